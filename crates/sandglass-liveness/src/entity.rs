@@ -1,6 +1,6 @@
-//! An entity: the fold of its records, and the timers that can be read off it.
+//! An entity: the fold of its records, and the timers that follow from it.
 
-mod past;
+mod ended_dispatch;
 mod snapshot;
 
 use std::collections::BTreeMap;
@@ -15,20 +15,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::session::Session;
 use crate::spec::Spec;
-use past::Pasts;
-pub use past::{PAST_MAX, Past};
+use ended_dispatch::EndedDispatches;
+pub use ended_dispatch::{ENDED_DISPATCHES_MAX, EndedDispatch};
 pub use snapshot::{SNAPSHOT_MAX_BYTES, SNAPSHOT_VERSION, Unusable};
 
-/// One entity, as its records made it.
+/// An entity, as its records make it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entity {
     /// Its type and id.
     pub entity: EntityRef,
     /// The spec that it obeys.
     pub spec: SpecDigest,
-    /// This life of it.
+    /// Distinguishes this life of it from others of the same name.
     pub incarnation: Incarnation,
-    /// On whose behalf it lives.
+    /// The tenant that it belongs to.
     pub tenant: String,
     /// Its state.
     pub state: String,
@@ -37,29 +37,29 @@ pub struct Entity {
     /// How many transitions it has taken.
     pub sequence: Sequence,
     in_flight: BTreeMap<DispatchId, InFlight>,
-    past: Pasts,
+    past: EndedDispatches,
     dispatched: u64,
     idle_since: WallTime,
     idle_generation: u64,
     occurrences: BTreeMap<String, u32>,
     schedules: BTreeMap<u64, Schedule>,
     next_schedule: u64,
-    /// Boxed, since many entities are none.
+    /// Boxed, because many entities are not sessions.
     session: Option<Box<Session>>,
 }
 
-/// A handler that was asked for and hasn't ended.
+/// A handler that was dispatched and has not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InFlight {
-    /// What it was asked with: shared, because entities are copied with each decision.
+    /// Its dispatch; shared, because entities are copied with each decision.
     pub dispatched: Arc<Dispatched>,
-    /// Whether the entity has left the state that started it, so that it is being
-    /// stopped and its outcome changes nothing.
+    /// Whether the entity has left the state that started it, so that it is being stopped and its
+    /// outcome changes nothing.
     pub left: bool,
     order: u64,
 }
 
-/// An action that is to be sent later.
+/// An action that is sent later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Its number within the entity's life, from 0.
@@ -73,7 +73,7 @@ pub struct Schedule {
 /// The timer of the present state, while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleTimer {
-    /// Tells this run of the timer from earlier ones.
+    /// Distinguishes this arming of the timer from earlier ones.
     pub generation: u64,
     /// Since when nothing has been dispatched.
     pub since: WallTime,
@@ -82,8 +82,7 @@ pub struct IdleTimer {
 }
 
 impl Entity {
-    /// The entity that `event` brings to life at `at`; none where it is no
-    /// [`Event::Created`].
+    /// The entity that `event` creates at `at`; `None` if it is not [`Event::Created`].
     #[must_use]
     pub fn created(entity: EntityRef, event: &Event, at: WallTime) -> Option<Self> {
         let Event::Created { spec, incarnation, state, variables, tenant } = event else {
@@ -98,7 +97,7 @@ impl Entity {
             variables: variables.clone(),
             sequence: Sequence(0),
             in_flight: BTreeMap::new(),
-            past: Pasts::default(),
+            past: EndedDispatches::default(),
             dispatched: 0,
             idle_since: at,
             idle_generation: 0,
@@ -109,52 +108,28 @@ impl Entity {
         })
     }
 
-    /// Folds one more record into the entity. It takes the record's word for what
-    /// was decided, and passes over what can't be about it.
+    /// Folds one more record into the entity. It does not question what was decided, and ignores
+    /// records that cannot be about the entity.
     pub fn apply(&mut self, spec: &Spec, event: &Event, at: WallTime) {
         self.apply_to_session(spec, event, at);
         match event {
-            Event::SpecRegistered { .. }
-            | Event::Created { .. }
-            | Event::LimitBreached(_)
-            | Event::LimitCleared { .. }
-            | Event::RunStopping(_)
-            | Event::RunStopped(_)
-            | Event::SessionResumed { .. } => {}
-            // The state's timer stood still while nothing ran.
+            // The state's timer was stopped while the session had no run.
             Event::RunStarted { .. } => self.restart_idle(at),
             Event::Transition { to, variables, .. } => {
-                self.sequence = self.sequence.next();
-                variables.clone_into(&mut self.variables);
-                if *to != self.state {
-                    self.leave(spec);
-                    to.clone_into(&mut self.state);
-                }
-                if spec.is_terminal(to) {
-                    // Nothing takes them any more.
-                    self.schedules.clear();
-                }
+                self.apply_transition(spec, to, variables);
                 self.restart_idle(at);
             }
-            Event::Dispatched(dispatched) => {
-                let order = self.dispatched;
-                self.dispatched += 1;
-                self.past.forget(dispatched.dispatch);
-                let asked_with = Arc::new((**dispatched).clone());
-                let run = InFlight { dispatched: asked_with, left: false, order };
-                self.in_flight.insert(dispatched.dispatch, run);
-            }
+            Event::Dispatched(dispatched) => self.apply_dispatched(dispatched),
             Event::Ended(ended) => {
                 if let Some(run) = self.in_flight.remove(&ended.dispatch)
                     && ended.decision != Decision::Rerun
                 {
-                    self.past.push(Past::of(&run.dispatched, ended));
+                    self.past.push(EndedDispatch::of(&run.dispatched, ended));
                 }
                 self.restart_idle(at);
             }
             Event::StateIdle { state, occurrence, taken, .. } => {
-                // One that a guard refused has ended nothing, so the timer has to
-                // come again.
+                // If a guard refused the action, the timer has to fire again.
                 if *taken {
                     self.occurrences.insert(state.clone(), *occurrence);
                 }
@@ -172,12 +147,40 @@ impl Entity {
             Event::SpecChanged { to, variables, .. } => {
                 self.spec = *to;
                 variables.clone_into(&mut self.variables);
-                // Its state may have had another timer, or none.
+                // The new version may have another timer for its state, or none.
                 self.restart_idle(at);
             }
             Event::Signal { resets_idle: true, .. } => self.restart_idle(at),
-            Event::Signal { .. } => {}
+            Event::SpecRegistered { .. }
+            | Event::Created { .. }
+            | Event::LimitBreached(_)
+            | Event::LimitCleared { .. }
+            | Event::RunStopping(_)
+            | Event::RunStopped(_)
+            | Event::SessionResumed { .. }
+            | Event::Signal { .. } => {}
         }
+    }
+
+    fn apply_transition(&mut self, spec: &Spec, to: &str, variables: &Object) {
+        self.sequence = self.sequence.next();
+        variables.clone_into(&mut self.variables);
+        if to != self.state {
+            self.leave(spec);
+            to.clone_into(&mut self.state);
+        }
+        if spec.is_terminal(to) {
+            // No action is taken any more.
+            self.schedules.clear();
+        }
+    }
+
+    fn apply_dispatched(&mut self, dispatched: &Dispatched) {
+        let order = self.dispatched;
+        self.dispatched += 1;
+        self.past.forget(dispatched.dispatch);
+        let run = InFlight { dispatched: Arc::new(dispatched.clone()), left: false, order };
+        self.in_flight.insert(dispatched.dispatch, run);
     }
 
     fn apply_to_session(&mut self, spec: &Spec, event: &Event, at: WallTime) {
@@ -190,19 +193,19 @@ impl Entity {
         }
     }
 
-    /// What it is as a session, where it is one.
+    /// Its session, if it is one.
     #[must_use]
     pub fn session(&self) -> Option<&Session> {
         self.session.as_deref()
     }
 
-    /// Whether a session's run has stopped or is to stop, so that its timers stand still.
+    /// Whether it is a session whose run has stopped or is stopping, so that its timers do not run.
     fn is_stopped(&self) -> bool {
         self.session.as_ref().is_some_and(|session| !session.is_running())
     }
 
-    /// Whether nothing will ever be taken any more: it is in a terminal state, or a session
-    /// that was stopped for good.
+    /// Whether no action will ever be taken any more: it is in a terminal state, or a session that
+    /// was stopped for good.
     #[must_use]
     pub fn has_ended(&self, spec: &Spec) -> bool {
         let is_over = self.session.as_ref().is_some_and(|session| session.is_over());
@@ -228,7 +231,7 @@ impl Entity {
         })
     }
 
-    /// The handlers in flight, in the order in which they were asked for.
+    /// The handlers in flight, in the order of their dispatch.
     #[must_use]
     pub fn in_flight(&self) -> Vec<&InFlight> {
         let mut runs: Vec<&InFlight> = self.in_flight.values().collect();
@@ -248,10 +251,10 @@ impl Entity {
         self.in_flight.get(&dispatch)
     }
 
-    /// The handler of this dispatch, where it is one of the last [`PAST_MAX`] that have
+    /// The handler of this dispatch, if it is one of the last [`ENDED_DISPATCHES_MAX`] that have
     /// ended.
     #[must_use]
-    pub fn past(&self, dispatch: DispatchId) -> Option<&Past> {
+    pub fn ended_dispatch(&self, dispatch: DispatchId) -> Option<&EndedDispatch> {
         self.past.find(dispatch)
     }
 
@@ -261,8 +264,8 @@ impl Entity {
         self.in_flight.is_empty()
     }
 
-    /// The timer of the present state. It stands still while a handler is queued
-    /// or in flight, which has limits of its own.
+    /// The timer of the present state; `None` while a handler is queued or in flight, which has
+    /// limits of its own.
     #[must_use]
     pub fn idle_timer(&self, spec: &Spec) -> Option<IdleTimer> {
         let timeout = spec.timeouts.get(&self.state)?;
@@ -285,7 +288,7 @@ impl Entity {
         self.occurrences.get(state).copied().unwrap_or(0)
     }
 
-    /// The actions that are to be sent later, by number.
+    /// The scheduled actions, by number.
     pub fn schedules(&self) -> impl ExactSizeIterator<Item = &Schedule> {
         self.schedules.values()
     }

@@ -1,5 +1,4 @@
-//! Folds a journal into its specs and entities. It decides nothing and takes the
-//! records' word; whether they are right is the replay's question.
+//! Folds a journal into its specs and entities. It does not question the records; a replay does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use sandglass_model::{EntityRef, Event, Record, RulesVersion, SpecDigest};
 use crate::entity::Entity;
 use crate::spec::Spec;
 
-/// The specs and entities of a journal, up to some record.
+/// The specs and entities of a journal, up to one of its records.
 #[derive(Clone, Debug, Default)]
 pub struct Fold {
     specs: BTreeMap<SpecDigest, Arc<Spec>>,
@@ -18,7 +17,7 @@ pub struct Fold {
     entities: BTreeMap<EntityRef, Entity>,
 }
 
-/// Why a record doesn't fit the ones before it.
+/// Why a record does not fit the ones before it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// The text and rules version of a spec do not have the recorded digest.
@@ -33,10 +32,10 @@ pub enum Unfit {
     UnknownRules {
         /// Its digest.
         digest: SpecDigest,
-        /// The rules that it names.
+        /// The rules that the record names.
         rules: RulesVersion,
     },
-    /// The text of a spec is no spec.
+    /// The text of a spec is not a valid spec.
     #[error("spec {digest} can't be read: {first}")]
     SpecUnreadable {
         /// Its digest.
@@ -44,15 +43,15 @@ pub enum Unfit {
         /// The first error in it.
         first: String,
     },
-    /// A spec is registered under another name than its own.
+    /// A spec is registered under the name of another automaton.
     #[error("spec {digest} is of the automaton `{name}`")]
     SpecMisnamed {
         /// Its digest.
         digest: SpecDigest,
-        /// Its automaton's name.
+        /// The name of its automaton.
         name: String,
     },
-    /// An entity obeys a spec that isn't in the journal.
+    /// An entity obeys a spec that is not in the journal.
     #[error("spec {0} is not in the journal")]
     UnknownSpec(SpecDigest),
     /// A record is about an entity that was never created.
@@ -61,19 +60,19 @@ pub enum Unfit {
     /// An entity is created a second time.
     #[error("{0} was created before")]
     EntityExists(EntityRef),
-    /// A record names no entity, and its kind needs one.
+    /// A record of this kind names no entity.
     #[error("the record names no entity")]
     NoEntity,
 }
 
 impl Fold {
-    /// Nothing yet.
+    /// An empty fold.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No entities yet, and specs that are known without their records.
+    /// A fold without entities, whose specs are known without their records.
     #[must_use]
     pub fn of(specs: BTreeMap<SpecDigest, Arc<Spec>>) -> Self {
         Self { specs, ..Self::default() }
@@ -90,7 +89,7 @@ impl Fold {
     /// Folds in one more record.
     ///
     /// # Errors
-    /// It doesn't fit the ones before it; nothing was changed.
+    /// It does not fit the ones before it; nothing was changed.
     pub fn apply(&mut self, record: &Record) -> Result<(), Unfit> {
         if let Event::SpecRegistered { digest, automaton, source, rules } = &record.event {
             return self.register(*digest, automaton, source, *rules);
@@ -133,14 +132,13 @@ impl Fold {
         self.entities.values()
     }
 
-    /// The entity of this name, which is not in the fold any more: what is folded in of it
-    /// later doesn't fit.
+    /// Removes an entity from the fold. Later records about it do not fit.
     pub fn take(&mut self, name: &EntityRef) -> Option<Entity> {
         self.entities.remove(name)
     }
 
-    /// Puts in an entity as its records up to some one made it; false where its spec isn't
-    /// known, and nothing was changed.
+    /// Adds an entity as its records up to one of them made it. Returns false, and changes nothing,
+    /// if its spec is not known.
     pub fn put(&mut self, entity: Entity) -> bool {
         let is_known = self.specs.contains_key(&entity.spec);
         if is_known {

@@ -1,16 +1,16 @@
-//! The order of what falls at one instant.
+//! The order of inputs that arrive at one instant.
 //!
 //! An entity decides one input at a time, each against the fold of all records before it, and the
-//! records of a decision are one batch. So the order in which things are decided, the order in which
-//! they are recorded and the order in which a replay sees them are the same order, and what is
-//! decided first holds: a handler whose end comes before the stop of its run has ended by itself,
-//! and one whose end comes after it is judged as stopped (`decide/ending.rs`).
+//! records of a decision are one batch. So the order in which things are decided, the order in
+//! which they are recorded and the order in which a replay sees them are the same order, and what
+//! is decided first holds: a handler whose end comes before the stop of its run has ended by
+//! itself, and one whose end comes after it is judged as stopped (`decide/ending.rs`).
 //!
-//! docs/liveness.md, section "What falls at one instant", lists the order of all inputs. [`LIMITS`] and
-//! [`first_due`] implement what time brings: limits, then scheduled actions, then the state's timer.
-//! The task of an entity (`sandglass-runtime`, `actor`) takes the other inputs in that order.
-//! `tests/all/instants.rs` decides every pair in both orders, and checks the decision, the fold and
-//! the replay against each other.
+//! docs/liveness.md, section "What falls at one instant", lists the order of all inputs. [`LIMITS`]
+//! and [`first_due`] implement what time brings: limits, then scheduled actions, then the state's
+//! timer. The task of an entity (`sandglass-runtime`, `actor`) takes the other inputs in that
+//! order. `tests/all/instants.rs` decides every pair in both orders, and checks the decision, the
+//! fold and the replay against each other.
 
 use sandglass_model::{Limit, Monotonic};
 
@@ -26,25 +26,25 @@ pub const LIMITS: [Limit; 6] = [
     Limit::InactivityWarn,
 ];
 
-/// An input that time brings.
+/// An input that is due because time has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// A limit of the session is breached.
     Limit(session::Due),
     /// The scheduled action of this number is due.
     Schedule(u64),
-    /// The state's timer has run down.
+    /// The state's timer has fired.
     Idle {
-        /// The run of the timer: [`crate::IdleTimer::generation`].
+        /// Which arming of the timer: [`crate::IdleTimer::generation`].
         generation: u64,
         /// How long nothing had been dispatched, in milliseconds.
         idle_ms: u64,
     },
 }
 
-/// The first of what is due at `now`: `limit` is the breached limit that [`session::evaluate`] found,
-/// `schedules` are numbers with the moments that they are due at, and `idle` is the state's timer if
-/// it has run down.
+/// The first of what is due at `now`: `limit` is the breached limit that [`session::evaluate`]
+/// found, `schedules` are numbers with the moments that they are due at, and `idle` is the state's
+/// timer if it has run down.
 #[must_use]
 pub fn first_due(
     now: Monotonic,
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_what_is_due_a_limit_comes_first_then_what_was_scheduled_then_the_states_timer() {
+    fn limits_are_due_before_schedules_and_schedules_before_the_state_timer() {
         let at = Monotonic::from_nanos;
         let limit = session::Due { limit: Limit::RunTimeout, observed_ms: 2 };
         let idle = Due::Idle { generation: 1, idle_ms: 5 };

@@ -1,10 +1,10 @@
 //! Every decision of Sandglass, as pure functions of state, input and time.
 //!
-//! A [`Spec`] says what an entity may do, an [`Entity`] is the fold of its
-//! records, [`decide()`] turns an [`Input`] into the records that follow from it, and
-//! [`Replay`] does it all again from a journal. Nothing here reads a clock, waits,
-//! draws a random number, does I/O or iterates an unordered collection: what is
-//! decided once is decided the same way for ever.
+//! A [`Spec`] states what an entity may do, an [`Entity`] is the fold of its records, [`decide()`]
+//! turns an [`Input`] into the records that follow from it and the entity that they lead to, and
+//! [`Replay`] repeats all decisions of a journal. Nothing here reads a clock, waits, draws a random
+//! number, does I/O or iterates over an unordered collection, so the same inputs always lead to the
+//! same decisions.
 //!
 //! ```text
 //!             Input, now                      Vec<Event>            (durable)
@@ -24,8 +24,8 @@ pub mod spec;
 pub mod stuck;
 pub mod waits;
 
-pub use decide::{Command, Decided, Input, Refusal, Resume, Retry, commands, decide, go_over};
-pub use entity::{Entity, IdleTimer, InFlight, Past, Schedule};
+pub use decide::{Command, Decided, Input, Refusal, Resume, Retry, change_spec, commands, decide};
+pub use entity::{EndedDispatch, Entity, IdleTimer, InFlight, Schedule};
 pub use fold::Fold;
 pub use replay::{Divergence, Replay, Summary};
 pub use retention::Retention;

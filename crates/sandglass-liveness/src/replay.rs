@@ -1,6 +1,6 @@
-//! Replays a journal: takes from each record what was told, decides it again, and
-//! compares. There is no clock and no guest, and memory grows with the entities,
-//! not with the journal.
+//! Replays a journal: takes the input of each decision from its records, decides again, and
+//! compares. It uses no clock and no guest, and its memory grows with the number of entities, not
+//! of records.
 
 mod claims;
 
@@ -14,34 +14,34 @@ use sandglass_model::{
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::decide::{Input, Refusal, Resume, Retry, create, decide_events, go_over};
+use crate::decide::{Input, Refusal, Resume, Retry, change_spec, create, decide_events};
 use crate::entity::Entity;
 use crate::fold::Fold;
 use crate::session;
 use crate::spec::Spec;
 use claims::{Contradiction, false_ask, false_end};
 
-/// Most divergences that are kept; all are counted.
+/// Most divergences that are returned; all are counted.
 pub const DIVERGENCES_MAX: usize = 100;
-/// Most characters of a value that a divergence shows: enough to tell two apart.
+/// Most characters of a value in a divergence: enough to distinguish two values.
 const SHOWN_MAX_CHARS: usize = 200;
 
-/// A replay under way.
+/// A replay in progress.
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
     fold: Fold,
-    /// What the decision under way still has to record.
+    /// What the present decision still has to record.
     pending: VecDeque<Event>,
     pending_of: Option<EntityRef>,
-    /// The resume that is being decided, until the record that says what is to hold its run.
+    /// The resume that is being decided, until the record with the limits of its run.
     resuming: Option<Box<Resume>>,
     last: Position,
-    /// Whether entities are missing on purpose.
+    /// Whether entities were removed on purpose.
     is_pruned: bool,
     summary: Summary,
 }
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// Records that were replayed.
@@ -56,16 +56,16 @@ pub struct Summary {
     pub open: u64,
     /// Snapshots that were compared with the records before them.
     pub snapshots: u64,
-    /// Those that can't be used, and aren't.
+    /// Snapshots that cannot be used, and are not.
     pub snapshots_unusable: u64,
-    /// The first [`DIVERGENCES_MAX`] differences between the records and what is
-    /// decided now.
+    /// The first [`DIVERGENCES_MAX`] differences between the records and the decisions of this
+    /// build.
     pub divergences: Vec<Divergence>,
-    /// How many there are in all.
+    /// The number of all differences.
     pub divergence_count: u64,
 }
 
-/// A difference between a record and what is decided now.
+/// A difference between a record and the decision of this build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Divergence {
     /// The record.
@@ -74,9 +74,9 @@ pub struct Divergence {
     pub entity: Option<EntityRef>,
     /// What differs.
     pub what: String,
-    /// What the record says.
+    /// What the record states.
     pub recorded: String,
-    /// What is decided now.
+    /// What this build decides.
     pub expected: String,
 }
 
@@ -87,8 +87,8 @@ impl Replay {
         Self::default()
     }
 
-    /// A replay from the first record on, of a journal whose specs may be among `specs`: those are
-    /// not parsed again.
+    /// A replay from the first record on. Specs of the journal that are among `specs` are not
+    /// parsed again.
     #[must_use]
     pub fn with_parsed(specs: impl IntoIterator<Item = Arc<Spec>>) -> Self {
         Self { fold: Fold::with_parsed(specs), ..Self::default() }
@@ -106,14 +106,14 @@ impl Replay {
             self.diverges(record, "sequence", record.sequence, expected);
         }
         self.consistent(record);
-        // The record's word holds from here on, so that one difference is one.
+        // From here on the record counts, so that one difference is reported once.
         if let Err(unfit) = self.fold.apply(record) {
             self.diverges(record, "record", record.event.kind(), unfit);
         }
     }
 
-    /// Compares a snapshot with what the entity is by its records up to the last one
-    /// that was replayed. One that can't be used is no divergence: nobody uses it.
+    /// Compares a snapshot with the entity that its records lead to. One that cannot be used is not
+    /// a divergence, because nothing uses it.
     pub fn snapshot(&mut self, name: &EntityRef, text: &str) {
         let Ok(kept) = Entity::of_snapshot(text) else {
             self.summary.snapshots_unusable += 1;
@@ -141,12 +141,12 @@ impl Replay {
         });
     }
 
-    /// Counts a record that can't be read, in the place of the next one.
+    /// Counts a record that cannot be read, in place of the next one.
     pub fn damaged(&mut self, position: Position, entity: Option<EntityRef>, why: &str) {
         self.lost(position, position, entity, why);
     }
 
-    /// The same for all places from `first` to `last`, which count as one.
+    /// Counts the records from `first` to `last`, which are missing, as one that cannot be read.
     pub fn missing(&mut self, first: Position, last: Position) {
         let why = format!("nothing from position {first} to {last}");
         self.lost(first, last, None, &why);
@@ -165,8 +165,8 @@ impl Replay {
         });
     }
 
-    /// Passes over places whose records were removed on purpose: all of the entities that
-    /// they are about. What was asked by one of them can't be checked any more.
+    /// Skips positions whose records were removed on purpose, with all others of their entities.
+    /// Asks of these entities cannot be checked any more.
     pub fn pruned(&mut self, first: Position, last: Position) {
         let expected = Position(self.last.0.saturating_add(1));
         self.flush_pending(self.last);
@@ -183,7 +183,7 @@ impl Replay {
         self.is_pruned = true;
     }
 
-    /// What came of it.
+    /// Ends the replay.
     #[must_use]
     pub fn finish(mut self) -> Summary {
         self.flush_pending(self.last);
@@ -211,7 +211,7 @@ impl Replay {
         self.last = record.position;
     }
 
-    /// Compares the record with the decision that it is part of, or starts.
+    /// Compares the record with the decision that it belongs to, or starts.
     fn of_the_decision(&mut self, record: &Record) {
         if matches!(record.event, Event::SpecRegistered { .. }) {
             return;
@@ -246,7 +246,7 @@ impl Replay {
             return self.decided(record, decided);
         }
         if let (Event::SpecChanged { to, .. }, Some(entity)) = (&record.event, entity) {
-            let decided = self.fold.spec(*to).map(|to| go_over(&spec, entity, to));
+            let decided = self.fold.spec(*to).map(|to| change_spec(&spec, entity, to));
             return decided.into_iter().for_each(|decided| self.decided(record, decided));
         }
         let Some(entity) = entity else { return };
@@ -263,8 +263,8 @@ impl Replay {
         self.decided(record, decided);
     }
 
-    /// Decides the resume that is under way again, now that the limits of its run are known: what
-    /// follows from it in the same decision depends on them.
+    /// Decides the present resume again, now that the limits of its run are known: what follows
+    /// from it depends on them.
     fn resumed_with(&mut self, record: &Record, limits: RunLimits) {
         let Some(resume) = self.resuming.take() else { return };
         let entity = record.entity.as_ref().and_then(|name| self.fold.entity(name));
@@ -273,7 +273,7 @@ impl Replay {
         let decided = entity.zip(spec);
         let decided = decided.map(|(entity, spec)| decide_events(spec, entity, &input, record.at));
         if let Some(Ok((events, _))) = decided {
-            // The first of them was compared, and changes nothing of the entity.
+            // The first of them was compared, and does not change the entity.
             self.pending = events.into_iter().skip(1).collect();
         }
     }
@@ -315,12 +315,13 @@ impl Replay {
         }
     }
 
-    /// What a record claims that no decision can check: how a run ended, and who asked.
+    /// Checks what a record states that no decision depends on: how a handler ended, and which one
+    /// asked.
     fn consistent(&mut self, record: &Record) {
         let found = match (&record.event, &record.entity) {
             (Event::Ended(ended), Some(name)) => {
                 let run = self.fold.entity(name).and_then(|entity| entity.run(ended.dispatch));
-                // That there is no such run was found by the decision.
+                // If there is no such handler, the decision reports that.
                 run.map(|run| false_end(name, &run.dispatched, ended)).unwrap_or_default()
             }
             (Event::Transition { cause: TransitionCause::Asked(asked), trace, .. }, name) => {
@@ -338,7 +339,7 @@ impl Replay {
         }
     }
 
-    /// Reports what a decision should have recorded and didn't.
+    /// Reports what a decision should have recorded.
     fn flush_pending(&mut self, position: Position) {
         let entity = self.pending_of.take();
         for missing in std::mem::take(&mut self.pending) {
@@ -376,8 +377,8 @@ impl Replay {
     }
 }
 
-/// Takes over what no decision can tell: what is known to the host that ran a handler
-/// alone, and what records of an earlier version don't say.
+/// Takes from the record what no decision can know: what only the host that executed a handler
+/// knows, and what records of earlier versions do not contain.
 fn follow_the_record(recorded: &Event, expected: &mut Event) {
     match (recorded, expected) {
         (Event::Dispatched(recorded), Event::Dispatched(expected)) => {
@@ -395,7 +396,7 @@ fn follow_the_record(recorded: &Event, expected: &mut Event) {
     }
 }
 
-/// The input that a record carries; none where it can only follow from another.
+/// The input that a record carries; `None` if it only follows from another record.
 fn input_of(event: &Event, generation: u64) -> Option<Input> {
     Some(match event {
         Event::Transition { action, params, cause: TransitionCause::Requested, trace, .. } => {
@@ -427,7 +428,7 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
             let cause = StopCause::Operator { by: by.clone(), reason: reason.clone() };
             Input::Stop { run_seq: Some(*from_run_seq), cause }
         }
-        // What is to hold the next run is told by the record behind this one.
+        // The limits of the next run are in the record behind this one.
         Event::SessionResumed { from_run_seq, by: Some(by), reason, .. } => {
             Input::Resume(Box::new(Resume {
                 by: by.clone(),

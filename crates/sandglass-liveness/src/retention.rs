@@ -1,5 +1,4 @@
-//! Which entities a journal need not keep: those that have ended, and of these the old
-//! ones. Nothing of one that anything can still happen to.
+//! Which entities can be removed from a journal: old ones among those that have ended.
 
 use std::time::Duration;
 
@@ -7,7 +6,7 @@ use sandglass_model::{EntityRef, Position, Record, WallTime};
 
 use crate::fold::{Fold, Unfit};
 
-/// Which of the entities that have ended may go.
+/// Which of the entities that have ended may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
     /// Those whose last record is older than this.
@@ -16,22 +15,22 @@ pub enum Retention {
     Keep(u64),
 }
 
-/// An entity that nothing will happen to any more: its state is terminal, no handler of
-/// its is in flight, and no action of its is scheduled.
+/// An entity that will never change: its state is terminal, and it has no handler in flight and no
+/// scheduled action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// The entity.
     pub entity: EntityRef,
     /// Its last record.
     pub last: Position,
-    /// When that was decided.
+    /// When its last record was decided.
     pub at: WallTime,
     /// How many records it has.
     pub records: u64,
 }
 
 impl Retention {
-    /// Those of `ended` that may go, the oldest first.
+    /// Those of `ended` that may be removed, the oldest first.
     #[must_use]
     pub fn beyond(self, mut ended: Vec<Ended>, now: WallTime) -> Vec<Ended> {
         ended.sort_by_key(|one| one.last);
@@ -52,8 +51,8 @@ pub fn is_older(at: WallTime, age: Duration, now: WallTime) -> bool {
     now.since(at) > age
 }
 
-/// Looks through a journal for entities that have ended. Its specs come first, then each
-/// entity's records together.
+/// Finds the entities of a journal that have ended. The specs come first, then the records of each
+/// entity together.
 #[derive(Debug, Default)]
 pub struct Survey {
     fold: Fold,
@@ -65,7 +64,7 @@ impl Survey {
     /// Takes the next record.
     ///
     /// # Errors
-    /// It doesn't fit the ones before it.
+    /// It does not fit the ones before it.
     pub fn feed(&mut self, record: &Record) -> Result<(), Unfit> {
         if self.current.as_ref().map(|current| &current.entity) != record.entity.as_ref() {
             self.close();

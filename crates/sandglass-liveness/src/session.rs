@@ -1,5 +1,5 @@
-//! A session: an entity whose spec has limits, or whose host has them for all. It lives in
-//! runs: one from its start, and one from each resume, until something stops it.
+//! A session: an entity whose spec or host has limits for it. It lives in runs: one from its start,
+//! and one from each resume, until something stops it.
 //!
 //! Like the entity, it is the fold of its records. What is due is found by [`evaluate()`];
 //! what follows from that is decided with everything else, in [`crate::decide()`].
@@ -28,10 +28,10 @@ pub use preamble::{error_type_of, preamble, timeout_text};
 pub use settings::{BadLimit, Ceilings, LimitSettings, Setting, default_limits};
 pub use status::{Shown, Status, StatusView, status};
 
-/// Longest status text that is kept, in characters: a line of a terminal.
+/// Longest status text that is stored, in characters: a line of a terminal.
 pub const STATUS_MAX_CHARS: usize = 200;
 
-/// The signals that a handler's own functions send.
+/// The name of the signals that carry a status text.
 const STATUS: &str = "status";
 
 /// One entity as a session.
@@ -39,30 +39,30 @@ const STATUS: &str = "status";
 pub struct Session {
     /// Its present run, or the last one.
     pub run_seq: u32,
-    /// What holds that run; shared, because sessions are copied with each decision and each
-    /// look.
+    /// The limits of that run; shared, because sessions are copied with each decision.
     pub limits: Arc<RunLimits>,
     /// When its first run started.
     pub first_started: WallTime,
     /// When the present run started.
     pub run_started: WallTime,
-    /// Where the run stands.
-    pub standing: Standing,
+    /// What its run is doing.
+    #[serde(rename = "standing")]
+    pub phase: RunPhase,
     /// The last sign of life.
     pub last_signal: Option<LastSignal>,
-    /// The handlers that the run has started: what goes on with another's work isn't counted,
-    /// and neither is what was run again because its host was lost.
+    /// The handlers that the run has started, without those that continue another one's work and
+    /// those that were started again because their host was lost.
     pub handler_runs: u64,
-    /// The turns of a loop among them: those that its spec calls so, and where it calls none
-    /// so, those that followed from another one's end, by themselves.
+    /// The turns of a loop among them: the handlers that its spec declares as turns, or if it
+    /// declares none, those that followed from the end of another handler.
     pub loop_iterations: u64,
-    /// What the present run was told of the one before.
+    /// What the present run knows of the one before.
     pub recovery: Option<Arc<Recovery>>,
-    /// What its handler says that it is about.
+    /// The last status text of a handler.
     pub status_text: Option<StatusText>,
     active_since: Mark,
     progress_since: Mark,
-    /// Whether its silence was warned of.
+    /// Whether a warning about inactivity holds.
     is_silent: bool,
     /// Whether the last transition followed from a handler's end.
     follows_a_handler: bool,
@@ -71,37 +71,36 @@ pub struct Session {
     retried: BTreeMap<Limit, u64>,
 }
 
-/// Where the run of a session stands.
+/// What the run of a session is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
-    /// It goes on.
+pub enum RunPhase {
+    /// It is running.
     Running,
-    /// It is to stop, and waits for what is in flight.
+    /// It is stopping, and waits for what is in flight.
     Stopping {
-        /// Why, and what becomes of the session.
+        /// Why, and what happens to the session afterwards.
         stopping: Box<RunStopping>,
         /// Since when.
         since: WallTime,
-        /// Whether its handlers have been given up, their time to end by themselves being
-        /// over.
+        /// Whether its handlers are being killed, because their grace has ended.
         is_killing: bool,
     },
     /// It has stopped.
     Stopped(Box<RunStopped>),
 }
 
-/// What a handler says that it is about.
+/// The status text of a handler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusText {
     /// Which handler.
     pub dispatch: DispatchId,
-    /// What it says, cut to [`STATUS_MAX_CHARS`].
+    /// The text, cut to [`STATUS_MAX_CHARS`].
     pub text: String,
 }
 
-/// A moment that is measured from, and how often it was set anew: by that a measure of an
-/// earlier one is told from the present one's.
+/// A time that limits are measured from, and how often it was set, which distinguishes measurements
+/// from an earlier and the present time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     at: WallTime,
@@ -118,7 +117,7 @@ impl Mark {
     }
 }
 
-/// A sign of life that a record is.
+/// A record that counts as activity.
 struct Sign {
     kind: String,
     of: Option<String>,
@@ -126,8 +125,7 @@ struct Sign {
 }
 
 impl Session {
-    /// The session whose first run starts by `event` at `at`; none where it is no
-    /// [`Event::RunStarted`].
+    /// The session that `event` starts at `at`; `None` if it is not [`Event::RunStarted`].
     pub(crate) fn started(event: &Event, at: WallTime) -> Option<Self> {
         let Event::RunStarted { run_seq, limits } = event else { return None };
         Some(Self {
@@ -135,7 +133,7 @@ impl Session {
             limits: Arc::new(*limits),
             first_started: at,
             run_started: at,
-            standing: Standing::Running,
+            phase: RunPhase::Running,
             last_signal: None,
             handler_runs: 0,
             loop_iterations: 0,
@@ -151,7 +149,7 @@ impl Session {
         })
     }
 
-    /// Folds in one more record about `entity`, which is as it was before.
+    /// Folds in one more record about `entity`, which does not have it yet.
     pub(crate) fn apply(&mut self, spec: &Spec, entity: &Entity, event: &Event, at: WallTime) {
         if let Some(sign) = self.sign_of_life(spec, entity, event) {
             self.is_silent = false;
@@ -179,21 +177,21 @@ impl Session {
             Event::LimitBreached(breach) => match breach.limit {
                 Limit::InactivityWarn => self.is_silent = true,
                 Limit::AbortTimeout => {
-                    if let Standing::Stopping { is_killing, .. } = &mut self.standing {
+                    if let RunPhase::Stopping { is_killing, .. } = &mut self.phase {
                         *is_killing = true;
                     }
                 }
                 _ => {}
             },
             Event::RunStopping(stopping) => {
-                self.standing = Standing::Stopping {
+                self.phase = RunPhase::Stopping {
                     stopping: stopping.clone(),
                     since: at,
                     is_killing: stopping.grace_ms == 0,
                 };
             }
             Event::RunStopped(stopped) => {
-                self.standing = Standing::Stopped(stopped.clone());
+                self.phase = RunPhase::Stopped(stopped.clone());
                 self.status_text = None;
                 self.is_silent = false;
             }
@@ -202,7 +200,7 @@ impl Session {
     }
 
     fn run_again(&mut self, run_seq: u32, limits: RunLimits, at: WallTime) {
-        if let Standing::Stopped(stopped) = &self.standing {
+        if let RunPhase::Stopped(stopped) = &self.phase {
             if let (Some(Directive::Retry), Some(limit)) =
                 (stopped.directive, stopped.cause.limit())
             {
@@ -216,7 +214,7 @@ impl Session {
         }
         (self.run_seq, self.limits, self.run_started) = (run_seq, Arc::new(limits), at);
         (self.handler_runs, self.loop_iterations, self.follows_a_handler) = (0, 0, false);
-        self.standing = Standing::Running;
+        self.phase = RunPhase::Running;
         self.active_since.set(at);
         self.progress_since.set(at);
     }
@@ -227,7 +225,7 @@ impl Session {
         }
         if self.is_iteration(spec, dispatched) {
             self.loop_iterations = self.loop_iterations.saturating_add(1);
-            // All handlers of one transition are one turn, where none is called so.
+            // If no integration is declared as a turn, all handlers of one transition are one turn.
             self.follows_a_handler = false;
         }
         if self.holds(dispatched.dispatch) {
@@ -235,8 +233,8 @@ impl Session {
         }
     }
 
-    /// Forgets the held handlers that belong to the state that the entity has just left, as those
-    /// in flight are stopped then. Version 1 of the rules dispatched them anew.
+    /// Forgets held handlers of the state that the entity has just left, as those in flight are
+    /// stopped then. Version 1 of the rules dispatched them again.
     fn drop_held_of_left_state(&mut self, spec: &Spec) {
         let stays = |held: &Dispatched| {
             spec.integrations.get(&held.integration).is_some_and(|one| one.keep_on_exit)
@@ -250,11 +248,11 @@ impl Session {
         self.held.iter().any(|held| held.dispatch == dispatch)
     }
 
-    /// Whether `dispatched` is one more handler that the run starts. What goes on with another's
-    /// work is none.
+    /// Whether `dispatched` counts as one more handler of the run. Those that continue another
+    /// one's work do not.
     pub(crate) fn is_handler_run(&self, spec: &Spec, dispatched: &Dispatched) -> bool {
-        // What nobody asked for again, and no stop has held, is run again after a crash of its
-        // host, which is no fault of the session.
+        // An attempt that no operator requested and no stop has held was started again after a
+        // crash of its host, for which the session is not responsible.
         let is_rerun = dispatched.attempt > 1
             && dispatched.retried.is_none()
             && !self.holds(dispatched.dispatch);
@@ -271,13 +269,13 @@ impl Session {
         is_turn && dispatched.attempt == 1
     }
 
-    /// The turn that its loop is in, from 1.
+    /// The present turn of its loop, from 1.
     #[must_use]
     pub fn iteration(&self, spec: &Spec) -> u64 {
         if spec.has_turns() {
             self.loop_iterations.max(1)
         } else {
-            // The first follows from no other.
+            // The first turn follows from no other.
             self.loop_iterations.saturating_add(1)
         }
     }
@@ -293,10 +291,10 @@ impl Session {
         self.failures.count(&entity.entity, &run.dispatched, ended);
     }
 
-    /// The sign of life that `event` is. What the host does by itself is none, and
-    /// neither is what is listed as synthetic; a new attempt begins everything anew.
+    /// The activity that `event` shows, if any. What the host does by itself shows none, and
+    /// neither do signals that are listed as synthetic. A new attempt is progress.
     fn sign_of_life(&self, spec: &Spec, entity: &Entity, event: &Event) -> Option<Sign> {
-        if self.standing != Standing::Running {
+        if self.phase != RunPhase::Running {
             return None;
         }
         let limits = spec.limits.as_ref();
@@ -338,47 +336,47 @@ impl Session {
         }
     }
 
-    /// Whether `event` ends a silence that was warned of.
+    /// Whether `event` ends an inactivity that was warned of.
     pub(crate) fn is_broken_by(&self, spec: &Spec, entity: &Entity, event: &Event) -> bool {
         self.is_silent && self.sign_of_life(spec, entity, event).is_some()
     }
 
-    /// Whether its run goes on.
+    /// Whether its run is running.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.standing == Standing::Running
+        self.phase == RunPhase::Running
     }
 
-    /// Whether its silence was warned of, and goes on.
+    /// Whether a warning about inactivity holds.
     #[must_use]
     pub const fn is_silent(&self) -> bool {
         self.is_silent
     }
 
-    /// Whether it was stopped for good, or came to its end.
+    /// Whether it was stopped for good, or has come to its end.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        let Standing::Stopped(stopped) = &self.standing else { return false };
+        let RunPhase::Stopped(stopped) = &self.phase else { return false };
         !stopped.directive.is_some_and(Directive::goes_on)
     }
 
     /// Whether its run has stopped, and it waits to be resumed.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        matches!(self.standing, Standing::Stopped(_)) && !self.is_over()
+        matches!(self.phase, RunPhase::Stopped(_)) && !self.is_over()
     }
 
-    /// What becomes of it, where its run is to stop or has stopped.
+    /// What happens to it afterwards, if its run is stopping or has stopped.
     #[must_use]
     pub fn directive(&self) -> Option<Directive> {
-        match &self.standing {
-            Standing::Running => None,
-            Standing::Stopping { stopping, .. } => Some(stopping.directive),
-            Standing::Stopped(stopped) => stopped.directive,
+        match &self.phase {
+            RunPhase::Running => None,
+            RunPhase::Stopping { stopping, .. } => Some(stopping.directive),
+            RunPhase::Stopped(stopped) => stopped.directive,
         }
     }
 
-    /// The handlers that are dispatched anew when it is resumed.
+    /// The handlers that are dispatched again when it is resumed.
     #[must_use]
     pub fn held(&self) -> &[Arc<Dispatched>] {
         &self.held
@@ -392,32 +390,32 @@ impl Session {
         held.iter_mut().find(|held| held.dispatch == dispatch)
     }
 
-    /// Its most frequent failure, where that came at least `least` times.
+    /// Its most frequent failure, if it occurred at least `least` times.
     #[must_use]
     pub fn top_failure(&self, least: u64) -> Option<Repeated> {
         self.failures.top().filter(|top| top.count >= least).cloned()
     }
 
-    /// The failures of a shape that were counted, by how often they came.
+    /// The failures by signature, the most frequent first.
     #[must_use]
     pub fn failures(&self) -> &[Repeated] {
         self.failures.all()
     }
 
-    /// How often a run that `limit` stopped was followed by another one by itself.
+    /// How often a run that `limit` stopped was followed by another one automatically.
     #[must_use]
     pub fn retried(&self, limit: Limit) -> u64 {
         self.retried.get(&limit).copied().unwrap_or(0)
     }
 
-    /// The moments that its limits are measured from: each with what tells it from an earlier
-    /// one of the same kind.
+    /// The times that its limits are measured from, each with a number that distinguishes it from
+    /// earlier ones of the same kind.
     #[must_use]
     pub fn anchors(&self) -> [(Anchor, u64, WallTime); 5] {
         let run = u64::from(self.run_seq);
-        let (stop, stopping) = match &self.standing {
-            Standing::Stopping { since, .. } => (run, *since),
-            Standing::Running | Standing::Stopped(_) => (0, self.run_started),
+        let (stop, stopping) = match &self.phase {
+            RunPhase::Stopping { since, .. } => (run, *since),
+            RunPhase::Running | RunPhase::Stopped(_) => (0, self.run_started),
         };
         [
             (Anchor::Session, 0, self.first_started),
@@ -428,7 +426,7 @@ impl Session {
         ]
     }
 
-    /// When it last gave a sign of life, or its run started.
+    /// When it last showed activity, or its run started.
     #[must_use]
     pub const fn active_since(&self) -> WallTime {
         self.active_since.at

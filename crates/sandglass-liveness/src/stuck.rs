@@ -1,16 +1,15 @@
-//! When a handler in flight looks stuck, for people who watch. It ends nothing: the deadline
-//! does.
+//! When a handler in flight looks stuck to people who watch. This ends nothing: the deadline does.
 
 use std::time::Duration;
 
-/// The shortest silence that is a mark of anything: nobody sees a shorter one.
+/// The shortest silence that is marked: people do not notice a shorter one.
 pub const STUCK_MIN: Duration = Duration::from_secs(1);
-/// The longest silence without a mark: as long as a host call may take where nothing is said.
+/// The longest silence without a mark: the default limit on a host call.
 pub const STUCK_MAX: Duration = Duration::from_secs(300);
 
-/// Whether a handler with this budget is marked STUCK that has been in one host call, or in
-/// its own code without any, for so long: for longer than half of its budget, where that is
-/// within [`STUCK_MIN`] and [`STUCK_MAX`], and else than the nearer of these.
+/// Whether a handler with this budget is marked STUCK after so long in one host call, or in its own
+/// code without one: after half of its budget, but not before [`STUCK_MIN`] and not after
+/// [`STUCK_MAX`].
 #[must_use]
 pub fn is_stuck(silent: Duration, budget: Duration) -> bool {
     silent > (budget / 2).clamp(STUCK_MIN, STUCK_MAX)

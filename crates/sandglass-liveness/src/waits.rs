@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_model::EntityRef;
 
-/// The asks that wait until the asked entity has settled, as a graph from the
-/// askers' entities to the asked ones. An entity doesn't settle while a handler of
-/// it waits, so a cycle would end by deadlines alone. It has an edge for each
-/// handler that waits, and no more.
+/// The asks that wait until the asked entity has settled, as a graph from the entities of the
+/// askers to the asked ones. An entity does not settle while one of its handlers waits, so a cycle
+/// would end by deadlines only. There is one edge for each handler that waits.
 #[derive(Clone, Debug, Default)]
 pub struct Waits(BTreeMap<EntityRef, BTreeMap<EntityRef, u32>>);
 
-/// A wait that would be for itself.
+/// The asker would wait for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ask_cycle: the asked entity waits for the asker to settle")]
 pub struct Cycle;
@@ -20,7 +19,7 @@ impl Waits {
     /// `asker` waits for `asked` from now on, until it [leaves](Self::leave).
     ///
     /// # Errors
-    /// `asked` waits for `asker` already, or is the same; nothing has changed.
+    /// `asked` waits for `asker` already, or is the same entity; nothing has changed.
     pub fn enter(&mut self, asker: &EntityRef, asked: &EntityRef) -> Result<(), Cycle> {
         if self.leads(asked, asker) {
             return Err(Cycle);
@@ -30,7 +29,7 @@ impl Waits {
         Ok(())
     }
 
-    /// One wait of `asker` for `asked` is over.
+    /// Ends one wait of `asker` for `asked`.
     pub fn leave(&mut self, asker: &EntityRef, asked: &EntityRef) {
         let Some(of_asker) = self.0.get_mut(asker) else { return };
         if let Some(waits) = of_asker.get_mut(asked) {
@@ -44,13 +43,13 @@ impl Waits {
         }
     }
 
-    /// Whether nobody waits.
+    /// Whether there are no waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether waits lead from `from` to `to`; each leads to itself.
+    /// Whether waits lead from `from` to `to`. Each entity leads to itself.
     fn leads(&self, from: &EntityRef, to: &EntityRef) -> bool {
         let (mut seen, mut open) = (BTreeSet::from([from]), vec![from]);
         while let Some(at) = open.pop() {

@@ -173,8 +173,8 @@ impl DerefMut for Ended {
     }
 }
 
-/// By hand, because journals are compared byte by byte: the fields of the decision have always stood
-/// among those of the end. `the_fields_of_an_end_keep_their_order` holds it.
+/// By hand, because journals are compared byte by byte: the fields of the decision have always
+/// stood among those of the end. `the_fields_of_an_end_keep_their_order` holds it.
 impl Serialize for Ended {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let end = &*self.end;
@@ -215,7 +215,6 @@ fn optional<S: SerializeStruct>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::Event;
 
     const RECORD: &str = concat!(

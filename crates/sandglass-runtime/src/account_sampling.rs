@@ -8,25 +8,25 @@ pub const ACCOUNTS_ONE_IN: u32 = 100;
 
 /// Keeps an account of one in `one_in` completed handlers (of none, if it is 0), and of all others.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Accounts {
+pub(crate) struct AccountSampling {
     pub(crate) one_in: u32,
 }
 
-impl Default for Accounts {
+impl Default for AccountSampling {
     fn default() -> Self {
         Self { one_in: ACCOUNTS_ONE_IN }
     }
 }
 
-impl Accounts {
+impl AccountSampling {
     pub(crate) fn of(self, report: &RunReport) -> Option<Box<Account>> {
         let is_kept =
             report.outcome.kind() != OutcomeKind::Completed || self.samples(report.trace.trace_id);
         is_kept.then(|| Box::new(Account::of(report)))
     }
 
-    /// By the trace, as OpenTelemetry's `TraceIdRatioBased` samples: an exporter that keeps the same
-    /// share of traces has exactly the traces of these accounts.
+    /// By the trace, as OpenTelemetry's `TraceIdRatioBased` samples: an exporter that keeps the
+    /// same share of traces has exactly the traces of these accounts.
     fn samples(self, trace: TraceId) -> bool {
         let low = trace.as_bytes().last_chunk().map_or(0, |low| u64::from_be_bytes(*low));
         self.one_in > 0 && low >> 1 < (1 << 63) / u64::from(self.one_in)
@@ -42,11 +42,11 @@ mod tests {
         let traces = (0..10_000_u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let traces =
             traces.map(|low| TraceId::from_bytes((u128::from(low) | 1 << 100).to_be_bytes()));
-        traces.filter(|trace| Accounts { one_in }.samples(*trace)).count()
+        traces.filter(|trace| AccountSampling { one_in }.samples(*trace)).count()
     }
 
     #[test]
-    fn one_in_so_many_is_sampled_and_none_of_zero() {
+    fn one_in_n_is_sampled_and_none_if_n_is_zero() {
         assert_eq!((sampled(0), sampled(1)), (0, 10_000));
         assert!((50..200).contains(&sampled(100)), "{}", sampled(100));
     }

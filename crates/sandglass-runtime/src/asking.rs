@@ -1,9 +1,9 @@
-//! Asks between the entities of one runtime: carried from the handler that asks to the mailbox of the
-//! asked entity, with the answer back.
+//! Asks between the entities of one runtime: carried from the handler that asks to the mailbox of
+//! the asked entity, with the answer back.
 //!
 //! Whether an ask is accepted, and what it lends the handlers that it starts, is decided by
-//! `sandglass-liveness`. Handlers wait beside the mailbox of their entity, so an entity whose handler
-//! waits for an answer can be asked itself.
+//! `sandglass-liveness`. Handlers wait beside the mailbox of their entity, so an entity whose
+//! handler waits for an answer can be asked itself.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -24,8 +24,8 @@ use crate::reading::seen;
 use crate::shared::Shared;
 use crate::watch;
 
-/// Carries the asks of one handler, on the runtime's clock. It lends at most the time that the handler
-/// has left.
+/// Carries the asks of one handler, on the runtime's clock. It lends at most the time that the
+/// handler has left.
 #[derive(Clone)]
 pub struct Asking {
     shared: Weak<Shared>,
@@ -39,7 +39,7 @@ pub struct Asking {
 }
 
 /// An ask, as the asked entity finds it in its mailbox.
-pub(crate) struct Heard {
+pub(crate) struct IncomingAsk {
     pub(crate) action: String,
     pub(crate) params: Object,
     pub(crate) trace: TraceContext,
@@ -58,8 +58,8 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    /// Its remaining time in milliseconds while its asker waits; `None` if the asker does not wait, or has
-    /// no time left.
+    /// Its remaining time in milliseconds while its asker waits; `None` if the asker does not wait,
+    /// or has no time left.
     pub(crate) fn goes_on_ms(&self, now: Monotonic) -> Option<u64> {
         self.waiting.as_ref().filter(|asker| asker.goes_on())?;
         let left_ms = remaining_ms(self.not_after?, now);
@@ -144,8 +144,8 @@ impl Asking {
     pub async fn ask(self, ask: Ask) -> Result<Answered, AskError> {
         let shared = self.shared.upgrade().ok_or_else(gone)?;
         let Ask { target, action, params, until, not_after, trace } = ask;
-        let _circle = match until {
-            AskUntil::Settled => Some(Circle::enter(&shared, &self.by, &target)?),
+        let _wait = match until {
+            AskUntil::Settled => Some(WaitGuard::enter(&shared, &self.by, &target)?),
             AskUntil::Transition => None,
         };
         let (answered, waiting) = watch::channel(false);
@@ -156,7 +156,7 @@ impl Asking {
             stop: self.stop.clone(),
         });
         let (reply, answer) = oneshot::channel();
-        let heard = Box::new(Heard {
+        let incoming = Box::new(IncomingAsk {
             action,
             params,
             trace: self.within(trace),
@@ -169,7 +169,7 @@ impl Asking {
         let runtime = runtime.wait_for(Option::is_some).await.map_err(|_| gone())?;
         let runtime = runtime.and_then(|runtime| runtime.upgrade()).ok_or_else(gone)?;
         let put = |handle: &Handle| {
-            let put = handle.mailbox.try_send(Message::Ask { heard, reply });
+            let put = handle.mailbox.try_send(Message::Ask { incoming, reply });
             (put, handle.watch())
         };
         let (put, view) = runtime.reach(&target, put).map_err(to_asker)?;
@@ -207,9 +207,9 @@ impl fmt::Debug for Asking {
 
 /// Which entity waits for which: at most one wait for each handler in flight.
 #[derive(Debug, Default)]
-pub(crate) struct Circles(Mutex<Waits>);
+pub(crate) struct WaitGraph(Mutex<Waits>);
 
-impl Circles {
+impl WaitGraph {
     fn with<T>(&self, change: impl FnOnce(&mut Waits) -> T) -> T {
         // No code between two changes of one critical section can panic.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -217,22 +217,22 @@ impl Circles {
 }
 
 /// One wait for an entity to settle. It ends when this is dropped.
-struct Circle {
+struct WaitGuard {
     shared: Arc<Shared>,
     by: EntityRef,
     target: EntityRef,
 }
 
-impl Circle {
+impl WaitGuard {
     fn enter(shared: &Arc<Shared>, by: &EntityRef, target: &EntityRef) -> Result<Self, AskError> {
-        shared.circles.with(|waits| waits.enter(by, target)).map_err(|_| AskError::Cycle)?;
+        shared.wait_graph.with(|waits| waits.enter(by, target)).map_err(|_| AskError::Cycle)?;
         Ok(Self { shared: Arc::clone(shared), by: by.clone(), target: target.clone() })
     }
 }
 
-impl Drop for Circle {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
-        self.shared.circles.with(|waits| waits.leave(&self.by, &self.target));
+        self.shared.wait_graph.with(|waits| waits.leave(&self.by, &self.target));
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_rounded_up_and_never_below_nothing() {
+    fn remaining_time_is_rounded_up_and_never_negative() {
         let at = |nanos| Monotonic::from_nanos(nanos);
         for (not_after, now, left) in [(1, 0, 1), (1_000_000, 0, 1), (1_000_001, 0, 2), (5, 9, 0)] {
             assert_eq!(remaining_ms(at(not_after), at(now)), left, "{not_after} - {now}");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_an_asker_that_goes_without_its_answer_abandons() {
+    async fn only_an_asker_without_an_answer_abandons() {
         let (answered, waiting) = watch::channel(false);
         let waiting = waiting_for(waiting);
         assert!(waiting.goes_on());

@@ -52,7 +52,7 @@ impl Blocked {
     /// Lists `entity`, if it is a session that waits to be resumed.
     pub(crate) fn enter(self: &Arc<Self>, entity: &Entity) -> Option<Entry> {
         let session = entity.session().filter(|session| session.is_blocked())?;
-        let session::Standing::Stopped(stopped) = &session.standing else { return None };
+        let session::RunPhase::Stopped(stopped) = &session.phase else { return None };
         let since = session.run_started.after(Duration::from_millis(stopped.elapsed_ms));
         let place = (since, entity.entity.clone());
         let new = || Listed {
@@ -102,8 +102,8 @@ impl fmt::Debug for Entry {
 }
 
 impl Runtime {
-    /// Up to `most` of the sessions that wait to be resumed, the latest first, and how many there are.
-    /// It reads no entity.
+    /// Up to `most` of the sessions that wait to be resumed, the latest first, and how many there
+    /// are. It reads no entity.
     #[must_use]
     pub fn blocked_sessions(&self, most: usize) -> (Vec<BlockedSession>, usize) {
         self.0.shared.blocked.last(most)

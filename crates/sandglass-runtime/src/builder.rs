@@ -10,7 +10,7 @@ use std::time::Duration;
 use sandglass_journal::{self as journal, Journal, PAGE_MAX_ENTRIES, Place};
 use sandglass_liveness::fold::Unfit;
 use sandglass_liveness::session::Ceilings;
-use sandglass_liveness::{Fold, Spec, go_over};
+use sandglass_liveness::{Fold, Spec, change_spec};
 use sandglass_model::{
     Clock, EntityRef, Entropy, Position, Rejection, RejectionKind, SystemClock, SystemEntropy,
 };
@@ -19,9 +19,9 @@ use sandglass_telemetry::metrics::Health;
 use tokio::sync::{Semaphore, broadcast, oneshot};
 use tokio::task::JoinSet;
 
-use crate::accounts::Accounts;
-use crate::actor::{Actor, Counted, Restored, Timers, View, seat};
-use crate::asking::Circles;
+use crate::account_sampling::AccountSampling;
+use crate::actor::{Actor, Counted, Restored, Timers, View, channels};
+use crate::asking::WaitGraph;
 use crate::error::ActorError;
 use crate::handlers::{HandlerRun, Handlers, RunFuture, not_run};
 use crate::inner::Inner;
@@ -53,7 +53,7 @@ pub struct Builder {
     telemetry: Telemetry,
     specs: Vec<Arc<Spec>>,
     rest: Rest,
-    accounts: Accounts,
+    accounts: AccountSampling,
     ceilings: Ceilings,
     operators: Option<BTreeSet<String>>,
 }
@@ -95,7 +95,7 @@ impl Builder {
             telemetry: Telemetry::disabled(),
             specs: Vec::new(),
             rest: Rest { linger: LINGER, awake_max: AWAKE_MAX },
-            accounts: Accounts::default(),
+            accounts: AccountSampling::default(),
             ceilings: Ceilings::default(),
             operators: None,
         }
@@ -125,8 +125,8 @@ impl Builder {
         Self { telemetry, ..self }
     }
 
-    /// Adds specs for new entities. Existing entities change to them as in [`Runtime::reload`]; entities
-    /// of other types keep the specs that they have.
+    /// Adds specs for new entities. Existing entities change to them as in [`Runtime::reload`];
+    /// entities of other types keep the specs that they have.
     #[must_use]
     pub fn specs(mut self, specs: impl IntoIterator<Item = impl Into<Arc<Spec>>>) -> Self {
         self.specs.extend(specs.into_iter().map(Into::into));
@@ -142,25 +142,26 @@ impl Builder {
         self
     }
 
-    /// While more than this many entities are awake, each falls asleep as soon as it has nothing to do;
-    /// the default is [`AWAKE_MAX`]. Entities that have something to do are bounded by admission.
+    /// While more than this many entities are awake, each falls asleep as soon as it has nothing to
+    /// do; the default is [`AWAKE_MAX`]. Entities that have something to do are bounded by
+    /// admission.
     #[must_use]
     pub const fn awake_max(mut self, entities: usize) -> Self {
         self.rest.awake_max = entities;
         self
     }
 
-    /// Keeps an account, which lists all calls, of one in this many handlers that complete, and of none
-    /// if it is 0; the default is [`ACCOUNTS_ONE_IN`](crate::ACCOUNTS_ONE_IN). Handlers that do not
-    /// complete always have one.
+    /// Keeps an account, which lists all calls, of one in this many handlers that complete, and of
+    /// none if it is 0; the default is [`ACCOUNTS_ONE_IN`](crate::ACCOUNTS_ONE_IN). Handlers that
+    /// do not complete always have one.
     #[must_use]
     pub const fn accounts_one_in(mut self, one_in: u32) -> Self {
         self.accounts.one_in = one_in;
         self
     }
 
-    /// Restricts stopping and resuming sessions to these operators, by name. By default every caller may.
-    /// Limits, parents and shutdowns stop sessions in any case.
+    /// Restricts stopping and resuming sessions to these operators, by name. By default every
+    /// caller may. Limits, parents and shutdowns stop sessions in any case.
     #[must_use]
     pub fn operators(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let operators = Some(names.into_iter().map(Into::into).collect());
@@ -174,9 +175,9 @@ impl Builder {
         Self { ceilings, ..self }
     }
 
-    /// Reads the journal, and recovers the entities that had handlers in flight or change to another
-    /// version of their spec. The others sleep. Needs a tokio runtime, on whose threads all entities
-    /// live.
+    /// Reads the journal, and recovers the entities that had handlers in flight or change to
+    /// another version of their spec. The others sleep. Needs a tokio runtime, on whose threads all
+    /// entities live.
     ///
     /// # Errors
     /// The journal cannot be read, contains a record that does not fit, or takes no appends.
@@ -200,7 +201,7 @@ impl Builder {
             telemetry: self.telemetry,
             events,
             journal_works: AtomicBool::new(true),
-            circles: Circles::default(),
+            wait_graph: WaitGraph::default(),
             runtime: watch::Sender::new(None),
             specs: watch::Sender::new(Arc::new(specs)),
             table: Table::new(self.rest),
@@ -255,8 +256,8 @@ async fn read_specs(journal: &dyn Journal, fold: &mut Fold) -> Result<Option<Pla
 
 type Recovered = oneshot::Receiver<Result<(), ActorError>>;
 
-/// The entities of a journal, one after the other. In memory are only the one that is being read and
-/// those that are being recovered.
+/// The entities of a journal, one after the other. In memory are only the one that is being read
+/// and those that are being recovered.
 struct Recovery<'a> {
     runtime: &'a Runtime,
     fold: Fold,
@@ -309,8 +310,8 @@ impl Recovery<'_> {
         Ok(Some(Place { entity: Some(name.clone()), position }))
     }
 
-    /// Lets the entity that was read sleep. If it has something in flight, or changes to another version
-    /// of its spec, starts its task instead.
+    /// Lets the entity that was read sleep. If it has something in flight, or changes to another
+    /// version of its spec, starts its task instead.
     async fn finish_current(&mut self) -> Result<(), BuildError> {
         let Some((name, last)) = self.current.take() else { return Ok(()) };
         let due = std::mem::take(&mut self.due);
@@ -319,8 +320,9 @@ impl Recovery<'_> {
         let Some(spec) = self.fold.spec(entity.spec).cloned() else { return Ok(()) };
         let shared = &self.runtime.0.shared;
         let newest = shared.specs().newest(&entity);
-        let goes_over = newest.is_some_and(|newest| go_over(&spec, &entity, &newest).is_ok());
-        if entity.is_settled() && !goes_over {
+        let changes_spec =
+            newest.is_some_and(|newest| change_spec(&spec, &entity, &newest).is_ok());
+        if entity.is_settled() && !changes_spec {
             let mut timers = Timers::default();
             let has_work = false; // It is settled.
             timers.follow(&entity, has_work, &spec, &*shared.clock);
@@ -349,10 +351,10 @@ impl Recovery<'_> {
 
 fn start(runtime: &Runtime, name: &EntityRef, restored: Restored) -> Recovered {
     let inner = &runtime.0;
-    let (handle, seat) = seat(View::Waking, inner.closing.subscribe());
+    let (handle, channels) = channels(View::Waking, inner.closing.subscribe());
     inner.shared.table.lock().enter(name.clone(), handle);
     let (reply, recovered) = oneshot::channel();
-    let mut actor = Actor::new(Arc::clone(&inner.shared), restored, seat);
+    let mut actor = Actor::new(Arc::clone(&inner.shared), restored, channels);
     inner.spawn_life(name.clone(), async move {
         let answer = actor.recover().await;
         let failed = answer.is_err();

@@ -1,46 +1,46 @@
-//! A value that takes long to make: made once, on a thread for blocking work, however
-//! many wait for it and however soon they go. One that isn't worth keeping is made again
-//! when it is next asked for.
+//! A value that takes long to compute: computed once, on a thread for blocking work, even if many
+//! wait for it or all of them stop waiting. A value that is not worth keeping is computed again
+//! when it is next needed.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 
 #[derive(Debug)]
-pub(crate) struct MadeOnce<T> {
-    made: Mutex<Option<watch::Receiver<Option<T>>>>,
+pub(crate) struct ComputedOnce<T> {
+    value: Mutex<Option<watch::Receiver<Option<T>>>>,
     is_kept: fn(&T) -> bool,
 }
 
-impl<T: Clone + Send + Sync + 'static> MadeOnce<T> {
-    /// Nothing yet; what will be made is kept where `is_kept` says so.
+impl<T: Clone + Send + Sync + 'static> ComputedOnce<T> {
+    /// No value yet. One that is computed is kept if `is_kept` returns true.
     pub(crate) const fn new(is_kept: fn(&T) -> bool) -> Self {
-        Self { made: Mutex::new(None), is_kept }
+        Self { value: Mutex::new(None), is_kept }
     }
 
-    /// What the first `make` that anybody gives makes; none where that panicked.
-    /// Dropping this ends the wait, and not the making. Needs a tokio runtime.
+    /// The value that the first `make` computes; `None` if that panicked. Dropping this ends the
+    /// wait, but not the computation. Needs a tokio runtime.
     pub(crate) async fn value(&self, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let mut value = self.kept_or_made(make);
+        let mut value = self.kept_or_computed(make);
         value.wait_for(Option::is_some).await.ok()?.clone()
     }
 
-    fn kept_or_made(
+    fn kept_or_computed(
         &self,
         make: impl FnOnce() -> T + Send + 'static,
     ) -> watch::Receiver<Option<T>> {
-        // Each change is made whole before anything can panic.
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that is still being made is waited for, whatever comes of it.
+        // No code between two changes of one critical section can panic.
+        let mut present = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that is still being computed is waited for, even if it is not kept then.
         let is_kept = |value: &watch::Receiver<Option<T>>| {
             value.borrow().as_ref().is_none_or(|value| (self.is_kept)(value))
         };
-        if let Some(value) = made.as_ref().filter(|value| is_kept(value)) {
+        if let Some(value) = present.as_ref().filter(|value| is_kept(value)) {
             return value.clone();
         }
-        let (teller, value) = watch::channel(None);
-        tokio::task::spawn_blocking(move || teller.send_replace(Some(make())));
-        made.insert(value).clone()
+        let (sender, value) = watch::channel(None);
+        tokio::task::spawn_blocking(move || sender.send_replace(Some(make())));
+        present.insert(value).clone()
     }
 }
 
@@ -54,8 +54,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_who_waits_no_longer_leaves_the_making_to_the_others() {
-        let (made, once) = (Arc::new(AtomicUsize::new(0)), MadeOnce::new(|_| true));
+    async fn a_dropped_wait_does_not_stop_the_computation_for_others() {
+        let (made, once) = (Arc::new(AtomicUsize::new(0)), ComputedOnce::new(|_| true));
         let (open, gate) = mpsc::channel::<()>();
         let make = |gate: Option<mpsc::Receiver<()>>| {
             let made = Arc::clone(&made);
@@ -82,15 +82,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_making_that_panics_is_not_tried_again() {
-        let once: MadeOnce<()> = MadeOnce::new(|()| true);
+    async fn a_computation_that_panics_is_not_repeated() {
+        let once: ComputedOnce<()> = ComputedOnce::new(|()| true);
         assert_eq!(once.value(|| panic!("the compiler gave up")).await, None);
         assert_eq!(once.value(|| ()).await, None);
     }
 
     #[tokio::test]
-    async fn what_is_not_worth_keeping_is_made_again_when_it_is_next_asked_for() {
-        let once: MadeOnce<u32> = MadeOnce::new(|made| *made > 1);
+    async fn a_value_that_is_not_kept_is_computed_again() {
+        let once: ComputedOnce<u32> = ComputedOnce::new(|made| *made > 1);
         assert_eq!(once.value(|| 1).await, Some(1));
         assert_eq!(once.value(|| 2).await, Some(2));
         assert_eq!(once.value(|| 3).await, Some(2));

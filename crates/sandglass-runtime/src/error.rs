@@ -61,8 +61,8 @@ pub enum ActorError {
     /// The journal will never take this, or cannot be read.
     #[error("the journal refuses: {0}")]
     Journal(journal::Error),
-    /// A handler's deadline passed. Its effects may have landed, so the runtime never starts it again by
-    /// itself; an operator can, with a larger budget.
+    /// A handler's deadline passed. Its effects may have landed, so the runtime never starts it
+    /// again by itself; an operator can, with a larger budget.
     #[error(transparent)]
     HandlerDeadlineExceeded(Box<HandlerDeadlineExceeded>),
     /// The entity never had this dispatch.

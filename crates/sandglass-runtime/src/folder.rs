@@ -94,9 +94,9 @@ impl From<manifest::Error> for FolderError {
 }
 
 impl Folder {
-    /// Reads the `*.ioa.toml` of `folder`, its manifests ([`Manifests::find`]), and where the modules are
-    /// that the specs name: in the manifest of that name, or else in the file of that name in the folder
-    /// ([`module_beside`]). Modules are not read yet.
+    /// Reads the `*.ioa.toml` of `folder`, its manifests ([`Manifests::find`]), and where the
+    /// modules are that the specs name: in the manifest of that name, or else in the file of that
+    /// name in the folder ([`module_beside`]). Modules are not read yet.
     ///
     /// # Errors
     /// A file is invalid or cannot be read.
@@ -141,8 +141,8 @@ impl Folder {
         Ok(Self { specs, sources, warnings: findings })
     }
 
-    /// Reads the modules and their grants, with the value of each granted secret from `secret`, whose
-    /// error states what to do about a missing value.
+    /// Reads the modules and their grants, with the value of each granted secret from `secret`,
+    /// whose error states what to do about a missing value.
     ///
     /// # Errors
     /// All modules that cannot be read, and all granted secrets without a value.

@@ -17,7 +17,7 @@ use sandglass_model::{
 use tokio::sync::Notify;
 
 use crate::asking::Asking;
-use crate::caught::caught;
+use crate::panics::catch_panic;
 use crate::signals::Signals;
 
 /// The execution of one handler. It is ready when nothing of it is left.
@@ -29,12 +29,12 @@ pub type FramesFuture = Pin<Box<dyn Future<Output = Vec<Frame>> + Send>>;
 /// Executes handlers, and holds each to its deadline: the runtime has no timer of its own for
 /// handlers, and waits for the report.
 pub trait Handlers: Send + Sync + 'static {
-    /// Starts a handler. The future is polled on a task of its own. If it is dropped, nothing waits for
-    /// the handler any more, and it should end.
+    /// Starts a handler. The future is polled on a task of its own. If it is dropped, nothing waits
+    /// for the handler any more, and it should end.
     fn start(&self, run: HandlerRun) -> RunFuture;
 
-    /// Reserves a slot for a handler of `tenant`, before its dispatch is recorded. The reservation comes
-    /// back in [`HandlerRun::reserved`]; it is dropped if the handler is not started.
+    /// Reserves a slot for a handler of `tenant`, before its dispatch is recorded. The reservation
+    /// comes back in [`HandlerRun::reserved`]; it is dropped if the handler is not started.
     ///
     /// # Errors
     /// There is no slot.
@@ -43,8 +43,8 @@ pub trait Handlers: Send + Sync + 'static {
         Ok(Reserved::default())
     }
 
-    /// The host function that the handler of `dispatch` is in, or where else it is, and for how long;
-    /// `None` if that is unknown.
+    /// The host function that the handler of `dispatch` is in, or where else it is, and for how
+    /// long; `None` if that is unknown.
     fn doing(&self, dispatch: DispatchId) -> Option<(String, Duration)> {
         let _ = dispatch;
         None
@@ -109,17 +109,20 @@ pub struct HostCallLimits {
 /// when the last clone is dropped.
 #[derive(Clone, Default)]
 pub struct Reserved {
-    room: Option<Arc<Mutex<Kept>>>,
+    reservation: Option<Arc<Mutex<Shared>>>,
     module_hash: Option<ModuleHash>,
 }
 
-type Kept = Option<Box<dyn Any + Send>>;
+type Shared = Option<Box<dyn Any + Send>>;
 
 impl Reserved {
-    /// Reserves `room`.
+    /// Reserves `reservation`.
     #[must_use]
-    pub fn of(room: impl Any + Send) -> Self {
-        Self { room: Some(Arc::new(Mutex::new(Some(Box::new(room))))), module_hash: None }
+    pub fn of(reservation: impl Any + Send) -> Self {
+        Self {
+            reservation: Some(Arc::new(Mutex::new(Some(Box::new(reservation))))),
+            module_hash: None,
+        }
     }
 
     /// Adds the version of the module that is reserved, which the record of the dispatch names.
@@ -135,14 +138,14 @@ impl Reserved {
     }
 
     /// Takes the reservation; `None` if there is none of this type.
-    #[must_use = "room that isn't used is given back"]
+    #[must_use = "a reservation that is not used is released"]
     pub fn take<T: Any>(&self) -> Option<T> {
-        let mut kept = self.room.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = kept.take()?.downcast::<T>();
-        match room {
-            Ok(room) => Some(*room),
+        let mut shared = self.reservation.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let reservation = shared.take()?.downcast::<T>();
+        match reservation {
+            Ok(reservation) => Some(*reservation),
             Err(other) => {
-                *kept = Some(other);
+                *shared = Some(other);
                 None
             }
         }
@@ -151,7 +154,11 @@ impl Reserved {
 
 impl fmt::Debug for Reserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.room.is_some() { "Reserved(room)" } else { "Reserved(nothing)" })
+        f.write_str(if self.reservation.is_some() {
+            "Reserved(something)"
+        } else {
+            "Reserved(nothing)"
+        })
     }
 }
 
@@ -251,7 +258,7 @@ impl Stop {
         self.0.woken.notify_waiters();
         for callback in callbacks {
             // A panic of a callback must not reach the caller, who has nothing to do with it.
-            if caught(|| callback(request.clone())).is_none() {
+            if catch_panic(|| callback(request.clone())).is_none() {
                 tracing::error!(cause = ?request.cause, "a callback of a stop request panicked");
             }
         }
@@ -266,7 +273,7 @@ impl Stop {
         };
         self.0.woken.notify_waiters();
         for callback in asking {
-            if caught(callback).is_none() {
+            if catch_panic(callback).is_none() {
                 tracing::error!("a callback that asks a run to end panicked");
             }
         }
@@ -278,8 +285,8 @@ impl Stop {
         self.lock().is_asked
     }
 
-    /// Calls `callback` when the handler is asked to end by itself, or now if it was. It is called on the
-    /// thread of the caller of [`Stop::ask`], which its panic does not reach.
+    /// Calls `callback` when the handler is asked to end by itself, or now if it was. It is called
+    /// on the thread of the caller of [`Stop::ask`], which its panic does not reach.
     pub fn on_ask(&self, callback: impl FnOnce() + Send + 'static) {
         let mut asked = self.lock();
         if asked.is_asked {
@@ -290,8 +297,8 @@ impl Stop {
         }
     }
 
-    /// Notes why the handler's session is over: entities that it has asked learn the reason from here.
-    /// The first note holds.
+    /// Notes why the handler's session is over: entities that it has asked learn the reason from
+    /// here. The first note holds.
     pub(crate) fn session_is_over(&self, why: &Arc<str>) {
         self.lock().over.get_or_insert_with(|| Arc::clone(why));
     }
@@ -319,8 +326,8 @@ impl Stop {
         }
     }
 
-    /// Calls `callback` with the request that kills the handler, or now if there was one. It is called
-    /// on the thread of the caller of [`Stop::request`], which its panic does not reach.
+    /// Calls `callback` with the request that kills the handler, or now if there was one. It is
+    /// called on the thread of the caller of [`Stop::request`], which its panic does not reach.
     pub fn on_request(&self, callback: impl FnOnce(StopRequest) + Send + 'static) {
         let mut asked = self.lock();
         match asked.request.clone() {
@@ -349,7 +356,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_first_request_holds_and_reaches_everybody() {
+    async fn the_first_request_holds_and_reaches_all_waiters() {
         let stop = Stop::default();
         let waiting = tokio::spawn({
             let stop = stop.clone();

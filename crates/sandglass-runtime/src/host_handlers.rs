@@ -39,7 +39,7 @@ pub struct HostHandlers {
 /// What is reserved for one handler: a slot, and the version of its module that its record names,
 /// which stays available even if a newer version replaces it meanwhile.
 #[derive(Debug)]
-struct Room {
+struct ReservedSlot {
     reservation: Reservation,
     version: Arc<Loadable>,
 }
@@ -75,8 +75,8 @@ impl HostHandlers {
         }
     }
 
-    /// Replaces or adds the module called `name` for new dispatches; those in flight finish with their
-    /// version. It is compiled and checked first.
+    /// Replaces or adds the module called `name` for new dispatches; those in flight finish with
+    /// their version. It is compiled and checked first.
     ///
     /// # Errors
     /// It cannot be executed; nothing has changed.
@@ -122,8 +122,8 @@ impl Handlers for HostHandlers {
         let clock = Arc::clone(&self.clock);
         let modules = Arc::clone(&self.modules);
         let recording = self.recording;
-        let room: Option<Room> = run.reserved.take();
-        let (reservation, version) = room.map(|room| (room.reservation, room.version)).unzip();
+        let slot: Option<ReservedSlot> = run.reserved.take();
+        let (reservation, version) = slot.map(|slot| (slot.reservation, slot.version)).unzip();
         Box::pin(async move {
             let began = clock.now();
             let parent = run.not_after.unwrap_or(Monotonic::NEVER);
@@ -159,7 +159,7 @@ impl Handlers for HostHandlers {
         let hash = version.module.hash();
         let of = ReserveFor::new(version.module.manifest(), tenant);
         let reservation = self.host.reserve(of)?;
-        Ok(Reserved::of(Room { reservation, version }).for_module(hash))
+        Ok(Reserved::of(ReservedSlot { reservation, version }).for_module(hash))
     }
 
     fn doing(&self, dispatch: DispatchId) -> Option<(String, Duration)> {
@@ -183,13 +183,13 @@ impl Handlers for HostHandlers {
 /// session, if there was one.
 fn entity_state(run: &HandlerRun) -> Value {
     let dispatched = &run.dispatched;
-    let mut told = json!({ "status": dispatched.state, "fields": dispatched.variables });
-    if let (Some(recovery), Some(told)) = (&run.recovery, told.as_object_mut()) {
-        let mut recovery_told = json!(**recovery);
-        recovery_told["preamble"] = json!(preamble(recovery));
-        told.insert("recovery".to_owned(), recovery_told);
+    let mut context = json!({ "status": dispatched.state, "fields": dispatched.variables });
+    if let (Some(recovery), Some(context)) = (&run.recovery, context.as_object_mut()) {
+        let mut recovery_context = json!(**recovery);
+        recovery_context["preamble"] = json!(preamble(recovery));
+        context.insert("recovery".to_owned(), recovery_context);
     }
-    told
+    context
 }
 
 /// How a dispatch stands once its module is compiled.

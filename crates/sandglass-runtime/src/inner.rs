@@ -7,7 +7,7 @@ use sandglass_model::EntityRef;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
-use crate::actor::{Handle, View, seat};
+use crate::actor::{Handle, View, channels};
 use crate::error::ActorError;
 use crate::shared::Shared;
 use crate::specs::Specs;
@@ -19,8 +19,8 @@ pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     /// Aborted when this is dropped.
     pub(crate) tasks: Mutex<JoinSet<()>>,
-    /// The threads that entities live on, whichever thread wakes them: an ask arrives on a thread for
-    /// guests.
+    /// The threads that entities live on, whichever thread wakes them: an ask arrives on a thread
+    /// for guests.
     pub(crate) threads: tokio::runtime::Handle,
     pub(crate) closing: watch::Sender<bool>,
     /// Held while specs are replaced.
@@ -30,8 +30,8 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Applies `then` to an entity, which is woken if it sleeps. The entity cannot fall asleep meanwhile,
-    /// nor before it has checked its mailbox.
+    /// Applies `then` to an entity, which is woken if it sleeps. The entity cannot fall asleep
+    /// meanwhile, nor before it has checked its mailbox.
     pub(crate) fn reach<T>(
         &self,
         entity: &EntityRef,
@@ -48,24 +48,24 @@ impl Inner {
     }
 
     /// Wakes an entity whose timer is due at `now`.
-    pub(crate) fn wake_due(&self, room: OwnedSemaphorePermit) {
+    pub(crate) fn wake_due(&self, permit: OwnedSemaphorePermit) {
         let mut entities = self.shared.table.lock();
         if let Some(entity) = entities.due(self.shared.clock.now()) {
-            self.wake(&mut entities, &entity, Some(room));
+            self.wake(&mut entities, &entity, Some(permit));
         }
     }
 
-    /// Wakes the first entity behind `after` that obeys another spec than `specs` has for its type, and
-    /// returns which.
+    /// Wakes the first entity behind `after` that obeys another spec than `specs` has for its type,
+    /// and returns which.
     pub(crate) fn wake_outdated(
         &self,
         after: Option<&EntityRef>,
         specs: &Specs,
-        room: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> Option<EntityRef> {
         let mut entities = self.shared.table.lock();
         let entity = entities.outdated(after, specs)?;
-        self.wake(&mut entities, &entity, Some(room));
+        self.wake(&mut entities, &entity, Some(permit));
         Some(entity)
     }
 
@@ -74,15 +74,15 @@ impl Inner {
         &self,
         entities: &mut Entities,
         entity: &EntityRef,
-        room: Option<OwnedSemaphorePermit>,
+        permit: Option<OwnedSemaphorePermit>,
     ) {
         if *self.closing.borrow() {
             return;
         }
-        let (handle, seat) = seat(View::Waking, self.closing.subscribe());
+        let (handle, channels) = channels(View::Waking, self.closing.subscribe());
         if let Some(sleep) = entities.rouse(entity, handle) {
             let shared = Arc::clone(&self.shared);
-            let life = waking::wake(shared, entity.clone(), sleep, seat, room);
+            let life = waking::wake(shared, entity.clone(), sleep, channels, permit);
             self.spawn_life(entity.clone(), life);
         }
     }

@@ -107,12 +107,14 @@
 //!
 //! `builder` starts and recovers all of this, `specs` replaces specs, and `pruning` removes
 //! entities that have ended.
-mod accounts;
+
+mod account_sampling;
 mod actor;
 mod asking;
 mod blocked;
 mod builder;
-mod caught;
+#[cfg(feature = "guests")]
+mod computed_once;
 mod error;
 #[cfg(feature = "guests")]
 mod folder;
@@ -120,8 +122,7 @@ mod handlers;
 #[cfg(feature = "guests")]
 mod host_handlers;
 mod inner;
-#[cfg(feature = "guests")]
-mod made_once;
+mod panics;
 mod pruning;
 mod publish;
 mod reading;
@@ -137,7 +138,7 @@ mod timer;
 mod waking;
 mod watch;
 
-pub use accounts::ACCOUNTS_ONE_IN;
+pub use account_sampling::ACCOUNTS_ONE_IN;
 pub use actor::{MAILBOX_MAX, SIGNAL_QUEUE_MAX, SIGNALS_RECORDED_PER_RUN_MAX};
 pub use asking::Asking;
 pub use blocked::BlockedSession;
@@ -156,7 +157,7 @@ pub use host_handlers::{HostHandlers, Module};
 pub use pruning::Pruned;
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
 pub use request::{
-    Accepted, Birth, Request, Retry, SessionResume, SessionStop, SessionStopped, Signal,
+    Accepted, NewEntity, Request, Retry, SessionResume, SessionStop, SessionStopped, Signal,
 };
 pub use runtime::Runtime;
 pub use signals::Signals;

@@ -24,8 +24,9 @@ pub struct Pruned {
 }
 
 impl Runtime {
-    /// Removes entities that have ended, sleep, and that `retention` does not keep, from the runtime and
-    /// its journal. Their names can be used again afterwards. It continues if its caller stops waiting.
+    /// Removes entities that have ended, sleep, and that `retention` does not keep, from the
+    /// runtime and its journal. Their names can be used again afterwards. It continues if its
+    /// caller stops waiting.
     ///
     /// # Errors
     /// The journal cannot be read or written; entities that were removed before stay removed.

@@ -27,7 +27,7 @@ pub enum Event {
         report: Arc<RunReport>,
     },
     /// A signal that is not recorded, because its handler has sent so many.
-    Told {
+    UnrecordedSignal {
         /// The entity.
         entity: EntityRef,
         /// The handler.

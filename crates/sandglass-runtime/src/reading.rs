@@ -1,5 +1,5 @@
-//! What can be seen of a runtime: its entities as they are, what is in flight, what its
-//! journal holds, and how a handler ended. Nothing here changes anything.
+//! What callers read of a runtime: its entities, what is in flight, its records, and how a handler
+//! ended. Nothing here changes anything.
 
 use std::sync::Arc;
 
@@ -22,21 +22,21 @@ impl Runtime {
     /// The entity as it is now.
     ///
     /// # Errors
-    /// There is no such entity, or the journal can't be read.
+    /// There is no such entity, or the journal cannot be read.
     pub async fn entity(&self, entity: &EntityRef) -> Result<Arc<Snapshot>, ActorError> {
         self.wait_until(entity, |_| true).await
     }
 
     /// Up to `limit` entities (at most [`PAGE_MAX_ENTRIES`]) behind `after` in the order
-    /// of their names; from the first on where there is no `after`.
+    /// of their names; from the first one on if `after` is `None`.
     #[must_use]
     pub fn entities(&self, after: Option<&EntityRef>, limit: usize) -> Vec<EntityRef> {
         let entities = self.0.shared.table.lock();
         entities.names(after).take(limit.min(PAGE_MAX_ENTRIES)).cloned().collect()
     }
 
-    /// All handlers that are queued or in flight: as many as were let in, which is at
-    /// most [`IN_FLIGHT_MAX`](sandglass_liveness::decide::IN_FLIGHT_MAX) of each entity.
+    /// All handlers that are queued or in flight: at most
+    /// [`IN_FLIGHT_MAX`](sandglass_liveness::decide::IN_FLIGHT_MAX) of each entity.
     #[must_use]
     pub fn in_flight(&self) -> Vec<(EntityRef, RunView)> {
         let entities = self.0.shared.table.lock();
@@ -63,7 +63,7 @@ impl Runtime {
     /// from `from` on, in the order of their positions.
     ///
     /// # Errors
-    /// There is no such entity, or the journal can't be read.
+    /// There is no such entity, or the journal cannot be read.
     pub async fn history(
         &self,
         entity: &EntityRef,
@@ -77,19 +77,20 @@ impl Runtime {
         page.map_err(ActorError::journal)
     }
 
-    /// The same of the whole journal: the specs, and the records of all entities.
+    /// Up to `limit` records of the whole journal from `from` on: specs, and records of all
+    /// entities.
     ///
     /// # Errors
-    /// The journal can't be read.
+    /// The journal cannot be read.
     pub async fn records(&self, from: Position, limit: usize) -> Result<Page, ActorError> {
         self.0.shared.journal.read(from, limit).await.map_err(ActorError::journal)
     }
 
-    /// The entity that asked for `dispatch`, also where that has ended, and the position
-    /// of its first record; none where nobody did.
+    /// The entity of `dispatch` and the position of its first record, whether it has ended or not;
+    /// `None` if there is no such dispatch.
     ///
     /// # Errors
-    /// The journal can't be read.
+    /// The journal cannot be read.
     pub async fn find_dispatch(
         &self,
         dispatch: DispatchId,
@@ -118,7 +119,7 @@ impl Runtime {
         self.wait_until(entity, |snapshot| snapshot.in_flight.is_empty()).await
     }
 
-    /// Waits until `holds` for the entity. It stays awake as long as somebody waits.
+    /// Waits until `holds` for the entity. Waiting keeps it awake.
     ///
     /// # Errors
     /// There is no such entity, or the runtime is shut down first.
@@ -131,11 +132,11 @@ impl Runtime {
         seen(view, holds).await
     }
 
-    /// Waits until a handler has ended and answers how.
+    /// Waits until a handler has ended, and returns its outcome.
     ///
     /// # Errors
-    /// [`ActorError::HandlerDeadlineExceeded`] where it timed out;
-    /// [`ActorError::UnknownDispatch`] where the entity never had it.
+    /// [`ActorError::HandlerDeadlineExceeded`] if it timed out;
+    /// [`ActorError::UnknownDispatch`] if the entity never had it.
     pub async fn outcome(
         &self,
         entity: &EntityRef,
@@ -144,8 +145,8 @@ impl Runtime {
         self.outcome_from(entity, dispatch, Position(0)).await
     }
 
-    /// All that happens from now on. One who is [`crate::SUBSCRIPTION_MAX`] events
-    /// behind misses some, and is told how many.
+    /// Subscribes to all events from now on. A subscriber that is [`crate::SUBSCRIPTION_MAX`]
+    /// events behind misses some, and learns how many.
     #[must_use]
     pub fn subscribe(&self) -> Subscription {
         Subscription(self.0.shared.events.subscribe())
@@ -167,7 +168,7 @@ impl Runtime {
             next = page.next;
             for entry in page.entries {
                 let record = entry.into_record().map_err(ActorError::journal)?;
-                // One that was retried has ended more than once.
+                // A retried handler has ended more than once.
                 last = outcome_of(record.event, dispatch).or(last);
             }
         }
@@ -179,7 +180,7 @@ impl Runtime {
     }
 }
 
-/// What an entity shows once `holds` for it.
+/// The snapshot of an entity, once `holds` for it.
 pub(crate) async fn seen(
     mut view: watch::Receiver<View>,
     mut holds: impl FnMut(&Snapshot) -> bool,
@@ -198,7 +199,7 @@ pub(crate) async fn seen(
     }
 }
 
-/// The final outcome of `dispatch`, where `event` records it.
+/// The final outcome of `dispatch`, if `event` records it.
 fn outcome_of(event: RecordedEvent, dispatch: DispatchId) -> Option<Outcome> {
     match event {
         RecordedEvent::Ended(ended)

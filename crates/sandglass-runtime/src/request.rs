@@ -67,8 +67,8 @@ pub struct Retry {
     /// The reason, for people: at most
     /// [`REASON_MAX_BYTES`](sandglass_liveness::decide::REASON_MAX_BYTES).
     pub reason: String,
-    /// The attempt that the caller saw end; `None` for any. The retry is refused if there is a later
-    /// one, so that of two callers who retry at once only one succeeds.
+    /// The attempt that the caller saw end; `None` for any. The retry is refused if there is a
+    /// later one, so that of two callers who retry at once only one succeeds.
     pub expected_attempt: Option<u32>,
 }
 
@@ -101,8 +101,8 @@ pub struct SessionStopped {
     pub run_seq: u32,
     /// What follows for the session.
     pub directive: Directive,
-    /// Whether the stop is durable. If it is not, the handlers are stopped nevertheless, and the record
-    /// follows when the journal takes it.
+    /// Whether the stop is durable. If it is not, the handlers are stopped nevertheless, and the
+    /// record follows when the journal takes it.
     pub is_recorded: bool,
 }
 
@@ -122,7 +122,7 @@ pub struct SessionResume {
 
 /// What an entity is created with.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Birth {
+pub struct NewEntity {
     /// The tenant that it belongs to; `None` for [`sandglass_model::DEFAULT_TENANT`].
     pub tenant: Option<String>,
     /// The limits of its first run, if it is a session. The spec fills in those that are not set.

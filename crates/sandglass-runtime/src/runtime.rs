@@ -1,5 +1,5 @@
-//! The runtime as its users see it: creates entities by name, and sends them actions, signals, stops
-//! and retries. What only reads is in `reading.rs`.
+//! The runtime as its users see it: creates entities by name, and sends them actions, signals,
+//! stops and retries. What only reads is in `reading.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use sandglass_model::{
 };
 use tokio::sync::oneshot;
 
-use crate::actor::{self, Message, View, seat};
+use crate::actor::{self, Message, View, channels};
 use crate::builder::Builder;
 use crate::error::ActorError;
 use crate::inner::Inner;
 use crate::publish::Snapshot;
 use crate::reading::seen;
-use crate::request::{Accepted, Birth, Request, Retry, Signal};
+use crate::request::{Accepted, NewEntity, Request, Retry, Signal};
 use crate::specs::{self, ReloadError, Reloaded};
 use crate::{timer, waking};
 
@@ -39,12 +39,12 @@ impl Runtime {
     /// # Errors
     /// It exists already, the runtime has no spec of its type, or the journal takes no appends.
     pub async fn create(&self, entity: EntityRef) -> Result<Arc<Snapshot>, ActorError> {
-        self.create_as(entity, Birth::default()).await
+        self.create_as(entity, NewEntity::default()).await
     }
 
     /// Creates an entity for `tenant`, a name of at most
-    /// [`NAME_MAX_BYTES`](sandglass_model::id::NAME_MAX_BYTES) bytes. Its handlers are given the name
-    /// and count towards the limits of that tenant.
+    /// [`NAME_MAX_BYTES`](sandglass_model::id::NAME_MAX_BYTES) bytes. Its handlers are given the
+    /// name and count towards the limits of that tenant.
     ///
     /// # Errors
     /// As [`Runtime::create`], or the name of the tenant is invalid.
@@ -54,19 +54,19 @@ impl Runtime {
         tenant: impl Into<String>,
     ) -> Result<Arc<Snapshot>, ActorError> {
         let tenant = Some(tenant.into());
-        self.create_as(entity, Birth { tenant, ..Birth::default() }).await
+        self.create_as(entity, NewEntity { tenant, ..NewEntity::default() }).await
     }
 
-    /// Creates an entity with what `birth` states. If it is a session, its first run starts.
+    /// Creates an entity with what `new` states. If it is a session, its first run starts.
     ///
     /// # Errors
     /// As [`Runtime::create_for`], or it refuses its first action; then it is not created.
     pub async fn create_as(
         &self,
         entity: EntityRef,
-        birth: Birth,
+        new: NewEntity,
     ) -> Result<Arc<Snapshot>, ActorError> {
-        let Birth { tenant, limits, first } = birth;
+        let NewEntity { tenant, limits, first } = new;
         let spec = self.spec(entity.entity_type()).ok_or_else(|| ActorError::UnknownType {
             entity_type: entity.entity_type().to_owned(),
         })?;
@@ -75,23 +75,23 @@ impl Runtime {
         let create = Input::Create { name: entity.clone(), incarnation, tenant };
         let ceilings = self.0.shared.ceilings();
         let limits = ceilings.makes_sessions(&spec).then(|| ceilings.effective(&spec, &limits));
-        let birth = actor::Birth { create, limits, first };
-        let (handle, seat) = seat(View::New, self.0.closing.subscribe());
+        let creation = actor::Creation { create, limits, first };
+        let (handle, channels) = channels(View::New, self.0.closing.subscribe());
         let view = handle.watch();
         let (reply, created) = oneshot::channel();
         let (shared, name) = (Arc::clone(&self.0.shared), entity.clone());
-        // On a task of its own: if the caller goes away, no entity stays behind that is in the journal but
-        // has no task.
+        // On a task of its own: if the caller goes away, no entity stays behind that is in the
+        // journal but has no task.
         let life = async move {
-            match birth.of(&shared, spec, name.clone()).await {
-                Ok(born) => {
-                    let actor = born.begin(shared, seat);
+            match creation.append(&shared, spec, name.clone()).await {
+                Ok(created) => {
+                    let actor = created.begin(shared, channels);
                     let _ = reply.send(Ok(()));
                     Box::pin(actor.live()).await;
                 }
                 Err(error) => {
                     shared.table.lock().forget(&name);
-                    seat.refuse(&ActorError::UnknownEntity(name));
+                    channels.refuse(&ActorError::UnknownEntity(name));
                     let _ = reply.send(Err(error));
                 }
             }
@@ -155,8 +155,8 @@ impl Runtime {
         Ok(snapshot)
     }
 
-    /// Sends `entity` a signal, which changes no state and no sequence. If it comes from another entity
-    /// and the state's `reset_on` lists it, it restarts the state's timer.
+    /// Sends `entity` a signal, which changes no state and no sequence. If it comes from another
+    /// entity and the state's `reset_on` lists it, it restarts the state's timer.
     ///
     /// # Errors
     /// The signal was not recorded.
@@ -164,8 +164,8 @@ impl Runtime {
         self.ask(entity, |reply| Message::Signal { signal, reply }).await
     }
 
-    /// Kills the handler of `dispatch`, or all handlers of the entity, as cancelled, and returns how
-    /// many that were. It waits for no mailbox and no disk.
+    /// Kills the handler of `dispatch`, or all handlers of the entity, as cancelled, and returns
+    /// how many that were. It waits for no mailbox and no disk.
     ///
     /// # Errors
     /// There is no such entity.
@@ -187,14 +187,14 @@ impl Runtime {
         Ok(stops.map_or(0, |stops| stops.request(dispatch, Cause::Cancel, reason)))
     }
 
-    /// Starts one more attempt of a handler that has ended without success: with the dispatch id (the
-    /// guest's idempotency key), parameters and configuration of the earlier ones, in the present state
-    /// of the entity.
+    /// Starts one more attempt of a handler that has ended without success: with the dispatch id
+    /// (the guest's idempotency key), parameters and configuration of the earlier ones, in the
+    /// present state of the entity.
     ///
     /// # Errors
     /// Nothing was started or changed: the entity has no such dispatch, it is in flight or has
-    /// completed, the expected attempt is not its last one, or the present state does not accept all
-    /// of its endings.
+    /// completed, the expected attempt is not its last one, or the present state does not accept
+    /// all of its endings.
     pub async fn retry(
         &self,
         entity: &EntityRef,
@@ -229,17 +229,18 @@ impl Runtime {
 
     /// Replaces all specs by `specs`, or none.
     ///
-    /// New entities obey them. An existing entity changes to the new version of its spec as soon as none
-    /// of its handlers is in flight; the change is a record, and restarts the timer of its state. If its
-    /// state, a variable or a scheduled action is missing in the new version, it keeps its version, and
-    /// [`Snapshot::held_back`] states why. Entities that have ended, and those whose type has no spec
-    /// any more, do not change.
+    /// New entities obey them. An existing entity changes to the new version of its spec as soon as
+    /// none of its handlers is in flight; the change is a record, and restarts the timer of its
+    /// state. If its state, a variable or a scheduled action is missing in the new version, it
+    /// keeps its version, and [`Snapshot::held_back`] states why. Entities that have ended, and
+    /// those whose type has no spec any more, do not change.
     ///
-    /// Returns when the specs are durable. Entities that sleep are woken one after the other from then
-    /// on; if the runtime ends before, the next start continues.
+    /// Returns when the specs are durable. Entities that sleep are woken one after the other from
+    /// then on; if the runtime ends before, the next start continues.
     ///
     /// # Errors
-    /// Nothing was changed. At most [`sandglass_journal::BATCH_MAX_RECORDS`] specs can be new at once.
+    /// Nothing was changed. At most [`sandglass_journal::BATCH_MAX_RECORDS`] specs can be new at
+    /// once.
     pub async fn reload(
         &self,
         specs: impl IntoIterator<Item = impl Into<Arc<Spec>>>,
@@ -249,7 +250,7 @@ impl Runtime {
         let (inner, shared) = (&self.0, &self.0.shared);
         let _one_at_a_time = inner.reloading.lock().await;
         let before = shared.specs();
-        let (specs, told) = before.reloaded(types);
+        let (specs, reloaded) = before.reloaded(types);
         let registered = specs::register(shared, &specs.new_since(&before)).await;
         registered.map_err(|error| ReloadError::NotRecorded(ActorError::journal(error)))?;
         let specs = Arc::new(specs);
@@ -260,7 +261,7 @@ impl Runtime {
             let (weak, closing) = (Arc::downgrade(inner), inner.closing.subscribe());
             inner.spawn(waking::wake_outdated(Arc::clone(shared), weak, specs, closing));
         }
-        Ok(told)
+        Ok(reloaded)
     }
 
     /// Whether it is shutting down, or has shut down.
@@ -270,9 +271,9 @@ impl Runtime {
     }
 
     /// Takes no more requests, kills all handlers, records how they ended, and closes the journal.
-    /// Handlers that have not ended and been recorded within `grace` are dropped; the next start finds
-    /// them as interrupted. If it is shutting down already, waits for that, with the grace of the first
-    /// call.
+    /// Handlers that have not ended and been recorded within `grace` are dropped; the next start
+    /// finds them as interrupted. If it is shutting down already, waits for that, with the grace of
+    /// the first call.
     pub async fn shutdown(&self, grace: Duration) {
         let _one_at_a_time = self.0.shutdown.lock().await;
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_liveness::Refusal;
-use sandglass_liveness::decide::{directive, told};
-use sandglass_liveness::session::{Ceilings, Standing, StatusView};
+use sandglass_liveness::decide::{directive, handler_cause};
+use sandglass_liveness::session::{Ceilings, RunPhase, StatusView};
 use sandglass_model::{EntityRef, StopCause};
 use sandglass_telemetry::metrics::CancelTarget;
 use tokio::task::JoinSet;
@@ -22,8 +22,9 @@ use crate::{specs, timer};
 const RECORD_FIRST: Duration = Duration::from_secs(1);
 
 impl Runtime {
-    /// Sets upper bounds on the limits of runs that start from now on; present runs keep their limits.
-    /// Entities that become sessions by this start their first run when they next have something to do.
+    /// Sets upper bounds on the limits of runs that start from now on; present runs keep their
+    /// limits. Entities that become sessions by this start their first run when they next have
+    /// something to do.
     pub fn set_ceilings(&self, ceilings: Ceilings) {
         let shared = &self.0.shared;
         // Counters of entities that become sessions by this begin at zero, too.
@@ -31,17 +32,17 @@ impl Runtime {
         shared.set_ceilings(ceilings);
     }
 
-    /// Stops the run of a session: queued handlers never start, and handlers in flight are ended, even
-    /// in the middle of a host call. The first cause holds.
+    /// Stops the run of a session: queued handlers never start, and handlers in flight are ended,
+    /// even in the middle of a host call. The first cause holds.
     ///
-    /// An operator's stop is final: if the run is stopping already, its handlers lose their grace, and a
-    /// session that would go on after that, or waits to be resumed, is cancelled.
+    /// An operator's stop is final: if the run is stopping already, its handlers lose their grace,
+    /// and a session that would go on after that, or waits to be resumed, is cancelled.
     ///
     /// # Errors
     /// The session is not stopped: the caller is not an operator
-    /// ([`Builder::operators`](crate::Builder::operators)), there is no such session, the expected run
-    /// is not its present one, or the run has stopped, or is stopping and the caller is not an operator.
-    /// operator asks.
+    /// ([`Builder::operators`](crate::Builder::operators)), there is no such session, the expected
+    /// run is not its present one, or the run has stopped, or is stopping and the caller is not an
+    /// operator. operator asks.
     pub async fn stop_session(
         &self,
         entity: &EntityRef,
@@ -52,7 +53,7 @@ impl Runtime {
         };
         let metrics = &self.0.shared.telemetry.metrics;
         self.allows(by).inspect_err(|_| metrics.cancel_refused(CancelTarget::Session))?;
-        let (cause, reason) = told(&stop.cause);
+        let (cause, reason) = handler_cause(&stop.cause);
         loop {
             let stopped = self.stop_run(entity, stop.clone()).await;
             let Err(ActorError::Refused { refusal: Refusal::RunStopping { run_seq, .. }, .. }) =
@@ -64,7 +65,7 @@ impl Runtime {
             let has_stopped = |snapshot: &Snapshot| {
                 let session = snapshot.session.as_ref();
                 session.is_none_or(|session| {
-                    session.run_seq != run_seq || matches!(session.standing, Standing::Stopped(_))
+                    session.run_seq != run_seq || matches!(session.phase, RunPhase::Stopped(_))
                 })
             };
             self.wait_until(entity, has_stopped).await?;
@@ -76,7 +77,7 @@ impl Runtime {
         entity: &EntityRef,
         stop: SessionStop,
     ) -> Result<SessionStopped, ActorError> {
-        let (cause, reason) = told(&stop.cause);
+        let (cause, reason) = handler_cause(&stop.cause);
         let (has_grace, code) = (stop.cause.has_grace(), stop.cause.code());
         let is_final = !directive(&stop.cause, 0).goes_on();
         let answer = self.ask(entity, |reply| Message::Stop { stop, reply });
@@ -96,9 +97,9 @@ impl Runtime {
         answer.await
     }
 
-    /// Stops the runs of all sessions that have work in flight, because the host is about to shut down
-    /// ([`Runtime::shutdown`]): each stop is recorded, and the handlers are asked to end. If a stop
-    /// cannot be recorded now, it happens nevertheless. Sessions whose spec states
+    /// Stops the runs of all sessions that have work in flight, because the host is about to shut
+    /// down ([`Runtime::shutdown`]): each stop is recorded, and the handlers are asked to end. If a
+    /// stop cannot be recorded now, it happens nevertheless. Sessions whose spec states
     /// `stop_at_shutdown = false` go on until the runtime shuts down.
     pub async fn stop_sessions_for_shutdown(&self) {
         let specs = self.0.shared.specs();
@@ -126,8 +127,8 @@ impl Runtime {
         while stops.join_next().await.is_some() {}
     }
 
-    /// Resumes a session that waits for it: starts its next run, and dispatches the handlers again that
-    /// the stop has cut.
+    /// Resumes a session that waits for it: starts its next run, and dispatches the handlers again
+    /// that the stop has cut.
     ///
     /// # Errors
     /// The session does not go on: the caller is not an operator, there is no such session, it is
@@ -152,8 +153,8 @@ impl Runtime {
         }
     }
 
-    /// The status of sessions behind `after` that are awake and that `is_wanted` accepts, in the order of
-    /// their names. Sessions with work in flight are always awake.
+    /// The status of sessions behind `after` that are awake and that `is_wanted` accepts, in the
+    /// order of their names. Sessions with work in flight are always awake.
     #[must_use]
     pub fn awake_sessions(
         &self,
@@ -169,8 +170,8 @@ impl Runtime {
         wanted.filter_map(|snapshot| snapshot.status(now)).collect()
     }
 
-    /// The status of a session, and what its first handler in flight is doing; `None` if the entity is
-    /// not a session.
+    /// The status of a session, and what its first handler in flight is doing; `None` if the entity
+    /// is not a session.
     ///
     /// # Errors
     /// There is no such entity, or the journal cannot be read.

@@ -14,8 +14,8 @@ use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::metrics::Health;
 use tokio::sync::{Semaphore, broadcast};
 
-use crate::accounts::Accounts;
-use crate::asking::Circles;
+use crate::account_sampling::AccountSampling;
+use crate::asking::WaitGraph;
 use crate::blocked::Blocked;
 use crate::handlers::Handlers;
 use crate::inner::Inner;
@@ -33,13 +33,13 @@ pub(crate) struct Shared {
     pub(crate) telemetry: Telemetry,
     pub(crate) events: broadcast::Sender<Event>,
     pub(crate) journal_works: AtomicBool,
-    pub(crate) circles: Circles,
+    pub(crate) wait_graph: WaitGraph,
     /// Through which asks reach entities; `None` until all entities are recovered.
     pub(crate) runtime: watch::Sender<Option<Weak<Inner>>>,
     pub(crate) specs: watch::Sender<Arc<Specs>>,
     pub(crate) table: Table,
     pub(crate) blocked: Arc<Blocked>,
-    pub(crate) accounts: Accounts,
+    pub(crate) accounts: AccountSampling,
     /// Read through [`Shared::ceilings`].
     pub(crate) present_ceilings: RwLock<Arc<Ceilings>>,
     /// Who may stop and resume sessions; `None` if every caller may.

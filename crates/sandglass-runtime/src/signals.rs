@@ -25,7 +25,7 @@ pub struct Signals {
 pub(crate) struct SignalQueue {
     sender: mpsc::Sender<HandlerSignal>,
     /// One permit for each byte that may wait.
-    room: Arc<Semaphore>,
+    free_bytes: Arc<Semaphore>,
 }
 
 /// A signal of a handler run.
@@ -34,15 +34,18 @@ pub(crate) struct HandlerSignal {
     pub(crate) dispatch: DispatchId,
     pub(crate) name: String,
     pub(crate) payload: Value,
-    /// What it occupies of the queue's room, until its last clone is dropped.
-    pub(crate) _room: Arc<OwnedSemaphorePermit>,
+    /// What it occupies of the queue's free bytes, until its last clone is dropped.
+    pub(crate) _permit: Arc<OwnedSemaphorePermit>,
 }
 
 impl SignalQueue {
     /// An empty queue, and where its signals come out.
     pub(crate) fn new() -> (Self, mpsc::Receiver<HandlerSignal>) {
         let (sender, receiver) = mpsc::channel(SIGNAL_QUEUE_MAX);
-        (Self { sender, room: Arc::new(Semaphore::new(SIGNAL_QUEUE_BYTES as usize)) }, receiver)
+        (
+            Self { sender, free_bytes: Arc::new(Semaphore::new(SIGNAL_QUEUE_BYTES as usize)) },
+            receiver,
+        )
     }
 }
 
@@ -54,18 +57,18 @@ impl Signals {
     /// Sends `payload` under `name` (`progress` or `status`), without waiting. Returns false if
     /// the signal is dropped because too many signals, or too many bytes of them, wait.
     #[must_use = "a dropped signal should be counted"]
-    pub fn tell(&self, name: impl Into<String>, payload: Value) -> bool {
+    pub fn send(&self, name: impl Into<String>, payload: Value) -> bool {
         let bytes = u32::try_from(occupied_bytes(&payload)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.queue.room).try_acquire_many_owned(bytes);
-        let Ok(room) = room else { return false };
+        let permit = Arc::clone(&self.queue.free_bytes).try_acquire_many_owned(bytes);
+        let Ok(permit) = permit else { return false };
         let (dispatch, name) = (self.dispatch, name.into());
-        let signal = HandlerSignal { dispatch, name, payload, _room: Arc::new(room) };
+        let signal = HandlerSignal { dispatch, name, payload, _permit: Arc::new(permit) };
         self.queue.sender.try_send(signal).is_ok()
     }
 }
 
-/// About how many bytes `value` occupies in memory. Maps are trees whose nodes have room for eleven
-/// entries.
+/// About how many bytes `value` occupies in memory. Maps are trees whose nodes have space for
+/// eleven entries.
 fn occupied_bytes(value: &Value) -> usize {
     const NODE_BYTES: usize = 11 * (size_of::<String>() + size_of::<Value>());
     let more = match value {
@@ -98,23 +101,23 @@ mod tests {
     }
 
     #[test]
-    fn so_many_bytes_may_wait_and_their_room_comes_back() {
+    fn the_bytes_of_waiting_signals_are_bounded_and_released() {
         let (queue, mut receiver) = SignalQueue::new();
         let signals = Signals::new(dispatch(), queue.clone());
         // As the JSON of 16 KiB that occupies the most.
         let largest = Value::Array(vec![json!({"": 0}); 2300]);
         assert!(occupied_bytes(&largest) > 1 << 20);
-        let sent = (0..SIGNAL_QUEUE_MAX).filter(|_| signals.tell("progress", largest.clone()));
+        let sent = (0..SIGNAL_QUEUE_MAX).filter(|_| signals.send("progress", largest.clone()));
         let sent = sent.count();
         assert_eq!(sent, SIGNAL_QUEUE_BYTES as usize / occupied_bytes(&largest));
-        assert!(sent > 0 && signals.tell("progress", json!(1)), "there is room for a small one");
+        assert!(sent > 0 && signals.send("progress", json!(1)), "there is space for a small one");
         let first = receiver.try_recv().expect("it waits");
         let clone = first.clone();
         drop(first);
-        assert!(!signals.tell("progress", largest.clone()), "a clone is left");
+        assert!(!signals.send("progress", largest.clone()), "a clone is left");
         drop(clone);
-        assert!(signals.tell("progress", largest));
+        assert!(signals.send("progress", largest));
         while receiver.try_recv().is_ok() {}
-        assert_eq!(queue.room.available_permits(), SIGNAL_QUEUE_BYTES as usize);
+        assert_eq!(queue.free_bytes.available_permits(), SIGNAL_QUEUE_BYTES as usize);
     }
 }

@@ -1,5 +1,5 @@
-//! Snapshots of entities in the journal: when one is due, and how an entity is read from its last one
-//! on.
+//! Snapshots of entities in the journal: when one is due, and how an entity is read from its last
+//! one on.
 
 use sandglass_journal::{self as journal, Journal};
 use sandglass_liveness::{Entity, Fold, entity};
@@ -20,8 +20,8 @@ pub(crate) struct Due {
 }
 
 impl Due {
-    /// Counts `more` records, and returns the snapshot of `entity`, to which they led, if one is due. While
-    /// a handler is in flight, none is taken.
+    /// Counts `more` records, and returns the snapshot of `entity`, to which they led, if one is
+    /// due. While a handler is in flight, none is taken.
     pub(crate) fn after(self, more: usize, entity: &Entity) -> (Self, Option<String>) {
         let records = self.records.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
         if records < SNAPSHOT_EVERY || !entity.is_settled() {
@@ -32,8 +32,8 @@ impl Due {
     }
 }
 
-/// Puts the entity's last snapshot into `fold`, and returns the position of its last record; `None` if
-/// there is none behind `after`, or none that can be used.
+/// Puts the entity's last snapshot into `fold`, and returns the position of its last record; `None`
+/// if there is none behind `after`, or none that can be used.
 pub(crate) async fn skip_to(
     journal: &dyn Journal,
     fold: &mut Fold,

@@ -20,8 +20,8 @@ use crate::shared::{Shared, recorded};
 pub(crate) struct Specs {
     /// What new entities obey, by type.
     pub(crate) types: BTreeMap<String, Arc<Spec>>,
-    /// All specs of the journal: as many as there ever were, because the history of an entity is read
-    /// with the specs that it obeyed then.
+    /// All specs of the journal: as many as there ever were, because the history of an entity is
+    /// read with the specs that it obeyed then.
     pub(crate) known: BTreeMap<SpecDigest, Arc<Spec>>,
 }
 
@@ -52,20 +52,20 @@ pub enum ReloadError {
 impl Specs {
     /// The specs with `types` in place of the present types, and what that changes.
     pub(crate) fn reloaded(&self, types: BTreeMap<String, Arc<Spec>>) -> (Self, Reloaded) {
-        let mut told = Reloaded::default();
+        let mut reloaded = Reloaded::default();
         for (name, spec) in &types {
             let list = match self.types.get(name) {
-                None => &mut told.added,
-                Some(before) if before.digest == spec.digest => &mut told.unchanged,
-                Some(_) => &mut told.changed,
+                None => &mut reloaded.added,
+                Some(before) if before.digest == spec.digest => &mut reloaded.unchanged,
+                Some(_) => &mut reloaded.changed,
             };
             list.push(name.clone());
         }
         let removed = self.types.keys().filter(|name| !types.contains_key(*name));
-        told.removed.extend(removed.cloned());
+        reloaded.removed.extend(removed.cloned());
         let mut known = self.known.clone();
         known.extend(types.values().map(|spec| (spec.digest, Arc::clone(spec))));
-        (Self { types, known }, told)
+        (Self { types, known }, reloaded)
     }
 
     /// The specs that `before` does not contain.

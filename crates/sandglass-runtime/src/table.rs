@@ -1,9 +1,10 @@
-//! The table of a runtime's entities: which are awake and how they are reached, which sleep and when
-//! their timers wake them.
+//! The table of a runtime's entities: which are awake and how they are reached, which sleep and
+//! when their timers wake them.
 //!
-//! An entity that sleeps has no task: it has an entry here, and its records in the journal. Requests
-//! are put into mailboxes under the lock of the table, and an entity falls asleep under the same
-//! lock, and only if its mailbox is empty. So no request is lost, and requests keep their order.
+//! An entity that sleeps has no task: it has an entry here, and its records in the journal.
+//! Requests are put into mailboxes under the lock of the table, and an entity falls asleep under
+//! the same lock, and only if its mailbox is empty. So no request is lost, and requests keep their
+//! order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -54,13 +55,13 @@ enum Slot {
 pub(crate) struct Sleep {
     /// The spec that it obeys; `None` if it has ended, and so never changes its spec.
     spec: Option<Arc<Spec>>,
-    /// Its last record. A record behind it was written by another process. `None` if its task was lost,
-    /// so that only the journal knows.
+    /// Its last record. A record behind it was written by another process. `None` if its task was
+    /// lost, so that only the journal knows.
     pub(crate) last: Option<Position>,
     /// Its timers go on while it sleeps.
     pub(crate) timers: Timers,
-    /// The version of its spec that was last found not to fit, which was reported. Boxed, because many
-    /// entities sleep and few of them have one.
+    /// The version of its spec that was last found not to fit, which was reported. Boxed, because
+    /// many entities sleep and few of them have one.
     pub(crate) held_back_from: Option<Box<SpecDigest>>,
     /// Keeps it counted and listed, if it is a session that waits to be resumed. Boxed for the same
     /// reason.
@@ -97,16 +98,16 @@ impl Sleep {
         Self { held_back_from: held_back_from.map(Box::new), ..self }
     }
 
-    /// For an entity whose task was lost: its state, and what was in flight, is in the journal alone. It
-    /// is woken after a while if no request wakes it before.
+    /// For an entity whose task was lost: its state, and what was in flight, is in the journal
+    /// alone. It is woken after a while if no request wakes it before.
     pub(crate) fn of_lost(now: Monotonic) -> Self {
         let (alarm, timers) = (now.after(AGAIN_FIRST), Timers::default());
         let (spec, last, held_back_from, _counted) = Default::default();
         Self { spec, last, timers, held_back_from, _counted, alarm, unread: 0 }
     }
 
-    /// After `entity` could not be read at `now`: if it has a timer, or its type has another spec in
-    /// `specs` than it obeys, it is woken again after a wait that grows with each failure.
+    /// After `entity` could not be read at `now`: if it has a timer, or its type has another spec
+    /// in `specs` than it obeys, it is woken again after a wait that grows with each failure.
     pub(crate) fn unread(self, entity: &EntityRef, specs: &Specs, now: Monotonic) -> Self {
         let wait = AGAIN_FIRST.saturating_mul(1 << self.unread.min(AGAIN_DOUBLINGS));
         let again = now.after(wait.min(AGAIN_LAST));
@@ -140,8 +141,8 @@ impl Table {
         if self.lock().awake > self.rest.awake_max { Duration::ZERO } else { self.rest.linger }
     }
 
-    /// Puts an entity to sleep. If `is_asked`, which cannot change meanwhile, it stays awake and gets
-    /// its timers back.
+    /// Puts an entity to sleep. If `is_asked`, which cannot change meanwhile, it stays awake and
+    /// gets its timers back.
     pub(crate) fn fall_asleep(
         &self,
         entity: &EntityRef,
@@ -223,8 +224,8 @@ impl Entities {
         }
     }
 
-    /// Makes a sleeping entity one that is awake and reached by `handle`; returns what was in memory of
-    /// it.
+    /// Makes a sleeping entity one that is awake and reached by `handle`; returns what was in
+    /// memory of it.
     pub(crate) fn rouse(&mut self, entity: &EntityRef, handle: Handle) -> Option<Sleep> {
         let slot = self.slots.get_mut(entity).filter(|slot| matches!(slot, Slot::Asleep(_)))?;
         let Slot::Asleep(sleep) = std::mem::replace(slot, Slot::Awake(handle)) else { return None };

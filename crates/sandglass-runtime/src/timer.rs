@@ -21,8 +21,8 @@ pub(crate) fn after_ms(from: Monotonic, millis: u64) -> Monotonic {
     from.after(Duration::from_millis(millis))
 }
 
-/// A clock that follows tokio's, also while that is paused: a test that starts with paused time sees
-/// days pass in milliseconds.
+/// A clock that follows tokio's, also while that is paused: a test that starts with paused time
+/// sees days pass in milliseconds.
 ///
 /// It is public so that embedders can test their own specs in this way. Pausing requires tokio's
 /// feature `test-util`, which is therefore enabled in every build; without a call that pauses, the

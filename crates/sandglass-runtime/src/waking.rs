@@ -9,10 +9,10 @@ use sandglass_liveness::Fold;
 use sandglass_model::{EntityRef, Position};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::actor::{Actor, Restored, Seat};
-use crate::caught::Caught;
+use crate::actor::{Actor, Channels, Restored};
 use crate::error::ActorError;
 use crate::inner::Inner;
+use crate::panics::CatchPanic;
 use crate::shared::Shared;
 use crate::snapshot;
 use crate::specs::Specs;
@@ -20,27 +20,27 @@ use crate::table::Sleep;
 use crate::timer;
 use crate::watch;
 
-/// Most entities that timers and new specs wake at once, until each has done what woke it: enough to
-/// fill the journal's groups, and few enough that a hundred thousand timers that fire together do
-/// not bring them all into memory.
+/// Most entities that timers and new specs wake at once, until each has done what woke it: enough
+/// to fill the journal's groups, and few enough that a hundred thousand timers that fire together
+/// do not bring them all into memory.
 pub(crate) const WAKING_MAX: usize = 256;
 
 /// Records that are read at once of an entity that wakes. A journal may have one reader for all;
 /// this occupies it for some milliseconds, and other reads come in between.
 const PIECE: usize = 128;
 
-/// The life of an entity that was asleep, until it sleeps again. `room` is its permit, if a timer
+/// The life of an entity that was asleep, until it sleeps again. `permit` is its permit, if a timer
 /// woke it.
 pub(crate) async fn wake(
     shared: Arc<Shared>,
     entity: EntityRef,
     sleep: Sleep,
-    seat: Seat,
-    room: Option<OwnedSemaphorePermit>,
+    channels: Channels,
+    permit: Option<OwnedSemaphorePermit>,
 ) {
     match read(&shared, &entity).await {
         Ok(Some(read)) => {
-            let mut actor = Actor::resumed(Arc::clone(&shared), read, sleep, seat, room);
+            let mut actor = Actor::resumed(Arc::clone(&shared), read, sleep, channels, permit);
             if actor.has_lost_runs()
                 && let Err(error) = actor.recover().await
             {
@@ -54,7 +54,7 @@ pub(crate) async fn wake(
         // Its task was lost before it was created.
         Ok(None) if sleep.last.is_none() => {
             shared.table.lock().forget(&entity);
-            seat.refuse(&ActorError::UnknownEntity(entity));
+            channels.refuse(&ActorError::UnknownEntity(entity));
         }
         read => {
             let gone = || damaged(Position(0), format!("{entity} is gone"));
@@ -62,7 +62,7 @@ pub(crate) async fn wake(
             tracing::error!(%entity, %error, "an entity can't be read from the journal");
             let sleep = sleep.unread(&entity, &shared.specs(), shared.clock.now());
             shared.table.put_back(&entity, sleep);
-            seat.refuse(&error);
+            channels.refuse(&error);
         }
     }
 }
@@ -75,7 +75,7 @@ pub(crate) async fn unless_lost(
     entity: EntityRef,
     life: impl Future<Output = ()>,
 ) {
-    if Caught(Box::pin(life)).await.is_none() {
+    if CatchPanic(Box::pin(life)).await.is_none() {
         tracing::error!(%entity, "an entity's task panicked; it is read from the journal again");
         let now = shared.clock.now();
         shared.table.put_back(&entity, Sleep::of_lost(now));
@@ -117,8 +117,8 @@ fn damaged(position: Position, what: String) -> ActorError {
     ActorError::Journal(journal::Error::Damaged { place, what })
 }
 
-/// Wakes the sleepers that obey another spec than `specs` has for their type, so that they change to
-/// it, until all have or a later reload replaces `specs`.
+/// Wakes the sleepers that obey another spec than `specs` has for their type, so that they change
+/// to it, until all have or a later reload replaces `specs`.
 pub(crate) async fn wake_outdated(
     shared: Arc<Shared>,
     runtime: Weak<Inner>,
@@ -127,16 +127,16 @@ pub(crate) async fn wake_outdated(
 ) {
     let mut after: Option<EntityRef> = None;
     loop {
-        let room = tokio::select! {
+        let permit = tokio::select! {
             biased;
             _ = closing.changed() => return,
-            room = Arc::clone(&shared.waking).acquire_owned() => room,
+            permit = Arc::clone(&shared.waking).acquire_owned() => permit,
         };
-        let (Ok(room), Some(runtime)) = (room, runtime.upgrade()) else { return };
+        let (Ok(permit), Some(runtime)) = (permit, runtime.upgrade()) else { return };
         if !Arc::ptr_eq(&specs, &shared.specs()) {
             return;
         }
-        after = runtime.wake_outdated(after.as_ref(), &specs, room);
+        after = runtime.wake_outdated(after.as_ref(), &specs, permit);
         if after.is_none() {
             return;
         }
@@ -155,16 +155,16 @@ pub(crate) async fn watch_alarms(
             timer::until(&*shared.clock, next).await;
             Arc::clone(&shared.waking).acquire_owned().await.ok()
         };
-        let room = tokio::select! {
+        let permit = tokio::select! {
             // A timer that fires comes before cleaning up, however many entities fall asleep.
             biased;
             _ = closing.changed() => return,
-            room = due => room,
+            permit = due => permit,
             () = shared.table.fallen_asleep() => None,
         };
         let Some(runtime) = runtime.upgrade() else { return };
-        match room {
-            Some(room) => runtime.wake_due(room),
+        match permit {
+            Some(permit) => runtime.wake_due(permit),
             // An entity that has fallen asleep has left its task behind.
             None => runtime.sweep(),
         }

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_who_wait_are_woken_in_the_order_in_which_they_came() {
+    async fn watchers_are_woken_in_the_order_in_which_they_came() {
         let sender = Sender::new(0);
         let woken = Arc::new(Mutex::new(Vec::new()));
         let mut waiting = tokio::task::JoinSet::new();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_who_goes_tells_the_one_that_is_watched() {
+    async fn the_last_watcher_to_leave_wakes_the_sender() {
         let (sender, first) = channel(());
         let second = first.clone();
         assert_eq!(sender.receiver_count(), 2);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sandglass_liveness::Entity;
-use sandglass_liveness::session::{Anchor, LimitSettings, Session, Setting, Standing};
+use sandglass_liveness::session::{Anchor, LimitSettings, RunPhase, Session, Setting};
 use sandglass_model::{DispatchId, EntityRef, Event, Limit, Object, Sequence, StopCause, WallTime};
 use sandglass_runtime::{
     Accepted, ActorError, Request, Retry, Runtime, SessionResume, SessionStop, Signal,
@@ -368,7 +368,7 @@ impl Clients {
             let is_blocked = |entity: &Entity| {
                 let session = entity.session();
                 session.is_some_and(|session| {
-                    let is_stopped = matches!(session.standing, Standing::Stopped(_));
+                    let is_stopped = matches!(session.phase, RunPhase::Stopped(_));
                     is_stopped && !session.is_over() && session.run_seq < RUNS_MAX
                 })
             };

@@ -268,7 +268,7 @@ impl World {
         ledger.old_rule.told(&run.entity, &state.unwrap_or_default(), what, at);
         drop(ledger);
         // Whether the entity has kept up is its own affair.
-        let _ = run.signals.tell(what, json!({ "done": 1 }));
+        let _ = run.signals.send(what, json!({ "done": 1 }));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sandglass_liveness::session::{Standing, Status};
+use sandglass_liveness::session::{RunPhase, Status};
 use sandglass_model::{Directive, EntityRef, WallTime};
 use sandglass_runtime::{BlockedSession, Snapshot};
 use serde::Serialize;
@@ -29,7 +29,7 @@ impl SessionNow {
         let view = snapshot.status(now)?;
         let session = snapshot.session.as_deref()?;
         let most = session.limits.run_timeout_ms.map(Duration::from_millis);
-        let goes_on = !matches!(session.standing, Standing::Stopped(_));
+        let goes_on = !matches!(session.phase, RunPhase::Stopped(_));
         Some(Self {
             run_seq: view.run_seq,
             status: view.status,

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use sandglass_http::timer::within;
 use sandglass_model::{DEFAULT_TENANT, EntityRef, Object, Position, Sequence};
-use sandglass_runtime::{Accepted, ActorError, Birth, Request, Snapshot};
+use sandglass_runtime::{Accepted, ActorError, NewEntity, Request, Snapshot};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -70,7 +70,7 @@ pub(crate) async fn create(
         (own, said) => said.or(own).unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
     };
     let limits = limits_of(&create.limits)?;
-    let birth = Birth { tenant: Some(tenant), limits, ..Birth::default() };
+    let birth = NewEntity { tenant: Some(tenant), limits, ..NewEntity::default() };
     let snapshot = daemon.runtime().create_as(entity, birth).await?;
     Ok((StatusCode::CREATED, Json(EntityView::of(&snapshot))))
 }

@@ -1,4 +1,4 @@
-//! Takes an action: the transition, what it schedules and what it dispatches.
+//! Takes an action: its transition, what it schedules, and the handlers that it dispatches.
 
 use sandglass_model::{
     DeadlineOwner, DispatchId, Dispatched, Event, Object, Sequence, TraceContext, TransitionCause,
@@ -13,35 +13,36 @@ use super::{
 use crate::entity::Entity;
 use crate::spec::{Action, Assigned, Effect, Integration, Spec, VariableKind};
 
-/// What an action is taken by, and how much room there is for what it starts.
-pub(super) struct Taking<'a> {
+/// What an action is taken in, and how many handlers and schedules count already.
+pub(super) struct ActionContext<'a> {
     spec: &'a Spec,
     entity: &'a Entity,
     now: WallTime,
     in_flight: usize,
     schedules: usize,
-    /// What an asker that waits on gives what follows a handler, in milliseconds.
+    /// The time that a waiting asker lends to what follows a handler, in milliseconds.
     lent_ms: Option<u64>,
 }
 
-impl<'a> Taking<'a> {
+impl<'a> ActionContext<'a> {
     pub(super) fn new(spec: &'a Spec, entity: &'a Entity, now: WallTime) -> Self {
         let in_flight = entity.in_flight_count();
         let schedules = entity.schedules().len();
         Self { spec, entity, now, in_flight, schedules, lent_ms: None }
     }
 
-    /// The same, one handler having ended, whose asker has so much left where it waits on.
+    /// After the end of a handler: it does not count, and its asker lends this much if it still
+    /// waits.
     pub(super) fn after_a_handler(self, lent_ms: Option<u64>) -> Self {
         Self { in_flight: self.in_flight.saturating_sub(1), lent_ms, ..self }
     }
 
-    /// The same, one schedule having come due.
+    /// After a schedule came due: it does not count.
     pub(super) fn after_a_schedule(self) -> Self {
         Self { schedules: self.schedules.saturating_sub(1), ..self }
     }
 
-    /// The records of the action `name`, taken now.
+    /// The records of the action `name`, if it is taken now.
     pub(super) fn take(
         &self,
         name: &str,
@@ -72,7 +73,7 @@ impl<'a> Taking<'a> {
         Ok(events)
     }
 
-    /// Where the handlers that a transition starts come from, as asks go.
+    /// Which ask leads to the handlers that a transition starts.
     fn origin(&self, cause: &TransitionCause) -> Origin {
         match cause {
             TransitionCause::Asked(asked) => Origin {
@@ -80,8 +81,8 @@ impl<'a> Taking<'a> {
                 asker: Some(asked.dispatch),
                 lent_ms: Some(asked.remaining_ms),
             },
-            // Of the same tree. Where nobody waits any more it has a budget of its own: it
-            // may have to clean up after an asker that has run out of time.
+            // It belongs to the same tree of asks. If the asker waits no more, the handler has a
+            // budget of its own: it may have to clean up after an asker that has run out of time.
             TransitionCause::HandlerEnded { dispatch } => {
                 let ended = self.entity.run(*dispatch).map(|run| &run.dispatched);
                 Origin {
@@ -177,8 +178,8 @@ impl<'a> Taking<'a> {
     }
 }
 
-/// The smaller of a handler's own budget and what it is lent, and whose that is. Where
-/// both are the same, the inner scope's holds.
+/// The smaller of a handler's own budget and what it is lent, and whose that is. If they are equal,
+/// it is the handler's own.
 pub(super) fn within(own_ms: u64, lent_ms: Option<u64>) -> (u64, DeadlineOwner) {
     match lent_ms {
         Some(lent_ms) if lent_ms < own_ms => (lent_ms, DeadlineOwner::Parent),
@@ -196,19 +197,19 @@ struct Started<'a> {
     origin: Origin,
 }
 
-/// Where handlers come from, as asks go.
+/// Which ask leads to handlers.
 #[derive(Clone, Copy, Default)]
 struct Origin {
-    /// How many asks lead to them.
+    /// The depth of nested asks that lead to them.
     depth: u32,
     /// The handler that asked for the action that starts them.
     asker: Option<DispatchId>,
-    /// The most that it gives them, in milliseconds.
+    /// The most time that it lends them, in milliseconds.
     lent_ms: Option<u64>,
 }
 
 impl Started<'_> {
-    /// Each handler is handed a copy of the parameters and variables.
+    /// Each handler gets a copy of the parameters and variables.
     fn bounded(&self) -> Result<(), Refusal> {
         let copies = self.action.dispatches.len();
         if copies == 0 {
@@ -229,7 +230,7 @@ fn assigned(
     before: &Object,
 ) -> Result<Object, Refusal> {
     let mut variables = before.clone();
-    // What the spec itself sets is bounded by the size of the spec.
+    // Values in the spec itself are bounded by the size of the spec.
     let mut grown = false;
     for effect in &action.effects {
         match effect {

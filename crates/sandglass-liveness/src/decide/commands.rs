@@ -1,38 +1,38 @@
-//! What the shell has to do once a decision is durable.
+//! The commands that the shell carries out once a decision is durable.
 
 use std::sync::Arc;
 
 use sandglass_model::{Cause, DispatchId, Dispatched, Event, StopCause};
 
 use crate::entity::Entity;
-use crate::session::Standing;
+use crate::session::RunPhase;
 
-/// What the shell has to do once a decision is durable. Timers are no commands:
-/// they are read off the entity.
+/// What the shell carries out once a decision is durable. Timers are not commands: the entity has
+/// them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Start this handler.
+    /// Starts a handler.
     Start(Arc<Dispatched>),
-    /// Ask this one to end by itself.
-    Ask {
+    /// Asks a handler to end by itself.
+    RequestStop {
         /// Which.
         dispatch: DispatchId,
     },
-    /// Stop this one.
-    Stop {
+    /// Kills a handler.
+    Kill {
         /// Which.
         dispatch: DispatchId,
         /// Why.
         cause: Cause,
-        /// The same for people; may be empty.
+        /// The cause for people; may be empty.
         reason: String,
     },
 }
 
-/// The commands of the decision `events` that made `after` out of `before`: first the stops of
-/// handlers whose state was left, then the starts, then the stops of handlers whose run is to stop.
-/// Starts come before those, because a decision may start a handler and stop its run: a handler can
-/// only be stopped once it has been started.
+/// The commands of the decision `events`, which led from `before` to `after`: first the kills of
+/// handlers whose state was left, then the starts, then the stops of handlers whose run has to
+/// stop. The starts come before the latter, because one decision may start a handler and stop its
+/// run, and a handler can be stopped only after it was started.
 #[must_use]
 pub fn commands(before: Option<&Entity>, after: &Entity, events: &[Event]) -> Vec<Command> {
     let was_left =
@@ -41,7 +41,7 @@ pub fn commands(before: Option<&Entity>, after: &Entity, events: &[Event]) -> Ve
     let left = runs.map(|run| run.dispatched.dispatch).filter(|dispatch| !was_left(*dispatch));
     let left = left.map(|dispatch| {
         let (cause, reason) = (Cause::StateLeft, String::new());
-        Command::Stop { dispatch, cause, reason }
+        Command::Kill { dispatch, cause, reason }
     });
     // A handler that was dispatched and has ended by one decision never starts.
     let starts = events.iter().filter_map(|event| {
@@ -53,12 +53,12 @@ pub fn commands(before: Option<&Entity>, after: &Entity, events: &[Event]) -> Ve
     left.chain(starts).chain(stopped_with_their_run(before, after)).collect()
 }
 
-/// What is to be done about handlers whose run is to stop, or has had its time for that.
+/// The commands for handlers whose run has to stop, or whose grace has ended.
 fn stopped_with_their_run(before: Option<&Entity>, after: &Entity) -> Vec<Command> {
-    // Which run is to stop, why, and whether its handlers are to be killed.
+    // Which run has to stop, whether its handlers are killed, and why.
     let stopping = |entity: &Entity| {
         let session = entity.session()?;
-        let Standing::Stopping { stopping, is_killing, .. } = &session.standing else {
+        let RunPhase::Stopping { stopping, is_killing, .. } = &session.phase else {
             return None;
         };
         Some((session.run_seq, *is_killing, stopping.cause.clone()))
@@ -68,17 +68,17 @@ fn stopped_with_their_run(before: Option<&Entity>, after: &Entity) -> Vec<Comman
     if known == Some((run_seq, is_killing)) {
         return Vec::new();
     }
-    let (cause, reason) = told(&cause);
+    let (cause, reason) = handler_cause(&cause);
     let runs = after.in_flight().into_iter().map(|run| run.dispatched.dispatch);
     let command = |dispatch| match is_killing {
-        true => Command::Stop { dispatch, cause, reason: reason.clone() },
-        false => Command::Ask { dispatch },
+        true => Command::Kill { dispatch, cause, reason: reason.clone() },
+        false => Command::RequestStop { dispatch },
     };
     runs.map(command).collect()
 }
 
-/// The cause of a stop, as a handler's end names it.
-pub fn told(cause: &StopCause) -> (Cause, String) {
+/// The cause of a stop, as the end of a handler names it, with the reason for people.
+pub fn handler_cause(cause: &StopCause) -> (Cause, String) {
     match cause {
         StopCause::Operator { by, reason } if reason.is_empty() => {
             (Cause::Cancel, format!("by {by}"))

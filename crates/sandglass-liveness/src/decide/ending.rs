@@ -17,7 +17,7 @@ use sandglass_model::{
 };
 use serde_json::{Value, json};
 
-use super::take::{Taking, within};
+use super::action::{ActionContext, within};
 use super::{RERUN_ATTEMPTS_MAX, Refusal};
 use crate::entity::{Entity, InFlight};
 use crate::session::Session;
@@ -183,7 +183,7 @@ impl Ending<'_> {
         is_stopped && has_failed
     }
 
-    /// Whether the session goes on later and dispatches the handler anew.
+    /// Whether the session continues later and dispatches the handler again.
     fn is_held(&self, outcome: &Outcome) -> bool {
         let directive = self.entity.session().and_then(Session::directive);
         // A handler that was lost with its host after its run was asked to stop was cut, too.
@@ -205,9 +205,9 @@ impl Ending<'_> {
         let dispatched = &self.run.dispatched;
         let params = params(dispatched, outcome);
         let cause = TransitionCause::HandlerEnded { dispatch: dispatched.dispatch };
-        let taking = Taking::new(self.spec, self.entity, self.now);
-        let taking = taking.after_a_handler(self.end.asker_remaining_ms);
-        taking.take(action, &params, &cause, dispatched.trace)
+        let context = ActionContext::new(self.spec, self.entity, self.now);
+        let context = context.after_a_handler(self.end.asker_remaining_ms);
+        context.take(action, &params, &cause, dispatched.trace)
     }
 
     /// Takes the action of an ending that is not a success. If it is refused in the handler's own
@@ -237,7 +237,7 @@ impl Ending<'_> {
             DeadlineOwner::Parent => integration.budget_for(&dispatched.params),
             DeadlineOwner::Handler => dispatched.budget_ms,
         };
-        // After a crash whoever asked was lost, too, and lends it nothing any more.
+        // After a crash the asker is lost, too, and lends nothing any more.
         let lent_ms = end.asker_remaining_ms;
         let (budget_ms, owner) = within(own_ms, lent_ms);
         let again = Dispatched {
@@ -276,7 +276,7 @@ fn taken(end: Arc<HandlerEnd>, action: String, transition: Vec<Event>) -> Vec<Ev
     events
 }
 
-/// The parameters of the transition: a success's own, and otherwise the cause.
+/// The parameters of the transition: those of a success, and otherwise the cause.
 fn params(dispatched: &Dispatched, outcome: &Outcome) -> Object {
     let mut params = match outcome {
         Outcome::Completed(completion) => return completion.params.clone(),
@@ -339,7 +339,7 @@ on_cancelled = "Stop"
 "#;
     const NOW: WallTime = WallTime::from_millis(1_000);
 
-    /// A session whose handler is in flight when `cause` stops its run, all at one instant.
+    /// A session with a handler in flight when `cause` stops its run, all at one instant.
     struct Stopped {
         spec: Spec,
         entity: Entity,

@@ -1,13 +1,13 @@
-//! Turns an input into the records that follow from it. The same function serves
-//! the live runtime and the replay of its journal.
+//! Turns an input into the records that follow from it. The live runtime and the replay of its
+//! journal call the same function.
 
+mod action;
 mod commands;
 mod ending;
-mod going_over;
 mod refusal;
 mod retry;
 pub(crate) mod session;
-mod take;
+mod spec_change;
 
 use std::sync::Arc;
 
@@ -22,50 +22,51 @@ use sha2::{Digest, Sha256};
 use crate::entity::Entity;
 use crate::spec::Spec;
 
-pub use commands::{Command, commands, told};
-pub use going_over::go_over;
+use action::ActionContext;
+pub use commands::{Command, commands, handler_cause};
 pub use refusal::Refusal;
 pub use retry::Retry;
 pub use session::{Resume, directive, works_only_for};
-use take::Taking;
+pub use spec_change::change_spec;
 
 /// Most handlers of one entity that are queued or in flight: an entity is one
 /// conversation, not a pool of workers.
 pub const IN_FLIGHT_MAX: usize = 64;
 /// Most actions of one entity that are scheduled for later: they are kept in memory.
 pub const SCHEDULES_MAX: usize = 1_000;
-/// Largest parameters of an action, in bytes as JSON: they are kept in the journal
-/// and copied into each dispatch, and larger data belongs in a store of its own.
+/// Largest parameters of an action, in bytes as JSON: they are in the journal and in each dispatch.
+/// Larger data belongs in a store of its own.
 pub const PARAMS_MAX_BYTES: usize = 1 << 20;
 /// Largest variables of an entity, in bytes as JSON: each transition records them.
 pub const VARIABLES_MAX_BYTES: usize = 1 << 20;
-/// Largest parameters and variables that one transition hands to all the handlers
-/// that it starts, in bytes as JSON: they go into one transaction of the journal.
+/// Largest parameters and variables that one transition gives to all the handlers that it starts,
+/// in bytes as JSON: they go into one transaction of the journal.
 pub const HANDED_MAX_BYTES: usize = 16 << 20;
 /// Largest payload of a signal, in bytes as JSON: a signal is a notice.
 pub const SIGNAL_MAX_BYTES: usize = 64 << 10;
-/// Longest reason of a retry, in bytes: a note for people, kept in the journal.
+/// Longest reason of a retry, in bytes: a note for people, stored in the journal.
 pub const REASON_MAX_BYTES: usize = 4 << 10;
-/// How deep asks may be nested (rule 4 of handler deadlines): deeper is a mistake,
-/// and each level holds a run that waits.
+/// How deep asks may be nested (rule 4 of handler deadlines): more is a mistake, and at each level
+/// a handler waits.
 pub const ASK_DEPTH_MAX: u32 = 8;
-/// Most attempts of one dispatch that `on_crash = "rerun"` makes by itself: a run
-/// that takes its host down each time must not do so for ever.
+/// Most attempts of one dispatch that `on_crash = "rerun"` makes by itself: a handler that crashes
+/// its host each time must not do so forever.
 pub const RERUN_ATTEMPTS_MAX: u32 = 8;
 
-/// What an entity is told.
+/// What a decision is about.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// It comes to be.
+    /// The entity is created.
     Create {
         /// Its name.
         name: EntityRef,
-        /// Tells this life of it from any other; drawn at random by the shell.
+        /// Distinguishes this life of it from others of the same name; drawn at random by the
+        /// shell.
         incarnation: Incarnation,
-        /// On whose behalf it lives; none for [`sandglass_model::DEFAULT_TENANT`].
+        /// The tenant that it belongs to; `None` for [`sandglass_model::DEFAULT_TENANT`].
         tenant: Option<String>,
     },
-    /// Somebody asks for an action.
+    /// A caller, or a handler of another entity, requests an action.
     Action {
         /// The action.
         action: String,
@@ -73,16 +74,16 @@ pub enum Input {
         params: Object,
         /// The trace that the request belongs to.
         trace: TraceContext,
-        /// The handler that asks, where one does.
+        /// The ask, if a handler requests it.
         asked: Option<Asked>,
     },
-    /// Somebody asks for one more attempt of a handler.
+    /// An operator requests one more attempt of a handler.
     Retry(Box<Retry>),
     /// A handler ended.
     HandlerEnded(Arc<HandlerEnd>),
-    /// The timer of its state ran down.
+    /// The timer of its state has fired.
     StateIdle {
-        /// The run of the timer: [`crate::IdleTimer::generation`].
+        /// Which arming of the timer: [`crate::IdleTimer::generation`].
         generation: u64,
         /// How long nothing had been dispatched, in milliseconds.
         idle_ms: u64,
@@ -92,38 +93,38 @@ pub enum Input {
         /// Its number.
         schedule: u64,
     },
-    /// Its first run starts, where it is a session.
+    /// Its first run starts, which makes it a session.
     Start {
-        /// What is to hold that run.
+        /// The limits of the run.
         limits: RunLimits,
     },
-    /// Somebody resumes it, its run having stopped.
+    /// An operator resumes the session after its run has stopped.
     Resume(Box<Resume>),
-    /// Somebody, or the host, stops its run.
+    /// An operator, the host or the session of an asker stops the run.
     Stop {
-        /// Which run; none for the present one.
+        /// Which run; `None` for the present one.
         run_seq: Option<u32>,
         /// Why.
         cause: StopCause,
     },
-    /// A limit of its run was breached by the time that has passed.
+    /// A limit of the run was breached by the passage of time.
     LimitDue {
         /// Which.
         limit: Limit,
         /// What was measured, in milliseconds, rounded up.
         observed_ms: u64,
-        /// What was going on, as far as whoever measured knows.
+        /// What the session was doing, if that is known.
         doing: Option<Doing>,
     },
-    /// Something that is no action.
+    /// A signal, which is not an action.
     Signal {
-        /// What kind.
+        /// Its kind.
         name: String,
         /// The other entity that sent it, if one did.
         from: Option<EntityRef>,
         /// The handler that sent it, if one did.
         dispatch: Option<DispatchId>,
-        /// What it says.
+        /// Its content.
         payload: Value,
     },
 }
@@ -239,7 +240,7 @@ fn follow(
                 Some(asked) => asked_by(entity, asked)?,
                 None => TransitionCause::Requested,
             };
-            Taking::new(spec, entity, now).take(action, params, &cause, *trace)
+            ActionContext::new(spec, entity, now).take(action, params, &cause, *trace)
         }
         Input::Retry(retry) => retry::decide(spec, entity, retry),
         Input::HandlerEnded(end) => ending::decide(spec, entity, end, now),
@@ -291,7 +292,7 @@ fn state_idle(
     }
     let action = timeout.on_timeout.to_string();
     let trace = own_trace(entity, b"idle");
-    let taken = Taking::new(spec, entity, now).take(
+    let taken = ActionContext::new(spec, entity, now).take(
         &action,
         &timeout.params,
         &TransitionCause::StateIdle,
@@ -316,7 +317,7 @@ fn schedule_due(
     now: WallTime,
 ) -> Result<Vec<Event>, Refusal> {
     let schedule = entity.schedule(number).ok_or(Refusal::UnknownSchedule { number })?;
-    let taken = Taking::new(spec, entity, now).after_a_schedule().take(
+    let taken = ActionContext::new(spec, entity, now).after_a_schedule().take(
         &schedule.action,
         &Object::new(),
         &TransitionCause::Scheduled { schedule: number },
@@ -328,7 +329,7 @@ fn schedule_due(
     Ok(events)
 }
 
-/// Only a signal that another entity sent says that this one isn't forgotten.
+/// Only a signal of another entity shows that this one is not forgotten.
 fn resets_idle(
     spec: &Spec,
     entity: &Entity,
@@ -343,8 +344,8 @@ fn resets_idle(
     listed && dispatch.is_none() && from.is_some_and(|from| *from != entity.entity)
 }
 
-/// The trace of what an entity does of itself. It is derived and not drawn, so that
-/// a replay names it again.
+/// The trace of what an entity does by itself. It is derived, not drawn, so that a replay derives
+/// it again.
 fn own_trace(entity: &Entity, what: &[u8]) -> TraceContext {
     let digest = Sha256::new()
         .chain_update(entity.incarnation.as_bytes())
@@ -360,15 +361,15 @@ fn bounded(what: &'static str, value: &impl serde::Serialize, max: usize) -> Res
     size(value, max).map(|_| ()).ok_or(Refusal::TooLarge { what, max })
 }
 
-/// The size of `value` in bytes as JSON; none where it is above `max`.
+/// The size of `value` in bytes as JSON; `None` if it exceeds `max`.
 fn size(value: &impl serde::Serialize, max: usize) -> Option<usize> {
     let mut counted = Counted { left: max };
-    // The only errors are that the count ran out, or that a number has no JSON form.
+    // The only errors are that the limit is exceeded, or that a number has no JSON form.
     serde_json::to_writer(&mut counted, value).ok()?;
     Some(max - counted.left)
 }
 
-/// Counts what is written, and fails when it is too much.
+/// Counts what is written, and fails when the limit is exceeded.
 struct Counted {
     left: usize,
 }

@@ -1,26 +1,26 @@
-//! Why an input changes nothing.
+//! Why an input is refused and changes nothing.
 
 use sandglass_model::DispatchId;
 use sandglass_model::id::InvalidId;
 
-/// Why an input changes nothing.
+/// Why an input is refused and changes nothing. These texts become part of records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// There is no such entity.
     #[error("no such entity; create it first")]
     UnknownEntity,
-    /// There is one already.
+    /// An entity of this name exists already.
     #[error("the entity exists already")]
     EntityExists,
     /// The spec declares no such action.
     #[error("no action is named `{action}`{}", hint(.nearest.as_deref()))]
     UnknownAction {
-        /// The action, as it may be shown: its start, without control characters.
+        /// The start of the action's name, without control characters.
         action: String,
-        /// The declared one that it was probably meant to be.
+        /// The declared action with the most similar name.
         nearest: Option<String>,
     },
-    /// The state isn't one that takes the action.
+    /// The state does not accept the action.
     #[error("state `{state}` doesn't take `{action}`")]
     NotTaken {
         /// The action.
@@ -28,7 +28,7 @@ pub enum Refusal {
         /// The state.
         state: String,
     },
-    /// The action's guard doesn't hold.
+    /// The guard of the action does not hold.
     #[error("the guard of `{action}` doesn't hold in state `{state}`")]
     GuardRefused {
         /// The action.
@@ -36,7 +36,7 @@ pub enum Refusal {
         /// The state.
         state: String,
     },
-    /// A parameter that the action needs isn't there, or is of another type.
+    /// A parameter that the action needs is missing or has another type.
     #[error("`{action}` needs the parameter `{param}`, {wanted}")]
     BadParam {
         /// The action.
@@ -66,13 +66,13 @@ pub enum Refusal {
         /// How many it may have.
         max: usize,
     },
-    /// A signal's name can't be one.
+    /// The name of a signal is invalid.
     #[error(transparent)]
     BadSignal(InvalidId),
-    /// A tenant's name can't be one.
+    /// The name of a tenant is invalid.
     #[error(transparent)]
     BadTenant(InvalidId),
-    /// No handler of this dispatch is in flight: it has ended before, or never was.
+    /// No handler of this dispatch is in flight.
     #[error("dispatch {dispatch} is not in flight")]
     UnknownDispatch {
         /// The dispatch.
@@ -98,14 +98,14 @@ pub enum Refusal {
     /// The asker's deadline has passed.
     #[error("the asker has no time left")]
     AskTooLate,
-    /// A handler that is in flight can't be retried.
+    /// A handler that is in flight cannot be retried.
     #[error("dispatch {dispatch} is in flight; wait until it has ended, or cancel it")]
     StillInFlight {
         /// The dispatch.
         dispatch: DispatchId,
     },
-    /// The dispatch was retried since the attempt that whoever asks saw end, or has had no
-    /// such attempt.
+    /// The dispatch was retried since the attempt that the caller saw end, or never had such an
+    /// attempt.
     #[error(
         "the last attempt of dispatch {dispatch} is {last}, not {expected}; look how that goes first"
     )]
@@ -120,13 +120,13 @@ pub enum Refusal {
     /// No handler of this dispatch has ended, or too many have since.
     #[error(
         "the entity remembers no ended dispatch {dispatch} (the last {} of it can be retried)",
-        crate::entity::PAST_MAX
+        crate::entity::ENDED_DISPATCHES_MAX
     )]
     NothingToRetry {
         /// The dispatch.
         dispatch: DispatchId,
     },
-    /// A handler that completed isn't run again: its effects have landed.
+    /// A handler that completed is not started again: its effects have landed.
     #[error(
         "dispatch {dispatch} has completed, so its effects have landed; send an action instead"
     )]
@@ -137,32 +137,32 @@ pub enum Refusal {
     /// The spec that the entity obeys has no such integration any more.
     #[error("the entity's spec has no integration `{integration}`")]
     UnknownIntegration {
-        /// The integration, as it may be shown.
+        /// The integration, with control characters removed.
         integration: String,
     },
-    /// The present state doesn't take all endings of the handler.
+    /// The present state does not accept all endings of the handler.
     #[error("state `{state}` doesn't take {missing} of integration `{integration}`")]
     EndingsNotTaken {
         /// The integration.
         integration: String,
         /// The state.
         state: String,
-        /// Those that it doesn't take, as the spec has them.
+        /// The endings that it does not accept, as in the spec.
         missing: String,
     },
-    /// Whoever retries has no name that can be recorded.
+    /// The name of the operator who retries is invalid.
     #[error(transparent)]
     BadRetry(InvalidId),
-    /// A budget that nobody can have.
+    /// The budget is out of range.
     #[error("a budget of {budget_ms} ms can't be given; it is from 1 ms to 366 days")]
     BadBudget {
         /// The budget, in milliseconds.
         budget_ms: u64,
     },
-    /// The state's timer was restarted, or doesn't run.
+    /// The state's timer was restarted, or is not running.
     #[error("the state's timer has been restarted or stopped")]
     StaleTimer,
-    /// The state's timer hasn't run down.
+    /// The state's timer has not run down.
     #[error("the state was idle for {idle_ms} ms and may be for {after_ms} ms")]
     NotIdleYet {
         /// How long nothing had been dispatched, in milliseconds.
@@ -170,30 +170,30 @@ pub enum Refusal {
         /// How long that is allowed, in milliseconds.
         after_ms: u64,
     },
-    /// The entity can't go over to another version of its spec.
+    /// The entity cannot change to another version of its spec.
     #[error("the new version of its spec doesn't fit: {what}")]
     SpecUnfit {
         /// Why.
         what: String,
     },
-    /// The entity is no session.
+    /// The entity is not a session.
     #[error(
         "it is no session: its spec has no [limits], and its host has none for all; \
          cancel its handlers one by one"
     )]
     NoSession,
-    /// The run of the session goes on.
+    /// The run of the session is running.
     #[error("run {run_seq} of the session goes on")]
     StillRunning {
         /// The run.
         run_seq: u32,
     },
-    /// The run of the session is to stop, and hasn't yet.
+    /// The run of the session is stopping.
     #[error("run {run_seq} of the session is stopping ({code}); wait until it has stopped")]
     RunStopping {
         /// The run.
         run_seq: u32,
-        /// Why it is to stop.
+        /// Why it is stopping.
         code: String,
     },
     /// The run of the session has stopped.
@@ -217,7 +217,7 @@ pub enum Refusal {
         /// How many it may start.
         max: u64,
     },
-    /// Whoever asks saw another run.
+    /// The session is in another run than the caller saw.
     #[error(
         "the present run of the session is {run_seq}, not {expected}; look how that goes first"
     )]
@@ -227,7 +227,7 @@ pub enum Refusal {
         /// The present one.
         run_seq: u32,
     },
-    /// Whoever stops or resumes a session has no name that can be recorded.
+    /// The name of the operator who stops or resumes the session is invalid.
     #[error(transparent)]
     BadPrincipal(InvalidId),
     /// No action is scheduled under this number.
@@ -238,9 +238,9 @@ pub enum Refusal {
     },
 }
 
-/// A name of foreign origin, as it may be shown.
+/// A name of foreign origin, cut and without control characters.
 pub(super) fn shown(name: &str) -> String {
-    // Longer than any name that could have been meant.
+    // Longer than any declared name.
     name.chars().take(80).flat_map(char::escape_debug).collect()
 }
 

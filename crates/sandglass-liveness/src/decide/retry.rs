@@ -1,21 +1,21 @@
-//! One more attempt of a dispatch that has ended, because somebody asks for it.
+//! One more attempt of a dispatch that has ended, at the request of an operator.
 
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::limit::MAX_BUDGET_MS;
 use sandglass_model::{DeadlineOwner, DispatchId, Dispatched, Event, OutcomeKind, Retried};
 
 use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, REASON_MAX_BYTES, Refusal, bounded};
-use crate::entity::{Entity, Past};
+use crate::entity::{EndedDispatch, Entity};
 use crate::spec::{Integration, Spec};
 
-/// One more attempt that is asked for.
+/// A request for one more attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Retry {
-    /// The dispatch, as it is recorded; of whichever attempt.
+    /// The recorded dispatch, of any of its attempts.
     pub dispatched: Box<Dispatched>,
-    /// Who asks, why, and for how long it may run.
+    /// Who requests it, why, and with what budget.
     pub retried: Retried,
-    /// The attempt that whoever asks saw end; none where any will do.
+    /// The attempt that the operator saw end; `None` for any.
     pub expected_attempt: Option<u32>,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn decide(spec: &Spec, entity: &Entity, retry: &Retry) -> Result<Vec<
     let handed = (&dispatched.params, &entity.variables);
     bounded("parameters and variables for its handler", &handed, HANDED_MAX_BYTES)?;
     let attempt = past.attempt.saturating_add(1);
-    // What an asker had left is no measure once nobody waits.
+    // The remaining time of an asker says nothing once the asker waits no more.
     let declared = || integration.budget_for(&dispatched.params);
     let own = if past.was_lent { declared() } else { past.budget_ms };
     Ok(vec![Event::Dispatched(Box::new(Dispatched {
@@ -56,15 +56,15 @@ pub(super) fn decide(spec: &Spec, entity: &Entity, retry: &Retry) -> Result<Vec<
     }))])
 }
 
-/// Two who saw the same attempt end may both ask: the second would run a handler again of
-/// which it doesn't know how it ended.
+/// Two operators who saw the same attempt end may both retry: the second one would start a handler
+/// again whose last end they have not seen.
 fn not_retried_since(
     entity: &Entity,
     dispatch: DispatchId,
     expected: Option<u32>,
 ) -> Result<(), Refusal> {
     let in_flight = entity.run(dispatch).map(|run| run.dispatched.attempt);
-    let last = in_flight.or_else(|| entity.past(dispatch).map(|past| past.attempt));
+    let last = in_flight.or_else(|| entity.ended_dispatch(dispatch).map(|past| past.attempt));
     match (expected, last) {
         (Some(expected), Some(last)) if expected != last => {
             Err(Refusal::NotTheLastAttempt { dispatch, expected, last })
@@ -73,13 +73,13 @@ fn not_retried_since(
     }
 }
 
-/// The handler that is to be run again, which has ended and not with success.
-fn ended<'e>(entity: &'e Entity, dispatched: &Dispatched) -> Result<&'e Past, Refusal> {
+/// The handler that has to be started again, which has ended without success.
+fn ended<'e>(entity: &'e Entity, dispatched: &Dispatched) -> Result<&'e EndedDispatch, Refusal> {
     let dispatch = dispatched.dispatch;
     if entity.run(dispatch).is_some() {
         return Err(Refusal::StillInFlight { dispatch });
     }
-    match entity.past(dispatch) {
+    match entity.ended_dispatch(dispatch) {
         Some(past) if past.outcome == OutcomeKind::Completed => {
             Err(Refusal::RetryOfSuccess { dispatch })
         }
@@ -88,7 +88,7 @@ fn ended<'e>(entity: &'e Entity, dispatched: &Dispatched) -> Result<&'e Past, Re
     }
 }
 
-/// Rule 10 holds for a retry, too: the present state takes every ending.
+/// Rule 10 holds for a retry, too: the present state accepts every ending.
 fn endings_taken(spec: &Spec, entity: &Entity, of: &Integration) -> Result<(), Refusal> {
     let state = entity.state.as_str();
     let missing = spec.endings_not_taken(of, state);

@@ -1,5 +1,5 @@
-//! What sessions decide: that a run starts, stops or goes on, and what follows for it from
-//! everything else that its entity decides.
+//! Decisions about sessions: a run starts, stops or resumes, and what follows for it from all other
+//! decisions about its entity.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use sandglass_model::{
     RunStopping, Signature, StopCause, WallTime,
 };
 
-use super::commands::told;
+use super::commands::handler_cause;
 use super::{Input, Refusal};
 use crate::entity::Entity;
-use crate::session::{Session, Standing, watched};
+use crate::session::{RunPhase, Session, watched};
 use crate::spec::{Counted, Spec};
 
-/// Whether the run of a session lets `input` in. What belongs to a run that has stopped
-/// changes nothing any more; its handlers' ends are always heard.
+/// Whether the run of a session admits `input`. After it has stopped, only the ends of its handlers
+/// are admitted.
 pub(super) fn admits(spec: &Spec, entity: &Entity, input: &Input) -> Result<(), Refusal> {
     let Some(session) = entity.session() else { return Ok(()) };
     match input {
-        // One more would stop the run, which nobody wants who asks for a retry.
+        // One more handler would stop the run, which is not what a retry is for.
         Input::Retry(retry) => {
             running(session)?;
-            // What goes on with another's work is held by no bound.
+            // An integration that continues another one's work is not bounded.
             match spec.counted(&retry.dispatched.integration) {
                 Counted::Continuation => Ok(()),
                 Counted::Handler | Counted::Turn => has_room(session),
@@ -49,12 +49,12 @@ fn has_room(session: &Session) -> Result<(), Refusal> {
 
 fn running(session: &Session) -> Result<(), Refusal> {
     let run_seq = session.run_seq;
-    match &session.standing {
-        Standing::Running => Ok(()),
-        Standing::Stopping { stopping, .. } => {
+    match &session.phase {
+        RunPhase::Running => Ok(()),
+        RunPhase::Stopping { stopping, .. } => {
             Err(Refusal::RunStopping { run_seq, code: stopping.stop_reason_code.clone() })
         }
-        Standing::Stopped(stopped) => Err(Refusal::RunStopped {
+        RunPhase::Stopped(stopped) => Err(Refusal::RunStopped {
             run_seq,
             code: stopped.stop_reason_code.clone(),
             can_be_resumed: !session.is_over(),
@@ -66,7 +66,7 @@ fn session(entity: &Entity) -> Result<&Session, Refusal> {
     entity.session().ok_or(Refusal::NoSession)
 }
 
-/// The first run.
+/// Records the first run.
 pub(super) fn start(entity: &Entity, limits: RunLimits) -> Result<Vec<Event>, Refusal> {
     match entity.session() {
         None => Ok(vec![Event::RunStarted { run_seq: 1, limits }]),
@@ -74,28 +74,28 @@ pub(super) fn start(entity: &Entity, limits: RunLimits) -> Result<Vec<Event>, Re
     }
 }
 
-/// That a session is to go on, and how.
+/// A request to resume a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resume {
-    /// Who asks.
+    /// The name of the operator.
     pub by: String,
     /// Why; may be empty.
     pub reason: String,
-    /// The run that whoever asks saw stop; none where any will do.
+    /// The run that the operator saw stop; `None` for any.
     pub expected_run: Option<u32>,
-    /// What is to hold the next run.
+    /// The limits of the next run.
     pub limits: RunLimits,
 }
 
-/// Another run, with what the last one left to do.
+/// Starts the next run, with what the last one left to do.
 pub(super) fn resume(spec: &Spec, entity: &Entity, resume: &Resume) -> Result<Vec<Event>, Refusal> {
     let session = session(entity)?;
     check_name("name of who resumes", &resume.by, NAME_MAX_BYTES).map_err(Refusal::BadPrincipal)?;
     reason_fits(&resume.reason)?;
     expected(session, resume.expected_run)?;
-    match &session.standing {
-        Standing::Running => Err(Refusal::StillRunning { run_seq: session.run_seq }),
-        Standing::Stopped(_) if session.is_blocked() => Ok(again(
+    match &session.phase {
+        RunPhase::Running => Err(Refusal::StillRunning { run_seq: session.run_seq }),
+        RunPhase::Stopped(_) if session.is_blocked() => Ok(resumed(
             spec,
             entity,
             session,
@@ -103,12 +103,12 @@ pub(super) fn resume(spec: &Spec, entity: &Entity, resume: &Resume) -> Result<Ve
             Some(resume.by.clone()),
             resume.reason.clone(),
         )),
-        Standing::Stopping { .. } | Standing::Stopped(_) => running(session).map(|()| Vec::new()),
+        RunPhase::Stopping { .. } | RunPhase::Stopped(_) => running(session).map(|()| Vec::new()),
     }
 }
 
-/// The records of another run: what was held is dispatched anew.
-fn again(
+/// The records of the next run: held handlers are dispatched again.
+fn resumed(
     spec: &Spec,
     entity: &Entity,
     session: &Session,
@@ -118,11 +118,12 @@ fn again(
 ) -> Vec<Event> {
     let next = next_run(session, limits, by, reason, false);
     let held = session.held().iter();
-    let anew = held.map(|held| Event::Dispatched(Box::new(anew(spec, entity, held))));
-    next.into_iter().chain(anew).collect()
+    let dispatched =
+        held.map(|held| Event::Dispatched(Box::new(dispatch_again(spec, entity, held))));
+    next.into_iter().chain(dispatched).collect()
 }
 
-/// The records that another run begins with.
+/// The records that the next run begins with.
 fn next_run(
     session: &Session,
     limits: RunLimits,
@@ -135,13 +136,13 @@ fn next_run(
     [resumed, Event::RunStarted { run_seq, limits }]
 }
 
-/// A handler that was stopped with its run, as it is dispatched anew.
-fn anew(spec: &Spec, entity: &Entity, held: &Dispatched) -> Dispatched {
+/// The dispatch of a handler that was stopped with its run, for the next run.
+fn dispatch_again(spec: &Spec, entity: &Entity, held: &Dispatched) -> Dispatched {
     let attempt = held.attempt.saturating_add(1);
     let integration = spec.integrations.get(&held.integration);
     let budget_ms = match (held.owner, integration) {
-        // An asker's remaining time no longer applies once it stopped waiting. Version 1 of the rules
-        // kept it.
+        // An asker's remaining time no longer applies once it stopped waiting. Version 1 of the
+        // rules kept it.
         (DeadlineOwner::Parent, Some(integration)) if spec.rules >= RulesVersion::V2 => {
             integration.budget_for(&held.params)
         }
@@ -152,7 +153,7 @@ fn anew(spec: &Spec, entity: &Entity, held: &Dispatched) -> Dispatched {
         spec: Some(entity.spec),
         expected: Some(entity.sequence),
         attempt,
-        // Whoever asked for it has been answered long since.
+        // Its asker got an answer long ago.
         owner: DeadlineOwner::Handler,
         asker: None,
         depth: 0,
@@ -178,7 +179,7 @@ fn reason_fits(reason: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Somebody stops the run `run_seq`, or whichever goes on.
+/// Stops the run `run_seq`, or the present one.
 pub(super) fn stop(
     spec: &Spec,
     entity: &Entity,
@@ -202,9 +203,8 @@ pub(super) fn stop(
     Ok(vec![stopping(spec, session, cause.clone())])
 }
 
-/// An operator cancels a session whose run has stopped, and that waits to be resumed: its next
-/// run begins with what was held, and is stopped before anything of it starts, so that each
-/// handler has its ending.
+/// An operator cancels a session that waits to be resumed: its next run begins with the held
+/// handlers, and is stopped before any of them starts, so that each has its ending.
 fn cancelled(
     spec: &Spec,
     entity: &Entity,
@@ -226,7 +226,7 @@ fn cancelled(
         push(&mut after, stopping);
     }
     for held in session.held() {
-        let dispatched = anew(spec, &after, held);
+        let dispatched = dispatch_again(spec, &after, held);
         let dispatch = dispatched.dispatch;
         push(&mut after, Event::Dispatched(Box::new(dispatched)));
         let Some(end) = after.run(dispatch).map(|run| cancelled_end(&run.dispatched, &cause))
@@ -242,7 +242,7 @@ fn cancelled(
 
 /// The end of a handler that never starts, because `cause` has stopped its session.
 fn cancelled_end(dispatched: &Dispatched, cause: &StopCause) -> Arc<HandlerEnd> {
-    let (cause, reason) = told(cause);
+    let (cause, reason) = handler_cause(cause);
     let by = CancelledBy::of(cause);
     let outcome = Outcome::Cancelled(Cancellation { by, reason, dying_span: None });
     Arc::new(HandlerEnd::unreported(dispatched, outcome, cause))
@@ -264,8 +264,8 @@ fn retries_left(spec: &Spec, session: &Session, cause: &StopCause) -> u64 {
     budget.copied().unwrap_or(0).saturating_sub(session.retried(limit))
 }
 
-/// What becomes of a session whose run is stopped by `cause`, where it may be retried so
-/// often by itself.
+/// What happens to a session whose run is stopped by `cause`, if it may be retried this often by
+/// itself.
 #[must_use]
 pub const fn directive(cause: &StopCause, retries_left: u64) -> Directive {
     match cause {
@@ -280,9 +280,9 @@ pub const fn directive(cause: &StopCause, retries_left: u64) -> Directive {
     }
 }
 
-/// Whether the run of `entity` works for the handler `asker` alone, so that it ends with the
-/// session of that: its author has said that such sessions do, and all that it has in
-/// flight was asked for by that handler, or follows from that.
+/// Whether the run of `entity` works only for the handler `asker`, so that it ends with the session
+/// of that handler: its author has declared that, and everything in flight was asked for by that
+/// handler or follows from it.
 #[must_use]
 pub fn works_only_for(spec: &Spec, entity: &Entity, asker: DispatchId) -> bool {
     let stops_with_it = spec.limits.as_ref().is_some_and(|limits| limits.stop_with_parent);
@@ -293,7 +293,7 @@ pub fn works_only_for(spec: &Spec, entity: &Entity, asker: DispatchId) -> bool {
         && entity.in_flight().iter().all(|run| run.dispatched.asker == Some(asker))
 }
 
-/// A limit of time is breached.
+/// A limit on time is breached.
 pub(super) fn limit_due(
     spec: &Spec,
     entity: &Entity,
@@ -313,7 +313,7 @@ pub(super) fn limit_due(
     Ok(std::iter::once(breach.recorded(entity, session, now)).chain(stopping).collect())
 }
 
-/// What is measured of a breach.
+/// A measured breach.
 struct Breach {
     limit: Limit,
     threshold: u64,
@@ -327,7 +327,7 @@ impl Breach {
         Self { limit, threshold, observed, doing: None, times: 1 }
     }
 
-    /// The record of it.
+    /// Its record.
     fn recorded(self, entity: &Entity, session: &Session, at: WallTime) -> Event {
         let Self { limit, threshold, observed, doing, times } = self;
         Event::LimitBreached(Box::new(LimitBreached {
@@ -381,11 +381,11 @@ struct Supervision<'a> {
     spec: &'a Spec,
     after: Entity,
     now: WallTime,
-    /// Whether a handler trapped by what was decided.
+    /// Whether a handler trapped.
     has_trapped: bool,
-    /// Whether one completed.
+    /// Whether a handler completed.
     has_completed: bool,
-    /// The attempts whose ends are among what was decided.
+    /// The attempts whose ends are among the records.
     ended: Vec<(DispatchId, u32)>,
     decided: Vec<Event>,
 }
@@ -399,7 +399,7 @@ impl Supervision<'_> {
         let breaches = self.breaches_of_end(&event);
         let failed_by = self.failed_by(&event);
         let dispatched = match &event {
-            // One whose end is decided as well needs no other.
+            // If its end is among the records, it needs no other.
             Event::Dispatched(dispatched)
                 if !self.ended.contains(&(dispatched.dispatch, dispatched.attempt)) =>
             {
@@ -434,8 +434,8 @@ impl Supervision<'_> {
         }
     }
 
-    /// Stops the run where one more handler would be more than it may start, before that is
-    /// asked for.
+    /// Stops the run if `dispatched` is one handler more than the run may start, before it is
+    /// dispatched.
     fn hold_to_bounds(&mut self, dispatched: &Dispatched) {
         let Some(session) = self.after.session().filter(|session| session.is_running()) else {
             return;
@@ -475,15 +475,15 @@ impl Supervision<'_> {
         })
     }
 
-    /// The limits of a handler that were breached, where `event` is its end: inside of its run,
-    /// and by the run itself.
+    /// The breaches of a handler's limits, if `event` is its end: those of its calls, and of its
+    /// own deadline.
     fn breaches_of_end(&mut self, event: &Event) -> Vec<Breach> {
         let Event::Ended(ended) = event else { return Vec::new() };
         self.has_trapped |= matches!(ended.outcome, Outcome::Trapped(_));
         self.has_completed |= matches!(ended.outcome, Outcome::Completed(_));
         let Some(run) = self.after.run(ended.dispatch) else { return Vec::new() };
         let handler = &run.dispatched.integration;
-        // As many as are taken of a report; a record that tells of more is none of ours.
+        // As many as a report may contain; a record with more is forged.
         let inside = ended.overruns.iter().take(OVERRUNS_MAX);
         let inside = inside.map(|overrun| breach_inside(handler, ended, overrun, self.now));
         let by_itself = match &ended.outcome {
@@ -500,51 +500,50 @@ impl Supervision<'_> {
         inside.chain(by_itself).collect()
     }
 
-    /// What a handler failed by, where `event` is its end and that was a failure.
+    /// The signature of a handler's failure, if `event` records one.
     fn failed_by(&self, event: &Event) -> Option<Signature> {
         let Event::Ended(ended) = event else { return None };
         let run = self.after.run(ended.dispatch)?;
         Signature::of(&self.after.entity, &run.dispatched, ended)
     }
 
-    /// Records that a failure came again, once it has come often enough.
+    /// Records that a failure was repeated, once it has occurred often enough.
     fn note_repeat(&mut self, signature: &Signature) {
         let Some(session) = self.after.session() else { return };
         let Some(threshold) = session.limits.repeat_threshold else { return };
         let known = session.failures().iter().find(|known| known.signature == *signature);
         let Some(observed) = known.map(|known| known.count) else { return };
         if observed >= threshold {
-            // As with every limit, what it allows is less than what breaches it.
+            // A threshold is the largest allowed number, as with every limit.
             let threshold = threshold.saturating_sub(1);
             self.breach(Breach::of(Limit::RepeatThreshold, threshold, observed));
         }
     }
 
-    /// What follows from all of it: that the run has stopped, and where it is to be retried,
-    /// that another one begins.
+    /// Concludes: the run has stopped, and if it has to be retried, another one begins.
     fn conclude(&mut self) {
         let Some(session) = self.after.session() else { return };
         if !self.after.is_settled() {
             return;
         }
-        let (cause, directive) = match &session.standing {
-            Standing::Stopped(_) => return,
-            // What has come to its end by itself, in the time that it was given for that, is no
-            // session to be resumed, and none that was cancelled.
-            Standing::Stopping { stopping, .. }
+        let (cause, directive) = match &session.phase {
+            RunPhase::Stopped(_) => return,
+            // A session that has come to its end during its grace can neither be resumed nor counts
+            // as cancelled.
+            RunPhase::Stopping { stopping, .. }
                 if self.spec.is_terminal(&self.after.state)
                     && (self.has_completed || stopping.directive.goes_on()) =>
             {
                 (StopCause::Completion, None)
             }
-            Standing::Stopping { stopping, .. } => {
+            RunPhase::Stopping { stopping, .. } => {
                 (stopping.cause.clone(), Some(stopping.directive))
             }
-            Standing::Running if self.spec.is_terminal(&self.after.state) => {
+            RunPhase::Running if self.spec.is_terminal(&self.after.state) => {
                 let cause = if self.has_trapped { StopCause::Trap } else { StopCause::Completion };
                 (cause, None)
             }
-            Standing::Running => return,
+            RunPhase::Running => return,
         };
         let elapsed = self.now.since(session.run_started).as_millis();
         let least = session.limits.repeat_threshold.unwrap_or(u64::MAX);
@@ -561,13 +560,13 @@ impl Supervision<'_> {
             && let Some(session) = self.after.session()
         {
             let events =
-                again(self.spec, &self.after, session, *session.limits, None, String::new());
+                resumed(self.spec, &self.after, session, *session.limits, None, String::new());
             events.into_iter().for_each(|event| self.take(event));
         }
     }
 }
 
-/// A breach inside of the run of `handler` that `ended` is the end of, recorded at `now`.
+/// A breach by a call of `handler`, whose end is `ended`, recorded at `now`.
 fn breach_inside(handler: &str, ended: &Ended, overrun: &Overrun, now: WallTime) -> Breach {
     let Overrun { limit, host_call, started_us, threshold_ms, observed_ms, times } = overrun;
     let since = match ended.started_at {

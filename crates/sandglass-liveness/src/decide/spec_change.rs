@@ -1,5 +1,5 @@
-//! Whether an entity goes over to another version of its spec: only at rest, and only
-//! where all that it is has a place in that version.
+//! Whether an entity changes to another version of its spec: only if it has settled, and only if
+//! the new version has a place for its state, variables and schedules.
 
 use sandglass_model::{Event, Object, RulesVersion};
 use serde_json::Value;
@@ -9,13 +9,12 @@ use crate::entity::Entity;
 use crate::session::Session;
 use crate::spec::{Spec, VariableKind};
 
-/// Decides what follows where an entity obeys `from`, and entities of its type are to obey
-/// `to` from now on. Variables that are new in it begin with their initial values; the state's timer
-/// begins anew.
+/// Decides the change of an entity that obeys `from` to the version `to`. New variables begin with
+/// their initial values; the timer of the state restarts.
 ///
 /// # Errors
-/// The entity stays with the version that it obeys, and nothing changes.
-pub fn go_over(from: &Spec, entity: &Entity, to: &Spec) -> Result<Vec<Event>, Refusal> {
+/// The entity keeps its version, and nothing changes.
+pub fn change_spec(from: &Spec, entity: &Entity, to: &Spec) -> Result<Vec<Event>, Refusal> {
     let unfit = |what: String| Refusal::SpecUnfit { what };
     if to.name != *entity.entity.entity_type() || to.digest == entity.spec {
         return Err(unfit("it is no other version of the entity's spec".to_owned()));
@@ -34,15 +33,15 @@ pub fn go_over(from: &Spec, entity: &Entity, to: &Spec) -> Result<Vec<Event>, Re
         return Err(unfit(format!("it has no action `{}`, which is scheduled", schedule.action)));
     }
     if to.rules >= RulesVersion::V2 {
-        held_fit(entity, to).map_err(unfit)?;
+        check_held(entity, to).map_err(unfit)?;
     }
     let variables = variables(entity, to).map_err(unfit)?;
     Ok(vec![Event::SpecChanged { from: entity.spec, to: to.digest, variables }])
 }
 
-/// What the next run of a session dispatches anew needs its integration, and a state that takes
-/// its endings. Version 1 of the rules did not check that.
-fn held_fit(entity: &Entity, to: &Spec) -> Result<(), String> {
+/// Held handlers, which the next run dispatches again, need their integration and a state that
+/// accepts its endings. Version 1 of the rules did not check that.
+fn check_held(entity: &Entity, to: &Spec) -> Result<(), String> {
     for held in entity.session().map(Session::held).unwrap_or_default() {
         let name = &held.integration;
         let Some(integration) = to.integrations.get(name) else {

@@ -1,5 +1,5 @@
-//! What an entity remembers of handlers that have ended: enough to check a retry
-//! and an ask against, whatever their size was.
+//! What an entity remembers of handlers that have ended: enough to check retries and asks, in
+//! constant space.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use sandglass_model::{DispatchId, Dispatched, Ended, OutcomeKind, TraceContext};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Handlers that have ended and are remembered, for each entity: half of what may be
-/// in flight at once, at 120 bytes each. An older one can't be retried.
-pub const PAST_MAX: usize = 32;
+/// Handlers that have ended and are remembered, of each entity: half of what may be in flight at
+/// once, at 120 bytes each. Older ones cannot be retried.
+pub const ENDED_DISPATCHES_MAX: usize = 32;
 
 /// A handler that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Past {
+pub struct EndedDispatch {
     /// Which dispatch.
     pub dispatch: DispatchId,
     /// Its last attempt.
     pub attempt: u32,
-    /// How that ended.
+    /// How it ended.
     pub outcome: OutcomeKind,
-    /// The budget that it had, in milliseconds.
+    /// Its budget, in milliseconds.
     pub budget_ms: u64,
-    /// Whether a handler that asked for it had lent it that budget.
+    /// Whether an asker had lent it that budget.
     pub was_lent: bool,
-    /// How many asks led to it.
+    /// The depth of nested asks that led to it.
     pub depth: u32,
     /// The span of that attempt.
     pub trace: TraceContext,
-    /// None where it completed, and so is never asked for again.
+    /// `None` if it completed, because then it is never retried.
     asked_with: Option<[u8; 32]>,
 }
 
-impl Past {
+impl EndedDispatch {
     pub(super) fn of(dispatched: &Dispatched, ended: &Ended) -> Self {
         let outcome = ended.outcome.kind();
         Self {
@@ -48,44 +48,44 @@ impl Past {
         }
     }
 
-    /// Whether `dispatched` is a record of this dispatch: of any attempt, in any state.
+    /// Whether `dispatched` is a record of any attempt of this dispatch.
     #[must_use]
     pub fn is_of(&self, dispatched: &Dispatched) -> bool {
         self.asked_with == Some(digest(dispatched))
     }
 }
 
-/// The digest of what all attempts of a dispatch have in common.
+/// A digest of what all attempts of a dispatch have in common.
 fn digest(of: &Dispatched) -> [u8; 32] {
     let Dispatched { dispatch, integration, module, action, params, config, trace, .. } = of;
     let common = (dispatch, integration, module, action, params, config, trace.trace_id);
-    // Plain data with texts as keys has a JSON form.
+    // Plain data with text keys always has a JSON form.
     Sha256::digest(serde_json::to_vec(&common).unwrap_or_default()).into()
 }
 
-/// The last [`PAST_MAX`] handlers that have ended, oldest first; shared, because entities
-/// are copied with each decision.
+/// The last [`ENDED_DISPATCHES_MAX`] handlers that have ended, oldest first; shared, because
+/// entities are copied with each decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Pasts(Arc<VecDeque<Past>>);
+pub(super) struct EndedDispatches(Arc<VecDeque<EndedDispatch>>);
 
-impl Pasts {
-    pub(super) fn push(&mut self, past: Past) {
+impl EndedDispatches {
+    pub(super) fn push(&mut self, past: EndedDispatch) {
         let pasts = Arc::make_mut(&mut self.0);
-        if pasts.len() >= PAST_MAX {
+        if pasts.len() >= ENDED_DISPATCHES_MAX {
             pasts.pop_front();
         }
         pasts.push_back(past);
     }
 
-    /// Forgets one that is in flight again.
+    /// Forgets a dispatch that is in flight again.
     pub(super) fn forget(&mut self, dispatch: DispatchId) {
         if self.find(dispatch).is_some() {
             Arc::make_mut(&mut self.0).retain(|past| past.dispatch != dispatch);
         }
     }
 
-    pub(super) fn find(&self, dispatch: DispatchId) -> Option<&Past> {
+    pub(super) fn find(&self, dispatch: DispatchId) -> Option<&EndedDispatch> {
         self.0.iter().find(|past| past.dispatch == dispatch)
     }
 }

@@ -1,12 +1,12 @@
-//! An entity as text, so that it need not be folded from its first record each time. It is
-//! no record: where it can't be used, the records say the same.
+//! An entity as text, so that it need not be folded from its first record each time. It is not a
+//! record: if it cannot be used, the records lead to the same entity.
 
 use serde::{Deserialize, Serialize};
 
 use super::Entity;
 
-/// The version of the text. One of another version isn't used: what an entity holds may
-/// have changed meanwhile, or how it is counted.
+/// The version of the text. Other versions are not used: an entity may have had other fields, or
+/// been folded differently.
 pub const SNAPSHOT_VERSION: u32 = 3;
 /// Largest snapshot, in bytes: the largest variables, and as much again for all else.
 pub const SNAPSHOT_MAX_BYTES: usize = 2 << 20;
@@ -27,19 +27,19 @@ struct Read {
     entity: Entity,
 }
 
-/// Why a snapshot can't be used.
+/// Why a snapshot cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// Another version of Sandglass wrote it.
     #[error("it has version {0}, and this one knows {SNAPSHOT_VERSION}")]
     Version(u32),
-    /// It is none.
+    /// It is not a snapshot.
     #[error("it can't be read: {0}")]
     Unreadable(String),
 }
 
 impl Entity {
-    /// The entity as text; none while a handler is in flight, and where it is larger than
+    /// The entity as text; `None` while a handler is in flight, and if it exceeds
     /// [`SNAPSHOT_MAX_BYTES`].
     #[must_use]
     pub fn to_snapshot(&self) -> Option<String> {
@@ -48,10 +48,10 @@ impl Entity {
         text.filter(|text| text.len() <= SNAPSHOT_MAX_BYTES)
     }
 
-    /// The entity that [`Entity::to_snapshot`] wrote.
+    /// Reads what [`Entity::to_snapshot`] wrote.
     ///
     /// # Errors
-    /// It is none, or of another version.
+    /// It is not a snapshot, or of another version.
     pub fn of_snapshot(text: &str) -> Result<Self, Unusable> {
         let unreadable = |error: serde_json::Error| Unusable::Unreadable(error.to_string());
         match serde_json::from_str(text).map_err(unreadable)? {

@@ -1,6 +1,6 @@
-//! What records claim of runs, held against their dispatches: how a handler ended,
-//! and which one asked. A decision takes these claims as told, so deciding again
-//! can't find a false one.
+//! Checks what records state about handlers against their dispatches: how a handler ended, and
+//! which one asked. Decisions do not question these statements, so deciding again cannot find a
+//! false one.
 
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::{
@@ -10,14 +10,14 @@ use sandglass_model::{
 
 use crate::entity::Entity;
 
-/// A claim that can't be true beside another.
+/// A statement that contradicts another one.
 pub(super) struct Contradiction {
     pub(super) what: &'static str,
     pub(super) recorded: String,
     pub(super) expected: String,
 }
 
-/// The claims of `ended`, of a handler of `entity`, that contradict each other or
+/// The contradictions in `ended`, the end of a handler of `entity` that was dispatched by
 /// `dispatched`.
 pub(super) fn false_end(
     entity: &EntityRef,
@@ -36,8 +36,8 @@ pub(super) fn false_end(
     found.0
 }
 
-/// The claims of `asked`, in a transition of `entity` and the trace `trace`, that
-/// contradict what is known of the entity that is said to have asked.
+/// The contradictions between `asked`, in a transition of `entity` with the trace `trace`, and what
+/// is known of the asker's entity.
 pub(super) fn false_ask(
     entity: Option<&Entity>,
     asker: Option<&Entity>,
@@ -45,11 +45,11 @@ pub(super) fn false_ask(
     trace: TraceContext,
 ) -> Vec<Contradiction> {
     let mut found = Found(Vec::new());
-    // It may have been ended by the time its ask was recorded, and not long before.
+    // The asker may have ended by the time its ask was recorded, but not long before.
     let known = asker.and_then(|entity| {
         let run = entity.run(asked.dispatch).map(|run| &run.dispatched);
         let run = run.map(|run| (run.attempt, run.depth, run.budget_ms, run.trace));
-        let past = || entity.past(asked.dispatch);
+        let past = || entity.ended_dispatch(asked.dispatch);
         run.or_else(|| past().map(|past| (past.attempt, past.depth, past.budget_ms, past.trace)))
     });
     let Some((attempt, depth, budget_ms, of_asker)) = known else {
@@ -94,8 +94,8 @@ impl Found {
         }
     }
 
-    /// What was left to whoever asked, when the guest might run, is known to the host
-    /// alone; but only where somebody asked, and it never is more than at the ask.
+    /// The remaining time of the asker when the guest started is known to the host alone. But there
+    /// must be an asker, and the time cannot exceed that at the ask.
     fn of_lent_time(&mut self, dispatched: &Dispatched, ended: &Ended) {
         let deadline = &ended.deadline;
         if dispatched.asker.is_none() {
@@ -111,8 +111,8 @@ impl Found {
         }
     }
 
-    /// What an asker has left for what follows is known to it alone; but it never is more
-    /// than it was.
+    /// The remaining time of the asker for what follows is known to the asker alone, but it cannot
+    /// have grown.
     fn of_asker(&mut self, dispatched: &Dispatched, ended: &Ended) {
         const WHAT: &str = "asker_remaining_ms of an end";
         let Some(remaining_ms) = ended.asker_remaining_ms else { return };
@@ -127,7 +127,7 @@ impl Found {
         }
     }
 
-    /// The calls that were begun tell where among them the run ended.
+    /// The number of calls bounds the call in which the handler ended.
     fn of_end_point(&mut self, ended: &Ended) {
         let Some(at) = ended.ended_at else { return };
         self.same("ended_at of an end", &at.calls_begun(), &ended.host_calls.count);
@@ -137,7 +137,7 @@ impl Found {
         }
     }
 
-    /// What breached a limit was above it, at least once, and there aren't more than are told.
+    /// A breach exceeds its limit, occurred at least once, and no more are listed than may be.
     fn of_overruns(&mut self, ended: &Ended) {
         for overrun in &ended.overruns {
             let Overrun { limit, threshold_ms, observed_ms, times, .. } = overrun;
@@ -195,7 +195,7 @@ impl Found {
     }
 }
 
-/// Whether a run that `cause` ended can have come to `outcome`.
+/// Whether a handler that `cause` ended can have this outcome.
 fn fits(cause: Cause, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Completed(_) | Outcome::Failed(_) => cause == Cause::Returned,
@@ -203,7 +203,7 @@ fn fits(cause: Cause, outcome: &Outcome) -> bool {
             DeadlineOwner::Handler => cause == Cause::Deadline,
             DeadlineOwner::Parent => cause == Cause::ParentDeadline,
         },
-        // Whoever runs handlers may find any of these only in what came back.
+        // The executor may find any of these when it reads the result.
         Outcome::Trapped(_) | Outcome::Limit(_) | Outcome::Rejected(_) => {
             matches!(cause, Cause::Trap | Cause::NotStarted | Cause::Returned)
         }

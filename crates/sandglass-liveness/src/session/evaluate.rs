@@ -4,26 +4,25 @@ use std::time::Duration;
 
 use sandglass_model::Limit;
 
-use super::{Session, Standing};
+use super::{RunPhase, Session};
 use crate::instant::LIMITS;
 
-/// A moment that limits are measured from.
+/// A time that limits are measured from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Anchor {
     /// The start of the first run.
     Session,
     /// The start of the present one.
     Run,
-    /// The last sign of life, or the start of the run.
+    /// The last activity, or the start of the run.
     Activity,
     /// The last progress, or the start of the run.
     Progress,
-    /// When the run was asked to stop.
+    /// The stop of the run.
     Stop,
 }
 
-/// How long ago the anchors of a session are: measured by a clock that doesn't jump, as far
-/// as there is one.
+/// The time since each anchor, by a monotonic clock except across restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elapsed {
     /// Since [`Anchor::Session`].
@@ -39,7 +38,7 @@ pub struct Elapsed {
 }
 
 impl Elapsed {
-    /// What is measured from `anchor`.
+    /// The time since `anchor`.
     #[must_use]
     pub const fn since(&self, anchor: Anchor) -> Duration {
         match anchor {
@@ -51,7 +50,7 @@ impl Elapsed {
         }
     }
 
-    /// Takes what is measured from `anchor`.
+    /// Sets the time since `anchor`.
     pub const fn set(&mut self, anchor: Anchor, measured: Duration) {
         let place = match anchor {
             Anchor::Session => &mut self.session,
@@ -64,15 +63,14 @@ impl Elapsed {
     }
 }
 
-/// What is due, and when to look again.
+/// What is due, and when to evaluate again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evaluation {
-    /// The limit that is breached; the one that stops most, where several are.
+    /// The breached limit; if there are several, the one that stops most.
     pub due: Option<Due>,
-    /// How long until the next one is breached if nothing happens; none where none will be.
+    /// The time until the next limit is breached, if nothing else happens; `None` if none will be.
     pub next: Option<Duration>,
-    /// The same of those that end something: nothing at all where one is breached; none where
-    /// none will be.
+    /// As `next`, for limits that end something; zero if one is breached.
     pub next_stop: Option<Duration>,
 }
 
@@ -85,9 +83,9 @@ pub struct Due {
     pub observed_ms: u64,
 }
 
-/// Finds what is due. `has_work` says whether a handler of the session is queued or in
-/// flight: silence and want of progress are measured only then. A limit is breached by what
-/// is longer than it allows, so at the very moment nothing is.
+/// Evaluates the limits. `has_work` is true if a handler of the session is queued or in flight:
+/// inactivity and lack of progress are measured only then. A limit is breached by more than it
+/// allows, so not at the very moment.
 #[must_use]
 pub fn evaluate(session: &Session, has_work: bool, elapsed: &Elapsed) -> Evaluation {
     let mut found = Evaluation::default();
@@ -116,25 +114,25 @@ fn sooner(known: Option<Duration>, other: Duration) -> Option<Duration> {
     Some(known.map_or(other, |known| known.min(other)))
 }
 
-/// What `limit` allows now, in milliseconds, and since when; none where it isn't measured.
+/// What `limit` allows now, in milliseconds, and its anchor; `None` if it is not measured.
 #[must_use]
 pub(crate) fn watched(session: &Session, has_work: bool, limit: Limit) -> Option<(u64, Anchor)> {
     let limits = &session.limits;
-    match (&session.standing, limit) {
-        (Standing::Stopping { stopping, is_killing: false, .. }, Limit::AbortTimeout) => {
+    match (&session.phase, limit) {
+        (RunPhase::Stopping { stopping, is_killing: false, .. }, Limit::AbortTimeout) => {
             has_work.then_some((stopping.grace_ms, Anchor::Stop))
         }
-        (Standing::Running, Limit::ExecutionTimeout) => {
+        (RunPhase::Running, Limit::ExecutionTimeout) => {
             limits.execution_timeout_ms.map(|ms| (ms, Anchor::Session))
         }
-        (Standing::Running, Limit::RunTimeout) => limits.run_timeout_ms.map(|ms| (ms, Anchor::Run)),
-        (Standing::Running, Limit::InactivityTimeout) if has_work => {
+        (RunPhase::Running, Limit::RunTimeout) => limits.run_timeout_ms.map(|ms| (ms, Anchor::Run)),
+        (RunPhase::Running, Limit::InactivityTimeout) if has_work => {
             limits.inactivity_timeout_ms.map(|ms| (ms, Anchor::Activity))
         }
-        (Standing::Running, Limit::ProgressTimeout) if has_work => {
+        (RunPhase::Running, Limit::ProgressTimeout) if has_work => {
             limits.progress_timeout_ms.map(|ms| (ms, Anchor::Progress))
         }
-        (Standing::Running, Limit::InactivityWarn) if has_work && !session.is_silent() => {
+        (RunPhase::Running, Limit::InactivityWarn) if has_work && !session.is_silent() => {
             limits.inactivity_warn_ms.map(|ms| (ms, Anchor::Activity))
         }
         _ => None,

@@ -1,4 +1,4 @@
-//! The failures of a session by their shape: which comes again and again.
+//! The failures of a session by signature: which are repeated.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::spec::refusable::{are_of_ending, is_of_ending};
 
-/// Shapes that a session remembers: a loop fails by few. Beyond it the rarest is forgotten.
+/// Signatures that a session remembers: a loop has few. Beyond them, the rarest is forgotten.
 pub const SHAPES_MAX: usize = 16;
-/// Longest sample of what a handler was given, in characters: people recognise it by that.
+/// Longest sample of a handler's input, in characters, by which people recognize it.
 pub const SAMPLE_MAX_CHARS: usize = 200;
 
-/// What is shown in place of a value that may be secret.
+/// Replaces a value that may be secret.
 const HIDDEN: &str = "[REDACTED]";
 /// Parts of the names of parameters whose values may be secret.
 const SECRET_NAMES: [&str; 9] = [
@@ -27,9 +27,9 @@ const SECRET_NAMES: [&str; 9] = [
     "api_key",
     "private",
 ];
-/// How words begin that are secret whatever they are called: keys of well-known services.
+/// How words begin that are secrets by their form: keys of well-known services.
 const SECRET_STARTS: [&str; 7] = ["sk-", "ghp_", "github_pat_", "xox", "AKIA", "eyJ", "-----BEGIN"];
-/// The words before a secret in a header.
+/// The words before a secret in an HTTP header.
 const SCHEMES: [&str; 2] = ["bearer", "basic"];
 
 /// The failures of a session, the most frequent first; shared, because entities are copied
@@ -66,7 +66,7 @@ impl Failures {
                 all.push(Repeated { signature, count: 1, sample, cost_ms });
             }
         }
-        // Stable, so that of two that came as often the older one is first.
+        // Stable, so that of two with equal counts the older one is first.
         all.sort_by_key(|known| std::cmp::Reverse(known.count));
     }
 
@@ -83,9 +83,9 @@ impl Failures {
     }
 }
 
-/// What a handler was given, as it may be shown: secrets that are known by their names or
-/// their looks are taken out, and it is cut. What a handler before it ended with says nothing
-/// of what this one was asked for.
+/// A handler's input as a sample: without values that are secret by name or form, and cut.
+/// Parameters of a previous handler's ending are left out, because they say nothing about this
+/// one's task.
 fn sample(dispatched: &Dispatched) -> String {
     let mut text = String::new();
     let follows_a_failure = are_of_ending(&dispatched.params);
@@ -133,7 +133,7 @@ fn follows_a_scheme(before: &str) -> bool {
     SCHEMES.iter().any(|scheme| before.to_ascii_lowercase().ends_with(scheme))
 }
 
-/// Whether a word is a secret by its looks, or by the name that stands before it.
+/// Whether a word is a secret by its form, or by the name before it.
 fn is_secret(word: &str) -> bool {
     let (name, value) = word.split_once(['=', ':']).unwrap_or(("", word));
     let value = value.trim_start_matches(['"', '\'']);
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_taken_out_by_name_and_by_looks() {
+    fn secrets_are_removed_by_name_and_by_form() {
         for (text, expected) in [
             ("make test", "make test"),
             ("curl -H Authorization: Bearer abc.def", "curl -H [REDACTED] Bearer [REDACTED]"),

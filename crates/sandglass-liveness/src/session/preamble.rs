@@ -1,5 +1,4 @@
-//! What is told of failures in words: to a handler, and in an audit. It is made from what is
-//! recorded and never read back.
+//! Texts about failures, for handlers and audits. They are derived from records and never parsed.
 
 use std::fmt::Write as _;
 
@@ -9,8 +8,8 @@ use sandglass_model::{Recovery, Repeated};
 /// The kind of error of a deadline, as audits call it.
 const TIMEOUT: &str = "timeout";
 
-/// What the next handler of a session is told of the run before, as text; none where that
-/// had no failure.
+/// The text about the previous run that the next handler of a session gets; `None` if that had no
+/// failure.
 #[must_use]
 pub fn preamble(recovery: &Recovery) -> Option<String> {
     let failure = recovery.failure.as_ref()?;
@@ -35,14 +34,14 @@ fn error_type(failure: &Repeated) -> &str {
     error_type_of(&failure.signature.error)
 }
 
-/// The same of the kind that reports spell.
+/// As [`error_type_of`], by the kind that reports use.
 #[must_use]
 pub fn error_type_of(error: &str) -> &str {
     if error == TIMED_OUT { TIMEOUT } else { error }
 }
 
-/// What is said of a handler that was killed at its deadline, or of a call that was cut at its
-/// limit, where it had so long.
+/// Describes a handler that was killed at its deadline of this length, or a call that was cut at
+/// its limit.
 #[must_use]
 pub fn timeout_text(budget_ms: u64) -> String {
     format!(
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repeated_timeout_is_told_by_what_it_has_in_common() {
+    fn a_repeated_timeout_is_described_by_what_its_occurrences_have_in_common() {
         let signature = Signature {
             entity_type: "Session".to_owned(),
             integration: "run_tools".to_owned(),

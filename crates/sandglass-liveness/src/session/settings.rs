@@ -1,5 +1,5 @@
-//! What somebody says of a run's limits, and what holds once all who have a say were heard:
-//! the spec, whoever starts or resumes the session, and whoever operates the host.
+//! Settings of a run's limits from all sides (the spec, the request that starts or resumes the run,
+//! the host), and the limits that follow from them.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,24 @@ pub(crate) const RUN_TIMEOUT_MS: u64 = 14_400_000;
 pub(crate) const ABORT_TIMEOUT_MS: u64 = 10_000;
 /// Default of [`Limit::RepeatThreshold`].
 pub(crate) const REPEAT_THRESHOLD: u64 = 2;
-/// The longest silence of a session with work in flight that isn't marked STUCK, in
-/// milliseconds, where nothing else is said.
+/// Default of the longest inactivity of a session with work in flight until it is marked STUCK, in
+/// milliseconds.
 pub(crate) const STUCK_AFTER_MS: u64 = 300_000;
 
 /// Most characters of a key or value that an error repeats.
 const SHOWN_MAX_CHARS: usize = 60;
 
-/// One limit, as somebody sets it.
+/// The setting of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// It doesn't hold.
+    /// The limit is off.
     Off,
-    /// Milliseconds, or how many: above zero.
+    /// Milliseconds or a count, above zero.
     At(u64),
 }
 
 impl Setting {
-    /// What it allows; none where it doesn't hold.
+    /// What it allows; `None` if it is off.
     #[must_use]
     pub const fn allowed(self) -> Option<u64> {
         match self {
@@ -45,14 +45,14 @@ impl Setting {
 }
 
 impl Setting {
-    /// Which of two allows less.
+    /// The setting that allows less.
     #[must_use]
     pub fn stricter(self, other: Self) -> Self {
         smaller(self.allowed(), other.allowed()).map_or(Self::Off, Self::At)
     }
 }
 
-/// What somebody says of a run's limits: of each nothing, or how much.
+/// Settings of a run's limits. Each may be missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitSettings {
     /// [`Limit::InactivityWarn`].
@@ -73,7 +73,7 @@ pub struct LimitSettings {
     pub max_handler_runs: Option<Setting>,
     /// [`Limit::RepeatThreshold`].
     pub repeat_threshold: Option<Setting>,
-    /// From when on a silent session is marked STUCK.
+    /// From when on an inactive session is marked STUCK.
     pub stuck_after: Option<Setting>,
 }
 
@@ -91,7 +91,7 @@ impl LimitSettings {
         Limit::RepeatThreshold,
     ];
 
-    /// What is said of `limit`; nothing of one that isn't a run's.
+    /// The setting of `limit`; `None` if it is missing or not a limit of runs.
     #[must_use]
     pub const fn of(&self, limit: Limit) -> Option<Setting> {
         match limit {
@@ -108,7 +108,7 @@ impl LimitSettings {
         }
     }
 
-    /// Says `setting` of `limit`; false where that isn't a run's.
+    /// Sets `limit`; returns false if it is not a limit of runs.
     pub const fn set(&mut self, limit: Limit, setting: Setting) -> bool {
         let place = match limit {
             Limit::InactivityWarn => &mut self.inactivity_warn,
@@ -128,7 +128,7 @@ impl LimitSettings {
         true
     }
 
-    /// What is said here, and where nothing is, what `other` says.
+    /// These settings; `other` fills in those that are missing.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         Self {
@@ -145,8 +145,8 @@ impl LimitSettings {
         }
     }
 
-    /// What is asked for of a run that goes on from one that `last` held: where nothing is said
-    /// of what all runs of the session may take together, as much as before.
+    /// The request for a run after one with the limits `last`: limits that count over all runs of a
+    /// session keep their values unless the request sets them.
     #[must_use]
     pub fn going_on_from(self, last: &RunLimits) -> Self {
         let execution_timeout =
@@ -154,11 +154,10 @@ impl LimitSettings {
         Self { execution_timeout, ..self }
     }
 
-    /// What holds where `self` is what the spec says, `asked` what whoever starts the run
-    /// asks for, and `ceiling` the most that the host allows: what is asked for comes before
-    /// the spec, and of that and the ceiling the smaller holds. Where neither says anything
-    /// the ceiling itself holds, and without one the default. What can't be inside what holds
-    /// it is cut to that.
+    /// The limits of a run. `self` is what the spec sets, `asked` what the request sets, and
+    /// `ceiling` the most that the host allows. The request precedes the spec; of that and the
+    /// ceiling, the smaller value holds. If both are missing, the ceiling holds, and without one
+    /// the default. A limit that must be inside another one is cut to it.
     #[must_use]
     pub fn effective(&self, asked: &Self, ceiling: &Self) -> RunLimits {
         let of = |limit: Limit, default: Setting| {
@@ -172,8 +171,7 @@ impl LimitSettings {
         let inactivity_warn_ms = of(Limit::InactivityWarn, Setting::At(INACTIVITY_WARN_MS));
         let stuck_after = asked.stuck_after.or(self.stuck_after).or(ceiling.stuck_after);
         let stuck_after = stuck_after.and_then(Setting::allowed);
-        // Nobody may ask for more time to end in than is given without: that would undo the
-        // limit that is breached.
+        // A request cannot extend the grace of a stop: that would undo the limit that was breached.
         let grace_ms = |setting: Setting| setting.allowed().unwrap_or(0);
         let given = self.abort_timeout.or(ceiling.abort_timeout);
         let given_ms = given.map_or(ABORT_TIMEOUT_MS, grace_ms);
@@ -202,10 +200,9 @@ impl LimitSettings {
 /// The most that a host allows the runs of its sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ceilings {
-    /// Of all types. Where it says anything, all entities are sessions, also those whose spec
-    /// has no limits.
+    /// For all types. If any is set, all entities are sessions, even if their spec has no limits.
     pub of_all: Option<LimitSettings>,
-    /// The same of some types: what is said there comes before what is said of all.
+    /// For single types; these precede those for all types.
     pub of_type: BTreeMap<String, LimitSettings>,
 }
 
@@ -217,8 +214,7 @@ impl Ceilings {
         spec.limits.is_some() || self.of_all.is_some() || is_named
     }
 
-    /// What holds a run of a session that obeys `spec`, where `asked` is what whoever starts
-    /// it asks for.
+    /// The limits of a run of a session that obeys `spec`, if the request sets `asked`.
     #[must_use]
     pub fn effective(&self, spec: &Spec, asked: &LimitSettings) -> RunLimits {
         let said = spec.limits.as_ref().map(|limits| limits.settings).unwrap_or_default();
@@ -229,30 +225,30 @@ impl Ceilings {
     }
 }
 
-/// What holds a run of which nobody says anything.
+/// The limits of a run without any settings.
 #[must_use]
 pub fn default_limits() -> RunLimits {
     let unsaid = LimitSettings::default();
     unsaid.effective(&unsaid, &unsaid)
 }
 
-/// A limit that a request can't set so.
+/// A request's invalid setting of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` can't be {value}: {why}")]
 pub struct BadLimit {
-    /// The key, as it may be shown.
+    /// The key, cut and without control characters.
     pub key: String,
-    /// The value, as it may be shown.
+    /// The value, cut and without control characters.
     pub value: String,
     /// What is wrong with it, and what to do.
     pub why: String,
 }
 
 impl LimitSettings {
-    /// What a request says: times as `"90s"`, or 0 for none; numbers as such.
+    /// Reads the settings of a request: times such as `"90s"`, or 0 for off; counts as numbers.
     ///
     /// # Errors
-    /// The first key that is no limit of a run, or has a value that it can't have.
+    /// The first key that is not a limit of runs, or has an invalid value.
     pub fn of_request(said: &Object) -> Result<Self, BadLimit> {
         let mut settings = Self::default();
         for (key, value) in said {
@@ -307,7 +303,7 @@ fn smaller(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
-/// A limit that is inside another one: that cuts it, and doesn't set one that is off.
+/// Cuts a limit to the one that contains it. A limit that is off stays off.
 fn within(inner: Option<u64>, outer: Option<u64>) -> Option<u64> {
     inner.map(|inner| outer.map_or(inner, |outer| inner.min(outer)))
 }
@@ -323,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_the_defaults_hold() {
+    fn the_defaults_hold_without_settings() {
         let expected = RunLimits {
             inactivity_warn_ms: Some(600_000),
             inactivity_timeout_ms: None,
@@ -340,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_of_what_is_said_and_the_ceiling_holds() {
+    fn the_smaller_of_setting_and_ceiling_holds() {
         let none = LimitSettings::default();
         let run = |setting| settings(&[(Limit::RunTimeout, setting)]);
         for (spec, asked, ceiling, expected) in [
@@ -360,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inside_another_limit_is_cut_to_it_and_never_set_by_it() {
+    fn an_inner_limit_is_cut_to_the_outer_one_but_not_set_by_it() {
         let none = LimitSettings::default();
         let spec = settings(&[
             (Limit::InactivityTimeout, Setting::At(100)),
@@ -374,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_times_with_units_and_numbers() {
+    fn a_request_states_times_with_units_and_counts_as_numbers() {
         let said =
             |text: &str| LimitSettings::of_request(&serde_json::from_str(text).expect("an object"));
         let found = said(r#"{"run_timeout": "2h", "max_handler_runs": 7, "inactivity_warn": 0}"#);
@@ -411,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_asks_for_more_time_to_end_in_than_is_given_without() {
+    fn a_request_cannot_extend_the_grace() {
         let none = LimitSettings::default();
         let of = |ms| LimitSettings { abort_timeout: Some(Setting::At(ms)), ..none };
         for (spec, asked, ceiling, found) in [
@@ -428,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_type_comes_before_what_is_said_of_all_key_by_key() {
+    fn settings_of_a_type_precede_those_of_all_types_key_by_key() {
         let none = LimitSettings::default();
         let all = LimitSettings { run_timeout: Some(Setting::At(50_000)), ..none };
         let of_type = LimitSettings { max_handler_runs: Some(Setting::At(3)), ..none };

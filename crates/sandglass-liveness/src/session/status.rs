@@ -1,5 +1,4 @@
-//! How a session stands, for people and for what watches it: a fold of its records, and the
-//! time.
+//! The status of a session, for people and monitoring: computed from its fold and the time.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,22 +6,22 @@ use std::time::Duration;
 use sandglass_model::{Directive, EntityRef, LastSignal, Sequence, WallTime};
 use serde::{Deserialize, Serialize};
 
-use super::{Session, Standing};
+use super::{RunPhase, Session};
 use crate::entity::Entity;
 
-/// How a session stands.
+/// The status of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Status {
-    /// It was started, and nothing has been asked of it.
+    /// It was started, and has not taken an action.
     Queued,
-    /// It goes on.
+    /// It is running.
     Running,
-    /// It has work in flight, and has been silent for so long that it was warned of.
+    /// It has work in flight, and was warned of its inactivity.
     Silent,
-    /// It has work in flight, and has given no sign of life for long.
+    /// It has work in flight, and has been inactive for long.
     Stuck,
-    /// Its run is to stop, and waits for what is in flight.
+    /// Its run is stopping, and waits for what is in flight.
     Stopping,
     /// Its run has stopped, and it waits to be resumed.
     Blocked,
@@ -31,7 +30,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// As it is written.
+    /// As it is written in text.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -52,51 +51,49 @@ impl fmt::Display for Status {
     }
 }
 
-/// A session as it is shown.
+/// The view of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusView {
     /// The session.
     pub session: String,
-    /// How it stands.
+    /// Its status.
     pub status: Status,
-    /// Why it stops or has stopped, as a code.
+    /// Why it is stopping or has stopped, as a code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason_code: Option<String>,
-    /// What becomes of it, where its run is to stop or has stopped.
+    /// What happens to it afterwards, if its run is stopping or has stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directive: Option<Directive>,
-    /// Whether it is marked STUCK: work in flight, and no sign of life for as long as it may
-    /// be without one.
+    /// Whether it is marked STUCK: it has work in flight, and has been inactive for longer than its
+    /// limit.
     pub stuck: bool,
     /// Its present run, or the last.
     pub run_seq: u32,
     /// The state of its entity.
     pub state: String,
-    /// How long its run has gone on, or did, in milliseconds.
+    /// How long its run has lasted, in milliseconds.
     pub elapsed_ms: u64,
-    /// How much of `run_timeout` is left, in milliseconds; none where that is off or the run
-    /// has stopped.
+    /// The rest of `run_timeout`, in milliseconds; `None` if that is off or the run has stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_left_ms: Option<u64>,
-    /// How long it has given no sign of life while work was in flight, in milliseconds.
+    /// How long it has been inactive with work in flight, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent_ms: Option<u64>,
-    /// The last sign of life.
+    /// The last activity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_signal: Option<LastSignal>,
     /// The handlers that are queued or in flight.
     pub in_flight: Vec<String>,
-    /// The host function that the first of them is in, or where else it is: known only to who
-    /// runs it.
+    /// What the first of them is doing, such as a host function; known only to its executor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_call: Option<String>,
-    /// What a handler says that it is about.
+    /// The last status text of a handler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_text: Option<String>,
 }
 
-/// How `entity` stands at `now`; none where it is no session. What was is told by the
-/// records; `now` says only how long ago that is.
+/// The status of `entity` at `now`; `None` if it is not a session. `now` only determines how long
+/// ago the recorded times are.
 #[must_use]
 pub fn status(entity: &Entity, now: WallTime) -> Option<StatusView> {
     let runs = entity.in_flight().into_iter();
@@ -110,7 +107,7 @@ pub fn status(entity: &Entity, now: WallTime) -> Option<StatusView> {
     Some(shown.status(now))
 }
 
-/// What of an entity tells how it stands.
+/// What a status is computed from.
 #[derive(Clone, Debug)]
 pub struct Shown<'a> {
     /// Its name.
@@ -119,14 +116,14 @@ pub struct Shown<'a> {
     pub state: &'a str,
     /// How many transitions it has taken.
     pub sequence: Sequence,
-    /// What it is as a session.
+    /// Its session.
     pub session: &'a Session,
     /// The handlers that are queued or in flight.
     pub handlers: Vec<String>,
 }
 
 impl Shown<'_> {
-    /// How it stands at `now`.
+    /// The status at `now`.
     #[must_use]
     pub fn status(self, now: WallTime) -> StatusView {
         let Self { name, state, sequence, session, handlers } = self;
@@ -134,10 +131,10 @@ impl Shown<'_> {
         let silent = now.since(session.active_since());
         let stuck_after = Duration::from_millis(session.limits.stuck_after_ms);
         let is_stuck = has_work && session.is_running() && silent > stuck_after;
-        let (ended_at, code) = match &session.standing {
-            Standing::Running => (None, None),
-            Standing::Stopping { stopping, .. } => (None, Some(stopping.stop_reason_code.clone())),
-            Standing::Stopped(stopped) => {
+        let (ended_at, code) = match &session.phase {
+            RunPhase::Running => (None, None),
+            RunPhase::Stopping { stopping, .. } => (None, Some(stopping.stop_reason_code.clone())),
+            RunPhase::Stopped(stopped) => {
                 (Some(stopped.elapsed_ms), Some(stopped.stop_reason_code.clone()))
             }
         };
@@ -163,14 +160,14 @@ impl Shown<'_> {
 }
 
 fn stands(session: &Session, is_stuck: bool, is_untouched: bool) -> Status {
-    match &session.standing {
-        Standing::Running if session.is_silent() => Status::Silent,
-        Standing::Running if is_stuck => Status::Stuck,
-        Standing::Running if is_untouched => Status::Queued,
-        Standing::Running => Status::Running,
-        Standing::Stopping { .. } => Status::Stopping,
-        Standing::Stopped(_) if session.is_over() => Status::Done,
-        Standing::Stopped(_) => Status::Blocked,
+    match &session.phase {
+        RunPhase::Running if session.is_silent() => Status::Silent,
+        RunPhase::Running if is_stuck => Status::Stuck,
+        RunPhase::Running if is_untouched => Status::Queued,
+        RunPhase::Running => Status::Running,
+        RunPhase::Stopping { .. } => Status::Stopping,
+        RunPhase::Stopped(_) if session.is_over() => Status::Done,
+        RunPhase::Stopped(_) => Status::Blocked,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Checks what the sections of a spec file say of each other. Every error here is
-//! an entity that would one day hang or surprise.
+//! Checks the sections of a spec file against each other. Each error would one day make an entity
+//! hang or surprise its author.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
 }
 
 fn known_state(spec: &Spec, state: &Name, out: &mut Diagnostics<'_>) {
-    // Where the states can't be read, that is the mistake, not each use of one.
+    // If the states cannot be read, that is the mistake, not each use of one.
     if !spec.states.is_empty() && !spec.states.contains(state) {
         let help = did_you_mean(state, spec.states.iter().map(Name::as_str));
         out.error_with_help(state.span(), format!("`{state}` is no declared state"), help);
@@ -132,7 +132,7 @@ fn triggered_by<'s>(spec: &'s Spec, action: &Action, trigger: &Name) -> Vec<&'s 
     if own.is_empty() { all().collect() } else { own }
 }
 
-/// Each integration with each state that is entered as it starts.
+/// Each integration with each state that is entered when it starts.
 pub(super) fn entered(spec: &Spec) -> BTreeSet<(&str, &str)> {
     let mut entered = BTreeSet::new();
     for action in spec.actions.values() {
@@ -144,7 +144,7 @@ pub(super) fn entered(spec: &Spec) -> BTreeSet<(&str, &str)> {
     entered
 }
 
-/// Rule 10: the state in which a handler runs takes every ending of it.
+/// Rule 10: the state in which a handler executes accepts every ending of it.
 fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
     let mut undeclared = BTreeSet::new();
     for (integration, state) in entered(spec) {
@@ -197,7 +197,7 @@ fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
         let (state, action) = (&timeout.state, &timeout.on_timeout);
         known_state(spec, state, out);
         match spec.actions.get(action.as_str()) {
-            // That it has none was said where it was read.
+            // If it has none, that was reported when it was read.
             None if action.is_empty() => {}
             None => {
                 let names = spec.actions.values().map(|action| action.name.as_str());
@@ -228,7 +228,7 @@ fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
         let message = format!("state `{state}` may last for ever");
         let help = "give it a [[state_timeout]], or list it in `terminal` or \
                     `allow_indefinite_states`";
-        // Nothing has been asked of an entity that waits for its first action.
+        // An entity that waits for its first action has no work yet.
         if *state == spec.initial {
             out.warning(state.span(), message, help);
         } else {

@@ -1,4 +1,4 @@
-//! Times that a spec file gives in seconds, read in milliseconds.
+//! Times that a spec file states in seconds, converted to milliseconds.
 
 use sandglass_source::duration::bounded;
 use sandglass_source::{Diagnostics, Table, json, wrong_type};
@@ -10,7 +10,7 @@ pub(super) fn seconds(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_
     seconds_as(from_seconds, help, table, key, out)
 }
 
-/// The same, where it may be none at all.
+/// As [`from_seconds`], or zero.
 pub(super) fn delay_seconds(
     table: &Table<'_, '_>,
     key: &str,
@@ -35,7 +35,7 @@ fn seconds_as(
     read.map_err(|message| out.error_with_help(&value.span(), message, help)).ok()
 }
 
-/// The number that a value is, or that its text is.
+/// The number in a value, or in its text.
 fn number(value: &DeValue<'_>) -> Option<f64> {
     match value {
         DeValue::Integer(number) => json::integer(number)?.to_string().parse().ok(),
@@ -45,7 +45,8 @@ fn number(value: &DeValue<'_>) -> Option<f64> {
     }
 }
 
-/// The milliseconds of `seconds`, from 1 ms to [`MAX_BUDGET_MS`](sandglass_model::limit::MAX_BUDGET_MS), rounded up.
+/// The milliseconds of `seconds`, from 1 ms to
+/// [`MAX_BUDGET_MS`](sandglass_model::limit::MAX_BUDGET_MS), rounded up.
 pub(super) fn from_seconds(seconds: f64) -> Result<u64, String> {
     if !seconds.is_finite() || seconds <= 0.0 {
         return Err(format!("{seconds} seconds is not above zero"));
@@ -55,7 +56,7 @@ pub(super) fn from_seconds(seconds: f64) -> Result<u64, String> {
     bounded(u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }
 
-/// The milliseconds of a delay of `seconds`: as [`from_seconds`], or none at all.
+/// The milliseconds of a delay of `seconds`: as [`from_seconds`], or zero.
 pub(super) fn delay_from_seconds(seconds: f64) -> Result<u64, String> {
     if seconds == 0.0 { Ok(0) } else { from_seconds(seconds) }
 }
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delay_may_be_nothing_and_not_less() {
+    fn a_delay_may_be_zero_but_not_negative() {
         assert_eq!(delay_from_seconds(0.0), Ok(0));
         assert_eq!(delay_from_seconds(0.25), Ok(250));
         for bad in [-1.0, f64::NAN, f64::INFINITY] {

@@ -11,31 +11,31 @@ use sandglass_source::did_you_mean;
 
 use super::{Variable, VariableKind};
 
-/// Deepest nesting of a guard: deeper than anybody reads, and far from what a
-/// thread's stack holds.
+/// Deepest nesting of a guard: deeper than anyone reads, and shallow enough for the stack of a
+/// thread.
 pub const GUARD_DEPTH_MAX: usize = 32;
 
-/// What must hold for an action to be taken.
+/// The condition of an action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guard {
-    /// A variable compares so with a literal of its type.
+    /// A comparison of a variable with a literal of its type.
     Compare {
         /// The variable.
         variable: String,
-        /// How.
+        /// The operator.
         operator: Operator,
-        /// With what.
+        /// The literal.
         literal: Value,
     },
-    /// It doesn't hold.
+    /// The condition does not hold.
     Not(Box<Guard>),
-    /// All hold.
+    /// All conditions hold.
     All(Vec<Guard>),
-    /// At least one holds.
+    /// At least one condition holds.
     Any(Vec<Guard>),
 }
 
-/// How two values are compared.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `==`
@@ -61,8 +61,8 @@ pub(super) struct Mistake {
 }
 
 impl Guard {
-    /// Whether it holds for these variables. A variable that isn't there, or is of
-    /// another type than declared, compares as unequal and in no order.
+    /// Whether it holds for these variables. A variable that is missing, or has another type than
+    /// declared, compares as unequal and unordered.
     #[must_use]
     pub fn holds(&self, variables: &Object) -> bool {
         match self {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_where_they_are() {
+    fn mistakes_are_reported_with_their_place() {
         for (text, at, message) in [
             ("", 0, "the guard ends too early"),
             ("itms > 0", 0, "no variable is named `itms`"),

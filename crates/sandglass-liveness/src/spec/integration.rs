@@ -36,7 +36,7 @@ const KEYS: [&str; 20] = [
     "config",
 ];
 
-/// The action of a deadline that passed, where the file names none.
+/// The action of a passed deadline, if the file names none.
 const DEFAULT_ON_TIMEOUT: &str = "HandlerTimedOut";
 
 /// Where an integration is declared.
@@ -69,13 +69,7 @@ pub(super) fn read(
     let stated = budget(table, own.deadline.or(all.deadline), out);
     let endings = endings(table, out);
     let (Some(name), Some(module), Some(endings)) = (name, module, endings) else { return };
-    // The default is cut to what holds it; what is stated is checked against that.
-    let holds = spec.limits.as_ref().and_then(|limits| {
-        let times = [Limit::InactivityTimeout, Limit::RunTimeout, Limit::ExecutionTimeout];
-        times.into_iter().filter_map(|limit| limits.settings.of(limit)?.allowed()).min()
-    });
-    let default_ms = holds.map_or(DEFAULT_BUDGET_MS, |most| most.min(DEFAULT_BUDGET_MS));
-    let budget_ms = stated.unwrap_or(default_ms);
+    let budget_ms = stated.unwrap_or_else(|| default_budget(spec));
     let host_call_ms = own.host_call.or(all.host_call);
     let mut host_calls_ms = all.host_calls.clone();
     host_calls_ms.extend(own.host_calls);
@@ -89,19 +83,7 @@ pub(super) fn read(
     );
     let schedule_to_start = table.duration("schedule_to_start_timeout", out);
     let schedule_to_start = schedule_to_start.or(own.schedule_to_start).or(all.schedule_to_start);
-    let trigger = match declared {
-        Declared::Alone => table.name("trigger", out).unwrap_or_else(|| name.clone()),
-        Declared::Under(action) => {
-            if let Some(trigger) = table.name("trigger", out) {
-                let message = format!(
-                    "`trigger` has no place in {}: the action `{action}` triggers it",
-                    table.label
-                );
-                out.error(trigger.span(), message);
-            }
-            name.clone()
-        }
-    };
+    let trigger = trigger(table, declared, &name, out);
     let integration = Integration {
         name: unique(&name, declared, spec, out),
         trigger,
@@ -129,8 +111,37 @@ pub(super) fn read(
     spec.integrations.insert(integration.name.to_string(), integration);
 }
 
-/// Two actions may each declare a trigger of the same name: the second one is then
-/// called after its action, too.
+/// The default budget, in milliseconds. It is cut to the limits that contain it; a stated budget is
+/// checked against them.
+fn default_budget(spec: &Spec) -> u64 {
+    let outer = spec.limits.as_ref().and_then(|limits| {
+        let times = [Limit::InactivityTimeout, Limit::RunTimeout, Limit::ExecutionTimeout];
+        times.into_iter().filter_map(|limit| limits.settings.of(limit)?.allowed()).min()
+    });
+    outer.map_or(DEFAULT_BUDGET_MS, |most| most.min(DEFAULT_BUDGET_MS))
+}
+
+/// The trigger that starts the integration: under an action, only that action does.
+fn trigger(
+    table: &Table<'_, '_>,
+    declared: Declared<'_>,
+    name: &Name,
+    out: &mut Diagnostics<'_>,
+) -> Name {
+    let stated = table.name("trigger", out);
+    if let (Declared::Under(action), Some(trigger)) = (declared, &stated) {
+        let message =
+            format!("`trigger` has no place in {}: the action `{action}` triggers it", table.label);
+        out.error(trigger.span(), message);
+    }
+    match declared {
+        Declared::Alone => stated.unwrap_or_else(|| name.clone()),
+        Declared::Under(_) => name.clone(),
+    }
+}
+
+/// Two actions may each declare a trigger of the same name; the second integration is then named
+/// after its action, too.
 fn unique(name: &Name, declared: Declared<'_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Name {
     if !spec.integrations.contains_key(name.as_str()) {
         return name.clone();
@@ -154,7 +165,7 @@ fn kind(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
     }
 }
 
-/// The keys that aren't ours, and those of the `config` table, as text.
+/// Keys that Sandglass does not define, and those of the `config` table, as text.
 fn config(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<String, String> {
     let mut config = BTreeMap::new();
     for (key, span, value) in table.entries().filter(|(key, ..)| !KEYS.contains(key)) {
@@ -180,7 +191,7 @@ fn config(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<String, 
     config
 }
 
-/// A TOML value as the text that a handler's configuration holds.
+/// A TOML value as text, as in a handler's configuration.
 fn config_text(value: &DeValue<'_>) -> String {
     match json::value(value) {
         Value::String(text) => text,
@@ -188,17 +199,16 @@ fn config_text(value: &DeValue<'_>) -> String {
     }
 }
 
-/// The key of ours that a further key is nearly spelled like.
+/// The defined key that an undefined one is probably a misspelling of.
 fn nearest_typo(key: &str) -> Option<&'static str> {
     let near = nearest(key, KEYS)?;
-    // One slip of the finger; more is another word.
+    // One typing error; more make it another word.
     (strsim::damerau_levenshtein(key, near) <= 1 && key.len() > 4).then_some(near)
 }
 
-/// The declared budget, in milliseconds: `deadline`, or `timeout_secs` here or, as
-/// older files have it, in the `config` table. There it is but configuration of the
-/// handler once the budget is declared where it belongs. Where it says nothing itself,
-/// what is said `elsewhere` holds.
+/// The declared budget, in milliseconds: `deadline`, or `timeout_secs` here or, in older files, in
+/// the `config` table. The latter is ordinary configuration of the handler if the budget is
+/// declared here. If there is none, the budget that is declared `elsewhere` holds.
 fn budget(table: &Table<'_, '_>, elsewhere: Option<u64>, out: &mut Diagnostics<'_>) -> Option<u64> {
     let config = table.value("config").and_then(|config| {
         let values = config.get_ref().as_table()?;

@@ -1,8 +1,9 @@
-//! Reads the limits of an automaton and of its integrations, and checks that each is inside
-//! what holds it.
+//! Reads the limits of an automaton and its integrations, and checks that each is inside the one
+//! that contains it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use sandglass_model::Limit;
 use sandglass_source::{Diagnostics, Table, did_you_mean, duration, json, no_unit, wrong_type};
@@ -11,28 +12,28 @@ use toml::de::DeValue;
 use super::{Limits, Name, Spec};
 use crate::session::{LimitSettings, Setting};
 
-/// Most host functions that have a time limit of their own, of one integration.
+/// Most host functions of one integration that have a limit of their own.
 const HOST_CALLS_MAX: usize = 256;
 /// Most names of signals in one list.
 const SIGNALS_MAX: usize = 64;
-/// Most runs that follow each other by themselves: more are no retry but a loop.
+/// Most runs that follow each other automatically: more would be a loop.
 const RETRIES_MAX: u64 = 100;
 
-/// The limits of handlers and of their host calls, as an automaton or an integration says.
+/// The limits of handlers and their host calls, of an automaton or an integration.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HandlerLimits {
     pub(super) deadline: Option<u64>,
     pub(super) schedule_to_start: Option<u64>,
     pub(super) host_call: Option<u64>,
     pub(super) host_calls: BTreeMap<String, u64>,
-    /// The names in it, and where they stand.
+    /// The names in it, and their places in the file.
     pub(super) timed_functions: Vec<Name>,
 }
 
 const OF_HANDLERS: [&str; 4] =
     ["deadline", "schedule_to_start_timeout", "host_call_timeout", "host_call"];
 
-/// Reads `[limits]` of an automaton, and what it says of all handlers.
+/// Reads `[limits]` of an automaton, with the limits for all its handlers.
 pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> (Limits, HandlerLimits) {
     let mut known: Vec<&str> = LimitSettings::LIMITS.map(Limit::as_str).to_vec();
     known.extend(OF_HANDLERS);
@@ -53,7 +54,7 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> (Limits,
     (limits, of_handlers(table, out))
 }
 
-/// Reads the limits of a run out of `table`, which has nothing else but the keys `also`: a
+/// Reads the limits of a run from `table`, which may contain only them and the keys `also`: the
 /// ceiling of a host.
 pub fn run_limits(
     table: &Table<'_, '_>,
@@ -67,7 +68,7 @@ pub fn run_limits(
     settings(table, out).0
 }
 
-/// Reads the limits of a run out of `table`, and where each stands.
+/// Reads the limits of a run from `table`, with their places in the file.
 fn settings(
     table: &Table<'_, '_>,
     out: &mut Diagnostics<'_>,
@@ -93,7 +94,7 @@ fn settings(
     (settings, places)
 }
 
-/// Reads what `table` says of handlers: an automaton's `[limits]`, or an integration's.
+/// Reads the limits of handlers from `table`: `[limits]` of an automaton, or an integration.
 pub(super) fn of_handlers(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> HandlerLimits {
     let (mut host_calls, mut timed_functions) = (BTreeMap::new(), Vec::new());
     if let Some(calls) = table.table("host_call", "[limits.host_call]", out) {
@@ -116,13 +117,13 @@ pub(super) fn of_handlers(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> H
     }
 }
 
-/// The limits of one integration: those of `table` alone are for handlers.
+/// The limits of one integration. Only `table` itself is about handlers.
 pub(super) fn of_integration(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> HandlerLimits {
     table.only(&OF_HANDLERS, out);
     of_handlers(table, out)
 }
 
-/// A time with its unit, where none at all (`0`, `"0s"`) says that the limit is off.
+/// A time with its unit; zero (`0`, `"0s"`) turns the limit off.
 fn time_or_off(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Setting> {
     let value = table.value(key)?;
     let read = match value.get_ref() {
@@ -152,7 +153,7 @@ fn names(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Vec<Str
     names.iter().take(SIGNALS_MAX).map(Name::to_string).collect()
 }
 
-/// How often a run that a limit stopped is followed by another one by itself.
+/// How often a run that a limit stopped is followed by another one automatically.
 fn retries(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<Limit, u64> {
     let mut retries = BTreeMap::new();
     let Some(table) = table.table("retry", "[limits.retry]", out) else { return retries };
@@ -181,8 +182,8 @@ struct Stated {
     at: Range<usize>,
 }
 
-/// Checks that each limit that stops something and is stated is inside those that hold it:
-/// host call < handler < inactivity < run < session.
+/// Checks that each stated limit that stops something is inside those that contain it: host call <
+/// handler < inactivity < run < session.
 pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
     let Some(limits) = &spec.limits else { return };
     let stated = |limit: Limit| {
@@ -200,7 +201,7 @@ pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
             at: integration.name.span().clone(),
         })
         .collect();
-    // Where a handler states its deadline, its calls are inside that.
+    // If an integration states its deadline, its calls are inside that.
     let calls: Vec<Stated> = spec
         .integrations
         .values()
@@ -224,7 +225,7 @@ pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
     for (level, outer) in outer.iter().enumerate() {
         let Some(outer) = outer else { continue };
         handlers.iter().chain(&calls).for_each(|inner| nests(inner, outer, out));
-        // A handler that is busy may go on for longer than it may be without progress.
+        // A busy handler may execute for longer than it may be without progress.
         let progress = (level > 0).then(|| stated(Limit::ProgressTimeout)).flatten();
         let inner = [&silence, &run].into_iter().take(level).flatten();
         inner.chain(&progress).for_each(|inner| nests(inner, outer, out));
@@ -235,8 +236,7 @@ fn nests(inner: &Stated, outer: &Stated, out: &mut Diagnostics<'_>) {
     if inner.millis < outer.millis {
         return;
     }
-    let told = |millis| std::time::Duration::from_millis(millis);
-    let (inner_time, outer_time) = (told(inner.millis), told(outer.millis));
+    let [inner_time, outer_time] = [inner, outer].map(|one| Duration::from_millis(one.millis));
     let message = format!(
         "{} ({inner_time:?}) must be shorter than {} ({outer_time:?}), which holds it",
         inner.what, outer.what
@@ -245,7 +245,7 @@ fn nests(inner: &Stated, outer: &Stated, out: &mut Diagnostics<'_>) {
     out.error_with_help(&inner.at, message, help);
 }
 
-/// The same of the host calls of one integration, whose budget holds them.
+/// Checks that the host calls of one integration are inside its budget.
 pub(super) fn check_host_calls(
     label: &str,
     calls: &BTreeMap<String, u64>,

@@ -1,4 +1,4 @@
-//! Warns of what a spec file may say and its author hardly means.
+//! Warns of what is valid in a spec file but probably a mistake.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use sandglass_source::Diagnostics;
 use super::check::entered;
 use super::{Action, Effect, Spec, StateTimeout, refusable};
 
-/// Warns of what is legal in `spec` and doubtful.
+/// Warns of what is valid in `spec` but doubtful.
 pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
     obsolete_resets(spec, out);
     refusable_endings(spec, out);
@@ -18,8 +18,8 @@ pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
     timed_and_indefinite(spec, out);
 }
 
-/// A `reset_on` that the state's own handlers send is what the handler's deadline
-/// made obsolete: the timer stands still while they run.
+/// The deadline of a handler makes a `reset_on` obsolete that lists signals of the state's own
+/// handlers: the timer does not run while they do.
 fn obsolete_resets(spec: &Spec, out: &mut Diagnostics<'_>) {
     let entered = entered(spec);
     for timeout in spec.timeouts.values() {
@@ -83,8 +83,8 @@ fn refusable_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
     }
 }
 
-/// Timers after which an entity may still be in their state. They come again, so that it is
-/// not forgotten; but where nobody else ends the state, nothing does.
+/// Timers after which an entity may still be in their state. They fire again, so that it is not
+/// forgotten; but unless something else ends the state, it goes on forever.
 fn timers_that_end_nothing(spec: &Spec, out: &mut Diagnostics<'_>) {
     for timeout in spec.timeouts.values() {
         let (state, name) = (&timeout.state, &timeout.on_timeout);
@@ -114,8 +114,8 @@ fn doubt(spec: &Spec, timeout: &StateTimeout, action: &Action) -> Option<(String
     })
 }
 
-/// Actions that send one another again at once, for ever, where nothing may refuse
-/// them: each round is a record.
+/// Actions that send each other again at once forever, without a guard that may refuse them: each
+/// round is a record.
 fn endless_schedules(spec: &Spec, out: &mut Diagnostics<'_>) {
     for action in spec.actions.values() {
         let starts = action.from.iter().map(|from| (action.name.as_str(), from.as_str()));
@@ -127,8 +127,7 @@ fn endless_schedules(spec: &Spec, out: &mut Diagnostics<'_>) {
     }
 }
 
-/// Whether the action of `start`, taken in its state, is sent in that state again
-/// without a delay.
+/// Whether `start`, taken in its state, is sent in that state again without a delay.
 fn comes_back_at_once(spec: &Spec, start: (&str, &str)) -> bool {
     let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
     while let Some((name, state)) = open.pop() {

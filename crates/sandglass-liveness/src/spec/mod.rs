@@ -1,4 +1,4 @@
-//! What an entity may do: its spec file, read, checked and ready to decide by.
+//! What an entity may do: its spec file, read and checked.
 
 mod check;
 mod duration;
@@ -25,7 +25,7 @@ pub use sandglass_source::{DIAGNOSTICS_MAX, Diagnostic, Name, Severity};
 
 /// Largest spec file, in bytes: a thousand times what people write by hand.
 pub const SOURCE_MAX_BYTES: usize = 1 << 20;
-/// Most states of one automaton: people and dashboards can't hold more.
+/// Most states of one automaton: people and dashboards cannot handle more.
 pub const STATES_MAX: usize = 1_000;
 /// Most effects of one action, so that one transition stays one small transaction.
 pub const EFFECTS_MAX: usize = 64;
@@ -57,31 +57,30 @@ pub struct Spec {
     pub integrations: BTreeMap<String, Integration>,
     /// The state timers, by state.
     pub timeouts: BTreeMap<String, StateTimeout>,
-    /// What it says of sessions: its entities are some where it says anything.
+    /// Its `[limits]`. If there are any, its entities are sessions.
     pub limits: Option<Limits>,
-    /// The host functions whose calls it limits, where it names them. Which there are, only a
-    /// host knows.
+    /// The host functions that it limits by name. Only a host knows which functions exist.
     pub timed_functions: Vec<Name>,
 }
 
-/// What a spec says of its entities as sessions.
+/// What a spec declares about its entities as sessions.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The limits of a run.
     pub settings: LimitSettings,
-    /// Where each stands in the file.
+    /// Their places in the file.
     places: BTreeMap<Limit, Range<usize>>,
-    /// The signals that are progress. Any other is a sign of life alone.
+    /// The signals that count as progress. Others count as activity only.
     pub material: Vec<String>,
-    /// The signals that are made by machines at intervals, and so are no sign of anything.
+    /// The signals that machines send at intervals, which show no activity.
     pub synthetic: Vec<String>,
-    /// Whether a run that works for a handler of another session alone stops for good when
-    /// that session does.
+    /// Whether a run that works only for a handler of another session stops for good when that
+    /// session does.
     pub stop_with_parent: bool,
-    /// Whether a shutdown of the host stops a run that has work in flight, so that somebody
-    /// has to resume it; otherwise the next start finds that work as interrupted.
+    /// Whether a shutdown of the host stops a run that has work in flight, so that it has to be
+    /// resumed. Otherwise the next start finds that work as interrupted.
     pub stop_at_shutdown: bool,
-    /// How often a run that a limit stopped is followed by another one by itself, for each
+    /// How often a run that a limit stopped is followed by another one automatically, in each
     /// session.
     pub retries: BTreeMap<Limit, u64>,
 }
@@ -94,10 +93,10 @@ impl Spec {
     }
 }
 
-/// What came of reading a spec file.
+/// The result of reading a spec file.
 #[derive(Clone, Debug)]
 pub struct Parsed {
-    /// The spec; none where there is an error.
+    /// The spec; `None` if there is an error.
     pub spec: Option<Spec>,
     /// Errors and warnings, in the order of the file, at most [`DIAGNOSTICS_MAX`].
     pub diagnostics: Vec<Diagnostic>,
@@ -108,18 +107,18 @@ pub struct Parsed {
 pub struct Variable {
     /// Its name.
     pub name: Name,
-    /// What it holds.
+    /// Its type.
     pub kind: VariableKind,
     /// Its value in a new entity.
     pub initial: Value,
 }
 
-/// What a variable holds.
+/// The type of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariableKind {
     /// Text.
     String,
-    /// A whole number from 0 to `i64::MAX`, where it stays.
+    /// A whole number from 0 to `i64::MAX`, at which it saturates.
     Counter,
     /// True or false.
     Bool,
@@ -130,15 +129,15 @@ pub enum VariableKind {
 pub struct Action {
     /// Its name.
     pub name: Name,
-    /// What users' tools say of it; it changes nothing.
+    /// A kind for tools of users; it has no effect here.
     pub kind: Option<String>,
     /// The states that take it.
     pub from: Vec<Name>,
-    /// The state that it leads to; none where it stays.
+    /// The state that it leads to; `None` if the state does not change.
     pub to: Option<Name>,
     /// The names of its parameters.
     pub params: Vec<Name>,
-    /// What must hold for it to be taken.
+    /// The condition for it to be taken.
     pub guard: Option<Guard>,
     /// What it does, in order.
     pub effects: Vec<Effect>,
@@ -148,7 +147,7 @@ pub struct Action {
     pub hint: Option<String>,
 }
 
-/// What an action does besides leading to a state.
+/// An effect of an action, besides its transition.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Starts the integrations that wait for this trigger.
@@ -165,19 +164,19 @@ pub enum Effect {
     Set {
         /// The variable.
         variable: Name,
-        /// To what.
+        /// The new value.
         value: Assigned,
     },
     /// Sends an action to the same entity later.
     Schedule {
         /// The action.
         action: Name,
-        /// How much later, in milliseconds.
+        /// The delay, in milliseconds.
         delay_ms: u64,
     },
 }
 
-/// What a variable is set to.
+/// The value that a variable is set to.
 #[derive(Clone, Debug)]
 pub enum Assigned {
     /// This value.
@@ -186,7 +185,7 @@ pub enum Assigned {
     Param(Name),
 }
 
-/// An integration: a handler, when it is started, and what its endings become.
+/// An integration: a handler, when it is started, and the action of each of its endings.
 #[derive(Clone, Debug)]
 pub struct Integration {
     /// Its name.
@@ -195,43 +194,43 @@ pub struct Integration {
     pub trigger: Name,
     /// The action that it is declared under, as one of its triggers.
     pub declared_under: Option<Name>,
-    /// The module that it runs.
+    /// The module that its handlers execute.
     pub module: Name,
-    /// What its handler is told besides.
+    /// Configuration for its handlers.
     pub config: BTreeMap<String, String>,
     /// Its budget, in milliseconds: 1 to [`sandglass_model::limit::MAX_BUDGET_MS`].
     pub budget_ms: u64,
     /// Whether the file declares no budget.
     pub budget_defaulted: bool,
-    /// The parameter by which an action may give its handler less than that.
+    /// The parameter by which an action can reduce the budget.
     pub budget_param: Option<Name>,
-    /// How long it may wait for its start, in milliseconds: the budget, unless declared.
+    /// The longest wait for its start, in milliseconds: the budget, unless declared.
     pub schedule_to_start_ms: u64,
-    /// How long a host call of it may take, in milliseconds, where the file says so.
+    /// The limit on a host call, in milliseconds, if the file declares one.
     pub host_call_ms: Option<u64>,
-    /// The same for calls of some functions.
+    /// Limits on calls of single functions.
     pub host_calls_ms: BTreeMap<String, u64>,
     /// Whether it outlives the state that started it.
     pub keep_on_exit: bool,
-    /// What a crash of the host means for it.
+    /// What follows if the host crashes during a handler.
     pub on_crash: OnCrash,
-    /// What the bounds of a run count its handlers as.
+    /// How its handlers count towards the bounds of a run.
     pub counted: Counted,
-    /// The action of a success; none where the result names it.
+    /// The action of a success; `None` if the result names it.
     pub on_success: Option<Name>,
     /// The action of a failure, a trap, a limit and a rejection.
     pub on_failure: Name,
     /// The action of a deadline that passed.
     pub on_timeout: Name,
-    /// The action of a run that the host lost.
+    /// The action of a handler that was lost with its host.
     pub on_interrupted: Name,
-    /// The action of a run that was stopped.
+    /// The action of a handler that was stopped.
     pub on_cancelled: Name,
 }
 
 impl Integration {
-    /// The budget of a handler that is started with `params`, in milliseconds: what these ask
-    /// for, where that is a whole number from 1 to the declared budget, else that.
+    /// The budget of a handler that is started with `params`, in milliseconds: the one that these
+    /// request, if it is a whole number from 1 to the declared budget, or else the declared one.
     #[must_use]
     pub fn budget_for(&self, params: &Object) -> u64 {
         let asked = self.budget_param.as_ref().and_then(|name| params.get(name.as_str()));
@@ -240,49 +239,50 @@ impl Integration {
     }
 }
 
-/// What a crash of the host means for a run that was in flight.
+/// What follows if the host crashes during a handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnCrash {
     /// It ends as interrupted: its effects may have landed.
     #[default]
     Interrupt,
-    /// It is run again, with the same dispatch id.
+    /// It is started again, with the same dispatch id.
     Rerun,
 }
 
-/// What the bounds of a session's run count the handlers of an integration as: what
-/// [`Limit::MaxHandlerRuns`] and [`Limit::MaxLoopIterations`] hold.
+/// How the handlers of an integration count towards [`Limit::MaxHandlerRuns`] and
+/// [`Limit::MaxLoopIterations`] of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counted {
     /// As handlers that the run starts.
     #[default]
     Handler,
-    /// As such, and as turns of a loop: where a spec has one, they alone are its turns.
+    /// As handlers, and as turns of a loop. If a spec has such an integration, only these are its
+    /// turns.
     Turn,
-    /// As nothing: they go on with what another handler began.
+    /// They do not count, because they continue what another handler began.
     Continuation,
 }
 
-/// The timer of a state: what happens when nothing does.
+/// The timer of a state: what happens if nothing else does.
 #[derive(Clone, Debug)]
 pub struct StateTimeout {
     /// The state.
     pub state: Name,
-    /// How long nothing may be dispatched in it, in milliseconds.
+    /// How long nothing may be dispatched in the state, in milliseconds.
     pub after_ms: u64,
-    /// The action that is then taken.
+    /// The action that it takes.
     pub on_timeout: Name,
     /// Signals of other entities that restart it.
     pub reset_on: Vec<Name>,
-    /// How often it may fire for one entity; none means always.
+    /// How often it may fire for one entity; `None` for any number.
     pub max_occurrences: Option<u32>,
     /// The parameters of the action.
     pub params: Object,
 }
 
 impl Spec {
-    /// Reads and checks a spec file: all errors at once, whatever the text holds. Its entities
-    /// are decided for by [`RulesVersion::CURRENT`].
+    /// Reads and checks a spec file, and returns all errors at once. Its entities are decided by
+    /// [`RulesVersion::CURRENT`].
     #[must_use]
     pub fn parse(source: &str) -> Parsed {
         section::parse(source)
@@ -306,7 +306,7 @@ impl Spec {
         }
     }
 
-    /// Reads and checks a spec file that may not even be text.
+    /// Reads and checks a spec file that may not be text.
     #[must_use]
     pub fn parse_bytes(source: &[u8]) -> Parsed {
         match std::str::from_utf8(source) {
@@ -324,8 +324,8 @@ impl Spec {
         self.terminal.contains(state)
     }
 
-    /// The endings of `integration` that `state` doesn't take, as `key = action`: while there
-    /// is one, none of its handlers may start there.
+    /// The endings of `integration` that `state` does not accept, as `key = action`. While there
+    /// are any, none of its handlers may start in that state.
     #[must_use]
     pub fn endings_not_taken(&self, integration: &Integration, state: &str) -> Vec<String> {
         let is_taken = |action: &str| {
@@ -336,14 +336,14 @@ impl Spec {
         missing.map(|(ending, action)| format!("{ending} = {action}")).collect()
     }
 
-    /// Whether it says which handlers are the turns of its loop.
+    /// Whether it declares which handlers are the turns of its loop.
     #[must_use]
     pub fn has_turns(&self) -> bool {
         self.integrations.values().any(|integration| integration.counted == Counted::Turn)
     }
 
-    /// What the bounds of a run count a handler of this integration as; one that isn't declared
-    /// is a handler like any other.
+    /// How a handler of this integration counts towards the bounds of a run. An undeclared one
+    /// counts as any other.
     #[must_use]
     pub fn counted(&self, integration: &str) -> Counted {
         self.integrations.get(integration).map(|one| one.counted).unwrap_or_default()
@@ -363,7 +363,7 @@ impl Spec {
 }
 
 impl Action {
-    /// Whether `state` is one of those that it is declared for.
+    /// Whether it is declared for `state`.
     #[must_use]
     pub fn is_taken_from(&self, state: &str) -> bool {
         self.from.iter().any(|from| from == state)

@@ -1,5 +1,5 @@
-//! Finds the endings that may be refused where nothing else would end the handler's
-//! state. Asked of files alone: a spec that a journal holds is obeyed as it is.
+//! Finds endings that may be refused although nothing else would end the handler's state. Only
+//! files are checked: a spec in a journal is obeyed as it is.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::check::entered;
 use super::{Action, Assigned, Effect, Integration, Name, Spec, StateTimeout, VariableKind};
 
-/// What every ending but a success is taken with.
+/// The parameters of every ending but a success.
 const ENDING_PARAMS: [&str; 4] = ["cause", "dispatch_id", "error", "integration"];
-/// What the ending of a deadline that passed is taken with besides: the fields of
-/// [`sandglass_model::HandlerDeadlineExceeded`] that are no numbers.
+/// Further parameters of a passed deadline: the fields of
+/// [`sandglass_model::HandlerDeadlineExceeded`] that are not numbers.
 const TIMEOUT_PARAMS: [&str; 8] = [
     "action",
     "backtrace",
@@ -24,31 +24,31 @@ const TIMEOUT_PARAMS: [&str; 8] = [
     "time_split_us",
     "trace_id",
 ];
-/// Those of its fields that a counter can hold.
+/// The fields that a counter can have as values.
 const TIMEOUT_NUMBERS: [&str; 5] =
     ["attempt", "budget_ms", "elapsed_ms", "host_calls", "overrun_us"];
 
-/// Whether `params` are those of a handler's ending that isn't a success.
+/// Whether `params` are those of an ending other than a success.
 pub(crate) fn are_of_ending(params: &Object) -> bool {
     ENDING_PARAMS.iter().all(|name| params.contains_key(*name))
 }
 
-/// Whether an ending brings a parameter of this name.
+/// Whether endings have a parameter of this name.
 pub(crate) fn is_of_ending(name: &str) -> bool {
     let all = [&ENDING_PARAMS[..], &TIMEOUT_PARAMS, &TIMEOUT_NUMBERS];
     all.iter().any(|names| names.contains(&name))
 }
 
-/// Why an ending may be refused by a state that is declared to take it.
+/// Why an ending may be refused by a state that is declared to accept it.
 pub(super) enum Why<'s> {
     /// Its guard may not hold.
     Guard,
-    /// It needs this parameter, which the ending doesn't give, or not of its kind.
+    /// It needs this parameter, which the ending lacks or has with another type.
     Param(&'s Name),
 }
 
-/// Why `action` may be refused as `ending`; none where it never is for what the spec
-/// says. A success brings its own parameters, and becomes a failure when it is refused.
+/// Why `action` may be refused as `ending`; `None` if the spec gives no reason. A success has its
+/// own parameters, and becomes a failure if it is refused.
 pub(super) fn why<'s>(spec: &'s Spec, ending: &str, action: &'s Action) -> Option<Why<'s>> {
     if ending == "on_success" {
         return None;
@@ -60,7 +60,7 @@ pub(super) fn why<'s>(spec: &'s Spec, ending: &str, action: &'s Action) -> Optio
     }
 }
 
-/// Rule 10, where the states that take an ending may still refuse it.
+/// Rule 10 for states that may refuse an ending although they are declared to accept it.
 pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
     let mut seen = BTreeSet::new();
     for (integration, state) in entered(spec) {
@@ -80,7 +80,7 @@ pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
     }
 }
 
-/// The parameters that the effects of `action` need, and what they must become.
+/// The parameters that the effects of `action` need, and the types they must have.
 fn needed<'s>(
     spec: &'s Spec,
     action: &'s Action,
@@ -94,12 +94,12 @@ fn needed<'s>(
     })
 }
 
-/// Whether `ending` always gives `param`, as something that becomes `kind`.
+/// Whether `ending` always has `param` with a value that becomes `kind`.
 fn gives(ending: &str, param: &str, kind: VariableKind) -> bool {
     let of_timeout = ending == "on_timeout";
     let number = of_timeout && TIMEOUT_NUMBERS.contains(&param);
     match kind {
-        // A text holds any value, as JSON where it is none.
+        // A text variable accepts any value: as JSON, if it is not text.
         VariableKind::String => {
             number
                 || ENDING_PARAMS.contains(&param)
@@ -139,7 +139,7 @@ fn refused_for_ever(
     why: &Why<'_>,
     out: &mut Diagnostics<'_>,
 ) {
-    let (refused, mend) = match why {
+    let (refused, fix) = match why {
         Why::Guard => {
             ("whose guard may refuse it".to_owned(), format!("take the guard off `{action}`"))
         }
@@ -154,7 +154,7 @@ fn refused_for_ever(
         integration.name
     );
     let help = format!(
-        "{mend}, name another action in `{ending}`, or give `{state}` a [[state_timeout]] without \
+        "{fix}, name another action in `{ending}`, or give `{state}` a [[state_timeout]] without \
          `max_occurrences`, and with the `params` that its action needs"
     );
     out.error_with_help(action.span(), message, help);

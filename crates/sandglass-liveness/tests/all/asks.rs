@@ -30,7 +30,7 @@ fn started(commands: &[Command]) -> &Dispatched {
 }
 
 #[test]
-fn an_asked_handler_has_at_most_what_its_asker_has_left() {
+fn an_asked_handler_has_at_most_the_remaining_time_of_its_asker() {
     for (left_ms, budget_ms, owner) in [
         (1, 1, DeadlineOwner::Parent),
         (899_999, 899_999, DeadlineOwner::Parent),
@@ -51,7 +51,7 @@ fn an_asked_handler_has_at_most_what_its_asker_has_left() {
 }
 
 #[test]
-fn what_follows_an_asked_handler_of_which_nobody_waits_is_as_deep_and_has_its_own_budget() {
+fn what_follows_an_asked_handler_without_a_waiting_asker_has_its_own_budget_at_the_same_depth() {
     let source = busy().replace("on_success = \"Fetched\"", "on_success = \"Fetch\"");
     let (mut life, asker) = asked_life(&source);
     let asked = ask_of(&Life::other(), &asker, AskUntil::Transition);
@@ -66,7 +66,7 @@ fn what_follows_an_asked_handler_of_which_nobody_waits_is_as_deep_and_has_its_ow
 }
 
 #[test]
-fn what_follows_an_asked_handler_has_at_most_what_a_waiting_asker_has_left() {
+fn what_follows_an_asked_handler_has_at_most_the_remaining_time_of_a_waiting_asker() {
     let source = busy().replace("on_success = \"Fetched\"", "on_success = \"Fetch\"");
     let (mut life, asker) = asked_life(&source);
     let asked = ask_of(&Life::other(), &asker, AskUntil::Settled);
@@ -88,7 +88,7 @@ fn what_follows_an_asked_handler_has_at_most_what_a_waiting_asker_has_left() {
 }
 
 #[test]
-fn time_that_no_asker_can_have_left_is_a_divergence() {
+fn an_impossible_remaining_time_is_a_divergence() {
     for (asked_ms, left_ms, expected) in
         [(Some(1_500), 1_500, 0), (Some(1_500), 1_501, 1), (Some(1_500), 0, 1), (None, 1_000, 1)]
     {
@@ -107,7 +107,7 @@ fn time_that_no_asker_can_have_left_is_a_divergence() {
 }
 
 #[test]
-fn an_asked_handler_that_is_run_again_has_lost_its_asker() {
+fn an_asked_handler_that_is_started_again_has_lost_its_asker() {
     let (mut life, asker) =
         asked_life(&SESSION.replace("region = \"north\"", "on_crash = \"rerun\""));
     let asked = ask_of(&Life::other(), &asker, AskUntil::Settled);
@@ -142,7 +142,7 @@ fn an_ask_that_is_too_deep_too_late_or_for_itself_is_refused() {
 }
 
 #[test]
-fn an_ask_that_its_asker_can_not_have_made_is_a_divergence() {
+fn an_impossible_ask_is_a_divergence() {
     type Forge = fn(&mut Asked);
     let forgeries: [(&str, Forge); 6] = [
         ("depth", |asked| asked.depth = 2),
@@ -163,7 +163,7 @@ fn an_ask_that_its_asker_can_not_have_made_is_a_divergence() {
 }
 
 #[test]
-fn an_ask_that_is_recorded_just_after_its_asker_has_ended_is_none() {
+fn an_ask_recorded_just_after_the_end_of_its_asker_is_not_a_divergence() {
     let (mut life, asker) = asked_life(SESSION);
     let asked = ask_of(&Life::other(), &asker, AskUntil::Settled);
     life.turn_to(Life::other());

@@ -196,7 +196,7 @@ fn runs_and_turns_are_counted_as_the_spec_declares_them() {
 }
 
 #[test]
-fn the_first_that_is_too_many_is_refused_before_it_is_dispatched() {
+fn the_first_handler_over_the_bound_is_refused_before_it_is_dispatched() {
     let (runs, turns) = (Limit::MaxHandlerRuns, Limit::MaxLoopIterations);
     let cases: [Breaching; 6] = [
         ("max_loop_iterations = 1", &[Act("Decide"), Act("Work")], Act("Decide"), (turns, 1, 2)),
@@ -228,7 +228,7 @@ fn the_first_that_is_too_many_is_refused_before_it_is_dispatched() {
 }
 
 #[test]
-fn bounds_hold_neither_what_goes_on_nor_what_a_crash_runs_again() {
+fn bounds_count_neither_continuations_nor_reruns_after_a_crash() {
     let mut life = session(true, "max_handler_runs = 1\nmax_loop_iterations = 1");
     life.act("Decide").expect("the first");
     for _ in 0..3 {
@@ -252,7 +252,7 @@ fn bounds_hold_neither_what_goes_on_nor_what_a_crash_runs_again() {
 }
 
 #[test]
-fn what_a_stop_has_held_is_counted_anew_in_the_next_run() {
+fn held_handlers_are_counted_again_in_the_next_run() {
     let mut life = session(true, "max_handler_runs = 2\nmax_loop_iterations = 1");
     life.act("Decide").expect("the first");
     end_first(&mut life, Outcome::Interrupted).expect("it is run again");
@@ -286,7 +286,7 @@ fn told(life: &Life, from: usize) -> Vec<(&'static str, Option<(DispatchId, u32)
 }
 
 #[test]
-fn what_is_dispatched_anew_and_too_many_ends_in_its_decision_behind_the_end_before() {
+fn a_held_handler_over_the_bound_ends_in_the_decision_that_dispatches_it() {
     let limits =
         "max_loop_iterations = 2\nmax_handler_runs = 1\n[limits.retry]\nmax_handler_runs = 1";
     let mut life = session(true, limits);
@@ -324,7 +324,7 @@ fn what_is_dispatched_anew_and_too_many_ends_in_its_decision_behind_the_end_befo
 }
 
 #[test]
-fn the_turn_that_a_loop_is_in_starts_with_one() {
+fn the_turns_of_a_loop_are_counted_from_one() {
     for (declares_turns, steps, expected) in [
         (true, &[][..], 1),
         (true, &[Act("Decide")], 1),

@@ -79,7 +79,7 @@ fn every_ending_is_the_transition_that_the_spec_declares() {
 }
 
 #[test]
-fn a_timeout_carries_all_that_is_known_of_it() {
+fn a_timeout_carries_all_known_details() {
     let mut life = Life::of(SESSION);
     let dispatch = life.start();
     life.end(dispatch, timed_out()).expect("it was in flight");
@@ -118,7 +118,7 @@ fn a_success_without_a_usable_action_is_a_failure_that_keeps_the_result() {
 }
 
 #[test]
-fn a_declared_success_holds_against_the_one_that_the_guest_names() {
+fn a_declared_success_precedes_the_one_that_the_guest_names() {
     let source =
         SESSION.replace("on_failure = \"Fail\"", "on_success = \"Finish\"\non_failure = \"Fail\"");
     let mut life = Life::of(&source);
@@ -185,7 +185,7 @@ fn leaving_the_state_stops_its_handlers_and_supersedes_their_ends() {
         let commands = life.act("Pause").expect("Executing takes it");
         assert_eq!(
             commands,
-            [Command::Stop { dispatch, cause: Cause::StateLeft, reason: String::new() }]
+            [Command::Kill { dispatch, cause: Cause::StateLeft, reason: String::new() }]
         );
         // The same state again, with another handler: the first one's end is not its.
         let again = life.start();
@@ -202,12 +202,12 @@ fn leaving_the_state_stops_its_handlers_and_supersedes_their_ends() {
 }
 
 #[test]
-fn what_a_transition_ends_is_stopped_before_what_it_starts() {
+fn handlers_of_the_left_state_are_stopped_before_new_ones_start() {
     let source = busy().replace("name = \"Pause\"", "name = \"Pause\"\neffect = \"trigger fetch\"");
     let mut life = Life::of(&source);
     let dispatch = life.start();
     let commands = life.act("Pause").expect("taken");
-    let [Command::Stop { dispatch: stopped, .. }, Command::Start(started)] = &commands[..] else {
+    let [Command::Kill { dispatch: stopped, .. }, Command::Start(started)] = &commands[..] else {
         panic!("{commands:?}")
     };
     assert_eq!((*stopped, &*started.integration), (dispatch, "fetch"));
@@ -231,7 +231,7 @@ fn a_handler_may_outlive_its_state_if_the_spec_says_so() {
 }
 
 #[test]
-fn what_ended_already_or_never_was_is_refused() {
+fn the_end_of_a_handler_that_is_not_in_flight_is_refused() {
     let mut life = Life::of(SESSION);
     let dispatch = life.start();
     assert_eq!(
@@ -245,7 +245,7 @@ fn what_ended_already_or_never_was_is_refused() {
 }
 
 #[test]
-fn a_lost_run_is_run_again_only_where_the_spec_allows_it() {
+fn a_lost_handler_is_started_again_only_if_the_spec_allows_it() {
     let source = SESSION.replace("region = \"north\"", "on_crash = \"rerun\"");
     let mut life = Life::of(&source);
     let dispatch = life.start();
@@ -315,7 +315,7 @@ fn handlers_and_schedules_in_flight_are_bounded() {
 }
 
 #[test]
-fn what_an_entity_holds_and_hands_on_is_bounded() {
+fn the_sizes_of_variables_and_parameters_are_bounded() {
     let note = |bytes| Object::from([("text".to_owned(), json!("x".repeat(bytes)))]);
     let mut life = Life::of(SESSION);
     life.act_with("Note", note(1_000_000)).expect("it fits");
@@ -380,7 +380,7 @@ fn an_ending_that_is_refused_in_its_own_state_falls_back_to_another_ending() {
 }
 
 #[test]
-fn a_copy_of_an_entity_shares_what_its_handlers_were_asked_with() {
+fn a_copy_of_an_entity_shares_its_dispatches() {
     let mut life = Life::of(SESSION);
     life.start();
     let copy = life.entity().clone();

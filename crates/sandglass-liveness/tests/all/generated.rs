@@ -379,7 +379,7 @@ proptest! {
     }
 
     #[test]
-    fn what_follows_a_snapshot_at_any_place_is_what_follows_the_records_before_it(
+    fn a_snapshot_at_any_position_leads_to_the_same_entity_as_its_records(
         steps in steps(),
         cut in any::<prop::sample::Index>(),
     ) {
@@ -467,7 +467,7 @@ proptest! {
     }
 
     #[test]
-    fn each_run_of_a_session_has_one_stop_and_one_end_and_the_next_number(steps in steps(), counted in 0usize..3) {
+    fn each_run_of_a_session_stops_once_and_has_the_next_number(steps in steps(), counted in 0usize..3) {
         let life = live_as_session(&steps, counted);
         let of_it = life.log.iter().filter(|record| record.entity == Some(Life::name()));
         let (mut run, mut stopping, mut is_over) = (0, None, true);

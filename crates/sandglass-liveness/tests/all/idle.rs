@@ -23,7 +23,7 @@ fn generation(life: &Life) -> u64 {
 }
 
 #[test]
-fn it_stands_still_while_a_handler_is_in_flight_and_then_starts_in_full() {
+fn the_state_timer_stops_while_a_handler_is_in_flight_and_then_restarts() {
     let mut life = Life::of(SESSION);
     assert_eq!(life.entity().idle_timer(&life.spec), None, "Idle may be indefinite");
     let dispatch = life.start();
@@ -54,7 +54,7 @@ fn an_idle_state_takes_its_action_with_its_params() {
 }
 
 #[test]
-fn a_transition_restarts_it_also_where_the_state_stays() {
+fn a_transition_restarts_the_state_timer_even_in_the_same_state() {
     let mut life = life();
     let before = generation(&life);
     life.now += 200_000;
@@ -66,7 +66,7 @@ fn a_transition_restarts_it_also_where_the_state_stays() {
 }
 
 #[test]
-fn only_a_listed_signal_of_another_entity_restarts_it() {
+fn only_a_listed_signal_of_another_entity_restarts_the_state_timer() {
     let other = || Some("Session/two".parse().expect("a valid name"));
     let dispatch = sandglass_model::DispatchId::from_bytes([1; 16]);
     for (name, from, dispatch, resets) in [
@@ -90,7 +90,7 @@ fn only_a_listed_signal_of_another_entity_restarts_it() {
 }
 
 #[test]
-fn a_signal_that_is_no_notice_is_refused() {
+fn a_signal_that_is_too_large_or_has_no_name_is_refused() {
     let mut life = life();
     let payload = json!("x".repeat(65 << 10));
     let input = Input::Signal { name: "progress".to_owned(), from: None, dispatch: None, payload };
@@ -126,7 +126,7 @@ fn a_refused_idle_action_neither_spins_nor_hangs_nor_uses_up_its_occurrences() {
 }
 
 #[test]
-fn a_timer_that_fired_as_often_as_it_may_stands_still() {
+fn a_timer_that_fired_as_often_as_it_may_stops() {
     let source = SESSION
         .replace("on_timeout = \"Fail\"", "on_timeout = \"Note\"")
         .replace("param = \"text\" }", "value = \"late\" }")

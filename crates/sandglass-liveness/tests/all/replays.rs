@@ -53,7 +53,7 @@ fn a_divergence_names_the_record_the_field_and_both_values() {
 }
 
 #[test]
-fn records_that_do_not_say_what_later_ones_say_replay_as_well() {
+fn records_of_earlier_versions_replay_without_fields_of_later_ones() {
     let mut life = Life::of(SESSION);
     let dispatch = life.start();
     life.tell(Input::HandlerEnded(Arc::new(started_at(dispatch, 5_000)))).expect("in flight");
@@ -109,7 +109,7 @@ fn started_at(dispatch: DispatchId, at_ms: i64) -> HandlerEnd {
 }
 
 #[test]
-fn a_spec_under_unknown_rules_is_named_and_nothing_is_decided_by_guess() {
+fn a_spec_under_unknown_rules_is_named_and_not_decided() {
     let mut life = Life::of(SESSION);
     let later: RulesVersion = serde_json::from_value(serde_json::json!(9)).expect("a number");
     let Event::SpecRegistered { digest, source, rules, .. } = &mut life.log[0].event else {
@@ -122,7 +122,7 @@ fn a_spec_under_unknown_rules_is_named_and_nothing_is_decided_by_guess() {
 }
 
 #[test]
-fn a_missing_a_doubled_and_a_foreign_record_are_divergences() {
+fn missing_repeated_and_foreign_records_are_divergences() {
     let life = timed_out_life();
     for at in 1..life.log.len() {
         let mut log = life.log.clone();

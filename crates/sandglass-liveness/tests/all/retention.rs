@@ -20,7 +20,7 @@ fn surveyed(log: &[Record]) -> Vec<Ended> {
 
 proptest! {
     #[test]
-    fn nothing_that_can_still_go_on_is_found_as_ended(steps in steps()) {
+    fn an_entity_that_can_still_change_is_not_found_as_ended(steps in steps()) {
         let life: Life = live(&steps);
         let ended = surveyed(&life.log);
         for entity in life.entities() {

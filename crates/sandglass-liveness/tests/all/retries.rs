@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sandglass_liveness::entity::PAST_MAX;
+use sandglass_liveness::entity::ENDED_DISPATCHES_MAX;
 use sandglass_liveness::{Command, Input, Refusal, Retry};
 use sandglass_model::{Dispatched, Event, Object, Outcome, Retried};
 use serde_json::json;
@@ -116,7 +116,7 @@ fn what_is_in_flight_unknown_or_forgotten_is_not_retried() {
     other.params.insert("amount".to_owned(), json!(1_000_000));
     let refused = life.retry(&other, retried(None));
     assert_eq!(refused, Err(Refusal::NothingToRetry { dispatch }), "not what was asked for");
-    for _ in 0..PAST_MAX {
+    for _ in 0..ENDED_DISPATCHES_MAX {
         let next = life.fetch();
         life.times_out(&next);
     }

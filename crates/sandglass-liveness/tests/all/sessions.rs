@@ -98,7 +98,7 @@ pub(crate) fn shown(life: &Life) -> Status {
 }
 
 #[test]
-fn a_run_that_is_over_its_time_is_blocked_with_all_it_needs_to_go_on() {
+fn a_run_over_its_time_is_blocked_and_can_be_resumed() {
     let mut life = started("run_timeout = \"1h\"");
     life.now += 1_000;
     let dispatch = life.start();
@@ -109,7 +109,7 @@ fn a_run_that_is_over_its_time_is_blocked_with_all_it_needs_to_go_on() {
     assert_eq!((limit, commands), (Limit::InactivityWarn, Vec::new()));
     let (limit, commands) = wait_for_a_limit(&mut life);
     assert_eq!(limit, Limit::RunTimeout);
-    assert_eq!(commands, [Command::Ask { dispatch }]);
+    assert_eq!(commands, [Command::RequestStop { dispatch }]);
     assert_eq!(life.kinds(before), ["limit.breached", "limit.breached", "run.stopping"]);
     let Event::LimitBreached(breach) = &life.log[before + 1].event else { panic!("a breach") };
     assert_eq!((breach.threshold, breach.observed), (3_600_000, 3_600_001));
@@ -119,7 +119,7 @@ fn a_run_that_is_over_its_time_is_blocked_with_all_it_needs_to_go_on() {
     let (limit, commands) = wait_for_a_limit(&mut life);
     assert_eq!(limit, Limit::AbortTimeout);
     let reason = "watchdog_wall_clock_exceeded".to_owned();
-    assert_eq!(commands, [Command::Stop { dispatch, cause: Cause::RunStopped, reason }]);
+    assert_eq!(commands, [Command::Kill { dispatch, cause: Cause::RunStopped, reason }]);
     end_killed(&mut life, Cause::RunStopped);
     assert_eq!(life.state(), "Executing", "a blocked session keeps its state");
     let Some(Event::RunStopped(stopped)) = life.log.last().map(|record| &record.event) else {
@@ -149,7 +149,7 @@ fn a_run_that_is_over_its_time_is_blocked_with_all_it_needs_to_go_on() {
 }
 
 #[test]
-fn without_a_grace_what_is_in_flight_is_killed_at_once() {
+fn without_a_grace_handlers_are_killed_at_once() {
     for none in ["0", "\"0\"", "\"0s\""] {
         let mut life = started(&format!("run_timeout = \"1h\"\nabort_timeout = {none}"));
         life.now = 1_000 + 3_500_000;
@@ -157,7 +157,7 @@ fn without_a_grace_what_is_in_flight_is_killed_at_once() {
         let (limit, commands) = wait_for_a_limit(&mut life);
         assert_eq!(limit, Limit::RunTimeout, "{none}");
         let reason = "watchdog_wall_clock_exceeded".to_owned();
-        assert_eq!(commands, [Command::Stop { dispatch, cause: Cause::RunStopped, reason }]);
+        assert_eq!(commands, [Command::Kill { dispatch, cause: Cause::RunStopped, reason }]);
         let session = life.entity().session().expect("a session");
         let found = evaluate(session, true, &elapsed(&life));
         assert_eq!((found.due, found.next), (None, None), "nothing more is waited for");
@@ -173,7 +173,7 @@ fn cancel() -> Input {
 }
 
 #[test]
-fn a_session_that_waits_to_be_resumed_is_cancelled_with_what_it_holds() {
+fn a_blocked_session_is_cancelled_with_its_held_handlers() {
     let mut life = started("run_timeout = \"1h\"\ninactivity_warn = 0");
     life.now += 3_500_000;
     let dispatch = life.start();
@@ -211,7 +211,7 @@ fn a_session_that_waits_to_be_resumed_is_cancelled_with_what_it_holds() {
 }
 
 #[test]
-fn nobody_but_an_operator_ends_a_session_that_waits_to_be_resumed() {
+fn only_an_operator_ends_a_blocked_session() {
     let mut life = started("run_timeout = \"1h\"\ninactivity_warn = 0");
     assert_eq!(wait_for_a_limit(&mut life).0, Limit::RunTimeout);
     assert_eq!(shown(&life), Status::Blocked);
@@ -240,7 +240,7 @@ fn wait_for_a_limit_or_later(life: &mut Life) -> (Limit, Vec<Command>) {
 }
 
 #[test]
-fn a_session_may_be_blocked_and_resumed_any_number_of_times_within_its_whole_time() {
+fn a_session_can_be_blocked_and_resumed_any_number_of_times_within_its_execution_timeout() {
     let mut life =
         started("run_timeout = \"1h\"\nexecution_timeout = \"150m\"\ninactivity_warn = 0");
     for run in 1..=2 {
@@ -263,7 +263,7 @@ fn a_session_may_be_blocked_and_resumed_any_number_of_times_within_its_whole_tim
 }
 
 #[test]
-fn silence_is_warned_of_once_and_cleared_by_the_next_sign_of_life() {
+fn inactivity_is_warned_of_once_and_cleared_by_the_next_activity() {
     let mut life = started("inactivity_warn = \"10m\"");
     assert_eq!(
         evaluate(life.entity().session().expect("one"), false, &elapsed(&life)).next,
@@ -292,7 +292,7 @@ fn silence_is_warned_of_once_and_cleared_by_the_next_sign_of_life() {
 }
 
 #[test]
-fn a_synthetic_signal_is_no_sign_of_life_and_busy_is_no_progress() {
+fn synthetic_signals_are_not_activity_and_activity_is_not_progress() {
     let mut life = started(
         "inactivity_timeout = \"20m\"\nprogress_timeout = \"30m\"\nsynthetic = [\"keep_alive\"]",
     );
@@ -315,7 +315,7 @@ fn a_synthetic_signal_is_no_sign_of_life_and_busy_is_no_progress() {
     }
     let (limit, commands) = wait_for_a_limit(&mut life);
     assert_eq!(limit, Limit::ProgressTimeout);
-    assert_eq!(commands, [Command::Ask { dispatch }]);
+    assert_eq!(commands, [Command::RequestStop { dispatch }]);
     end_killed(&mut life, Cause::RunStopped);
     let session = life.entity().session().expect("a session");
     assert_eq!(session.directive(), Some(Directive::Unstuck));
@@ -331,7 +331,7 @@ fn an_operator_stops_at_once_and_for_good() {
     let stop = Input::Stop { run_seq: Some(1), cause };
     let commands = life.tell(stop.clone()).expect("it goes on");
     let reason = "by ann: wrong branch".to_owned();
-    assert_eq!(commands, [Command::Stop { dispatch, cause: Cause::Cancel, reason }]);
+    assert_eq!(commands, [Command::Kill { dispatch, cause: Cause::Cancel, reason }]);
     let second = life.tell(stop.clone()).expect_err("the first holds");
     assert!(matches!(second, Refusal::RunStopping { .. }), "{second}");
     end_killed(&mut life, Cause::Cancel);
@@ -399,7 +399,7 @@ fn in_flight(life: &Life) -> (DispatchId, u32) {
 }
 
 #[test]
-fn the_turn_that_would_be_too_many_is_not_begun() {
+fn a_turn_over_the_bound_is_not_started() {
     for (limit, expected) in [
         ("max_loop_iterations = 3", Limit::MaxLoopIterations),
         ("max_handler_runs = 4", Limit::MaxHandlerRuns),
@@ -436,7 +436,7 @@ fn the_turn_that_would_be_too_many_is_not_begun() {
 }
 
 #[test]
-fn what_fails_again_and_again_is_told_to_the_next_run() {
+fn repeated_failures_are_described_to_the_next_run() {
     let mut life = looping("run_timeout = \"1h\"\ninactivity_warn = 0");
     let params = json!({ "command": "make test", "token": "s3cret", "shape_key": "make" });
     let serde_json::Value::Object(params) = params else { panic!("an object") };
@@ -537,7 +537,7 @@ fn a_snapshot_of_a_session_is_the_session() {
 }
 
 #[test]
-fn limits_that_can_not_nest_are_refused_with_both_values() {
+fn limits_that_cannot_nest_are_refused_with_both_values() {
     for (limits, expected) in [
         (
             "run_timeout = \"15m\"",
@@ -747,7 +747,7 @@ fn an_entity_without_limits_records_no_breach_of_its_calls() {
 }
 
 #[test]
-fn an_audit_and_a_scan_tell_of_calls_that_took_too_long() {
+fn audits_and_scans_report_calls_that_took_too_long() {
     let overruns = vec![calls_timed_out("host_http_call", 3)];
     let (life, _) = ended_with(overruns, completed(Some("Finish")));
     let mut audit = Projection::new(Shape::Audit);
@@ -767,7 +767,7 @@ fn an_audit_and_a_scan_tell_of_calls_that_took_too_long() {
 }
 
 #[test]
-fn what_comes_to_its_end_in_its_grace_is_done_and_waits_for_nobody() {
+fn a_session_that_comes_to_its_end_in_its_grace_is_completed() {
     let mut life = started("repeat_threshold = 1\nabort_timeout = \"10s\"");
     life.start();
     life.tell(Input::Stop { run_seq: None, cause: StopCause::Shutdown }).expect("it runs");
@@ -798,7 +798,7 @@ fn what_comes_to_its_end_in_its_grace_is_done_and_waits_for_nobody() {
 }
 
 #[test]
-fn one_that_fails_because_it_was_asked_to_end_is_cut_and_takes_no_action_of_a_failure() {
+fn a_handler_that_fails_because_of_a_stop_request_counts_as_cut() {
     let failure = || {
         Outcome::Failed(Failure {
             kind: FailureKind::GuestFailure,
@@ -865,7 +865,7 @@ fn with_two_handlers(limits: &str) -> String {
 }
 
 #[test]
-fn a_held_handler_of_a_state_that_was_left_meanwhile_is_not_dispatched_anew() {
+fn a_held_handler_of_a_left_state_is_not_dispatched_again() {
     for (rules, anew) in [(RulesVersion::V1, 1), (RulesVersion::V2, 0)] {
         let mut life = Life::under(&with_two_handlers(""), rules);
         life.tell(Input::Start { limits: default_limits() }).expect("a new session");
@@ -884,7 +884,7 @@ fn a_held_handler_of_a_state_that_was_left_meanwhile_is_not_dispatched_anew() {
 }
 
 #[test]
-fn what_a_resume_dispatches_anew_has_the_time_that_its_author_declared() {
+fn a_handler_dispatched_by_a_resume_has_its_declared_budget() {
     for (rules, budget_ms) in [(RulesVersion::V1, 20_000), (RulesVersion::V2, 900_000)] {
         let mut life = Life::under(&spec(""), rules);
         life.tell(Input::Start { limits: default_limits() }).expect("a new session");
@@ -907,7 +907,7 @@ fn what_a_resume_dispatches_anew_has_the_time_that_its_author_declared() {
 }
 
 #[test]
-fn one_that_waits_on_its_askers_time_for_longer_than_its_own_is_no_contradiction() {
+fn a_handler_may_wait_on_its_askers_time_for_longer_than_its_own_budget() {
     let mut life = Life::of(&SESSION.replace("deadline = \"900s\"", "deadline = \"1s\""));
     life.act("ProcessToolCalls").expect("taken");
     let asker = life.entity().in_flight()[0].dispatched.clone();

@@ -121,7 +121,7 @@ fn an_action_may_be_the_trigger() {
 }
 
 #[test]
-fn reads_triggers_that_stand_under_their_action() {
+fn reads_triggers_under_their_action() {
     let source = DOCUMENTED.split("[[integration]]").next().expect("a first part").replace(
         "effect = [{ type = \"trigger\", name = \"run_tools\" }]",
         r#"
@@ -180,7 +180,7 @@ fn further_keys_of_an_integration_are_its_configuration() {
 }
 
 #[test]
-fn reads_what_the_bounds_of_a_run_count_handlers_as() {
+fn reads_how_handlers_count_towards_the_bounds_of_a_run() {
     for (said, expected, has_turns) in [
         ("deadline = \"1s\"", Counted::Handler, false),
         ("deadline = \"1s\"\nturn = true", Counted::Turn, true),
@@ -243,7 +243,7 @@ fn mistake(old: &str, new: &str, expected: &str) {
 }
 
 #[test]
-fn every_mistake_says_where_and_what_to_do() {
+fn every_mistake_has_a_place_and_advice() {
     mistake("name = \"Session\"", "name = 3", "3:8: error: `name` in [automaton] must be a string");
     mistake(
         "initial = \"Idle\"",
@@ -487,7 +487,7 @@ fn an_ending_may_need_only_the_parameters_that_it_is_taken_with() {
 }
 
 #[test]
-fn a_recorded_spec_stays_readable_where_files_are_held_to_more() {
+fn a_recorded_spec_stays_readable_after_checks_become_stricter() {
     let limited = SESSION.replace("name = \"Stop\"", "name = \"Stop\"\nguard = \"rounds > 9\"");
     assert!(Spec::parse(&limited).spec.is_none());
     assert!(Spec::parse_recorded(&limited, RulesVersion::CURRENT).spec.is_some());
@@ -513,7 +513,7 @@ fn two_syntax_errors_are_two_diagnostics() {
 }
 
 #[test]
-fn what_is_legal_and_doubtful_is_warned_of() {
+fn valid_but_doubtful_specs_are_warned_of() {
     for (old, new, expected) in [
         (
             "reset_on = [\"PartnerReplied\"]",
@@ -606,7 +606,7 @@ fn a_key_of_many_dots_is_refused_and_not_a_stack_overflow() {
 }
 
 #[test]
-fn a_file_that_is_too_large_or_no_text_is_refused() {
+fn a_file_that_is_too_large_or_not_text_is_refused() {
     let found = Spec::parse(&" ".repeat(2 << 20)).diagnostics;
     assert!(found[0].message.contains("1048576"), "{found:?}");
     let found = Spec::parse_bytes(b"[automaton]\nname = \"\xff\"").diagnostics;

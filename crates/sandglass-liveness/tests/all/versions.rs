@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandglass_liveness::{Input, Refusal, Replay, Spec, go_over};
+use sandglass_liveness::{Input, Refusal, Replay, Spec, change_spec};
 
 use sandglass_model::{Cause, Event, Object, Position, Record, Sequence, StopCause, WallTime};
 use serde_json::json;
@@ -33,7 +33,7 @@ fn only_what_has_a_place_in_the_new_version_goes_over() {
     ];
     for (source, refused) in cases {
         let life = Life::of(SESSION);
-        let decided = go_over(&life.spec, life.entity(), &version(&source));
+        let decided = change_spec(&life.spec, life.entity(), &version(&source));
         match (decided, refused) {
             (Ok(events), None) => assert_eq!(events.len(), 1),
             (Err(Refusal::SpecUnfit { what }), Some(refused)) => {
@@ -49,21 +49,22 @@ fn a_handler_in_flight_or_a_scheduled_action_that_is_gone_holds_it_back() {
     let newer = SESSION.replace("after_seconds = 300", "after_seconds = 30");
     let mut life = Life::of(SESSION);
     life.act("ProcessToolCalls").expect("taken");
-    let decided = go_over(&life.spec, life.entity(), &version(&newer));
+    let decided = change_spec(&life.spec, life.entity(), &version(&newer));
     assert!(decided.is_err(), "{decided:?}");
 
     let mut life = Life::of(SESSION);
     let dispatch = life.start();
     life.end(dispatch, completed(Some("Finish"))).expect("in flight");
-    let decided = go_over(&life.spec, life.entity(), &version(&newer));
+    let decided = change_spec(&life.spec, life.entity(), &version(&newer));
     assert!(decided.expect_err("it has ended").to_string().contains("ended in `Done`"));
 
     let mut life = Life::of(SESSION);
     life.act("Later").expect("taken");
     let entity = life.entity.expect("created");
-    assert!(go_over(&life.spec, &entity, &version(&newer)).is_ok());
+    assert!(change_spec(&life.spec, &entity, &version(&newer)).is_ok());
     let renamed = version(&SESSION.replace("ProcessToolCalls", "Process"));
-    let refusal = go_over(&life.spec, &entity, &renamed).expect_err("its schedule would be lost");
+    let refusal =
+        change_spec(&life.spec, &entity, &renamed).expect_err("its schedule would be lost");
     assert!(refusal.to_string().contains("`ProcessToolCalls`, which is scheduled"), "{refusal}");
 }
 
@@ -75,7 +76,7 @@ fn a_handler_that_the_next_run_dispatches_anew_needs_its_integration() {
     life.tell(Input::Stop { run_seq: None, cause: StopCause::Shutdown }).expect("it runs");
     end_killed(&mut life, Cause::Shutdown);
     let refused = |source: &str| {
-        let decided = go_over(&life.spec, life.entity(), &version(source));
+        let decided = change_spec(&life.spec, life.entity(), &version(source));
         decided.err().map(|refusal| refusal.to_string()).unwrap_or_default()
     };
     assert_eq!(refused(&source.replace("after_seconds = 300", "after_seconds = 30")), "");
@@ -104,7 +105,7 @@ fn a_replay_decides_the_change_again_and_goes_on_by_the_new_version() {
     };
     life.log.push(record(&life, None, registered));
     let entity = life.entity.as_mut().expect("created");
-    let [changed] = &go_over(&life.spec, entity, &newer).expect("it fits")[..] else {
+    let [changed] = &change_spec(&life.spec, entity, &newer).expect("it fits")[..] else {
         panic!("one record")
     };
     entity.apply(&life.spec, changed, WallTime::from_millis(life.now));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sandglass_liveness::decide::PARAMS_MAX_BYTES;
 use sandglass_liveness::session::{LimitSettings, Setting};
 use sandglass_model::{EntityRef, Object, Sequence};
-use sandglass_runtime::{ActorError, Birth, Request};
+use sandglass_runtime::{ActorError, NewEntity, Request};
 use sandglass_telemetry::metrics::OpenwopRefusal;
 use serde_json::{Map, Value, json};
 
@@ -159,7 +159,7 @@ impl Service {
         // Of those who ask at once, one finds it as it was created.
         let first = Request::new(action).params(params).expecting(Sequence::default());
         let created = Created { run: entity.id().to_owned(), is_replayed: false };
-        let birth = Birth { limits, first: Some(first.clone()), ..Birth::default() };
+        let birth = NewEntity { limits, first: Some(first.clone()), ..NewEntity::default() };
         match self.runtime.create_as(entity.clone(), birth).await {
             Ok(_) => return Ok(created),
             Err(ActorError::EntityExists(_)) => {}

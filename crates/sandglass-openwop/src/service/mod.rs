@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sandglass_journal::Journal;
 use sandglass_liveness::Refusal;
-use sandglass_liveness::session::Standing;
+use sandglass_liveness::session::RunPhase;
 use sandglass_model::{EntityRef, StopCause};
 use sandglass_runtime::{ActorError, Runtime, SessionStop, SessionStopped, Snapshot};
 use sandglass_telemetry::Metrics;
@@ -174,7 +174,7 @@ pub(crate) fn is_over(snapshot: &Snapshot) -> bool {
 /// Whether a run is being stopped.
 pub(crate) fn is_stopping(snapshot: &Snapshot) -> bool {
     let session = snapshot.session.as_ref();
-    session.is_some_and(|session| matches!(session.standing, Standing::Stopping { .. }))
+    session.is_some_and(|session| matches!(session.phase, RunPhase::Stopping { .. }))
 }
 
 fn unreadable(error: &sandglass_journal::Error) -> Error {

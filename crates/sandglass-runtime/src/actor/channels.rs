@@ -1,18 +1,18 @@
-//! The channels between an entity's task and all others while it is awake: mailbox, stops, and what it
-//! shows. They are replaced when the entity wakes again.
+//! The channels between an entity's task and all others while it is awake: mailbox, stops, and what
+//! it shows. They are replaced when the entity wakes again.
 
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::answering::refuse;
+use super::messages::refuse;
 use super::{MAILBOX_MAX, Message, Stops};
 use crate::error::ActorError;
 use crate::publish::Snapshot;
 use crate::watch;
 
-/// How others reach an entity's task. It is used under the lock of the table only, so that no message
-/// is sent to an entity that has just fallen asleep.
+/// How others reach an entity's task. It is used under the lock of the table only, so that no
+/// message is sent to an entity that has just fallen asleep.
 pub(crate) struct Handle {
     pub(crate) mailbox: mpsc::Sender<Message>,
     pub(crate) stops: Stops,
@@ -55,7 +55,7 @@ pub(crate) enum View {
 }
 
 /// The task's ends of the channels.
-pub(crate) struct Seat {
+pub(crate) struct Channels {
     pub(super) mailbox: mpsc::Receiver<Message>,
     pub(super) shown: Shown,
     pub(super) stops: Stops,
@@ -63,16 +63,16 @@ pub(crate) struct Seat {
 }
 
 /// The channels of one entity.
-pub(crate) fn seat(view: View, closing: watch::Receiver<bool>) -> (Handle, Seat) {
+pub(crate) fn channels(view: View, closing: watch::Receiver<bool>) -> (Handle, Channels) {
     let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
     let view = Arc::new(watch::Sender::new(view));
     let stops = Stops::default();
     let shown = Shown(Arc::clone(&view));
     let handle = Handle { mailbox: sender, stops: stops.clone(), view };
-    (handle, Seat { mailbox, shown, stops, closing })
+    (handle, Channels { mailbox, shown, stops, closing })
 }
 
-impl Seat {
+impl Channels {
     /// Answers all requests with `error`. No more can arrive.
     pub(crate) fn refuse(mut self, error: &ActorError) {
         self.shown.0.send_replace(View::Gone(error.clone()));

@@ -11,9 +11,9 @@ use sandglass_model::{
 };
 use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
 
-use super::rooms::Rooms;
+use super::reservations::Reservations;
 use super::runs::Starting;
-use super::{Actor, Standing};
+use super::{Actor, Ownership};
 use crate::asking::Lent;
 use crate::error::ActorError;
 use crate::shared::recorded;
@@ -53,20 +53,20 @@ impl Actor {
         let ends: Vec<HandlerEnd> =
             lost.map(|run| HandlerEnd::interrupted(&run.dispatched)).collect();
         for end in ends {
-            self.tell(&Input::HandlerEnded(Arc::new(end))).await?;
+            self.commit_input(&Input::HandlerEnded(Arc::new(end))).await?;
         }
         self.follow_spec().await;
         Ok(())
     }
 
     /// Decides about `input`, and commits all that follows from it, or nothing.
-    pub(super) async fn tell(&mut self, input: &Input) -> Result<Committed, ActorError> {
-        self.tell_with(input, Lent::default(), None).await
+    pub(super) async fn commit_input(&mut self, input: &Input) -> Result<Committed, ActorError> {
+        self.commit_input_with(input, Lent::default(), None).await
     }
 
     /// As `tell`; the handlers that it starts live on what an asker lends, and the recording of the
     /// handler that it ends is appended with it.
-    pub(super) async fn tell_with(
+    pub(super) async fn commit_input_with(
         &mut self,
         input: &Input,
         lent: Lent,
@@ -77,31 +77,33 @@ impl Actor {
             ActorError::Refused { entity: self.entity.entity.clone(), refusal }
         })?;
         let (handlers, tenant) = (&*self.shared.handlers, &self.entity.tenant);
-        let rooms = Rooms::reserve(handlers, &decided.events, tenant, lent);
-        if let (Input::Action { .. } | Input::Retry(_), Some(busy)) = (input, rooms.missing()) {
+        let reservations = Reservations::reserve(handlers, &decided.events, tenant, lent);
+        if let (Input::Action { .. } | Input::Retry(_), Some(busy)) =
+            (input, reservations.missing())
+        {
             return Err(ActorError::Busy { entity: self.entity.entity.clone(), busy });
         }
-        self.commit_with(decided, rooms, at, recording).await
+        self.commit_with(decided, reservations, at, recording).await
     }
 
     /// Appends what was decided, and carries it out.
     pub(super) async fn commit(
         &mut self,
         decided: Decided,
-        rooms: Rooms,
+        reservations: Reservations,
         at: WallTime,
     ) -> Result<Committed, ActorError> {
-        self.commit_with(decided, rooms, at, None).await
+        self.commit_with(decided, reservations, at, None).await
     }
 
     async fn commit_with(
         &mut self,
         mut decided: Decided,
-        rooms: Rooms,
+        reservations: Reservations,
         at: WallTime,
         recording: Option<Recording>,
     ) -> Result<Committed, ActorError> {
-        rooms.name_modules(&*self.shared.handlers, &mut decided);
+        reservations.name_modules(&*self.shared.handlers, &mut decided);
         let Decided { events, after } = decided;
         let sequences: Vec<Sequence> = self.entity.sequences(&events).collect();
         let records = sequences.iter().copied().zip(events.iter().cloned()).collect();
@@ -119,12 +121,12 @@ impl Actor {
         self.count_status();
         self.show();
         let dispatches = dispatched(&events).collect();
-        self.act_on(Durable { before, events, sequences, first, at }, rooms);
+        self.act_on(Durable { before, events, sequences, first, at }, reservations);
         Ok(Committed { first, dispatches })
     }
 
     /// Publishes, counts and carries out a decision that is durable and folded in.
-    pub(super) fn act_on(&mut self, durable: Durable, rooms: Rooms) {
+    pub(super) fn act_on(&mut self, durable: Durable, reservations: Reservations) {
         let Durable { before, events, sequences, first, at } = durable;
         let stop = events.iter().find_map(|event| match event {
             RecordedEvent::RunStopping(stopping) if !stopping.directive.goes_on() => {
@@ -136,18 +138,18 @@ impl Actor {
         let commands = commands(Some(&before), &self.entity, &events);
         let mut parent = None;
         for ((sequence, event), place) in sequences.into_iter().zip(events).zip(first.0..) {
-            parent = self.told_others(&before, sequence, &event).or(parent);
+            parent = self.publish_and_trace(&before, sequence, &event).or(parent);
             self.count_session(&before, &event, at);
             let entity = Some(before.entity.clone());
             self.shared.publish(recorded(Position(place), at, entity, sequence, event));
         }
-        self.carry_out(commands, rooms, parent, over.as_deref());
+        self.carry_out(commands, reservations, parent, over.as_deref());
     }
 
     fn carry_out(
         &mut self,
         mut commands: Vec<Command>,
-        mut rooms: Rooms,
+        mut reservations: Reservations,
         parent: Option<TraceContext>,
         over: Option<&str>,
     ) {
@@ -157,29 +159,29 @@ impl Actor {
         // The handle of each handler must state why the session is over before the handler is
         // stopped. Handlers that this decision starts have a handle only after the first part.
         over.into_iter().for_each(|over| self.runs.session_is_over(over));
-        self.carry_out_each(commands, &mut rooms, parent);
+        self.carry_out_each(commands, &mut reservations, parent);
         over.into_iter().for_each(|over| self.runs.session_is_over(over));
-        self.carry_out_each(stops, &mut rooms, parent);
+        self.carry_out_each(stops, &mut reservations, parent);
     }
 
     fn carry_out_each(
         &mut self,
         commands: Vec<Command>,
-        rooms: &mut Rooms,
+        reservations: &mut Reservations,
         parent: Option<TraceContext>,
     ) {
         for command in commands {
             match command {
-                Command::Ask { dispatch } => self.runs.ask(Some(dispatch)),
-                Command::Stop { dispatch, cause, reason } => {
+                Command::RequestStop { dispatch } => self.runs.ask(Some(dispatch)),
+                Command::Kill { dispatch, cause, reason } => {
                     self.runs.stop(dispatch, cause, &reason);
                 }
                 // Left in flight: the next start finds it as interrupted.
                 Command::Start(_) if self.is_closing => {}
                 Command::Start(dispatched) => {
-                    let lent = rooms.lent_to(&dispatched);
+                    let lent = reservations.lent_to(&dispatched);
                     let (shared, spec, entity) = (&self.shared, &self.spec, &self.entity);
-                    match rooms.take(dispatched.dispatch) {
+                    match reservations.take(dispatched.dispatch) {
                         Ok(reserved) => {
                             let starting = Starting { dispatched, reserved, lent, parent };
                             self.runs.start(shared, spec, entity, starting);
@@ -196,11 +198,11 @@ impl Actor {
     fn append_failed(&mut self, error: journal::Error) -> ActorError {
         match error {
             journal::Error::Conflict { entity, .. } => {
-                self.let_go();
+                self.give_up_ownership();
                 ActorError::Fenced { entity }
             }
             journal::Error::Closed => {
-                self.standing = Standing::JournalClosed;
+                self.ownership = Ownership::JournalClosed;
                 self.shown.finish();
                 ActorError::Closed
             }
@@ -213,7 +215,7 @@ impl Actor {
     }
 
     /// Counts and traces a record; returns the span of a transition.
-    fn told_others(
+    fn publish_and_trace(
         &self,
         before: &Entity,
         sequence: Sequence,
@@ -230,7 +232,7 @@ impl Actor {
                 metrics.state_timeout(entity_type, state);
                 if !taken {
                     let entity = &self.entity.entity;
-                    tracing::warn!(%entity, state, action, "a state's timer is refused; it comes again");
+                    tracing::warn!(%entity, state, action, "a state's timer is refused; it fires again");
                 }
             }
             RecordedEvent::Dispatched(dispatched) => self.note_default_budget(dispatched),
@@ -249,8 +251,8 @@ impl Actor {
         None
     }
 
-    /// The span of a handler that was lost with its host, which could not export it. The span of what
-    /// follows is below it.
+    /// The span of a handler that was lost with its host, which could not export it. The span of
+    /// what follows is below it.
     fn trace_lost(&self, dispatched: &Dispatched) {
         let entity = &self.entity.entity;
         let dispatch = dispatched.dispatch.to_string();

@@ -8,10 +8,10 @@ use sandglass_liveness::{Decided, Entity, Input, Spec, decide};
 use sandglass_model::{EntityRef, Position, RunLimits, Sequence, WallTime};
 use sandglass_telemetry::Span;
 
-use super::answering::root;
 use super::committing::Durable;
-use super::rooms::Rooms;
-use super::{Actor, Restored, Seat};
+use super::messages::root;
+use super::reservations::Reservations;
+use super::{Actor, Channels, Restored};
 use crate::asking::Lent;
 use crate::error::ActorError;
 use crate::request::Request;
@@ -19,7 +19,7 @@ use crate::shared::{Shared, recorded};
 use crate::snapshot;
 
 /// What an entity begins with.
-pub(crate) struct Birth {
+pub(crate) struct Creation {
     pub(crate) create: Input,
     /// The limits of its first run, if it is a session.
     pub(crate) limits: Option<RunLimits>,
@@ -27,20 +27,20 @@ pub(crate) struct Birth {
 }
 
 /// An entity that was just created.
-pub(crate) struct Born {
+pub(crate) struct Created {
     restored: Restored,
     /// Its first action, which is durable and has to be carried out.
-    first: Option<(Durable, Rooms)>,
+    first: Option<(Durable, Reservations)>,
 }
 
-impl Birth {
+impl Creation {
     /// Appends the creation of `name`, with what it begins with.
-    pub(crate) async fn of(
+    pub(crate) async fn append(
         self,
         shared: &Shared,
         spec: Arc<Spec>,
         name: EntityRef,
-    ) -> Result<Born, ActorError> {
+    ) -> Result<Created, ActorError> {
         let Self { create, limits, first } = self;
         let at = shared.clock.wall();
         let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
@@ -73,15 +73,18 @@ impl Birth {
             shared.publish(recorded(place, at, Some(name.clone()), sequence, event));
         }
         let (entity, first) = match first.zip(places.next()) {
-            Some(((Decided { events, after }, rooms), first)) => {
+            Some(((Decided { events, after }, reservations), first)) => {
                 let sequences = entity.sequences(&events).collect();
-                (after, Some((Durable { before: entity, events, sequences, first, at }, rooms)))
+                (
+                    after,
+                    Some((Durable { before: entity, events, sequences, first, at }, reservations)),
+                )
             }
             None => (entity, None),
         };
         let last = Position(place.0.saturating_add(count).saturating_sub(1));
         let due = snapshot::Due { records: count };
-        Ok(Born { restored: Restored { spec, entity, last, due }, first })
+        Ok(Created { restored: Restored { spec, entity, last, due }, first })
     }
 }
 
@@ -92,7 +95,7 @@ fn take(
     entity: &Entity,
     request: Request,
     at: WallTime,
-) -> Result<(Decided, Rooms), ActorError> {
+) -> Result<(Decided, Reservations), ActorError> {
     let name = &entity.entity;
     if let Some(expected) = request.expected.filter(|expected| *expected != entity.sequence) {
         return Err(ActorError::Conflict { entity: name.clone(), expected });
@@ -106,21 +109,22 @@ fn take(
     let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
     let mut decided = decide(spec, Some(entity), &input, at).map_err(refused)?;
     let handlers = &*shared.handlers;
-    let rooms = Rooms::reserve(handlers, &decided.events, &entity.tenant, Lent::default());
-    if let Some(busy) = rooms.missing() {
+    let reservations =
+        Reservations::reserve(handlers, &decided.events, &entity.tenant, Lent::default());
+    if let Some(busy) = reservations.missing() {
         return Err(ActorError::Busy { entity: name.clone(), busy });
     }
-    rooms.name_modules(handlers, &mut decided);
-    Ok((decided, rooms))
+    reservations.name_modules(handlers, &mut decided);
+    Ok((decided, reservations))
 }
 
-impl Born {
+impl Created {
     /// Its task, which has carried out what it began with.
-    pub(crate) fn begin(self, shared: Arc<Shared>, seat: Seat) -> Actor {
+    pub(crate) fn begin(self, shared: Arc<Shared>, channels: Channels) -> Actor {
         let Self { restored, first } = self;
-        let mut actor = Actor::new(shared, restored, seat);
-        if let Some((durable, rooms)) = first {
-            actor.act_on(durable, rooms);
+        let mut actor = Actor::new(shared, restored, channels);
+        if let Some((durable, reservations)) = first {
+            actor.act_on(durable, reservations);
         }
         actor
     }

@@ -1,5 +1,5 @@
-//! The messages in an entity's mailbox, and the answers to them: one at a time, and each answer only
-//! once it is durable.
+//! The messages in an entity's mailbox, and the answers to them: one at a time, and each answer
+//! only once it is durable.
 
 use sandglass_liveness::{Input, Retry};
 use sandglass_model::{Answered, AskError, Asked, DispatchId, EntityRef, TraceContext};
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Actor;
 use super::committing::Committed;
-use crate::asking::{Heard, ParentOver, remaining_ms, to_asker};
+use crate::asking::{IncomingAsk, ParentOver, remaining_ms, to_asker};
 use crate::error::ActorError;
 use crate::request::{Accepted, Request, SessionResume, SessionStop, SessionStopped, Signal};
 use crate::shared::Shared;
@@ -21,7 +21,7 @@ pub(crate) enum Message {
         reply: oneshot::Sender<Result<Accepted, ActorError>>,
     },
     Ask {
-        heard: Box<Heard>,
+        incoming: Box<IncomingAsk>,
         reply: oneshot::Sender<Result<Answered, AskError>>,
     },
     Retry {
@@ -65,12 +65,12 @@ impl Actor {
             }
             // The asker waits no more.
             Message::Ask { reply, .. } if reply.is_closed() => {}
-            Message::Ask { heard, reply } => {
-                let answer = self.asked(*heard).await;
+            Message::Ask { incoming, reply } => {
+                let answer = self.asked(*incoming).await;
                 let _ = reply.send(answer);
             }
             Message::Retry { retry, reply } => {
-                let committed = self.tell(&Input::Retry(retry)).await;
+                let committed = self.commit_input(&Input::Retry(retry)).await;
                 let _ = reply.send(self.accepted(committed));
             }
             Message::Signal { signal, reply } => {
@@ -98,13 +98,14 @@ impl Actor {
             Some(trace) => (trace, Span::disabled()),
             None => root(&self.shared, &self.entity.entity, &action)?,
         };
-        let committed = self.tell(&Input::Action { action, params, trace, asked: None }).await;
+        let committed =
+            self.commit_input(&Input::Action { action, params, trace, asked: None }).await;
         self.accepted(committed)
     }
 
     /// Takes an action that a handler of another entity asks for.
-    async fn asked(&mut self, heard: Heard) -> Result<Answered, AskError> {
-        let Heard { action, params, trace, asked, tenant, lent } = heard;
+    async fn asked(&mut self, incoming: IncomingAsk) -> Result<Answered, AskError> {
+        let IncomingAsk { action, params, trace, asked, tenant, lent } = incoming;
         if *tenant != *self.entity.tenant {
             let target = &self.entity.entity;
             // As if there were no such entity: a tenant learns nothing about another.
@@ -114,7 +115,7 @@ impl Actor {
         let remaining_ms = lent.not_after.map_or(u64::MAX, |at| remaining_ms(at, now));
         let asked = Some(Asked { remaining_ms, ..asked });
         let input = Input::Action { action, params, trace, asked };
-        let committed = self.tell_with(&input, lent, None).await;
+        let committed = self.commit_input_with(&input, lent, None).await;
         let accepted = self.accepted(committed).map_err(to_asker)?;
         Ok(Answered {
             sequence: accepted.sequence,
@@ -126,7 +127,7 @@ impl Actor {
     async fn signal(&mut self, signal: Signal) -> Result<(), ActorError> {
         let Signal { name, from, payload } = signal;
         let input = Input::Signal { name, from, dispatch: None, payload };
-        self.tell(&input).await.map(|_| ())
+        self.commit_input(&input).await.map(|_| ())
     }
 
     /// The answer to an action, a retry or a resume.

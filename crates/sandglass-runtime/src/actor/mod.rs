@@ -1,13 +1,13 @@
 //! One entity's task: it does one thing at a time, and appends before it acts.
 
-mod answering;
-mod birth;
+mod channels;
 mod committing;
-mod measuring;
+mod creation;
+mod messages;
 mod recording;
-mod rooms;
+mod reservations;
 mod runs;
-mod seat;
+mod session_metrics;
 mod sessions;
 mod timers;
 mod versions;
@@ -29,20 +29,20 @@ use crate::specs::Specs;
 use crate::table::Sleep;
 use crate::timer;
 use crate::watch;
-pub(crate) use answering::Message;
-pub(crate) use birth::Birth;
-pub(crate) use measuring::Counted;
+use channels::Shown;
+pub(crate) use channels::{Channels, Handle, View, channels};
+pub(crate) use creation::Creation;
+pub(crate) use messages::Message;
 pub(crate) use runs::Stops;
 use runs::{Ended, Runs};
-use seat::Shown;
-pub(crate) use seat::{Handle, Seat, View, seat};
+pub(crate) use session_metrics::Counted;
 pub(crate) use timers::Timers;
 
 pub use recording::SIGNALS_RECORDED_PER_RUN_MAX;
 pub use runs::SIGNAL_QUEUE_MAX;
 
-/// Requests that may wait for one entity: what it can do in about a second. Beyond that, a caller is
-/// served better by an error than by a longer queue.
+/// Requests that may wait for one entity: what it can do in about a second. Beyond that, a caller
+/// is served better by an error than by a longer queue.
 pub const MAILBOX_MAX: usize = 256;
 
 /// An entity as its records make it.
@@ -57,7 +57,7 @@ pub(crate) struct Restored {
 
 /// Whether an entity's task may still write.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum Ownership {
     Owner,
     /// Another process writes the entity's records.
     Fenced,
@@ -84,33 +84,33 @@ pub(crate) struct Actor {
     /// When it last had something to do.
     busy_at: Monotonic,
     /// Its permit, if a timer woke it, until it has done what the timer is for.
-    room: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
     recording: recording::Recording,
     /// A stop of its run that the journal has not taken.
     unrecorded: Option<sessions::Unrecorded>,
-    measured: measuring::Measured,
-    standing: Standing,
+    session_metrics: session_metrics::SessionMetrics,
+    ownership: Ownership,
     is_closing: bool,
     _counted: LevelGuard,
 }
 
 impl Actor {
-    pub(crate) fn new(shared: Arc<Shared>, restored: Restored, seat: Seat) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, restored: Restored, channels: Channels) -> Self {
         let Restored { spec, entity, last, due } = restored;
         let mut actor = Self {
-            runs: Runs::new(seat.stops),
+            runs: Runs::new(channels.stops),
             timers: Timers::default(),
             recording: recording::Recording::default(),
             unrecorded: None,
-            measured: measuring::Measured::default(),
-            standing: Standing::Owner,
+            session_metrics: session_metrics::SessionMetrics::default(),
+            ownership: Ownership::Owner,
             is_closing: false,
             busy_at: shared.clock.now(),
-            room: None,
+            permit: None,
             _counted: shared.telemetry.metrics.hold(Level::Entities),
-            mailbox: seat.mailbox,
-            shown: seat.shown,
-            closing: seat.closing,
+            mailbox: channels.mailbox,
+            shown: channels.shown,
+            closing: channels.closing,
             specs: shared.specs.subscribe(),
             held_back_from: None,
             shared,
@@ -124,28 +124,28 @@ impl Actor {
         actor
     }
 
-    /// An entity that was asleep. If another process has written its records meanwhile, this task gives it
-    /// up.
+    /// An entity that was asleep. If another process has written its records meanwhile, this task
+    /// gives it up.
     pub(crate) fn resumed(
         shared: Arc<Shared>,
         restored: Restored,
         sleep: Sleep,
-        seat: Seat,
-        room: Option<OwnedSemaphorePermit>,
+        channels: Channels,
+        permit: Option<OwnedSemaphorePermit>,
     ) -> Self {
         let is_own = sleep.last.is_none_or(|last| restored.last == last);
-        let mut actor = Self::new(shared, restored, seat);
+        let mut actor = Self::new(shared, restored, channels);
         actor.timers = sleep.timers;
         actor.held_back_from = sleep.held_back_from.map(|version| *version);
-        actor.room = room;
+        actor.permit = permit;
         if !is_own {
-            actor.let_go();
+            actor.give_up_ownership();
         }
         actor
     }
 
-    /// Lives until it falls asleep or the runtime shuts down. Dropped earlier, it leaves the journal as it
-    /// is: the next recovery finds what is in flight.
+    /// Lives until it falls asleep or the runtime shuts down. Dropped earlier, it leaves the
+    /// journal as it is: the next recovery finds what is in flight.
     pub(crate) async fn live(mut self) {
         loop {
             if self.is_closing && self.is_done() {
@@ -157,14 +157,14 @@ impl Actor {
             let (wake, can_rest, is_watched) =
                 (self.wake_at(), self.can_rest(), self.shown.is_watched());
             if wake > self.shared.clock.now() && self.recording.is_quiet() {
-                self.room = None;
+                self.permit = None;
             }
             let rest = self.busy_at.after(self.shared.table.linger());
             let clock = Arc::clone(&self.shared.clock);
             let (ends, signals) = self.runs.split();
             tokio::select! {
-                // In the order that `sandglass_liveness::instant` defines. Signals come last: there may be many,
-                // and nothing depends on them.
+                // In the order that `sandglass_liveness::instant` defines. Signals come last: there
+                // may be many, and nothing depends on them.
                 biased;
                 Some(ended) = ends.next() => self.handler_ended(ended).await,
                 () = timer::until(&*clock, wake) => self.woken().await,
@@ -174,7 +174,7 @@ impl Actor {
                     Some(message) => self.answer(message).await,
                     None => self.close().await,
                 },
-                Some(signal) = signals.recv() => self.handlers_told(Some(signal)).await,
+                Some(signal) = signals.recv() => self.record_signals(Some(signal)).await,
                 // It stays awake while it is watched, because watchers see each change.
                 () = self.shown.unwatched(), if can_rest && is_watched => continue,
                 () = timer::until(&*clock, rest), if can_rest && !is_watched => {
@@ -190,18 +190,18 @@ impl Actor {
 
     /// Whether handlers are in flight that this task does not execute: those of a lost task.
     pub(crate) fn has_lost_runs(&self) -> bool {
-        self.standing == Standing::Owner && self.runs.is_empty() && !self.entity.is_settled()
+        self.ownership == Ownership::Owner && self.runs.is_empty() && !self.entity.is_settled()
     }
 
     /// Ends without having taken anything: all requests get `error`.
     pub(crate) fn give_up(mut self, error: &ActorError) {
-        seat::refuse_waiting(&mut self.mailbox, error);
+        channels::refuse_waiting(&mut self.mailbox, error);
     }
 
-    /// Whether nothing executes, waits to be recorded or has to be retried, so that everything about the
-    /// entity is in the journal.
+    /// Whether nothing executes, waits to be recorded or has to be retried, so that everything
+    /// about the entity is in the journal.
     fn can_rest(&self) -> bool {
-        self.standing == Standing::Owner
+        self.ownership == Ownership::Owner
             && !self.is_closing
             && self.runs.is_empty()
             && self.entity.is_settled()
@@ -215,7 +215,7 @@ impl Actor {
         let counted = Counted::asleep(&self.shared, &self.entity);
         let sleep = Sleep::new(spec, self.last, timers).held_back_from(self.held_back_from);
         let sleep = sleep.counted(counted);
-        self.measured = measuring::Measured::default();
+        self.session_metrics = session_metrics::SessionMetrics::default();
         let is_asked = || {
             let outdated = self.specs.has_changed().unwrap_or(false);
             !self.mailbox.is_empty() || self.shown.is_watched() || outdated
@@ -232,24 +232,24 @@ impl Actor {
     }
 
     /// Another process writes the entity's records.
-    fn let_go(&mut self) {
+    fn give_up_ownership(&mut self) {
         let entity = &self.entity.entity;
-        tracing::error!(%entity, "another process writes this entity; it is let go");
-        self.standing = Standing::Fenced;
+        tracing::error!(%entity, "another process writes this entity; it is given up");
+        self.ownership = Ownership::Fenced;
         self.shown.finish();
         self.runs.stop_all(sandglass_model::Cause::Shutdown, "another process took over");
     }
 
     fn is_done(&self) -> bool {
         let waits = !self.recording.is_empty() || self.unrecorded.is_some();
-        self.runs.is_empty() && !(waits && self.standing == Standing::Owner)
+        self.runs.is_empty() && !(waits && self.ownership == Ownership::Owner)
     }
 
     fn wake_at(&self) -> Monotonic {
         match self.recording.retry_at() {
             // What has to end meanwhile does so.
             Some(retry) => retry.min(self.kill_at()).min(self.next_stop()),
-            None if self.standing != Standing::Owner => Monotonic::NEVER,
+            None if self.ownership != Ownership::Owner => Monotonic::NEVER,
             // The journal works again, but what waited for it need not be recorded yet.
             None if !self.recording.is_empty() || self.unrecorded.is_some() => {
                 self.shared.clock.now()
@@ -261,11 +261,12 @@ impl Actor {
 
     /// When a limit is breached that stops its run, if that is not happening already.
     fn next_stop(&self) -> Monotonic {
-        let is_told = self.unrecorded.is_some() || self.standing != Standing::Owner;
+        let is_told = self.unrecorded.is_some() || self.ownership != Ownership::Owner;
         if is_told { Monotonic::NEVER } else { self.timers.next_stop() }
     }
 
-    /// Arms and disarms the timers as the entity requires now, and returns what `look` finds in them.
+    /// Arms and disarms the timers as the entity requires now, and returns what `look` finds in
+    /// them.
     fn follow<T>(&mut self, look: impl FnOnce(&Timers, &Entity, &dyn Clock) -> T) -> T {
         let clock = &*self.shared.clock;
         let has_work =
@@ -280,25 +281,25 @@ impl Actor {
         self.follow(|timers, entity, clock| timers.limit_due(entity, clock))
     }
 
-    /// Takes no new requests; handlers are asked to end, and their ends are recorded. If it is a session
-    /// with work in flight, its run is stopped, which is recorded, too.
+    /// Takes no new requests; handlers are asked to end, and their ends are recorded. If it is a
+    /// session with work in flight, its run is stopped, which is recorded, too.
     async fn close(&mut self) {
         self.is_closing = true;
         self.mailbox.close();
-        seat::refuse_waiting(&mut self.mailbox, &ActorError::Closed);
+        channels::refuse_waiting(&mut self.mailbox, &ActorError::Closed);
         if self.runs.is_empty() || !self.stopped_for_shutdown().await {
             self.runs.stop_all(sandglass_model::Cause::Shutdown, "");
         }
     }
 
-    /// Whether something new may be decided: ends that wait for the journal come first, because the next
-    /// decision depends on them.
+    /// Whether something new may be decided: ends that wait for the journal come first, because the
+    /// next decision depends on them.
     async fn ready_to_write(&mut self) -> Result<(), ActorError> {
         self.record_ends().await;
-        match self.standing {
-            Standing::Fenced => Err(ActorError::Fenced { entity: self.entity.entity.clone() }),
-            Standing::JournalClosed => Err(ActorError::Closed),
-            Standing::Owner => {
+        match self.ownership {
+            Ownership::Fenced => Err(ActorError::Fenced { entity: self.entity.entity.clone() }),
+            Ownership::JournalClosed => Err(ActorError::Closed),
+            Ownership::Owner => {
                 // A stop that is carried out is recorded before anything else.
                 match self.recording.obstacle().or_else(|| self.why_stop_waits()) {
                     Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
@@ -310,9 +311,10 @@ impl Actor {
 
     async fn handler_ended(&mut self, ended: Ended) {
         // Signals that it sent before its end come before its end.
-        self.handlers_told(None).await;
+        self.record_signals(None).await;
         let Ended { attempt, report } = ended;
-        // A report may be large: it is copied only for subscribers, and otherwise moved into the journal.
+        // A report may be large: it is copied only for subscribers, and otherwise moved into the
+        // journal.
         if self.shared.events.receiver_count() > 0 {
             let (entity, report) = (self.entity.entity.clone(), Arc::new(report.clone()));
             self.shared.publish(Event::RunEnded { entity, report });
@@ -328,7 +330,7 @@ impl Actor {
             self.recording.try_again();
         }
         // Signals that were sent during a long append are activity.
-        self.handlers_told(None).await;
+        self.record_signals(None).await;
         if self.ready_to_write().await.is_err() {
             self.enforce_unrecorded().await;
             return;
@@ -345,12 +347,12 @@ impl Actor {
                 }
                 Due::Idle { generation, idle_ms } => {
                     let input = Input::StateIdle { generation, idle_ms };
-                    let answer = self.tell(&input).await.map(|_| ());
+                    let answer = self.commit_input(&input).await.map(|_| ());
                     (input, answer)
                 }
                 Due::Schedule(schedule) => {
                     let input = Input::ScheduleDue { schedule };
-                    let answer = self.tell(&input).await.map(|_| ());
+                    let answer = self.commit_input(&input).await.map(|_| ());
                     (input, answer)
                 }
             };
@@ -363,7 +365,7 @@ impl Actor {
                 ) => return,
                 Err(error) => {
                     // The timers follow the entity, so this is a defect; it must not spin.
-                    tracing::error!(entity = %self.entity.entity, %error, "a timer can't fire");
+                    tracing::error!(entity = %self.entity.entity, %error, "a timer cannot fire");
                     self.timers.drop_due(&input);
                 }
             }
@@ -371,8 +373,8 @@ impl Actor {
         self.give_way().await;
     }
 
-    /// Lets others proceed after a timer has fired: an action that schedules itself at once must keep out
-    /// neither other actions nor other entities.
+    /// Lets others proceed after a timer has fired: an action that schedules itself at once must
+    /// keep out neither other actions nor other entities.
     async fn give_way(&mut self) {
         tokio::task::yield_now().await;
         // Limits come first: only a few can be due at one instant.

@@ -1,5 +1,5 @@
-//! What waits to be recorded: a failing disk delays no kill, but the transition after it waits for the
-//! append.
+//! What waits to be recorded: a failing disk delays no kill, but the transition after it waits for
+//! the append.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,16 +13,16 @@ use sandglass_model::{
     HandlerDeadlineExceeded, HandlerEnd, Limit, Monotonic, Outcome, Recorded, RunReport, WallTime,
 };
 
-use super::rooms::Rooms;
-use super::{Actor, Standing};
-use crate::accounts::Accounts;
+use super::reservations::Reservations;
+use super::{Actor, Ownership};
+use crate::account_sampling::AccountSampling;
 use crate::asking::Lent;
 use crate::error::ActorError;
 use crate::publish::Event;
 use crate::signals::HandlerSignal;
 
-/// Signals of one handler that are recorded. Progress is for people who watch; more of it would fill
-/// the journal, so the rest is only published.
+/// Signals of one handler that are recorded. Progress is for people who watch; more of it would
+/// fill the journal, so the rest is only published.
 pub const SIGNALS_RECORDED_PER_RUN_MAX: u32 = 100;
 
 /// Most names of signals that are held back, of one entity: more than handlers usually use.
@@ -40,9 +40,9 @@ pub(super) struct Recording {
     ends: VecDeque<Waiting>,
     failure: Option<Failing>,
     /// Recorded signals, by dispatch.
-    told: BTreeMap<DispatchId, u32>,
-    /// The last signal of each name that was not recorded, of a session, with the time at which it was
-    /// held back. They count as activity, and are recorded before their absence would count as
+    recorded_signals: BTreeMap<DispatchId, u32>,
+    /// The last signal of each name that was not recorded, of a session, with the time at which it
+    /// was held back. They count as activity, and are recorded before their absence would count as
     /// inactivity.
     held_back: BTreeMap<String, (WallTime, HandlerSignal)>,
     /// Since when there are any.
@@ -76,7 +76,7 @@ struct Failing {
 }
 
 impl Recording {
-    pub(super) fn push(&mut self, attempt: u32, report: RunReport, accounts: Accounts) {
+    pub(super) fn push(&mut self, attempt: u32, report: RunReport, accounts: AccountSampling) {
         let account = accounts.of(&report);
         let recording = match &report.recording {
             Some(sandglass_model::Recording::Whole(bytes)) => Some(Arc::clone(bytes)),
@@ -113,8 +113,8 @@ impl Recording {
         self.failure.as_ref().filter(waits).map(|failing| failing.what.as_str())
     }
 
-    /// Notes a failed append. An append before the time to retry does not postpone the retry, however many
-    /// there are.
+    /// Notes a failed append. An append before the time to retry does not postpone the retry,
+    /// however many there are.
     pub(super) fn failed(&mut self, what: &str, now: Monotonic) {
         let (wait, retry_at) = match &self.failure {
             None => (RETRY_FIRST, None),
@@ -125,8 +125,8 @@ impl Recording {
         self.failure = Some(Failing { what: what.to_owned(), wait, retry_at });
     }
 
-    /// Drops the recordings of handlers whose ends wait: while the disk fails, they must not fill the
-    /// memory.
+    /// Drops the recordings of handlers whose ends wait: while the disk fails, they must not fill
+    /// the memory.
     fn let_recordings_go(&mut self) {
         for waiting in &mut self.ends {
             if waiting.recording.take().is_some() {
@@ -185,21 +185,21 @@ impl Recording {
 
     /// The handler has ended: its signals are not activity of the next attempt.
     fn forget(&mut self, dispatch: DispatchId) {
-        self.told.remove(&dispatch);
+        self.recorded_signals.remove(&dispatch);
         self.held_back.retain(|_, (_, signal)| signal.dispatch != dispatch);
     }
 
     fn may_record(&mut self, dispatch: DispatchId) -> bool {
-        let told = self.told.entry(dispatch).or_default();
-        *told = told.saturating_add(1);
-        *told <= SIGNALS_RECORDED_PER_RUN_MAX
+        let count = self.recorded_signals.entry(dispatch).or_default();
+        *count = count.saturating_add(1);
+        *count <= SIGNALS_RECORDED_PER_RUN_MAX
     }
 }
 
 impl Actor {
     /// Records the ends that wait, in the order in which they came.
     pub(super) async fn record_ends(&mut self) {
-        while self.standing == Standing::Owner && self.recording.obstacle().is_none() {
+        while self.ownership == Ownership::Owner && self.recording.obstacle().is_none() {
             let has_failed = self.recording.failure().is_some();
             // The cause of these ends comes first.
             if !self.record_stop().await {
@@ -222,14 +222,17 @@ impl Actor {
             let (end, form, recording) = (Arc::clone(end), *form, recording.clone());
             let (dispatch, attempt) = (end.dispatch, end.attempt);
             let recording = recording.map(|body| journal::Recording { dispatch, attempt, body });
-            match self.tell_with(&Input::HandlerEnded(Arc::clone(&end)), lent, recording).await {
+            match self
+                .commit_input_with(&Input::HandlerEnded(Arc::clone(&end)), lent, recording)
+                .await
+            {
                 Ok(_) => {}
                 Err(ActorError::JournalUnavailable { .. }) => {
                     self.recording.let_recordings_go();
                     return;
                 }
                 Err(ActorError::Refused { refusal, .. }) => {
-                    tracing::error!(dispatch = %end.dispatch, %refusal, "an end that nobody awaits");
+                    tracing::error!(dispatch = %end.dispatch, %refusal, "a handler ended that is not in flight");
                 }
                 Err(ActorError::Journal(error)) if form == Form::Whole => {
                     let end = Arc::new(reduced(&end, &error));
@@ -238,7 +241,7 @@ impl Actor {
                 }
                 // The next start finds it in flight, and ends it as interrupted.
                 Err(error) => {
-                    tracing::error!(dispatch = %end.dispatch, %error, "an end can't be recorded");
+                    tracing::error!(dispatch = %end.dispatch, %error, "an end cannot be recorded");
                 }
             }
             self.recording.ends.pop_front();
@@ -247,8 +250,8 @@ impl Actor {
         }
     }
 
-    /// What follows a handler is done for the same asker, within the time that the asker has left, in
-    /// milliseconds. If it has none left, or waits no more, what follows has its own budget.
+    /// What follows a handler is done for the same asker, within the time that the asker has left,
+    /// in milliseconds. If it has none left, or waits no more, what follows has its own budget.
     fn lent_on(&self, end: &HandlerEnd) -> (Lent, Option<u64>) {
         let now = self.shared.clock.now();
         let lent = self.runs.lent(end.dispatch, end.attempt);
@@ -257,35 +260,35 @@ impl Actor {
         left.map(|(lent, left_ms)| (lent.clone(), Some(left_ms))).unwrap_or_default()
     }
 
-    /// Records and publishes signals of handlers: `first`, and those that wait. Ends that wait come first.
-    /// While the journal is not to be tried, signals do not try it either, because they are only for
-    /// people who watch.
-    pub(super) async fn handlers_told(&mut self, first: Option<HandlerSignal>) {
+    /// Records and publishes signals of handlers: `first`, and those that wait. Ends that wait come
+    /// first. While the journal is not to be tried, signals do not try it either, because they are
+    /// only for people who watch.
+    pub(super) async fn record_signals(&mut self, first: Option<HandlerSignal>) {
         self.record_ends().await;
         let is_failing = self.recording.retry_at().is_some();
         let at = self.shared.clock.wall();
-        let mut told = Vec::new();
-        for signal in self.runs.told(first) {
-            match self.heard(signal) {
-                Heard::Record(signal) if is_failing => {
+        let mut recorded = Vec::new();
+        for signal in self.runs.take_signals(first) {
+            match self.classify(signal) {
+                SignalUse::Record(signal) if is_failing => {
                     self.hold_back(signal);
                     self.drop_signals(1);
                 }
-                Heard::Record(signal) => told.push(signal),
-                Heard::Publish(event) => self.shared.publish(event),
-                Heard::TooLate => {}
+                SignalUse::Record(signal) => recorded.push(signal),
+                SignalUse::Publish(event) => self.shared.publish(event),
+                SignalUse::TooLate => {}
             }
         }
-        if told.is_empty() {
+        if recorded.is_empty() {
             return;
         }
-        let inputs = told.iter().cloned().map(recorded_signal).collect();
+        let inputs = recorded.iter().cloned().map(recorded_signal).collect();
         let (decided, refused) = self.decide_all(inputs, at);
         self.drop_signals(refused);
-        let accepted = told.len() - refused;
-        if accepted > 0 && self.commit(decided, Rooms::default(), at).await.is_err() {
+        let accepted = recorded.len() - refused;
+        if accepted > 0 && self.commit(decided, Reservations::default(), at).await.is_err() {
             self.drop_signals(accepted);
-            told.into_iter().for_each(|signal| self.hold_back(signal));
+            recorded.into_iter().for_each(|signal| self.hold_back(signal));
         }
     }
 
@@ -313,22 +316,27 @@ impl Actor {
         (all, refused)
     }
 
-    fn heard(&mut self, signal: HandlerSignal) -> Heard {
-        if self.entity.run(signal.dispatch).is_none() || self.standing != Standing::Owner {
-            return Heard::TooLate;
+    fn classify(&mut self, signal: HandlerSignal) -> SignalUse {
+        if self.entity.run(signal.dispatch).is_none() || self.ownership != Ownership::Owner {
+            return SignalUse::TooLate;
         }
         if self.recording.may_record(signal.dispatch) {
-            return Heard::Record(signal);
+            return SignalUse::Record(signal);
         }
         self.hold_back(signal.clone());
         self.drop_signals(1);
         let HandlerSignal { dispatch, name, payload, .. } = signal;
         let entity = self.entity.entity.clone();
-        Heard::Publish(Event::Told { entity, dispatch, name, payload: payload.into() })
+        SignalUse::Publish(Event::UnrecordedSignal {
+            entity,
+            dispatch,
+            name,
+            payload: payload.into(),
+        })
     }
 
-    /// When signals that were held back have to be recorded: half way to the time at which their absence
-    /// would count as inactivity.
+    /// When signals that were held back have to be recorded: half way to the time at which their
+    /// absence would count as inactivity.
     pub(super) fn held_back_at(&self) -> Monotonic {
         let session = self.entity.session().filter(|_| !self.recording.held_back.is_empty());
         session.map_or(Monotonic::NEVER, |session| {
@@ -366,12 +374,12 @@ impl Actor {
         let held = std::mem::take(&mut self.recording.held_back);
         let of_running = |signal: &&HandlerSignal| self.entity.run(signal.dispatch).is_some();
         let signals = held.values().map(|(_, signal)| signal);
-        let told = signals.filter(of_running).cloned().map(recorded_signal).collect();
-        let (decided, _) = self.decide_all(told, at);
+        let inputs = signals.filter(of_running).cloned().map(recorded_signal).collect();
+        let (decided, _) = self.decide_all(inputs, at);
         if decided.events.is_empty() {
             return Ok(false);
         }
-        let committed = self.commit(decided, Rooms::default(), at).await;
+        let committed = self.commit(decided, Reservations::default(), at).await;
         if committed.is_err() {
             // Without them, the next evaluation would report inactivity that did not happen.
             self.recording.held_back = held;
@@ -392,14 +400,14 @@ fn recorded_signal(signal: HandlerSignal) -> Input {
 }
 
 /// What to do with a signal.
-enum Heard {
+enum SignalUse {
     Record(HandlerSignal),
     Publish(Event),
     TooLate,
 }
 
-/// A smaller form of an end that the journal will never take: without the parts whose size the guest
-/// or a caller has chosen. A result that is left out becomes a failure.
+/// A smaller form of an end that the journal will never take: without the parts whose size the
+/// guest or a caller has chosen. A result that is left out becomes a failure.
 fn reduced(end: &HandlerEnd, error: &journal::Error) -> HandlerEnd {
     tracing::error!(dispatch = %end.dispatch, %error, "the end can't be recorded whole");
     let outcome = match &end.outcome {
@@ -432,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_before_the_retry_puts_it_off_by_nothing() {
+    fn a_failure_before_the_retry_does_not_postpone_it() {
         let start = Monotonic::default();
         let mut recording = Recording::default();
         recording.failed("disk full", start);

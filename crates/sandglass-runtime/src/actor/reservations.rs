@@ -1,5 +1,5 @@
-//! What the handlers of one decision are given: what was reserved for them before it is recorded, and
-//! what an asker lends.
+//! What the handlers of one decision are given: what was reserved for them before it is recorded,
+//! and what an asker lends.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use sandglass_liveness::Decided;
 use sandglass_model::{Busy, BusyScope, DispatchId, Dispatched, Event, ModuleHash};
 
 use crate::asking::Lent;
-use crate::caught::caught;
 use crate::handlers::{Handlers, Reserved};
+use crate::panics::catch_panic;
 
-/// The proposed wait after a reservation panicked: a defect, which does not go away in a moment, and
-/// which many callers may run into again and again.
+/// The proposed wait after a reservation panicked: a defect, which does not go away in a moment,
+/// and which many callers may run into again and again.
 const AFTER_PANIC_MS: u64 = 1_000;
 
-/// The reservation of each handler of a decision, or why there is none. Dropped, it releases what was
-/// not taken.
+/// The reservation of each handler of a decision, or why there is none. Dropped, it releases what
+/// was not taken.
 #[derive(Debug, Default)]
-pub(super) struct Rooms {
-    rooms: BTreeMap<DispatchId, Result<Reserved, Busy>>,
+pub(super) struct Reservations {
+    reservations: BTreeMap<DispatchId, Result<Reserved, Busy>>,
     lent: Lent,
 }
 
-impl Rooms {
+impl Reservations {
     /// Reserves a slot for each handler that `events` dispatch for `tenant`.
     pub(super) fn reserve(
         handlers: &dyn Handlers,
@@ -34,13 +34,13 @@ impl Rooms {
             Event::Dispatched(dispatched) => Some(dispatched),
             _ => None,
         });
-        let rooms = dispatched.map(|one| (one.dispatch, reserve(handlers, one, tenant)));
-        Self { rooms: rooms.collect(), lent }
+        let reservations = dispatched.map(|one| (one.dispatch, reserve(handlers, one, tenant)));
+        Self { reservations: reservations.collect(), lent }
     }
 
     /// Why not all of them have a slot.
     pub(super) fn missing(&self) -> Option<Busy> {
-        self.rooms.values().find_map(|room| room.as_ref().err().copied())
+        self.reservations.values().find_map(|slot| slot.as_ref().err().copied())
     }
 
     /// Adds the version of its module to each handler that is dispatched, if it is known by now: a
@@ -54,24 +54,24 @@ impl Rooms {
 
     /// The reserved version of its module.
     fn module_hash(&self, dispatch: DispatchId) -> Option<ModuleHash> {
-        self.rooms.get(&dispatch)?.as_ref().ok()?.module_hash()
+        self.reservations.get(&dispatch)?.as_ref().ok()?.module_hash()
     }
 
-    /// What the asker lends the handler of `dispatched`, if its record names an asker. Handlers of an
-    /// automatically retried run do not, and have their own deadlines.
+    /// What the asker lends the handler of `dispatched`, if its record names an asker. Handlers of
+    /// an automatically retried run do not, and have their own deadlines.
     pub(super) fn lent_to(&self, dispatched: &Dispatched) -> Lent {
         dispatched.asker.map(|_| self.lent.clone()).unwrap_or_default()
     }
 
     /// The reservation of one handler.
     pub(super) fn take(&mut self, dispatch: DispatchId) -> Result<Reserved, Busy> {
-        self.rooms.remove(&dispatch).unwrap_or_else(|| Ok(Reserved::default()))
+        self.reservations.remove(&dispatch).unwrap_or_else(|| Ok(Reserved::default()))
     }
 }
 
 /// The hash of a module, if the executor knows it by now.
 fn module_hash(handlers: &dyn Handlers, module: &str) -> Option<ModuleHash> {
-    caught(|| handlers.module_hash(module)).unwrap_or_else(|| {
+    catch_panic(|| handlers.module_hash(module)).unwrap_or_else(|| {
         tracing::error!(module, "looking up the hash of a module panicked");
         None
     })
@@ -79,9 +79,9 @@ fn module_hash(handlers: &dyn Handlers, module: &str) -> Option<ModuleHash> {
 
 /// Reserves a slot for one handler; a panic counts as busy.
 fn reserve(handlers: &dyn Handlers, one: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
-    caught(|| handlers.reserve(one, tenant)).unwrap_or_else(|| {
+    catch_panic(|| handlers.reserve(one, tenant)).unwrap_or_else(|| {
         let (dispatch, integration) = (one.dispatch, &one.integration);
-        tracing::error!(%dispatch, integration, "keeping room for a handler panicked; it has none");
+        tracing::error!(%dispatch, integration, "reserving a slot panicked");
         Err(Busy { scope: BusyScope::Host, limit: 0, retry_after_ms: AFTER_PANIC_MS })
     })
 }

@@ -1,5 +1,5 @@
-//! The handlers of one entity that execute: each on a task of its own, with the handle that stops it.
-//! Dropping this drops their futures.
+//! The handlers of one entity that execute: each on a task of its own, with the handle that stops
+//! it. Dropping this drops their futures.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,14 +18,14 @@ use tokio::task::{self, JoinSet};
 
 use super::Message;
 use crate::asking::{Asking, Lent, Waiting};
-use crate::caught::{Caught, caught};
 use crate::handlers::{HandlerRun, HostCallLimits, Reserved, Stop, lost, stopped, unreported};
+use crate::panics::{CatchPanic, catch_panic};
 use crate::shared::Shared;
 use crate::signals::{HandlerSignal, SignalQueue, Signals};
 use crate::timer;
 
-/// Signals of one entity's handlers that may wait: one of each handler that may be in flight. More are
-/// dropped and counted, because sending never waits.
+/// Signals of one entity's handlers that may wait: one of each handler that may be in flight. More
+/// are dropped and counted, because sending never waits.
 pub const SIGNAL_QUEUE_MAX: usize = IN_FLIGHT_MAX;
 
 /// The handles that stop an entity's handlers, also without waiting for its mailbox.
@@ -116,7 +116,8 @@ impl Runs {
         let Starting { dispatched, reserved, lent, parent } = starting;
         let integration = spec.integrations.get(&dispatched.integration);
         let queue_ms = integration.map_or(dispatched.budget_ms, |one| one.schedule_to_start_ms);
-        // What an asker lends is bounded by the asker's deadline, which does not wait for the start.
+        // What an asker lends is bounded by the asker's deadline, which does not wait for the
+        // start.
         let own_ms = match (dispatched.owner, integration) {
             (DeadlineOwner::Parent, Some(integration)) => {
                 integration.budget_for(&dispatched.params)
@@ -145,10 +146,10 @@ impl Runs {
         let (of, shared) = (Arc::clone(&dispatched), Arc::clone(shared));
         let entity = entity.entity.clone();
         self.spawn(of, async move {
-            let report = match caught(|| handlers.start(run)) {
+            let report = match catch_panic(|| handlers.start(run)) {
                 Some(running) => {
                     let on_behalf = OnBehalf { shared: &shared, entity: &entity, stop: &stop };
-                    on_behalf.unless_abandoned(Caught(running), lent, dispatched.dispatch).await
+                    on_behalf.unless_abandoned(CatchPanic(running), lent, dispatched.dispatch).await
                 }
                 None => None,
             };
@@ -158,8 +159,9 @@ impl Runs {
         });
     }
 
-    /// Ends a handler for which there is no slot as rejected, after the wait that the host proposes. An
-    /// entity whose endings start handlers again would otherwise spin as fast as it can write.
+    /// Ends a handler for which there is no slot as rejected, after the wait that the host
+    /// proposes. An entity whose endings start handlers again would otherwise spin as fast as it
+    /// can write.
     pub(super) fn reject(
         &mut self,
         shared: &Arc<Shared>,
@@ -225,9 +227,9 @@ impl Runs {
         (ends, &mut self.signals)
     }
 
-    /// `first` and the signals that wait: at most as many as may wait at once, so that a handler that keeps
-    /// sending cannot delay the rest, and at least all that were sent before now.
-    pub(super) fn told(&mut self, first: Option<HandlerSignal>) -> Vec<HandlerSignal> {
+    /// `first` and the signals that wait: at most as many as may wait at once, so that a handler
+    /// that keeps sending cannot delay the rest, and at least all that were sent before now.
+    pub(super) fn take_signals(&mut self, first: Option<HandlerSignal>) -> Vec<HandlerSignal> {
         let waiting = std::iter::from_fn(|| self.signals.try_recv().ok());
         first.into_iter().chain(waiting).take(SIGNAL_QUEUE_MAX).collect()
     }
@@ -236,8 +238,8 @@ impl Runs {
         self.stops.request(Some(dispatch), cause, reason);
     }
 
-    /// Notes why the session is over, before its handlers end: entities that they have asked learn the
-    /// reason from it.
+    /// Notes why the session is over, before its handlers end: entities that they have asked learn
+    /// the reason from it.
     pub(super) fn session_is_over(&self, why: &str) {
         self.stops.session_is_over(why);
     }
@@ -273,8 +275,8 @@ impl Ends<'_> {
         let task = joined.as_ref().map_or_else(task::JoinError::id, |(task, _)| *task);
         let of = self.running.remove(&task)?;
         self.stops.lock().remove(&of.dispatch);
-        // Lost in code of the embedder that is not called through `caught`, such as the drop of its future.
-        // (Single tasks are never aborted.)
+        // Lost in code of the embedder that is not called through `catch_panic`, such as the drop
+        // of its future. (Single tasks are never aborted.)
         let lost = |_| Ended { attempt: of.attempt, report: panicked(&of) };
         Some(joined.map_or_else(lost, |(_, ended)| ended))
     }
@@ -290,11 +292,11 @@ struct OnBehalf<'a> {
 }
 
 impl OnBehalf<'_> {
-    /// The report of `run`. If its asker goes away without an answer, it is asked to end. At the asker's
-    /// own deadline it has reached its own, which ends it.
+    /// The report of `run`. If its asker goes away without an answer, it is asked to end. At the
+    /// asker's own deadline it has reached its own, which ends it.
     async fn unless_abandoned(
         &self,
-        mut run: Caught<Running>,
+        mut run: CatchPanic<Running>,
         lent: Lent,
         dispatch: DispatchId,
     ) -> Option<RunReport> {
@@ -305,22 +307,22 @@ impl OnBehalf<'_> {
             () = asker.clone().abandoned() => {}
         }
         let has_time = not_after.is_none_or(|at| self.shared.clock.now() < at);
-        if has_time && !self.tells_of_parent(&asker, dispatch) {
+        if has_time && !self.notify_of_parent(&asker, dispatch) {
             self.stop.request(Cause::CallerGone, "");
         }
         run.await
     }
 
-    /// If the session of the asker is over, notifies the entity, which knows whether its run works only
-    /// for that session. Returns whether the entity will take care of the handler.
-    fn tells_of_parent(&self, asker: &Waiting, dispatch: DispatchId) -> bool {
+    /// If the session of the asker is over, notifies the entity, which knows whether its run works
+    /// only for that session. Returns whether the entity will take care of the handler.
+    fn notify_of_parent(&self, asker: &Waiting, dispatch: DispatchId) -> bool {
         let Some(parent) = asker.parent_over() else { return false };
         let runtime = self.shared.runtime.borrow().as_ref().and_then(Weak::upgrade);
         let message = Message::ParentOver { dispatch, parent };
-        let told = runtime.map(|inner| {
+        let sent = runtime.map(|inner| {
             inner.reach(self.entity, |handle| handle.mailbox.try_send(message).is_ok())
         });
-        matches!(told, Some(Ok(true)))
+        matches!(sent, Some(Ok(true)))
     }
 }
 
@@ -338,20 +340,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_taken_in_order_and_no_more_than_may_wait_at_once() {
+    fn signals_are_taken_in_order_and_at_most_a_queue_full_at_once() {
         let mut runs = Runs::new(Stops::default());
         let incarnation = Incarnation::random().expect("randomness");
         let dispatch = DispatchId::derive(incarnation, Sequence(0), 0, WallTime::from_millis(0));
         let signals = Signals::new(dispatch, runs.signal_queue.clone());
-        assert!(signals.tell("progress", 0.into()));
+        assert!(signals.send("progress", 0.into()));
         let first = runs.signals.try_recv().expect("it waits");
         for number in 1..=SIGNAL_QUEUE_MAX {
-            assert!(signals.tell("progress", number.into()));
+            assert!(signals.send("progress", number.into()));
         }
-        assert!(!signals.tell("progress", 0.into()), "no more may wait");
-        let told = runs.told(Some(first));
-        let numbers = told.iter().map(|signal| signal.payload.as_u64());
-        assert!(numbers.eq((0..SIGNAL_QUEUE_MAX as u64).map(Some)), "{told:?}");
-        assert_eq!(runs.told(None).len(), 1, "the rest comes with the next turn");
+        assert!(!signals.send("progress", 0.into()), "no more may wait");
+        let signals = runs.take_signals(Some(first));
+        let numbers = signals.iter().map(|signal| signal.payload.as_u64());
+        assert!(numbers.eq((0..SIGNAL_QUEUE_MAX as u64).map(Some)), "{signals:?}");
+        assert_eq!(runs.take_signals(None).len(), 1, "the rest comes with the next turn");
     }
 }

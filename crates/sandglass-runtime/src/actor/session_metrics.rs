@@ -1,5 +1,5 @@
-//! Metrics of an entity as a session: it is counted in its status, and each of its records once, when
-//! it is durable.
+//! Metrics of an entity as a session: it is counted in its status, and each of its records once,
+//! when it is durable.
 
 use sandglass_liveness::{Entity, session};
 use sandglass_model::{Event, Limit, LimitBreached, Monotonic, StopCause, WallTime};
@@ -11,10 +11,10 @@ use crate::shared::Shared;
 
 /// What an entity's task keeps for the metrics of its session.
 #[derive(Debug, Default)]
-pub(super) struct Measured {
+pub(super) struct SessionMetrics {
     counted: Option<Counted>,
     /// When its run began to stop, if that was since the task started.
-    told_to_stop: Option<Monotonic>,
+    stop_began: Option<Monotonic>,
 }
 
 /// Keeps a session counted in its status, and listed while it waits to be resumed.
@@ -33,11 +33,11 @@ impl Counted {
         Some(Self { level, _held: held, _listed: shared.blocked.enter(entity) })
     }
 
-    /// For an entity that falls asleep: only sessions that wait to be resumed stay counted. Boxed, because
-    /// many entities sleep and few of them are such sessions.
+    /// For an entity that falls asleep: only sessions that wait to be resumed stay counted. Boxed,
+    /// because many entities sleep and few of them are such sessions.
     pub(crate) fn asleep(shared: &Shared, entity: &Entity) -> Option<Box<Self>> {
-        let standing = entity.session().map(|session| &session.standing);
-        let is_stopped = matches!(standing, Some(session::Standing::Stopped(_)));
+        let standing = entity.session().map(|session| &session.phase);
+        let is_stopped = matches!(standing, Some(session::RunPhase::Stopped(_)));
         is_stopped.then(|| Self::of(shared, entity)).flatten().map(Box::new)
     }
 }
@@ -45,12 +45,12 @@ impl Counted {
 /// The status in which `entity` is counted; `None` if it is not a session, or is over.
 fn level(entity: &Entity) -> Option<Level> {
     let session = entity.session()?;
-    match &session.standing {
-        session::Standing::Running if session.is_silent() => Some(Level::SessionsSilent),
-        session::Standing::Running => Some(Level::SessionsRunning),
-        session::Standing::Stopping { .. } => Some(Level::SessionsStopping),
-        session::Standing::Stopped(_) if session.is_over() => None,
-        session::Standing::Stopped(stopped) => Some(blocked_by(&stopped.cause)),
+    match &session.phase {
+        session::RunPhase::Running if session.is_silent() => Some(Level::SessionsSilent),
+        session::RunPhase::Running => Some(Level::SessionsRunning),
+        session::RunPhase::Stopping { .. } => Some(Level::SessionsStopping),
+        session::RunPhase::Stopped(_) if session.is_over() => None,
+        session::RunPhase::Stopped(stopped) => Some(blocked_by(&stopped.cause)),
     }
 }
 
@@ -70,16 +70,16 @@ const fn blocked_by(cause: &StopCause) -> Level {
 impl Actor {
     /// Counts it among the sessions in its present status.
     pub(super) fn count_status(&mut self) {
-        let counted = self.measured.counted.as_ref().map(|counted| counted.level);
+        let counted = self.session_metrics.counted.as_ref().map(|counted| counted.level);
         if counted != level(&self.entity) {
-            self.measured.counted = Counted::of(&self.shared, &self.entity);
+            self.session_metrics.counted = Counted::of(&self.shared, &self.entity);
         }
     }
 
     /// The run begins to stop, whether that can be recorded or not.
-    pub(super) fn note_told_to_stop(&mut self) {
+    pub(super) fn note_stop(&mut self) {
         let now = self.shared.clock.now();
-        self.measured.told_to_stop.get_or_insert(now);
+        self.session_metrics.stop_began.get_or_insert(now);
     }
 
     /// Counts a durable record of its session; `before` is the entity before it.
@@ -92,15 +92,15 @@ impl Actor {
                 let LimitBreached { limit, action, times, .. } = **breach;
                 metrics.limit_breached(entity_type, limit, action, times);
             }
-            Event::RunStarted { .. } => self.measured.told_to_stop = None,
-            Event::RunStopping(_) => self.note_told_to_stop(),
+            Event::RunStarted { .. } => self.session_metrics.stop_began = None,
+            Event::RunStopping(_) => self.note_stop(),
             Event::RunStopped(stopped) => {
                 metrics.run_stopped(entity_type, &stopped.stop_reason_code, stopped.directive);
-                let told = self.measured.told_to_stop.take();
-                let told = told.map(|told| self.shared.clock.now().since(told));
+                let began = self.session_metrics.stop_began.take();
+                let elapsed = began.map(|began| self.shared.clock.now().since(began));
                 // If the run began to stop before its host ended, the records state when.
-                let known = told.or_else(|| match &before.session()?.standing {
-                    session::Standing::Stopping { since, .. } => Some(at.since(*since)),
+                let known = elapsed.or_else(|| match &before.session()?.phase {
+                    session::RunPhase::Stopping { since, .. } => Some(at.since(*since)),
                     _ => None,
                 });
                 if let Some(time) = known {

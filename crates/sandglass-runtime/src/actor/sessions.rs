@@ -1,18 +1,18 @@
-//! What an entity's task does about its session: starts and resumes its runs, enforces their limits,
-//! and stops them, even while the journal takes no records.
+//! What an entity's task does about its session: starts and resumes its runs, enforces their
+//! limits, and stops them, even while the journal takes no records.
 
 use std::time::Duration;
 
-use sandglass_liveness::decide::{directive, told, works_only_for};
+use sandglass_liveness::decide::{directive, handler_cause, works_only_for};
 use sandglass_liveness::session::{self, Due};
 use sandglass_liveness::{Input, Resume, decide};
 use sandglass_model::{Cause, DispatchId, Doing, Limit, Monotonic, StopCause};
 
 use super::committing::Committed;
-use super::{Actor, Standing};
+use super::{Actor, Ownership};
 use crate::asking::ParentOver;
-use crate::caught::caught;
 use crate::error::ActorError;
+use crate::panics::catch_panic;
 use crate::request::{SessionResume, SessionStopped};
 
 /// A stop that the journal has not taken. Handlers are stopped nevertheless; the record follows
@@ -26,8 +26,8 @@ pub(super) struct Unrecorded {
 }
 
 impl Actor {
-    /// Starts the first run of an entity that is to be a session: its spec, or what its host allows, has
-    /// changed.
+    /// Starts the first run of an entity that is to be a session: its spec, or what its host
+    /// allows, has changed.
     pub(super) async fn begin_session(&mut self) {
         let is_to_be = self.entity.session().is_none()
             && self.shared.ceilings().makes_sessions(&self.spec)
@@ -38,9 +38,9 @@ impl Actor {
         }
         let limits =
             self.shared.ceilings().effective(&self.spec, &session::LimitSettings::default());
-        if let Err(error) = self.tell(&Input::Start { limits }).await {
+        if let Err(error) = self.commit_input(&Input::Start { limits }).await {
             let entity = &self.entity.entity;
-            tracing::warn!(%entity, %error, "the begin of its session isn't recorded");
+            tracing::warn!(%entity, %error, "the start of its session is not recorded");
         }
     }
 
@@ -51,7 +51,8 @@ impl Actor {
             None => limits,
         };
         let limits = self.shared.ceilings().effective(&self.spec, &limits);
-        self.tell(&Input::Resume(Box::new(Resume { by, reason, expected_run, limits }))).await
+        self.commit_input(&Input::Resume(Box::new(Resume { by, reason, expected_run, limits })))
+            .await
     }
 
     /// Stops the run of its session, and returns what follows for the session.
@@ -68,14 +69,14 @@ impl Actor {
         Ok(SessionStopped { run_seq, directive, is_recorded: recorded })
     }
 
-    /// The session of the handler that asked for `dispatch` is over. If the run of this entity works only
-    /// for that handler, it is stopped; otherwise the handler of `dispatch` is, because nothing waits
-    /// for it any more.
+    /// The session of the handler that asked for `dispatch` is over. If the run of this entity
+    /// works only for that handler, it is stopped; otherwise the handler of `dispatch` is, because
+    /// nothing waits for it any more.
     pub(super) async fn parent_is_over(&mut self, dispatch: DispatchId, over: ParentOver) {
         let ParentOver { parent, asker, why } = over;
         let is_parent = |cause: &StopCause| matches!(cause, StopCause::Parent { .. });
-        let standing = self.entity.session().map(|session| &session.standing);
-        if let Some(session::Standing::Stopping { stopping, .. }) = standing
+        let standing = self.entity.session().map(|session| &session.phase);
+        if let Some(session::RunPhase::Stopping { stopping, .. }) = standing
             && is_parent(&stopping.cause)
         {
             return;
@@ -89,14 +90,14 @@ impl Actor {
         self.runs.stop(dispatch, Cause::CallerGone, "");
     }
 
-    /// Why the session is over, for the entities that its handlers have asked, if `cause` stops it for
-    /// good.
+    /// Why the session is over, for the entities that its handlers have asked, if `cause` stops it
+    /// for good.
     pub(super) fn over(&self, cause: &StopCause) -> String {
         format!("{} was stopped ({})", self.entity.entity, cause.code())
     }
 
-    /// Stops the run of its session because the host shuts down. Returns whether that was done and its
-    /// handlers have a grace that ends before the shutdown does.
+    /// Stops the run of its session because the host shuts down. Returns whether that was done and
+    /// its handlers have a grace that ends before the shutdown does.
     pub(super) async fn stopped_for_shutdown(&mut self) -> bool {
         if !self.spec.stops_at_shutdown() {
             return false;
@@ -112,10 +113,10 @@ impl Actor {
     /// Records a stop and carries it out, even if it cannot be recorded. Returns whether it was
     /// recorded, or an error if an operator's stop joins another one that is not.
     async fn stop_or_kill(&mut self, input: Input, cause: &StopCause) -> Result<bool, ActorError> {
-        let obstacle = self.recording.obstacle().filter(|_| self.standing == Standing::Owner);
+        let obstacle = self.recording.obstacle().filter(|_| self.ownership == Ownership::Owner);
         let answer = match obstacle.or_else(|| self.why_stop_waits()) {
             Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
-            None => self.tell(&input).await,
+            None => self.commit_input(&input).await,
         };
         let failed = match answer {
             Ok(_) => return Ok(true),
@@ -146,15 +147,15 @@ impl Actor {
             return Err(failed);
         };
         let entity = &self.entity.entity;
-        tracing::error!(%entity, code = cause.code(), "a run is stopped, which can't be recorded yet");
+        tracing::error!(%entity, code = cause.code(), "a run is stopped without a record yet");
         let grace = if cause.has_grace() { session.limits.abort_timeout_ms } else { 0 };
         let kill_at = self.shared.clock.now().after(Duration::from_millis(grace));
-        self.unrecorded = Some(Unrecorded { input, cause: told(cause), kill_at });
+        self.unrecorded = Some(Unrecorded { input, cause: handler_cause(cause), kill_at });
         // Whether a limit ends the session is decided with its record only.
         if cause.limit().is_none() && !directive(cause, 0).goes_on() {
             self.runs.session_is_over(&self.over(cause));
         }
-        self.note_told_to_stop();
+        self.note_stop();
         self.runs.ask(None);
         self.kill_unrecorded();
         Ok(false)
@@ -184,11 +185,11 @@ impl Actor {
     pub(super) async fn record_stop(&mut self) -> bool {
         let Some(stop) = &self.unrecorded else { return true };
         let input = stop.input.clone();
-        match self.tell(&input).await {
+        match self.commit_input(&input).await {
             Ok(_) => {}
             Err(ActorError::JournalUnavailable { .. }) => return false,
             Err(error) => {
-                tracing::error!(entity = %self.entity.entity, %error, "a stop can't be recorded");
+                tracing::error!(entity = %self.entity.entity, %error, "a stop cannot be recorded");
             }
         }
         self.unrecorded = None;
@@ -210,9 +211,9 @@ impl Actor {
         let Due { limit, observed_ms } = due;
         let input = Input::LimitDue { limit, observed_ms, doing: self.doing() };
         match limit {
-            Limit::InactivityWarn => self.tell(&input).await.map(|_| ()),
+            Limit::InactivityWarn => self.commit_input(&input).await.map(|_| ()),
             Limit::AbortTimeout => {
-                let answer = self.tell(&input).await.map(|_| ());
+                let answer = self.commit_input(&input).await.map(|_| ());
                 if let Err(ActorError::JournalUnavailable { .. }) = answer {
                     self.kill_stopping(input);
                 }
@@ -224,9 +225,9 @@ impl Actor {
 
     /// Kills the handlers of a run that is already stopping. The record of that (`input`) follows.
     fn kill_stopping(&mut self, input: Input) {
-        let standing = self.entity.session().map(|session| &session.standing);
-        if let Some(session::Standing::Stopping { stopping, .. }) = standing {
-            let cause = told(&stopping.cause);
+        let standing = self.entity.session().map(|session| &session.phase);
+        if let Some(session::RunPhase::Stopping { stopping, .. }) = standing {
+            let cause = handler_cause(&stopping.cause);
             self.runs.stop_all(cause.0, &cause.1);
             self.unrecorded = Some(Unrecorded { input, cause, kill_at: Monotonic::NEVER });
         }
@@ -252,7 +253,7 @@ impl Actor {
         let run = self.entity.in_flight().into_iter().next()?;
         let dispatched = &run.dispatched;
         let handlers = &self.shared.handlers;
-        let known = caught(|| handlers.doing(dispatched.dispatch)).flatten();
+        let known = catch_panic(|| handlers.doing(dispatched.dispatch)).flatten();
         let now = self.shared.clock.wall();
         let (host_call, since) = match known {
             Some((place, ago)) => (Some(place), now.before(ago)),

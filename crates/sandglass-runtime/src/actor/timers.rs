@@ -55,12 +55,12 @@ struct Idle {
 }
 
 impl Timers {
-    /// Arms the timers that the entity has, and disarms those that it no longer has. The remaining time
-    /// is computed by the wall clock, which may have jumped, so it is clamped to the range from zero to
-    /// the whole time.
+    /// Arms the timers that the entity has, and disarms those that it no longer has. The remaining
+    /// time is computed by the wall clock, which may have jumped, so it is clamped to the range
+    /// from zero to the whole time.
     ///
-    /// `has_work` is true while a handler is queued or executes: an end that waits for the journal does
-    /// not count as inactivity.
+    /// `has_work` is true while a handler is queued or executes: an end that waits for the journal
+    /// does not count as inactivity.
     pub(crate) fn follow(
         &mut self,
         entity: &Entity,
@@ -78,8 +78,8 @@ impl Timers {
                 Idle { generation: timer.generation, armed_at, already_ms, rings_at }
             });
         }
-        // Scheduled actions of a session wait while its run is not running, and come due with the next run if
-        // their time has passed by then.
+        // Scheduled actions of a session wait while its run is not running, and come due with the
+        // next run if their time has passed by then.
         let waits = entity.session().is_some_and(|session| !session.is_running());
         self.schedules.retain(|number, _| !waits && entity.schedule(*number).is_some());
         for schedule in entity.schedules().filter(|_| !waits) {

@@ -2,31 +2,31 @@
 
 use std::sync::Arc;
 
-use sandglass_liveness::{Decided, Refusal, Spec, go_over};
+use sandglass_liveness::{Decided, Refusal, Spec, change_spec};
 
 use super::Actor;
-use super::rooms::Rooms;
+use super::reservations::Reservations;
 
 impl Actor {
-    /// Changes to the present version of its spec, if the entity has settled and that version fits it. If
-    /// the journal takes no appends, it is retried when it does.
+    /// Changes to the present version of its spec, if the entity has settled and that version fits
+    /// it. If the journal takes no appends, it is retried when it does.
     pub(super) async fn follow_spec(&mut self) {
         let Some(newest) = self.newest_spec().filter(|_| self.can_rest()) else { return };
-        match go_over(&self.spec, &self.entity, &newest) {
+        match change_spec(&self.spec, &self.entity, &newest) {
             Ok(events) => {
                 let at = self.shared.clock.wall();
                 let decided = Decided::of(&self.spec, &self.entity, events, at);
-                match self.commit(decided, Rooms::default(), at).await {
+                match self.commit(decided, Reservations::default(), at).await {
                     Ok(_) => self.spec = newest,
                     Err(error) => {
                         let entity = &self.entity.entity;
-                        tracing::warn!(%entity, %error, "the change of its spec isn't recorded");
+                        tracing::warn!(%entity, %error, "the change of its spec is not recorded");
                     }
                 }
             }
             Err(refusal) if self.held_back_from != Some(newest.digest) => {
                 let (entity, digest) = (&self.entity.entity, newest.digest);
-                tracing::warn!(%entity, to = %digest, %refusal, "it stays with its spec");
+                tracing::warn!(%entity, to = %digest, %refusal, "it keeps its version of the spec");
                 self.held_back_from = Some(digest);
                 self.show();
             }
@@ -37,7 +37,7 @@ impl Actor {
     /// Why it keeps its version of the spec although it has settled.
     pub(super) fn held_back(&self) -> Option<Refusal> {
         let newest = self.newest_spec().filter(|_| self.entity.is_settled())?;
-        go_over(&self.spec, &self.entity, &newest).err()
+        change_spec(&self.spec, &self.entity, &newest).err()
     }
 
     /// The present version of its spec, if it obeys another one and has not ended.

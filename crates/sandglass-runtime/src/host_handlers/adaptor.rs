@@ -58,12 +58,12 @@ pub(super) struct SignalAdaptor {
 
 impl sandglass_host::Signals for SignalAdaptor {
     fn signal(&self, signal: Signal) {
-        let told = match signal {
-            Signal::Progress(progress) => self.signals.tell("progress", progress),
-            Signal::Heartbeat => self.signals.tell("heartbeat", serde_json::Value::Null),
-            Signal::Status(status) => self.signals.tell("status", status.into()),
+        let was_sent = match signal {
+            Signal::Progress(progress) => self.signals.send("progress", progress),
+            Signal::Heartbeat => self.signals.send("heartbeat", serde_json::Value::Null),
+            Signal::Status(status) => self.signals.send("status", status.into()),
         };
-        if !told {
+        if !was_sent {
             self.metrics.signal_dropped(&self.entity_type);
         }
     }

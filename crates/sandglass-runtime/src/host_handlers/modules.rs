@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use sandglass_host::{Host, Integration, Manifest};
 use sandglass_model::{Dispatched, ModuleHash, Rejection, RejectionKind};
 
+use crate::computed_once::ComputedOnce;
 use crate::handlers::HandlerRun;
-use crate::made_once::MadeOnce;
 
 /// A module's bytes and grants.
 #[derive(Clone, Debug)]
@@ -18,8 +18,8 @@ pub struct Module {
 }
 
 impl Module {
-    /// A module of these bytes, text or binary, with these grants. Hashes the bytes, which takes a while
-    /// if they are many.
+    /// A module of these bytes, text or binary, with these grants. Hashes the bytes, which takes a
+    /// while if they are many.
     #[must_use]
     pub fn new(bytes: impl Into<Arc<[u8]>>, manifest: Manifest) -> Self {
         let bytes = bytes.into();
@@ -59,16 +59,16 @@ pub(super) struct Modules(RwLock<BTreeMap<String, Arc<Loadable>>>);
 #[derive(Debug)]
 pub(super) struct Loadable {
     pub(super) module: Module,
-    loaded: MadeOnce<Result<Integration, Rejection>>,
+    loaded: ComputedOnce<Result<Integration, Rejection>>,
 }
 
 impl Loadable {
     pub(super) fn of(module: Module) -> Arc<Self> {
-        Arc::new(Self { module, loaded: MadeOnce::new(is_kept) })
+        Arc::new(Self { module, loaded: ComputedOnce::new(is_kept) })
     }
 
-    /// The integration, compiled on behalf of `tenant` if it was not yet. If the host cannot compile at
-    /// the moment, the next call tries again.
+    /// The integration, compiled on behalf of `tenant` if it was not yet. If the host cannot
+    /// compile at the moment, the next call tries again.
     pub(super) async fn load(
         &self,
         host: &Host,
@@ -93,8 +93,8 @@ fn is_kept(loaded: &Result<Integration, Rejection>) -> bool {
 }
 
 impl Modules {
-    /// The integration of a handler, in the version that its record names: the reserved one, or else the
-    /// present one.
+    /// The integration of a handler, in the version that its record names: the reserved one, or
+    /// else the present one.
     pub(super) async fn load(
         &self,
         host: &Host,
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_host_lacks_for_a_while_is_not_held_against_a_module() {
+    fn a_module_is_loaded_again_after_the_host_was_unavailable() {
         for (kind, kept) in
             [(RejectionKind::HostUnavailable, false), (RejectionKind::InvalidModule, true)]
         {

@@ -62,7 +62,7 @@ async fn an_ask_is_answered_after_its_transition_or_once_the_entity_has_settled(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_asked_handler_ends_with_its_asker_and_the_record_says_whose_deadline_it_was() {
+async fn an_asked_handler_ends_at_its_askers_deadline_and_its_record_names_that() {
     let short = SESSION.replace("name = \"Session\"", "name = \"Short\"").replace("900s", "10s");
     let world =
         World::of_types(&[SESSION, &short], &[ask(one(), START, AskUntil::Settled), Act::Hang])
@@ -86,7 +86,7 @@ async fn an_asked_handler_ends_with_its_asker_and_the_record_says_whose_deadline
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_handlers_of_a_settled_ask_end_when_their_asker_has_gone() {
+async fn the_handlers_of_a_settled_ask_end_when_their_asker_is_gone() {
     let world = of_two(&[ask(two(), START, AskUntil::Settled), Act::Hang]).await;
     world.send(START).await.expect("taken");
     pass(5).await;
@@ -127,7 +127,7 @@ fn endless() -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_follows_an_asked_handler_lives_inside_what_its_waiting_asker_has_left() {
+async fn what_follows_an_asked_handler_has_the_remaining_time_of_its_waiting_asker() {
     let short = SESSION.replace("name = \"Session\"", "name = \"Short\"").replace("900s", "10s");
     let own = endless().replace("900s", "4s");
     for (source, second, ends) in [(endless(), Act::Answer(6, completed()), 4), (own, Act::Hang, 2)]
@@ -162,7 +162,7 @@ async fn what_follows_an_asked_handler_lives_inside_what_its_waiting_asker_has_l
 /// The stop, the end that it causes, and the next run are one batch, and only the end belongs to
 /// the asker.
 #[tokio::test(start_paused = true)]
-async fn a_handler_of_a_run_that_is_retried_by_itself_does_not_live_on_its_askers_deadline() {
+async fn a_handler_of_an_automatically_retried_run_has_its_own_deadline() {
     let short = SESSION.replace("name = \"Session\"", "name = \"Short\"").replace("900s", "10s");
     let limits = "[limits]\nprogress_timeout = \"3s\"\nabort_timeout = \"1s\"\n\
                   [limits.retry]\nprogress_timeout = 1\n";
@@ -195,7 +195,7 @@ async fn an_ask_for_a_transition_leaves_its_handlers_to_themselves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_circle_of_settled_asks_is_refused_and_one_of_transitions_is_not() {
+async fn a_cycle_of_settled_asks_is_refused_and_one_of_transitions_is_not() {
     let back = ask(one(), "Touch", AskUntil::Transition);
     let circle = Act::Ask(one(), "Touch", AskUntil::Settled, Box::new(back));
     let world = of_two(&[ask(two(), START, AskUntil::Settled), circle]).await;
@@ -250,7 +250,7 @@ async fn asks_are_nested_eight_deep_in_one_trace_and_no_deeper() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_not_be_asked_is_an_error_of_its_kind_and_records_nothing() {
+async fn an_impossible_ask_is_an_error_of_its_kind_and_records_nothing() {
     let chain = [
         (session("nobody"), "Touch"),
         (two(), "Nonsense"),
@@ -275,7 +275,7 @@ async fn what_can_not_be_asked_is_an_error_of_its_kind_and_records_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_asked_entity_without_room_is_busy_and_the_asker_goes_on() {
+async fn an_asked_entity_without_slots_is_busy_and_the_asker_continues() {
     let world = of_two(&[ask(two(), START, AskUntil::Settled)]).await;
     world.script.places.store(1, std::sync::atomic::Ordering::SeqCst);
     world.send(START).await.expect("there is room for one");
@@ -303,7 +303,7 @@ async fn a_restart_interrupts_the_asker_and_the_asked_each_with_its_transition()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_asked_handler_that_is_run_again_has_its_own_time_and_may_ask() {
+async fn an_asked_handler_that_is_started_again_has_its_own_budget_and_may_ask() {
     let source = SESSION.replace("on_success", "on_crash = \"rerun\"\non_success");
     let acts = [
         ask(two(), START, AskUntil::Settled),
@@ -354,7 +354,7 @@ async fn an_entity_that_an_ask_wakes_outlives_the_threads_of_its_asker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_that_ask_one_another_at_once_all_come_to_an_end() {
+async fn entities_that_ask_each_other_at_once_all_settle() {
     let names: Vec<EntityRef> = (0..40).map(|number| session(&number.to_string())).collect();
     // Each asks the next one, the last one the first: at least one is refused.
     let acts: Vec<Act> = (0..40)

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use sandglass_journal::{Around, Batch, Error, Journal, MemoryJournal, Pending, Positions};
 use sandglass_liveness::Spec;
 use sandglass_model::{Object, Sequence};
-use sandglass_runtime::{ActorError, Birth, Request, Runtime};
+use sandglass_runtime::{ActorError, NewEntity, Request, Runtime};
 use serde_json::json;
 
 use crate::world::{Act, SESSION, World, completed, counts, two};
 
-fn with(first: Request) -> Birth {
-    Birth { first: Some(first), ..Birth::default() }
+fn with(first: Request) -> NewEntity {
+    NewEntity { first: Some(first), ..NewEntity::default() }
 }
 
 /// Those of `Session/two`, by their kinds.
@@ -53,7 +53,7 @@ async fn an_action_that_is_refused_creates_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_action_without_room_for_its_handlers_creates_nothing() {
+async fn an_action_without_slots_for_its_handlers_creates_nothing() {
     let world = World::of(&[Act::Answer(1, completed())]).await;
     let places = &world.script.places;
     places.store(0, Ordering::SeqCst);
@@ -89,7 +89,7 @@ impl Around for Counting {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_entity_begins_with_is_one_batch() {
+async fn an_entity_is_created_in_one_batch() {
     let journal = Arc::new(Counting::default());
     let spec = Spec::parse(SESSION).spec.expect("sound");
     let runtime = Runtime::builder(Arc::clone(&journal) as _).specs([spec]).build().await;

@@ -24,7 +24,7 @@ async fn a_kill_happens_and_its_transition_waits_for_the_disk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_waits_is_recorded_also_where_a_signal_finds_the_disk_working() {
+async fn a_waiting_end_is_recorded_when_a_signal_finds_the_disk_working() {
     let world = World::with(&format!("{SESSION}{AGAIN}"), &[Act::Hang, Act::TellAndHang(90)]).await;
     world.send("ProcessToolCalls").await.expect("taken");
     pass_ms(899_970).await;
@@ -41,7 +41,7 @@ async fn an_end_that_waits_is_recorded_also_where_a_signal_finds_the_disk_workin
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_handlers_tell_while_the_disk_fails_is_counted_and_hardly_tried() {
+async fn signals_during_a_disk_failure_are_counted_and_cause_few_appends() {
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
     let world = World::reporting(SESSION, &[Act::TellAndHang(90)], telemetry).await;
@@ -119,7 +119,7 @@ async fn an_end_that_is_lost_with_the_process_comes_back_as_interrupted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_no_journal_takes_is_a_failure_and_hangs_nothing() {
+async fn a_result_that_no_journal_takes_is_a_failure_and_hangs_nothing() {
     let huge = Outcome::Completed(Completion {
         action: None,
         params: Object::new(),
@@ -155,7 +155,7 @@ async fn an_end_is_reduced_to_what_the_journal_takes_and_stays_the_same_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entity_that_another_process_writes_is_let_go() {
+async fn an_entity_that_another_process_writes_is_given_up() {
     use sandglass_journal::{Batch, Expected, Journal};
     let world = World::of(&[Act::Hang]).await;
     world.send("Wait").await.expect("taken");

@@ -58,7 +58,7 @@ fn wrong(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_module_is_its_manifests_or_else_the_file_of_its_name() {
+fn a_module_is_found_by_its_manifest_or_else_by_its_file_name() {
     let bare = folder(&[("a.ioa.toml", SPEC), ("charge.wat", MODULE)]);
     let read = Folder::read(bare.path()).expect("it is right");
     assert!(matches!(read.sources["charge"], ModuleSource::File(_)));
@@ -78,7 +78,7 @@ fn a_module_is_its_manifests_or_else_the_file_of_its_name() {
 }
 
 #[test]
-fn a_module_that_nobody_has_is_told_where_the_spec_names_it() {
+fn a_missing_module_is_reported_where_the_spec_names_it() {
     let none = folder(&[("a.ioa.toml", SPEC), ("integration.toml", &manifest("chagre", ""))]);
     let said = wrong(none.path());
     assert!(said[0].contains("there is no module `charge`"), "{said:?}");
@@ -86,14 +86,14 @@ fn a_module_that_nobody_has_is_told_where_the_spec_names_it() {
 }
 
 #[test]
-fn a_manifest_that_is_wrong_is_no_reason_to_grant_less() {
+fn an_invalid_manifest_is_an_error_and_does_not_reduce_grants() {
     let broken =
         folder(&[("a.ioa.toml", SPEC), ("charge.wat", MODULE), ("integration.toml", "nmae = 1")]);
     assert!(wrong(broken.path())[0].contains("unknown key `nmae`"));
 }
 
 #[test]
-fn an_integration_that_no_spec_has_is_doubtful() {
+fn a_manifest_for_a_module_that_no_spec_names_is_a_warning() {
     let spare = manifest("spare", "");
     let more =
         folder(&[("a.ioa.toml", SPEC), ("charge.wat", MODULE), ("b.integration.toml", &spare)]);
@@ -102,7 +102,7 @@ fn an_integration_that_no_spec_has_is_doubtful() {
 }
 
 #[test]
-fn every_secret_without_a_value_and_every_absent_module_is_told() {
+fn every_missing_secret_and_module_is_reported() {
     let text = manifest("charge", "[grants]\nsecrets = [\"A\", \"B\"]\n");
     let files = folder(&[("a.ioa.toml", SPEC), ("integration.toml", &text)]);
     let read = Folder::read(files.path()).expect("it is right");
@@ -114,7 +114,7 @@ fn every_secret_without_a_value_and_every_absent_module_is_told() {
 }
 
 #[test]
-fn a_folder_without_specs_is_none() {
+fn a_folder_without_specs_is_an_error() {
     let empty = folder(&[]);
     assert!(matches!(Folder::read(empty.path()), Err(FolderError::Empty(_))));
     let absent = empty.path().join("absent");
@@ -122,7 +122,7 @@ fn a_folder_without_specs_is_none() {
 }
 
 #[test]
-fn two_specs_of_one_type_are_told_with_their_files() {
+fn two_specs_of_one_type_are_reported_with_their_files() {
     let twice = folder(&[("a.ioa.toml", SPEC), ("b.ioa.toml", SPEC), ("charge.wat", MODULE)]);
     let [told] = &wrong(twice.path())[..] else { panic!("one mistake") };
     assert!(told.starts_with("3:8: error: `Order` is the type of the spec in"), "{told}");
@@ -131,7 +131,7 @@ fn two_specs_of_one_type_are_told_with_their_files() {
 
 #[cfg(unix)]
 #[test]
-fn a_folder_is_not_read_without_a_file_that_cannot_be_read() {
+fn one_unreadable_file_makes_the_folder_unreadable() {
     for name in ["other.ioa.toml", "other.integration.toml", "integration.toml"] {
         let folder = folder(&[("order.ioa.toml", SPEC), ("charge.wat", MODULE)]);
         std::os::unix::fs::symlink("nowhere", folder.path().join(name)).expect("made");

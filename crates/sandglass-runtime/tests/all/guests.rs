@@ -218,7 +218,7 @@ async fn an_asked_guest_that_spins_is_killed_at_its_askers_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_is_cancelled_while_it_waits_for_its_place_never_starts() {
+async fn a_handler_that_is_cancelled_while_it_waits_for_its_slot_never_starts() {
     let types = [("A", "100s", TELLS_AND_SPINS.to_owned()), ("B", "100s", SPINS.to_owned())];
     let (runtime, journal) = world(&types, Telemetry::disabled()).await;
     let mut events = runtime.subscribe();
@@ -261,7 +261,7 @@ impl Clock for NotForGuests {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ask_that_panics_on_its_way_is_an_error_to_the_guest_which_goes_on() {
+async fn an_ask_that_panics_is_an_error_for_the_guest_which_continues() {
     let types = [("A", "100s", asks("B/1", "settled")), ("B", "100s", ANSWERS.to_owned())];
     let clock = Arc::new(NotForGuests(SystemClock::new()));
     let (runtime, journal) = world_at(clock, &types, Telemetry::disabled()).await;
@@ -285,7 +285,7 @@ impl Handlers for AskedTooLate {
 }
 
 #[tokio::test]
-async fn a_run_whose_asker_has_nothing_left_while_it_is_compiled_is_timed_out() {
+async fn a_handler_whose_askers_deadline_passes_during_compilation_is_timed_out() {
     let clock = Arc::new(SystemClock::new());
     let host = Host::builder().settings(Settings::default()).build().expect("a host");
     let module = Module::new(SPINS.as_bytes(), Manifest::named("A"));

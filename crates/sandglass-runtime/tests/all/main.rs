@@ -2,7 +2,7 @@
 //! handlers: days pass in milliseconds.
 
 mod asks;
-mod births;
+mod creations;
 mod disk;
 mod endings;
 mod faults;
@@ -16,10 +16,10 @@ mod real;
 mod requests;
 mod restarts;
 mod retries;
-mod rooms;
 mod sessions;
 mod signals;
 mod sleep;
+mod slots;
 mod snapshots;
 mod telemetry;
 mod versions;

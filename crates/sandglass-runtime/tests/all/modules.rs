@@ -44,7 +44,7 @@ async fn ran(events: &mut Subscription, of: &EntityRef) -> Option<ModuleHash> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_version_takes_new_dispatches_and_those_in_flight_finish_on_theirs() {
+async fn a_new_version_gets_new_dispatches_and_handlers_in_flight_finish_with_theirs() {
     let handlers = handlers();
     let spec = Spec::parse(SESSION).spec.expect("sound");
     let runtime = Runtime::builder(Arc::new(MemoryJournal::new()))
@@ -121,7 +121,7 @@ async fn a_run_has_the_version_that_its_record_names_or_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_can_not_be_run_replaces_nothing() {
+async fn a_module_that_cannot_be_executed_replaces_nothing() {
     let handlers = handlers();
     let refused = handlers.put("run_tools", module("(module)")).await.expect_err("no `run`");
     assert_eq!(refused.kind, RejectionKind::MissingExport);

@@ -55,7 +55,7 @@ async fn all(journal: &MemoryJournal) -> Page {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_ended_goes_and_its_name_is_free() {
+async fn an_ended_entity_is_removed_and_its_name_is_free() {
     let (journal, runtime) = doors().await;
     let pruned = runtime.prune(Retention::Keep(0)).await;
     assert_eq!(pruned, Ok(Pruned { entities: 2, records: 4 }));
@@ -78,7 +78,7 @@ async fn what_has_ended_goes_and_its_name_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_young_or_among_the_newest_stays() {
+async fn young_and_newest_entities_are_kept() {
     let (journal, runtime) = doors().await;
     let older = |secs| Retention::OlderThan(Duration::from_secs(secs));
     assert_eq!(runtime.prune(older(7_201)).await, Ok(Pruned::default()));
@@ -90,7 +90,7 @@ async fn what_is_young_or_among_the_newest_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_removed_stays_as_it_was() {
+async fn an_entity_that_cannot_be_removed_does_not_change() {
     let (journal, runtime) = doors().await;
     journal.set_failing(Some("no disk".to_owned()));
     let failed = runtime.prune(Retention::Keep(0)).await;

@@ -28,7 +28,7 @@ async fn histories_are_read_in_pages_and_the_journal_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_is_listed_and_found_also_when_it_has_ended() {
+async fn handlers_are_listed_in_flight_and_found_after_their_end() {
     let source = format!("{SESSION}{AGAIN}");
     let world = World::with(&source, &[Act::Answer(5, completed()), Act::Hang]).await;
     let accepted = world.runtime.send(&one(), "ProcessToolCalls", Object::new()).await;

@@ -20,7 +20,7 @@ async fn an_accepted_action_is_durable_and_names_its_dispatches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_say_why_and_change_nothing() {
+async fn refusals_state_why_and_change_nothing() {
     let world = World::of(&[]).await;
     let error = world.send("Finish").await.expect_err("Idle doesn't take it");
     assert_eq!(error.to_string(), "Session/one refuses: state `Idle` doesn't take `Finish`");
@@ -37,7 +37,7 @@ async fn refusals_say_why_and_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expected_sequence_is_kept_to() {
+async fn an_unexpected_sequence_is_a_conflict() {
     let world = World::of(&[]).await;
     let at = |sequence| Request::new("Touch").expecting(Sequence(sequence));
     world.runtime.request(&one(), at(0)).await.expect("it is there");
@@ -73,7 +73,7 @@ async fn the_mailbox_is_bounded_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_action_at_a_time_however_many_ask() {
+async fn actions_are_taken_one_at_a_time_for_any_number_of_callers() {
     let world = World::of(&[]).await;
     let asked: Vec<_> = (0..100)
         .map(|_| {
@@ -113,7 +113,7 @@ async fn a_thousand_entities_live_side_by_side() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_action_that_schedules_itself_at_once_shuts_nobody_out() {
+async fn an_action_that_schedules_itself_at_once_starves_no_others() {
     let again = "[[action]]\nname = \"Loop\"\nfrom = [\"Idle\"]\neffect = \"schedule Loop 0\"\n";
     let world = World::with(&(SESSION.to_owned() + again), &[]).await;
     world.send("Loop").await.expect("taken");

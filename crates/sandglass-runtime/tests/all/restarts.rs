@@ -22,7 +22,7 @@ async fn what_was_in_flight_ends_as_interrupted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_run_is_run_again_where_the_spec_allows_it() {
+async fn a_lost_handler_is_started_again_if_the_spec_allows_it() {
     let source =
         SESSION.replace("on_success = \"Finish\"", "on_crash = \"rerun\"\non_success = \"Finish\"");
     let world = World::with(&source, &[Act::Hang, Act::Answer(5, completed())]).await;
@@ -40,7 +40,7 @@ async fn a_lost_run_is_run_again_where_the_spec_allows_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_timer_goes_on_with_what_is_left() {
+async fn a_state_timer_continues_with_its_remaining_time() {
     let world = World::of(&[]).await;
     world.send("Wait").await.expect("taken");
     pass(100).await;

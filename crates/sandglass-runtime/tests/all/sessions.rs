@@ -128,7 +128,7 @@ async fn an_operator_ends_what_is_stopping_now_and_what_waits_to_be_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_heeds_the_question_ends_by_itself() {
+async fn a_handler_that_obeys_a_stop_request_ends_by_itself() {
     let limits = "inactivity_timeout = \"1000s\"";
     let world = world(limits, &[Act::HeedWhenAsked]).await;
     world.send("ProcessToolCalls").await.expect("taken");
@@ -164,7 +164,7 @@ async fn a_session_that_sleeps_is_stopped_on_time_and_woken_for_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_that_wait_to_be_resumed_are_listed_asleep_too_and_after_a_restart() {
+async fn blocked_sessions_are_listed_while_asleep_and_after_a_restart() {
     let world = world("run_timeout = \"1h\"", &[]).await;
     let listed = |world: &World| world.runtime.blocked_sessions(10);
     assert_eq!(listed(&world), (Vec::new(), 0));
@@ -219,7 +219,7 @@ async fn a_cancel_stops_at_once_and_is_seen_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_cancelled_before_a_crash_is_not_run_again() {
+async fn a_handler_that_was_cancelled_before_a_crash_is_not_started_again() {
     let source =
         SESSION.replace("deadline = \"900s\"", "deadline = \"900s\"\non_crash = \"rerun\"");
     let world = World::with(&format!("{source}\n[limits]\n"), &[Act::Linger(60)]).await;
@@ -307,7 +307,7 @@ async fn an_entity_becomes_a_session_with_a_spec_that_makes_it_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_is_carried_out_also_where_it_cannot_be_recorded() {
+async fn a_cancel_is_carried_out_even_if_it_cannot_be_recorded() {
     let world = world("", &[Act::Hang]).await;
     world.send("ProcessToolCalls").await.expect("taken");
     pass(1).await;
@@ -323,7 +323,7 @@ async fn a_cancel_is_carried_out_also_where_it_cannot_be_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_tells_more_than_is_recorded_is_not_silent() {
+async fn signals_beyond_the_recorded_ones_count_as_activity() {
     let limits = "inactivity_warn = \"300s\"\ninactivity_timeout = \"1000s\"";
     let world = world(limits, &[Act::TellEvery(5, "heartbeat")]).await;
     world.send("ProcessToolCalls").await.expect("taken");
@@ -336,7 +336,7 @@ async fn who_tells_more_than_is_recorded_is_not_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_that_the_disk_does_not_take_is_progress_all_the_same() {
+async fn progress_counts_even_if_the_disk_does_not_take_it() {
     let world = world("progress_timeout = \"50s\"", &[Act::TellEvery(5, "progress")]).await;
     world.send("ProcessToolCalls").await.expect("taken");
     // The disk fails while each signal is recorded, and while they are held back.
@@ -412,7 +412,7 @@ async fn a_handler_that_is_started_by_the_decision_that_stops_its_run_is_killed(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_whole_time_of_a_session_is_kept_with_work_in_flight_and_without() {
+async fn the_execution_timeout_holds_with_and_without_work_in_flight() {
     let limits = "execution_timeout = \"1000s\"\nabort_timeout = 0\ninactivity_warn = 0";
     for (has_work, state, expected) in [
         (false, "Idle", &["limit.breached", "run.stopping", "run.stopped"][..]),
@@ -454,7 +454,7 @@ async fn again(more: &str, limits: &str) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_too_many_is_not_begun_whoever_asks_for_it_and_after_restarts() {
+async fn the_bound_on_turns_holds_for_every_caller_and_after_restarts() {
     let world = again("turn = true\non_crash = \"rerun\"", "max_loop_iterations = 2").await;
     world.send("ProcessToolCalls").await.expect("taken");
     pass(1).await;
@@ -481,7 +481,7 @@ async fn a_turn_too_many_is_not_begun_whoever_asks_for_it_and_after_restarts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_goes_on_with_anothers_work_is_held_by_no_bound() {
+async fn a_continuation_is_not_bounded() {
     let limits = "max_handler_runs = 1\nmax_loop_iterations = 1";
     let world = again("continues = true", limits).await;
     world.send("ProcessToolCalls").await.expect("taken");
@@ -630,7 +630,7 @@ async fn only_operators_stop_and_resume_sessions_where_they_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ceilings_that_change_hold_for_the_runs_that_start_from_then_on() {
+async fn changed_ceilings_hold_for_later_runs() {
     let of_all = |seconds: u64| {
         let mut settings = LimitSettings::default();
         settings.set(Limit::RunTimeout, Setting::At(seconds * 1_000));
@@ -681,7 +681,7 @@ async fn parent_and_child(limits: &str, of_child: Act) -> World {
 const WITH_PARENT: &str = "stop_with_parent = true\nabort_timeout = \"3s\"";
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_works_for_another_alone_stops_with_it() {
+async fn a_session_that_works_only_for_another_stops_with_it() {
     let world = parent_and_child(WITH_PARENT, Act::Hang).await;
     let begun = world.clock.now();
     world.runtime.stop_session(&one(), operator()).await.expect("it runs");
@@ -704,7 +704,7 @@ async fn a_session_that_works_for_another_alone_stops_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_whose_author_says_nothing_of_parents_outlives_them() {
+async fn a_session_outlives_its_parent_by_default() {
     let world = parent_and_child("", Act::Hang).await;
     world.runtime.stop_session(&one(), operator()).await.expect("it runs");
     settle().await;
@@ -752,7 +752,7 @@ async fn a_parent_that_goes_on_later_leaves_its_child_alive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_embedder_stops_what_works_for_something_of_its_own() {
+async fn an_embedder_can_stop_a_session_on_behalf_of_its_own_parent() {
     let world = world("abort_timeout = \"2s\"", &[Act::Hang]).await;
     world.send("ProcessToolCalls").await.expect("taken");
     pass(1).await;

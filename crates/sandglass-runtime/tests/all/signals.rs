@@ -24,7 +24,7 @@ async fn a_listed_signal_of_another_entity_restarts_the_state_timer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_other_signal_restarts_it() {
+async fn no_other_signal_restarts_the_state_timer() {
     for signal in [
         Signal { from: Some(one()), ..partner() },
         Signal { from: None, ..partner() },
@@ -40,7 +40,7 @@ async fn no_other_signal_restarts_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_is_recorded_bumps_nothing_and_its_handler_still_ends() {
+async fn progress_is_recorded_without_a_sequence_and_its_handler_still_ends() {
     let world = World::of(&[Act::Tell(3)]).await;
     world.send("ProcessToolCalls").await.expect("taken");
     let before = world.now().await.sequence;
@@ -63,7 +63,7 @@ async fn progress_is_recorded_bumps_nothing_and_its_handler_still_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_talkative_handler_tells_is_recorded_up_to_a_bound_and_all_published() {
+async fn signals_are_recorded_up_to_a_bound_and_all_published() {
     let world = World::of(&[Act::Tell(500)]).await;
     let mut seen = world.runtime.subscribe();
     world.send("ProcessToolCalls").await.expect("taken");
@@ -74,7 +74,7 @@ async fn what_a_talkative_handler_tells_is_recorded_up_to_a_bound_and_all_publis
     let mut published = 0;
     while let Some(Some(event)) = soon(seen.next()).await {
         match event.expect("nothing was missed") {
-            sandglass_runtime::Event::Told { .. } => published += 1,
+            sandglass_runtime::Event::UnrecordedSignal { .. } => published += 1,
             sandglass_runtime::Event::Recorded(record) if record.event.kind() == "signal" => {
                 published += 1;
             }

@@ -63,7 +63,7 @@ async fn an_entity_sleeps_when_it_has_had_nothing_to_do_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_in_flight_and_whoever_waits_keep_it_awake() {
+async fn a_handler_in_flight_and_a_waiting_caller_keep_an_entity_awake() {
     let (exporter, telemetry) = measured();
     let world = World::reporting(SESSION, &[Act::Answer(100, completed())], telemetry).await;
     settle().await;
@@ -86,7 +86,7 @@ async fn a_handler_in_flight_and_whoever_waits_keep_it_awake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timers_ring_while_everybody_sleeps() {
+async fn timers_fire_while_all_entities_sleep() {
     let (exporter, telemetry) = measured();
     let world = World::reporting(SESSION, &[], telemetry).await;
     world.runtime.create(two()).await.expect("new");
@@ -105,7 +105,7 @@ async fn timers_ring_while_everybody_sleeps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_timers_than_may_wake_at_once_all_ring() {
+async fn more_timers_than_may_wake_at_once_all_fire() {
     let (exporter, telemetry) = measured();
     let world = World::reporting(SESSION, &[], telemetry).await;
     world.runtime.create(two()).await.expect("new");
@@ -128,7 +128,7 @@ async fn more_timers_than_may_wake_at_once_all_ring() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn above_the_bound_none_lingers() {
+async fn above_the_bound_entities_sleep_at_once() {
     let (exporter, telemetry) = measured();
     let journal = Arc::new(MemoryJournal::new());
     let builder = builder(&journal).telemetry(telemetry).awake_max(10);
@@ -144,7 +144,7 @@ async fn above_the_bound_none_lingers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_of_a_sleeper_is_answered_in_the_order_of_asking() {
+async fn requests_to_a_sleeper_are_answered_in_order() {
     let world = World::of(&[]).await;
     settle().await;
     let ask = || {
@@ -164,7 +164,7 @@ async fn what_is_asked_of_a_sleeper_is_answered_in_the_order_of_asking() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_is_lost_between_falling_asleep_and_being_asked() {
+async fn no_request_is_lost_while_an_entity_falls_asleep() {
     let folder = tempfile::tempdir().expect("a folder");
     let opened = SqliteJournal::open(folder.path().join("journal.db"), Settings::default());
     let journals: [Arc<dyn Journal>; 2] =
@@ -200,7 +200,7 @@ async fn nothing_is_lost_between_falling_asleep_and_being_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sleeper_that_another_process_writes_is_let_go() {
+async fn a_sleeper_that_another_process_writes_is_given_up() {
     let world = World::of(&[]).await;
     world.send("Wait").await.expect("taken");
     let mut stolen = world.records().await.pop().expect("the transition");
@@ -243,7 +243,7 @@ impl Around for Unreadable {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sleeper_that_cannot_be_read_says_so_and_its_timer_comes_again() {
+async fn an_unreadable_sleeper_is_an_error_and_its_timer_fires_again() {
     let journal = Arc::new(Unreadable::default());
     let runtime = builder(&journal).linger(Duration::ZERO).build().await.expect("empty");
     runtime.create(one()).await.expect("new");
@@ -261,7 +261,7 @@ async fn a_sleeper_that_cannot_be_read_says_so_and_its_timer_comes_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_history_is_read_in_pieces_between_which_others_read() {
+async fn a_long_history_is_read_in_pages_with_other_reads_in_between() {
     let journal = Arc::new(Unreadable::default());
     let runtime = builder(&journal).linger(Duration::from_secs(1)).build().await.expect("empty");
     runtime.create(one()).await.expect("new");
@@ -275,7 +275,7 @@ async fn a_long_history_is_read_in_pieces_between_which_others_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sleeper_that_cannot_be_read_goes_over_to_its_new_spec_once_it_can() {
+async fn an_unreadable_sleeper_changes_to_its_new_spec_once_it_is_readable() {
     let journal = Arc::new(Unreadable::default());
     let runtime = builder(&journal).linger(Duration::ZERO).build().await.expect("empty");
     for entity in [one(), two()] {

@@ -14,7 +14,7 @@ fn places(world: &World) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_whose_handlers_find_no_room_records_nothing() {
+async fn a_request_without_slots_for_its_handlers_records_nothing() {
     let world = World::of(&[Act::Answer(1, completed())]).await;
     world.script.places.store(0, Ordering::SeqCst);
     let before = world.records().await;
@@ -32,7 +32,7 @@ async fn a_request_whose_handlers_find_no_room_records_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn room_is_kept_for_all_handlers_of_an_action_or_none() {
+async fn slots_are_reserved_for_all_handlers_of_an_action_or_none() {
     let two = "[[integration]]\nname = \"second\"\ntrigger = \"run_tools\"\nmodule = \"m\"\n\
                deadline = \"9s\"\non_failure = \"Fail\"\non_success = \"Touch\"\n";
     let world = World::with(&(SESSION.to_owned() + two), &[Act::Hang, Act::Hang]).await;
@@ -45,7 +45,7 @@ async fn room_is_kept_for_all_handlers_of_an_action_or_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn room_is_given_back_where_the_append_fails() {
+async fn slots_are_released_if_the_append_fails() {
     let world = World::of(&[]).await;
     world.journal.set_failing(Some("disk full".to_owned()));
     let refused = world.send("ProcessToolCalls").await;
@@ -54,7 +54,7 @@ async fn room_is_given_back_where_the_append_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ending_whose_handlers_find_no_room_is_a_rejected_run() {
+async fn an_ending_without_slots_for_its_handlers_rejects_them() {
     let source = SESSION.replace("on_success = \"Finish\"", "on_success = \"Again\"") + AGAIN;
     let world = World::with(&source, &[Act::Answer(1, completed())]).await;
     world.send("ProcessToolCalls").await.expect("taken");
@@ -62,8 +62,8 @@ async fn an_ending_whose_handlers_find_no_room_is_a_rejected_run() {
     assert_eq!(world.until("Failed").await, 1);
     settle().await;
     let rejected = world.records().await.into_iter().find_map(|record| match record.event {
-        Event::Ended(ended) => match ended.outcome {
-            Outcome::Rejected(rejection) => Some(rejection),
+        Event::Ended(ended) => match &ended.outcome {
+            Outcome::Rejected(rejection) => Some(rejection.clone()),
             _ => None,
         },
         _ => None,
@@ -76,7 +76,7 @@ async fn an_ending_whose_handlers_find_no_room_is_a_rejected_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_without_room_is_rejected_only_when_a_next_try_is_due_and_ends_when_asked_to() {
+async fn a_handler_without_a_slot_is_rejected_after_the_proposed_wait_and_can_be_stopped_before() {
     let source = SESSION.replace("on_success = \"Finish\"", "on_success = \"Again\"") + AGAIN;
     let world = World::with(&source, &[Act::Answer(1, completed())]).await;
     world.send("ProcessToolCalls").await.expect("taken");
@@ -90,7 +90,7 @@ async fn a_run_without_room_is_rejected_only_when_a_next_try_is_due_and_ends_whe
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ending_that_starts_a_handler_over_and_over_waits_for_room_each_time() {
+async fn an_ending_that_starts_a_handler_again_and_again_waits_for_a_slot_each_time() {
     let source = SESSION.replace("on_failure = \"Fail\"", "on_failure = \"Again\"") + AGAIN;
     let world = World::with(&source, &[Act::Answer(1, failed())]).await;
     world.send("ProcessToolCalls").await.expect("taken");
@@ -107,7 +107,7 @@ async fn an_ending_that_starts_a_handler_over_and_over_waits_for_room_each_time(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_is_kept_with_its_entity_and_told_to_its_handlers() {
+async fn a_tenant_belongs_to_its_entity_and_is_passed_to_its_handlers() {
     let world = World::of(&[Act::Answer(1, failed()), Act::Hang]).await;
     assert_eq!(world.now().await.tenant, DEFAULT_TENANT);
     let created = world.runtime.create_for(two(), "small").await.expect("a new entity");

@@ -85,7 +85,7 @@ async fn folded(journal: &Counting, name: &EntityRef) -> (Entity, u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waking_reads_the_tail_alone_and_gives_what_all_records_give() {
+async fn waking_reads_only_records_after_the_snapshot_and_leads_to_the_same_entity() {
     let journal = Arc::new(Counting::default());
     let runtime = started(&journal).await;
     runtime.create(one()).await.expect("new");
@@ -108,7 +108,7 @@ async fn waking_reads_the_tail_alone_and_gives_what_all_records_give() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_reads_the_tail_alone_and_gives_what_all_records_give() {
+async fn a_start_reads_only_records_after_the_snapshot_and_leads_to_the_same_entity() {
     let journal = Arc::new(Counting::default());
     let runtime = started(&journal).await;
     for name in [one(), two()] {
@@ -133,7 +133,7 @@ async fn a_start_reads_the_tail_alone_and_gives_what_all_records_give() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_that_cannot_be_used_is_passed_over() {
+async fn a_snapshot_that_cannot_be_used_is_skipped() {
     let spoilt: [fn(&str) -> String; 3] = [
         |good| good.replace(r#"{"version":3,"#, r#"{"version":99,"#),
         |_| "no snapshot".to_owned(),

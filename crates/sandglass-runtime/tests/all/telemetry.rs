@@ -54,7 +54,7 @@ async fn transitions_timers_and_appends_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_spec_can_count_and_its_journal_are_in_the_first_scrape() {
+async fn the_first_scrape_contains_the_counters_of_a_spec_and_its_journal() {
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
     let undeclared = SESSION.replacen("deadline = ", "# deadline = ", 1);
@@ -79,7 +79,7 @@ async fn what_a_spec_can_count_and_its_journal_are_in_the_first_scrape() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_its_host_loses_is_counted_once_as_interrupted() {
+async fn a_handler_that_its_host_loses_is_counted_once_as_interrupted() {
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
     let world = World::reporting(SESSION, &[Act::Panic], telemetry).await;
@@ -124,7 +124,7 @@ const STOPS: &str = "temper_session_run_stops_total{entity_type=\"Session\"";
 const RESUMES: &str = "temper_session_resumes_total{entity_type=\"Session\"";
 
 #[tokio::test(start_paused = true)]
-async fn sessions_are_counted_by_status_and_each_record_of_theirs_once() {
+async fn sessions_are_counted_by_status_and_each_of_their_records_once() {
     let (exporter, telemetry) = reported();
     let limits = "run_timeout = \"1000s\"\ninactivity_warn = \"600s\"\nabort_timeout = \"10s\"";
     let spec = format!("{SESSION}\n[limits]\n{limits}\n");

@@ -45,7 +45,7 @@ async fn takes(world: &World, entity: &EntityRef, action: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sleepers_go_over_at_once_and_new_entities_begin_with_it() {
+async fn sleepers_change_at_once_and_new_entities_begin_with_the_new_version() {
     let world = World::of(&[]).await;
     settle().await;
     assert!(!takes(&world, &one(), "New").await);
@@ -69,7 +69,7 @@ async fn sleepers_go_over_at_once_and_new_entities_begin_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entity_with_a_handler_in_flight_goes_over_when_that_has_ended() {
+async fn an_entity_with_a_handler_in_flight_changes_when_that_has_ended() {
     let acts = [Act::Answer(372, completed()), Act::Answer(372, failed())];
     let source = SESSION.replace("on_failure = \"Fail\"", "on_failure = \"Interrupt\"");
     let world = World::with(&source, &acts).await;
@@ -89,7 +89,7 @@ async fn an_entity_with_a_handler_in_flight_goes_over_when_that_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_timer_of_the_state_begins_anew_with_its_new_length() {
+async fn the_state_timer_restarts_with_its_new_length() {
     let world = World::of(&[]).await;
     world.send("Wait").await.expect("taken");
     pass(200).await;
@@ -99,7 +99,7 @@ async fn the_timer_of_the_state_begins_anew_with_its_new_length() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entity_that_does_not_fit_stays_and_says_why() {
+async fn an_entity_that_does_not_fit_keeps_its_version_and_states_why() {
     let world = World::of(&[]).await;
     world.send("Wait").await.expect("taken");
     let renamed = SESSION.replace("Waiting", "Paused");
@@ -156,7 +156,7 @@ impl Subscriber for Saying {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_an_entity_does_not_fit_is_said_once_for_each_version() {
+async fn a_version_that_does_not_fit_is_reported_once() {
     let said = Arc::new(AtomicUsize::new(0));
     let saying = Saying("it stays with its spec", Arc::clone(&said));
     let _logging = tracing::subscriber::set_default(saying);
@@ -202,7 +202,7 @@ async fn what_is_refused_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn entities_of_a_type_that_is_gone_go_on() {
+async fn entities_of_a_removed_type_continue() {
     let world = World::of(&[]).await;
     let other = SESSION.replace("name = \"Session\"", "name = \"Order\"");
     let told = reload(&world, &other).await;

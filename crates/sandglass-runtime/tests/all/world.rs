@@ -317,7 +317,7 @@ impl Script {
             }
             Act::TellEvery(seconds, name) => loop {
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
-                let _ = run.signals.tell(name, json!(null));
+                let _ = run.signals.send(name, json!(null));
             },
             Act::TellAfterAndHang(seconds) => {
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -338,7 +338,7 @@ impl Script {
     async fn tell(&self, run: &HandlerRun, many: usize) {
         for number in 0..many {
             tokio::time::sleep(Duration::from_millis(1)).await;
-            if !run.signals.tell("progress", json!(number)) {
+            if !run.signals.send("progress", json!(number)) {
                 self.refused_signals.fetch_add(1, Ordering::SeqCst);
             }
         }

@@ -11,7 +11,7 @@ mod sessions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sandglass_liveness::session::{Session, Standing};
+use sandglass_liveness::session::{RunPhase, Session};
 use sandglass_liveness::{Entity, Fold, Replay, Spec};
 use sandglass_model::{
     DispatchId, Dispatched, EntityRef, Event, Position, Record, StopCause, TransitionCause,
@@ -321,7 +321,7 @@ fn may_last(entity: &Entity, spec: &Spec) -> bool {
         timeout.max_occurrences.is_some_and(|most| entity.occurrences_of(&entity.state) >= most)
     });
     let is_stopped =
-        entity.session().is_some_and(|session| matches!(session.standing, Standing::Stopped(_)));
+        entity.session().is_some_and(|session| matches!(session.phase, RunPhase::Stopped(_)));
     spec.is_terminal(&entity.state)
         || spec.indefinite.contains(&entity.state)
         || is_used_up

@@ -17,8 +17,8 @@ use sandglass_liveness::Spec;
 use sandglass_liveness::session::LimitSettings;
 use sandglass_model::{Clock, Monotonic, Object, Position, StopCause, SystemClock};
 use sandglass_runtime::{
-    ActorError, Birth, HostHandlers, Module as Guest, Runtime, SessionResume, SessionStop, Signal,
-    SimClock,
+    ActorError, HostHandlers, Module as Guest, NewEntity, Runtime, SessionResume, SessionStop,
+    Signal, SimClock,
 };
 use sandglass_source::Finding;
 use sandglass_telemetry::otlp::{self, Otlp, ShutdownReport};
@@ -250,7 +250,10 @@ impl Worker {
         let done = match ask {
             Ask::Create { entity, limits } => {
                 let limits = limits_of(&limits)?;
-                runtime.create_as(entity, Birth { limits, ..Birth::default() }).await.map(|_| None)
+                runtime
+                    .create_as(entity, NewEntity { limits, ..NewEntity::default() })
+                    .await
+                    .map(|_| None)
             }
             Ask::Send { entity, action, params } => {
                 let sent = async {
