@@ -93,7 +93,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>>;
 
-    /// The last snapshot of `entity`; `None` if there is none that is intact. The records contain
+    /// The last snapshot of `entity`; `None` if it has no intact one. The records contain
     /// everything that a snapshot does.
     ///
     /// # Errors

@@ -74,7 +74,7 @@ pub enum ActorError {
         dispatch: DispatchId,
     },
     /// The caller may not stop and resume sessions.
-    #[error("{by:?} may not stop or resume sessions; an operator may, as the runtime was told")]
+    #[error("{by:?} may not stop or resume sessions; the runtime names its operators")]
     NotAnOperator {
         /// The name of the caller.
         by: String,

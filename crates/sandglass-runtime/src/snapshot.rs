@@ -33,7 +33,7 @@ impl Due {
 }
 
 /// Puts the entity's last snapshot into `fold`, and returns the position of its last record; `None`
-/// if there is none behind `after`, or none that can be used.
+/// if there is none behind `after`, or it cannot be used.
 pub(crate) async fn skip_to(
     journal: &dyn Journal,
     fold: &mut Fold,

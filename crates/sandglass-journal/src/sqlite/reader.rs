@@ -103,7 +103,7 @@ impl SqliteReader {
         self.snapshot(|snapshot| find_dispatch(snapshot, dispatch))
     }
 
-    /// The last snapshot of `entity`; `None` if there is none that is intact.
+    /// The last snapshot of `entity`; `None` if it has no intact one.
     ///
     /// # Errors
     /// As [`SqliteReader::read`].

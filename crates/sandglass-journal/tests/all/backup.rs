@@ -98,8 +98,8 @@ async fn a_journal_that_is_not_whole_is_not_backed_up() {
         let refused = backed_up(&scratch);
         let place = scratch.journal().display().to_string();
         assert!(
-            matches!(&refused, Err(Error::Damaged { place: told, .. })
-                if told.contains(at) && told.contains(&place)),
+            matches!(&refused, Err(Error::Damaged { place: damaged, .. })
+                if damaged.contains(at) && damaged.contains(&place)),
             "{damage}: {refused:?}"
         );
         assert_eq!(others(&scratch), [""; 0], "{damage}");
@@ -111,7 +111,7 @@ async fn a_backup_replaces_nothing_and_joins_nothing() {
     let scratch = Scratch::with_five_records().await;
     let to = scratch.path().join("backup.db");
     fs::write(&to, "").expect("written");
-    let refused = backed_up(&scratch).expect_err("even an empty file is somebody's");
+    let refused = backed_up(&scratch).expect_err("even an empty file belongs to someone");
     assert!(refused.to_string().contains("already"), "{refused}");
     assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
     assert_eq!(fs::read(&to).expect("there"), b"");

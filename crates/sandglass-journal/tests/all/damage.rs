@@ -71,7 +71,7 @@ async fn recovered(scratch: &Scratch) -> (Vec<u64>, Position) {
     assert_eq!(next.first.0, last.0 + 1);
     journal.close().await;
     assert_eq!(read(scratch).1, [0; 0], "all of it is whole again");
-    assert_eq!(scratch.open().expect("whole").recovered, [], "told once");
+    assert_eq!(scratch.open().expect("whole").recovered, [], "reported once");
     (torn, last)
 }
 
@@ -134,11 +134,11 @@ async fn records_before_the_last_write_are_never_set_aside() {
 async fn records_behind_the_last_used_position_are_damage() {
     let scratch = Scratch::with_five_records().await;
     scratch.sql("UPDATE head SET before = 2, position = 4");
-    let told =
+    let is_reported =
         |error: &Error| matches!(error, Error::Damaged { what, .. } if what.contains("position 4"));
     let refused = scratch.open().expect_err("one would be written over");
-    assert!(told(&refused), "{refused:?}");
-    assert!(scratch.all().is_err_and(|error| told(&error)));
+    assert!(is_reported(&refused), "{refused:?}");
+    assert!(scratch.all().is_err_and(|error| is_reported(&error)));
     let mut salvage = Salvage::open(scratch.journal(), None, Position(1)).expect("readable");
     let (mut records, mut gaps) = (0, Vec::new());
     while let Some(page) = salvage.page().expect("readable") {
@@ -190,10 +190,10 @@ async fn an_index_that_misses_a_record_is_reported_when_it_is_read() {
         Salvage::open(scratch.journal(), Some(session("a")), Position(1)).expect("readable");
     let first = salvage.page().expect("readable").expect("what the index has");
     assert_eq!(first.len(), 4);
-    let told = salvage.page().expect("readable").expect("a page");
+    let page = salvage.page().expect("readable").expect("a page");
     assert!(
-        matches!(&told[..], [Found::Unreadable { what, .. }] if what.contains("4 entries for 5")),
-        "{told:?}"
+        matches!(&page[..], [Found::Unreadable { what, .. }] if what.contains("4 entries for 5")),
+        "{page:?}"
     );
     assert!(scratch.open().is_err(), "who would write it is refused");
 }

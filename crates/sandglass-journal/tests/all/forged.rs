@@ -1,4 +1,4 @@
-//! Files that somebody made to look like journals: an error, and never an endless read.
+//! Files that are made to look like journals: an error, and never an endless read.
 
 use sandglass_journal::{Error, Journal as _, Salvage, Settings, SqliteJournal};
 use sandglass_model::Position;

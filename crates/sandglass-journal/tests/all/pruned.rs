@@ -21,7 +21,7 @@ async fn pruned() -> Scratch {
     scratch
 }
 
-fn told(entry: &Entry) -> (u64, u64, &'static str) {
+fn describe(entry: &Entry) -> (u64, u64, &'static str) {
     let kind = match entry {
         Entry::Record(_) => "record",
         Entry::Pruned { .. } => "pruned",
@@ -45,7 +45,7 @@ async fn a_pruned_journal_is_intact_and_continues_behind_its_last_position() {
     let made = reader.back_up(scratch.path().join("b.db"), |_| ControlFlow::Continue(()));
     assert_eq!(made.expect("whole").expect("not ended").last, Position(9));
     let page = scratch.all().expect("readable");
-    let found: Vec<_> = page.entries[5..].iter().map(told).collect();
+    let found: Vec<_> = page.entries[5..].iter().map(describe).collect();
     assert_eq!(found, [(6, 1, "pruned"), (7, 1, "record"), (8, 1, "pruned"), (9, 1, "record")]);
 }
 
@@ -66,7 +66,7 @@ async fn lost_records_are_distinguished_from_pruned_ones() {
     let scratch = pruned().await;
     scratch.sql("DELETE FROM records WHERE position IN (5, 7)");
     let page = scratch.all().expect("readable");
-    let found: Vec<_> = page.entries[4..].iter().map(told).collect();
+    let found: Vec<_> = page.entries[4..].iter().map(describe).collect();
     assert_eq!(found, [(5, 1, "missing"), (6, 1, "pruned"), (7, 1, "missing"), (8, 1, "pruned")]);
     assert!(matches!(scratch.open(), Err(Error::Damaged { .. })));
     let mut salvage = Salvage::open(scratch.journal(), None, Position(6)).expect("a journal");

@@ -43,9 +43,12 @@ async fn a_recording_that_was_changed_refuses_the_opening_and_is_not_backed_up()
         scratch.sql(&format!("UPDATE recordings SET {edit} WHERE position = 2"));
         if !edit.starts_with("position") {
             let error = scratch.open().expect_err("damage that is not at the end");
-            let told = error.to_string();
-            assert!(matches!(error, Error::Damaged { .. }), "{edit}: {told}");
-            assert!(told.contains("position 2") && told.contains("recording"), "{edit}: {told}");
+            let message = error.to_string();
+            assert!(matches!(error, Error::Damaged { .. }), "{edit}: {message}");
+            assert!(
+                message.contains("position 2") && message.contains("recording"),
+                "{edit}: {message}"
+            );
         }
         let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
         let backup = reader.back_up(scratch.path().join("b.db"), |_| ControlFlow::Continue(()));
@@ -75,7 +78,7 @@ async fn a_torn_recording_at_the_end_goes_with_its_batch_and_may_come_again() {
         let again = opened.journal.append(end).await.expect("there is nothing of it");
         assert_eq!(again.last, last, "{edit}");
         opened.journal.close().await;
-        assert_eq!(scratch.open().expect("whole").recovered, [], "told once: {edit}");
+        assert_eq!(scratch.open().expect("whole").recovered, [], "reported once: {edit}");
         let kept: i64 = rusqlite::Connection::open(scratch.journal())
             .and_then(|file| {
                 let sql = "SELECT count(body) FROM torn_records WHERE kind = 'recording'";

@@ -36,7 +36,7 @@ fn salvaged(scratch: &Scratch, entity: Option<EntityRef>, from: u64) -> Vec<Foun
     found
 }
 
-/// The positions of the records, where every place is told once and in order.
+/// The positions of the records, if every position is reported once and in order.
 #[track_caller]
 fn records(found: &[Found], from: u64, hint: &str) -> Vec<u64> {
     let (mut next, mut records) = (from, Vec::new());
@@ -52,7 +52,7 @@ fn records(found: &[Found], from: u64, hint: &str) -> Vec<u64> {
             records.push(record.position.0);
         }
     }
-    assert!(next > RECORDS, "{hint}: nothing is told of {next}");
+    assert!(next > RECORDS, "{hint}: nothing is reported of {next}");
     records
 }
 
@@ -140,7 +140,7 @@ async fn a_damaged_log_is_read_as_far_as_it_goes() {
     fs::write(crashed.path().join("journal.db-wal"), &log).expect("written");
     let found = salvaged(&crashed, None, 1);
     let Some((Found::Unreadable { first, last: None, what }, before)) = found.split_last() else {
-        panic!("the damage isn't told last: {found:?}");
+        panic!("the damage is not reported last: {found:?}");
     };
     assert!(what.contains("journal.db-wal"), "{what}");
     assert!(!before.is_empty() && first.0 == before.len() as u64 + 1, "{found:?}");

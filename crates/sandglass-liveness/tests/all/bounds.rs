@@ -92,7 +92,7 @@ continues = true
 /// What happens to a session; what ends is what was asked for first.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Somebody asks for this action.
+    /// A caller requests this action.
     Act(&'static str),
     /// A handler completes, and names this action.
     Then(&'static str),
@@ -100,7 +100,7 @@ enum Step {
     Crash,
     /// A handler fails.
     Fail,
-    /// Somebody wants the one that ended last to be run again.
+    /// An operator retries the handler that ended last.
     Retry,
 }
 
@@ -173,7 +173,7 @@ fn breach(life: &Life, from: usize) -> Option<(Limit, u64, u64)> {
 #[test]
 fn runs_and_turns_are_counted_as_the_spec_declares_them() {
     let cases: [Counting; 13] = [
-        ("turns, whoever asks", true, &[Act("Decide"), Act("Work"), Act("Decide")], (3, 2)),
+        ("turns, for any caller", true, &[Act("Decide"), Act("Work"), Act("Decide")], (3, 2)),
         ("turns that follow", true, &[Act("Work"), Then("Decide"), Then("Decide")], (3, 2)),
         ("no turn that isn't declared", true, &[Act("Work"), Then("Work"), Then("Work")], (3, 0)),
         ("two turns of one transition", true, &[Act("DecideTwice")], (2, 2)),
@@ -276,7 +276,7 @@ fn held_handlers_are_counted_again_in_the_next_run() {
 }
 
 /// The records of an attempt: which record, of which dispatch and attempt.
-fn told(life: &Life, from: usize) -> Vec<(&'static str, Option<(DispatchId, u32)>)> {
+fn records(life: &Life, from: usize) -> Vec<(&'static str, Option<(DispatchId, u32)>)> {
     let of = |event: &Event| match event {
         Event::Dispatched(one) => Some((one.dispatch, one.attempt)),
         Event::Ended(one) => Some((one.dispatch, one.attempt)),
@@ -312,7 +312,7 @@ fn a_held_handler_over_the_bound_ends_in_the_decision_that_dispatches_it() {
         ("dispatched", Some((first, 2))),
         ("ended", Some((first, 2))),
     ];
-    assert_eq!(told(&life, before), expected);
+    assert_eq!(records(&life, before), expected);
     let begun = commands.expect("in flight");
     let begins =
         |command: &Command| matches!(command, Command::Start(one) if one.dispatch == first);

@@ -1,4 +1,4 @@
-//! Random lives: whatever is told in whatever order, the promises hold.
+//! Random lives: the guarantees hold for any inputs in any order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -48,13 +48,13 @@ pub(crate) enum Step {
     Stop(usize),
     /// It is resumed with these limits.
     Resume(usize),
-    /// The next limit that is measured comes due, or is told too early.
+    /// The next limit that is measured comes due, or arrives too early.
     Limit {
         early: bool,
     },
     /// This limit is said to be breached by far.
     LimitOf(Limit),
-    /// Somebody wants a handler to be run again.
+    /// An operator retries a handler.
     Retry {
         nth: usize,
         budget_ms: Option<u64>,
@@ -152,17 +152,17 @@ fn elapsed(session: &Session, now: i64) -> Elapsed {
     elapsed
 }
 
-/// Lets time pass until the next limit is due, or just before that; answers what is told then.
+/// Lets time pass until the next limit is due, or just before that; returns the input that is due then.
 fn limit_due(life: &mut Life, early: bool) -> Option<Input> {
     let has_work = !life.entity().is_settled();
     let session = life.entity().session()?;
-    let told = |due: Due| {
+    let input = |due: Due| {
         let Due { limit, observed_ms } = due;
         Input::LimitDue { limit, observed_ms, doing: None }
     };
     let found = evaluate(session, has_work, &elapsed(session, life.now));
     if let Some(due) = found.due {
-        return Some(told(due));
+        return Some(input(due));
     }
     let next = found.next?;
     let wait = i64::try_from(next.as_nanos().div_ceil(1_000_000)).expect("soon");
@@ -170,7 +170,7 @@ fn limit_due(life: &mut Life, early: bool) -> Option<Input> {
     let found = evaluate(session, has_work, &elapsed(session, now));
     assert_eq!(found.due.is_none(), early, "nothing is breached by what it allows");
     life.now = now;
-    found.due.map(told)
+    found.due.map(input)
 }
 
 const ACTIONS: [&str; 10] = [
@@ -248,7 +248,7 @@ fn live_as_session(steps: &[Step], counted: usize) -> Life {
 pub(crate) fn live_on(life: &mut Life, steps: &[Step]) {
     for step in steps {
         let before = (life.entity().clone(), life.log.len());
-        let told = match step {
+        let taken = match step {
             Step::Wait(millis) => {
                 life.now += millis;
                 continue;
@@ -293,7 +293,7 @@ pub(crate) fn live_on(life: &mut Life, steps: &[Step]) {
                     _ => None,
                 });
                 let Some(dispatched) = dispatched.nth(*nth) else { continue };
-                let by = "somebody".to_owned();
+                let by = "ann".to_owned();
                 let retried = Retried { by, reason: String::new(), budget_ms: *budget_ms };
                 let retry = Retry { dispatched, retried, expected_attempt: None };
                 life.tell(Input::Retry(Box::new(retry)))
@@ -339,7 +339,7 @@ pub(crate) fn live_on(life: &mut Life, steps: &[Step]) {
                 life.tell(Input::Signal { name, from, dispatch: None, payload: json!(1) })
             }
         };
-        if told.is_err() {
+        if taken.is_err() {
             assert_eq!(before, (life.entity().clone(), life.log.len()), "{step:?}");
         }
     }

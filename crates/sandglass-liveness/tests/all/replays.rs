@@ -117,8 +117,8 @@ fn a_spec_under_unknown_rules_is_named_and_not_decided() {
     };
     (*rules, *digest) = (later, SpecDigest::of(source, later));
     let found = replay(&life).divergences;
-    let told = "needs version 9 of the rules, and this build knows versions 1 to 2";
-    assert!(found[0].expected.contains(told), "{found:#?}");
+    let expected = "needs version 9 of the rules, and this build knows versions 1 to 2";
+    assert!(found[0].expected.contains(expected), "{found:#?}");
 }
 
 #[test]
@@ -160,18 +160,20 @@ fn end_of(outcome: Outcome) -> HandlerEnd {
 fn a_timeout_that_contradicts_its_dispatch_or_itself_is_a_divergence() {
     type Forge = fn(&mut HandlerEnd, &mut HandlerDeadlineExceeded);
     let forgeries: [(&str, Forge); 15] = [
-        ("elapsed", |end, told| (end.deadline.elapsed_ms, told.elapsed_ms) = (900_000, 900_000)),
-        ("elapsed of one", |_, told| told.elapsed_ms += 1),
-        ("budget", |end, told| (end.deadline.budget_ms, told.budget_ms) = (7, 7)),
+        ("elapsed", |end, exceeded| {
+            (end.deadline.elapsed_ms, exceeded.elapsed_ms) = (900_000, 900_000)
+        }),
+        ("elapsed of one", |_, exceeded| exceeded.elapsed_ms += 1),
+        ("budget", |end, exceeded| (end.deadline.budget_ms, exceeded.budget_ms) = (7, 7)),
         ("budget of one", |end, _| end.deadline.budget_ms = 7),
-        ("entity type", |_, told| told.entity_type = "Other".to_owned()),
-        ("entity id", |_, told| told.entity_id = "other".to_owned()),
-        ("action", |_, told| told.action = "Other".to_owned()),
-        ("attempt", |_, told| told.attempt = 9),
-        ("integration", |_, told| told.integration = "other".to_owned()),
-        ("trace", |_, told| told.trace_id = TraceContext::root([6; 24]).trace_id),
-        ("owner", |end, told| {
-            (end.deadline.owner, told.owner) = (DeadlineOwner::Parent, DeadlineOwner::Parent);
+        ("entity type", |_, exceeded| exceeded.entity_type = "Other".to_owned()),
+        ("entity id", |_, exceeded| exceeded.entity_id = "other".to_owned()),
+        ("action", |_, exceeded| exceeded.action = "Other".to_owned()),
+        ("attempt", |_, exceeded| exceeded.attempt = 9),
+        ("integration", |_, exceeded| exceeded.integration = "other".to_owned()),
+        ("trace", |_, exceeded| exceeded.trace_id = TraceContext::root([6; 24]).trace_id),
+        ("owner", |end, exceeded| {
+            (end.deadline.owner, exceeded.owner) = (DeadlineOwner::Parent, DeadlineOwner::Parent);
         }),
         ("owner of one", |end, _| end.deadline.owner = DeadlineOwner::Parent),
         ("dying span", |end, _| end.dying_span = Some("guest".to_owned())),
@@ -179,22 +181,22 @@ fn a_timeout_that_contradicts_its_dispatch_or_itself_is_a_divergence() {
         ("cancelled", |end, _| end.cause = Cause::Cancel),
     ];
     for (what, forge) in forgeries {
-        let Outcome::TimedOut(mut told) = timed_out() else { panic!() };
+        let Outcome::TimedOut(mut exceeded) = timed_out() else { panic!() };
         let mut end = end_of(timed_out());
-        forge(&mut end, &mut told);
-        end.outcome = Outcome::TimedOut(told);
+        forge(&mut end, &mut exceeded);
+        end.outcome = Outcome::TimedOut(exceeded);
         assert!(divergences_after(end) >= 1, "{what}");
     }
     assert_eq!(divergences_after(end_of(timed_out())), 0);
 }
 
 #[test]
-fn a_timeout_by_the_deadline_of_whoever_asked_has_a_budget_of_its_own() {
+fn a_timeout_by_the_askers_deadline_has_a_budget_of_its_own() {
     let by_parent = |budget_ms: u64| {
-        let Outcome::TimedOut(mut told) = timed_out() else { panic!() };
-        told.owner = DeadlineOwner::Parent;
-        (told.budget_ms, told.elapsed_ms) = (budget_ms, budget_ms + 1);
-        let end = end_of(Outcome::TimedOut(told));
+        let Outcome::TimedOut(mut exceeded) = timed_out() else { panic!() };
+        exceeded.owner = DeadlineOwner::Parent;
+        (exceeded.budget_ms, exceeded.elapsed_ms) = (budget_ms, budget_ms + 1);
+        let end = end_of(Outcome::TimedOut(exceeded));
         let deadline = DeadlineReport { budget_ms, ..end.deadline };
         HandlerEnd { cause: Cause::ParentDeadline, deadline, ..end }
     };

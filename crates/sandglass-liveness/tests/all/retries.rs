@@ -1,4 +1,4 @@
-//! Retries: the same dispatch once more, for somebody with a name, where the entity
+//! Retries: the same dispatch once more, at the request of a named operator, if the entity
 //! can take however it ends.
 
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn a_retry_is_the_same_dispatch_once_more_with_who_and_why() {
 }
 
 #[test]
-fn whoever_saw_another_attempt_end_than_the_last_is_refused() {
+fn a_retry_of_an_attempt_that_is_not_the_last_is_refused() {
     let mut life = Life::of(&busy());
     let first = life.fetch();
     let dispatch = first.dispatch;

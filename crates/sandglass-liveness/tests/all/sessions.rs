@@ -281,7 +281,7 @@ fn inactivity_is_warned_of_once_and_cleared_by_the_next_activity() {
         dispatch: Some(dispatch),
         payload: json!(null),
     };
-    life.tell(signal).expect("told");
+    life.tell(signal).expect("taken");
     assert_eq!(life.kinds(before), ["signal", "limit.cleared"]);
     let Event::LimitCleared { silent_ms, .. } = life.log[before + 1].event else { panic!() };
     assert_eq!(silent_ms, 605_001);
@@ -298,20 +298,20 @@ fn synthetic_signals_are_not_activity_and_activity_is_not_progress() {
     );
     life.spec.limits.as_ref().expect("some");
     let dispatch = life.start();
-    let told = |life: &mut Life, name: &str| {
+    let signal = |life: &mut Life, name: &str| {
         let (name, payload) = (name.to_owned(), json!(null));
         let from = None;
-        life.tell(Input::Signal { name, from, dispatch: Some(dispatch), payload }).expect("told");
+        life.tell(Input::Signal { name, from, dispatch: Some(dispatch), payload }).expect("taken");
     };
     life.now += 60_000;
-    told(&mut life, "keep_alive");
+    signal(&mut life, "keep_alive");
     assert_eq!(elapsed(&life).activity, Duration::from_secs(60));
-    told(&mut life, "heartbeat");
+    signal(&mut life, "heartbeat");
     assert_eq!(elapsed(&life).activity, Duration::ZERO);
     assert_eq!(elapsed(&life).progress, Duration::from_secs(60));
     for _ in 0..4 {
         life.now += 6 * 60_000;
-        told(&mut life, "heartbeat");
+        signal(&mut life, "heartbeat");
     }
     let (limit, commands) = wait_for_a_limit(&mut life);
     assert_eq!(limit, Limit::ProgressTimeout);
@@ -574,8 +574,8 @@ fn limits_that_cannot_nest_are_refused_with_both_values() {
     ] {
         let parsed = Spec::parse(&spec(limits));
         assert!(parsed.spec.is_none(), "{limits}");
-        let told: Vec<String> = parsed.diagnostics.iter().map(ToString::to_string).collect();
-        assert!(told.iter().any(|one| one.contains(expected)), "{limits}: {told:#?}");
+        let messages: Vec<String> = parsed.diagnostics.iter().map(ToString::to_string).collect();
+        assert!(messages.iter().any(|one| one.contains(expected)), "{limits}: {messages:#?}");
     }
     // Where the deadline is the default, calls are held by what holds that.
     for (limits, expected) in [
@@ -590,8 +590,8 @@ fn limits_that_cannot_nest_are_refused_with_both_values() {
     ] {
         let parsed = Spec::parse(&spec(limits).replace("deadline = \"900s\"\n", ""));
         assert!(parsed.spec.is_none(), "{limits}");
-        let told: Vec<String> = parsed.diagnostics.iter().map(ToString::to_string).collect();
-        assert!(told.iter().any(|one| one.contains(expected)), "{limits}: {told:#?}");
+        let messages: Vec<String> = parsed.diagnostics.iter().map(ToString::to_string).collect();
+        assert!(messages.iter().any(|one| one.contains(expected)), "{limits}: {messages:#?}");
     }
     for fits in [
         "",
@@ -752,14 +752,14 @@ fn audits_and_scans_report_calls_that_took_too_long() {
     let (life, _) = ended_with(overruns, completed(Some("Finish")));
     let mut audit = Projection::new(Shape::Audit);
     let mut scan = Scan::default();
-    let mut told = Vec::new();
+    let mut audited = Vec::new();
     for record in &life.log {
-        told.extend(audit.feed(record).expect("it fits"));
+        audited.extend(audit.feed(record).expect("it fits"));
         scan.feed(record);
     }
-    let told = serde_json::to_value(&told[0]).expect("plain data");
+    let audited = serde_json::to_value(&audited[0]).expect("plain data");
     assert_eq!(
-        (&told["error_type"], &told["host_call"], &told["tool"], &told["times"]),
+        (&audited["error_type"], &audited["host_call"], &audited["tool"], &audited["times"]),
         (&json!("timeout"), &json!("host_http_call"), &json!("run_tools"), &json!(3))
     );
     let scanned = scan.finish();
@@ -782,7 +782,7 @@ fn a_session_that_comes_to_its_end_in_its_grace_is_completed() {
     let again = resume(&life, Some(1));
     life.tell(again).expect_err("it is over");
     replays(&life);
-    // The same of one that is to be cancelled: it isn't told as such.
+    // The same of one that is to be cancelled: it is not described as such.
     let mut life = started("inactivity_timeout = \"1000s\"\nabort_timeout = \"10s\"");
     life.start();
     let cause = StopCause::Limit { limit: Limit::InactivityTimeout };

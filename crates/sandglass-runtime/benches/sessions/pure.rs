@@ -7,7 +7,7 @@ use sandglass_liveness::session::{Elapsed, LimitSettings, evaluate};
 use sandglass_liveness::{Entity, Input, Spec, decide};
 use sandglass_model::{Incarnation, Object, TraceContext, WallTime};
 
-/// How often each is measured, by turns; the medians are told.
+/// How often each is measured, alternating; the medians are printed.
 const TURNS: usize = 21;
 /// Evaluations of a turn.
 const EVALUATIONS: u32 = 200_000;
@@ -124,7 +124,7 @@ fn evaluations(entity: &Entity) {
 
 /// A signal that is decided and folded in; the baseline is one of an entity without limits.
 fn signals((spec, entity): &(Spec, Entity), (plain_spec, plain): &(Spec, Entity)) {
-    let told = |spec: &Spec, entity: &Entity| {
+    let decide_signals = |spec: &Spec, entity: &Entity| {
         let dispatch = entity.in_flight()[0].dispatched.dispatch;
         let input = Input::Signal {
             name: "progress".to_owned(),
@@ -139,7 +139,7 @@ fn signals((spec, entity): &(Spec, Entity), (plain_spec, plain): &(Spec, Entity)
         }
         black_box(entity);
     };
-    let both = medians(|| told(spec, entity), || told(plain_spec, plain));
+    let both = medians(|| decide_signals(spec, entity), || decide_signals(plain_spec, plain));
     print("a signal, decided and folded in", SIGNALS, both);
 }
 

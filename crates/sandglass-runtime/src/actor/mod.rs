@@ -261,8 +261,8 @@ impl Actor {
 
     /// When a limit is breached that stops its run, if that is not happening already.
     fn next_stop(&self) -> Monotonic {
-        let is_told = self.unrecorded.is_some() || self.ownership != Ownership::Owner;
-        if is_told { Monotonic::NEVER } else { self.timers.next_stop() }
+        let is_stopping = self.unrecorded.is_some() || self.ownership != Ownership::Owner;
+        if is_stopping { Monotonic::NEVER } else { self.timers.next_stop() }
     }
 
     /// Arms and disarms the timers as the entity requires now, and returns what `look` finds in

@@ -17,7 +17,7 @@ use sandglass_runtime::{
 
 use crate::world::{SESSION, one, pass, settle, soon};
 
-/// Handlers, and a clock, that panic where they are told to.
+/// Handlers, and a clock, that panic at a given place.
 #[derive(Debug, Default)]
 struct Faults {
     reserve: AtomicBool,

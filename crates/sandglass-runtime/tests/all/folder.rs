@@ -124,9 +124,9 @@ fn a_folder_without_specs_is_an_error() {
 #[test]
 fn two_specs_of_one_type_are_reported_with_their_files() {
     let twice = folder(&[("a.ioa.toml", SPEC), ("b.ioa.toml", SPEC), ("charge.wat", MODULE)]);
-    let [told] = &wrong(twice.path())[..] else { panic!("one mistake") };
-    assert!(told.starts_with("3:8: error: `Order` is the type of the spec in"), "{told}");
-    assert!(told.contains("a.ioa.toml"), "{told}");
+    let [mistake] = &wrong(twice.path())[..] else { panic!("one mistake") };
+    assert!(mistake.starts_with("3:8: error: `Order` is the type of the spec in"), "{mistake}");
+    assert!(mistake.contains("a.ioa.toml"), "{mistake}");
 }
 
 #[cfg(unix)]

@@ -176,7 +176,7 @@ async fn blocked_sessions_are_listed_while_asleep_and_after_a_restart() {
     assert_eq!(blocked[0].directive, Some(Directive::Wait));
     assert_eq!(world.runtime.blocked_sessions(0), (Vec::new(), 1));
     pass(86_400).await;
-    assert_eq!(status(&world).await, Status::Blocked, "somebody wakes it");
+    assert_eq!(status(&world).await, Status::Blocked, "it is woken");
     assert_eq!(listed(&world), (blocked.clone(), 1));
     pass(86_400).await;
     let world = world.restart_after(10).await;
@@ -527,9 +527,9 @@ async fn a_busy_session_without_progress_is_not_stuck() {
 /// Shuts the runtime down, which closes its journal; answers the records of its whole life.
 async fn shut_down(world: &World) -> Vec<Record> {
     let mut records = world.records().await;
-    let mut told = world.runtime.subscribe();
+    let mut events = world.runtime.subscribe();
     world.runtime.shutdown(Duration::from_secs(25)).await;
-    records.extend(published(&mut told).await.iter().map(|record| (**record).clone()));
+    records.extend(published(&mut events).await.iter().map(|record| (**record).clone()));
     let mut replay = Replay::new();
     records.iter().for_each(|record| replay.feed(record));
     let summary = replay.finish();
@@ -715,7 +715,7 @@ async fn a_session_outlives_its_parent_by_default() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_works_for_others_too_outlives_its_parent() {
-    // Its handler goes on for somebody else when the state is left.
+    // Its handler continues for another asker when the state is left.
     let source =
         SESSION.replace("name = \"run_tools\"", "name = \"run_tools\"\nkeep_on_exit = true");
     let source = format!("{source}{AGAIN}\n[limits]\n{WITH_PARENT}\n");

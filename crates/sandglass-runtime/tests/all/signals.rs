@@ -46,7 +46,7 @@ async fn progress_is_recorded_without_a_sequence_and_its_handler_still_ends() {
     let before = world.now().await.sequence;
     let done = world.runtime.settled(&one()).await.expect("it lives");
     assert_eq!((&*done.state, done.sequence), ("Done", before.next()));
-    let told: Vec<_> = world
+    let recorded: Vec<_> = world
         .records()
         .await
         .into_iter()
@@ -58,7 +58,7 @@ async fn progress_is_recorded_without_a_sequence_and_its_handler_still_ends() {
             _ => None,
         })
         .collect();
-    assert_eq!(told, [(json!(0), before), (json!(1), before), (json!(2), before)]);
+    assert_eq!(recorded, [(json!(0), before), (json!(1), before), (json!(2), before)]);
     world.replays().await;
 }
 

@@ -148,14 +148,14 @@ async fn a_snapshot_that_cannot_be_used_is_skipped() {
         settle().await;
         let good = journal.0.snapshot(one()).await.expect("readable").expect("there is one");
         let sequence = folded(&journal, &one()).await.0.sequence;
-        let told = Event::Signal {
+        let signal = Event::Signal {
             name: "note".to_owned(),
             from: None,
             dispatch: None,
             payload: serde_json::Value::Null,
             resets_idle: false,
         };
-        let batch = Batch::new(one(), Expected::At(sequence), AT, vec![(sequence, told)]);
+        let batch = Batch::new(one(), Expected::At(sequence), AT, vec![(sequence, signal)]);
         let batch = batch.with_snapshot(Some(spoil(&good.body)));
         journal.0.append(batch).await.expect("it follows");
         let again = started(&journal).await;
@@ -163,7 +163,7 @@ async fn a_snapshot_that_cannot_be_used_is_skipped() {
         let (entity, _) = folded(&journal, &one()).await;
         assert_eq!((seen.sequence, &seen.state), (entity.sequence, &entity.state));
         touch(&again, &one(), 1).await;
-        let mended = journal.0.snapshot(one()).await.expect("readable").expect("there is one");
-        assert!(Entity::of_snapshot(&mended.body).is_ok_and(|kept| kept.entity == one()));
+        let replaced = journal.0.snapshot(one()).await.expect("readable").expect("there is one");
+        assert!(Entity::of_snapshot(&replaced.body).is_ok_and(|kept| kept.entity == one()));
     }
 }

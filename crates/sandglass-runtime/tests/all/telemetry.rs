@@ -218,7 +218,7 @@ async fn a_retry_is_counted_and_so_is_a_stop_that_is_recorded_late() {
     world.until("Stopped").await;
     assert_eq!(stopped(cancelled, "cancel"), 1.0);
     let took = value(&exporter, took) - before;
-    assert!(took >= 60.0, "it was told long before that was recorded: {took}");
+    assert!(took >= 60.0, "it began long before that was recorded: {took}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -205,13 +205,13 @@ async fn what_is_refused_changes_nothing() {
 async fn entities_of_a_removed_type_continue() {
     let world = World::of(&[]).await;
     let other = SESSION.replace("name = \"Session\"", "name = \"Order\"");
-    let told = reload(&world, &other).await;
+    let reloaded = reload(&world, &other).await;
     let expected = Reloaded {
         added: vec!["Order".to_owned()],
         removed: vec!["Session".to_owned()],
         ..Reloaded::default()
     };
-    assert_eq!(told, expected);
+    assert_eq!(reloaded, expected);
     assert!(takes(&world, &one(), "Touch").await);
     let refused = world.runtime.create(two()).await;
     assert!(matches!(refused, Err(ActorError::UnknownType { .. })), "{refused:?}");

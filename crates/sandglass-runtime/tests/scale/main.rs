@@ -98,7 +98,7 @@ async fn open(path: &Path) -> (Runtime, Exporter) {
 async fn asleep(exporter: &Exporter) {
     let begun = Instant::now();
     while !exporter.render().contains("temper_entities_loaded 0\n") {
-        assert!(begun.elapsed() < Duration::from_secs(60), "somebody doesn't sleep");
+        assert!(begun.elapsed() < Duration::from_secs(60), "not all entities sleep");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
