@@ -222,78 +222,78 @@ pub struct StopRequest {
     pub reason: String,
 }
 
-/// Stops one handler: gracefully with [`Stop::ask`], and for certain with [`Stop::request`]. The
-/// first request holds.
+/// Stops one handler: gracefully with [`Stop::request_stop`], and for certain with [`Stop::kill`].
+/// The first request holds.
 #[derive(Clone, Default)]
 pub struct Stop(Arc<StopState>);
 
 #[derive(Default)]
 struct StopState {
-    asked: Mutex<Asked>,
+    requests: Mutex<Requests>,
     woken: Notify,
 }
 
 #[derive(Default)]
-struct Asked {
-    is_asked: bool,
-    asking: Vec<Box<dyn FnOnce() + Send>>,
-    request: Option<StopRequest>,
+struct Requests {
+    is_stop_requested: bool,
+    on_stop_request: Vec<Box<dyn FnOnce() + Send>>,
+    kill: Option<StopRequest>,
     /// Why the handler's session is over, if it was stopped for good.
     over: Option<Arc<str>>,
-    callbacks: Vec<Box<dyn FnOnce(StopRequest) + Send>>,
+    on_kill: Vec<Box<dyn FnOnce(StopRequest) + Send>>,
 }
 
 impl Stop {
     /// Kills the handler. Later requests have no effect.
-    pub fn request(&self, cause: Cause, reason: impl Into<String>) {
+    pub fn kill(&self, cause: Cause, reason: impl Into<String>) {
         let request = StopRequest { cause, reason: reason.into() };
         let callbacks = {
-            let mut asked = self.lock();
-            if asked.request.is_some() {
+            let mut requests = self.lock();
+            if requests.kill.is_some() {
                 return;
             }
-            asked.request = Some(request.clone());
-            std::mem::take(&mut asked.callbacks)
+            requests.kill = Some(request.clone());
+            std::mem::take(&mut requests.on_kill)
         };
         self.0.woken.notify_waiters();
         for callback in callbacks {
             // A panic of a callback must not reach the caller, who has nothing to do with it.
             if catch_panic(|| callback(request.clone())).is_none() {
-                tracing::error!(cause = ?request.cause, "a callback of a stop request panicked");
+                tracing::error!(cause = ?request.cause, "a callback of a kill panicked");
             }
         }
     }
 
     /// Asks the handler to end by itself.
-    pub fn ask(&self) {
-        let asking = {
-            let mut asked = self.lock();
-            asked.is_asked = true;
-            std::mem::take(&mut asked.asking)
+    pub fn request_stop(&self) {
+        let callbacks = {
+            let mut requests = self.lock();
+            requests.is_stop_requested = true;
+            std::mem::take(&mut requests.on_stop_request)
         };
         self.0.woken.notify_waiters();
-        for callback in asking {
+        for callback in callbacks {
             if catch_panic(callback).is_none() {
-                tracing::error!("a callback that asks a run to end panicked");
+                tracing::error!("a callback of a stop request panicked");
             }
         }
     }
 
     /// Whether the handler was asked to end by itself.
     #[must_use]
-    pub fn is_asked(&self) -> bool {
-        self.lock().is_asked
+    pub fn is_stop_requested(&self) -> bool {
+        self.lock().is_stop_requested
     }
 
     /// Calls `callback` when the handler is asked to end by itself, or now if it was. It is called
-    /// on the thread of the caller of [`Stop::ask`], which its panic does not reach.
-    pub fn on_ask(&self, callback: impl FnOnce() + Send + 'static) {
-        let mut asked = self.lock();
-        if asked.is_asked {
-            drop(asked);
+    /// on the thread of the caller of [`Stop::request_stop`], which its panic does not reach.
+    pub fn on_stop_request(&self, callback: impl FnOnce() + Send + 'static) {
+        let mut requests = self.lock();
+        if requests.is_stop_requested {
+            drop(requests);
             callback();
         } else {
-            asked.asking.push(Box::new(callback));
+            requests.on_stop_request.push(Box::new(callback));
         }
     }
 
@@ -310,16 +310,16 @@ impl Stop {
 
     /// The request that kills the handler, if there was one.
     #[must_use]
-    pub fn requested(&self) -> Option<StopRequest> {
-        self.lock().request.clone()
+    pub fn kill_request(&self) -> Option<StopRequest> {
+        self.lock().kill.clone()
     }
 
     /// Waits for the request that kills the handler.
-    pub async fn wait(&self) -> StopRequest {
+    pub async fn killed(&self) -> StopRequest {
         loop {
             // Registered before the check, so that no request is missed in between.
             let woken = self.0.woken.notified();
-            if let Some(request) = self.requested() {
+            if let Some(request) = self.kill_request() {
                 return request;
             }
             woken.await;
@@ -327,27 +327,27 @@ impl Stop {
     }
 
     /// Calls `callback` with the request that kills the handler, or now if there was one. It is
-    /// called on the thread of the caller of [`Stop::request`], which its panic does not reach.
-    pub fn on_request(&self, callback: impl FnOnce(StopRequest) + Send + 'static) {
-        let mut asked = self.lock();
-        match asked.request.clone() {
-            None => asked.callbacks.push(Box::new(callback)),
+    /// called on the thread of the caller of [`Stop::kill`], which its panic does not reach.
+    pub fn on_kill(&self, callback: impl FnOnce(StopRequest) + Send + 'static) {
+        let mut requests = self.lock();
+        match requests.kill.clone() {
+            None => requests.on_kill.push(Box::new(callback)),
             Some(request) => {
-                drop(asked);
+                drop(requests);
                 callback(request);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Asked> {
+    fn lock(&self) -> MutexGuard<'_, Requests> {
         // No code between two changes of one critical section can panic.
-        self.0.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Stop").field(&self.requested()).finish()
+        f.debug_tuple("Stop").field(&self.kill_request()).finish()
     }
 }
 
@@ -360,7 +360,7 @@ mod tests {
         let stop = Stop::default();
         let waiting = tokio::spawn({
             let stop = stop.clone();
-            async move { stop.wait().await }
+            async move { stop.killed().await }
         });
         tokio::task::yield_now().await;
         let called = Arc::new(Mutex::new(Vec::new()));
@@ -368,13 +368,13 @@ mod tests {
             let called = Arc::clone(called);
             move |request: StopRequest| called.lock().expect("no panic").push(request.cause)
         };
-        stop.on_request(note(&called));
-        stop.request(Cause::Cancel, "enough");
-        stop.request(Cause::Shutdown, "");
-        stop.on_request(note(&called));
+        stop.on_kill(note(&called));
+        stop.kill(Cause::Cancel, "enough");
+        stop.kill(Cause::Shutdown, "");
+        stop.on_kill(note(&called));
         let expected = StopRequest { cause: Cause::Cancel, reason: "enough".to_owned() };
         assert_eq!(waiting.await.expect("no panic"), expected);
-        assert_eq!(stop.wait().await, expected);
+        assert_eq!(stop.killed().await, expected);
         assert_eq!(*called.lock().expect("no panic"), [Cause::Cancel, Cause::Cancel]);
     }
 }

@@ -132,7 +132,7 @@ impl Handlers for HostHandlers {
             let too_late_at = too_late_at.filter(|at| *at < parent).unwrap_or(Monotonic::NEVER);
             let loaded = tokio::select! {
                 biased;
-                request = run.stop.wait() => Err(stopped(request)),
+                request = run.stop.killed() => Err(stopped(request)),
                 loaded = modules.load(&host, &run, version) => loaded.map_err(rejected),
                 () = timer::until(&*clock, too_late_at) => {
                     let waited = clock.now().since(began);
@@ -243,8 +243,8 @@ async fn dispatch(
         dispatch = dispatch.parent(parent);
     }
     let (handle, asked) = (dispatch.stop_handle(), dispatch.stop_handle());
-    run.stop.on_ask(move || asked.request_stop());
-    run.stop.on_request(move |request| {
+    run.stop.on_stop_request(move || asked.request_stop());
+    run.stop.on_kill(move |request| {
         handle.stop(request.cause, &request.reason);
     });
     match host.run(integration, dispatch).await {

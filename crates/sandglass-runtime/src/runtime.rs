@@ -184,7 +184,7 @@ impl Runtime {
             stops
         };
         // An entity that sleeps has nothing in flight.
-        Ok(stops.map_or(0, |stops| stops.request(dispatch, Cause::Cancel, reason)))
+        Ok(stops.map_or(0, |stops| stops.kill(dispatch, Cause::Cancel, reason)))
     }
 
     /// Starts one more attempt of a handler that has ended without success: with the dispatch id

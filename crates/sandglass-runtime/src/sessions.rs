@@ -93,7 +93,7 @@ impl Runtime {
         if is_final {
             stops.session_is_over(&format!("{entity} was stopped ({code})"));
         }
-        stops.request(None, cause, &reason);
+        stops.kill(None, cause, &reason);
         answer.await
     }
 

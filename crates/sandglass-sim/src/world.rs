@@ -115,7 +115,7 @@ impl World {
         let may_ms = u64::try_from(run.schedule_to_start.as_millis()).unwrap_or(u64::MAX);
         tokio::select! {
             biased;
-            request = run.stop.wait() => {
+            request = run.stop.killed() => {
                 let report = not_run(&run.dispatched, rejection("stopped"));
                 let outcome = cancelled(request.cause, request.reason);
                 Some(RunReport { outcome, cause: request.cause, ..report })
@@ -171,14 +171,14 @@ impl World {
     ) -> (Cause, Option<(Monotonic, Outcome)>) {
         let first = Arc::new(FirstCause::new());
         let naming = Arc::clone(&first);
-        run.stop.on_request(move |request| {
+        run.stop.on_kill(move |request| {
             naming.name(request.cause);
         });
         let can_be_killed = guest.can_be_killed();
         let heeds = guest.heeds && can_be_killed;
         let asked = Arc::new(Notify::new());
         let asking = Arc::clone(&asked);
-        run.stop.on_ask(move || asking.notify_one());
+        run.stop.on_stop_request(move || asking.notify_one());
         let mut returned = None;
         tokio::select! {
             // At the deadline's very instant the guest has returned in time.
@@ -188,7 +188,7 @@ impl World {
                 first.name(if at > ends_at { at_deadline } else { ended_by(&outcome) });
                 returned = Some((at, outcome));
             }
-            _ = run.stop.wait(), if can_be_killed => {}
+            _ = run.stop.killed(), if can_be_killed => {}
             () = asked.notified(), if heeds => {
                 let at = self.0.clock.now();
                 first.name(if at > ends_at { at_deadline } else { Cause::Returned });
@@ -212,7 +212,7 @@ impl World {
             }
             _ if is_over => timed_out(report, run),
             _ => {
-                let reason = run.stop.requested().map(|request| request.reason);
+                let reason = run.stop.kill_request().map(|request| request.reason);
                 report.outcome = cancelled(report.cause, reason.unwrap_or_default());
             }
         }

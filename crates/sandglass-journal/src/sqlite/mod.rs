@@ -178,12 +178,18 @@ impl SqliteJournal {
         self.writer.ask(|answer| Request::Append(Job { batch, lines, answer, room })).await?
     }
 
-    async fn page(&self, what: ReadOf, from: Position, limit: usize) -> Result<Page, Error> {
-        self.reader.ask(|answer| ReadRequest::Page { what, from, limit, answer }).await?
-    }
-
-    async fn by_entity(&self, after: Option<Place>, limit: usize) -> Result<ByEntity, Error> {
-        self.reader.ask(|answer| ReadRequest::ByEntity { after, limit, answer }).await?
+    /// Calls `read` on the reader's thread.
+    fn read_by<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&mut SqliteReader) -> Result<T, Error> + Send + 'static,
+    ) -> Pending<'_, Result<T, Error>> {
+        let request = |answer: oneshot::Sender<Result<T, Error>>| {
+            ReadRequest::Read(Box::new(move |reader| {
+                // The caller may have gone away.
+                let _ = answer.send(read(reader));
+            }))
+        };
+        Box::pin(async move { self.reader.ask(request).await? })
     }
 
     fn is_closed(&self) -> bool {
@@ -199,7 +205,7 @@ impl Journal for SqliteJournal {
     }
 
     fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
-        Box::pin(self.page(ReadOf::All, from, limit))
+        self.read_by(move |reader| reader.read(from, limit))
     }
 
     fn read_entity(
@@ -208,7 +214,7 @@ impl Journal for SqliteJournal {
         from: Position,
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>> {
-        Box::pin(self.page(ReadOf::Entity(entity), from, limit))
+        self.read_by(move |reader| reader.read_entity(&entity, from, limit))
     }
 
     fn read_by_entity(
@@ -216,22 +222,18 @@ impl Journal for SqliteJournal {
         after: Option<Place>,
         limit: usize,
     ) -> Pending<'_, Result<ByEntity, Error>> {
-        Box::pin(self.by_entity(after, limit))
+        self.read_by(move |reader| reader.read_by_entity(after.as_ref(), limit))
     }
 
     fn find_dispatch(
         &self,
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
-        Box::pin(async move {
-            self.reader.ask(|answer| ReadRequest::FindDispatch { dispatch, answer }).await?
-        })
+        self.read_by(move |reader| reader.find_dispatch(dispatch))
     }
 
     fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
-        Box::pin(async move {
-            self.reader.ask(|answer| ReadRequest::Snapshot { entity, answer }).await?
-        })
+        self.read_by(move |reader| reader.snapshot_of(&entity))
     }
 
     fn recording(
@@ -239,9 +241,7 @@ impl Journal for SqliteJournal {
         dispatch: DispatchId,
         attempt: u32,
     ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
-        Box::pin(async move {
-            self.reader.ask(|answer| ReadRequest::Recording { dispatch, attempt, answer }).await?
-        })
+        self.read_by(move |reader| reader.recording(dispatch, attempt))
     }
 
     fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
@@ -255,7 +255,7 @@ impl Journal for SqliteJournal {
     }
 
     fn last(&self) -> Pending<'_, Result<Position, Error>> {
-        Box::pin(async move { self.reader.ask(|answer| ReadRequest::Last { answer }).await? })
+        self.read_by(SqliteReader::last)
     }
 
     fn health(&self) -> Health {
@@ -331,69 +331,15 @@ impl<R> Drop for Lane<R> {
     }
 }
 
-#[derive(Debug)]
-enum ReadOf {
-    All,
-    Entity(EntityRef),
-}
-
-#[derive(Debug)]
 enum ReadRequest {
-    Page {
-        what: ReadOf,
-        from: Position,
-        limit: usize,
-        answer: oneshot::Sender<Result<Page, Error>>,
-    },
-    ByEntity {
-        after: Option<Place>,
-        limit: usize,
-        answer: oneshot::Sender<Result<ByEntity, Error>>,
-    },
-    FindDispatch {
-        dispatch: DispatchId,
-        answer: oneshot::Sender<Result<Option<(EntityRef, Position)>, Error>>,
-    },
-    Snapshot {
-        entity: EntityRef,
-        answer: oneshot::Sender<Result<Option<Snapshot>, Error>>,
-    },
-    Recording {
-        dispatch: DispatchId,
-        attempt: u32,
-        answer: oneshot::Sender<Result<Option<Vec<u8>>, Error>>,
-    },
-    Last {
-        answer: oneshot::Sender<Result<Position, Error>>,
-    },
+    Read(Box<dyn FnOnce(&mut SqliteReader) + Send>),
     Close(oneshot::Sender<()>),
 }
 
 fn serve_reads(mut reader: SqliteReader, mut requests: mpsc::Receiver<ReadRequest>) {
     while let Some(request) = requests.blocking_recv() {
-        // The caller may have gone away.
         match request {
-            ReadRequest::Page { what, from, limit, answer } => {
-                let _ = answer.send(match what {
-                    ReadOf::All => reader.read(from, limit),
-                    ReadOf::Entity(entity) => reader.read_entity(&entity, from, limit),
-                });
-            }
-            ReadRequest::ByEntity { after, limit, answer } => {
-                let _ = answer.send(reader.read_by_entity(after.as_ref(), limit));
-            }
-            ReadRequest::FindDispatch { dispatch, answer } => {
-                let _ = answer.send(reader.find_dispatch(dispatch));
-            }
-            ReadRequest::Snapshot { entity, answer } => {
-                let _ = answer.send(reader.snapshot_of(&entity));
-            }
-            ReadRequest::Recording { dispatch, attempt, answer } => {
-                let _ = answer.send(reader.recording(dispatch, attempt));
-            }
-            ReadRequest::Last { answer } => {
-                let _ = answer.send(reader.last());
-            }
+            ReadRequest::Read(read) => read(&mut reader),
             ReadRequest::Close(closed) => {
                 drop(reader);
                 let _ = closed.send(());

@@ -42,9 +42,7 @@ impl Setting {
             Self::At(most) => Some(most),
         }
     }
-}
 
-impl Setting {
     /// The setting that allows less.
     #[must_use]
     pub fn stricter(self, other: Self) -> Self {
@@ -93,24 +91,18 @@ impl LimitSettings {
 
     /// The setting of `limit`; `None` if it is missing or not a limit of runs.
     #[must_use]
-    pub const fn of(&self, limit: Limit) -> Option<Setting> {
-        match limit {
-            Limit::InactivityWarn => self.inactivity_warn,
-            Limit::InactivityTimeout => self.inactivity_timeout,
-            Limit::ProgressTimeout => self.progress_timeout,
-            Limit::RunTimeout => self.run_timeout,
-            Limit::ExecutionTimeout => self.execution_timeout,
-            Limit::AbortTimeout => self.abort_timeout,
-            Limit::MaxLoopIterations => self.max_loop_iterations,
-            Limit::MaxHandlerRuns => self.max_handler_runs,
-            Limit::RepeatThreshold => self.repeat_threshold,
-            Limit::HostCallTimeout | Limit::ScheduleToStartTimeout | Limit::Deadline => None,
-        }
+    pub fn of(mut self, limit: Limit) -> Option<Setting> {
+        self.field(limit).and_then(|field| *field)
     }
 
     /// Sets `limit`; returns false if it is not a limit of runs.
-    pub const fn set(&mut self, limit: Limit, setting: Setting) -> bool {
-        let place = match limit {
+    pub fn set(&mut self, limit: Limit, setting: Setting) -> bool {
+        let field = self.field(limit);
+        field.map(|field| *field = Some(setting)).is_some()
+    }
+
+    const fn field(&mut self, limit: Limit) -> Option<&mut Option<Setting>> {
+        Some(match limit {
             Limit::InactivityWarn => &mut self.inactivity_warn,
             Limit::InactivityTimeout => &mut self.inactivity_timeout,
             Limit::ProgressTimeout => &mut self.progress_timeout,
@@ -121,28 +113,21 @@ impl LimitSettings {
             Limit::MaxHandlerRuns => &mut self.max_handler_runs,
             Limit::RepeatThreshold => &mut self.repeat_threshold,
             Limit::HostCallTimeout | Limit::ScheduleToStartTimeout | Limit::Deadline => {
-                return false;
+                return None;
             }
-        };
-        *place = Some(setting);
-        true
+        })
     }
 
     /// These settings; `other` fills in those that are missing.
     #[must_use]
-    pub fn or(&self, other: &Self) -> Self {
-        Self {
-            inactivity_warn: self.inactivity_warn.or(other.inactivity_warn),
-            inactivity_timeout: self.inactivity_timeout.or(other.inactivity_timeout),
-            progress_timeout: self.progress_timeout.or(other.progress_timeout),
-            run_timeout: self.run_timeout.or(other.run_timeout),
-            execution_timeout: self.execution_timeout.or(other.execution_timeout),
-            abort_timeout: self.abort_timeout.or(other.abort_timeout),
-            max_loop_iterations: self.max_loop_iterations.or(other.max_loop_iterations),
-            max_handler_runs: self.max_handler_runs.or(other.max_handler_runs),
-            repeat_threshold: self.repeat_threshold.or(other.repeat_threshold),
-            stuck_after: self.stuck_after.or(other.stuck_after),
+    pub fn or(mut self, other: &Self) -> Self {
+        for limit in Self::LIMITS {
+            if let Some(field) = self.field(limit) {
+                *field = field.or(other.of(limit));
+            }
         }
+        self.stuck_after = self.stuck_after.or(other.stuck_after);
+        self
     }
 
     /// The request for a run after one with the limits `last`: limits that count over all runs of a
@@ -297,10 +282,7 @@ fn count(value: &Value) -> Result<Setting, String> {
 }
 
 fn smaller(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
+    one.into_iter().chain(other).min()
 }
 
 /// Cuts a limit to the one that contains it. A limit that is off stays off.

@@ -152,7 +152,8 @@ fn elapsed(session: &Session, now: i64) -> Elapsed {
     elapsed
 }
 
-/// Lets time pass until the next limit is due, or just before that; returns the input that is due then.
+/// Lets time pass until the next limit is due, or just before that; returns the input that is due
+/// then.
 fn limit_due(life: &mut Life, early: bool) -> Option<Input> {
     let has_work = !life.entity().is_settled();
     let session = life.entity().session()?;

@@ -21,7 +21,7 @@ pub(crate) const AGAIN_AFTER_MS: u64 = 1_000;
 /// Waits until a run is stopped. A host that shuts down stops none: what it doesn't finish is
 /// the next one's, as its definition says.
 pub(crate) async fn stopped(run: &HandlerRun) -> StopRequest {
-    let request = run.stop.wait().await;
+    let request = run.stop.killed().await;
     if request.cause == Cause::Shutdown {
         return std::future::pending().await;
     }

@@ -254,7 +254,8 @@ impl Shared {
     /// The report of a handler that has come to `answer`.
     fn answered(&self, run: &HandlerRun, context: Context, answer: Answer) -> RunReport {
         let Answer { mut action, mut params, result, report } = answer;
-        let is_closing = || run.stop.requested().is_some_and(|stop| stop.cause == Cause::Shutdown);
+        let is_closing =
+            || run.stop.kill_request().is_some_and(|stop| stop.cause == Cause::Shutdown);
         if [RUN_EFFECT, RESUME_EFFECT].contains(&action) && is_closing() {
             // It would be recorded and never begun, and the next start could not tell that from
             // one that was lost in the middle.

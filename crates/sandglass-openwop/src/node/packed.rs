@@ -56,7 +56,7 @@ pub(crate) async fn invoke(
         dispatch = dispatch.parent(parent);
     }
     let handle = dispatch.stop_handle();
-    run.stop.on_request(move |request| {
+    run.stop.on_kill(move |request| {
         // A host that shuts down leaves it to the next one, as its definition says.
         if request.cause != Cause::Shutdown {
             handle.stop(request.cause, &request.reason);

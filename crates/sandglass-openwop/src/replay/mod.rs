@@ -40,7 +40,9 @@ pub(crate) async fn step(
     at: u64,
 ) -> Result<Answer, RunReport> {
     // A host that shuts down stops none: the next one goes on with it.
-    if let Some(request) = run.stop.requested().filter(|request| request.cause != Cause::Shutdown) {
+    if let Some(request) =
+        run.stop.kill_request().filter(|request| request.cause != Cause::Shutdown)
+    {
         return Err(cancelled(run, request));
     }
     let Some(fork) = context.begin.fork.clone() else {

@@ -83,20 +83,11 @@ impl Actor {
         {
             return Err(ActorError::Busy { entity: self.entity.entity.clone(), busy });
         }
-        self.commit_with(decided, reservations, at, recording).await
+        self.commit(decided, reservations, at, recording).await
     }
 
-    /// Appends what was decided, and carries it out.
+    /// Appends what was decided, with the recording of a handler that it ends, and carries it out.
     pub(super) async fn commit(
-        &mut self,
-        decided: Decided,
-        reservations: Reservations,
-        at: WallTime,
-    ) -> Result<Committed, ActorError> {
-        self.commit_with(decided, reservations, at, None).await
-    }
-
-    async fn commit_with(
         &mut self,
         mut decided: Decided,
         reservations: Reservations,
@@ -158,9 +149,9 @@ impl Actor {
         let stops = commands.split_off(last_start.map_or(0, |last| last + 1));
         // The handle of each handler must state why the session is over before the handler is
         // stopped. Handlers that this decision starts have a handle only after the first part.
-        over.into_iter().for_each(|over| self.runs.session_is_over(over));
+        over.into_iter().for_each(|over| self.runs.stops.session_is_over(over));
         self.carry_out_each(commands, &mut reservations, parent);
-        over.into_iter().for_each(|over| self.runs.session_is_over(over));
+        over.into_iter().for_each(|over| self.runs.stops.session_is_over(over));
         self.carry_out_each(stops, &mut reservations, parent);
     }
 
@@ -172,9 +163,9 @@ impl Actor {
     ) {
         for command in commands {
             match command {
-                Command::RequestStop { dispatch } => self.runs.ask(Some(dispatch)),
+                Command::RequestStop { dispatch } => self.runs.stops.request_stop(Some(dispatch)),
                 Command::Kill { dispatch, cause, reason } => {
-                    self.runs.stop(dispatch, cause, &reason);
+                    self.runs.stops.kill(Some(dispatch), cause, &reason);
                 }
                 // Left in flight: the next start finds it as interrupted.
                 Command::Start(_) if self.is_closing => {}

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use sandglass_liveness::instant::Due;
 use sandglass_liveness::session::Due as Breach;
 use sandglass_liveness::{Entity, Input, Spec};
-use sandglass_model::{Clock, Monotonic, Position, SpecDigest};
+use sandglass_model::{Cause, Clock, Monotonic, Position, SpecDigest};
 use sandglass_telemetry::metrics::{Level, LevelGuard};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -237,7 +237,7 @@ impl Actor {
         tracing::error!(%entity, "another process writes this entity; it is given up");
         self.ownership = Ownership::Fenced;
         self.shown.finish();
-        self.runs.stop_all(sandglass_model::Cause::Shutdown, "another process took over");
+        self.runs.stops.kill(None, Cause::Shutdown, "another process took over");
     }
 
     fn is_done(&self) -> bool {
@@ -288,7 +288,7 @@ impl Actor {
         self.mailbox.close();
         channels::refuse_waiting(&mut self.mailbox, &ActorError::Closed);
         if self.runs.is_empty() || !self.stopped_for_shutdown().await {
-            self.runs.stop_all(sandglass_model::Cause::Shutdown, "");
+            self.runs.stops.kill(None, Cause::Shutdown, "");
         }
     }
 

@@ -286,7 +286,7 @@ impl Actor {
         let (decided, refused) = self.decide_all(inputs, at);
         self.drop_signals(refused);
         let accepted = recorded.len() - refused;
-        if accepted > 0 && self.commit(decided, Reservations::default(), at).await.is_err() {
+        if accepted > 0 && self.commit(decided, Reservations::default(), at, None).await.is_err() {
             self.drop_signals(accepted);
             recorded.into_iter().for_each(|signal| self.hold_back(signal));
         }
@@ -379,7 +379,7 @@ impl Actor {
         if decided.events.is_empty() {
             return Ok(false);
         }
-        let committed = self.commit(decided, Reservations::default(), at).await;
+        let committed = self.commit(decided, Reservations::default(), at, None).await;
         if committed.is_err() {
             // Without them, the next evaluation would report inactivity that did not happen.
             self.recording.held_back = held;

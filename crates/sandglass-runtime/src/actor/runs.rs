@@ -34,13 +34,9 @@ pub(crate) struct Stops(Arc<Mutex<BTreeMap<DispatchId, Stop>>>);
 
 impl Stops {
     /// Kills the handler of `dispatch`, or all of them, and returns how many that were.
-    pub(crate) fn request(&self, of: Option<DispatchId>, cause: Cause, reason: &str) -> usize {
-        let chosen: Vec<Stop> = {
-            let stops = self.lock();
-            let wanted = stops.iter().filter(|(dispatch, _)| of.is_none_or(|of| of == **dispatch));
-            wanted.map(|(_, stop)| stop.clone()).collect()
-        };
-        chosen.iter().for_each(|stop| stop.request(cause, reason));
+    pub(crate) fn kill(&self, of: Option<DispatchId>, cause: Cause, reason: &str) -> usize {
+        let chosen = self.chosen(of);
+        chosen.iter().for_each(|stop| stop.kill(cause, reason));
         chosen.len()
     }
 
@@ -51,13 +47,15 @@ impl Stops {
     }
 
     /// Asks the handler of `dispatch`, or all of them, to end by themselves.
-    pub(crate) fn ask(&self, of: Option<DispatchId>) {
-        let asked: Vec<Stop> = {
-            let stops = self.lock();
-            let wanted = stops.iter().filter(|(dispatch, _)| of.is_none_or(|of| of == **dispatch));
-            wanted.map(|(_, stop)| stop.clone()).collect()
-        };
-        asked.iter().for_each(Stop::ask);
+    pub(crate) fn request_stop(&self, of: Option<DispatchId>) {
+        self.chosen(of).iter().for_each(Stop::request_stop);
+    }
+
+    /// Copies, because callbacks of a stop must not be called under the lock.
+    fn chosen(&self, of: Option<DispatchId>) -> Vec<Stop> {
+        let stops = self.lock();
+        let chosen = stops.iter().filter(|(dispatch, _)| of.is_none_or(|of| of == **dispatch));
+        chosen.map(|(_, stop)| stop.clone()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<DispatchId, Stop>> {
@@ -87,7 +85,7 @@ pub(super) struct Runs {
     tasks: JoinSet<Ended>,
     /// What each task executes, for the report of one that is lost.
     running: HashMap<task::Id, Arc<Dispatched>>,
-    stops: Stops,
+    pub(super) stops: Stops,
     /// What waiting askers lend each attempt, until its end is recorded.
     lent: BTreeMap<(DispatchId, u32), Lent>,
     signals: mpsc::Receiver<HandlerSignal>,
@@ -181,7 +179,7 @@ impl Runs {
             let over = shared.clock.now().after(wait);
             let (outcome, cause) = tokio::select! {
                 biased;
-                request = stop.wait() => stopped(request),
+                request = stop.killed() => stopped(request),
                 () = timer::until(&*shared.clock, over) => {
                     let (kind, message) = (RejectionKind::HostUnavailable, busy.to_string());
                     (Outcome::Rejected(Rejection { kind, message }), Cause::NotStarted)
@@ -232,24 +230,6 @@ impl Runs {
     pub(super) fn take_signals(&mut self, first: Option<HandlerSignal>) -> Vec<HandlerSignal> {
         let waiting = std::iter::from_fn(|| self.signals.try_recv().ok());
         first.into_iter().chain(waiting).take(SIGNAL_QUEUE_MAX).collect()
-    }
-
-    pub(super) fn stop(&self, dispatch: DispatchId, cause: Cause, reason: &str) {
-        self.stops.request(Some(dispatch), cause, reason);
-    }
-
-    /// Notes why the session is over, before its handlers end: entities that they have asked learn
-    /// the reason from it.
-    pub(super) fn session_is_over(&self, why: &str) {
-        self.stops.session_is_over(why);
-    }
-
-    pub(super) fn ask(&self, dispatch: Option<DispatchId>) {
-        self.stops.ask(dispatch);
-    }
-
-    pub(super) fn stop_all(&self, cause: Cause, reason: &str) {
-        self.stops.request(None, cause, reason);
     }
 }
 
@@ -308,7 +288,7 @@ impl OnBehalf<'_> {
         }
         let has_time = not_after.is_none_or(|at| self.shared.clock.now() < at);
         if has_time && !self.notify_of_parent(&asker, dispatch) {
-            self.stop.request(Cause::CallerGone, "");
+            self.stop.kill(Cause::CallerGone, "");
         }
         run.await
     }

@@ -87,7 +87,7 @@ impl Actor {
                 return;
             }
         }
-        self.runs.stop(dispatch, Cause::CallerGone, "");
+        self.runs.stops.kill(Some(dispatch), Cause::CallerGone, "");
     }
 
     /// Why the session is over, for the entities that its handlers have asked, if `cause` stops it
@@ -153,10 +153,10 @@ impl Actor {
         self.unrecorded = Some(Unrecorded { input, cause: handler_cause(cause), kill_at });
         // Whether a limit ends the session is decided with its record only.
         if cause.limit().is_none() && !directive(cause, 0).goes_on() {
-            self.runs.session_is_over(&self.over(cause));
+            self.runs.stops.session_is_over(&self.over(cause));
         }
         self.note_stop();
-        self.runs.ask(None);
+        self.runs.stops.request_stop(None);
         self.kill_unrecorded();
         Ok(false)
     }
@@ -177,7 +177,7 @@ impl Actor {
         if let Some(stop) = self.unrecorded.as_mut().filter(|stop| stop.kill_at <= now) {
             stop.kill_at = Monotonic::NEVER;
             let (cause, reason) = &stop.cause;
-            self.runs.stop_all(*cause, reason);
+            self.runs.stops.kill(None, *cause, reason);
         }
     }
 
@@ -228,7 +228,7 @@ impl Actor {
         let standing = self.entity.session().map(|session| &session.phase);
         if let Some(session::RunPhase::Stopping { stopping, .. }) = standing {
             let cause = handler_cause(&stopping.cause);
-            self.runs.stop_all(cause.0, &cause.1);
+            self.runs.stops.kill(None, cause.0, &cause.1);
             self.unrecorded = Some(Unrecorded { input, cause, kill_at: Monotonic::NEVER });
         }
     }

@@ -16,7 +16,7 @@ impl Actor {
             Ok(events) => {
                 let at = self.shared.clock.wall();
                 let decided = Decided::of(&self.spec, &self.entity, events, at);
-                match self.commit(decided, Reservations::default(), at).await {
+                match self.commit(decided, Reservations::default(), at, None).await {
                     Ok(_) => self.spec = newest,
                     Err(error) => {
                         let entity = &self.entity.entity;

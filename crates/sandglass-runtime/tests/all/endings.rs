@@ -62,7 +62,7 @@ async fn leaving_the_state_stops_its_handler_and_supersedes_its_end() {
     pass(5).await;
     world.send("Wait").await.expect("taken");
     let first = world.script.started.lock().expect("no panic")[0].clone();
-    assert_eq!(first.stop.requested().map(|request| request.cause), Some(Cause::StateLeft));
+    assert_eq!(first.stop.kill_request().map(|request| request.cause), Some(Cause::StateLeft));
     world.send("ProcessToolCalls").await.expect("taken");
     settle().await;
     assert_eq!(counts(&world.script)["running"], 1);

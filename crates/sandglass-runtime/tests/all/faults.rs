@@ -45,7 +45,7 @@ impl Handlers for Faulty {
 
     fn start(&self, run: HandlerRun) -> RunFuture {
         if self.0.callback.load(Ordering::SeqCst) {
-            run.stop.on_request(|_| panic!("a receiver that is gone"));
+            run.stop.on_kill(|_| panic!("a receiver that is gone"));
         }
         let rejection = Rejection { kind: RejectionKind::HostUnavailable, message: String::new() };
         let report = not_run(&run.dispatched, rejection);
@@ -53,7 +53,7 @@ impl Handlers for Faulty {
             return Box::pin(PanicsWhenDropped(Some(report)));
         }
         Box::pin(async move {
-            run.stop.wait().await;
+            run.stop.killed().await;
             report
         })
     }

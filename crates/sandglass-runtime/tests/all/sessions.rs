@@ -72,7 +72,7 @@ async fn an_overrun_is_caught_while_it_runs_and_the_session_can_be_resumed() {
     world.send("ProcessToolCalls").await.expect("taken");
     pass_ms(500_002).await;
     assert_eq!(status(&world).await, Status::Stopping, "within a millisecond of its budget");
-    assert!(world.script.started.lock().expect("no panic")[0].stop.is_asked());
+    assert!(world.script.started.lock().expect("no panic")[0].stop.is_stop_requested());
     assert_eq!(world.script.running.load(Ordering::SeqCst), 1, "it has its grace");
     pass_ms(10_002).await;
     assert_eq!(world.script.running.load(Ordering::SeqCst), 0);
@@ -686,7 +686,7 @@ async fn a_session_that_works_only_for_another_stops_with_it() {
     let begun = world.clock.now();
     world.runtime.stop_session(&one(), operator()).await.expect("it runs");
     settle().await;
-    let asked = world.script.started.lock().expect("no panic")[1].stop.is_asked();
+    let asked = world.script.started.lock().expect("no panic")[1].stop.is_stop_requested();
     assert!(asked, "it has its grace");
     let stopping = stopping(&world, &two()).await.expect("it is stopped");
     let reason = "Session/one was stopped (operator_cancelled)".to_owned();

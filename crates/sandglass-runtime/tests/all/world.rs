@@ -251,7 +251,7 @@ impl Script {
         let (outcome, cause) = tokio::select! {
             biased;
             outcome = self.perform(&run, ends_at, act) => (outcome, Cause::Returned),
-            request = run.stop.wait() => {
+            request = run.stop.killed() => {
                 tokio::time::sleep(Duration::from_secs(linger)).await;
                 (cancelled(&request), request.cause)
             }
@@ -311,7 +311,7 @@ impl Script {
             Act::SlowCalls(_) => completed(),
             Act::HeedWhenAsked => {
                 let (asked, heard) = tokio::sync::oneshot::channel::<()>();
-                run.stop.on_ask(move || drop(asked));
+                run.stop.on_stop_request(move || drop(asked));
                 let _ = heard.await;
                 completed()
             }
