@@ -100,7 +100,6 @@ impl Folder {
     ///
     /// # Errors
     /// A file is invalid or cannot be read.
-    /// Anything of it is wrong or can't be read.
     pub fn read(folder: &Path) -> Result<Self, FolderError> {
         let mut findings = Vec::new();
         let manifests = match Manifests::find(folder) {

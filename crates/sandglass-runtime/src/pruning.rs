@@ -30,7 +30,6 @@ impl Runtime {
     ///
     /// # Errors
     /// The journal cannot be read or written; entities that were removed before stay removed.
-    /// The journal can't be read or written; what was removed before is gone.
     pub async fn prune(&self, retention: Retention) -> Result<Pruned, ActorError> {
         let inner = Arc::clone(&self.0);
         let pruning = self.0.threads.spawn(async move { prune(&inner, retention).await });

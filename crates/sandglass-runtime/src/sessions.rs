@@ -42,7 +42,7 @@ impl Runtime {
     /// The session is not stopped: the caller is not an operator
     /// ([`Builder::operators`](crate::Builder::operators)), there is no such session, the expected
     /// run is not its present one, or the run has stopped, or is stopping and the caller is not an
-    /// operator. operator asks.
+    /// operator.
     pub async fn stop_session(
         &self,
         entity: &EntityRef,

@@ -51,7 +51,6 @@ impl SqliteReader {
     /// # Errors
     /// [`Error::Damaged`] if the journal is not intact: no backup is made of it.
     /// [`Error::Unavailable`] if `to` exists, its folder does not, or the disk fails.
-    /// the disk fails.
     pub fn back_up(
         &mut self,
         to: impl AsRef<Path>,

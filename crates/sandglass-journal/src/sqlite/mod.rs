@@ -48,7 +48,6 @@ use writer::{Job, Prune, Request, Writer};
 pub const QUEUE_MAX_BATCHES: usize = 1024;
 /// Most bytes in the writer's queue: two batches of the largest records, or one with the largest
 /// recordings, too.
-/// the largest recordings, too.
 pub const QUEUE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
 const _: () = assert!(
     BATCH_MAX_BYTES + RECORDING_MAX_BYTES + SNAPSHOT_MAX_BYTES <= QUEUE_MAX_BYTES,

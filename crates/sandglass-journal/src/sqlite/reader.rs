@@ -18,7 +18,6 @@ const BEFORE_SINCE: u32 = 4;
 ///
 /// If no process writes the journal, no file is created beside it either; a writer that comes later
 /// is noticed.
-/// comes later is noticed.
 #[derive(Debug)]
 pub struct SqliteReader {
     pub(super) connection: Connection,

@@ -70,7 +70,7 @@ fn from_text(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Optio
     }
 }
 
-/// The first two words, and what follows them as a third.
+/// The first two words, and the rest as a third.
 fn words(text: &str) -> Vec<&str> {
     let (mut words, mut rest) = (Vec::new(), text.trim());
     while words.len() < 2

@@ -117,8 +117,7 @@ fn always_comes(spec: &Spec, timeout: &StateTimeout) -> bool {
         && action.is_some_and(|action| not_given(spec, timeout, action).is_none())
 }
 
-/// A parameter that the timer's action needs and the timer doesn't give, or not of its
-/// kind.
+/// A parameter that the timer's action needs and the timer lacks, or has with another type.
 pub(super) fn not_given<'s>(
     spec: &'s Spec,
     timeout: &StateTimeout,

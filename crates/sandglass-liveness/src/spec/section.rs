@@ -1,5 +1,5 @@
-//! Reads the sections of a spec file. What it says of other sections is left to
-//! the checks; what one section says by itself is reported here.
+//! Reads the sections of a spec file. Mistakes within one section are reported here; `check.rs` checks
+//! the sections against each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -73,7 +73,7 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
         let help = did_you_mean(name, states.iter().map(Name::as_str));
         out.error_with_help(name.span(), format!("`{name}` is no declared state"), help);
     }
-    // What is missing was said, so this spec is only checked further.
+    // What is missing was reported, so this spec is checked only to find further mistakes.
     let nothing = || Name::new("", table.span.clone());
     Some(Spec {
         digest: SpecDigest::of(out.source(), rules),
@@ -150,7 +150,7 @@ fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
     }
 }
 
-/// Every table of a section is called alike: its own name tells them apart.
+/// All tables of a section have one label, and are distinguished by their names.
 fn called(label: &str) -> impl Fn(usize) -> String {
     move |_| label.to_owned()
 }
@@ -165,7 +165,7 @@ fn declare<T>(
     let mut key = name.to_string();
     if among.contains_key(&key) {
         out.error(name.span(), format!("{what} `{name}` is declared twice"));
-        // Kept beside the first, so that the mistakes of both are found.
+        // Kept with the first one, so that the mistakes of both are found.
         key = format!("{name} at byte {}", name.span().start);
     }
     among.insert(key, declared);
@@ -224,8 +224,8 @@ fn action(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Opti
     Some(read)
 }
 
-/// The names of an action's parameters: strings, or tables with a `name`. What else
-/// users' files say of a parameter there (its type, a hint) is not checked here.
+/// The names of an action's parameters: strings, or tables with a `name`. Other keys of these tables
+/// (a type, a hint) are not checked.
 fn params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
     let Some(DeValue::Array(items)) = table.value("params").map(toml::Spanned::get_ref) else {
         return table.names("params", out);
@@ -263,8 +263,8 @@ fn guard(text: &Name, spec: &Spec, out: &mut Diagnostics<'_>) -> Option<Guard> {
     }
 }
 
-/// Where a mistake stands in the file: exact where the text stands there as it is,
-/// and the whole text where it was written with escapes.
+/// The place of a mistake in the file: exact if the text is written there without escapes, otherwise
+/// the whole text.
 fn within(text: &Name, mistake: &guard::Mistake, source: &str) -> Range<usize> {
     let whole = text.span().clone();
     let written = source.get(whole.clone()).unwrap_or_default();
@@ -285,7 +285,7 @@ fn state_timeout(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Sta
     if table.value("after_seconds").is_none() {
         table.missing("after_seconds", out);
     }
-    // A wrong time or a missing action was said; that the state has a timer holds.
+    // A wrong time or a missing action was reported; the state still counts as having a timer.
     let after_ms = seconds(table, "after_seconds", out).unwrap_or(1);
     let on_timeout = table.required_name("on_timeout", out);
     let on_timeout = on_timeout.unwrap_or_else(|| Name::new("", table.span.clone()));

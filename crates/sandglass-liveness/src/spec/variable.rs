@@ -1,14 +1,14 @@
-//! What a variable may hold, and how other values become that.
+//! The types of variables, and how other values are converted to them.
 
 use serde_json::Value;
 
 use super::VariableKind;
 
 impl VariableKind {
-    /// The names that a spec file gives them.
+    /// Their names in spec files.
     pub const NAMES: [&str; 3] = ["string", "counter", "bool"];
 
-    /// The kind of this name.
+    /// The type of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -19,7 +19,7 @@ impl VariableKind {
         }
     }
 
-    /// The name that a spec file gives it.
+    /// Its name in spec files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -29,8 +29,8 @@ impl VariableKind {
         }
     }
 
-    /// What a variable of this kind holds when it is given `value`; none where it
-    /// can't be meant. Numbers and flags may come as text, as users write them.
+    /// The value that a variable of this type has if it is set to `value`; `None` if that is of
+    /// another type. Numbers and flags may be text, as users write them.
     #[must_use]
     pub fn hold(self, value: &Value) -> Option<Value> {
         match (self, value) {
