@@ -163,7 +163,7 @@ impl Batch {
         let mut lines = Vec::with_capacity(count);
         for (sequence, event) in &self.records {
             let body = serde_json::to_string(event)
-                .map_err(|error| invalid(format!("a record can't be written as JSON: {error}")))?;
+                .map_err(|error| invalid(format!("a record cannot be written as JSON: {error}")))?;
             if body.len() > RECORD_MAX_BYTES {
                 return Err(too_large("record (in bytes)", body.len(), RECORD_MAX_BYTES));
             }
@@ -240,9 +240,9 @@ impl Batch {
             *sequence == Sequence(0) && matches!(event, Event::SpecRegistered { .. })
         };
         if self.snapshot.is_some() {
-            Err(invalid("it is about no entity, so it can't have a snapshot of one"))
+            Err(invalid("it is about no entity, so it cannot have a snapshot of one"))
         } else if self.expected != Expected::Any {
-            Err(invalid("it is about no entity, so it can't expect one anywhere"))
+            Err(invalid("it is about no entity, so it cannot expect one anywhere"))
         } else if self.records.iter().all(about_all) {
             Ok(())
         } else {
@@ -262,7 +262,7 @@ fn follow(at: Option<Sequence>, sequence: Sequence, event: &Event) -> Result<Seq
         _ => Some(at.unwrap_or_default()),
     };
     match due {
-        None => Err(invalid("an entity that was not created can't take a transition")),
+        None => Err(invalid("an entity that was not created cannot take a transition")),
         Some(due) if due == sequence => Ok(sequence),
         Some(due) => {
             let kind = event.kind();

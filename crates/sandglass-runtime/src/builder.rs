@@ -62,10 +62,10 @@ pub struct Builder {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BuildError {
     /// The journal cannot be read or written.
-    #[error("the journal can't be used: {0}")]
+    #[error("the journal cannot be used: {0}")]
     Journal(#[from] journal::Error),
     /// A record does not fit the ones before it.
-    #[error("record {position} of the journal doesn't fit: {unfit}")]
+    #[error("record {position} of the journal does not fit: {unfit}")]
     Unfit {
         /// The record.
         position: Position,
@@ -76,7 +76,7 @@ pub enum BuildError {
     #[error("two specs are of the type `{0}`; give one of them")]
     DoubledType(String),
     /// An entity could not be recovered.
-    #[error("{entity} can't be recovered: {error}")]
+    #[error("{entity} cannot be recovered: {error}")]
     Recovery {
         /// The entity.
         entity: EntityRef,
@@ -372,7 +372,7 @@ struct NoHandlers;
 impl Handlers for NoHandlers {
     fn start(&self, run: HandlerRun) -> RunFuture {
         let message = format!(
-            "nothing runs handlers here, so integration `{}` can't run",
+            "no executor of handlers is set, so integration `{}` cannot run",
             run.dispatched.integration
         );
         let rejection = Rejection { kind: RejectionKind::HostUnavailable, message };

@@ -45,7 +45,7 @@ pub enum ActorError {
     #[error("the mailbox of {0} is full; try again later")]
     MailboxFull(EntityRef),
     /// There are no slots for the handlers that it would start. Nothing was done.
-    #[error("{entity} can't start its handlers: {busy}")]
+    #[error("{entity} cannot start its handlers: {busy}")]
     Busy {
         /// The entity.
         entity: EntityRef,

@@ -70,7 +70,7 @@ impl HostHandlers {
     pub async fn compile(&self) {
         for (name, loadable) in self.modules.present() {
             if let Err(rejection) = loadable.load(&self.host, &name, NO_TENANT).await {
-                tracing::warn!(module = name, "the module can't be run: {rejection}");
+                tracing::warn!(module = name, "the module cannot be executed: {rejection}");
             }
         }
     }

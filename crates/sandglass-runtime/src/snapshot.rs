@@ -49,7 +49,7 @@ pub(crate) async fn skip_to(
             Ok(None)
         }
         Err(why) => {
-            tracing::warn!(entity = %name, %why, "a snapshot isn't used; the records are read");
+            tracing::warn!(entity = %name, %why, "a snapshot cannot be used; the records are read");
             Ok(None)
         }
     }

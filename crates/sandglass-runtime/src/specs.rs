@@ -45,7 +45,7 @@ pub enum ReloadError {
     #[error("two specs are of the type `{0}`; give one of them")]
     DoubledType(String),
     /// The specs cannot be recorded.
-    #[error("the specs can't be recorded: {0}")]
+    #[error("the specs cannot be recorded: {0}")]
     NotRecorded(ActorError),
 }
 

@@ -44,7 +44,7 @@ pub(crate) async fn wake(
             if actor.has_lost_runs()
                 && let Err(error) = actor.recover().await
             {
-                tracing::error!(%entity, %error, "what was in flight can't be ended");
+                tracing::error!(%entity, %error, "handlers in flight cannot be ended");
                 let now = shared.clock.now();
                 shared.table.put_back(&entity, Sleep::of_lost(now));
                 return actor.give_up(&error);
@@ -59,7 +59,7 @@ pub(crate) async fn wake(
         read => {
             let gone = || damaged(Position(0), format!("{entity} is gone"));
             let error = read.err().unwrap_or_else(gone);
-            tracing::error!(%entity, %error, "an entity can't be read from the journal");
+            tracing::error!(%entity, %error, "an entity cannot be read from the journal");
             let sleep = sleep.unread(&entity, &shared.specs(), shared.clock.now());
             shared.table.put_back(&entity, sleep);
             channels.refuse(&error);

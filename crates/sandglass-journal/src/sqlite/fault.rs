@@ -17,7 +17,10 @@ pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
         // The statements are the journal's own, so the names in them are not contents of the file.
         Some(ErrorCode::Unknown) if is_about_the_statement(error) => Error::Damaged {
             place: format!("`{}`", path.display()),
-            what: format!("what a journal has isn't in it: {} (when {doing})", without_sql(error)),
+            what: format!(
+                "a part of every journal is missing: {} (when {doing})",
+                without_sql(error)
+            ),
         },
         Some(ErrorCode::OperationInterrupted) => Error::Damaged {
             place: format!("`{}`", path.display()),

@@ -128,7 +128,7 @@ pub(super) fn flaw(snapshot: &Connection) -> rusqlite::Result<Option<(Position, 
     while let Some(row) = rows.next()? {
         let (first, last): (i64, i64) = (row.get(0)?, row.get(1)?);
         let what = if row.get_ref(2)?.as_blob().ok() != Some(&checksum(first, last)[..]) {
-            "the checksum of what was pruned doesn't match"
+            "the checksum of a pruned range does not match"
         } else if row.get(3)? {
             "there is a record where all were pruned"
         } else if last > end {

@@ -119,7 +119,7 @@ fn body<'a>(found: &'a Row<'_>) -> Result<&'a [u8], String> {
     };
     match read() {
         Some((body, true)) => Ok(body),
-        Some((_, false)) => Err("the checksum of its recording doesn't match".to_owned()),
+        Some((_, false)) => Err("the checksum of its recording does not match".to_owned()),
         None => Err("its recording is none, or larger than any".to_owned()),
     }
 }

@@ -166,7 +166,7 @@ pub(super) fn decode(row: &rusqlite::Row<'_>) -> rusqlite::Result<Decoded> {
         };
         let checksum = row.get_ref(8).ok().and_then(|value| value.as_blob().ok());
         if checksum != Some(&row_read.checksum()[..]) {
-            return Err("its checksum doesn't match".to_owned());
+            return Err("its checksum does not match".to_owned());
         }
         batch = row_read.batch;
         row_read.record()

@@ -154,7 +154,7 @@ impl Salvage {
         self.end = Position(next);
         self.from = (next <= last.0).then_some(self.end);
         if !is_known && self.from.is_none() {
-            let unknown = || "how far the journal goes can't be read".to_owned();
+            let unknown = || "the end of the journal cannot be read".to_owned();
             let what = self.flaw.take().or(self.broken.take()).unwrap_or_else(unknown);
             let first = without_tail(&mut found).unwrap_or(self.end);
             found.push(Found::Unreadable { first, last: None, what });

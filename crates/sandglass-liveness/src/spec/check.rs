@@ -66,7 +66,7 @@ fn check_effect(
                     Some(held) => *literal = held,
                     None => {
                         let message = format!("`{variable}` is a {}", kind.as_str());
-                        let help = format!("it can't hold {literal}");
+                        let help = format!("it cannot hold {literal}");
                         out.error_with_help(variable.span(), message, help);
                     }
                 },
@@ -181,7 +181,7 @@ fn not_taken(
     out: &mut Diagnostics<'_>,
 ) {
     let message = format!(
-        "integration `{}`: `{ending}` is `{action}`, which state `{state}` doesn't take",
+        "integration `{}`: `{ending}` is `{action}`, which state `{state}` does not accept",
         integration.name
     );
     let help = if spec.is_terminal(state) {
@@ -206,11 +206,11 @@ fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
             }
             Some(_) if spec.is_terminal(state) => {
                 let help = "take the timer away, or the state out of `terminal`";
-                let message = format!("`{state}` is terminal and can't have a timer");
+                let message = format!("`{state}` is terminal and cannot have a timer");
                 out.error_with_help(state.span(), message, help);
             }
             Some(declared) if !declared.is_taken_from(state) => {
-                let message = format!("state `{state}` doesn't take `{action}`");
+                let message = format!("state `{state}` does not accept `{action}`");
                 let help = format!("add `{state}` to `from` of `{action}`");
                 out.error_with_help(action.span(), message, help);
             }

@@ -181,7 +181,7 @@ fn quoted(text: &str, start: usize, quote: char, rest: &mut Chars<'_>) -> Result
     match rest.find(|(_, c)| *c == quote) {
         Some((end, _)) => Ok(Token::Literal(Value::from(&text[start + 1..end]))),
         None => {
-            Err(mistake(start..text.len(), "the text isn't closed", format!("add a `{quote}`")))
+            Err(mistake(start..text.len(), "the text is not closed", format!("add a `{quote}`")))
         }
     }
 }
@@ -269,13 +269,13 @@ impl Parser<'_> {
                 let inner = self.any(depth + 1)?;
                 match self.peek() {
                     Some((Token::Close, _)) => self.next += 1,
-                    _ => return Err(mistake(at, "the parenthesis isn't closed", "add a `)`")),
+                    _ => return Err(mistake(at, "the parenthesis is not closed", "add a `)`")),
                 }
                 Ok(inner)
             }
             other => {
                 let help = "a comparison starts with a variable";
-                Err(mistake(at, format!("{} can't stand here", other.shown()), help))
+                Err(mistake(at, format!("{} cannot stand here", other.shown()), help))
             }
         }
     }
@@ -387,11 +387,11 @@ mod tests {
             ("note < 'x'", 5, "`note` is no counter"),
             ("paid && paid", 5, "`&` has no meaning"),
             ("items = 1", 6, "`=` is no comparison"),
-            ("(paid", 0, "isn't closed"),
+            ("(paid", 0, "is not closed"),
             ("paid paid", 5, "not expected here"),
-            ("note == 'x", 8, "isn't closed"),
+            ("note == 'x", 8, "is not closed"),
             ("items > 99999999999999999999", 8, "is no whole number"),
-            ("3 > items", 0, "can't stand here"),
+            ("3 > items", 0, "cannot stand here"),
         ] {
             let mistake = Guard::parse(text, &variables()).expect_err(text);
             assert_eq!(mistake.at.start, at, "{text}: {mistake:?}");

@@ -247,7 +247,7 @@ fn on_crash(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> OnCrash {
         "interrupt" => OnCrash::Interrupt,
         "rerun" => OnCrash::Rerun,
         other => {
-            let message = format!("`on_crash` can't be `{other}`");
+            let message = format!("`on_crash` cannot be `{other}`");
             out.error_with_help(choice.span(), message, did_you_mean(other, CHOICES));
             OnCrash::default()
         }
@@ -281,7 +281,7 @@ fn endings(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Endings> 
     if table.value("on_failure").is_none() {
         let message = format!("{} has no `on_failure`", table.label);
         let help = "add `on_failure = \"ACTION\"`: it is taken when the handler fails, traps, \
-                    hits a limit or can't be run";
+                    hits a limit or cannot be executed";
         out.error_with_help(&table.span, message, help);
     }
     let default = || Name::new(DEFAULT_ON_TIMEOUT, table.span.clone());

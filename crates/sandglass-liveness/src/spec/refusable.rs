@@ -143,7 +143,7 @@ fn refused_for_ever(
             ("whose guard may refuse it".to_owned(), format!("take the guard off `{action}`"))
         }
         Why::Param(param) => (
-            format!("which needs the parameter `{param}` that this ending doesn't give"),
+            format!("which needs the parameter `{param}` that this ending does not give"),
             format!("set a value of its own in `{action}`"),
         ),
     };

@@ -322,11 +322,11 @@ fn every_mistake_has_a_place_and_advice() {
     mistake(
         "on_cancelled = \"Stop\"",
         "on_cancelled = \"Later\"",
-        "`on_cancelled` is `Later`, which state `Executing` doesn't take",
+        "`on_cancelled` is `Later`, which state `Executing` does not accept",
     );
     mistake("on_timeout = \"HandlerTimedOut\"", "on_timeout = \"Nope\"", "`on_timeout` is `Nope`");
     mistake("type = \"wasm\"", "type = \"shell\"", "no integration is of type `shell`");
-    mistake("region = \"north\"", "on_crash = \"retry\"", "`on_crash` can't be `retry`");
+    mistake("region = \"north\"", "on_crash = \"retry\"", "`on_crash` cannot be `retry`");
     mistake("region = \"north\"", "turn = 1", "must be true or false, and is an integer");
     mistake("region = \"north\"", "continues = [true]", "must be true or false, and is an array");
     mistake(
@@ -361,7 +361,7 @@ fn every_mistake_has_a_place_and_advice() {
     mistake(
         "after_seconds = 300\non_timeout = \"Fail\"",
         "after_seconds = 300\non_timeout = \"Later\"",
-        "state `Executing` doesn't take `Later`",
+        "state `Executing` does not accept `Later`",
     );
     mistake("name = \"Pause\"", "name = \"Note\"", "action `Note` is declared twice");
     mistake(

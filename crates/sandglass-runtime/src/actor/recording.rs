@@ -409,11 +409,11 @@ enum SignalUse {
 /// A smaller form of an end that the journal will never take: without the parts whose size the
 /// guest or a caller has chosen. A result that is left out becomes a failure.
 fn reduced(end: &HandlerEnd, error: &journal::Error) -> HandlerEnd {
-    tracing::error!(dispatch = %end.dispatch, %error, "the end can't be recorded whole");
+    tracing::error!(dispatch = %end.dispatch, %error, "the end cannot be recorded completely");
     let outcome = match &end.outcome {
         Outcome::Completed(_) | Outcome::Failed(_) => Outcome::Failed(Failure {
             kind: FailureKind::ResultTooLarge,
-            message: format!("the handler's answer can't be recorded: {error}"),
+            message: format!("the handler's result cannot be recorded: {error}"),
             result: None,
         }),
         Outcome::TimedOut(exceeded) => {
