@@ -60,22 +60,19 @@ impl Actor {
         }
         match message {
             Message::Act { request, reply } => {
-                let answer = self.act(request).await;
-                let _ = reply.send(answer);
+                let _ = reply.send(self.act(request).await);
             }
             // The asker waits no more.
             Message::Ask { reply, .. } if reply.is_closed() => {}
             Message::Ask { incoming, reply } => {
-                let answer = self.asked(*incoming).await;
-                let _ = reply.send(answer);
+                let _ = reply.send(self.asked(*incoming).await);
             }
             Message::Retry { retry, reply } => {
                 let committed = self.commit_input(&Input::Retry(retry)).await;
                 let _ = reply.send(self.accepted(committed));
             }
             Message::Signal { signal, reply } => {
-                let answer = self.signal(signal).await;
-                let _ = reply.send(answer);
+                let _ = reply.send(self.signal(signal).await);
             }
             Message::Resume { resume, reply } => {
                 let committed = self.resume(*resume).await;
@@ -83,8 +80,7 @@ impl Actor {
             }
             Message::ParentOver { dispatch, parent } => self.parent_is_over(dispatch, parent).await,
             Message::Stop { stop, reply } => {
-                let answer = self.stop_run(stop.run_seq, stop.cause).await;
-                let _ = reply.send(answer);
+                let _ = reply.send(self.stop_run(stop.run_seq, stop.cause).await);
             }
         }
     }

@@ -339,24 +339,18 @@ impl Actor {
         // What was just recorded may have stopped a timer, or begun a run with limits of its own.
         let due = self.follow(|timers, entity, clock| timers.due(entity, clock));
         if let Some(due) = due.filter(|due| !self.is_closing || matches!(due, Due::Limit(_))) {
-            let (input, answer) = match due {
-                Due::Limit(due) => {
-                    let (limit, observed_ms) = (due.limit, due.observed_ms);
-                    let answer = self.limit_due(due).await;
-                    (Input::LimitDue { limit, observed_ms, doing: None }, answer)
+            let input = match due {
+                Due::Limit(Breach { limit, observed_ms }) => {
+                    Input::LimitDue { limit, observed_ms, doing: None }
                 }
-                Due::Idle { generation, idle_ms } => {
-                    let input = Input::StateIdle { generation, idle_ms };
-                    let answer = self.commit_input(&input).await.map(|_| ());
-                    (input, answer)
-                }
-                Due::Schedule(schedule) => {
-                    let input = Input::ScheduleDue { schedule };
-                    let answer = self.commit_input(&input).await.map(|_| ());
-                    (input, answer)
-                }
+                Due::Idle { generation, idle_ms } => Input::StateIdle { generation, idle_ms },
+                Due::Schedule(schedule) => Input::ScheduleDue { schedule },
             };
-            match answer {
+            let taken = match due {
+                Due::Limit(due) => self.limit_due(due).await,
+                Due::Idle { .. } | Due::Schedule(_) => self.commit_input(&input).await.map(|_| ()),
+            };
+            match taken {
                 Ok(()) => {}
                 Err(
                     ActorError::JournalUnavailable { .. }
