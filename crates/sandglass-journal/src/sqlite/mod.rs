@@ -19,6 +19,7 @@ mod snapshot;
 mod tail;
 mod writer;
 
+use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -288,10 +289,15 @@ fn open_whole(
 }
 
 /// A thread with a bounded queue of requests; ends when dropped.
-#[derive(Debug)]
 struct Lane<R> {
     requests: Option<mpsc::Sender<R>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl<R> fmt::Debug for Lane<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane").finish_non_exhaustive()
+    }
 }
 
 impl<R: Send + 'static> Lane<R> {
