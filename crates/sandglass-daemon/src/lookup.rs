@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sandglass_insight::why::{Explanation, Host, Inquiry, Which};
 use sandglass_journal::Entry;
-use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, Record};
+use sandglass_model::{Decision, DispatchId, EntityRef, Event, HandlerEnd, Position, Record};
 use sandglass_runtime::{ActorError, Snapshot};
 
 use crate::Daemon;
@@ -125,7 +125,8 @@ pub(crate) async fn outcomes(
             && dispatches.contains(&ended.dispatch)
             && ended.decision != Decision::Rerun
         {
-            outcomes.push(OutcomeView { dispatch: ended.dispatch, outcome: ended.outcome });
+            let HandlerEnd { dispatch, outcome, .. } = Arc::unwrap_or_clone(ended.end);
+            outcomes.push(OutcomeView { dispatch, outcome });
         }
     };
     if !dispatches.is_empty() {

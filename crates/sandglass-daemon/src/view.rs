@@ -1,5 +1,7 @@
 //! What answers look like.
 
+use std::sync::Arc;
+
 use sandglass_journal::Entry;
 use sandglass_liveness::session::StatusView;
 use sandglass_model::{
@@ -279,16 +281,18 @@ impl DispatchView {
     }
 
     pub(crate) fn ended(self, at: WallTime, ended: Ended) -> Self {
+        let Ended { end, decision, .. } = ended;
+        let end = Arc::unwrap_or_clone(end);
         let end = EndView {
             at,
-            outcome: ended.outcome,
-            cause: ended.cause,
-            decision: ended.decision,
-            started_at: ended.started_at,
-            deadline: ended.deadline,
-            dying_span: ended.dying_span,
-            host_calls: ended.host_calls,
-            time_split_us: ended.time_split_us,
+            outcome: end.outcome,
+            cause: end.cause,
+            decision,
+            started_at: end.started_at,
+            deadline: end.deadline,
+            dying_span: end.dying_span,
+            host_calls: end.host_calls,
+            time_split_us: end.time_split_us,
         };
         Self { status: Status::Ended, ended: Some(end), ..self }
     }
