@@ -61,7 +61,7 @@ impl Runtime {
             else {
                 return stopped;
             };
-            self.0.reach(entity, |handle| handle.stops.clone())?.request(None, cause, &reason);
+            self.0.reach(entity, |handle| handle.stops.clone())?.kill(None, cause, &reason);
             let has_stopped = |snapshot: &Snapshot| {
                 let session = snapshot.session.as_ref();
                 session.is_none_or(|session| {
