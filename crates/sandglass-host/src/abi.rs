@@ -1,7 +1,7 @@
 //! How guests see the host: one module for each set of imports, the calls of their
 //! handlers, and the reading and writing of guest memory.
 
-mod answer;
+mod result;
 pub(crate) mod component;
 pub(crate) mod core_module;
 pub(crate) mod embedder;

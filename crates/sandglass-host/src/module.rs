@@ -4,7 +4,7 @@
 mod cache;
 pub(crate) mod component;
 pub(crate) mod core_module;
-mod flights;
+mod in_progress;
 pub(crate) mod node_pack;
 mod source;
 
@@ -30,7 +30,7 @@ use sandglass_supervisor::settings::MAX_TABLE_ELEMENTS;
 pub(crate) use cache::{Key, ModuleCache};
 use component::Component;
 use core_module::CoreModule;
-pub(crate) use flights::{Boarding, Flights, Made};
+pub(crate) use in_progress::{Boarding, Flights, Made};
 use node_pack::NodePack;
 use source::Source;
 pub(crate) use source::{MadeElsewhere, compile_here};

@@ -10,7 +10,7 @@ use crate::store::RunStore;
 use sandglass_supervisor::capability::result::violation;
 
 use super::world::{Completion, DispatchContext, Failure, Raised, TypedFailure};
-use super::{Called, Moments, answer, returned_in_time};
+use super::{Called, Moments, result, returned_in_time};
 
 /// Instantiates `component` in `store` and calls its handler.
 ///
@@ -51,8 +51,8 @@ fn outcome(answer: Result<Completion, Failure>, max_bytes: u64, store: &RunStore
         ));
     }
     match as_core_modules_answer(answer) {
-        Ok(value) => answer::outcome_of(value, &store.guest().redactor),
-        Err(error) => Outcome::Failed(answer::unread("a part of the result", &error)),
+        Ok(value) => result::outcome_of(value, &store.guest().redactor),
+        Err(error) => Outcome::Failed(result::unread("a part of the result", &error)),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::store::RunStore;
 use sandglass_supervisor::capability::result::violation;
 use sandglass_supervisor::rejection::rejection;
 
-use super::{Called, Moments, answer, guest_memory};
+use super::{Called, Moments, result, guest_memory};
 
 /// Size of a WebAssembly page, in bytes.
 pub(crate) const PAGE_BYTES: u64 = 64 << 10;
@@ -104,7 +104,7 @@ impl Guest<'_> {
             (false, false) => Ok(None),
         };
         match bytes {
-            Ok(Some(bytes)) => answer::outcome(&bytes, &store.data().guest().redactor),
+            Ok(Some(bytes)) => result::outcome(&bytes, &store.data().guest().redactor),
             Ok(None) => Outcome::Failed(violation(
                 FailureKind::AbsentResult,
                 "the guest gave no result: it called no `host_set_result` and returned no pointer"

@@ -10,7 +10,7 @@ mod outside;
 mod scratch;
 mod streams;
 mod telemetry;
-mod telling;
+mod reporting;
 mod time;
 
 use serde::de::DeserializeOwned;
@@ -37,7 +37,7 @@ const NAME_BYTES: u32 = 1024;
 /// Links every function of this ABI.
 pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     context::link(linker, functions)?;
-    telling::link(linker, functions)?;
+    reporting::link(linker, functions)?;
     telemetry::link(linker, functions)?;
     time::link(linker, functions)?;
     scratch::link(linker, functions)?;

@@ -7,7 +7,7 @@ mod http;
 mod recorded;
 mod scratch;
 mod telemetry;
-mod telling;
+mod basics;
 
 use std::fmt;
 
@@ -63,7 +63,7 @@ const FIRST: usize =
 
 /// Links all of it.
 pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    functions.add_imports(telling::IMPORTS);
+    functions.add_imports(basics::IMPORTS);
     functions.add_imports(http::IMPORTS);
     functions.add_imports(telemetry::IMPORTS);
     functions.add_imports(scratch::IMPORTS);

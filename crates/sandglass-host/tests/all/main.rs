@@ -24,5 +24,5 @@ mod server;
 mod simulated;
 mod streams;
 mod structure;
-mod telling;
+mod telemetry;
 mod time;

@@ -4,7 +4,7 @@
 use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome, json};
 use serde_json::Value;
 
-use crate::abi::answer::{MESSAGE_MAX_BYTES, unread};
+use crate::abi::result::{MESSAGE_MAX_BYTES, unread};
 use sandglass_supervisor::argument::Unreadable;
 use sandglass_supervisor::capability::log::cut;
 use sandglass_supervisor::capability::result::violation;

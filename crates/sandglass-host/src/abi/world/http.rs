@@ -6,7 +6,7 @@ use wasmtime::Result;
 use wasmtime::component::Resource;
 
 use super::interface::http;
-use super::{FIRST, telling};
+use super::{FIRST, basics};
 use crate::boundary::imports;
 use crate::store::RunStore;
 use sandglass_supervisor::capability::http::{HttpError, Request as Sendable};
@@ -14,7 +14,7 @@ use sandglass_supervisor::capability::streams::{
     self, IncomingResponse as Incoming, OutgoingRequest as Outgoing,
 };
 
-imports! { IMPORTS from FIRST + telling::IMPORTS.len();
+imports! { IMPORTS from FIRST + basics::IMPORTS.len();
     "sandglass:integration/http" in http {
         Host {
             waiting "send" fn send(store, race, request: Request)

@@ -6,14 +6,14 @@ use wasmtime::Result;
 use wasmtime::component::Resource;
 
 use super::interface::{metrics, spans};
-use super::{FIRST, fields_of, http, telling};
+use super::{FIRST, fields_of, http, basics};
 use crate::boundary::imports;
 use sandglass_supervisor::capability::spans::{Attributes, Handle, SpanEnd};
 
 /// Where the functions of the next table begin.
-pub(super) const END: usize = FIRST + telling::IMPORTS.len() + http::IMPORTS.len() + IMPORTS.len();
+pub(super) const END: usize = FIRST + basics::IMPORTS.len() + http::IMPORTS.len() + IMPORTS.len();
 
-imports! { IMPORTS from FIRST + telling::IMPORTS.len() + http::IMPORTS.len();
+imports! { IMPORTS from FIRST + basics::IMPORTS.len() + http::IMPORTS.len();
     "sandglass:integration/spans" in spans {
         HostSpan {
             instant "[method]span.add-event"
