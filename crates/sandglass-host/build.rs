@@ -1,4 +1,4 @@
-//! Makes one test of each sample guest, and fails the build where a guest has none.
+//! Generates one test for each sample guest, and fails the build if a guest has none.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -19,7 +19,7 @@ struct Fixture {
     also: Vec<String>,
 }
 
-/// Where guests are, below `guest-fixtures`.
+/// The folders with guests, below `guest-fixtures`.
 const GUESTS: [&str; 5] = [
     "wat",
     "built",

@@ -1,5 +1,5 @@
-//! A host with nothing to do costs no CPU. In a process of its own, so that the
-//! time that is measured is the host's alone.
+//! A host with nothing to do uses no CPU. In a process of its own, so that only the host's time is
+//! measured.
 
 #![cfg(target_os = "linux")]
 
@@ -10,10 +10,10 @@ use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Manifest, Outcom
 const SPINS: &str = r#"(module (memory (export "memory") 1)
     (func (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#;
 
-/// Over this span a guest that went on spinning would use 50 ticks of the kernel.
+/// In this time, a guest that spins would use 50 ticks of the kernel.
 const SPAN: Duration = Duration::from_millis(500);
 
-/// Far below that, and above what reading the figure costs.
+/// Far below that, and above the cost of reading the figure.
 const IDLE_TICKS: u64 = 3;
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! Guests that wait in host calls take little, and each stack has its guard page. In a
-//! process of its own, so that what is measured is theirs alone.
+//! Guests that wait in host calls take little memory, and each stack has its guard page. In a process of
+//! its own, so that only their memory is measured.
 
 #![cfg(target_os = "linux")]
 
@@ -20,17 +20,17 @@ const SLEEPS: &str = r#"(module
         (drop (call $poll (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 128)))
         i32.const 0))"#;
 
-/// Enough that what each takes stands out, and quick in a debug build.
+/// Enough to measure what each takes, and quick in a debug build.
 const GUESTS: u32 = 400;
 
-/// Twice what one takes in a release build at most: a debug build has larger frames.
+/// At most twice what one takes in a release build, because a debug build has larger frames.
 const EACH_BYTES: u64 = 64 << 10;
 
-/// Size of a run's stack, as the host has it.
+/// Size of the stack of a handler run, as in the host.
 const STACK_BYTES: u64 = 2 << 20;
 
 #[tokio::test]
-async fn many_wait_at_once_in_little_memory_each_on_a_stack_with_a_guard_page() {
+async fn waiting_guests_take_little_memory_and_each_stack_has_a_guard_page() {
     let settings = Settings { max_runs: GUESTS, max_asking: 0, ..Settings::default() };
     let host = Host::builder().settings(settings).build().expect("a host");
     let sleeps = host.load(SLEEPS.as_bytes(), Manifest::named("sleeps")).expect("a guest");
@@ -46,7 +46,7 @@ async fn many_wait_at_once_in_little_memory_each_on_a_stack_with_a_guard_page() 
         })
         .collect();
     for run in &mut runs {
-        // Polled here, so that each waits in its call when this comes back.
+        // Polled here, so that each waits in its call when this returns.
         let polled =
             run.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
         assert!(polled.is_pending());
@@ -102,8 +102,7 @@ fn maps() -> Vec<Mapping> {
 }
 
 /// Anonymous memory of this process that is in use, in bytes (`proc(5)`): stacks, heap and
-/// guests' memories. The pages of its program, which come in as they are first run, are
-/// nobody's.
+/// guests' memories. The pages of its program do not count, because they are loaded on first use.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
     let kib = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.strip_suffix("kB"));

@@ -1,7 +1,7 @@
 //! Components that call one function each.
 //!
-//! Whatever a component passes is bounded by one call's bound before the function sees it, so
-//! these are the functions that do something with texts, lists or bytes.
+//! The arguments of a component are checked against one call's bound before the function gets them, so
+//! these are only functions that process texts, lists or bytes.
 
 use std::fmt::Write as _;
 
@@ -16,14 +16,14 @@ const CALL_BYTES: u32 = 4 << 20;
 /// A function and how it is called.
 struct Called {
     interface: &'static str,
-    /// What the instance exports beside the function, and the function, with its type.
+    /// The exports of the instance: the types of the function, and the function.
     exports: &'static str,
     function: &'static str,
-    /// The types of its numbers once it is lowered.
+    /// The core types of its parameters.
     lowered: &'static str,
-    /// What is passed: the text is `AT` and `LENGTH`, results go to `RESULT`.
+    /// Its arguments. The text is `AT` and `LENGTH`; results go to `RESULT`.
     arguments: &'static str,
-    /// Bytes of an element of the list that is passed, where it is no text.
+    /// Size of an element of the list that is passed, if it is not a text.
     element_bytes: u32,
 }
 

@@ -1,11 +1,11 @@
-//! Texts of a given length, each costly in another way.
+//! Texts of a given length, each costly in a different way.
 
 use std::fmt::Write as _;
 
-/// Where a guest's text lies in its memory.
+/// The address of a guest's text in its memory.
 pub(crate) const AT: u32 = 1 << 16;
 
-/// What a text consists of.
+/// The kind of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Letters,
@@ -18,7 +18,7 @@ pub(crate) enum Content {
     JsonNested,
     JsonKeys,
     JsonRecord,
-    /// So many pairs of an address and a length, all of which lie in the text that follows them.
+    /// This many pairs of an address and a length, all in the text that follows them.
     Buffers(u32),
 }
 
@@ -50,7 +50,7 @@ impl Content {
         }
     }
 
-    /// `length` bytes of it.
+    /// A text of `length` bytes.
     pub(crate) fn bytes(self, length: usize) -> Vec<u8> {
         match self {
             Self::Letters => vec![b'a'; length],
@@ -71,8 +71,7 @@ impl Content {
             }
             Self::JsonKeys => framed("{", key, "\"z\":1}", length),
             Self::JsonRecord => {
-                // As metrics, spans, events and lines of the log are written, each with what it
-                // may have.
+                // The form of metrics, spans, events and log lines, with all their keys.
                 let each = length.saturating_sub(200) / 4;
                 let keys =
                     String::from_utf8(framed("{", key, "\"z\":1}", each)).expect("it is text");
@@ -100,7 +99,7 @@ fn key(number: usize) -> String {
     format!("\"k{number}\":1,")
 }
 
-/// `begin`, as many of `unit` as there is room for, and `end`.
+/// `begin`, as many of `unit` as fit, and `end`.
 fn framed(begin: &str, unit: impl Fn(usize) -> String, end: &str, length: usize) -> Vec<u8> {
     let mut text = begin.to_owned();
     for number in 0.. {

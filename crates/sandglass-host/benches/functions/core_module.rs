@@ -31,7 +31,7 @@ struct Imported {
     reads: u32,
 }
 
-/// All inputs of all functions; they are made one at a time, because each may have 16 MiB.
+/// All inputs of all functions. They are made one at a time, because each may have 16 MiB.
 pub(crate) fn inputs(host: &Host) -> Result<impl Iterator<Item = Input>, Box<dyn Error>> {
     let bounds = bounds();
     let everything = host.inspect(EVERYTHING.as_bytes())?;
@@ -98,7 +98,7 @@ fn of_function(function: Imported) -> impl Iterator<Item = Input> {
     })
 }
 
-/// A length at the bound, and just below it where a name is passed beside the text.
+/// A length at the bound, or just below it if a name is passed in addition to the text.
 fn lengths(reads: u32, of_wasi: bool, content: Content) -> Vec<u32> {
     if of_wasi {
         // Lists are passed by their count.

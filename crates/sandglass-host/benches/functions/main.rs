@@ -1,5 +1,4 @@
-//! The longest that a call of each host function takes, and the most that the host holds for it:
-//! the table "Host functions at their bounds" of `docs/performance.md`. It asserts nothing about
+//! The longest time that a call of each host function takes, and the most memory of the host: the table "Host functions at their bounds" of `docs/performance.md`. It asserts nothing about
 //! time.
 //!
 //! ```sh
@@ -34,9 +33,9 @@ const REPEATED: u32 = 3;
 /// A guest that calls one function once.
 struct Input {
     guest: Vec<u8>,
-    /// As reports name it.
+    /// Its name in reports.
     function: String,
-    /// What the guest passes.
+    /// A description of what the guest passes.
     about: String,
 }
 
@@ -75,10 +74,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Grants all that a function needs to be called.
+/// Grants everything that any function needs.
 fn manifest() -> Result<Manifest, Box<dyn Error>> {
     let secrets: FixedSecrets = [("key".to_owned(), Secret::new("value"))].into_iter().collect();
-    // The texts are in the modules' data.
+    // The modules contain the texts.
     let limits = GuestLimits { module_bytes: 32 << 20, ..GuestLimits::default() };
     Ok(Manifest::named("guest")
         .limits(limits)
@@ -87,7 +86,7 @@ fn manifest() -> Result<Manifest, Box<dyn Error>> {
         .scratch_bytes(1 << 20))
 }
 
-/// Microseconds of the call and bytes that the host held, at the least.
+/// The shortest time of the call, in microseconds, and the least memory of the host, in bytes.
 async fn measured(host: &Host, integration: &Integration) -> Result<(u64, u64), Box<dyn Error>> {
     let (mut micros, mut host_bytes) = (u64::MAX, u64::MAX);
     for _ in 0..REPEATED {
@@ -95,8 +94,8 @@ async fn measured(host: &Host, integration: &Integration) -> Result<(u64, u64), 
             .deadline(DispatchDeadline::after(Duration::from_secs(20)));
         let report: RunReport = host.run_in_place(integration, dispatch).await?;
         let split = &report.time_split_us;
-        // The guest does nothing but the call. What a component passes is copied before the
-        // function begins.
+        // The guest does nothing but the call. A component's arguments are copied before the function
+        // begins.
         micros = micros.min(split.guest.saturating_add(split.host));
         host_bytes = host_bytes.min(report.peak_host_memory_bytes);
     }

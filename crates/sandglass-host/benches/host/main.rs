@@ -1,13 +1,13 @@
-//! What the host costs and how exact it is, beside plain Wasmtime in the same run: the
-//! tables of `docs/performance.md`. It asserts nothing about time.
+//! The cost of the host and the precision of its kills, compared with plain Wasmtime in the same process:
+//! the tables of `docs/performance.md`. It asserts nothing about time.
 //!
 //! ```sh
 //! cargo bench -p sandglass-host                               # all figures
 //! cargo bench -p sandglass-host -- --quick host_call          # one of them, measured less
 //! ```
 //!
-//! It has a main function of its own: most figures are quantiles of one long run, and what
-//! is compared takes turns, which is nothing that a bench harness does.
+//! It has a main function of its own, because most figures are quantiles of one long series in which the
+//! compared cases alternate, which no bench harness supports.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the figures are for people")]
 #![allow(missing_docs, reason = "it is no library")]
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         match argument.as_str() {
             "--quick" => effort = Effort::Quick,
             "--json" => json = true,
-            // By it Cargo says that this is a benchmark.
+            // Cargo passes it to benchmarks.
             "--bench" => {}
             key => keys.push(key.parse()?),
         }

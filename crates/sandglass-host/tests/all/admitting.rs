@@ -1,4 +1,4 @@
-//! Who gets in where there is room for few, and what the others are told.
+//! Admission: which dispatches start if there are few slots, and how the others are refused.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry, Tracer};
 use tokio::sync::Notify;
 
-/// Says that it has begun, and ends.
-const TELLS: &str = r#"(module
+/// Reports that it has begun, and ends.
+const REPORTS: &str = r#"(module
     (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
     (import "env" "host_set_result" (func $set (param i32 i32)))
     (memory (export "memory") 1)
@@ -22,15 +22,15 @@ const TELLS: &str = r#"(module
         (drop (call $status (i32.const 8) (i32.const 16)))
         (call $set (i32.const 8) (i32.const 16)) i32.const 0))"#;
 
-/// Says that it has begun, and spins.
-const TELLS_AND_SPINS: &str = r#"(module
+/// Reports that it has begun, and spins.
+const REPORTS_AND_SPINS: &str = r#"(module
     (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
     (memory (export "memory") 1)
     (func (export "run") (param i32 i32) (result i32)
         (drop (call $status (i32.const 8) (i32.const 1)))
         (loop (br 0)) i32.const 0))"#;
 
-/// Notes who has begun.
+/// Notes the order in which handlers begin.
 #[derive(Debug)]
 struct Begun(&'static str, Arc<Mutex<Vec<&'static str>>>, Arc<Notify>);
 
@@ -66,8 +66,8 @@ fn dispatch(tenant: &str) -> Dispatch {
 async fn the_single_dispatch_of_a_tenant_passes_by_the_flood_of_another() {
     let (host, exporter) =
         measured(Settings { max_runs: 1, guest_threads: 1, ..Settings::default() });
-    let tells = load(&host, TELLS, Manifest::named("tells"));
-    let holds = load(&host, TELLS_AND_SPINS, Manifest::named("holds"));
+    let reports = load(&host, REPORTS, Manifest::named("reports"));
+    let holds = load(&host, REPORTS_AND_SPINS, Manifest::named("holds"));
     let (order, signalled) = (Arc::default(), Arc::new(Notify::new()));
     let begun = |name| Arc::new(Begun(name, Arc::clone(&order), Arc::clone(&signalled)));
 
@@ -81,9 +81,9 @@ async fn the_single_dispatch_of_a_tenant_passes_by_the_flood_of_another() {
     start(&holds, holder);
     signalled.notified().await;
     for _ in 0..20 {
-        start(&tells, dispatch("floods").signals(begun("floods")));
+        start(&reports, dispatch("floods").signals(begun("floods")));
     }
-    start(&tells, dispatch("quiet").signals(begun("quiet")));
+    start(&reports, dispatch("quiet").signals(begun("quiet")));
     while !exporter.render().contains("temper_handlers_queued 21") {
         tokio::task::yield_now().await;
     }
@@ -92,7 +92,7 @@ async fn the_single_dispatch_of_a_tenant_passes_by_the_flood_of_another() {
     let order = order.lock().expect("no panic");
     let place = order.iter().position(|name| *name == "quiet");
     assert_eq!(order.len(), 22);
-    // By the order of arrival it would be the last.
+    // In the order of arrival, it would be the last.
     assert!(place.is_some_and(|place| place < 3), "{order:?}");
 }
 
@@ -100,8 +100,8 @@ async fn the_single_dispatch_of_a_tenant_passes_by_the_flood_of_another() {
 async fn an_integration_that_is_full_is_refused_and_others_are_not() {
     let host = host(Settings { max_runs: 4, ..Settings::default() });
     let narrow = Manifest::named("narrow").max_in_flight(1).max_queued(0);
-    let narrow = load(&host, TELLS_AND_SPINS, narrow);
-    let wide = load(&host, TELLS, Manifest::named("wide"));
+    let narrow = load(&host, REPORTS_AND_SPINS, narrow);
+    let wide = load(&host, REPORTS, Manifest::named("wide"));
     let signalled = Arc::new(Notify::new());
     let begun = Begun("", Arc::default(), Arc::clone(&signalled));
     let holder = dispatch("a").signals(Arc::new(begun));
@@ -121,7 +121,7 @@ async fn an_integration_that_is_full_is_refused_and_others_are_not() {
 }
 
 #[tokio::test]
-async fn a_reserved_place_is_held_until_its_dispatch_ends_or_it_is_dropped() {
+async fn a_reserved_slot_is_held_until_its_dispatch_ends_or_it_is_dropped() {
     let settings = Settings {
         max_runs: 8,
         max_queued_per_tenant: 0,
@@ -129,16 +129,16 @@ async fn a_reserved_place_is_held_until_its_dispatch_ends_or_it_is_dropped() {
         ..Settings::default()
     };
     let (host, exporter) = measured(settings);
-    let tells = load(&host, TELLS, Manifest::named("tells"));
-    let reserve = || host.reserve(ReserveFor::new(&Manifest::named("tells"), "a"));
+    let reports = load(&host, REPORTS, Manifest::named("reports"));
+    let reserve = || host.reserve(ReserveFor::new(&Manifest::named("reports"), "a"));
 
     drop(reserve().expect("there is room"));
     let reservation = reserve().expect("the dropped one gave its place back");
     let busy = reserve().expect_err("the tenant has one place");
     assert_eq!((busy.scope, busy.limit), (BusyScope::Tenant, 1));
-    let refused = host.dispatch(&tells, dispatch("a")).await;
+    let refused = host.dispatch(&reports, dispatch("a")).await;
     assert!(matches!(refused, Err(Error::Busy(_))), "{refused:?}");
-    let ran = host.dispatch(&tells, dispatch("a").reserved(reservation)).await;
+    let ran = host.dispatch(&reports, dispatch("a").reserved(reservation)).await;
     assert!(matches!(ran, Ok(Outcome::Completed(_))), "{ran:?}");
     drop(reserve().expect("it has ended"));
 

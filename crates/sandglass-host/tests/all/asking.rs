@@ -1,11 +1,11 @@
-//! What a handler gets that asks another entity, and what its waiting costs.
+//! Asks of other entities: what the handler gets, and which permits its waiting frees.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandglass_host::{
     Answer, Answered, Ask, AskError, Asks, CallLimits, Context, Dispatch, DispatchDeadline, Host,
-    Integration, Manifest, Outcome, Settings, Signal, Signals,
+    Integration, Manifest, Outcome, Settings,
 };
 use sandglass_model::{
     AskUntil, Busy, BusyScope, Cause, Clock, DispatchId, Object, Sequence, SystemClock,
@@ -14,10 +14,12 @@ use sandglass_model::{
 use serde_json::json;
 use tokio::sync::Notify;
 
+use crate::signals::Received;
+
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A guest that asks once and tells, as its status, the answer or the error.
+/// A guest that asks once, and sets the answer or the error as its status.
 fn asking(request: &str) -> String {
     let data = request.replace('"', "\\\"");
     format!(
@@ -41,45 +43,27 @@ fn asking(request: &str) -> String {
     )
 }
 
-/// Asks `Tool/1` to be used, and answers the state and sequence that it hears of.
+/// Asks `Tool/1` for `Use`, and returns the state and sequence of the answer.
 const COMPONENT: &[u8] = include_bytes!("../../../../guest-fixtures/built/component.wasm");
 
-/// The same by the SDK, as its input says.
+/// As `COMPONENT`, with the SDK.
 const SDK_CORE: &[u8] = include_bytes!("../../../../guest-fixtures/built/sdk_core.wasm");
 const SDK_COMPONENT: &[u8] = include_bytes!("../../../../guest-fixtures/built/sdk_wasip2.wasm");
 
 const CHARGE: &str = r#"{"entity":"Payment/7","action":"Charge","params":{"cents":5}}"#;
 
-#[derive(Debug, Default)]
-struct Told(Mutex<Vec<Signal>>);
-
-impl Signals for Told {
-    fn signal(&self, signal: Signal) {
-        self.0.lock().expect("no panic").push(signal);
-    }
-}
-
-impl Told {
-    fn status(&self) -> String {
-        match self.0.lock().expect("no panic").as_slice() {
-            [Signal::Status(status)] => status.clone(),
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-/// What becomes of asks.
+/// What happens to asks.
 #[derive(Debug)]
 enum Then {
     Answers,
     Fails(AskError),
     Never,
     Panics,
-    /// Runs a handler of the asked entity on the same host.
+    /// Dispatches a handler of the target on the same host.
     Dispatches(Host, Integration),
 }
 
-/// Knows payments that can be charged, and tools that can be used.
+/// Has payments that can be charged, and tools that can be used.
 #[derive(Debug)]
 struct Payments {
     then: Then,
@@ -88,7 +72,7 @@ struct Payments {
 }
 
 impl Payments {
-    fn that(then: Then) -> Arc<Self> {
+    fn which(then: Then) -> Arc<Self> {
         Arc::new(Self { then, asked: Mutex::default(), begun: Notify::new() })
     }
 }
@@ -120,7 +104,7 @@ impl Asks for Payments {
                 Box::pin(async move {
                     let dispatch = Dispatch::new(target, "Charge", Context::default());
                     let ended = host.dispatch(&integration, dispatch).await;
-                    match ended.expect("it has room: the asker made some") {
+                    match ended.expect("the asking handler freed its permit") {
                         Outcome::Completed(_) => Ok(answered()),
                         other => Err(AskError::Refused(format!("{other:?}"))),
                     }
@@ -145,22 +129,22 @@ fn dispatch(budget: Duration) -> Dispatch {
         .deadline(DispatchDeadline::after(budget))
 }
 
-/// What a guest reads that asks for `request`.
-async fn heard(host: &Host, request: &str, asks: Option<Arc<Payments>>) -> String {
-    let told = Arc::new(Told::default());
-    let mut dispatch = dispatch(LONG).signals(Arc::clone(&told) as Arc<dyn Signals>);
+/// The status of a guest that asks for `request`.
+async fn status_of(host: &Host, request: &str, asks: Option<Arc<Payments>>) -> String {
+    let received = Received::new();
+    let mut dispatch = dispatch(LONG).signals(Arc::clone(&received) as _);
     if let Some(asks) = asks {
         dispatch = dispatch.asks(asks);
     }
     let outcome = host.dispatch(&load(host, request), dispatch).await.expect("it ran");
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
-    told.status()
+    received.status()
 }
 
 #[tokio::test]
-async fn an_ask_reaches_who_is_asked_and_its_answer_the_guest() {
-    let payments = Payments::that(Then::Answers);
-    let answer = heard(&host(2, 1), CHARGE, Some(Arc::clone(&payments))).await;
+async fn an_ask_reaches_its_target_and_the_answer_reaches_the_guest() {
+    let payments = Payments::which(Then::Answers);
+    let answer = status_of(&host(2, 1), CHARGE, Some(Arc::clone(&payments))).await;
     assert_eq!(answer, r#"{"sequence":3,"state":"Charged","fields":{"cents":5}}"#);
     let asked = payments.asked.lock().expect("no panic");
     let [ask] = asked.as_slice() else { panic!("{asked:?}") };
@@ -170,12 +154,12 @@ async fn an_ask_reaches_who_is_asked_and_its_answer_the_guest() {
 }
 
 #[tokio::test]
-async fn an_ask_is_in_the_trace_of_who_asks_and_knows_how_long_there_is() {
+async fn an_ask_has_the_trace_and_the_deadline_of_its_handler() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = Settings { max_runs: 2, max_asking: 1, ..Settings::default() };
     let host = Host::builder().settings(settings).clock(Arc::clone(&clock)).build();
     let host = host.expect("a host");
-    let payments = Payments::that(Then::Answers);
+    let payments = Payments::which(Then::Answers);
     let span = TraceContext::root([9; 24]);
     let before = clock.now();
     let dispatch = dispatch(LONG)
@@ -201,8 +185,8 @@ async fn each_failure_of_an_ask_is_an_error_that_begins_with_its_kind() {
         (AskError::Unavailable("closed".to_owned()), "ask_unavailable: closed"),
     ];
     for (error, begins) in by_payments {
-        let heard = heard(&host, CHARGE, Some(Payments::that(Then::Fails(error)))).await;
-        assert!(heard.starts_with(begins), "{heard}");
+        let status = status_of(&host, CHARGE, Some(Payments::which(Then::Fails(error)))).await;
+        assert!(status.starts_with(begins), "{status}");
     }
     let by_the_host = [
         ("", "ask_invalid: "),
@@ -213,24 +197,24 @@ async fn each_failure_of_an_ask_is_an_error_that_begins_with_its_kind() {
         (r#"{"entity":"Payment/7","action":"Eat"}"#, "ask_unknown_target: "),
     ];
     for (request, begins) in by_the_host {
-        let payments = Payments::that(Then::Answers);
-        let heard = heard(&host, request, Some(Arc::clone(&payments))).await;
-        assert!(heard.starts_with(begins), "{heard}");
+        let payments = Payments::which(Then::Answers);
+        let status = status_of(&host, request, Some(Arc::clone(&payments))).await;
+        assert!(status.starts_with(begins), "{status}");
         assert!(payments.asked.lock().expect("no panic").is_empty());
     }
-    let nobody = heard(&host, CHARGE, None).await;
-    assert!(nobody.starts_with("ask_unavailable: "), "{nobody}");
-    let broken = heard(&host, CHARGE, Some(Payments::that(Then::Panics))).await;
+    let without = status_of(&host, CHARGE, None).await;
+    assert!(without.starts_with("ask_unavailable: "), "{without}");
+    let broken = status_of(&host, CHARGE, Some(Payments::which(Then::Panics))).await;
     assert!(broken.starts_with("ask_unavailable: the ask failed inside"), "{broken}");
-    // Its place and its room to wait were given back.
-    let after = heard(&host, CHARGE, Some(Payments::that(Then::Answers))).await;
+    // Its permits were freed.
+    let after = status_of(&host, CHARGE, Some(Payments::which(Then::Answers))).await;
     assert!(after.contains("Charged"), "{after}");
 }
 
 #[tokio::test]
 async fn a_handler_that_waits_in_an_ask_is_killed_in_it_by_name() {
     let host = host(2, 1);
-    let asks = Payments::that(Then::Never);
+    let asks = Payments::which(Then::Never);
     let dispatch = dispatch(Duration::from_millis(80)).asks(asks);
     let report = host.run(&load(&host, CHARGE), dispatch).await.expect("it ran");
     assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
@@ -246,25 +230,28 @@ async fn an_ask_that_waits_is_cut_by_the_soft_deadline() {
         .ask_targets(["Payment.*".parse().expect("a target")])
         .soft_deadline(LONG - Duration::from_millis(200));
     let guest = host.load(asking(CHARGE).as_bytes(), manifest).expect("a guest");
-    let told = Arc::new(Told::default());
-    let dispatch = dispatch(LONG)
-        .asks(Payments::that(Then::Never))
-        .signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let received = Received::new();
+    let dispatch =
+        dispatch(LONG).asks(Payments::which(Then::Never)).signals(Arc::clone(&received) as _);
     let outcome = host.dispatch(&guest, dispatch).await.expect("it ran");
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
-    assert!(told.status().starts_with("ask_cut_short: the soft deadline"), "{}", told.status());
+    assert!(
+        received.status().starts_with("ask_cut_short: the soft deadline"),
+        "{}",
+        received.status()
+    );
 }
 
 #[tokio::test]
-async fn an_ask_that_waits_is_cut_when_its_run_is_asked_to_end() {
+async fn an_ask_that_waits_is_cut_by_a_request_to_stop() {
     let host = host(1, 1);
     let manifest = Manifest::named("asks").ask_targets(["Payment.*".parse().expect("a target")]);
     let guest = host.load(asking(CHARGE).as_bytes(), manifest).expect("a guest");
-    let told = Arc::new(Told::default());
-    let payments = Payments::that(Then::Never);
+    let received = Received::new();
+    let payments = Payments::which(Then::Never);
     let dispatch = dispatch(LONG)
         .asks(Arc::clone(&payments) as Arc<dyn Asks>)
-        .signals(Arc::clone(&told) as Arc<dyn Signals>);
+        .signals(Arc::clone(&received) as _);
     let stop = dispatch.stop_handle();
     let (outcome, ()) = tokio::join!(host.dispatch(&guest, dispatch), async {
         payments.begun.notified().await;
@@ -272,23 +259,27 @@ async fn an_ask_that_waits_is_cut_when_its_run_is_asked_to_end() {
     });
     let outcome = outcome.expect("it ran");
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
-    assert!(told.status().starts_with("ask_cut_short: the run should stop"), "{}", told.status());
+    assert!(
+        received.status().starts_with("ask_cut_short: the run should stop"),
+        "{}",
+        received.status()
+    );
 }
 
 #[tokio::test]
-async fn an_ask_takes_no_longer_than_its_dispatch_says() {
+async fn an_ask_ends_at_the_call_limit_of_its_dispatch() {
     let host = host(1, 1);
     let manifest = Manifest::named("asks").ask_targets(["Payment.*".parse().expect("a target")]);
     let guest = host.load(asking(CHARGE).as_bytes(), manifest).expect("a guest");
-    let told = Arc::new(Told::default());
+    let received = Received::new();
     let of = [("ask:Payment.Charge".to_owned(), Duration::from_millis(50))].into();
     let dispatch = dispatch(LONG)
-        .asks(Payments::that(Then::Never))
+        .asks(Payments::which(Then::Never))
         .call_limits(CallLimits { all: None, of })
-        .signals(Arc::clone(&told) as Arc<dyn Signals>);
+        .signals(Arc::clone(&received) as _);
     let outcome = host.dispatch(&guest, dispatch).await.expect("it ran");
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
-    assert!(told.status().starts_with("ask_timed_out"), "{}", told.status());
+    assert!(received.status().starts_with("ask_timed_out"), "{}", received.status());
 }
 
 #[tokio::test]
@@ -296,7 +287,7 @@ async fn a_component_asks_and_uses_the_answer_or_the_error() {
     let host = host(1, 1);
     let manifest = Manifest::named("asks").ask_targets(["Tool.Use".parse().expect("a target")]);
     let guest = host.load(COMPONENT, manifest).expect("a guest");
-    let heard = async |asks: Arc<Payments>| {
+    let run = async |asks: Arc<Payments>| {
         let config = [("does".to_owned(), "ask".to_owned())].into();
         let context = Context { config, ..Context::default() };
         let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
@@ -307,8 +298,8 @@ async fn a_component_asks_and_uses_the_answer_or_the_error() {
         assert_eq!(report.host_calls.by_function[0].name, "ask:Tool.Use");
         completion.params
     };
-    let payments = Payments::that(Then::Answers);
-    let answer = heard(Arc::clone(&payments)).await;
+    let payments = Payments::which(Then::Answers);
+    let answer = run(Arc::clone(&payments)).await;
     assert_eq!((&answer["state"], &answer["sequence"]), (&json!("Charged"), &json!(3)));
     {
         let asked = payments.asked.lock().expect("no panic");
@@ -317,14 +308,14 @@ async fn a_component_asks_and_uses_the_answer_or_the_error() {
         assert_eq!(ask.params, Object::from([("n".to_owned(), json!(1))]));
         assert_eq!(ask.until, AskUntil::Settled);
     }
-    let error = heard(Payments::that(Then::Fails(AskError::Cycle))).await;
+    let error = run(Payments::which(Then::Fails(AskError::Cycle))).await;
     assert_eq!(error["error"], json!("ErrorKind::Cycle"));
 }
 
-/// As a core module the SDK reads the kind of an error off its sentence, as a component it
-/// is told: it comes to the same.
+/// A core module gets the kind of an error as the beginning of a text, a component as a variant. With
+/// the SDK, both are the same.
 #[tokio::test]
-async fn a_guest_of_the_sdk_asks_and_knows_each_error() {
+async fn a_guest_of_the_sdk_asks_and_distinguishes_each_error() {
     let busy = Busy { scope: BusyScope::Host, limit: 2, retry_after_ms: 70 };
     let errors = [
         (AskError::Invalid("so".to_owned()), "ask: invalid"),
@@ -342,7 +333,7 @@ async fn a_guest_of_the_sdk_asks_and_knows_each_error() {
     for guest in [SDK_CORE, SDK_COMPONENT] {
         let manifest = Manifest::named("asks").ask_targets(["Tool.Use".parse().expect("a target")]);
         let guest = host.load(guest, manifest).expect("a guest");
-        let heard = async |asks: Arc<Payments>| {
+        let run = async |asks: Arc<Payments>| {
             let params = Object::from([("does".to_owned(), json!("ask"))]);
             let context = Context { params, ..Context::default() };
             let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
@@ -350,8 +341,8 @@ async fn a_guest_of_the_sdk_asks_and_knows_each_error() {
                 .asks(asks);
             host.run(&guest, dispatch).await.expect("it ran").outcome
         };
-        let payments = Payments::that(Then::Answers);
-        let outcome = heard(Arc::clone(&payments)).await;
+        let payments = Payments::which(Then::Answers);
+        let outcome = run(Arc::clone(&payments)).await;
         let Outcome::Completed(completion) = outcome else { panic!("{outcome:?}") };
         let answer = json!(completion.params);
         let expected = json!({ "state": "Charged", "sequence": 3, "fields": { "cents": 5 } });
@@ -363,20 +354,20 @@ async fn a_guest_of_the_sdk_asks_and_knows_each_error() {
             assert_eq!(ask.params, Object::from([("n".to_owned(), json!(1))]));
             assert_eq!(ask.until, AskUntil::Settled);
         }
-        for (error, says) in &errors {
-            let outcome = heard(Payments::that(Then::Fails(error.clone()))).await;
+        for (error, message) in &errors {
+            let outcome = run(Payments::which(Then::Fails(error.clone()))).await;
             let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
-            assert!(failure.message.starts_with(&format!("{says}: ")), "{}", failure.message);
+            assert!(failure.message.starts_with(&format!("{message}: ")), "{}", failure.message);
         }
     }
 }
 
 #[tokio::test]
-async fn a_handler_that_waits_in_an_ask_can_be_stopped_and_leaves_nothing() {
+async fn stopping_a_handler_in_an_ask_frees_its_permits() {
     let host = host(1, 1);
     let integration = load(&host, CHARGE);
     for _ in 0..3 {
-        let asks = Payments::that(Then::Never);
+        let asks = Payments::which(Then::Never);
         let dispatch = dispatch(LONG).asks(Arc::clone(&asks) as Arc<dyn Asks>);
         let stop = dispatch.stop_handle();
         let (report, _) = tokio::join!(host.run(&integration, dispatch), async {
@@ -386,8 +377,8 @@ async fn a_handler_that_waits_in_an_ask_can_be_stopped_and_leaves_nothing() {
         let report = report.expect("it ran");
         assert!(matches!(report.outcome, Outcome::Cancelled(_)), "{report:?}");
     }
-    // The one place to run and the one to ask are both free again.
-    heard(&host, CHARGE, Some(Payments::that(Then::Answers))).await;
+    // The only permits to start and to wait in an ask are free again.
+    status_of(&host, CHARGE, Some(Payments::which(Then::Answers))).await;
 }
 
 #[tokio::test]
@@ -400,13 +391,13 @@ async fn a_handler_that_waits_leaves_the_only_place_to_the_one_that_it_asks() {
         (func (export "run") (param i32 i32) (result i32)
             (call $set (i32.const 8) (i32.const 16)) i32.const 0))"#;
     let asked = host.load(finishes.as_bytes(), Manifest::named("asked")).expect("a guest");
-    let payments = Payments::that(Then::Dispatches(host.clone(), asked));
-    let answer = heard(&host, CHARGE, Some(payments)).await;
+    let payments = Payments::which(Then::Dispatches(host.clone(), asked));
+    let answer = status_of(&host, CHARGE, Some(payments)).await;
     assert!(answer.contains("Charged"), "{answer}");
 }
 
 #[tokio::test]
-async fn where_too_many_wait_in_asks_one_more_is_refused() {
-    let heard = heard(&host(2, 0), CHARGE, Some(Payments::that(Then::Answers))).await;
-    assert!(heard.starts_with("ask_busy: "), "{heard}");
+async fn an_ask_is_refused_if_too_many_handlers_wait_in_asks() {
+    let status = status_of(&host(2, 0), CHARGE, Some(Payments::which(Then::Answers))).await;
+    assert!(status.starts_with("ask_busy: "), "{status}");
 }

@@ -1,22 +1,22 @@
-//! Batches of requests: how many there may be, how large their responses may be
-//! together, and what ends them.
+//! Batches of requests: their number, the size of their responses together, and what ends them.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{
-    Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome, Settings, Signal, Signals,
+    Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome, Settings, Signal,
 };
 use sandglass_model::GuestLimits;
 use serde_json::{Value, json};
 
 use crate::server::{Script, Server};
+use crate::signals::Received;
 
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Sends the batch that is its entity's field `batch`, and tells the answer as its
-/// progress, or the error as its status.
+/// Sends the batch in its entity's field `batch`, and reports the responses as its progress, or the
+/// error as its status.
 const SENDS: &str = r#"(module
     (import "env" "host_read_field" (func $field (param i32 i32 i32 i32) (result i32)))
     (import "env" "host_http_call_batch" (func $batch (param i32 i32 i32 i32) (result i32)))
@@ -39,17 +39,8 @@ const SENDS: &str = r#"(module
         (call $set (i32.const 32) (i32.const 16))
         i32.const 0))"#;
 
-#[derive(Debug, Default)]
-struct Told(Mutex<Vec<Signal>>);
-
-impl Signals for Told {
-    fn signal(&self, signal: Signal) {
-        self.0.lock().expect("no panic").push(signal);
-    }
-}
-
-/// What a guest hears that sends `count` requests to `server`.
-async fn heard(server: &Server, count: usize, manifest: Manifest) -> Signal {
+/// The signal of a guest that sends `count` requests to `server`.
+async fn signal_of(server: &Server, count: usize, manifest: Manifest) -> Signal {
     let settings = Settings { max_runs: 1, ..Settings::default() };
     let host = Host::builder().settings(settings).build().expect("a host");
     let allowed = server.address.to_string().parse().expect("a host");
@@ -57,51 +48,50 @@ async fn heard(server: &Server, count: usize, manifest: Manifest) -> Signal {
     let batch = vec![json!({"method": "GET", "url": server.url()}); count];
     let context =
         Context { entity_state: json!({"fields": {"batch": batch}}), ..Context::default() };
-    let told = Arc::new(Told::default());
+    let received = Received::new();
     let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
         .deadline(DispatchDeadline::after(LONG))
-        .signals(Arc::clone(&told) as Arc<dyn Signals>);
+        .signals(Arc::clone(&received) as _);
     let outcome = host.dispatch(&guest, dispatch).await.expect("it ran");
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
-    let mut told = told.0.lock().expect("no panic");
-    assert_eq!(told.len(), 1, "{told:?}");
-    told.remove(0)
+    let [signal] = &received.all()[..] else { panic!("{received:?}") };
+    signal.clone()
 }
 
-fn answers(told: Signal) -> Vec<Value> {
-    let Signal::Progress(Value::Array(answers)) = told else { panic!("{told:?}") };
-    answers
+fn responses(signal: Signal) -> Vec<Value> {
+    let Signal::Progress(Value::Array(responses)) = signal else { panic!("{signal:?}") };
+    responses
 }
 
-fn error(told: Signal) -> String {
-    let Signal::Status(error) = told else { panic!("{told:?}") };
+fn error(signal: Signal) -> String {
+    let Signal::Status(error) = signal else { panic!("{signal:?}") };
     error
 }
 
 #[tokio::test]
-async fn a_batch_has_as_many_requests_as_are_allowed_and_not_one_more() {
+async fn a_batch_may_have_64_requests_and_not_65() {
     let server = Server::start(Script { status: 204, ..Script::default() }).await;
-    let answers = answers(heard(&server, 64, Manifest::named("sends")).await);
-    assert_eq!(answers, vec![json!({"status": 204, "body": ""}); 64]);
-    let error = error(heard(&server, 65, Manifest::named("sends")).await);
+    let responses = responses(signal_of(&server, 64, Manifest::named("sends")).await);
+    assert_eq!(responses, vec![json!({"status": 204, "body": ""}); 64]);
+    let error = error(signal_of(&server, 65, Manifest::named("sends")).await);
     assert!(error.contains("65 requests, and 64 are allowed"), "{error}");
     assert_eq!(server.requests().len(), 64, "nothing of the second batch was sent");
 }
 
 #[tokio::test]
-async fn the_responses_of_a_batch_are_together_within_the_bound_of_one() {
+async fn the_responses_of_a_batch_share_the_bound_of_one_response() {
     let script = Script { status: 200, body: "x".repeat(400), ..Script::default() };
     let server = Server::start(script).await;
     let limits = GuestLimits { response_bytes: 1000, ..GuestLimits::default() };
     let manifest = Manifest::named("sends").limits(limits);
-    // More than are under way at once, so some begin when there is less room.
-    let answers = answers(heard(&server, 20, manifest).await);
-    let (came, too_large): (Vec<_>, Vec<_>) =
-        answers.iter().partition(|answer| answer["status"] == 200);
-    assert_eq!((came.len(), too_large.len()), (2, 18), "{answers:?}");
-    for answer in too_large {
-        assert_eq!((&answer["status"], &answer["body"]), (&json!(0), &json!("")));
-        let error = answer["error"].as_str().unwrap_or_default();
+    // More than are in flight at a time, so some begin when less of the bound is left.
+    let responses = responses(signal_of(&server, 20, manifest).await);
+    let (complete, too_large): (Vec<_>, Vec<_>) =
+        responses.iter().partition(|response| response["status"] == 200);
+    assert_eq!((complete.len(), too_large.len()), (2, 18), "{responses:?}");
+    for response in too_large {
+        assert_eq!((&response["status"], &response["body"]), (&json!(0), &json!("")));
+        let error = response["error"].as_str().unwrap_or_default();
         assert!(error.contains("larger than the 1000 bytes"), "{error}");
     }
 }
@@ -111,6 +101,6 @@ async fn a_batch_that_waits_is_cut_by_the_soft_deadline() {
     let server = Server::start(Script { never: true, ..Script::default() }).await;
     let before = LONG - Duration::from_millis(200);
     let manifest = Manifest::named("sends").soft_deadline(before);
-    let error = error(heard(&server, 3, manifest).await);
+    let error = error(signal_of(&server, 3, manifest).await);
     assert!(error.contains("the soft deadline passed"), "{error}");
 }

@@ -1,5 +1,5 @@
-//! What a guest can't have the host do, however it asks: work that nothing
-//! interrupts, and memory that nobody granted.
+//! Bounds on what a guest can make the host do: no long work that nothing interrupts, and no memory
+//! without a grant.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ async fn run(guest: &str, manifest: Manifest) -> RunReport {
     host.run(&guest, dispatch).await.expect("it ran")
 }
 
-/// A core module that exits with what `call` of WASI's `function` answers.
+/// A core module that exits with what `call` of WASI's `function` returns.
 fn exits_with(function: &str, params: usize, call: &str) -> String {
     let params = "i32 ".repeat(params);
     format!(
@@ -46,7 +46,7 @@ async fn exit_code(guest: &str) -> String {
 }
 
 #[tokio::test]
-async fn lists_that_wasi_walks_are_refused_above_their_bound() {
+async fn lists_for_wasi_are_refused_above_their_bound() {
     const INVAL: &str = "guest exited with code 28";
     for (function, params, call) in [
         ("fd_write", 4, "(i32.const 1) (i32.const 1024) (i32.const COUNT) (i32.const 8)"),
@@ -56,7 +56,7 @@ async fn lists_that_wasi_walks_are_refused_above_their_bound() {
         assert_eq!(exit_code(&with("1025")).await, INVAL, "{function}");
         assert_eq!(exit_code(&with("1024")).await, "guest exited with code 0", "{function}");
     }
-    // Subscriptions of zeros: clocks that have rung.
+    // Subscriptions of zeros: timers that have expired.
     let poll = |count| {
         let call =
             format!("(i32.const 65536) (i32.const 300000) (i32.const {count}) (i32.const 8)");
@@ -67,7 +67,7 @@ async fn lists_that_wasi_walks_are_refused_above_their_bound() {
     assert_eq!(exit_code(&poll("4096")).await, "guest exited with code 0");
 }
 
-/// Answers a mebibyte that holds half a million numbers.
+/// Returns a mebibyte with half a million numbers.
 const MANY_NUMBERS: &str = r#"(module
     (import "env" "host_set_result" (func $set (param i32 i32)))
     (memory (export "memory") 17)
@@ -82,18 +82,18 @@ const MANY_NUMBERS: &str = r#"(module
         (call $set (i32.const 0) (i32.const 1000043)) i32.const 0))"#;
 
 #[tokio::test]
-async fn an_answer_of_too_many_values_is_too_large() {
+async fn a_result_with_too_many_values_is_too_large() {
     let report = run(MANY_NUMBERS, Manifest::named("guest")).await;
     let Outcome::Failed(failure) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(failure.kind, FailureKind::ResultTooLarge, "{failure:?}");
     assert!(failure.message.contains("65536 values"), "{failure:?}");
 }
 
-/// What a component in text begins with.
+/// The beginning of a component in text.
 const TYPES: &str = include_str!("component_types.wat");
 
-/// A component that imports nothing but the types, with `parts` before its own
-/// module and `body` in its handler, which may call `$f` of its first import.
+/// A component with `parts` before its own module and `body` in its handler, which may call `$f` of its
+/// first import.
 fn component(parts: &str, imported: &str, with: &str, body: &str) -> String {
     format!(
         r#"(component
@@ -139,7 +139,7 @@ fn makes_fields(entries: u32) -> String {
 }
 
 #[tokio::test]
-async fn a_component_hands_the_host_only_so_much_in_one_call() {
+async fn the_arguments_of_a_components_call_are_bounded() {
     let report = run(&makes_fields(1_900_000), Manifest::named("guest")).await;
     let Outcome::Trapped(trap) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(trap.kind, TrapKind::BadHostCall);
@@ -161,7 +161,7 @@ fn a_component_whose_memories_are_together_too_large_is_not_loaded() {
     assert!(rejection.message.contains("begins with 67174400 bytes"), "{rejection}");
     load(512).expect("64 MiB");
 
-    // Which of its modules it instantiates isn't seen; how large one must be is.
+    // It does not matter whether it instantiates this module.
     let limits = GuestLimits { memory_bytes: 16 << 20, ..GuestLimits::default() };
     let guest = component("(core module $unused (memory 1))", "", "", "");
     let rejection = host.load(guest.as_bytes(), Manifest::named("guest").limits(limits));
@@ -204,7 +204,7 @@ fn globals_and_tables_of_all_instances_count_against_the_memory_limit() {
     }
 }
 
-/// A clock on which a millisecond passes whenever it is read.
+/// A clock that advances by a millisecond whenever it is read.
 #[derive(Debug, Default)]
 struct Counting(AtomicU64);
 
@@ -219,8 +219,8 @@ impl Clock for Counting {
     }
 }
 
-/// The clock is read before each instance, where no code of the guest runs that could be
-/// interrupted.
+/// The clock is read before each instance, because no guest code that could be interrupted is executed
+/// there.
 #[tokio::test(start_paused = true)]
 async fn the_deadline_ends_a_run_between_two_of_its_instances() {
     let clock = Arc::new(Counting::default());
@@ -243,7 +243,7 @@ async fn the_deadline_ends_a_run_between_two_of_its_instances() {
 }
 
 #[test]
-fn no_integration_is_granted_larger_tables_than_there_are() {
+fn a_manifest_cannot_grant_larger_tables_than_a_host_has() {
     let settings = Settings { max_runs: 1, ..Settings::default() };
     let host = Host::builder().settings(settings).build().expect("a host");
     let load = |table_elements| {
@@ -255,8 +255,8 @@ fn no_integration_is_granted_larger_tables_than_there_are() {
     load(100_000).expect("as many as there are");
 }
 
-/// Answers the entity's field `cart` as its params.
-fn answers_a_field() -> String {
+/// Returns the entity's field `cart` as its params.
+fn returns_a_field() -> String {
     component(
         r#"(import "sandglass:integration/context@0.1.0" (instance $context
              (export "read-field" (func (param "name" string) (result (option string))))))
@@ -275,7 +275,7 @@ fn answers_a_field() -> String {
 async fn a_component_reads_the_fields_that_a_core_module_reads() {
     let settings = Settings { max_runs: 1, ..Settings::default() };
     let host = Host::builder().settings(settings).build().expect("a host");
-    let guest = host.load(answers_a_field().as_bytes(), Manifest::named("guest"));
+    let guest = host.load(returns_a_field().as_bytes(), Manifest::named("guest"));
     let guest = guest.expect("a guest");
     for entity_state in [json!({"cart": {"n": 1}}), json!({"fields": {"cart": {"n": 1}}})] {
         let context = Context { entity_state, ..Context::default() };
@@ -289,7 +289,7 @@ async fn a_component_reads_the_fields_that_a_core_module_reads() {
 #[test]
 fn a_function_that_would_cost_the_compiler_too_much_is_refused_in_components_too() {
     let host = Host::builder().build().expect("a host");
-    // Its end and its list of locals are two bytes of it.
+    // Two bytes are its end and its list of locals.
     let module = |name: &str, bytes: usize| {
         format!(r#"(module {name} (func (export "f") {}))"#, "nop ".repeat(bytes - 2))
     };
@@ -307,7 +307,7 @@ fn a_function_that_would_cost_the_compiler_too_much_is_refused_in_components_too
 }
 
 #[tokio::test]
-async fn calls_of_preview1_that_are_refused_are_told_as_failed() {
+async fn refused_calls_of_preview1_are_reported_as_failed() {
     let guest = r#"(module
         (import "wasi_snapshot_preview1" "random_get"
             (func $random_get (param i32 i32) (result i32)))
@@ -323,7 +323,7 @@ async fn calls_of_preview1_that_are_refused_are_told_as_failed() {
                 (i32.const 0) (i32.const 0) (i32.const 1025) (i32.const 0) (i32.const 0)))
             i32.const 0))"#;
     let report = run(guest, Manifest::named("asks")).await;
-    let told: Vec<_> = report.story.calls.iter().map(|call| call.outcome).collect();
+    let outcomes: Vec<_> = report.story.calls.iter().map(|call| call.outcome).collect();
     let (ok, failed) = (CallOutcome::Ok, CallOutcome::Failed);
-    assert_eq!(told, [ok, failed, failed], "{report:?}");
+    assert_eq!(outcomes, [ok, failed, failed], "{report:?}");
 }

@@ -1,5 +1,5 @@
-//! Compiling in a child process: the same modules as in process, and limits that hold whatever
-//! the module or the helper does.
+//! Compiling in a child process: the same results as in process, and limits that apply whatever the
+//! module or the helper does.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn helper() -> CompileHelper {
     CompileHelper::new(HELPER, [""; 0]).limits(limits())
 }
 
-/// A helper that does what a script says.
+/// A helper that executes a script.
 fn scripted(script: &str) -> CompileHelper {
     CompileHelper::new("/bin/sh", ["-c", script]).limits(limits())
 }
@@ -70,7 +70,7 @@ async fn outcome(host: &Host, module: &[u8]) -> Outcome {
 }
 
 #[tokio::test]
-async fn an_ordinary_module_runs_as_if_it_was_compiled_in_process() {
+async fn a_module_compiled_by_a_helper_has_the_same_outcome() {
     let there = outcome(&host(helper()), FINISHES.as_bytes()).await;
     assert!(matches!(there, Outcome::Completed(_)), "{there:?}");
     let here = Host::builder().settings(settings()).build().expect("a host");
@@ -78,7 +78,7 @@ async fn an_ordinary_module_runs_as_if_it_was_compiled_in_process() {
 }
 
 #[test]
-fn each_guest_of_the_fixtures_is_taken_or_rejected_as_in_process() {
+fn each_fixture_is_accepted_or_rejected_as_in_process() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-fixtures/wat");
     let here = Host::builder().settings(settings()).build().expect("a host");
     let there = host(helper());
@@ -95,20 +95,20 @@ fn each_guest_of_the_fixtures_is_taken_or_rejected_as_in_process() {
         loaded += 1;
     }
     assert!(loaded > 50, "{loaded}");
-    // What uses fuel is compiled otherwise.
+    // Code that counts fuel is different.
     let limits = sandglass_model::GuestLimits { fuel: Some(1000), ..Default::default() };
     let manifest = Manifest::named("guest").limits(limits);
     there.load(FINISHES.as_bytes(), manifest).expect("a guest");
 }
 
 #[test]
-fn what_takes_too_long_is_rejected_and_its_helper_gone() {
+fn a_module_that_compiles_too_long_is_rejected_and_its_helper_is_gone() {
     let quick = CompileLimits { timeout: Duration::from_millis(100), ..limits() };
     let why = refused(helper().limits(quick), &large(4000, 80));
     assert_eq!(why.kind, RejectionKind::CompileLimit, "{why}");
     assert!(why.message.contains("100ms") && why.message.contains("--compile-timeout"), "{why}");
 
-    // It never reads, so that the pipe to it is full.
+    // It never reads, so the pipe to it is full.
     let place = tempfile::tempdir().expect("a folder");
     let pid = place.path().join("pid");
     let never_reads = scripted(&format!("echo $$ > {}; exec /bin/sleep 1000", pid.display()));
@@ -122,7 +122,7 @@ fn what_takes_too_long_is_rejected_and_its_helper_gone() {
 #[test]
 fn what_takes_too_much_memory_is_rejected() {
     let little = CompileLimits { memory_bytes: CompileLimits::MEMORY_MIN_BYTES, ..limits() };
-    // One function, near the most that one may have.
+    // One function, near the largest allowed.
     let why = refused(helper().limits(little), &large(1, 100_000));
     assert_eq!(why.kind, RejectionKind::CompileLimit, "{why}");
     assert!(why.message.contains("64 MiB") && why.message.contains("--compile-memory"), "{why}");
@@ -133,7 +133,7 @@ fn what_takes_too_much_memory_is_rejected() {
 }
 
 #[test]
-fn a_helper_that_does_not_do_its_work_rejects_the_module_and_harms_nobody() {
+fn a_module_is_rejected_if_its_helper_misbehaves() {
     for (script, says) in [
         ("exit 1", "exit status: 1"),
         ("kill -SEGV $$", "signal: 11"),
@@ -147,7 +147,7 @@ fn a_helper_that_does_not_do_its_work_rejects_the_module_and_harms_nobody() {
         // A response that states 2^64 - 1 bytes of code, and one whose seal is wrong.
         (r"printf 'sandglass comp 1\0\377\377\377\377\377\377\377\377'", "out of proportion"),
         (r"printf 'sandglass comp 1\0\4\0\0\0\0\0\0\0code'", "no valid result"),
-        // A rejection that no compiler makes.
+        // A rejection that compiling cannot end in.
         (r"printf 'sandglass comp 1\1\5\0\0\0\0\0\0\0a\nb c'", "no valid result"),
     ] {
         let why = refused(scripted(script), FINISHES.as_bytes());
@@ -157,14 +157,14 @@ fn a_helper_that_does_not_do_its_work_rejects_the_module_and_harms_nobody() {
 }
 
 #[test]
-fn a_helper_that_is_not_there_is_no_fault_of_the_module() {
+fn a_missing_helper_is_a_fault_of_the_host() {
     let why = refused(CompileHelper::new("/nonexistent/helper", [""; 0]), FINISHES.as_bytes());
     assert_eq!(why.kind, RejectionKind::HostUnavailable, "{why}");
     assert!(why.message.contains("/nonexistent/helper"), "{why}");
 }
 
 #[test]
-fn what_is_kept_on_disk_serves_both_and_starts_no_helper() {
+fn code_on_disk_serves_both_compilers_and_starts_no_helper() {
     let place = tempfile::tempdir().expect("a folder");
     for (first, second) in [
         (Some(helper()), Some(scripted("exit 1"))),
@@ -195,17 +195,17 @@ fn what_is_kept_on_disk_serves_both_and_starts_no_helper() {
     }
 }
 
-/// A helper that compiles only while there is no file at the path, and leaves a file beside it
-/// for each time that it does not.
-fn held_up_by(flag: &Path) -> CompileHelper {
+/// A helper that compiles only if there is no file at the path; otherwise it creates another file beside
+/// it, and blocks.
+fn blocked_by(flag: &Path) -> CompileHelper {
     let flag = flag.display();
     scripted(&format!(
         "if [ -e {flag} ]; then : > {flag}.$$; exec /bin/sleep 1000; else exec {HELPER}; fi"
     ))
 }
 
-/// Waits until `count` helpers are held up by `flag`.
-async fn held_up(flag: &Path, count: usize) {
+/// Waits until `flag` blocks `count` helpers.
+async fn wait_for_blocked(flag: &Path, count: usize) {
     let name = flag.file_name().expect("a name").to_string_lossy().into_owned();
     let folder = flag.parent().map(PathBuf::from).expect("a folder");
     loop {
@@ -221,11 +221,11 @@ async fn held_up(flag: &Path, count: usize) {
 }
 
 #[tokio::test]
-async fn a_tenant_whose_modules_take_long_delays_no_other_and_a_shutdown_ends_them() {
+async fn slow_compilations_delay_only_their_tenant_and_a_shutdown_ends_them() {
     let place = tempfile::tempdir().expect("a folder");
     let flag = place.path().join("hold");
     std::fs::write(&flag, "").expect("written");
-    let host = host(held_up_by(&flag));
+    let host = host(blocked_by(&flag));
     // More than are compiled at the same time, of two tenants' modules.
     let slow: Vec<_> = (1..=6)
         .map(|nth| {
@@ -241,11 +241,11 @@ async fn a_tenant_whose_modules_take_long_delays_no_other_and_a_shutdown_ends_th
             })
         })
         .collect();
-    held_up(&flag, 2).await;
+    wait_for_blocked(&flag, 2).await;
     std::fs::remove_file(&flag).expect("it was there");
     let finishes = FINISHES.as_bytes().to_vec();
     host.load_async_for("other", finishes, Manifest::named("quick")).await.expect("a guest");
-    // A module that waits in the slow tenant's line is compiled for another one all the same.
+    // A module that waits for a turn of the slow tenant is still compiled for another one.
     let shared = large(6, 1);
     host.load_async_for("other", shared, Manifest::named("shared")).await.expect("a guest");
     host.shutdown().await;
@@ -256,5 +256,5 @@ async fn a_tenant_whose_modules_take_long_delays_no_other_and_a_shutdown_ends_th
             stopped += 1;
         }
     }
-    assert!(stopped >= 2, "those that were held up: {stopped}");
+    assert!(stopped >= 2, "those that were blocked: {stopped}");
 }

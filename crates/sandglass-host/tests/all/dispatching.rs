@@ -1,11 +1,11 @@
-//! What a dispatch promises, whatever its guest does and whoever stops it.
+//! The guarantees of a dispatch, whatever its guest does and whatever stops it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{
     Context, Dispatch, DispatchDeadline, Error, Host, Integration, Manifest, Outcome, Settings,
-    Signal, Signals, StopHandle,
+    Signal, StopHandle,
 };
 use sandglass_model::{
     BusyScope, CancelledBy, Cause, Clock, DeadlineOwner, FailureKind, GuestLimits, RunReport,
@@ -14,6 +14,8 @@ use sandglass_model::{
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry, Tracer};
 use tokio::task::JoinHandle;
+
+use crate::signals::Received;
 
 const SPINS: &str = r#"(module (memory (export "memory") 1)
     (func $spin (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#;
@@ -84,8 +86,8 @@ async fn spinners_never_hold_the_embedders_runtime() {
         let (host, spins) = (host.clone(), spins.clone());
         spinning.push(tokio::spawn(async move { host.run(&spins, dispatch(400)).await }));
     }
-    // This test's runtime has one thread: were a guest on it, nothing else would
-    // happen before its deadline.
+    // This test's runtime has one thread. If a guest were on it, nothing else would happen before its
+    // deadline.
     let mut turns = 0;
     while !spinning.iter().all(JoinHandle::is_finished) {
         tokio::task::yield_now().await;
@@ -98,15 +100,15 @@ async fn spinners_never_hold_the_embedders_runtime() {
 async fn a_cancel_ends_a_guest_that_spins_and_one_that_waits() {
     let host = host(small());
     let cases =
-        [(TELLS_AND_SPINS, "guest"), (TELLS_AND_SLEEPS, "wasi_snapshot_preview1.poll_oneoff")];
+        [(REPORTS_AND_SPINS, "guest"), (REPORTS_AND_SLEEPS, "wasi_snapshot_preview1.poll_oneoff")];
     for (guest, span) in cases {
         let integration = load(&host, guest);
-        let told = Arc::new(Told::default());
-        let dispatch = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
+        let received = Received::new();
+        let dispatch = dispatch(LONG_MS).signals(Arc::clone(&received) as _);
         let stop = dispatch.stop_handle();
         let running = host.run(&integration, dispatch);
         let (report, cause) = tokio::join!(running, async {
-            told.1.notified().await;
+            received.wait().await;
             stop.stop(Cause::Cancel, "not needed any more")
         });
         assert_eq!(cause, Cause::Cancel);
@@ -114,16 +116,16 @@ async fn a_cancel_ends_a_guest_that_spins_and_one_that_waits() {
         let Outcome::Cancelled(cancellation) = &report.outcome else { panic!("{report:?}") };
         assert_eq!(cancellation.by, CancelledBy::Operator);
         assert_eq!(cancellation.reason, "not needed any more");
-        // It may be stopped as it leaves a call by which it told, or on its way to the next.
+        // It may be stopped as it leaves a call that reported, or before the next one.
         let dying_span = report.dying_span.as_deref().expect("a cut run has one");
-        let telling = ["host_set_status", "host_emit_progress", "guest"];
-        assert!(dying_span == span || telling.contains(&dying_span), "it died in {dying_span}");
+        let reporting = ["host_set_status", "host_emit_progress", "guest"];
+        assert!(dying_span == span || reporting.contains(&dying_span), "it died in {dying_span}");
         assert_eq!(stop.stop(Cause::Shutdown, ""), Cause::Cancel, "the first cause holds");
     }
 }
 
-/// Tells that it has begun, and asks whether it should stop until it should.
-const HEEDS: &str = r#"(module
+/// Reports that it has begun, and polls whether it should stop.
+const STOPS_GRACEFULLY: &str = r#"(module
     (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
     (import "env" "host_should_stop" (func $should_stop (result i32)))
     (import "env" "host_set_result" (func $set (param i32 i32)))
@@ -135,22 +137,21 @@ const HEEDS: &str = r#"(module
         (call $set (i32.const 8) (i32.const 34)) i32.const 0))"#;
 
 #[tokio::test]
-async fn who_is_asked_to_end_may_end_by_itself_and_who_is_queued_never_begins() {
+async fn a_graceful_stop_lets_a_handler_end_by_itself_and_a_queued_one_never_starts() {
     let host = host(Settings { max_runs: 1, ..small() });
-    let heeds = load(&host, HEEDS);
-    let told = Arc::new(Told::default());
-    let dispatched = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let graceful = load(&host, STOPS_GRACEFULLY);
+    let received = Received::new();
+    let dispatched = dispatch(LONG_MS).signals(Arc::clone(&received) as _);
     let queued = dispatch(LONG_MS);
     let (stop, stop_queued) = (dispatched.stop_handle(), queued.stop_handle());
     let (ran, waited, ()) = tokio::join!(
-        host.run(&heeds, dispatched),
+        host.run(&graceful, dispatched),
         async {
-            told.1.notified().await;
-            told.1.notify_one();
-            host.run(&heeds, queued).await
+            received.wait().await;
+            host.run(&graceful, queued).await
         },
         async {
-            told.1.notified().await;
+            received.wait().await;
             stop_queued.request_stop();
             stop.request_stop();
         }
@@ -162,19 +163,8 @@ async fn who_is_asked_to_end_may_end_by_itself_and_who_is_queued_never_begins() 
     assert_eq!((cancellation.by, waited.started_at), (CancelledBy::RunStopped, None));
 }
 
-/// Notes the first signal, so that a test knows that its guest has begun.
-#[derive(Debug, Default)]
-struct Told(Mutex<Vec<Signal>>, tokio::sync::Notify);
-
-impl Signals for Told {
-    fn signal(&self, signal: Signal) {
-        self.0.lock().expect("no panic").push(signal);
-        self.1.notify_one();
-    }
-}
-
-/// Says that it has begun, and spins.
-const TELLS_AND_SPINS: &str = r#"(module
+/// Reports that it has begun, and spins.
+const REPORTS_AND_SPINS: &str = r#"(module
     (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
     (import "env" "host_emit_progress" (func $progress (param i32 i32) (result i32)))
     (memory (export "memory") 1)
@@ -184,8 +174,8 @@ const TELLS_AND_SPINS: &str = r#"(module
         (drop (call $progress (i32.const 13) (i32.const 10)))
         (loop (br 0)) i32.const 0))"#;
 
-/// Says that it has begun, and sleeps.
-const TELLS_AND_SLEEPS: &str = r#"(module
+/// Reports that it has begun, and sleeps.
+const REPORTS_AND_SLEEPS: &str = r#"(module
     (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
     (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
     (memory (export "memory") 1)
@@ -198,16 +188,16 @@ const TELLS_AND_SLEEPS: &str = r#"(module
         i32.const 0))"#;
 
 #[tokio::test]
-async fn a_dropped_caller_stops_the_run_and_frees_its_place() {
+async fn dropping_the_caller_stops_the_handler_and_frees_its_slot() {
     let host = host(Settings { max_runs: 1, ..small() });
-    let told = Arc::new(Told::default());
-    let tells = load(&host, TELLS_AND_SPINS);
-    let dispatched = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let received = Received::new();
+    let reports = load(&host, REPORTS_AND_SPINS);
+    let dispatched = dispatch(LONG_MS).signals(Arc::clone(&received) as _);
     tokio::select! {
-        report = host.run(&tells, dispatched) => panic!("{report:?}"),
-        () = told.1.notified() => {}
+        report = host.run(&reports, dispatched) => panic!("{report:?}"),
+        () = received.wait() => {}
     }
-    // The only place is free again, long before the budget of the first has passed.
+    // The only slot is free again, long before the budget of the first has passed.
     let finishes = load(&host, FINISHES);
     let patient = dispatch(LONG_MS).schedule_to_start(Duration::from_millis(LONG_MS / 2));
     let outcome = host.dispatch(&finishes, patient).await.expect("it ran");
@@ -215,20 +205,20 @@ async fn a_dropped_caller_stops_the_run_and_frees_its_place() {
 }
 
 #[tokio::test]
-async fn signals_reach_whoever_asked_for_them() {
+async fn signals_reach_the_receiver_of_the_dispatch() {
     let host = host(small());
-    let told = Arc::new(Told::default());
-    let dispatched = dispatch(500).signals(Arc::clone(&told) as Arc<dyn Signals>);
-    let outcome = host.dispatch(&load(&host, TELLS_AND_SPINS), dispatched).await.expect("it ran");
+    let received = Received::new();
+    let dispatched = dispatch(500).signals(Arc::clone(&received) as _);
+    let outcome = host.dispatch(&load(&host, REPORTS_AND_SPINS), dispatched).await.expect("it ran");
     assert!(matches!(outcome, Outcome::TimedOut(_)));
     assert_eq!(
-        *told.0.lock().expect("no panic"),
+        received.all(),
         [Signal::Status("begun".to_owned()), Signal::Progress(serde_json::json!({"done": 1}))]
     );
 }
 
 #[tokio::test]
-async fn the_deadline_of_a_parent_holds_where_it_is_sooner() {
+async fn the_deadline_of_a_parent_applies_if_it_is_earlier() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let host = Host::builder().settings(small()).clock(Arc::clone(&clock)).build().expect("a host");
     let parent = clock.now().after(Duration::from_millis(80));
@@ -242,7 +232,7 @@ async fn the_deadline_of_a_parent_holds_where_it_is_sooner() {
 }
 
 #[tokio::test]
-async fn a_parent_with_nothing_left_ends_the_run_before_the_guest_begins() {
+async fn an_expired_parent_deadline_ends_the_handler_before_the_guest_begins() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let host = Host::builder().settings(small()).clock(Arc::clone(&clock)).build().expect("a host");
     let deadline = DispatchDeadline::after(Duration::from_millis(LONG_MS)).within(clock.now());
@@ -252,20 +242,20 @@ async fn a_parent_with_nothing_left_ends_the_run_before_the_guest_begins() {
     assert_eq!((exceeded.host_calls, &*exceeded.dying_span), (0, "instantiate"));
 }
 
-/// A run that has a place until it is stopped.
+/// A handler that occupies a slot until it is stopped.
 async fn held(host: &Host) -> (StopHandle, JoinHandle<Result<RunReport, Error>>) {
-    let told = Arc::new(Told::default());
-    let holder = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let received = Received::new();
+    let holder = dispatch(LONG_MS).signals(Arc::clone(&received) as _);
     let stop = holder.stop_handle();
-    let tells = load(host, TELLS_AND_SPINS);
+    let reports = load(host, REPORTS_AND_SPINS);
     let host = host.clone();
-    let holding = tokio::spawn(async move { host.run(&tells, holder).await });
-    told.1.notified().await;
+    let holding = tokio::spawn(async move { host.run(&reports, holder).await });
+    received.wait().await;
     (stop, holding)
 }
 
 #[tokio::test]
-async fn a_run_that_finds_no_place_in_time_is_rejected_and_says_so() {
+async fn a_handler_that_cannot_start_in_time_is_rejected_and_reported() {
     let host = host(Settings { max_runs: 1, ..small() });
     let spins = load(&host, SPINS);
     let (stop, holding) = held(&host).await;
@@ -278,7 +268,7 @@ async fn a_run_that_finds_no_place_in_time_is_rejected_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_run_whose_asker_has_nothing_left_while_it_is_queued_is_timed_out() {
+async fn a_handler_whose_parent_deadline_passes_in_the_queue_is_timed_out() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = Settings { max_runs: 1, ..small() };
     let host =
@@ -318,21 +308,21 @@ async fn more_dispatches_than_may_wait_are_refused() {
 }
 
 #[tokio::test]
-async fn shutdown_stops_what_runs_and_refuses_what_comes() {
+async fn a_shutdown_stops_running_handlers_and_refuses_new_dispatches() {
     let host = host(small());
-    let told = Arc::new(Told::default());
-    let tells = load(&host, TELLS_AND_SPINS);
-    let dispatched = dispatch(LONG_MS).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let received = Received::new();
+    let reports = load(&host, REPORTS_AND_SPINS);
+    let dispatched = dispatch(LONG_MS).signals(Arc::clone(&received) as _);
     let running = tokio::spawn({
-        let (host, tells) = (host.clone(), tells.clone());
-        async move { host.run(&tells, dispatched).await }
+        let (host, reports) = (host.clone(), reports.clone());
+        async move { host.run(&reports, dispatched).await }
     });
-    told.1.notified().await;
+    received.wait().await;
     host.shutdown().await;
     let report = running.await.expect("no panic").expect("it ran");
     let Outcome::Cancelled(cancellation) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(cancellation.by, CancelledBy::Shutdown);
-    assert!(matches!(host.run(&tells, dispatch(1)).await, Err(Error::ShuttingDown)));
+    assert!(matches!(host.run(&reports, dispatch(1)).await, Err(Error::ShuttingDown)));
 }
 
 /// Answers success, having filled memory for longer than its budget.
@@ -362,7 +352,7 @@ async fn a_late_success_is_a_timeout() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_a_run_that_was_killed() {
+async fn a_killed_handler_leaves_no_store_behind() {
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::disabled() };
     let host = Host::builder()
@@ -417,7 +407,7 @@ async fn a_module_is_compiled_once_whatever_it_is_granted() {
 }
 
 #[test]
-fn a_module_is_kept_while_somebody_has_it_and_beyond_that_as_long_as_there_is_room() {
+fn a_module_is_kept_while_it_is_used_and_later_while_there_is_room() {
     for (module_cache_bytes, compiled) in [(0, 3), (64 << 20, 2)] {
         let exporter = Exporter::new(Prefix::default());
         let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::default() };
@@ -435,7 +425,7 @@ fn a_module_is_kept_while_somebody_has_it_and_beyond_that_as_long_as_there_is_ro
 }
 
 #[test]
-fn modules_too_large_are_refused_before_anything_reads_them() {
+fn a_module_that_is_too_large_is_rejected_before_it_is_read() {
     let host = host(small());
     let limits = GuestLimits { module_bytes: 16, ..GuestLimits::default() };
     let rejection = host

@@ -1,23 +1,25 @@
-//! Host functions of the embedder's own, as a core module's handler meets them.
+//! The embedder's own host functions, as core modules call them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandglass_host::{
     BuildError, Context, Dispatch, DispatchDeadline, Host, HostCall, HostError, HostFunction,
-    HostValue, Integration, Json, Manifest, Outcome, Settings, Signal, Signals, ValueType,
+    HostValue, Integration, Json, Manifest, Outcome, Settings, Signal, ValueType,
 };
 use sandglass_model::{DispatchId, RejectionKind, RunReport, TraceContext};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry, Tracer};
 use serde::{Deserialize, Serialize};
 
+use crate::signals::Received;
+
 const INTERFACE: &str = "acme:crm/contacts";
 
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A guest that calls `name` with a text, and tells what it heard as its status.
+/// A guest that calls `name` with a text, and sets the result or the error as its status.
 fn calling(name: &str, text: &str) -> String {
     let (data, length) = (text.replace('"', "\\\""), text.len());
     format!(
@@ -38,15 +40,6 @@ fn calling(name: &str, text: &str) -> String {
             (call $set (i32.const 8) (i32.const 16))
             i32.const 0))"#
     )
-}
-
-#[derive(Debug, Default)]
-struct Told(Mutex<Vec<Signal>>);
-
-impl Signals for Told {
-    fn signal(&self, signal: Signal) {
-        self.0.lock().expect("no panic").push(signal);
-    }
 }
 
 fn with(functions: impl IntoIterator<Item = HostFunction>) -> Result<Host, BuildError> {
@@ -81,15 +74,13 @@ fn dispatch(budget: Duration) -> Dispatch {
         .deadline(DispatchDeadline::after(budget))
 }
 
-/// What a guest hears that calls `name` with `text`.
-async fn heard(host: &Host, name: &str, text: &str) -> String {
-    let told = Arc::new(Told::default());
-    let dispatch = dispatch(LONG).signals(Arc::clone(&told) as Arc<dyn Signals>);
+/// The status of a guest that calls `name` with `text`.
+async fn status_of(host: &Host, name: &str, text: &str) -> String {
+    let received = Received::new();
+    let dispatch = dispatch(LONG).signals(Arc::clone(&received) as _);
     let outcome = host.dispatch(&load(host, &calling(name, text), name), dispatch).await;
     assert!(matches!(outcome, Ok(Outcome::Completed(_))), "{outcome:?}");
-    let told = told.0.lock().expect("no panic");
-    let [Signal::Status(status)] = told.as_slice() else { panic!("{told:?}") };
-    status.clone()
+    received.status()
 }
 
 async fn killed(host: &Host, name: &str) -> RunReport {
@@ -113,32 +104,32 @@ async fn older(_: HostCall, contact: Json<Contact>) -> Result<Json<Contact>, Hos
 }
 
 #[tokio::test]
-async fn a_value_goes_in_and_another_comes_out_and_errors_are_read() {
+async fn values_pass_in_both_directions_and_the_guest_reads_errors() {
     let host = with([HostFunction::asynchronous(INTERFACE, "older", older)]).expect("a host");
-    let answer = heard(&host, "older", r#"{"name":"Ada","age":36}"#).await;
+    let answer = status_of(&host, "older", r#"{"name":"Ada","age":36}"#).await;
     assert_eq!(answer, r#"{"name":"Ada","age":37}"#);
-    assert_eq!(heard(&host, "older", r#"{"name":"A","age":255}"#).await, "nobody is that old");
-    let unread = heard(&host, "older", "{}").await;
+    assert_eq!(status_of(&host, "older", r#"{"name":"A","age":255}"#).await, "nobody is that old");
+    let unread = status_of(&host, "older", "{}").await;
     assert!(unread.starts_with("argument 1 can't be read: missing field `name`"), "{unread}");
 }
 
 #[tokio::test]
-async fn a_function_learns_who_calls_and_how_long_there_is() {
+async fn a_function_gets_its_caller_and_the_remaining_time() {
     let about = |call: HostCall, _: String| -> Result<String, HostError> {
         assert!(call.remaining() > Duration::ZERO && call.remaining() <= LONG);
         Ok(format!("{} {} {} {}", call.entity(), call.tenant(), call.attempt(), call.dispatch()))
     };
     let host = with([HostFunction::instant(INTERFACE, "about", about)]).expect("a host");
-    let told = Arc::new(Told::default());
+    let received = Received::new();
     let id = DispatchId::from_bytes([7; 16]);
     let dispatch = dispatch(LONG)
         .attempt(3)
         .identity(id, TraceContext::root([1; 24]))
-        .signals(Arc::clone(&told) as Arc<dyn Signals>);
+        .signals(Arc::clone(&received) as _);
     let integration = load(&host, &calling("about", ""), "about");
     host.dispatch(&integration, dispatch).await.expect("it ran");
     let expected = Signal::Status(format!("Session/1 acme 3 {id}"));
-    assert_eq!(*told.0.lock().expect("no panic"), [expected]);
+    assert_eq!(received.all(), [expected]);
 }
 
 /// Calls `all` with one argument of each of four types, and then `rest`; traps
@@ -166,7 +157,7 @@ const ALL_TYPES: &str = r#"(module
         i32.const 0))"#;
 
 #[tokio::test]
-async fn values_of_every_type_pass_as_the_abi_says() {
+async fn values_of_every_type_pass_by_the_abi() {
     let mixed = |_: HostCall, one: i32, two: i64, half: f64, bytes: Vec<u8>| {
         assert_eq!((half, bytes), (0.5, vec![1, 2, 3]));
         Ok(i64::from(one) + two + 3)
@@ -215,7 +206,7 @@ async fn a_blocking_function_that_outlives_its_run_lingers_and_is_counted() {
     let (release, released) = std::sync::mpsc::channel::<()>();
     let released = Mutex::new(released);
     let hangs = move |_: HostCall, _: String| -> Result<(), HostError> {
-        // It ends when the test lets it.
+        // It ends when the test releases it.
         let _ = released.lock().expect("no panic").recv();
         Ok(())
     };
@@ -233,15 +224,15 @@ async fn a_blocking_function_that_outlives_its_run_lingers_and_is_counted() {
         .replace("(i32.const 4096) (i32.const 1024)))\n            (if", "))\n            (if");
     let integration = load(&host, &hangs, "hangs");
     let report = host.run(&integration, dispatch(Duration::from_millis(100))).await;
-    let report = report.expect("the run ends, though its call doesn't");
+    let report = report.expect("the handler ends, although its call does not");
     assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
     assert_eq!(report.dying_span.as_deref(), Some("acme:crm/contacts.hangs"));
     assert!(gauge(1), "{}", exporter.render());
 
-    // The only thread is held, so one more call is refused, and its guest goes on.
-    let refused = heard(&host, "reads", "x").await;
+    // The only thread is blocked, so one more call is refused, and its guest continues.
+    let refused = status_of(&host, "reads", "x").await;
     assert_eq!(refused, "`acme:crm/contacts.reads` was not called: 1 blocking calls are under way");
-    // A guest that spins is killed as ever beside it.
+    // Meanwhile, a guest that spins is killed as usual.
     let spins = r#"(module (memory (export "memory") 1)
         (func (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#;
     let spins = host.load(spins.as_bytes(), Manifest::default()).expect("a guest");
@@ -252,7 +243,7 @@ async fn a_blocking_function_that_outlives_its_run_lingers_and_is_counted() {
     while !gauge(0) {
         tokio::task::yield_now().await;
     }
-    while heard(&host, "reads", "x").await != "read" {}
+    while status_of(&host, "reads", "x").await != "read" {}
 }
 
 #[tokio::test]
@@ -270,19 +261,19 @@ async fn a_call_that_takes_longer_than_it_may_is_an_error_and_the_guest_goes_on(
         HostFunction::asynchronous(INTERFACE, "waits", waits),
     ])
     .expect("a host");
-    let slow = heard(&host, "hangs", "x").await;
+    let slow = status_of(&host, "hangs", "x").await;
     assert_eq!(slow, "`acme:crm/contacts.hangs` took longer than its limit of 30 ms");
     drop(release);
 
-    let told = Arc::new(Told::default());
+    let received = Received::new();
     let manifest = granting("waits")
         .host_call_timeouts([("acme:crm/contacts.waits".to_owned(), Duration::from_millis(20))]);
     let guest = host.load(calling("waits", "x").as_bytes(), manifest).expect("a guest");
-    let dispatch = dispatch(LONG).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let dispatch = dispatch(LONG).signals(Arc::clone(&received) as _);
     let outcome = host.dispatch(&guest, dispatch).await.expect("it ran");
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
     let expected = "the call took longer than its limit of 20 ms";
-    assert_eq!(*told.0.lock().expect("no panic"), [Signal::Status(expected.to_owned())]);
+    assert_eq!(received.all(), [Signal::Status(expected.to_owned())]);
 }
 
 #[tokio::test]
@@ -301,13 +292,13 @@ async fn a_panic_in_a_function_of_any_class_is_an_error_and_the_host_goes_on() {
     ])
     .expect("a host");
     for name in ["instant", "waiting", "blocking", "instant"] {
-        let heard = heard(&host, name, "x").await;
-        assert_eq!(heard, format!("`acme:crm/contacts.{name}` failed inside the host"));
+        let status = status_of(&host, name, "x").await;
+        assert_eq!(status, format!("`acme:crm/contacts.{name}` failed inside the host"));
     }
 }
 
 #[tokio::test]
-async fn what_a_manifest_does_not_grant_is_rejected_when_it_is_loaded() {
+async fn a_module_that_imports_a_function_without_a_grant_is_rejected() {
     let host = with([HostFunction::asynchronous(INTERFACE, "older", older)]).expect("a host");
     let guest = calling("older", "x");
     let load = |guest: &str, manifest| host.load(guest.as_bytes(), manifest);
@@ -330,15 +321,15 @@ async fn what_a_manifest_does_not_grant_is_rejected_when_it_is_loaded() {
 }
 
 #[tokio::test]
-async fn a_host_tells_its_functions_as_guests_import_them() {
+async fn a_host_lists_its_functions_as_guests_import_them() {
     let tell = |_: HostCall, _: Vec<u8>, _: bool| Ok(());
     let host = with([
         HostFunction::asynchronous(INTERFACE, "older", older),
         HostFunction::instant("acme:crm/notes@1.2.0", "tell", tell),
     ])
     .expect("a host");
-    let told = host.functions();
-    let [older, tell] = told.as_slice() else { panic!("{told:?}") };
+    let functions = host.functions();
+    let [older, tell] = functions.as_slice() else { panic!("{functions:?}") };
     assert_eq!((&*older.interface, &*older.name), (INTERFACE, "older"));
     assert_eq!((&*older.params, older.returned), (&[ValueType::Text][..], ValueType::Text));
     assert_eq!(&*tell.interface, "acme:crm/notes@1.2.0");
@@ -361,7 +352,7 @@ fn a_name_that_is_taken_is_refused_when_the_host_is_built() {
 }
 
 #[tokio::test]
-async fn a_function_of_types_that_are_known_late_is_called_as_any_other() {
+async fn a_function_with_dynamic_types_is_called_like_any_other() {
     let loud = HostFunction::dynamic(
         INTERFACE,
         "find",
@@ -378,7 +369,7 @@ async fn a_function_of_types_that_are_known_late_is_called_as_any_other() {
         },
     );
     let host = with([loud]).expect("a host");
-    assert_eq!(heard(&host, "find", "ann").await, "ANN");
-    let failed = heard(&host, "find", "wrong").await;
+    assert_eq!(status_of(&host, "find", "ann").await, "ANN");
+    let failed = status_of(&host, "find", "wrong").await;
     assert!(failed.contains("it answers U32, and is declared with Text"), "{failed}");
 }

@@ -9,7 +9,7 @@ use sandglass_host::{
 use sandglass_model::{Outcome, Rejection, RejectionKind, RunReport};
 use serde::Serialize;
 
-/// Calls `find` with an address, and answers what it hears: as its params, or as
+/// Calls `find` with an address, and returns the result as its params, or the error as
 /// its failure.
 const FINDS: &str = concat!(
     "(component\n",
@@ -87,7 +87,7 @@ async fn run(host: &Host, tenant: &str, budget: Duration) -> RunReport {
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_component_calls_a_function_and_hears_its_answer_or_its_error() {
+async fn a_component_calls_a_function_and_gets_its_result_or_its_error() {
     let host = host(HostFunction::asynchronous(INTERFACE, "find", find));
     let report = run(&host, "acme", LONG).await;
     let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };

@@ -1,5 +1,5 @@
-//! Where among its host calls a run ended, which a replay of it comes by again; and that
-//! each host function is named where a guest is killed in it.
+//! The end point of a handler, counted in host calls, which a replay reaches again; and the dying span of
+//! a guest that is killed in each host function.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,13 +18,13 @@ use wasmparser::{Parser, Payload, TypeRef, ValType};
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(600);
 
-/// A clock that a guest sets: by the status `n`, the `n`-th look at it on the guest's thread
-/// that follows finds it past every deadline.
+/// A clock that a guest sets: after the status `n`, the `n`-th reading on the guest's thread is past
+/// every deadline.
 #[derive(Debug)]
 struct SetByGuest {
     clock: SystemClock,
     thread: Mutex<Option<ThreadId>>,
-    looks_left: AtomicU64,
+    readings_left: AtomicU64,
 }
 
 impl SetByGuest {
@@ -40,8 +40,8 @@ impl Clock for SetByGuest {
             return now;
         }
         let less = |left: u64| Some(left.saturating_sub(1));
-        let looks = self.looks_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
-        if looks.is_ok_and(|left| left <= 1) { now.after(LONG * 2) } else { now }
+        let readings = self.readings_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        if readings.is_ok_and(|left| left <= 1) { now.after(LONG * 2) } else { now }
     }
 
     fn wall(&self) -> WallTime {
@@ -51,15 +51,15 @@ impl Clock for SetByGuest {
 
 impl Signals for SetByGuest {
     fn signal(&self, signal: Signal) {
-        // Others say nothing.
-        let Signal::Status(looks) = signal else { return };
-        let Ok(looks) = looks.parse() else { return };
-        self.looks_left.store(looks, Ordering::SeqCst);
+        // Other signals are ignored.
+        let Signal::Status(readings) = signal else { return };
+        let Ok(readings) = readings.parse() else { return };
+        self.readings_left.store(readings, Ordering::SeqCst);
         *self.thread.lock().expect("no panic") = Some(std::thread::current().id());
     }
 }
 
-/// Says its status twice, and then does `rest`.
+/// Sets its status twice, and then executes `rest`.
 fn guest(status: &str, rest: &str) -> String {
     let length = status.len();
     format!(
@@ -79,7 +79,7 @@ async fn run(guest: &str, budget: Duration) -> RunReport {
     let clock = Arc::new(SetByGuest {
         clock: SystemClock::new(),
         thread: Mutex::default(),
-        looks_left: AtomicU64::new(u64::MAX),
+        readings_left: AtomicU64::new(u64::MAX),
     });
     let settings = Settings { max_runs: 1, guest_threads: 1, ..Settings::default() };
     let host = Host::builder().settings(settings).clock(Arc::clone(&clock) as _).build();
@@ -92,9 +92,9 @@ async fn run(guest: &str, budget: Duration) -> RunReport {
 }
 
 #[tokio::test]
-async fn a_run_that_is_stopped_ends_before_inside_or_after_a_host_call() {
+async fn a_stopped_handler_ends_before_inside_or_after_a_host_call() {
     let ever = "(loop $ever br $ever)";
-    // Each call looks at the clock as it comes and as it goes.
+    // Each call reads the clock when it enters and when it leaves.
     for (status, budget, place, call, dying_span) in [
         ("1", LONG, CallPlace::Inside, 1, "host_set_status"),
         ("2", LONG, CallPlace::Before, 2, "guest"),
@@ -110,7 +110,7 @@ async fn a_run_that_is_stopped_ends_before_inside_or_after_a_host_call() {
 }
 
 #[tokio::test]
-async fn a_trap_has_its_place_and_a_run_that_returns_has_none() {
+async fn a_trap_has_an_end_point_and_a_return_has_none() {
     let trapped = run(&guest("99", "unreachable"), LONG).await;
     assert_eq!(trapped.outcome.kind(), OutcomeKind::Trapped);
     assert_eq!(trapped.ended_at, Some(EndPoint { place: CallPlace::After, call: 2 }));
@@ -129,7 +129,7 @@ struct Import {
     results: Vec<ValType>,
 }
 
-/// What this module imports, all of it functions.
+/// The imports of a module, all of which are functions.
 fn imports(module: &str) -> Vec<Import> {
     let binary = wat::parse_str(module).expect("it is text");
     let (mut types, mut imports) = (Vec::new(), Vec::new());
@@ -158,7 +158,7 @@ fn imports(module: &str) -> Vec<Import> {
     imports
 }
 
-/// Calls it with zeros for whatever it takes.
+/// A guest that calls the import with zeros.
 fn calls_with_zeros(import: &Import) -> String {
     let Import { module, field, params, results } = import;
     let zeros: String = params.iter().map(|ty| format!("({ty}.const 0) ")).collect();
@@ -167,7 +167,7 @@ fn calls_with_zeros(import: &Import) -> String {
     let drop = if results.is_empty() { "" } else { "drop" };
     let this =
         format!("(import \"{module}\" \"{field}\" (func $it (param {params}) (result {results})))");
-    // The third look is that on the way out of it.
+    // The third reading is when this call leaves.
     let guest = guest("3", &format!("(call $it {zeros}) {drop}"));
     guest.replacen("(module", &format!("(module {this}"), 1)
 }
@@ -194,7 +194,7 @@ async fn a_guest_that_is_killed_in_a_host_function_died_in_that_one_whichever_it
 }
 
 #[tokio::test]
-async fn a_host_without_frames_still_says_what_a_guest_died_in() {
+async fn a_host_without_frames_still_reports_the_dying_span() {
     let guest = include_bytes!("../../../../guest-fixtures/built/stuck.wasm");
     for (backtrace_frames, most) in [(0, 0), (1, 32), (u32::MAX, 32)] {
         let settings = Settings { max_runs: 1, backtrace_frames, ..Settings::default() };
@@ -211,7 +211,7 @@ async fn a_host_without_frames_still_says_what_a_guest_died_in() {
 }
 
 #[tokio::test]
-async fn frames_that_were_not_resolved_in_time_are_resolved_when_they_are_shown() {
+async fn frames_that_were_not_resolved_in_time_can_be_resolved_later() {
     let module = include_bytes!("../../../../guest-fixtures/built/stuck.wasm");
     let dispatch = || {
         Dispatch::new("Session/1".parse().expect("valid"), "Begin", Context::default())
@@ -240,7 +240,7 @@ async fn frames_that_were_not_resolved_in_time_are_resolved_when_they_are_shown(
     assert_eq!(unknown, recorded, "no such module is loaded");
 }
 
-/// What a tool makes of recorded offsets with the module's file.
+/// How a tool resolves recorded offsets with the module's file.
 fn frames_of(module: &[u8], recorded: &[Frame]) -> Vec<Frame> {
     recorded.iter().flat_map(|frame| frames_at(module, frame.offset)).collect()
 }

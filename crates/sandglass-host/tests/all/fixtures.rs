@@ -1,4 +1,4 @@
-//! Each sample guest ends as its entry in `guest-fixtures/fixtures.toml` says.
+//! Each sample guest ends as its entry in `guest-fixtures/fixtures.toml` states.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -82,11 +82,11 @@ fn ok() -> u16 {
     200
 }
 
-/// The budget of an entry that names none.
+/// The budget of an entry without one.
 const DEFAULT_BUDGET_MS: u64 = 5000;
 
 static HOST: LazyLock<Host> = LazyLock::new(|| {
-    // Whatever the machine does besides, the frames are what is compared.
+    // Only the frames are compared, however busy the machine is.
     let symbols_wait = Duration::from_secs(60);
     let settings = Settings { max_runs: 64, symbols_wait, ..Settings::default() };
     Host::builder().settings(settings).build().expect("a host")
@@ -210,7 +210,7 @@ fn adds_up(report: &RunReport) {
     assert!(report.cpu_us <= report.wall_us, "{report:?}");
 }
 
-/// Has the run again from its recording: it must come out the same.
+/// Replays the handler run: it must be the same.
 async fn play(guest: &[u8], report: &RunReport, secrets: BTreeMap<String, String>) {
     let recording = match &report.recording {
         Some(Recording::Whole(bytes)) => Arc::clone(bytes),
@@ -236,7 +236,7 @@ async fn play(guest: &[u8], report: &RunReport, secrets: BTreeMap<String, String
     assert_eq!(replayed.calls, report.host_calls.count, "{calls}");
 }
 
-/// Why runs of guests that are here are not recorded.
+/// Why some of these guests are not recorded.
 const BEYOND_RECORDING: [&str; 2] =
     ["it made more than 10000 host calls", "its host calls passed more than 16777216 bytes"];
 

@@ -1,5 +1,4 @@
-//! HTTP from guests, against a real server: who may be reached, how long, how
-//! much, and what the server is told.
+//! HTTP from guests, against a real server: allowed hosts, times, sizes, and what the server gets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use serde_json::Value;
 
 use crate::server::{Script, Server};
 
-/// Gets `integration_config.url`, and answers the status and body, or the error.
+/// Gets `integration_config.url`, and returns the status and body, or the error.
 const SLOW_HTTP: &[u8] = include_bytes!("../../../../guest-fixtures/built/slow_http.wasm");
 
 async fn call(
@@ -35,8 +34,8 @@ async fn call(
     host.run(&integration, dispatch).await.expect("it ran")
 }
 
-/// Of each request that the story tells: where to, and what came of it.
-fn told(report: &RunReport) -> Vec<(&str, Option<u16>, RequestOutcome)> {
+/// The target, status and outcome of each request in the story.
+fn requests(report: &RunReport) -> Vec<(&str, Option<u16>, RequestOutcome)> {
     let requests = report.story.requests.iter();
     requests.map(|one| (one.host.as_str(), one.status, one.outcome)).collect()
 }
@@ -54,7 +53,7 @@ fn redirects_to(location: &str) -> Script {
 }
 
 #[tokio::test]
-async fn the_server_is_told_the_trace_and_how_long_its_client_waits() {
+async fn the_server_gets_the_trace_and_the_remaining_time() {
     let server = Server::start(answers(200, "fine")).await;
     let report =
         call(Settings::default(), server.url(), &["127.0.0.1"], GuestLimits::default(), 5000).await;
@@ -70,7 +69,7 @@ async fn the_server_is_told_the_trace_and_how_long_its_client_waits() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_followed_only_to_where_the_guest_may_go() {
+async fn a_redirect_is_followed_only_to_allowed_hosts() {
     let target = Server::start(answers(200, "there")).await;
     let allowed = Server::start(redirects_to(&target.url())).await;
     let both = [allowed.address.to_string(), target.address.to_string()];
@@ -80,30 +79,30 @@ async fn a_redirect_is_followed_only_to_where_the_guest_may_go() {
     let Outcome::Completed(completion) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(completion.params["body"], Value::from("there"));
     let hops = [(both[0], Some(302), Answered), (both[1], Some(200), Answered)];
-    assert_eq!(told(&report), hops);
+    assert_eq!(requests(&report), hops);
 
     let one = [both[0]];
     let report = call(Settings::default(), allowed.url(), &one, GuestLimits::default(), 5000).await;
     assert!(message(&report).contains("not allowed"), "{report:?}");
     assert_eq!(target.requests().len(), 1, "the second redirect never reached it");
     let hops = [(both[0], Some(302), Answered), (both[1], None, Refused)];
-    assert_eq!(told(&report), hops);
+    assert_eq!(requests(&report), hops);
 }
 
 #[tokio::test]
-async fn where_a_redirect_leads_to_what_hangs_the_story_tells_which_hung() {
+async fn the_story_names_the_request_that_hangs_after_a_redirect() {
     let silent = Server::start(Script { never: true, ..Script::default() }).await;
     let moved = Server::start(redirects_to(&format!("{}there?token=secret", silent.url()))).await;
     let report =
         call(Settings::default(), moved.url(), &["127.0.0.1"], GuestLimits::default(), 500).await;
     assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
     let (moved, silent) = (moved.address.to_string(), silent.address.to_string());
-    assert_eq!(told(&report), [(&*moved, Some(302), Answered), (&*silent, None, Unfinished)]);
+    assert_eq!(requests(&report), [(&*moved, Some(302), Answered), (&*silent, None, Unfinished)]);
     assert_eq!(report.story.requests[1].path, "/there");
 }
 
 #[tokio::test]
-async fn a_body_that_hangs_leaves_the_status_that_came() {
+async fn the_status_of_a_response_whose_body_hangs_is_reported() {
     let drip = Some(Duration::from_secs(3600));
     let server = Server::start(Script { drip, ..answers(201, "late") }).await;
     let address = server.address.to_string();
@@ -112,10 +111,10 @@ async fn a_body_that_hangs_leaves_the_status_that_came() {
     };
     let report = call(Settings::default(), 500).await;
     assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
-    assert_eq!(told(&report), [(&*address, Some(201), Unfinished)]);
+    assert_eq!(requests(&report), [(&*address, Some(201), Unfinished)]);
     let host_call_timeout = Duration::from_millis(500);
     let report = call(Settings { host_call_timeout, ..Settings::default() }, 30_000).await;
-    assert_eq!(told(&report), [(&*address, Some(201), GivenUp)]);
+    assert_eq!(requests(&report), [(&*address, Some(201), GivenUp)]);
 }
 
 #[tokio::test]
@@ -126,7 +125,7 @@ async fn a_redirect_in_a_circle_ends() {
     assert!(message(&report).contains("redirects"), "{report:?}");
     assert_eq!(circle.requests().len(), 6);
     let address = circle.address.to_string();
-    assert_eq!(told(&report), [(&*address, Some(302), Answered); 6], "each that was sent");
+    assert_eq!(requests(&report), [(&*address, Some(302), Answered); 6], "each that was sent");
 }
 
 #[tokio::test]
@@ -157,7 +156,7 @@ async fn a_call_that_takes_too_long_ends_alone_and_the_guest_goes_on() {
 }
 
 #[tokio::test]
-async fn a_component_waits_as_long_as_its_manifest_says_though_others_may_wait_less() {
+async fn a_component_may_wait_as_long_as_its_manifest_allows() {
     const COMPONENT: &[u8] = include_bytes!("../../../../guest-fixtures/built/component.wasm");
     let after = Duration::from_millis(300);
     let server = Server::start(Script { after, ..answers(200, "late") }).await;
@@ -204,7 +203,7 @@ async fn a_killed_call_leaves_no_connection_open() {
 }
 
 #[tokio::test]
-async fn a_host_that_nobody_serves_is_an_error_that_the_guest_reads() {
+async fn an_unreachable_host_is_an_error_that_the_guest_reads() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
     let url = format!("http://{}/secret?token=hunter22", listener.local_addr().expect("bound"));
     drop(listener);
@@ -229,7 +228,7 @@ async fn names_are_resolved_without_a_thread_and_unknown_ones_are_errors() {
 }
 
 #[tokio::test]
-async fn an_embedder_may_bring_a_client_of_its_own() {
+async fn an_embedder_can_replace_the_http_client() {
     use sandglass_host::{Answer, Destinations, HttpClient, HttpError, Limits, Request, Response};
 
     #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! What a run on the caller's own task promises: all that one on the host's threads
-//! does, but for the caller's thread.
+//! Handlers on the caller's task: the same guarantees as on the host's threads, except for the caller's
+//! thread.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use sandglass_telemetry::{Prefix, Telemetry, Tracer};
 const SPINS: &str = r#"(module (memory (export "memory") 1)
     (func (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#;
 
-/// Waits in a poll, for as many nanoseconds as its data says, and answers success.
+/// Waits in a poll for as many nanoseconds as its data states, and returns a success.
 fn sleeps(nanos: u64) -> String {
     format!(
         r#"(module
@@ -88,7 +88,7 @@ async fn a_spinner_is_killed_and_yields_the_callers_thread_meanwhile() {
     assert!(turns > 5, "this task got {turns} turns");
 }
 
-/// Polls `future` with nothing but this thread: no async runtime is anywhere near.
+/// Polls `future` on this thread, without an async runtime.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -120,7 +120,7 @@ fn any_executor_may_poll_it() {
 }
 
 #[test]
-fn a_run_waits_for_its_place_no_longer_than_it_may() {
+fn a_handler_waits_for_its_start_no_longer_than_allowed() {
     let (host, _) = host(1);
     let sleeps = load(&host, &sleeps(AN_HOUR_NS));
     let holder = dispatch(LONG_MS);
@@ -139,7 +139,7 @@ fn a_run_waits_for_its_place_no_longer_than_it_may() {
 }
 
 #[tokio::test]
-async fn a_dropped_caller_gives_everything_back_at_once() {
+async fn dropping_the_future_releases_everything_at_once() {
     let (host, exporter) = host(1);
     for guest in [SPINS.to_owned(), sleeps(AN_HOUR_NS)] {
         let guest = load(&host, &guest);
@@ -154,7 +154,7 @@ async fn a_dropped_caller_gives_everything_back_at_once() {
                 }
                 assert_eq!(gauge(&exporter, "temper_wasm_live_stores"), "1");
             }
-            // Nobody has polled anything since: it was all done by the drop.
+            // Nothing was polled since, so the drop did all of this.
             assert_eq!(gauge(&exporter, "temper_wasm_live_stores"), "0");
             assert_eq!(gauge(&exporter, "temper_wasm_pool_slots_in_use"), "0");
             assert_eq!(stop.stop(Cause::Cancel, ""), Cause::CallerGone);
@@ -165,12 +165,12 @@ async fn a_dropped_caller_gives_everything_back_at_once() {
     assert!(scrape.lines().any(|line| line.ends_with(cancelled)), "{scrape}");
     let after = host.run_in_place(&load(&host, &sleeps(1)), dispatch(LONG_MS)).await;
     assert!(matches!(after.expect("it ran").outcome, Outcome::Completed(_)));
-    // It would wait for what is left.
+    // Its budget would be longer.
     host.shutdown().await;
 }
 
 #[tokio::test]
-async fn many_run_in_place_at_once_and_each_has_its_own_deadline() {
+async fn handlers_that_run_in_place_at_the_same_time_have_deadlines_of_their_own() {
     let (host, exporter) = host(8);
     let (spins, sleeps) = (load(&host, SPINS), load(&host, &sleeps(2_000_000)));
     let spinning = (0..4).map(|_| host.run_in_place(&spins, dispatch(30)));
@@ -201,8 +201,8 @@ async fn a_shutdown_stops_what_runs_in_place() {
     assert!(matches!(refused, Err(Error::ShuttingDown)), "{refused:?}");
 }
 
-/// Calls a function of the embedder's, and then tells its status.
-const CALLS_AND_TELLS: &str = r#"(module
+/// Calls an embedder's function, and then sets its status.
+const CALLS_AND_REPORTS: &str = r#"(module
     (import "acme:own/functions" "panics" (func $panics (param i32 i32) (result i32)))
     (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
     (memory (export "memory") 1)
@@ -216,24 +216,24 @@ async fn panics(_call: HostCall) -> Result<String, HostError> {
     panic!("in a function of the embedder's")
 }
 
-/// Panics at whatever it is told.
+/// Panics at every signal.
 #[derive(Debug)]
-struct PanicsWhenTold;
+struct PanickingSignals;
 
-impl Signals for PanicsWhenTold {
+impl Signals for PanickingSignals {
     fn signal(&self, signal: Signal) {
-        panic!("told {signal:?}");
+        panic!("got {signal:?}");
     }
 }
 
 #[tokio::test]
-async fn a_panic_of_the_embedders_ends_a_call_or_a_run_and_no_more() {
+async fn a_panic_in_an_embedders_code_ends_only_its_call_or_handler() {
     let settings = Settings { max_runs: 1, max_asking: 0, ..Settings::default() };
     let function = HostFunction::asynchronous("acme:own/functions", "panics", panics);
     let host = Host::builder().settings(settings).function(function).build().expect("a host");
     let manifest = Manifest::named("own").functions(["acme:own/functions.panics".to_owned()]);
-    let guest = host.load(CALLS_AND_TELLS.as_bytes(), manifest).expect("a guest");
-    // The call fails, and the guest goes on; it gives no result.
+    let guest = host.load(CALLS_AND_REPORTS.as_bytes(), manifest).expect("a guest");
+    // The call fails, and the guest continues, without a result.
     for in_place in [true, false] {
         let run = |dispatch: Dispatch| async {
             if in_place {
@@ -244,9 +244,9 @@ async fn a_panic_of_the_embedders_ends_a_call_or_a_run_and_no_more() {
         };
         let report = run(dispatch(LONG_MS)).await.expect("it ran");
         assert!(matches!(report.outcome, Outcome::Failed(_)), "{report:?}");
-        let lost = run(dispatch(LONG_MS).signals(Arc::new(PanicsWhenTold))).await;
+        let lost = run(dispatch(LONG_MS).signals(Arc::new(PanickingSignals))).await;
         assert!(matches!(lost, Err(Error::Lost)), "{lost:?}");
-        // The only place is free again.
+        // The only slot is free again.
         run(dispatch(LONG_MS)).await.expect("it ran");
     }
 }

@@ -1,4 +1,4 @@
-//! What a guest is, told from its bytes, whatever they are.
+//! Inspection of any bytes.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -32,9 +32,9 @@ fn manifest(text: &str) -> File {
     parsed.file.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
 }
 
-/// The inspection reads types by itself, and the loader by the compiler.
+/// The inspection reads types itself, and loading gets them from the compiler.
 #[test]
-fn what_the_host_runs_has_nothing_unknown_and_nothing_of_another_type() {
+fn inspections_of_accepted_modules_have_no_unknown_or_mistyped_items() {
     for bytes in [COMPONENT, CORE] {
         let guest = inspected(bytes);
         for import in &guest.imports {
@@ -50,7 +50,7 @@ fn what_the_host_runs_has_nothing_unknown_and_nothing_of_another_type() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_with_what_would() {
+fn mismatches_are_shown_with_the_expected_type_or_name() {
     let guest = inspected(
         br#"(module
             (import "env" "host_logg" (func (param i32 i32 i32 i32)))
@@ -81,9 +81,9 @@ fn named_as<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
     binary
 }
 
-/// A mangled name of `pairs` bytes or so that stands for one of about two to the power of `pairs`.
+/// A mangled name of about `pairs` bytes that stands for a name of about two to the power of `pairs`.
 fn doubling(pairs: usize) -> String {
-    // Each tuple has the one before twice, by its position.
+    // Each tuple contains the one before twice, by its position.
     let (mut name, mut last) = ("INvC1a1f".to_owned(), None::<usize>);
     let base_62 = |mut number: usize| {
         let mut digits = Vec::new();
@@ -112,9 +112,9 @@ fn doubling(pairs: usize) -> String {
     format!("_R{name}E")
 }
 
-/// A section may name a function a million times, each time by a name that is costly to read.
+/// A section may name a function a million times, each time with a name that is costly to read.
 #[test]
-fn a_function_is_shown_by_its_first_name_whatever_else_it_is_named() {
+fn a_function_with_several_names_is_shown_by_the_first() {
     let costly = doubling(40);
     let names = std::iter::once("first").chain(std::iter::repeat_n(costly.as_str(), 20_000));
     let guest = inspected(&named_as(names));
@@ -127,7 +127,7 @@ fn a_function_is_shown_by_its_first_name_whatever_else_it_is_named() {
 }
 
 #[test]
-fn what_a_module_names_drives_no_terminal_when_it_is_refused() {
+fn names_in_rejections_have_no_control_characters() {
     let mut component = COMPONENT.to_vec();
     let name = b"sandglass:integration/clock";
     let at = component.windows(name.len()).position(|window| window == name).expect("imported");
@@ -139,7 +139,7 @@ fn what_a_module_names_drives_no_terminal_when_it_is_refused() {
 }
 
 #[test]
-fn another_version_of_the_world_is_told_by_both_ways() {
+fn inspection_and_loading_both_report_another_version_of_the_world() {
     let of = |version: &str| {
         format!(
             r#"(component (import "sandglass:integration/clock@{version}"
@@ -163,7 +163,7 @@ const WANTS: &str = r#"(module
     (func (export "run") (param i32 i32) (result i32) i32.const 0))"#;
 
 #[test]
-fn a_manifest_is_held_against_what_is_imported() {
+fn a_manifest_is_compared_with_the_imports() {
     let guest = inspected(WANTS.as_bytes());
     let own = Grant::Function("acme:crm/contacts.older".to_owned());
     let needs: Vec<_> = guest.imports.iter().filter_map(|import| import.needs.clone()).collect();
@@ -180,9 +180,9 @@ fn a_manifest_is_held_against_what_is_imported() {
     assert!(whole.not_granted.is_empty() && whole.unused.is_empty(), "{whole:?}");
 }
 
-/// Each type holds the one before it twice.
+/// Each type contains the one before it twice.
 #[test]
-fn a_type_that_doubles_itself_is_told_within_a_bound() {
+fn a_type_that_doubles_at_each_level_is_shown_within_a_bound() {
     let mut types = "(type $t0 (tuple u8 u8))".to_owned();
     for of in 1..18 {
         let before = of - 1;
@@ -191,7 +191,7 @@ fn a_type_that_doubles_itself_is_told_within_a_bound() {
     let text = format!(
         r#"(component {types} (import "a:b/c" (instance (export "f" (func (param "x" $t17))))))"#
     );
-    // Types of an instance are its own: an alias brings those of the component in.
+    // An instance has types of its own; an alias imports those of the component.
     let text = text.replace(
         r#"(instance (export "f""#,
         r#"(instance (alias outer 1 $t17 (type $t17)) (export "f""#,
@@ -202,7 +202,7 @@ fn a_type_that_doubles_itself_is_told_within_a_bound() {
 }
 
 #[test]
-fn what_is_no_webassembly_is_refused_by_its_kind() {
+fn bytes_that_are_not_webassembly_are_rejected_by_kind() {
     for bytes in [&b""[..], b"#!/bin/sh", b"\0asm", b"\0asm\x01\0\0\0\x01", b"\xff\xfe\0"] {
         let rejection = host().inspect(bytes).err();
         let kind = rejection.as_ref().map(|one| one.kind);
@@ -215,7 +215,7 @@ proptest! {
 
     /// Damage to real guests, whose sections are then of wrong sizes, counts and kinds.
     #[test]
-    fn damaged_guests_are_told_or_refused(
+    fn damaged_guests_are_inspected_or_rejected(
         of_component in any::<bool>(),
         damages in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         end in any::<prop::sample::Index>(),
@@ -223,7 +223,7 @@ proptest! {
         let mut bytes = if of_component { COMPONENT } else { CORE }.to_vec();
         let whole = bytes.len();
         for (at, value) in damages {
-            // What stands at the start decides what the rest is taken for.
+            // The first bytes determine how the rest is read.
             let at = if value % 2 == 0 { at.index(whole) } else { at.index(2_000) };
             bytes[at] = value;
         }

@@ -1,4 +1,4 @@
-//! What a host promises whether the kernel helps it or not.
+//! The guarantees of a host with and without the kernel's features.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use sandglass_host::{
     Context, Dispatch, DispatchDeadline, Host, KernelFeatures, Manifest, Outcome, Settings,
 };
 
-/// Traps if any of what it is about to write is there already: in its memory below and
-/// above what stays resident in a slot, and in its table.
+/// Traps if what it is about to write is there already: in its memory below and above what stays resident
+/// in a slot, and in its table.
 const LEAVES_TRACES: &str = r#"(module
     (memory (export "memory") 128)
     (table 64 funcref)
@@ -38,13 +38,13 @@ fn dispatch(budget_ms: u64) -> Dispatch {
 }
 
 #[tokio::test]
-async fn each_instance_is_fresh_and_each_spinner_killed_with_and_without_the_kernels_help() {
+async fn each_instance_is_clean_and_each_spinner_killed_with_and_without_kernel_features() {
     for allowed in [KernelFeatures::ALL, KernelFeatures::NONE] {
         let host = host(allowed);
         let traces = host.load(LEAVES_TRACES.as_bytes(), Manifest::named("traces"));
         let spins = host.load(SPINS.as_bytes(), Manifest::named("spins"));
         let (traces, spins) = (traces.expect("a guest"), spins.expect("a guest"));
-        // There is one slot, so each run gets what the one before it left.
+        // There is one slot, so each handler run gets what the previous one left.
         for _ in 0..10 {
             let outcome = host.dispatch(&traces, dispatch(60_000)).await.expect("it ran");
             assert!(matches!(outcome, Outcome::Failed(_)), "{allowed:?}: {outcome:?}");
@@ -60,6 +60,6 @@ fn a_feature_that_is_not_allowed_is_not_used() {
     let without_scan = KernelFeatures { pagemap_scan: false, ..KernelFeatures::ALL };
     assert!(!host(without_scan).kernel_features().pagemap_scan);
     let used = host(KernelFeatures::ALL).kernel_features();
-    // Every Linux that runs this has it.
+    // Every supported Linux has it.
     assert_eq!(used.timer_slack, cfg!(target_os = "linux"));
 }

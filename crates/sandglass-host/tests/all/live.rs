@@ -1,4 +1,4 @@
-//! What can be seen of runs that are queued or in flight.
+//! What is visible of handlers that are queued or in flight.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const SLEEPS: &str = include_str!("../../../../guest-fixtures/wat/sleeps_in_wasi
 const SPINS: &str = include_str!("../../../../guest-fixtures/wat/spins.wat");
 const SPINS_IN_START: &str = include_str!("../../../../guest-fixtures/wat/spins_in_start.wat");
 
-/// Looks again and again until the runs do all of these, in any order.
+/// Polls until the handlers do all of these, in any order.
 async fn until(host: &Host, expected: &[&str]) -> LiveRuns {
     let mut expected = expected.to_vec();
     expected.sort_unstable();
@@ -33,7 +33,7 @@ fn dispatch(seconds: u64) -> Dispatch {
 }
 
 #[tokio::test]
-async fn each_live_run_says_what_it_is_in_and_since_when() {
+async fn each_live_handler_shows_its_present_call_and_since_when() {
     let settings = Settings { max_runs: 3, guest_threads: 2, ..Settings::default() };
     let host = Host::builder().settings(settings).build().expect("a host");
     let load = |guest: &str| host.load(guest.as_bytes(), Manifest::default()).expect("a guest");
@@ -61,7 +61,7 @@ async fn each_live_run_says_what_it_is_in_and_since_when() {
     let seconds = [Some(200), Some(300), Some(400), None];
     assert_eq!(budgets.collect::<Vec<_>>(), seconds.map(|s| s.map(Duration::from_secs)));
     let now = host.clock().now();
-    // What is said of a moment is rounded down.
+    // Times are rounded down.
     let microsecond = Duration::from_micros(2);
     for run in &live.runs {
         assert!(run.since.after(microsecond) >= before && run.since <= now, "{run:?}");

@@ -1,5 +1,5 @@
-//! How modules are loaded: each compiled once, away from whoever mustn't wait, kept on disk
-//! where that is wanted, and run on demand where no slot is large enough.
+//! Loading modules: each is compiled once, off the threads that must not block, kept on disk if the
+//! settings say so, and executed on demand if no slot is large enough.
 
 #![allow(clippy::disallowed_methods, reason = "tests may panic without a thread")]
 
@@ -25,7 +25,7 @@ const FINISHES: &str = r#"(module
     (func (export "run") (param i32 i32) (result i32)
         (call $set (i32.const 8) (i32.const 34)) i32.const 0))"#;
 
-/// A module with `functions` functions that a compiler has something to do with.
+/// A module with `functions` functions that take time to compile.
 fn large(functions: usize) -> Vec<u8> {
     let body = "(local.set 0 (i32.add (i32.mul (local.get 0) (i32.const 3)) (i32.const 7)))";
     let function = format!("(func (param i32) (result i32) {} local.get 0)", body.repeat(40));
@@ -37,8 +37,8 @@ fn large(functions: usize) -> Vec<u8> {
     wat::parse_str(text).expect("it is text")
 }
 
-/// A module with more tables than a slot has, that fails unless each is as it was made, and
-/// then grows the last one by `more` elements.
+/// A module with more tables than a slot has. It fails unless each has its initial elements, and then
+/// grows the last one by `more` elements.
 fn with_tables(more: u32) -> String {
     format!(
         r#"(module
@@ -91,7 +91,7 @@ fn counted(exporter: &Exporter, name: &str) -> String {
 const COMPILES: &str = "temper_wasm_module_compile_seconds_count";
 
 #[tokio::test]
-async fn many_who_load_the_same_at_once_have_it_compiled_once() {
+async fn concurrent_loads_of_one_module_compile_it_once() {
     let (host, exporter) = host(small());
     let bytes: Arc<[u8]> = large(200).into();
     let waiting = (0..20).map(|_| host.load_async(Arc::clone(&bytes), Manifest::named("same")));
@@ -106,7 +106,7 @@ async fn many_who_load_the_same_at_once_have_it_compiled_once() {
     let loaded: Vec<Integration> = loaded.into_iter().map(|one| one.expect("a guest")).collect();
     assert_eq!(loaded.len(), 24);
     assert_eq!(counted(&exporter, COMPILES), "1");
-    // What can't be compiled is told to each of them.
+    // Each of them gets the rejection.
     let broken: Arc<[u8]> = b"(module (func (export \"run\")))".to_vec().into();
     let refused = (0..5).map(|_| host.load_async(Arc::clone(&broken), Manifest::named("broken")));
     for one in futures_util::future::join_all(refused).await {
@@ -115,7 +115,7 @@ async fn many_who_load_the_same_at_once_have_it_compiled_once() {
 }
 
 #[tokio::test]
-async fn a_slow_compile_holds_up_neither_the_caller_nor_a_guest() {
+async fn a_slow_compilation_blocks_neither_the_caller_nor_a_guest() {
     let (host, _) = host(Settings { guest_threads: 1, ..small() });
     let finishes = host.load(FINISHES.as_bytes(), Manifest::named("quick")).expect("a guest");
     let mut dispatched = 0;
@@ -138,7 +138,7 @@ async fn a_slow_compile_holds_up_neither_the_caller_nor_a_guest() {
 }
 
 #[tokio::test]
-async fn a_load_that_nobody_waits_for_any_more_is_there_for_the_next() {
+async fn an_abandoned_compilation_serves_the_next_load() {
     let (host, exporter) = host(small());
     let bytes: Arc<[u8]> = large(500).into();
     {
@@ -152,7 +152,7 @@ async fn a_load_that_nobody_waits_for_any_more_is_there_for_the_next() {
 }
 
 #[tokio::test]
-async fn compiled_code_outlives_its_host_and_runs_the_same() {
+async fn compiled_code_on_disk_outlives_its_host() {
     let folder = tempfile::tempdir().expect("a folder");
     let component = std::fs::read(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -182,24 +182,24 @@ async fn compiled_code_outlives_its_host_and_runs_the_same() {
     assert_eq!(files(), 4);
 }
 
-/// What was found of compiled code on disk.
+/// The results of look-ups of compiled code on disk.
 fn found(exporter: &Exporter) -> [String; 3] {
     ["hit", "miss", "unusable"].map(|found| {
         counted(exporter, &format!("temper_wasm_compiled_code_lookups_total{{found=\"{found}\"}}"))
     })
 }
 
-/// Names the folder to the other process.
+/// The environment variable that names the folder to the other process.
 const SHARED: &str = "SANDGLASS_TEST_SHARED_FOLDER";
 
 #[tokio::test]
-async fn what_one_process_has_compiled_another_finds() {
+async fn another_process_finds_compiled_code_on_disk() {
     let Some(shared) = std::env::var_os(SHARED) else {
         let folder = tempfile::tempdir().expect("a folder");
         let (own, exporter) = host(kept_in(folder.path()));
         own.load(FINISHES.as_bytes(), Manifest::named("kept")).expect("a guest");
         assert_eq!(found(&exporter), ["0", "1", "0"]);
-        // This test once more, in a process of its own.
+        // This test again, in another process.
         let name = std::thread::current().name().expect("tests are named").to_owned();
         let other = std::process::Command::new(std::env::current_exe().expect("this binary"))
             .args(["--exact", &name, "--nocapture"])
@@ -207,7 +207,7 @@ async fn what_one_process_has_compiled_another_finds() {
             .output()
             .expect("it starts");
         assert!(other.status.success(), "{}", String::from_utf8_lossy(&other.stdout));
-        // What the other has compiled, this one finds.
+        // This process finds what the other has compiled.
         own.load(SPINS.as_bytes(), Manifest::named("others")).expect("a guest");
         assert_eq!(found(&exporter)[0], "1");
         return;
@@ -221,7 +221,7 @@ async fn what_one_process_has_compiled_another_finds() {
 }
 
 #[tokio::test]
-async fn damaged_code_is_compiled_anew_and_never_run() {
+async fn damaged_code_is_never_executed_but_compiled_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let compiled = || {
         let files = std::fs::read_dir(folder.path().join("compiled")).expect("there").flatten();
@@ -230,7 +230,7 @@ async fn damaged_code_is_compiled_anew_and_never_run() {
     };
     drop(host(kept_in(folder.path())).0.load(FINISHES.as_bytes(), Manifest::named("first")));
     let sound = std::fs::read(compiled()).expect("ours");
-    // From its tag to the machine code itself.
+    // From its tag to the machine code.
     for at in [0, 31, 32, 47, 48, 79, 80, sound.len() / 2, sound.len() - 1] {
         let mut damaged = sound.clone();
         damaged[at] ^= 0x10;
@@ -244,7 +244,7 @@ async fn damaged_code_is_compiled_anew_and_never_run() {
 }
 
 #[test]
-fn a_folder_that_is_not_ours_alone_is_refused_with_what_to_do() {
+fn a_folder_that_others_can_use_is_refused_with_a_remedy() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().expect("a folder");
     let compiled = folder.path().join("compiled");
@@ -258,7 +258,7 @@ fn a_folder_that_is_not_ours_alone_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_module_too_large_for_a_slot_runs_on_demand_with_all_that_holds_for_others() {
+async fn a_module_too_large_for_a_slot_is_executed_on_demand_by_the_same_rules() {
     let (host, exporter) = host(small());
     let pooled = host.load(FINISHES.as_bytes(), Manifest::named("pooled")).expect("a guest");
     assert_eq!(pooled.allocation(), Allocation::Pooled);
@@ -281,7 +281,7 @@ async fn a_module_too_large_for_a_slot_runs_on_demand_with_all_that_holds_for_ot
 
 #[test]
 fn a_component_too_large_for_a_slot_is_compiled_once() {
-    // Three memories, and no handler: which is told when it is compiled.
+    // Three memories, and no handler, which only compiling finds.
     let instance = "(core instance (instantiate $m))";
     let large = format!("(component (core module $m (memory 1)) {})", instance.repeat(3));
     let folder = tempfile::tempdir().expect("a folder");
@@ -300,13 +300,13 @@ fn a_component_too_large_for_a_slot_is_compiled_once() {
     assert_eq!(next, (none.clone(), [one, none.clone(), none]));
 }
 
-/// Spins, in a module with more tables than a slot has.
+/// Spins in a module with more tables than a slot has.
 const SPINS: &str = r#"(module (memory (export "memory") 1)
     (table 1 funcref) (table 1 funcref) (table 1 funcref) (table 1 funcref) (table 1 funcref)
     (func (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#;
 
 #[tokio::test]
-async fn few_run_on_demand_at_once_and_hold_up_nobody_else() {
+async fn handlers_on_demand_are_few_and_block_no_others() {
     let (host, exporter) = host(Settings { max_on_demand: 1, ..small() });
     let spins = host.load(SPINS.as_bytes(), Manifest::named("spins")).expect("a guest");
     let finishes = host.load(FINISHES.as_bytes(), Manifest::named("pooled")).expect("a guest");
@@ -323,13 +323,13 @@ async fn few_run_on_demand_at_once_and_hold_up_nobody_else() {
     });
     assert_eq!(held.expect("it ran").cause, Cause::Cancel);
     assert!(matches!(refused.outcome, Outcome::Rejected(_)), "{refused:?}");
-    // Its place is free again, and a kill is as sure as elsewhere.
+    // Its permit is free again, and kills work as elsewhere.
     let killed = host.run(&spins, dispatch(30)).await.expect("it ran");
     assert!(matches!(killed.outcome, Outcome::TimedOut(_)), "{killed:?}");
 }
 
 #[test]
-fn an_integration_that_is_granted_more_memory_than_a_slot_has_runs_on_demand() {
+fn an_integration_with_more_memory_than_a_slot_is_executed_on_demand() {
     let (host, _) = host(Settings { slot_memory_bytes: 1 << 20, ..small() });
     let granted = |memory_bytes| {
         let limits = GuestLimits { memory_bytes, ..GuestLimits::default() };

@@ -1,4 +1,4 @@
-//! The host as an embedder sees it.
+//! Tests of the host's public API.
 
 mod admitting;
 mod asking;
@@ -21,6 +21,7 @@ mod packs;
 mod replaying;
 mod secrets;
 mod server;
+mod signals;
 mod simulated;
 mod streams;
 mod structure;

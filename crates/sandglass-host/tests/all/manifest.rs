@@ -1,4 +1,4 @@
-//! `integration.toml`: what it grants, what is wrong in it, and modules that lie.
+//! `integration.toml`: its grants, its diagnostics, and modules that differ from it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,15 +49,15 @@ fn granted(source: &str) -> Manifest {
     parsed(source).manifest(Arc::new(FixedSecrets::default()))
 }
 
-/// What is said of a manifest, a line each.
-fn said(source: &str) -> Vec<String> {
+/// The diagnostics of a manifest, one line each.
+fn diagnostics(source: &str) -> Vec<String> {
     let parsed = File::parse(source);
     assert_eq!(parsed.file.is_none(), !parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
     parsed.diagnostics.iter().map(ToString::to_string).collect()
 }
 
 #[test]
-fn grants_what_it_names_and_nothing_else() {
+fn a_manifest_grants_only_what_it_names() {
     let whole = format!("{:?}", granted(WHOLE));
     for part in [
         "name: \"run_tools\"",
@@ -85,7 +85,7 @@ fn grants_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn hosts_are_bounded_further_in_tables_of_their_own() {
+fn hosts_can_have_bounds_in_tables_of_their_own() {
     let table = "[grants]\nhosts = [\"b.example\"]\n[[grants.host]]\nhost = \"a.example:8443\"\n\
          scheme = \"https\"\npath = \"/v1/\"\n[[grants.host]]\nhost = \"c.example\"\nprivate = true\n";
     let manifest = format!("{:?}", granted(&format!("{LEAST}{table}")));
@@ -110,22 +110,22 @@ fn hosts_are_bounded_further_in_tables_of_their_own() {
         ("host = \"x\"\npath = \"/\u{e9}\"", "is not a path"),
         ("host = \"x\"\n[[grants.host]]\nhost = \"x\"", "granted more than once"),
     ] {
-        let told = said(&format!("{LEAST}[[grants.host]]\n{wrong}\n"));
-        assert!(told.len() == 1 && told[0].contains(expected), "{wrong:?}: {told:?}");
+        let lines = diagnostics(&format!("{LEAST}[[grants.host]]\n{wrong}\n"));
+        assert!(lines.len() == 1 && lines[0].contains(expected), "{wrong:?}: {lines:?}");
     }
     let both = format!(
         "{LEAST}[grants]\nhosts = [\"x\"]\n[[grants.host]]\nhost = \"x\"\npath = \"/v1\"\n"
     );
-    let told = said(&both);
-    assert!(told.len() == 1 && told[0].contains("grants it without bounds"), "{told:?}");
+    let lines = diagnostics(&both);
+    assert!(lines.len() == 1 && lines[0].contains("grants it without bounds"), "{lines:?}");
 }
 
 #[test]
-fn every_mistake_is_told_at_its_place_and_all_at_once() {
+fn all_mistakes_are_reported_at_once_with_their_positions() {
     let bad = "name = \"\"\nmodule = \"m.wat\"\nabi = \"cores\"\nlimit = 1\n\
                [limits]\nmemroy = \"1MiB\"\nfuel = -1\n[grants]\nhosts = [\"a\", \"a\"]\n";
     assert_eq!(
-        said(bad),
+        diagnostics(bad),
         [
             "1:8: error: `` is no valid name: it is empty",
             "3:7: error: no ABI is called `cores`\n  help: did you mean `core`?",
@@ -166,16 +166,16 @@ fn each_kind_of_value_is_checked() {
         ("grants.files = [\"/\"]", "unknown key `files`"),
         ("abi = \"component\"", "duplicate key"),
     ] {
-        let said = said(&format!("{LEAST}{line}\n"));
+        let said = diagnostics(&format!("{LEAST}{line}\n"));
         assert_eq!(said.len(), 1, "{line}: {said:?}");
         assert!(said[0].starts_with("4:") && said[0].contains(wanted), "{line}: {said:?}");
     }
-    assert_eq!(said(&format!("{LEAST}[grants]\nscratch = 0\n")), [""; 0]);
+    assert_eq!(diagnostics(&format!("{LEAST}[grants]\nscratch = 0\n")), [""; 0]);
 }
 
 #[test]
-fn what_is_missing_is_told() {
-    let said = said("");
+fn missing_keys_are_reported() {
+    let said = diagnostics("");
     for key in ["name", "module", "abi"] {
         assert!(said.iter().any(|one| one.contains(&format!("no `{key}`"))), "{key}: {said:?}");
     }
@@ -184,14 +184,14 @@ fn what_is_missing_is_told() {
 #[test]
 fn a_module_outside_of_the_folder_is_refused() {
     for path in ["../m.wasm", "/m.wasm", "a/../../m.wasm", "c:\\\\m.wasm", "a\\\\b.wasm"] {
-        let said = said(&format!("name = \"m\"\nmodule = \"{path}\"\nabi = \"core\"\n"));
+        let said = diagnostics(&format!("name = \"m\"\nmodule = \"{path}\"\nabi = \"core\"\n"));
         assert!(said[0].contains("outside of the manifest's folder"), "{path}: {said:?}");
     }
     assert_eq!(parsed("name = \"m\"\nmodule = \"./a/m.wasm\"\nabi = \"core\"").name(), "m");
 }
 
 #[test]
-fn no_text_is_too_odd_to_be_answered() {
+fn any_text_is_a_manifest_or_has_a_diagnostic() {
     let deep = format!("{}1", "a.".repeat(100));
     let long = "x".repeat(2 << 20);
     for source in ["\u{feff}", "= 1", "[", "a = [[[[", "\u{202e}=1", &deep, &long] {
@@ -199,12 +199,12 @@ fn no_text_is_too_odd_to_be_answered() {
     }
     assert!(File::parse_bytes(b"name = \"\xff\"").file.is_none());
     let many: Vec<String> = (0..2_000).map(|n| format!("\"h{n}\"")).collect();
-    let said = said(&format!("{LEAST}[grants]\nhosts = [{}]\n", many.join(",")));
+    let said = diagnostics(&format!("{LEAST}[grants]\nhosts = [{}]\n", many.join(",")));
     assert!(said[0].contains("1000 entries at most"), "{said:?}");
 }
 
 #[tokio::test]
-async fn only_secrets_that_are_named_are_asked_for() {
+async fn only_named_secrets_are_looked_up() {
     let source = format!("{LEAST}[grants]\nsecrets = [\"MINE\"]\n");
     let all = [("MINE", "one"), ("YOURS", "two")];
     let all: FixedSecrets =
@@ -217,7 +217,7 @@ async fn only_secrets_that_are_named_are_asked_for() {
 }
 
 #[test]
-fn modules_that_lie_are_rejected_by_the_host() {
+fn modules_that_differ_from_their_manifest_are_rejected() {
     let host = Host::builder()
         .settings(Settings { max_runs: 1, guest_threads: 1, ..Settings::default() })
         .build()
@@ -259,7 +259,7 @@ fn named(name: &str) -> String {
 }
 
 #[test]
-fn manifests_are_found_in_a_folder_and_in_those_in_it() {
+fn manifests_are_found_in_a_folder_and_its_subfolders() {
     let folder = tempfile::tempdir().expect("a folder");
     write(folder.path(), "integration.toml", &named("here"));
     write(folder.path(), "b.integration.toml", &named("beside"));
@@ -279,7 +279,7 @@ fn manifests_are_found_in_a_folder_and_in_those_in_it() {
 }
 
 #[test]
-fn a_folder_is_read_whole_or_not_at_all() {
+fn a_folder_with_one_invalid_manifest_is_not_read() {
     let folder = tempfile::tempdir().expect("a folder");
     write(folder.path(), "integration.toml", &named("one"));
     write(folder.path(), "other/integration.toml", &named("one"));
@@ -293,7 +293,7 @@ fn a_folder_is_read_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_module_that_is_absent_or_too_large_is_told_at_its_line() {
+fn a_missing_or_too_large_module_is_reported_at_its_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("integration.toml");
     write(folder.path(), "integration.toml", &format!("{LEAST}limits.module_size = 9\n"));

@@ -1,5 +1,5 @@
-//! Recordings of runs: what is kept, within what bounds, and what a replay finds. That
-//! each sample guest's run comes out again as it was is told with the fixtures.
+//! Recordings: their content and bounds, and what a replay finds. The tests of fixtures replay each
+//! sample guest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use sandglass_model::{Outcome, Recording, RunReport};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry};
 
-/// Keeps the time twice under a key, and answers.
+/// Stores the time twice under a key, and returns.
 const KEEPS_THE_TIME: &str = r#"(module
     (import "env" "host_get_time_millis" (func $time (result i64)))
     (import "env" "host_scratch_set" (func $set (param i32 i32 i32 i32) (result i32)))
@@ -36,7 +36,7 @@ const SPINS: &str = r#"(module (memory (export "memory") 1)
     (func (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#;
 const READS_A_SECRET: &str = include_str!("../../../../guest-fixtures/wat/reads_a_secret.wat");
 
-/// The secret that the guest finds by its first and last letters.
+/// The secret whose first and last letters the guest looks for.
 const SECRET: &str = "correct-hors";
 
 fn host() -> Host {
@@ -61,7 +61,7 @@ fn whole(report: &RunReport) -> Arc<[u8]> {
     }
 }
 
-/// Has a run of `guest` again.
+/// Replays a handler run of `guest`.
 async fn again(
     host: &Host,
     guest: &str,
@@ -82,20 +82,20 @@ async fn the_first_call_with_other_arguments_is_named() {
     let same = again(&host, KEEPS_THE_TIME, Arc::clone(&recording), &end).await.expect("replayed");
     assert_eq!(same, Replayed { calls: 5, divergence: None });
 
-    // The world shows another time: the first byte behind CBOR's sign of a long number.
+    // Another time: the first byte after CBOR's mark of a long number.
     let mut forged = recording.to_vec();
     let answer = b"\x82\xf5\x1b";
     let at = forged.windows(3).position(|bytes| bytes == answer).expect("the time") + 10;
     forged[at] ^= 1;
     let other = again(&host, KEEPS_THE_TIME, forged.into(), &end).await.expect("replayed");
-    let divergence = other.divergence.expect("the guest keeps what it was told");
+    let divergence = other.divergence.expect("the guest stores the time that it read");
     assert_eq!(divergence.call, Some(2));
     assert_eq!(divergence.what, "other arguments of a host call");
     assert!(divergence.recorded.contains("host_scratch_set"), "{divergence:?}");
     assert!(divergence.came.contains("\"key\""), "{divergence:?}");
 }
 
-/// Writes the same 32 MiB a thousand times with each call, and then too many times.
+/// Passes the same 32 MiB a thousand times in each call, and then too often.
 const WRITES_OVERLAPPING_BUFFERS: &str = r#"(module
     (import "wasi_snapshot_preview1" "fd_write"
         (func $write (param i32 i32 i32 i32) (result i32)))
@@ -126,14 +126,14 @@ const WRITES_OVERLAPPING_BUFFERS: &str = r#"(module
         (i32.const 0)))"#;
 
 #[tokio::test]
-async fn arguments_that_a_guest_names_again_and_again_are_recorded_within_bounds() {
+async fn repeated_arguments_are_recorded_within_bounds() {
     let host = host();
     for arguments in [KeepArguments::No, KeepArguments::Yes] {
         let limits = RecordingLimits { arguments, ..RecordingLimits::default() };
         let guest = WRITES_OVERLAPPING_BUFFERS.as_bytes();
         let guest = host.load(guest, Manifest::named("guest")).expect("a guest");
         let entity = "Session/1".parse().expect("valid");
-        // All that it names has 670 GiB, which nothing reads in that time.
+        // All arguments together have 670 GiB, which nothing could read in that time.
         let dispatch = Dispatch::new(entity, "Begin", Context::default())
             .deadline(DispatchDeadline::after(Duration::from_secs(20)))
             .recorded(limits);
@@ -148,7 +148,7 @@ async fn arguments_that_a_guest_names_again_and_again_are_recorded_within_bounds
 }
 
 #[tokio::test]
-async fn a_divergence_shows_recorded_arguments_where_they_are_kept() {
+async fn a_divergence_shows_recorded_arguments_if_they_are_kept() {
     let host = host();
     let limits = RecordingLimits { arguments: KeepArguments::Yes, ..RecordingLimits::default() };
     let report = recorded(&host, KEEPS_THE_TIME, limits).await;
@@ -173,7 +173,7 @@ async fn an_end_that_is_not_the_recorded_one_is_a_divergence() {
 }
 
 #[tokio::test]
-async fn a_run_beyond_the_bounds_is_not_recorded_and_says_why() {
+async fn a_recording_that_exceeds_its_bounds_is_dropped_with_a_reason() {
     let host = host();
     let few = RecordingLimits { calls: 4, ..RecordingLimits::default() };
     let report = recorded(&host, KEEPS_THE_TIME, few).await;
@@ -186,7 +186,7 @@ async fn a_run_beyond_the_bounds_is_not_recorded_and_says_why() {
 }
 
 #[tokio::test]
-async fn secrets_are_in_no_recording_and_are_to_be_given_again() {
+async fn secrets_are_not_in_recordings_and_a_replay_needs_them_again() {
     let host = host();
     let limits = RecordingLimits { arguments: KeepArguments::Yes, ..RecordingLimits::default() };
     let report = recorded(&host, READS_A_SECRET, limits).await;
@@ -238,26 +238,26 @@ async fn another_module_is_refused() {
 }
 
 #[tokio::test]
-async fn nobody_is_told_twice_of_a_run_that_is_had_again() {
+async fn a_replay_emits_no_telemetry_and_no_signals() {
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
     let settings = Settings { max_runs: 4, ..Settings::default() };
     let host = Host::builder().settings(settings).telemetry(telemetry).build().expect("a host");
     let report = recorded(&host, SPINS, RecordingLimits::default()).await;
-    let told = |exporter: &Exporter| {
+    let dispatches = |exporter: &Exporter| {
         let scraped = exporter.render();
         let of_handlers = scraped.lines().filter(|line| line.contains("entity_type="));
         of_handlers.map(str::to_owned).collect::<BTreeSet<_>>()
     };
-    let before = told(&exporter);
+    let before = dispatches(&exporter);
     assert!(before.iter().any(|line| line.contains("deadline_exceeded")), "{before:?}");
     let end = RecordedEnd::from(&report);
     let replayed = again(&host, SPINS, whole(&report), &end).await.expect("replayed");
     assert_eq!(replayed.divergence, None);
-    assert_eq!(told(&exporter), before);
+    assert_eq!(dispatches(&exporter), before);
 }
 
-/// Whatever is wrong with its bytes, a recording is refused, or differs, or plays.
+/// A damaged recording is refused, or diverges, or is replayed.
 #[tokio::test]
 async fn a_recording_of_any_bytes_does_no_harm() {
     let host = host();
@@ -272,7 +272,7 @@ async fn a_recording_of_any_bytes_does_no_harm() {
                 *came.entry("refused").or_default() += 1;
                 continue;
             };
-            // Its limits may be any by now.
+            // Its limits may have any value now.
             let Ok(guest) = host.load_for_replay(KEEPS_THE_TIME.as_bytes(), &run) else { continue };
             let replayed = host.replay(&guest, Replay::new(&run, &end)).await;
             let kind = match replayed {
@@ -287,10 +287,10 @@ async fn a_recording_of_any_bytes_does_no_harm() {
 }
 
 #[tokio::test]
-async fn runs_whose_recordings_find_no_room_are_not_recorded_until_there_is_some() {
+async fn handlers_are_not_recorded_while_there_is_no_memory_for_recordings() {
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
-    // What one run takes to begin with.
+    // What one recording takes at its beginning.
     let settings = Settings { max_runs: 4, recording_bytes: 64 << 10, ..Settings::default() };
     let host = Host::builder().settings(settings).telemetry(telemetry).build().expect("a host");
     let first = recorded(&host, KEEPS_THE_TIME, RecordingLimits::default()).await;

@@ -1,4 +1,4 @@
-//! Secrets that an embedder's own store gives out, or doesn't.
+//! Secrets from an embedder's own store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use sandglass_host::{
 };
 use sandglass_model::{CallOutcome, OutcomeKind};
 
-/// A store that takes the question and never answers.
+/// A store that never responds.
 #[derive(Debug)]
 struct Silent;
 
@@ -26,7 +26,7 @@ const ASKS: &[u8] = br#"(module
         (call $secret (i32.const 8) (i32.const 5) (i32.const 64) (i32.const 64))))"#;
 
 #[tokio::test]
-async fn a_guest_that_waits_for_a_secret_that_never_comes_is_killed_in_that_call() {
+async fn a_guest_that_waits_for_a_secret_is_killed_in_that_call() {
     let component = include_bytes!("../../../../guest-fixtures/built/component.wasm");
     let settings = Settings { max_runs: 2, ..Settings::default() };
     let host = Host::builder().settings(settings).build().expect("a host");

@@ -1,4 +1,4 @@
-//! A small HTTP server that answers slowly, never, or with what a test says.
+//! A small HTTP server that responds as a test specifies, slowly, or never.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// What the server answers.
+/// The response of the server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Script {
     pub(crate) after: Duration,
@@ -15,9 +15,9 @@ pub(crate) struct Script {
     pub(crate) status: u16,
     pub(crate) headers: String,
     pub(crate) body: String,
-    /// Sends the body byte by byte, with this time between two.
+    /// Sends the body byte by byte, at this interval.
     pub(crate) drip: Option<Duration>,
-    /// Answers 401 to a request without this header line.
+    /// Responds with 401 to a request without this header line.
     pub(crate) wants_header: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl Server {
     pub(crate) async fn start(script: Script) -> Self {
         let socket = TcpSocket::new_v4().expect("there are sockets");
         if script.never {
-            // So that whoever sends without end soon finds that nobody takes it.
+            // So that a client that sends without end is soon blocked.
             socket.set_recv_buffer_size(4096).expect("it may be small");
         }
         let loopback = "127.0.0.1:0".parse().expect("an address");

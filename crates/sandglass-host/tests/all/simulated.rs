@@ -1,4 +1,4 @@
-//! Simulated time: what takes an hour is over at once, and is told as an hour.
+//! Simulated time: a wait of an hour takes no real time, and is measured as an hour.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ const AN_HOUR: Duration = Duration::from_secs(3600);
 const SPINS: &str = r#"(module (memory (export "memory") 1)
     (func (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#;
 
-/// Waits for as many nanoseconds as its data says, reads the clock before and after, and
-/// traps where that is not what has passed.
+/// Waits for as many nanoseconds as its data states, reads the clock before and after, and traps if the
+/// difference is not that.
 fn sleeps(nanos: u64) -> String {
     format!(
         r#"(module
@@ -85,7 +85,7 @@ async fn run(host: &Host, guest: &str, budget: Duration) -> RunReport {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hours_sleep_is_over_at_once_and_reads_as_an_hour() {
+async fn an_hour_of_sleep_takes_no_real_time_and_is_measured_as_an_hour() {
     let host = builder().build().expect("a host");
     let report = run(&host, &sleeps(3_600_000_000_000), 2 * AN_HOUR).await;
     assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
@@ -95,7 +95,7 @@ async fn an_hours_sleep_is_over_at_once_and_reads_as_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hang_is_killed_at_its_deadline_and_told_where() {
+async fn a_hang_is_killed_at_its_deadline_and_reported() {
     let host = builder().build().expect("a host");
     let report = run(&host, &sleeps(7_200_000_000_000), AN_HOUR).await;
     let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
@@ -112,7 +112,7 @@ async fn a_guest_that_computes_takes_time_and_is_killed_in_its_code() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_computes_for_too_long_is_killed_as_if_it_had_until_its_deadline() {
+async fn a_guest_that_computes_for_too_long_is_killed_at_its_deadline() {
     let host = builder().simulated_compute_max(Duration::from_millis(20)).build().expect("a host");
     let report = run(&host, SPINS, AN_HOUR).await;
     let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
@@ -121,7 +121,7 @@ async fn a_guest_that_computes_for_too_long_is_killed_as_if_it_had_until_its_dea
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_what_waits_and_time_stands() {
+async fn a_stop_ends_a_wait_and_time_stands_still() {
     let host = builder().build().expect("a host");
     let integration = load(&host, &sleeps(3_600_000_000_000));
     let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", Context::default())
@@ -129,7 +129,7 @@ async fn a_stop_ends_what_waits_and_time_stands() {
     let stop = dispatch.stop_handle();
     let began = host.clock().now();
     let stopping = async {
-        // It waits by now: whoever is polled second comes when the first can't go on.
+        // It waits by now, because the second future is polled when the first is pending.
         stop.stop(sandglass_model::Cause::Cancel, "enough");
     };
     let (report, ()) = tokio::join!(biased; host.run(&integration, dispatch), stopping);
@@ -139,7 +139,7 @@ async fn a_stop_ends_what_waits_and_time_stands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_of_the_embedders_that_never_answers_is_cut_at_the_limit_of_calls() {
+async fn an_embedders_function_that_never_returns_is_cut_at_the_call_limit() {
     let never = |_: HostCall, _: String| std::future::pending::<Result<String, HostError>>();
     let never = HostFunction::asynchronous("acme:tools/run", "waits", never);
     let host = builder().function(never).build().expect("a host");
@@ -160,7 +160,7 @@ async fn a_function_of_the_embedders_that_never_answers_is_cut_at_the_limit_of_c
     assert!((300_000..300_100).contains(&took.as_millis()), "{took:?}");
 }
 
-/// Answers when half an hour is over, and only those whom it may.
+/// Responds after half an hour, and only to allowed requests.
 #[derive(Debug)]
 struct Slow;
 
@@ -183,7 +183,7 @@ impl HttpClient for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_of_the_embedders_answers_in_simulated_time_whom_it_may() {
+async fn an_embedders_client_responds_in_simulated_time_to_allowed_requests() {
     const SLOW_HTTP: &[u8] = include_bytes!("../../../../guest-fixtures/built/slow_http.wasm");
     let host = builder().http_client(Arc::new(Slow)).build().expect("a host");
     for (allowed, expected) in [("slow.example", true), ("other.example", false)] {

@@ -1,20 +1,19 @@
-//! Streams that a run hands from one function to another: what hashing one may
-//! hold up, and what their names may be.
+//! Hashing large streams, during which other guests must be executed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{
-    Context, Dispatch, DispatchDeadline, Host, Integration, Manifest, Outcome, Settings, Signal,
-    Signals, Streams,
+    Context, Dispatch, DispatchDeadline, Host, Integration, Manifest, Outcome, Settings, Streams,
 };
 use sandglass_model::Cause;
-use tokio::sync::Notify;
+
+use crate::signals::Received;
 
 /// Longer than anything here takes on a busy machine.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Hashes the stream `given`, having said that it will.
+/// Reports its start, and hashes the stream `given`.
 const HASHES: &str = r#"(module
     (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
     (import "env" "host_hash_stream"
@@ -38,16 +37,6 @@ const FINISHES: &str = r#"(module
     (func (export "run") (param i32 i32) (result i32)
         (call $set (i32.const 32) (i32.const 16)) i32.const 0))"#;
 
-/// Notes that a handler told something.
-#[derive(Debug, Default)]
-struct Told(Notify);
-
-impl Signals for Told {
-    fn signal(&self, _: Signal) {
-        self.0.notify_one();
-    }
-}
-
 fn load(host: &Host, guest: &str) -> Integration {
     host.load(guest.as_bytes(), Manifest::default()).expect("a guest")
 }
@@ -57,8 +46,8 @@ fn dispatch(budget: Duration) -> Dispatch {
         .deadline(DispatchDeadline::after(budget))
 }
 
-/// More bytes than are hashed in the time that a handler takes: pages of zeros, which
-/// take no memory until somebody writes them.
+/// More bytes than can be hashed in the time of a handler: pages of zeros, which take no memory until
+/// they are written.
 fn large() -> Streams {
     let streams = Streams::new();
     streams.put("given", vec![0; 2 << 30]);
@@ -66,15 +55,15 @@ fn large() -> Streams {
 }
 
 #[tokio::test]
-async fn hashing_a_large_stream_lets_others_run_and_can_be_stopped() {
+async fn hashing_a_large_stream_yields_to_others_and_can_be_stopped() {
     let settings = Settings { max_runs: 2, guest_threads: 1, ..Settings::default() };
     let host = Host::builder().settings(settings).build().expect("a host");
     let (hashes, finishes) = (load(&host, HASHES), load(&host, FINISHES));
-    let told = Arc::new(Told::default());
-    let hashing = dispatch(LONG).streams(large()).signals(Arc::clone(&told) as Arc<dyn Signals>);
+    let received = Received::new();
+    let hashing = dispatch(LONG).streams(large()).signals(Arc::clone(&received) as _);
     let stop = hashing.stop_handle();
     let (report, ()) = tokio::join!(host.run(&hashes, hashing), async {
-        told.0.notified().await;
+        received.wait().await;
         // The only thread is hashing by now.
         let other = host.dispatch(&finishes, dispatch(LONG)).await.expect("it ran");
         assert!(matches!(other, Outcome::Completed(_)), "{other:?}");

@@ -1,5 +1,5 @@
-//! The structure of modules: what is built to overflow a stack, or to take minutes and gigabytes,
-//! is rejected before anything recurses into it.
+//! Bounds on the structure of modules: one that is built to overflow a stack, or to take minutes and
+//! gigabytes, is rejected before anything recurses into it.
 
 mod shapes;
 
@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use sandglass_host::{Bound, Host, Settings, structural_figures};
 use sandglass_model::RejectionKind;
 
-/// Modules that exceed one bound if their size does, and how often it goes into the figure.
+/// Modules of a given size that exceed one bound, and how many of their items count as one.
 #[expect(clippy::type_complexity, reason = "a table")]
 const SHAPES: &[(Bound, u64, fn(u32) -> Vec<u8>)] = &[
     (Bound::TypeDepth, 1, |size| shapes::nested_types(size as usize)),
@@ -74,7 +74,7 @@ fn a_module_of_any_size_beyond_a_bound_is_rejected_and_one_within_is_not() {
 }
 
 #[test]
-fn instances_that_double_at_each_level_are_counted_and_not_made() {
+fn instances_that_double_at_each_level_are_counted_without_making_them() {
     let host = host();
     for levels in [11, 40, 500] {
         let component = shapes::doubled_instances(&shapes::globals(1), levels);
@@ -118,7 +118,7 @@ fn guests_of_toolchains_use_at_most_a_half_of_each_bound() {
 }
 
 #[test]
-fn text_of_more_than_a_mebibyte_is_rejected_before_it_is_parsed() {
+fn text_that_is_too_long_is_rejected_before_it_is_parsed() {
     let text = format!("(module {})", "(func nop)\n".repeat(100_000));
     let rejection = host().inspect(text.as_bytes()).expect_err("too long");
     assert_eq!(rejection.kind, RejectionKind::ModuleTooLarge, "{rejection}");

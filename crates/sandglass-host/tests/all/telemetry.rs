@@ -1,5 +1,4 @@
-//! What guests tell traces and metrics, and what they keep from run to run, through
-//! the host's public face.
+//! The telemetry of handlers and their guests, and the cache between handler runs.
 
 use std::time::Duration;
 
@@ -69,7 +68,7 @@ async fn a_guests_span_is_in_its_dispatchs_trace_and_ends_with_the_run() {
 }
 
 #[tokio::test]
-async fn what_one_tenant_caches_no_other_tenant_reads() {
+async fn an_entry_in_the_cache_is_read_only_by_its_tenant() {
     let (host, _captured, _exporter) = host();
     let cache = |name: &str, import: &str| {
         format!(r#"(import "env" "{name}" (func ${import} (param i32 i32 i32 i32) (result i32)))"#)
@@ -123,15 +122,15 @@ async fn a_soft_deadline_is_in_the_trace_and_counted() {
     );
     let report = host.run(&guest, dispatch("a")).await.expect("it ran");
     assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
-    let [told] = &dispatch_span(&captured).events[..] else { panic!("it is told once") };
-    assert_eq!(told.name, names::SOFT_DEADLINE_PASSED);
-    assert_eq!(told.attributes[names::SOFT_BEFORE_MS], "19900");
-    assert_eq!(told.attributes[names::BUDGET_MS], "20000");
+    let [event] = &dispatch_span(&captured).events[..] else { panic!("there is one event") };
+    assert_eq!(event.name, names::SOFT_DEADLINE_PASSED);
+    assert_eq!(event.attributes[names::SOFT_BEFORE_MS], "19900");
+    assert_eq!(event.attributes[names::BUDGET_MS], "20000");
     assert!(exporter.render().contains(COUNTED));
 }
 
 #[tokio::test]
-async fn a_soft_deadline_is_told_of_while_the_run_waits() {
+async fn a_soft_deadline_is_announced_while_the_handler_waits() {
     let (host, captured, exporter) = host();
     let manifest = Manifest::default().soft_deadline(Duration::from_millis(599_990));
     let guest = load(&host, POLL, SLEEP, manifest);
@@ -141,19 +140,19 @@ async fn a_soft_deadline_is_told_of_while_the_run_waits() {
         let host = host.clone();
         async move { host.run(&guest, dispatch).await }
     });
-    // It sleeps until somebody stops it, which nobody does before this holds.
+    // It sleeps until the test stops it, which happens only after this holds.
     while !exporter.render().contains(COUNTED) {
         tokio::task::yield_now().await;
     }
     stop.stop(Cause::Cancel, "seen enough");
     let report = run.await.expect("no panic").expect("it ran");
     assert!(matches!(report.outcome, Outcome::Cancelled(_)), "{report:?}");
-    let [told] = &dispatch_span(&captured).events[..] else { panic!("it is told once") };
-    assert_eq!(told.attributes[names::RUNNING], POLLING);
+    let [event] = &dispatch_span(&captured).events[..] else { panic!("there is one event") };
+    assert_eq!(event.attributes[names::RUNNING], POLLING);
 }
 
 #[tokio::test]
-async fn a_run_without_a_soft_deadline_is_told_of_when_most_of_its_budget_is_used() {
+async fn without_a_soft_deadline_a_handler_is_announced_when_most_of_its_budget_is_used() {
     for (imports, body, running) in
         [(POLL, SLEEP, POLLING), ("", "(loop $again (br $again))", "guest")]
     {
@@ -162,19 +161,19 @@ async fn a_run_without_a_soft_deadline_is_told_of_when_most_of_its_budget_is_use
         let budget = DispatchDeadline::after(Duration::from_millis(500));
         let report = host.run(&guest, dispatch("a").deadline(budget)).await.expect("it ran");
         assert!(matches!(report.outcome, Outcome::TimedOut(_)), "{report:?}");
-        let [told] = &dispatch_span(&captured).events[..] else { panic!("it is told once") };
-        assert_eq!(told.name, names::SOFT_DEADLINE_PASSED);
-        assert_eq!(told.attributes[names::RUNNING], running);
-        assert_eq!(told.attributes[names::BUDGET_MS], "500");
-        assert_eq!(told.attributes[names::SOFT_BEFORE_MS], "100");
-        let elapsed: u64 = told.attributes[names::ELAPSED_MS].parse().expect("a number");
+        let [event] = &dispatch_span(&captured).events[..] else { panic!("there is one event") };
+        assert_eq!(event.name, names::SOFT_DEADLINE_PASSED);
+        assert_eq!(event.attributes[names::RUNNING], running);
+        assert_eq!(event.attributes[names::BUDGET_MS], "500");
+        assert_eq!(event.attributes[names::SOFT_BEFORE_MS], "100");
+        let elapsed: u64 = event.attributes[names::ELAPSED_MS].parse().expect("a number");
         assert!(elapsed >= 400, "not before its time: {elapsed}");
         assert!(exporter.render().contains(COUNTED));
     }
 }
 
 #[tokio::test]
-async fn of_a_run_that_ends_before_nothing_is_told() {
+async fn a_handler_that_ends_before_is_not_announced() {
     let (host, captured, exporter) = host();
     let guest = load(
         &host,
@@ -189,14 +188,14 @@ async fn of_a_run_that_ends_before_nothing_is_told() {
 }
 
 #[tokio::test]
-async fn of_a_warning_longer_than_the_budget_is_told_as_the_run_begins() {
+async fn a_warning_longer_than_the_budget_is_announced_at_the_start() {
     let (host, captured, exporter) = host();
     let manifest = Manifest::default().soft_deadline(Duration::from_secs(600));
     let guest = load(&host, "", "", manifest);
     let report = host.run(&guest, dispatch("a")).await.expect("it ran");
     assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
-    let [told] = &dispatch_span(&captured).events[..] else { panic!("it is told once") };
-    assert_eq!(told.attributes[names::RUNNING], "instantiate");
+    let [event] = &dispatch_span(&captured).events[..] else { panic!("there is one event") };
+    assert_eq!(event.attributes[names::RUNNING], "instantiate");
     assert!(exporter.render().contains(COUNTED));
 }
 
@@ -213,7 +212,7 @@ fn calls_and_sleeps(host: &Host) -> Integration {
 }
 
 #[tokio::test]
-async fn the_call_has_a_span_in_which_a_run_of_many_was_when_its_caller_went() {
+async fn the_call_in_which_a_dropped_handler_was_has_a_span() {
     let (host, captured, _exporter) = host();
     let guest = calls_and_sleeps(&host);
     let mut run = Box::pin(host.run_in_place(&guest, dispatch("a")));
@@ -235,7 +234,7 @@ async fn the_call_has_a_span_in_which_a_run_of_many_was_when_its_caller_went() {
 }
 
 #[tokio::test]
-async fn a_run_of_many_calls_has_few_spans_and_that_of_its_last_one() {
+async fn a_handler_with_many_calls_has_few_spans_and_the_span_of_its_last_call() {
     let (host, captured, exporter) = host();
     let guest = calls_and_sleeps(&host);
     let budget = DispatchDeadline::after(Duration::from_secs(2));
@@ -243,7 +242,7 @@ async fn a_run_of_many_calls_has_few_spans_and_that_of_its_last_one() {
     assert_eq!((report.host_calls.count, report.dying_span.as_deref()), (5001, Some(POLLING)));
     let spans = captured.spans();
     let calls: Vec<_> = spans.iter().filter(|span| span.name == names::HOST_CALL).collect();
-    // A call that a busy machine has made long has a span, too.
+    // A call that took long on a busy machine has a span, too.
     assert!((129..=257).contains(&calls.len()), "{}", calls.len());
     let last = calls.last().expect("there are some");
     assert_eq!(last.attributes[names::FUNCTION], POLLING);

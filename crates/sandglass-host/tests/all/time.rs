@@ -1,4 +1,4 @@
-//! Where the time of a run went, as its report says.
+//! The time split of a report.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ async fn a_guest_that_waits_takes_no_time_on_the_cpu() {
 }
 
 #[tokio::test]
-async fn the_parts_of_a_run_that_never_began_or_was_compiled_for_add_up_too() {
+async fn time_splits_of_unstarted_and_freshly_compiled_handlers_add_up() {
     let host = host(Settings { max_runs: 1, max_asking: 0, ..Settings::default() });
     let spins = load(&host, SPINS);
     let holder = dispatch(60_000);

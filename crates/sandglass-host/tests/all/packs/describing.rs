@@ -1,4 +1,4 @@
-//! What a pack says of itself.
+//! How a pack describes itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use sandglass_model::{Clock, Monotonic, RejectionKind, WallTime};
 use super::kit::{Pack, host, load};
 
 #[tokio::test]
-async fn a_pack_says_what_nodes_it_has_in_either_form() {
+async fn a_pack_describes_its_nodes_in_either_form() {
     let host = host();
     for pack in [Pack::default(), Pack::default().packed()] {
         let described = host.describe_pack(&load(&host, &pack.text())).await;
@@ -23,7 +23,7 @@ async fn a_pack_says_what_nodes_it_has_in_either_form() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_meant_is_refused() {
+async fn an_invalid_description_is_refused() {
     let host = host();
     let pack = Pack::default;
     for (pack, kind, said) in [
@@ -129,7 +129,7 @@ impl Clock for Tokios {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_never_says_it_is_refused_when_its_time_is_up() {
+async fn a_pack_that_never_describes_itself_is_refused_when_its_budget_ends() {
     #[expect(clippy::disallowed_methods, reason = "this is simulated time")]
     let clock = Tokios(tokio::time::Instant::now());
     let settings = Settings { max_runs: 2, ..Settings::default() };

@@ -1,4 +1,4 @@
-//! How an invocation ends that doesn't complete.
+//! The endings of invocations that do not complete.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,15 +9,15 @@ use serde_json::json;
 
 use super::kit::{LONG, Pack, SHORT, World, call, dispatch, host, limits, load, run, run_within};
 
-/// One that answers `text`.
+/// A pack that returns `text`.
 fn answering(text: &str) -> Pack {
-    // Above what the others of its texts take.
+    // After its other texts.
     let mut pack = Pack::invoking(&format!("(i32.const 32768) (i32.const {})", text.len()));
     pack.more = format!("(data (i32.const 32768) \"{}\")", text.replace('"', "\\22"));
     pack
 }
 
-/// A world with a channel of the name that stands at 32.
+/// A world with a channel of the name at 32.
 fn holding_one() -> Arc<World> {
     let mut world = World::default();
     world.channels.get_mut().expect("no panic before").insert("test.one".to_owned(), json!(1));
@@ -38,7 +38,7 @@ async fn a_failed_response_is_a_failure_with_its_code() {
 }
 
 #[tokio::test]
-async fn what_is_no_response_is_a_failure_of_its_kind() {
+async fn an_invalid_response_is_a_failure_of_its_own_kind() {
     let large = Pack::invoking("(i32.const 0) (i32.const 1001)");
     for (pack, kind) in [
         (answering("{"), FailureKind::InvalidJson),
@@ -73,7 +73,7 @@ async fn what_is_no_response_is_a_failure_of_its_kind() {
 }
 
 #[tokio::test]
-async fn memory_that_was_refused_is_the_limit_however_the_pack_gives_up() {
+async fn refused_memory_is_reported_as_the_limit_however_the_pack_gives_up() {
     let grow = "(if (i32.eq (memory.grow (i32.const 100)) (i32.const -1)) (then unreachable))";
     let in_invoke = Pack::invoking(&format!("{grow} (i32.const 0) (i32.const 0)"));
     let alloc = "(drop (memory.grow (i32.const 100))) (i32.const 0)";
@@ -96,7 +96,7 @@ async fn memory_that_was_refused_is_the_limit_however_the_pack_gives_up() {
 }
 
 #[tokio::test]
-async fn a_place_that_cannot_be_meant_is_a_trap() {
+async fn an_invalid_pointer_from_the_allocator_is_a_trap() {
     let world = holding_one();
     let reads = "(call $channel_read (i32.const 32) (i32.const 8))";
     let second = "(if (result i32) (global.get $asked) (then (i32.const 131072))
@@ -118,7 +118,7 @@ async fn a_place_that_cannot_be_meant_is_a_trap() {
 }
 
 #[tokio::test]
-async fn arguments_that_cannot_be_meant_are_a_trap_in_the_call() {
+async fn invalid_arguments_are_a_trap_in_the_call() {
     for (call, said) in [
         ("(call $random (i32.const 131071) (i32.const 2))", "lies outside"),
         ("(call $random (i32.const 0) (i32.const 65537))", "too many for one call"),
@@ -133,7 +133,7 @@ async fn arguments_that_cannot_be_meant_are_a_trap_in_the_call() {
 }
 
 #[tokio::test]
-async fn an_allocator_that_needs_itself_is_ended() {
+async fn an_allocator_that_needs_itself_is_stopped() {
     let world = holding_one();
     let reads = "(call $channel_read (i32.const 32) (i32.const 8))";
     let alloc = "(if (global.get $asked) (then
@@ -149,7 +149,7 @@ async fn an_allocator_that_needs_itself_is_ended() {
 }
 
 #[tokio::test]
-async fn a_pack_that_spins_is_killed_wherever_it_does() {
+async fn a_pack_is_killed_wherever_it_spins() {
     let world = holding_one();
     let spin = "(loop (br 0)) unreachable";
     let second = "(if (global.get $asked) (then (loop (br 0))))
@@ -183,7 +183,7 @@ async fn a_pack_that_spins_is_killed_wherever_it_does() {
     }
 }
 
-/// An allocator that does this when it is asked the second time, on behalf of a call.
+/// An allocator that executes this when it is called the second time, for the result of a call.
 fn second_time(then: &'static str) -> Pack {
     Pack {
         alloc: then,
@@ -196,7 +196,7 @@ fn second_time(then: &'static str) -> Pack {
 }
 
 #[tokio::test]
-async fn a_trap_of_the_allocator_is_one_of_the_pack() {
+async fn a_trap_of_the_allocator_is_a_trap_of_the_pack() {
     let pack = second_time("(if (call $is_second) (then unreachable)) (i32.const 16384)");
     let report = run(&pack, &holding_one()).await;
     let Outcome::Trapped(trap) = &report.outcome else { panic!("{report:?}") };
@@ -227,7 +227,7 @@ async fn an_exception_of_the_allocator_can_be_caught_and_the_pack_goes_on() {
 }
 
 #[tokio::test]
-async fn a_caller_who_goes_away_while_the_pack_allocates_leaves_nothing_behind() {
+async fn dropping_the_caller_while_the_pack_allocates_leaves_nothing_behind() {
     let settings = Settings { max_runs: 1, max_on_demand: 1, ..Settings::default() };
     let host = Host::builder().settings(settings).build().expect("a host");
     let spins = second_time("(if (call $is_second) (then (loop (br 0)))) (i32.const 16384)");
@@ -263,7 +263,7 @@ async fn fuel_is_spent_in_invocations_as_in_handlers() {
 }
 
 #[tokio::test]
-async fn a_start_function_has_nobody_to_call() {
+async fn a_start_function_cannot_call_the_host() {
     let pack = Pack {
         more: "(func $starts (drop (call $now))) (start $starts)".to_owned(),
         ..Pack::default()
@@ -274,7 +274,7 @@ async fn a_start_function_has_nobody_to_call() {
 }
 
 #[tokio::test]
-async fn a_pack_is_no_handler_and_a_handler_no_pack() {
+async fn packs_and_handlers_are_not_interchangeable() {
     let host = host();
     let pack = load(&host, &Pack::default().text());
     let plain = Dispatch::new("Run/1".parse().expect("valid"), "Invoke", Context::default());

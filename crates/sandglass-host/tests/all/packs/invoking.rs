@@ -1,4 +1,4 @@
-//! What a node is given, and what it can ask for.
+//! The request of a node, and the functions that it can call.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn both(pack: &Pack) -> [Pack; 2] {
 }
 
 #[tokio::test]
-async fn a_node_gets_its_index_and_its_request_and_answers_in_either_form() {
+async fn a_node_gets_its_index_and_request_and_responds_in_either_form() {
     for pack in both(&Pack::default()) {
         let report = run(&pack, &Arc::default()).await;
         assert_eq!(output(&report), &json!({"abiVersion": 1, "inputs": {"a": [1, null]}}));
@@ -63,7 +63,7 @@ async fn channels_and_variables_are_read_in_either_form() {
         for pack in both(&Pack::invoking(&none).with_text("é")) {
             assert_eq!(output(&run(&pack, &Arc::default()).await), &json!(0), "(0, 0)");
         }
-        // A name beyond the memory, one that is no UTF-8, and one that is too long.
+        // A name outside of the memory, one that is not UTF-8, and one that is too long.
         for place in [
             "(i32.const -1) (i32.const 2)",
             "(i32.const 257) (i32.const 1)",
@@ -78,7 +78,7 @@ async fn channels_and_variables_are_read_in_either_form() {
 }
 
 #[tokio::test]
-async fn writes_answer_a_status() {
+async fn writes_return_a_status() {
     let written = |function: &str, name: &str, value: &str| {
         let call = format!(
             "(call $begin) (call $say_number (i64.extend_i32_u
@@ -127,7 +127,7 @@ async fn writes_answer_a_status() {
 }
 
 #[tokio::test]
-async fn an_interrupt_that_was_resolved_gives_its_value_in_either_form() {
+async fn a_resolved_interrupt_returns_its_value_in_either_form() {
     let resumed = "(call $interrupt (i32.const 256) (i32.const 11)) (local.set $len)
         (local.set $ptr) (call $completed (local.get $ptr) (local.get $len))";
     for pack in both(&Pack::invoking(resumed).with_text(r#"{"key":"k"}"#)) {
@@ -140,7 +140,7 @@ async fn an_interrupt_that_was_resolved_gives_its_value_in_either_form() {
 }
 
 #[tokio::test]
-async fn an_interrupt_that_is_not_resolved_suspends_as_an_answer_that_says_so_does() {
+async fn an_unresolved_interrupt_suspends_the_node_as_a_suspended_response_does() {
     let by_import = "(call $interrupt (i32.const 256) (i32.const 11)) unreachable";
     let by_import = Pack::invoking(by_import).with_text(r#"{"key":"k"}"#);
     let by_answer = Pack::invoking("(i32.const 256) (i32.const 47)")
@@ -156,7 +156,7 @@ async fn an_interrupt_that_is_not_resolved_suspends_as_an_answer_that_says_so_do
 }
 
 #[tokio::test]
-async fn lines_go_to_who_invoked_the_node_by_their_levels() {
+async fn log_lines_go_to_the_workflow_with_their_levels() {
     let logs: String = (-1..=5)
         .map(|level| format!("(call $log (i32.const {level}) (i32.const 256) (i32.const 4))"))
         .collect();
@@ -175,7 +175,7 @@ async fn lines_go_to_who_invoked_the_node_by_their_levels() {
 }
 
 #[tokio::test]
-async fn the_time_stands_still_while_a_node_runs() {
+async fn a_node_reads_the_same_time_until_it_ends() {
     let pack = Pack::invoking(
         "(call $begin) (call $say_byte (i32.const 91)) (call $say_number (call $now))
          (local.set $n (i32.const 1000000))
@@ -192,7 +192,7 @@ async fn the_time_stands_still_while_a_node_runs() {
 }
 
 #[tokio::test]
-async fn random_bytes_are_those_of_the_seed() {
+async fn random_bytes_come_from_the_seed() {
     let pack = Pack::invoking(
         "(call $random (i32.const 512) (i32.const 5)) (call $random (i32.const 517) (i32.const 35))
          (call $begin) (call $say_hex (i32.const 512) (i32.const 40)) (call $end)",

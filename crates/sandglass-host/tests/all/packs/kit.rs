@@ -1,4 +1,4 @@
-//! Packs as text, what they reach, and one run of them.
+//! Packs as text, what they reach, and one handler run of them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,13 @@ use sandglass_host::{
 use sandglass_model::{GuestLimits, RunReport};
 use serde_json::Value;
 
-/// A pack in parts; what isn't said is as in [`Pack::default`], which has two nodes, and answers
-/// with the request.
+/// A pack in parts. The default has two nodes, and returns the request.
 #[derive(Clone)]
 pub(super) struct Pack {
     /// Whether pairs are one `i64`, in exports and imports.
     pub(super) is_packed: bool,
     pub(super) memory: &'static str,
-    /// More of the module, behind its imports.
+    /// Further parts of the module, after its imports.
     pub(super) more: String,
     pub(super) abi_version: &'static str,
     pub(super) pack_name: &'static str,
@@ -57,7 +56,7 @@ const IMPORTS: &str = r#"
     (import "openwop" "openwop_variable_get" (func $variable_get (param i32 i32) (result i32 i32)))
     (import "openwop" "openwop_interrupt" (func $interrupt (param i32 i32) (result i32 i32)))"#;
 
-/// The same with pairs packed.
+/// As above, with packed pairs.
 const PACKED_IMPORTS: &str = r#"
     (import "openwop" "openwop_channel_read" (func $p_channel (param i32 i32) (result i64)))
     (import "openwop" "openwop_variable_get" (func $p_variable (param i32 i32) (result i64)))
@@ -124,7 +123,7 @@ const SAYING: &str = r#"
         (call $end))"#;
 
 impl Pack {
-    /// One whose invocation does this.
+    /// A pack whose invocation executes this.
     pub(super) fn invoking(invoke: &str) -> Self {
         Self { invoke: invoke.to_owned(), ..Self::default() }
     }
@@ -181,14 +180,14 @@ impl Pack {
     }
 }
 
-/// What a node reaches in these tests.
+/// What a node can reach in these tests.
 #[derive(Debug, Default)]
 pub(super) struct World {
     pub(super) channels: Mutex<BTreeMap<String, Value>>,
     pub(super) variables: Mutex<BTreeMap<String, Value>>,
     pub(super) resumes_with: Option<Value>,
     pub(super) interrupts: Mutex<Vec<Value>>,
-    /// Whether somebody has read a channel.
+    /// Whether a channel was read.
     pub(super) was_read: AtomicBool,
     pub(super) lines: Mutex<Vec<(LogLevel, String)>>,
 }
@@ -251,7 +250,7 @@ pub(super) fn call(world: &Arc<World>) -> NodeCall {
     }
 }
 
-/// A dispatch of `call`, recorded, with a budget that only one that never ends needs.
+/// A recorded dispatch of `call`, with a budget that only a handler that never ends exceeds.
 pub(super) fn dispatch(call: NodeCall, budget: Duration) -> Dispatch {
     Dispatch::new("Run/1".parse().expect("valid"), "Invoke", Context::default())
         .deadline(DispatchDeadline::after(budget))
@@ -259,13 +258,13 @@ pub(super) fn dispatch(call: NodeCall, budget: Duration) -> Dispatch {
         .node(call)
 }
 
-/// Longer than anything here takes that ends.
+/// Longer than anything here takes that does end.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
-/// For what never ends.
+/// The budget of what never ends.
 pub(super) const SHORT: Duration = Duration::from_millis(200);
 
-/// How a run of `pack` in `world` ended.
+/// The report of a handler run of `pack` in `world`.
 pub(super) async fn run(pack: &Pack, world: &Arc<World>) -> RunReport {
     run_within(pack, world, limits(), LONG).await
 }

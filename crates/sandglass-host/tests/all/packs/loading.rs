@@ -1,4 +1,4 @@
-//! What is told of packs before anything of them runs.
+//! Loading and inspecting packs, before anything of them is executed.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::kit::{Pack, host, load};
 
 #[test]
-fn what_does_not_fit_is_refused_with_a_reason() {
+fn a_module_that_does_not_fit_is_rejected_with_a_reason() {
     let host = host();
     let pack = Pack::default().text();
     for (from, to, kind, said) in [
@@ -78,7 +78,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_manifest_says_that_it_is_about_a_pack() {
+fn a_manifest_can_state_that_its_module_is_a_pack() {
     let host = host();
     let (pack, handler) = (Pack::default().text(), "(module (func (export \"run\")))");
     let load = |module: &str, abi| {
@@ -97,7 +97,7 @@ fn a_manifest_says_that_it_is_about_a_pack() {
 }
 
 #[test]
-fn an_inspection_says_what_a_pack_is_without_running_it() {
+fn an_inspection_describes_a_pack_without_executing_it() {
     let host = host();
     for pack in [Pack::default(), Pack::default().packed()] {
         let inspection = host.inspect(pack.text().as_bytes()).expect("a pack");
@@ -125,7 +125,7 @@ fn an_inspection_says_what_a_pack_is_without_running_it() {
 }
 
 #[test]
-fn a_pack_waits_in_nothing_and_runs_on_demand() {
+fn a_pack_never_waits_and_is_executed_on_demand() {
     let pack = load(&host(), &Pack::default().text());
     assert!(pack.waits_in().is_empty());
     assert_eq!(pack.allocation(), sandglass_host::Allocation::OnDemand);

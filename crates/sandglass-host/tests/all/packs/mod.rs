@@ -1,5 +1,4 @@
-//! Packs of OpenWOP nodes: what they are, what they reach, how they end, and that a run of
-//! them can be had again.
+//! Packs of OpenWOP nodes: their description, what they reach, how they end, and their replay.
 
 mod describing;
 mod ending;

@@ -1,4 +1,4 @@
-//! That a recorded invocation comes out again as it was, and that another one is told.
+//! Replays of recorded invocations, and their divergences.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::kit::{LONG, Pack, SHORT, World, call, dispatch, host, limits, load};
 
-/// One that says all that it is told, in this order: the time, random bytes, a channel, what
-/// a write answers, and what its interrupt was resolved with.
+/// A pack that returns everything that it reads, in this order: the time, random bytes, a channel, the
+/// status of a write, and the value of its interrupt.
 fn asks_for_everything() -> Pack {
     Pack::invoking(
         "(call $begin) (call $say_byte (i32.const 91))
@@ -52,7 +52,7 @@ fn whole(report: &RunReport) -> Arc<[u8]> {
     }
 }
 
-/// Has the run of `report` again, with `pack` as if that had been what ran.
+/// Replays the recording of `report` with `pack` instead of the recorded pack.
 async fn again(host: &Host, report: &RunReport, ran: &Pack, pack: &Pack) -> Replayed {
     let [ran, came] = [ran, pack].map(|pack| ModuleHash::of(pack.text().as_bytes()).to_string());
     let recording = whole(report);
@@ -67,7 +67,7 @@ async fn again(host: &Host, report: &RunReport, ran: &Pack, pack: &Pack) -> Repl
 }
 
 #[tokio::test]
-async fn an_invocation_comes_out_again_with_all_that_it_was_told() {
+async fn an_invocation_is_replayed_with_everything_that_it_read() {
     let host = host();
     for pack in [asks_for_everything(), asks_for_everything().packed()] {
         let report = recorded(&host, &pack, (&world(), limits(), LONG)).await;
@@ -83,7 +83,7 @@ async fn an_invocation_comes_out_again_with_all_that_it_was_told() {
 }
 
 #[tokio::test]
-async fn every_end_comes_out_again() {
+async fn every_ending_is_replayed() {
     let host = host();
     let suspends = Pack::invoking("(call $interrupt (i32.const 256) (i32.const 11)) unreachable")
         .with_text(r#"{"key":"k"}"#);
@@ -131,7 +131,7 @@ async fn every_end_comes_out_again() {
 }
 
 #[tokio::test]
-async fn a_pack_that_behaves_otherwise_diverges_and_the_call_or_the_end_is_named() {
+async fn a_pack_that_behaves_differently_diverges_at_a_named_call_or_end() {
     let host = host();
     let ran = asks_for_everything();
     let report = recorded(&host, &ran, (&world(), limits(), LONG)).await;
@@ -165,7 +165,7 @@ async fn a_pack_that_behaves_otherwise_diverges_and_the_call_or_the_end_is_named
 }
 
 #[tokio::test]
-async fn the_request_and_the_index_are_what_was_recorded() {
+async fn a_replay_has_the_recorded_request_and_index() {
     let host = host();
     let pack = Pack::invoking(
         "(if (local.get $index) (then)) (call $completed (local.get $ptr) (local.get $len))",
@@ -182,7 +182,7 @@ async fn the_request_and_the_index_are_what_was_recorded() {
     assert!(divergence.came.contains("[2,null]"), "{divergence:?}");
 }
 
-/// Whatever is wrong with its bytes, a recording is refused, or differs, or plays.
+/// A damaged recording is refused, or diverges, or is replayed.
 #[tokio::test]
 async fn a_recording_of_any_bytes_does_no_harm() {
     let host = host();
@@ -195,7 +195,7 @@ async fn a_recording_of_any_bytes_does_no_harm() {
         flipped[at] ^= 0xff;
         for forged in [flipped, recording[..at].to_vec()] {
             let Ok(run) = RecordedRun::read(forged.into()) else { continue };
-            // Its limits may be any by now.
+            // Its limits may have any value now.
             let Ok(guest) = host.load_for_replay(pack.text().as_bytes(), &run) else { continue };
             let replayed = host.replay(&guest, Replay::new(&run, &end)).await;
             diverged += u32::from(replayed.is_ok_and(|replayed| replayed.divergence.is_some()));

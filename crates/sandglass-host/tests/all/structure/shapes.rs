@@ -131,7 +131,7 @@ pub(super) fn blocks(depth: u32) -> Vec<u8> {
     with_function(&function)
 }
 
-/// Blocks in one another that catch exceptions, each with so many clauses.
+/// Blocks in one another that catch exceptions, each with this many clauses.
 pub(super) fn catches(depth: u32, clauses: usize) -> Vec<u8> {
     let mut function = Function::new([]);
     for _ in 0..depth {
@@ -144,7 +144,7 @@ pub(super) fn catches(depth: u32, clauses: usize) -> Vec<u8> {
     with_function(&function)
 }
 
-/// A function with so many local variables.
+/// A function with this many local variables.
 pub(super) fn locals(count: u32) -> Vec<u8> {
     let mut function = Function::new([(count, ValType::I64)]);
     function.instructions().end();
@@ -171,7 +171,7 @@ pub(super) fn results(calls: u32) -> Vec<u8> {
     module.finish()
 }
 
-/// An active element segment with so many items, whose place is an imported global's.
+/// An active element segment with this many items, at the value of an imported global.
 pub(super) fn elements(items: u32) -> Vec<u8> {
     let (mut types, mut imports, mut functions) =
         (TypeSection::new(), ImportSection::new(), FunctionSection::new());
@@ -194,7 +194,7 @@ pub(super) fn elements(items: u32) -> Vec<u8> {
     module.finish()
 }
 
-/// So many memories, each with two data segments that are 16 MiB apart.
+/// This many memories, each with two data segments that are 16 MiB apart.
 pub(super) fn sparse_data(memories: u32) -> Vec<u8> {
     let (mut section, mut data) = (MemorySection::new(), DataSection::new());
     for index in 0..memories {
@@ -207,7 +207,7 @@ pub(super) fn sparse_data(memories: u32) -> Vec<u8> {
     module.finish()
 }
 
-/// A module with so many globals.
+/// A module with this many globals.
 pub(super) fn globals(count: u32) -> Module {
     let mut globals = GlobalSection::new();
     for _ in 0..count {
@@ -218,7 +218,7 @@ pub(super) fn globals(count: u32) -> Module {
     module
 }
 
-/// A component that instantiates `module` so often.
+/// A component that instantiates `module` this many times.
 pub(super) fn instances(module: &Module, count: u32) -> Vec<u8> {
     let mut component = Component::new();
     component.section(&ModuleSection(module));
@@ -286,7 +286,7 @@ pub(super) fn passed_module(module: &Module, count: u32) -> Vec<u8> {
     component.finish()
 }
 
-/// A component whose inner component calls a function of another one through so many adapters.
+/// A component whose inner component calls a function of another one through this many adapters.
 pub(super) fn adapters(count: u32) -> Vec<u8> {
     let (mut types, mut functions, mut exports, mut code) =
         (TypeSection::new(), FunctionSection::new(), ExportSection::new(), CodeSection::new());
@@ -346,7 +346,7 @@ pub(super) fn adapters(count: u32) -> Vec<u8> {
     component.finish()
 }
 
-/// A module that imports so many functions, each with a name of 50,000 bytes.
+/// A module that imports this many functions, each with a name of 50,000 bytes.
 pub(super) fn names(count: u32) -> Vec<u8> {
     let (mut types, mut imports) = (TypeSection::new(), ImportSection::new());
     types.ty().function([], []);
