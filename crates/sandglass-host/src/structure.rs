@@ -1,5 +1,5 @@
-//! Checks the structure of a module's bytes before anything recurses into them, or takes more
-//! time or memory than their size suggests.
+//! Checks the structure of a module's bytes before anything recurses into them, or takes more time or
+//! memory than their size suggests.
 //!
 //! The validator and the compiler trust a module to be shaped as toolchains shape it: a few
 //! kilobytes of nested types overflow their stack, and a few more of nested components,
@@ -19,8 +19,6 @@ mod text;
 mod type_scope;
 mod types;
 
-use std::ops::Range;
-
 use sandglass_model::{Rejection, RejectionKind};
 use wasmparser::{BinaryReaderError, Encoding, Parser, Payload};
 
@@ -32,6 +30,7 @@ pub use bounds::Bound;
 use bounds::Counts;
 use component::ComponentScope;
 use core_module::ModuleScope;
+pub(crate) use core_module::page_bytes;
 pub(crate) use cost::{ELEMENT_BYTES, InstanceState, charged_state_bytes};
 pub(crate) use text::to_binary;
 use type_scope::TypeScope;
@@ -52,7 +51,7 @@ pub(crate) fn check(binary: &[u8]) -> Result<Structure, Rejection> {
     scanned.map_err(|fault| fault.into_rejection(Kind::of(binary)))
 }
 
-/// How much of each [`Bound`] the module in `binary` uses, as far as it can be read. For tools
+/// Returns how much of each [`Bound`] the module in `binary` uses, as long as it can be read. For tools
 /// that compare the bounds with real modules.
 #[must_use]
 pub fn structural_figures(binary: &[u8]) -> Vec<(Bound, u64)> {
@@ -60,9 +59,12 @@ pub fn structural_figures(binary: &[u8]) -> Vec<(Bound, u64)> {
     Bound::ALL.iter().map(|bound| (*bound, counts.figure(*bound))).collect()
 }
 
+/// The result of a check: `Ok` if no bound is exceeded so far.
+type Checked = Result<(), Fault>;
+
 /// Why a module is rejected.
 enum Fault {
-    /// It cannot be read; what the parser says.
+    /// It cannot be read, with the message of the parser.
     Malformed(String),
     TooMuch {
         bound: Bound,
@@ -131,8 +133,14 @@ impl Scanner<'_> {
     fn scan(&mut self) -> Result<Structure, Fault> {
         for payload in Parser::new(0).parse_all(self.binary) {
             match payload? {
-                Payload::Version { encoding, range, .. } => self.enter(encoding, &range)?,
-                Payload::End(offset) => self.leave(offset)?,
+                Payload::Version { encoding, range, .. } => {
+                    self.counts.offset = range.start;
+                    self.enter(encoding)?;
+                }
+                Payload::End(offset) => {
+                    self.counts.offset = offset;
+                    self.leave()?;
+                }
                 payload => match self.open.last_mut() {
                     Some(Scope::Module(module)) => module.take(payload, &mut self.counts)?,
                     Some(Scope::Component(_)) => self.take_in_component(payload)?,
@@ -140,49 +148,48 @@ impl Scanner<'_> {
                 },
             }
         }
-        // The parser reports an unfinished module as an error, so that one was completed.
+        // The parser reports an unfinished module as an error, so one was completed.
         Ok(Structure { state: self.whole.unwrap_or_default() })
     }
 
-    fn take_in_component(&mut self, payload: Payload<'_>) -> Result<(), Fault> {
+    fn take_in_component(&mut self, payload: Payload<'_>) -> Checked {
         if let Payload::ComponentTypeSection(section) = &payload {
             return types::check(&mut self.open, self.binary, section.range(), &mut self.counts);
         }
         component::take(&mut self.open, payload, &mut self.counts)
     }
 
-    fn enter(&mut self, encoding: Encoding, range: &Range<usize>) -> Result<(), Fault> {
-        let offset = range.start;
+    fn enter(&mut self, encoding: Encoding) -> Checked {
         let depth = self.open.len() as u64 + 1;
-        self.counts.reach(Bound::ComponentDepth, depth, offset)?;
+        self.counts.reach(Bound::ComponentDepth, depth)?;
         self.open.push(match encoding {
             Encoding::Module => {
-                self.counts.add(Bound::Modules, 1, offset)?;
+                self.counts.add(Bound::Modules, 1)?;
                 Scope::Module(ModuleScope::default())
             }
             Encoding::Component => {
-                self.counts.add(Bound::Components, 1, offset)?;
+                self.counts.add(Bound::Components, 1)?;
                 Scope::Component(ComponentScope::of_depth(depth))
             }
         });
         Ok(())
     }
 
-    fn leave(&mut self, offset: usize) -> Result<(), Fault> {
+    fn leave(&mut self) -> Checked {
         let Some(ended) = self.open.pop() else { return Ok(()) };
         match (ended, self.open.last_mut()) {
             (Scope::Module(module), Some(Scope::Component(parent))) => {
                 parent.define_module(module.cost());
             }
             (Scope::Component(component), Some(Scope::Component(parent))) => {
-                parent.define_component(component);
+                parent.define_component(&component, &mut self.counts)?;
             }
             (ended, _) => {
                 let cost = match ended {
                     Scope::Module(module) => module.cost(),
                     Scope::Component(component) => component.cost(),
                 };
-                cost.check(&mut self.counts, offset)?;
+                cost.check(&mut self.counts)?;
                 self.whole = Some(cost.state);
             }
         }

@@ -1,8 +1,8 @@
-//! Bodies of functions: what makes compiling them take more than linear time.
+//! Counts in the bodies of functions what makes compiling them take more than linear time.
 
 use wasmparser::{BlockType, FunctionBody, Operator};
 
-use super::Fault;
+use super::Checked;
 use super::bounds::{Bound, Counts};
 use super::core_module::{Arity, ModuleScope};
 
@@ -12,15 +12,16 @@ pub(super) fn check(
     arity: Arity,
     module: &ModuleScope,
     counts: &mut Counts,
-) -> Result<(), Fault> {
+) -> Checked {
     let start = body.range().start;
-    counts.reach(Bound::FunctionBytes, body.range().len() as u64, start)?;
+    counts.offset = start;
+    counts.reach(Bound::FunctionBytes, body.range().len() as u64)?;
     let mut locals = 0_u64;
     for group in body.get_locals_reader()? {
         let (count, _) = group?;
         locals = locals.saturating_add(count.into());
     }
-    counts.reach(Bound::FunctionLocals, locals, start)?;
+    counts.reach(Bound::FunctionLocals, locals)?;
     let mut function = Function {
         counts,
         module,
@@ -32,12 +33,13 @@ pub(super) fn check(
     };
     let mut operators = body.get_operators_reader()?;
     while !operators.eof() {
-        let at = operators.original_position();
-        function.take(&operators.read()?, arity, at)?;
+        function.counts.offset = operators.original_position();
+        function.take(&operators.read()?, arity)?;
     }
-    let (values, work) = (function.values, function.work);
-    counts.add(Bound::Values, values, start)?;
-    counts.add(Bound::BranchWork, work, start)
+    let Function { counts, values, work, .. } = function;
+    counts.offset = start;
+    counts.add(Bound::Values, values)?;
+    counts.add(Bound::BranchWork, work)
 }
 
 struct Function<'a> {
@@ -62,18 +64,16 @@ struct Block {
 }
 
 impl Function<'_> {
-    fn take(&mut self, operator: &Operator<'_>, own: Arity, at: usize) -> Result<(), Fault> {
+    fn take(&mut self, operator: &Operator<'_>, own: Arity) -> Checked {
         match operator {
             Operator::Block { blockty } | Operator::If { blockty } | Operator::Try { blockty } => {
-                self.open(*blockty, Block::default(), at)
+                self.open(*blockty, Block::default())
             }
-            Operator::Loop { blockty } => {
-                self.open(*blockty, Block { is_loop: true, catches: 0 }, at)
-            }
+            Operator::Loop { blockty } => self.open(*blockty, Block { is_loop: true, catches: 0 }),
             Operator::TryTable { try_table } => {
                 let catches = try_table.catches.len() as u64;
-                self.open(try_table.ty, Block { is_loop: false, catches }, at)?;
-                self.branch(catches, at)
+                self.open(try_table.ty, Block { is_loop: false, catches })?;
+                self.branch(catches)
             }
             Operator::End => {
                 // The last one ends the function.
@@ -90,46 +90,46 @@ impl Function<'_> {
             | Operator::BrOnCast { .. }
             | Operator::BrOnCastFail { .. }
             | Operator::Catch { .. }
-            | Operator::CatchAll => self.branch(1, at),
-            Operator::BrTable { targets } => self.branch(u64::from(targets.len()) + 1, at),
-            Operator::Return => self.carry(own.results, at),
+            | Operator::CatchAll => self.branch(1),
+            Operator::BrTable { targets } => self.branch(u64::from(targets.len()) + 1),
+            Operator::Return => self.carry(own.results),
             Operator::Call { function_index } | Operator::ReturnCall { function_index } => {
-                self.carry(self.module.arity_of_function(*function_index).values(), at)
+                self.carry(self.module.arity_of_function(*function_index).values())
             }
             Operator::CallIndirect { type_index, .. }
             | Operator::ReturnCallIndirect { type_index, .. }
             | Operator::CallRef { type_index }
             | Operator::ReturnCallRef { type_index } => {
-                self.carry(self.module.arity(*type_index).values(), at)
+                self.carry(self.module.arity(*type_index).values())
             }
             _ => Ok(()),
         }
     }
 
-    fn open(&mut self, ty: BlockType, block: Block, at: usize) -> Result<(), Fault> {
+    fn open(&mut self, ty: BlockType, block: Block) -> Checked {
         self.blocks.push(block);
         self.loops += u64::from(block.is_loop);
         self.catches += block.catches;
-        self.counts.reach(Bound::CatchDepth, self.catches, at)?;
-        self.counts.reach(Bound::BlockDepth, self.blocks.len() as u64, at)?;
-        self.counts.reach(Bound::LoopDepth, self.loops, at)?;
-        self.branch(1, at)?;
+        self.counts.reach(Bound::CatchDepth, self.catches)?;
+        self.counts.reach(Bound::BlockDepth, self.blocks.len() as u64)?;
+        self.counts.reach(Bound::LoopDepth, self.loops)?;
+        self.branch(1)?;
         match ty {
             BlockType::Empty => Ok(()),
-            BlockType::Type(_) => self.carry(1, at),
-            BlockType::FuncType(index) => self.carry(self.module.arity(index).values(), at),
+            BlockType::Type(_) => self.carry(1),
+            BlockType::FuncType(index) => self.carry(self.module.arity(index).values()),
         }
     }
 
-    fn branch(&mut self, targets: u64, at: usize) -> Result<(), Fault> {
+    fn branch(&mut self, targets: u64) -> Checked {
         let work = targets.saturating_mul(self.loops);
         self.work = self.work.saturating_add(work);
-        self.counts.reach(Bound::FunctionBranchWork, self.work, at)
+        self.counts.reach(Bound::FunctionBranchWork, self.work)
     }
 
     /// Counts values that an operator passes on. A few bytes can pass a thousand.
-    fn carry(&mut self, values: u64, at: usize) -> Result<(), Fault> {
+    fn carry(&mut self, values: u64) -> Checked {
         self.values = self.values.saturating_add(values);
-        self.counts.reach(Bound::FunctionValues, self.values, at)
+        self.counts.reach(Bound::FunctionValues, self.values)
     }
 }

@@ -2,7 +2,7 @@
 
 use sandglass_model::RejectionKind;
 
-use super::Fault;
+use super::{Checked, Fault};
 
 macro_rules! bounds {
     ($($(#[$doc:meta])* $name:ident: $what:literal, $most:literal;)*) => {
@@ -137,32 +137,36 @@ impl Bound {
     }
 }
 
-/// What was counted so far.
+/// What was counted so far, and where in the file.
 #[derive(Debug)]
-pub(super) struct Counts([u64; Bound::ALL.len()]);
+pub(super) struct Counts {
+    figures: [u64; Bound::ALL.len()],
+    /// Of what is counted now, for messages.
+    pub(super) offset: usize,
+}
 
 impl Default for Counts {
     fn default() -> Self {
-        Self([0; Bound::ALL.len()])
+        Self { figures: [0; Bound::ALL.len()], offset: 0 }
     }
 }
 
 impl Counts {
     pub(super) fn figure(&self, bound: Bound) -> u64 {
-        self.0[bound as usize]
+        self.figures[bound as usize]
     }
 
-    /// Counts `more` of what is at `offset`.
-    pub(super) fn add(&mut self, bound: Bound, more: u64, offset: usize) -> Result<(), Fault> {
-        self.reach(bound, self.figure(bound).saturating_add(more), offset)
+    /// Counts `more` of what the bound is on.
+    pub(super) fn add(&mut self, bound: Bound, more: u64) -> Checked {
+        self.reach(bound, self.figure(bound).saturating_add(more))
     }
 
-    /// Notes that `figure` is reached at `offset`; the highest one is kept.
-    pub(super) fn reach(&mut self, bound: Bound, figure: u64, offset: usize) -> Result<(), Fault> {
-        let highest = &mut self.0[bound as usize];
+    /// Notes that `figure` is reached. The highest one is kept.
+    pub(super) fn reach(&mut self, bound: Bound, figure: u64) -> Checked {
+        let highest = &mut self.figures[bound as usize];
         *highest = figure.max(*highest);
         match figure > bound.most() {
-            true => Err(Fault::TooMuch { bound, figure, offset }),
+            true => Err(Fault::TooMuch { bound, figure, offset: self.offset }),
             false => Ok(()),
         }
     }

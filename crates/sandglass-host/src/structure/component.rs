@@ -1,19 +1,20 @@
-//! The sections of components: which definition each instance has, and what that costs.
+//! Counts what the sections of components declare: the definition of each instance, and what that costs.
 
 use wasmparser::{
     CanonicalFunction, ComponentAlias, ComponentExport, ComponentExternalKind, ComponentImport,
-    ComponentInstance, ComponentOuterAliasKind, ComponentTypeRef, Instance, Payload,
+    ComponentInstance, ComponentOuterAliasKind, FromReader, Instance, Payload, SectionLimited,
 };
 
 use super::bounds::{Bound, Counts};
 use super::cost::{Cost, Formula};
 use super::type_scope::TypeScope;
-use super::{Fault, Scope, types};
+use super::{Checked, Scope, types};
 
 const COMPONENT: ComponentExternalKind = ComponentExternalKind::Component;
+const INSTANCE: ComponentExternalKind = ComponentExternalKind::Instance;
 
-/// Where a function of a component comes from. Of several, the last one decides whether calls
-/// of it need an adapter.
+/// Where a function of a component comes from. Of several origins, the last in this order decides
+/// whether calls of it need an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Origin {
     /// The outermost component imports it.
@@ -43,6 +44,45 @@ struct ComponentInstanceOf {
     /// The most expensive definition that it may export.
     largest: Formula,
     origin: Origin,
+}
+
+/// Something with an index in a component.
+#[derive(Clone, Copy)]
+enum Item {
+    Module(Formula),
+    Component(Definition),
+    Instance(ComponentInstanceOf),
+    Function(Origin),
+    /// A value or a type, which costs nothing.
+    Other,
+}
+
+impl Item {
+    /// An item of this kind in or from an instance of which only this is known.
+    fn of_instance(kind: ComponentExternalKind, instance: ComponentInstanceOf) -> Self {
+        let ComponentInstanceOf { largest, origin } = instance;
+        match kind {
+            ComponentExternalKind::Module => Self::Module(largest),
+            ComponentExternalKind::Component => {
+                Self::Component(Definition { cost: largest, largest })
+            }
+            ComponentExternalKind::Instance => Self::Instance(instance),
+            ComponentExternalKind::Func => Self::Function(origin),
+            ComponentExternalKind::Value | ComponentExternalKind::Type => Self::Other,
+        }
+    }
+
+    /// What an argument or an export brings with it: the most expensive definition, and the origin of
+    /// functions.
+    fn brings(self) -> (Formula, Origin) {
+        match self {
+            Self::Module(module) => (module, Origin::Host),
+            Self::Component(component) => (component.cost.max(component.largest), Origin::Guest),
+            Self::Instance(instance) => (instance.largest, instance.origin),
+            Self::Function(origin) => (Formula::default(), origin),
+            Self::Other => (Formula::default(), Origin::Host),
+        }
+    }
 }
 
 /// What is known of a component while its sections are read. Definitions precede their uses.
@@ -83,29 +123,38 @@ impl ComponentScope {
     }
 
     pub(super) fn define_module(&mut self, cost: Cost) {
-        self.add_module(cost.into());
+        self.define(Item::Module(cost.into()));
     }
 
-    pub(super) fn define_component(&mut self, component: Self) {
-        self.types.add_component(component.types.depth());
-        self.add_component(Definition { cost: component.cost, largest: component.largest });
+    pub(super) fn define_component(&mut self, component: &Self, counts: &mut Counts) -> Checked {
+        self.types.add(COMPONENT, component.types.depth(), counts)?;
+        let Self { cost, largest, .. } = *component;
+        self.define(Item::Component(Definition { cost, largest }));
+        Ok(())
     }
 
-    fn add_module(&mut self, module: Formula) {
-        self.largest = self.largest.max(module);
-        self.modules.push(module);
-    }
-
-    fn add_component(&mut self, component: Definition) {
-        self.largest = self.largest.max(component.cost).max(component.largest);
-        self.components.push(component);
+    /// Gives an item the next index of its kind.
+    fn define(&mut self, item: Item) {
+        match item {
+            Item::Module(module) => {
+                self.largest = self.largest.max(module);
+                self.modules.push(module);
+            }
+            Item::Component(component) => {
+                self.largest = self.largest.max(component.cost).max(component.largest);
+                self.components.push(component);
+            }
+            Item::Instance(instance) => self.instances.push(instance),
+            Item::Function(origin) => self.functions.push(origin),
+            Item::Other => {}
+        }
     }
 
     fn spend(&mut self, cost: impl Into<Formula>) {
         self.cost = self.cost.plus(cost.into());
     }
 
-    // An index that is out of bounds is invalid; the validator says so.
+    // An index that is out of bounds is invalid, and the validator rejects it.
 
     fn module(&self, index: u32) -> Formula {
         self.modules.get(index as usize).copied().unwrap_or(Formula::ARGUMENT)
@@ -124,64 +173,13 @@ impl ComponentScope {
         self.functions.get(index as usize).copied().unwrap_or(Origin::Guest)
     }
 
-    /// Counts an import of this type.
-    fn import(&mut self, ty: ComponentTypeRef) {
-        match ty {
-            ComponentTypeRef::Module(_) => self.add_module(Formula::ARGUMENT),
-            ComponentTypeRef::Component(_) => self.add_component(Definition::ARGUMENT),
-            ComponentTypeRef::Instance(_) => {
-                let instance =
-                    ComponentInstanceOf { largest: Formula::ARGUMENT, origin: self.imports };
-                self.instances.push(instance);
-            }
-            ComponentTypeRef::Func(_) => self.functions.push(self.imports),
-            ComponentTypeRef::Value(_) | ComponentTypeRef::Type(_) => {}
-        }
-    }
-
-    /// An export is a new name for an item, with an index of its own.
-    fn export(&mut self, kind: ComponentExternalKind, index: u32) {
+    fn item(&self, kind: ComponentExternalKind, index: u32) -> Item {
         match kind {
-            ComponentExternalKind::Module => self.add_module(self.module(index)),
-            ComponentExternalKind::Component => self.add_component(self.component(index)),
-            ComponentExternalKind::Instance => self.instances.push(self.instance(index)),
-            ComponentExternalKind::Func => self.functions.push(self.function(index)),
-            ComponentExternalKind::Value | ComponentExternalKind::Type => {}
-        }
-    }
-
-    /// An item that `instance` exports.
-    fn alias(&mut self, kind: ComponentExternalKind, instance: u32) {
-        let ComponentInstanceOf { largest, origin } = self.instance(instance);
-        match kind {
-            ComponentExternalKind::Module => self.add_module(largest),
-            ComponentExternalKind::Component => {
-                self.add_component(Definition { cost: largest, largest });
-            }
-            ComponentExternalKind::Instance => {
-                self.instances.push(ComponentInstanceOf { largest, origin });
-            }
-            ComponentExternalKind::Func => self.functions.push(origin),
-            ComponentExternalKind::Value | ComponentExternalKind::Type => {}
-        }
-    }
-
-    /// What an item brings with it: the most expensive definition, and where functions are from.
-    fn item(&self, kind: ComponentExternalKind, index: u32) -> (Formula, Origin) {
-        match kind {
-            ComponentExternalKind::Module => (self.module(index), Origin::Host),
-            ComponentExternalKind::Component => {
-                let component = self.component(index);
-                (component.cost.max(component.largest), Origin::Guest)
-            }
-            ComponentExternalKind::Instance => {
-                let instance = self.instance(index);
-                (instance.largest, instance.origin)
-            }
-            ComponentExternalKind::Func => (Formula::default(), self.function(index)),
-            ComponentExternalKind::Value | ComponentExternalKind::Type => {
-                (Formula::default(), Origin::Host)
-            }
+            ComponentExternalKind::Module => Item::Module(self.module(index)),
+            ComponentExternalKind::Component => Item::Component(self.component(index)),
+            ComponentExternalKind::Instance => Item::Instance(self.instance(index)),
+            ComponentExternalKind::Func => Item::Function(self.function(index)),
+            ComponentExternalKind::Value | ComponentExternalKind::Type => Item::Other,
         }
     }
 
@@ -190,7 +188,7 @@ impl ComponentScope {
         items: impl Iterator<Item = (ComponentExternalKind, u32)>,
     ) -> (Formula, Origin) {
         items
-            .map(|(kind, index)| self.item(kind, index))
+            .map(|(kind, index)| self.item(kind, index).brings())
             .fold((Formula::default(), Origin::Host), |(largest, origin), (item, from)| {
                 (largest.max(item), origin.max(from))
             })
@@ -207,7 +205,7 @@ impl ComponentScope {
         }
         self.spend(cost);
         let largest = largest.with(argument).max(argument);
-        self.instances.push(ComponentInstanceOf { largest, origin: Origin::Guest });
+        self.define(Item::Instance(ComponentInstanceOf { largest, origin: Origin::Guest }));
     }
 
     fn lower(&mut self, function: u32) {
@@ -221,205 +219,185 @@ impl ComponentScope {
 }
 
 /// Takes a section of the innermost component in `open`.
-pub(super) fn take(
-    open: &mut [Scope],
-    payload: Payload<'_>,
-    counts: &mut Counts,
-) -> Result<(), Fault> {
+pub(super) fn take(open: &mut [Scope], payload: Payload<'_>, counts: &mut Counts) -> Checked {
     let Some((Scope::Component(scope), outer)) = open.split_last_mut() else { return Ok(()) };
     match payload {
-        Payload::CoreTypeSection(section) => {
-            let at = section.range().start;
-            for ty in section {
-                counts.add(Bound::ComponentItems, 1, at)?;
-                types::take_core_type(&ty?, at, counts)?;
-            }
-        }
+        Payload::CoreTypeSection(section) => each(section, counts, |ty, counts| {
+            counts.add(Bound::ComponentItems, 1)?;
+            types::take_core_type(&ty, counts)
+        }),
         Payload::InstanceSection(section) => {
-            let at = section.range().start;
-            for instance in section {
-                take_core_instance(scope, &instance?, at, counts)?;
-            }
+            each(section, counts, |instance, counts| scope.take_core_instance(&instance, counts))
         }
         Payload::ComponentInstanceSection(section) => {
-            let at = section.range().start;
-            for instance in section {
-                take_instance(scope, &instance?, at, counts)?;
-            }
+            each(section, counts, |instance, counts| scope.take_instance(&instance, counts))
         }
         Payload::ComponentAliasSection(section) => {
-            let at = section.range().start;
-            for alias in section {
-                take_alias(scope, outer, &alias?, at, counts)?;
-            }
+            each(section, counts, |alias, counts| scope.take_alias(outer, &alias, counts))
         }
         Payload::ComponentCanonicalSection(section) => {
-            let at = section.range().start;
-            for function in section {
-                take_canonical(scope, &function?, at, counts)?;
-            }
+            each(section, counts, |function, counts| scope.take_canonical(&function, counts))
         }
         Payload::ComponentImportSection(section) => {
-            let at = section.range().start;
-            for import in section {
-                take_import(scope, &import?, at, counts)?;
-            }
+            each(section, counts, |import, counts| scope.take_import(&import, counts))
         }
         Payload::ComponentExportSection(section) => {
-            let at = section.range().start;
-            for export in section {
-                take_export(scope, &export?, at, counts)?;
+            each(section, counts, |export, counts| scope.take_export(&export, counts))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Takes each item of a section. Messages contain the offset of the section.
+fn each<'a, T: FromReader<'a>>(
+    section: SectionLimited<'a, T>,
+    counts: &mut Counts,
+    mut take: impl FnMut(T, &mut Counts) -> Checked,
+) -> Checked {
+    counts.offset = section.range().start;
+    section.into_iter().try_for_each(|item| take(item?, counts))
+}
+
+impl ComponentScope {
+    /// Counts items that each instance has.
+    fn count(&mut self, items: u64, counts: &mut Counts) -> Checked {
+        self.spend(Cost::of_items(items));
+        counts.add(Bound::ComponentItems, items)
+    }
+
+    fn take_canonical(&mut self, function: &CanonicalFunction, counts: &mut Counts) -> Checked {
+        self.count(1, counts)?;
+        match *function {
+            CanonicalFunction::Lift { type_index, .. } => {
+                self.define(Item::Function(Origin::Guest));
+                let depth = self.types.type_at(type_index);
+                self.types.add(ComponentExternalKind::Func, depth, counts)?;
             }
+            CanonicalFunction::Lower { func_index, .. } => self.lower(func_index),
+            _ => {}
         }
-        _ => {}
+        Ok(())
     }
-    Ok(())
-}
 
-fn take_canonical(
-    scope: &mut ComponentScope,
-    function: &CanonicalFunction,
-    at: usize,
-    counts: &mut Counts,
-) -> Result<(), Fault> {
-    count(scope, 1, at, counts)?;
-    match *function {
-        CanonicalFunction::Lift { type_index, .. } => {
-            scope.functions.push(Origin::Guest);
-            let depth = scope.types.type_at(type_index);
-            scope.types.add_function(depth);
-        }
-        CanonicalFunction::Lower { func_index, .. } => scope.lower(func_index),
-        _ => {}
+    fn take_import(&mut self, import: &ComponentImport<'_>, counts: &mut Counts) -> Checked {
+        self.count(1, counts)?;
+        types::take_name(&import.name, counts)?;
+        // Nothing is known of what is imported, except where it comes from.
+        let unknown = ComponentInstanceOf { largest: Formula::ARGUMENT, origin: self.imports };
+        self.define(Item::of_instance(import.ty.kind(), unknown));
+        self.types.declare(import.ty, counts)
     }
-    Ok(())
-}
 
-fn take_import(
-    scope: &mut ComponentScope,
-    import: &ComponentImport<'_>,
-    at: usize,
-    counts: &mut Counts,
-) -> Result<(), Fault> {
-    count(scope, 1, at, counts)?;
-    types::take_name(&import.name, at, counts)?;
-    scope.import(import.ty);
-    scope.types.declare(import.ty, at, counts)
-}
+    fn take_export(&mut self, export: &ComponentExport<'_>, counts: &mut Counts) -> Checked {
+        self.count(1, counts)?;
+        types::take_name(&export.name, counts)?;
+        // An export is a new name for an item, with an index of its own.
+        self.define(self.item(export.kind, export.index));
+        self.types.export(export.kind, export.index, counts)
+    }
 
-fn take_export(
-    scope: &mut ComponentScope,
-    export: &ComponentExport<'_>,
-    at: usize,
-    counts: &mut Counts,
-) -> Result<(), Fault> {
-    count(scope, 1, at, counts)?;
-    types::take_name(&export.name, at, counts)?;
-    scope.export(export.kind, export.index);
-    scope.types.export(export.kind, export.index, at, counts)
-}
-
-/// Counts items that each instance of `scope` has.
-fn count(
-    scope: &mut ComponentScope,
-    items: u64,
-    at: usize,
-    counts: &mut Counts,
-) -> Result<(), Fault> {
-    scope.spend(Cost::of_items(items));
-    counts.add(Bound::ComponentItems, items, at)
-}
-
-fn take_core_instance(
-    scope: &mut ComponentScope,
-    instance: &Instance<'_>,
-    at: usize,
-    counts: &mut Counts,
-) -> Result<(), Fault> {
-    let items = match instance {
-        Instance::Instantiate { module_index, args } => {
-            // One that is an argument costs what the component's argument costs.
-            scope.spend(scope.module(*module_index));
-            args.len()
-        }
-        Instance::FromExports(exports) => exports.len(),
-    };
-    count(scope, items as u64 + 1, at, counts)
-}
-
-fn take_instance(
-    scope: &mut ComponentScope,
-    instance: &ComponentInstance<'_>,
-    at: usize,
-    counts: &mut Counts,
-) -> Result<(), Fault> {
-    let items = match instance {
-        ComponentInstance::Instantiate { component_index, args } => {
-            let (argument, origin) = scope.items(args.iter().map(|arg| (arg.kind, arg.index)));
-            scope.instantiate(*component_index, argument, origin);
-            let depth = scope.types.item(COMPONENT, *component_index);
-            scope.types.add_instance(depth);
-            args.len()
-        }
-        ComponentInstance::FromExports(exports) => {
-            let (largest, origin) = scope.items(exports.iter().map(|one| (one.kind, one.index)));
-            scope.instances.push(ComponentInstanceOf { largest, origin });
-            let depths = exports.iter().map(|one| scope.types.item(one.kind, one.index));
-            let depth = depths.max().unwrap_or(0).saturating_add(1);
-            scope.types.add_instance(depth);
-            counts.reach(Bound::ReferenceDepth, depth.into(), at)?;
-            exports.len()
-        }
-    };
-    count(scope, items as u64 + 1, at, counts)
-}
-
-fn take_alias(
-    scope: &mut ComponentScope,
-    outer: &[Scope],
-    alias: &ComponentAlias<'_>,
-    at: usize,
-    counts: &mut Counts,
-) -> Result<(), Fault> {
-    count(scope, 1, at, counts)?;
-    types::take_alias(alias, at, counts)?;
-    match alias {
-        ComponentAlias::InstanceExport { kind, instance_index, .. } => {
-            scope.alias(*kind, *instance_index);
-            let depth = scope.types.exported(*instance_index);
-            scope.types.add(*kind, depth, at, counts)?;
-        }
-        ComponentAlias::Outer { kind, count, index } => {
-            let from = match count.checked_sub(1) {
-                None => Some(&*scope),
-                Some(levels) => {
-                    outer.iter().rev().nth(levels as usize).and_then(|outer| match outer {
-                        Scope::Component(component) => Some(component),
-                        Scope::Module(_) => None,
-                    })
-                }
-            };
-            match kind {
-                ComponentOuterAliasKind::CoreModule => {
-                    let module = from.map_or(Formula::ARGUMENT, |from| from.module(*index));
-                    scope.add_module(module);
-                }
-                ComponentOuterAliasKind::Component => {
-                    let component =
-                        from.map_or(Definition::ARGUMENT, |from| from.component(*index));
-                    let item = |from: &ComponentScope| from.types.item(COMPONENT, *index);
-                    let depth = from.map_or(1, item);
-                    scope.add_component(component);
-                    scope.types.add_component(depth);
-                }
-                ComponentOuterAliasKind::Type => {
-                    let depth = from.map_or(1, |from| from.types.type_at(*index));
-                    scope.types.add_type(depth, at, counts)?;
-                }
-                ComponentOuterAliasKind::CoreType => {}
+    fn take_core_instance(&mut self, instance: &Instance<'_>, counts: &mut Counts) -> Checked {
+        let items = match instance {
+            Instance::Instantiate { module_index, args } => {
+                // One that is an argument costs what the component's argument costs.
+                self.spend(self.module(*module_index));
+                args.len()
             }
-        }
-        ComponentAlias::CoreInstanceExport { .. } => {}
+            Instance::FromExports(exports) => exports.len(),
+        };
+        self.count(items as u64 + 1, counts)
     }
-    Ok(())
+
+    fn take_instance(&mut self, instance: &ComponentInstance<'_>, counts: &mut Counts) -> Checked {
+        let items = match instance {
+            ComponentInstance::Instantiate { component_index, args } => {
+                let (argument, origin) = self.items(args.iter().map(|arg| (arg.kind, arg.index)));
+                self.instantiate(*component_index, argument, origin);
+                let depth = self.types.item(COMPONENT, *component_index);
+                self.types.add(INSTANCE, depth, counts)?;
+                args.len()
+            }
+            ComponentInstance::FromExports(exports) => {
+                let (largest, origin) = self.items(exports.iter().map(|one| (one.kind, one.index)));
+                self.define(Item::Instance(ComponentInstanceOf { largest, origin }));
+                let depths = exports.iter().map(|one| self.types.item(one.kind, one.index));
+                let depth = depths.max().unwrap_or(0).saturating_add(1);
+                self.types.add(INSTANCE, depth, counts)?;
+                counts.reach(Bound::ReferenceDepth, depth.into())?;
+                exports.len()
+            }
+        };
+        self.count(items as u64 + 1, counts)
+    }
+
+    fn take_alias(
+        &mut self,
+        outer: &[Scope],
+        alias: &ComponentAlias<'_>,
+        counts: &mut Counts,
+    ) -> Checked {
+        self.count(1, counts)?;
+        types::take_alias(alias, counts)?;
+        match alias {
+            ComponentAlias::InstanceExport { kind, instance_index, .. } => {
+                self.define(Item::of_instance(*kind, self.instance(*instance_index)));
+                let depth = self.types.exported(*instance_index);
+                self.types.add(*kind, depth, counts)
+            }
+            ComponentAlias::Outer { kind, count, index } => {
+                self.take_outer(*kind, outer_scope(outer, *count), *index, counts)
+            }
+            ComponentAlias::CoreInstanceExport { .. } => Ok(()),
+        }
+    }
+
+    /// Takes an alias of an item of `outer`.
+    fn take_outer(
+        &mut self,
+        kind: ComponentOuterAliasKind,
+        outer: Outer<'_>,
+        index: u32,
+        counts: &mut Counts,
+    ) -> Checked {
+        let from = match outer {
+            Outer::This => Some(&*self),
+            Outer::Component(component) => Some(component),
+            Outer::Unknown => None,
+        };
+        match kind {
+            ComponentOuterAliasKind::CoreModule => {
+                let module = from.map_or(Formula::ARGUMENT, |from| from.module(index));
+                self.define(Item::Module(module));
+            }
+            ComponentOuterAliasKind::Component => {
+                let component = from.map_or(Definition::ARGUMENT, |from| from.component(index));
+                let depth = from.map_or(1, |from| from.types.item(COMPONENT, index));
+                self.define(Item::Component(component));
+                self.types.add(COMPONENT, depth, counts)?;
+            }
+            ComponentOuterAliasKind::Type => {
+                let depth = from.map_or(1, |from| from.types.type_at(index));
+                self.types.add_type(depth, counts)?;
+            }
+            ComponentOuterAliasKind::CoreType => {}
+        }
+        Ok(())
+    }
+}
+
+/// The component that an outer alias refers to.
+enum Outer<'a> {
+    This,
+    Component(&'a ComponentScope),
+    /// It does not exist, so that the validator rejects the alias.
+    Unknown,
+}
+
+/// The component `count` levels further out.
+fn outer_scope(outer: &[Scope], count: u32) -> Outer<'_> {
+    let Some(levels) = count.checked_sub(1) else { return Outer::This };
+    match outer.iter().rev().nth(levels as usize) {
+        Some(Scope::Component(component)) => Outer::Component(component),
+        Some(Scope::Module(_)) | None => Outer::Unknown,
+    }
 }

@@ -1,17 +1,17 @@
-//! The sections of core modules.
+//! Counts what the sections of core modules declare.
 
 use std::collections::BTreeMap;
 
 use wasmparser::{
     CompositeInnerType, ConstExpr, DataKind, DataSectionReader, Element, ElementItems, ElementKind,
     ElementSectionReader, ExportSectionReader, ExternalKind, GlobalSectionReader,
-    ImportSectionReader, MemorySectionReader, Operator, Payload, TableInit, TableSectionReader,
-    TypeRef, TypeSectionReader,
+    ImportSectionReader, MemorySectionReader, MemoryType, Operator, Payload, TableInit,
+    TableSectionReader, TypeRef, TypeSectionReader,
 };
 
 use super::bounds::{Bound, Counts};
-use super::cost::{Cost, Formula, InstanceState};
-use super::{Fault, body};
+use super::cost::{Cost, InstanceState};
+use super::{Checked, Fault, body};
 use crate::abi::core_module::PAGE_BYTES;
 
 // What an instance occupies for each item, in bytes: Wasmtime's layout of its context, rounded up.
@@ -27,7 +27,7 @@ const SEGMENT_BYTES: u64 = 16;
 /// copied into a table.
 const SEGMENT_ITEM_BYTES: u64 = 16;
 
-/// The largest image of one memory that Wasmtime makes whatever its segments have.
+/// The largest image of one memory that Wasmtime makes even if its segments are far apart.
 const IMAGE_ALWAYS_MADE_BYTES: u64 = 16 << 20;
 
 /// What is known of a core module while its sections are read.
@@ -52,9 +52,9 @@ pub(super) struct ModuleScope {
     references: u64,
     segments: u64,
     segment_items: u64,
-    /// An active element segment was seen that only code can place.
+    /// An active element segment was seen that Wasmtime initializes by code.
     places_by_code: bool,
-    /// By memory, where its segments begin and end, and how long they are together.
+    /// For each memory, where its segments begin and end, and how long they are together.
     images: BTreeMap<u32, Image>,
 }
 
@@ -78,7 +78,7 @@ struct Image {
 }
 
 impl Image {
-    /// Bytes of the image that Wasmtime makes; none where the segments are too far apart.
+    /// Size of the image that Wasmtime makes; 0 if the segments are too far apart.
     fn bytes(self) -> u64 {
         let span = self.end.saturating_sub(self.start);
         let is_dense = span < self.data.saturating_mul(2) || span < IMAGE_ALWAYS_MADE_BYTES;
@@ -112,24 +112,25 @@ impl ModuleScope {
         })
     }
 
-    pub(super) fn take(&mut self, payload: Payload<'_>, counts: &mut Counts) -> Result<(), Fault> {
+    pub(super) fn take(&mut self, payload: Payload<'_>, counts: &mut Counts) -> Checked {
         match payload {
             Payload::TypeSection(section) => self.take_types(section, counts),
             Payload::ImportSection(section) => self.take_imports(section, counts),
             Payload::FunctionSection(section) => {
-                let at = section.range().start;
-                counts.add(Bound::Functions, section.count().into(), at)?;
+                counts.offset = section.range().start;
+                counts.add(Bound::Functions, section.count().into())?;
                 for function in section {
-                    self.add_function(function?, at, counts)?;
+                    self.add_function(function?, counts)?;
                 }
                 Ok(())
             }
             Payload::TableSection(section) => self.take_tables(section, counts),
             Payload::MemorySection(section) => self.take_memories(section, counts),
             Payload::TagSection(section) => {
+                counts.offset = section.range().start;
                 let count = section.count().into();
                 self.tags = self.tags.saturating_add(count);
-                counts.add(Bound::Tags, count, section.range().start)
+                counts.add(Bound::Tags, count)
             }
             Payload::GlobalSection(section) => self.take_globals(section, counts),
             Payload::ExportSection(section) => self.take_exports(section, counts),
@@ -144,7 +145,7 @@ impl ModuleScope {
         }
     }
 
-    /// The arity of the type at `index`; none for one that is no function, which the validator
+    /// The arity of the type at `index`. Zero for one that is not a function, which the validator
     /// rejects.
     pub(super) fn arity(&self, index: u32) -> Arity {
         self.types.get(index as usize).copied().unwrap_or_default()
@@ -154,23 +155,19 @@ impl ModuleScope {
         self.functions.get(index as usize).map_or_else(Arity::default, |ty| self.arity(*ty))
     }
 
-    fn add_function(&mut self, ty: u32, at: usize, counts: &mut Counts) -> Result<(), Fault> {
+    fn add_function(&mut self, ty: u32, counts: &mut Counts) -> Checked {
         self.functions.push(ty);
-        counts.add(Bound::Values, self.arity(ty).values(), at)
+        counts.add(Bound::Values, self.arity(ty).values())
     }
 
-    fn take_types(
-        &mut self,
-        section: TypeSectionReader<'_>,
-        counts: &mut Counts,
-    ) -> Result<(), Fault> {
-        let at = section.range().start;
-        counts.add(Bound::Types, section.count().into(), at)?;
+    fn take_types(&mut self, section: TypeSectionReader<'_>, counts: &mut Counts) -> Checked {
+        counts.offset = section.range().start;
+        counts.add(Bound::Types, section.count().into())?;
         for group in section {
             let group = group?;
             // A group was counted as one type.
             let more = group.types().len().saturating_sub(1) as u64;
-            counts.add(Bound::Types, more, at)?;
+            counts.add(Bound::Types, more)?;
             for ty in group.types() {
                 self.types.push(match &ty.composite_type.inner {
                     CompositeInnerType::Func(function) => Arity {
@@ -184,22 +181,18 @@ impl ModuleScope {
         Ok(())
     }
 
-    fn take_imports(
-        &mut self,
-        section: ImportSectionReader<'_>,
-        counts: &mut Counts,
-    ) -> Result<(), Fault> {
-        let at = section.range().start;
+    fn take_imports(&mut self, section: ImportSectionReader<'_>, counts: &mut Counts) -> Checked {
+        counts.offset = section.range().start;
         for import in section.into_imports() {
             let import = import?;
             self.imports = self.imports.saturating_add(1);
-            counts.add(Bound::Imports, 1, at)?;
+            counts.add(Bound::Imports, 1)?;
             let names = import.module.len().saturating_add(import.name.len());
-            counts.add(Bound::NameBytes, names as u64, at)?;
+            counts.add(Bound::NameBytes, names as u64)?;
             match import.ty {
                 TypeRef::Func(ty) | TypeRef::FuncExact(ty) => {
                     self.imported_functions = self.imported_functions.saturating_add(1);
-                    self.add_function(ty, at, counts)?;
+                    self.add_function(ty, counts)?;
                 }
                 TypeRef::Table(_) => {
                     self.imported_tables = self.imported_tables.saturating_add(1);
@@ -214,76 +207,57 @@ impl ModuleScope {
         Ok(())
     }
 
-    fn take_tables(
-        &mut self,
-        section: TableSectionReader<'_>,
-        counts: &mut Counts,
-    ) -> Result<(), Fault> {
-        let at = section.range().start;
-        counts.add(Bound::Tables, section.count().into(), at)?;
+    fn take_tables(&mut self, section: TableSectionReader<'_>, counts: &mut Counts) -> Checked {
+        counts.offset = section.range().start;
+        counts.add(Bound::Tables, section.count().into())?;
         for table in section {
             let table = table?;
-            counts.add(Bound::TableElements, table.ty.initial, at)?;
+            counts.add(Bound::TableElements, table.ty.initial)?;
             self.tables.push(table.ty.initial);
             if let TableInit::Expr(expression) = &table.init {
                 take_initializer(expression, counts)?;
-                counts.add(Bound::StartupItems, 1, at)?;
+                counts.add(Bound::StartupItems, 1)?;
                 self.references = self.references.saturating_add(1);
             }
         }
         Ok(())
     }
 
-    fn take_memories(
-        &mut self,
-        section: MemorySectionReader<'_>,
-        counts: &mut Counts,
-    ) -> Result<(), Fault> {
+    fn take_memories(&mut self, section: MemorySectionReader<'_>, counts: &mut Counts) -> Checked {
+        counts.offset = section.range().start;
         let count = section.count().into();
         self.memories = self.memories.saturating_add(count);
-        counts.add(Bound::Memories, count, section.range().start)?;
+        counts.add(Bound::Memories, count)?;
         for memory in section {
             let memory = memory?;
-            let page = match memory.page_size_log2 {
-                Some(log2) => 1_u64.checked_shl(log2).unwrap_or(PAGE_BYTES),
-                None => PAGE_BYTES,
-            };
-            let bytes = memory.initial.saturating_mul(page);
+            let bytes = memory.initial.saturating_mul(page_bytes(&memory));
             self.memory_bytes = self.memory_bytes.saturating_add(bytes);
         }
         Ok(())
     }
 
-    fn take_globals(
-        &mut self,
-        section: GlobalSectionReader<'_>,
-        counts: &mut Counts,
-    ) -> Result<(), Fault> {
-        let at = section.range().start;
+    fn take_globals(&mut self, section: GlobalSectionReader<'_>, counts: &mut Counts) -> Checked {
+        counts.offset = section.range().start;
         let count = section.count().into();
         self.globals = self.globals.saturating_add(count);
-        counts.add(Bound::Globals, count, at)?;
+        counts.add(Bound::Globals, count)?;
         for global in section {
             let expression = global?.init_expr;
             take_initializer(&expression, counts)?;
             if !is_constant(&expression)? {
-                counts.add(Bound::StartupItems, 1, at)?;
+                counts.add(Bound::StartupItems, 1)?;
                 self.references = self.references.saturating_add(1);
             }
         }
         Ok(())
     }
 
-    fn take_exports(
-        &mut self,
-        section: ExportSectionReader<'_>,
-        counts: &mut Counts,
-    ) -> Result<(), Fault> {
-        let at = section.range().start;
-        counts.add(Bound::Exports, section.count().into(), at)?;
+    fn take_exports(&mut self, section: ExportSectionReader<'_>, counts: &mut Counts) -> Checked {
+        counts.offset = section.range().start;
+        counts.add(Bound::Exports, section.count().into())?;
         for export in section {
             let export = export?;
-            counts.add(Bound::NameBytes, export.name.len() as u64, at)?;
+            counts.add(Bound::NameBytes, export.name.len() as u64)?;
             if matches!(export.kind, ExternalKind::Func | ExternalKind::FuncExact) {
                 self.references = self.references.saturating_add(1);
             }
@@ -291,20 +265,17 @@ impl ModuleScope {
         Ok(())
     }
 
-    fn take_elements(
-        &mut self,
-        section: ElementSectionReader<'_>,
-        counts: &mut Counts,
-    ) -> Result<(), Fault> {
-        counts.add(Bound::ElementSegments, section.count().into(), section.range().start)?;
+    fn take_elements(&mut self, section: ElementSectionReader<'_>, counts: &mut Counts) -> Checked {
+        counts.offset = section.range().start;
+        counts.add(Bound::ElementSegments, section.count().into())?;
         for element in section {
             self.take_element(&element?, counts)?;
         }
         Ok(())
     }
 
-    fn take_element(&mut self, element: &Element<'_>, counts: &mut Counts) -> Result<(), Fault> {
-        let at = element.range.start;
+    fn take_element(&mut self, element: &Element<'_>, counts: &mut Counts) -> Checked {
+        counts.offset = element.range.start;
         let (items, is_plain) = match &element.items {
             ElementItems::Functions(functions) => (u64::from(functions.count()), true),
             ElementItems::Expressions(_, expressions) => {
@@ -315,7 +286,7 @@ impl ModuleScope {
                 (count, false)
             }
         };
-        counts.add(Bound::ElementItems, items, at)?;
+        counts.add(Bound::ElementItems, items)?;
         self.references = self.references.saturating_add(items);
         let by_code = match &element.kind {
             ElementKind::Declared => return Ok(()),
@@ -327,7 +298,7 @@ impl ModuleScope {
                 let size = self.tables.get(table as usize).copied().unwrap_or(0);
                 let fits = place.is_some_and(|place| place.saturating_add(items) <= size);
                 let is_own = table >= self.imported_tables;
-                // Those behind one that code places are placed by code, too.
+                // Segments after one that code initializes are initialized by code, too.
                 self.places_by_code |= !(is_plain && fits && is_own);
                 self.places_by_code
             }
@@ -335,16 +306,12 @@ impl ModuleScope {
         self.segments = self.segments.saturating_add(1);
         self.segment_items = self.segment_items.saturating_add(items);
         let values = if by_code { items.saturating_add(1) } else { 0 };
-        counts.add(Bound::StartupItems, values, at)
+        counts.add(Bound::StartupItems, values)
     }
 
-    fn take_data(
-        &mut self,
-        section: DataSectionReader<'_>,
-        counts: &mut Counts,
-    ) -> Result<(), Fault> {
-        let at = section.range().start;
-        counts.add(Bound::DataSegments, section.count().into(), at)?;
+    fn take_data(&mut self, section: DataSectionReader<'_>, counts: &mut Counts) -> Checked {
+        counts.offset = section.range().start;
+        counts.add(Bound::DataSegments, section.count().into())?;
         self.segments = self.segments.saturating_add(section.count().into());
         for data in section {
             let data = data?;
@@ -352,7 +319,7 @@ impl ModuleScope {
             take_initializer(offset_expr, counts)?;
             let place = constant(offset_expr)?;
             let Some(start) = place.filter(|_| *memory_index >= self.imported_memories) else {
-                counts.add(Bound::StartupItems, 1, at)?;
+                counts.add(Bound::StartupItems, 1)?;
                 continue;
             };
             let bytes = data.data.len() as u64;
@@ -364,15 +331,24 @@ impl ModuleScope {
             image.data = image.data.saturating_add(bytes);
         }
         for image in std::mem::take(&mut self.images).into_values() {
-            counts.add(Bound::DataImageBytes, image.bytes(), at)?;
+            counts.add(Bound::DataImageBytes, image.bytes())?;
         }
         Ok(())
     }
 }
 
-fn take_initializer(expression: &ConstExpr<'_>, counts: &mut Counts) -> Result<(), Fault> {
+/// The size of a page of `memory`.
+pub(crate) fn page_bytes(memory: &MemoryType) -> u64 {
+    let own = memory.page_size_log2.and_then(|log2| 1_u64.checked_shl(log2));
+    own.unwrap_or(PAGE_BYTES)
+}
+
+fn take_initializer(expression: &ConstExpr<'_>, counts: &mut Counts) -> Checked {
     let range = expression.get_binary_reader().range();
-    counts.add(Bound::InitializerBytes, range.len() as u64, range.start)
+    let section = std::mem::replace(&mut counts.offset, range.start);
+    counts.add(Bound::InitializerBytes, range.len() as u64)?;
+    counts.offset = section;
+    Ok(())
 }
 
 /// Whether the compiler knows the value of `expression`.
@@ -399,10 +375,4 @@ fn constant(expression: &ConstExpr<'_>) -> Result<Option<u64>, Fault> {
         _ => return Ok(None),
     };
     Ok(matches!(operators.read()?, Operator::End).then_some(place))
-}
-
-impl From<Cost> for Formula {
-    fn from(cost: Cost) -> Self {
-        Self::of(cost)
-    }
 }

@@ -1,11 +1,10 @@
-//! What instances cost: computed from definitions, multiplied by how often each is
-//! instantiated.
+//! Computes what instances cost: the cost of each definition, times its instantiations.
 
-use super::Fault;
+use super::Checked;
 use super::bounds::{Bound, Counts};
 
-/// Bytes that a core instance occupies beside what is counted below: Wasmtime's own record of
-/// it, its context, and the store's entries for it.
+/// Bytes that a core instance occupies in addition to what is counted below: Wasmtime's record of it,
+/// its context, and the store's entries for it.
 const INSTANCE_BYTES: u64 = 1 << 10;
 
 /// Bytes of each item of a component's instance: trampolines, lowerings and options.
@@ -26,12 +25,11 @@ pub(crate) struct InstanceState {
     pub(crate) other_bytes: u64,
 }
 
-/// Bytes of state beside linear memories that the memory limit does not count, so that it
-/// stays a limit on memories for modules as toolchains make them: the largest of these have
-/// less.
+/// Bytes of state other than linear memories that the memory limit does not count, so that it is a limit
+/// on memories for modules of toolchains: even the largest of these have less.
 const UNCHARGED_BYTES: u64 = 1 << 20;
 
-/// What the memory limit counts of `bytes` of state beside linear memories.
+/// What the memory limit counts of `bytes` of state other than linear memories.
 pub(crate) const fn charged_state_bytes(bytes: u64) -> u64 {
     bytes.saturating_sub(UNCHARGED_BYTES)
 }
@@ -40,8 +38,8 @@ impl InstanceState {
     /// What the memory limit counts of it, in bytes.
     pub(crate) const fn charged_bytes(&self) -> u64 {
         let tables = self.table_elements.saturating_mul(ELEMENT_BYTES);
-        let beside = self.other_bytes.saturating_add(tables);
-        self.memory_bytes.saturating_add(charged_state_bytes(beside))
+        let other = self.other_bytes.saturating_add(tables);
+        self.memory_bytes.saturating_add(charged_state_bytes(other))
     }
 }
 
@@ -60,6 +58,14 @@ pub(super) struct Cost {
 }
 
 impl Cost {
+    const ZERO: Self = Self {
+        state: InstanceState { memory_bytes: 0, table_elements: 0, other_bytes: 0 },
+        instances: 0,
+        items: 0,
+        adapters: 0,
+        lowered_arguments: 0,
+    };
+
     /// One core instance with `state`.
     pub(super) fn of_core_instance(mut state: InstanceState) -> Self {
         state.other_bytes = state.other_bytes.saturating_add(INSTANCE_BYTES);
@@ -100,32 +106,33 @@ impl Cost {
     }
 
     /// Checks what the outermost module costs.
-    pub(super) fn check(&self, counts: &mut Counts, offset: usize) -> Result<(), Fault> {
-        counts.reach(Bound::Instances, self.instances, offset)?;
-        counts.reach(Bound::InstantiatedItems, self.items, offset)?;
-        counts.reach(Bound::Adapters, self.adapters, offset)
+    pub(super) fn check(&self, counts: &mut Counts) -> Checked {
+        counts.reach(Bound::Instances, self.instances)?;
+        counts.reach(Bound::InstantiatedItems, self.items)?;
+        counts.reach(Bound::Adapters, self.adapters)
     }
 }
 
 /// The cost of instantiating a definition, as an upper bound: `fixed`, and `uses` times the
 /// largest definition among its arguments.
 ///
-/// A component may instantiate modules and components that it imports; what these cost is
-/// known where they are passed. One unknown is enough for all imports of all levels, because
-/// only the largest counts.
+/// A component may instantiate modules and components that it imports. Their cost is known when they
+/// are passed. One unknown is enough for all imports of all levels, because only the largest counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Formula {
     pub(super) fixed: Cost,
     pub(super) uses: u64,
 }
 
+impl From<Cost> for Formula {
+    fn from(fixed: Cost) -> Self {
+        Self { fixed, uses: 0 }
+    }
+}
+
 impl Formula {
     /// A definition that is an argument.
     pub(super) const ARGUMENT: Self = Self { fixed: Cost::ZERO, uses: 1 };
-
-    pub(super) const fn of(fixed: Cost) -> Self {
-        Self { fixed, uses: 0 }
-    }
 
     pub(super) fn plus(self, other: Self) -> Self {
         let uses = self.uses.saturating_add(other.uses);
@@ -148,14 +155,4 @@ impl Formula {
             uses: self.uses.saturating_mul(argument.uses),
         }
     }
-}
-
-impl Cost {
-    const ZERO: Self = Self {
-        state: InstanceState { memory_bytes: 0, table_elements: 0, other_bytes: 0 },
-        instances: 0,
-        items: 0,
-        adapters: 0,
-        lowered_arguments: 0,
-    };
 }

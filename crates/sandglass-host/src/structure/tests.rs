@@ -1,3 +1,5 @@
+//! The page about limits on modules is generated from the bounds.
+
 use std::fmt::Write as _;
 
 use super::*;
@@ -14,6 +16,6 @@ fn the_page_of_modules_lists_each_bound() {
     if std::env::var_os("SANDGLASS_WRITE_DOCS").is_some() {
         std::fs::write(path, &page).expect("the page can be written");
     }
-    let kept = std::fs::read_to_string(path).expect("the page is there");
-    assert_eq!(kept, page, "write it anew with SANDGLASS_WRITE_DOCS=1");
+    let stored = std::fs::read_to_string(path).expect("the page is there");
+    assert_eq!(stored, page, "write it again with SANDGLASS_WRITE_DOCS=1");
 }

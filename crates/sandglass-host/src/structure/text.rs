@@ -1,4 +1,4 @@
-//! Text modules: short ones, for files that people write.
+//! Converts text modules, which people write and which are short.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use sandglass_supervisor::rejection::rejection;
 /// Longest text module, in bytes: parsing takes up to 160 times as much memory.
 pub(crate) const TEXT_MAX_BYTES: usize = 512 << 10;
 
-/// The binary form of `bytes`, which may be text.
+/// The binary form of `bytes`, which are binary or text.
 ///
 /// # Errors
-/// They are neither, or text that is longer than 512 KiB.
+/// They are neither, or text of more than 512 KiB.
 pub(crate) fn to_binary(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Rejection> {
     if bytes.starts_with(b"\0asm") {
         return Ok(Cow::Borrowed(bytes));
@@ -37,7 +37,7 @@ pub(crate) fn to_binary(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Rejection> {
     })
 }
 
-/// A parser's message with its place, without the picture that it draws of it.
+/// The message of a parser with its position, without the excerpt below it.
 fn in_one_line(message: &str) -> String {
     let mut lines = message.lines();
     let what = lines.next().unwrap_or_default();

@@ -1,12 +1,12 @@
-//! How deep the types of components refer to one another. The validator and the compiler recurse
-//! that deep, and it can be thousands of levels in a few kilobytes without any nesting.
+//! Computes how deep the types of components refer to one another. The validator and the compiler
+//! recurse that deep, and a few kilobytes can have thousands of levels without any nesting.
 
 use wasmparser::{
     ComponentDefinedType, ComponentExternalKind, ComponentFuncType, ComponentTypeRef,
     ComponentValType, TypeBounds,
 };
 
-use super::Fault;
+use super::Checked;
 use super::bounds::{Bound, Counts};
 
 /// The depth of a type that refers to no other.
@@ -30,26 +30,9 @@ impl TypeScope {
         self.deepest.saturating_add(LEAF)
     }
 
-    pub(super) fn add_type(
-        &mut self,
-        depth: u32,
-        at: usize,
-        counts: &mut Counts,
-    ) -> Result<(), Fault> {
+    pub(super) fn add_type(&mut self, depth: u32, counts: &mut Counts) -> Checked {
         self.types.push(depth);
-        counts.reach(Bound::ReferenceDepth, depth.into(), at)
-    }
-
-    pub(super) fn add_component(&mut self, depth: u32) {
-        self.components.push(depth);
-    }
-
-    pub(super) fn add_instance(&mut self, depth: u32) {
-        self.instances.push(depth);
-    }
-
-    pub(super) fn add_function(&mut self, depth: u32) {
-        self.functions.push(depth);
+        counts.reach(Bound::ReferenceDepth, depth.into())
     }
 
     // An index that is out of bounds is invalid; the validator says so.
@@ -79,43 +62,31 @@ impl TypeScope {
         &mut self,
         kind: ComponentExternalKind,
         depth: u32,
-        at: usize,
         counts: &mut Counts,
-    ) -> Result<(), Fault> {
+    ) -> Checked {
         match kind {
-            ComponentExternalKind::Func => self.add_function(depth),
-            ComponentExternalKind::Type => return self.add_type(depth, at, counts),
-            ComponentExternalKind::Instance => self.add_instance(depth),
-            ComponentExternalKind::Component => self.add_component(depth),
+            ComponentExternalKind::Func => self.functions.push(depth),
+            ComponentExternalKind::Type => return self.add_type(depth, counts),
+            ComponentExternalKind::Instance => self.instances.push(depth),
+            ComponentExternalKind::Component => self.components.push(depth),
             ComponentExternalKind::Module | ComponentExternalKind::Value => {}
         }
         Ok(())
     }
 
     /// Defines what an import or an export declares.
-    pub(super) fn declare(
-        &mut self,
-        ty: ComponentTypeRef,
-        at: usize,
-        counts: &mut Counts,
-    ) -> Result<(), Fault> {
-        let (kind, depth) = match ty {
-            ComponentTypeRef::Func(index) => (ComponentExternalKind::Func, self.type_at(index)),
-            ComponentTypeRef::Instance(index) => {
-                (ComponentExternalKind::Instance, self.type_at(index))
-            }
-            ComponentTypeRef::Component(index) => {
-                (ComponentExternalKind::Component, self.type_at(index))
-            }
-            ComponentTypeRef::Type(TypeBounds::Eq(index)) => {
-                (ComponentExternalKind::Type, self.type_at(index))
-            }
-            ComponentTypeRef::Type(TypeBounds::SubResource) => (ComponentExternalKind::Type, LEAF),
-            ComponentTypeRef::Value(ty) => (ComponentExternalKind::Value, self.value(&ty)),
-            ComponentTypeRef::Module(_) => (ComponentExternalKind::Module, LEAF),
+    pub(super) fn declare(&mut self, ty: ComponentTypeRef, counts: &mut Counts) -> Checked {
+        let kind = ty.kind();
+        let depth = match ty {
+            ComponentTypeRef::Func(index)
+            | ComponentTypeRef::Instance(index)
+            | ComponentTypeRef::Component(index)
+            | ComponentTypeRef::Type(TypeBounds::Eq(index)) => self.type_at(index),
+            ComponentTypeRef::Type(TypeBounds::SubResource) | ComponentTypeRef::Module(_) => LEAF,
+            ComponentTypeRef::Value(ty) => self.value(&ty),
         };
         self.deepest = self.deepest.max(depth);
-        self.add(kind, depth, at, counts)
+        self.add(kind, depth, counts)
     }
 
     /// Exports an item under another name.
@@ -123,12 +94,11 @@ impl TypeScope {
         &mut self,
         kind: ComponentExternalKind,
         index: u32,
-        at: usize,
         counts: &mut Counts,
-    ) -> Result<(), Fault> {
+    ) -> Checked {
         let depth = self.item(kind, index);
         self.deepest = self.deepest.max(depth);
-        self.add(kind, depth, at, counts)
+        self.add(kind, depth, counts)
     }
 
     fn value(&self, ty: &ComponentValType) -> u32 {

@@ -1,4 +1,4 @@
-//! Types of components: nested without limit in the format, so this walk keeps its own stack.
+//! Checks the types of components. They can nest without limit, so this walk keeps its own stack.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use wasmparser::{
 
 use super::bounds::{Bound, Counts};
 use super::type_scope::TypeScope;
-use super::{Fault, Scope};
+use super::{Checked, Fault, Scope};
 
 /// The first byte of a component type.
 const COMPONENT_TYPE: u8 = 0x41;
@@ -29,7 +29,7 @@ pub(super) fn check(
     binary: &[u8],
     range: Range<usize>,
     counts: &mut Counts,
-) -> Result<(), Fault> {
+) -> Checked {
     let start = range.start;
     let section = binary.get(range).unwrap_or_default();
     let mut reader = BinaryReader::new(section, start);
@@ -42,7 +42,10 @@ pub(super) fn check(
                     innermost.left = fewer;
                     walk.take_declaration(&mut reader)?;
                 }
-                None => walk.close(reader.original_position())?,
+                None => {
+                    walk.counts.offset = reader.original_position();
+                    walk.close()?;
+                }
             }
         }
     }
@@ -57,7 +60,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Where the next type is defined.
+    /// The scope of the next type.
     fn scope(&mut self) -> Option<&mut TypeScope> {
         match self.open.last_mut() {
             Some(open) => Some(&mut open.scope),
@@ -65,14 +68,12 @@ impl Walk<'_> {
         }
     }
 
-    fn add_type(&mut self, depth: u32, at: usize) -> Result<(), Fault> {
-        match self.open.last_mut() {
-            Some(open) => open.scope.add_type(depth, at, self.counts),
-            None => match self.components.last_mut().and_then(Scope::types) {
-                Some(scope) => scope.add_type(depth, at, self.counts),
-                None => Ok(()),
-            },
-        }
+    fn add_type(&mut self, depth: u32) -> Checked {
+        let scope = match self.open.last_mut() {
+            Some(open) => Some(&mut open.scope),
+            None => self.components.last_mut().and_then(Scope::types),
+        };
+        scope.map_or(Ok(()), |scope| scope.add_type(depth, self.counts))
     }
 
     /// The depth of a type `levels` further out.
@@ -89,23 +90,23 @@ impl Walk<'_> {
     }
 
     /// Ends the innermost type.
-    fn close(&mut self, at: usize) -> Result<(), Fault> {
+    fn close(&mut self) -> Checked {
         match self.open.pop() {
-            Some(open) => self.add_type(open.scope.depth(), at),
+            Some(open) => self.add_type(open.scope.depth()),
             None => Ok(()),
         }
     }
 
     /// Reads a type, or only the beginning of one that has declarations.
-    fn take_type(&mut self, reader: &mut BinaryReader<'_>) -> Result<(), Fault> {
-        let at = reader.original_position();
-        self.counts.add(Bound::ComponentItems, 1, at)?;
+    fn take_type(&mut self, reader: &mut BinaryReader<'_>) -> Checked {
+        self.counts.offset = reader.original_position();
+        self.counts.add(Bound::ComponentItems, 1)?;
         let mut ahead = reader.clone();
         if matches!(ahead.read_u8()?, COMPONENT_TYPE | INSTANCE_TYPE) {
             let left = ahead.read_var_u32()?;
             *reader = ahead;
             self.open.push(OpenType { left, scope: TypeScope::default() });
-            return self.counts.reach(Bound::TypeDepth, self.open.len() as u64, at);
+            return self.counts.reach(Bound::TypeDepth, self.open.len() as u64);
         }
         let ty = reader.read::<ComponentType<'_>>()?;
         let Some(scope) = self.scope() else { return Ok(()) };
@@ -118,31 +119,32 @@ impl Walk<'_> {
             }
             _ => (Parts::default(), 1),
         };
-        self.counts.add(Bound::ComponentItems, parts.items as u64, at)?;
-        self.counts.add(Bound::NameBytes, parts.names as u64, at)?;
-        self.add_type(depth, at)
+        self.counts.add(Bound::ComponentItems, parts.items as u64)?;
+        self.counts.add(Bound::NameBytes, parts.names as u64)?;
+        self.add_type(depth)
     }
 
     /// Reads one declaration in a component type or instance type.
-    fn take_declaration(&mut self, reader: &mut BinaryReader<'_>) -> Result<(), Fault> {
+    fn take_declaration(&mut self, reader: &mut BinaryReader<'_>) -> Checked {
         let at = reader.original_position();
-        self.counts.add(Bound::ComponentItems, 1, at)?;
+        self.counts.offset = at;
+        self.counts.add(Bound::ComponentItems, 1)?;
         match reader.read_u8()? {
-            0x00 => take_core_type(&reader.read()?, at, self.counts),
+            0x00 => take_core_type(&reader.read()?, self.counts),
             0x01 => self.take_type(reader),
             0x02 => {
                 let alias = reader.read()?;
-                take_alias(&alias, at, self.counts)?;
-                self.alias(&alias, at)
+                take_alias(&alias, self.counts)?;
+                self.alias(&alias)
             }
             0x03 => {
                 let import = reader.read::<ComponentImport<'_>>()?;
-                take_name(&import.name, at, self.counts)?;
-                self.declare(import.ty, at)
+                take_name(&import.name, self.counts)?;
+                self.declare(import.ty)
             }
             0x04 => {
-                take_name(&reader.read()?, at, self.counts)?;
-                self.declare(reader.read()?, at)
+                take_name(&reader.read()?, self.counts)?;
+                self.declare(reader.read()?)
             }
             byte => Err(Fault::Malformed(format!(
                 "invalid leading byte (0x{byte:x}) for component or instance type declaration \
@@ -151,23 +153,23 @@ impl Walk<'_> {
         }
     }
 
-    fn declare(&mut self, ty: ComponentTypeRef, at: usize) -> Result<(), Fault> {
+    fn declare(&mut self, ty: ComponentTypeRef) -> Checked {
         match self.open.last_mut() {
-            Some(open) => open.scope.declare(ty, at, self.counts),
+            Some(open) => open.scope.declare(ty, self.counts),
             None => Ok(()),
         }
     }
 
-    fn alias(&mut self, alias: &ComponentAlias<'_>, at: usize) -> Result<(), Fault> {
+    fn alias(&mut self, alias: &ComponentAlias<'_>) -> Checked {
         match *alias {
             ComponentAlias::Outer { kind: ComponentOuterAliasKind::Type, count, index } => {
                 let depth = self.outer_type(count, index);
-                self.add_type(depth, at)
+                self.add_type(depth)
             }
             ComponentAlias::InstanceExport { kind, instance_index, .. } => {
                 let Some(open) = self.open.last_mut() else { return Ok(()) };
                 let depth = open.scope.exported(instance_index);
-                open.scope.add(kind, depth, at, self.counts)
+                open.scope.add(kind, depth, self.counts)
             }
             ComponentAlias::Outer { .. } | ComponentAlias::CoreInstanceExport { .. } => Ok(()),
         }
@@ -200,26 +202,22 @@ fn parts(ty: &ComponentDefinedType<'_>) -> Parts {
 }
 
 /// Counts the parts of a core type in a component.
-pub(super) fn take_core_type(
-    ty: &CoreType<'_>,
-    at: usize,
-    counts: &mut Counts,
-) -> Result<(), Fault> {
+pub(super) fn take_core_type(ty: &CoreType<'_>, counts: &mut Counts) -> Checked {
     match ty {
-        CoreType::Rec(group) => counts.add(Bound::Types, group.types().len() as u64, at),
+        CoreType::Rec(group) => counts.add(Bound::Types, group.types().len() as u64),
         CoreType::Module(declarations) => {
-            counts.add(Bound::ComponentItems, declarations.len() as u64, at)?;
+            counts.add(Bound::ComponentItems, declarations.len() as u64)?;
             for declaration in declarations {
                 match declaration {
                     ModuleTypeDeclaration::Type(group) => {
-                        counts.add(Bound::Types, group.types().len() as u64, at)?;
+                        counts.add(Bound::Types, group.types().len() as u64)?;
                     }
                     ModuleTypeDeclaration::Export { name, .. } => {
-                        counts.add(Bound::NameBytes, name.len() as u64, at)?;
+                        counts.add(Bound::NameBytes, name.len() as u64)?;
                     }
                     ModuleTypeDeclaration::Import(import) => {
                         let names = import.module.len().saturating_add(import.name.len());
-                        counts.add(Bound::NameBytes, names as u64, at)?;
+                        counts.add(Bound::NameBytes, names as u64)?;
                     }
                     ModuleTypeDeclaration::OuterAlias { .. } => {}
                 }
@@ -230,26 +228,18 @@ pub(super) fn take_core_type(
 }
 
 /// Counts the name of something that is imported or exported.
-pub(super) fn take_name(
-    name: &ComponentExternName<'_>,
-    at: usize,
-    counts: &mut Counts,
-) -> Result<(), Fault> {
+pub(super) fn take_name(name: &ComponentExternName<'_>, counts: &mut Counts) -> Checked {
     let more = [name.implements, name.version_suffix, name.external_id];
     let bytes: usize = more.into_iter().flatten().chain([name.name]).map(str::len).sum();
-    counts.add(Bound::NameBytes, bytes as u64, at)
+    counts.add(Bound::NameBytes, bytes as u64)
 }
 
 /// Counts the name in an alias.
-pub(super) fn take_alias(
-    alias: &ComponentAlias<'_>,
-    at: usize,
-    counts: &mut Counts,
-) -> Result<(), Fault> {
+pub(super) fn take_alias(alias: &ComponentAlias<'_>, counts: &mut Counts) -> Checked {
     match alias {
         ComponentAlias::InstanceExport { name, .. }
         | ComponentAlias::CoreInstanceExport { name, .. } => {
-            counts.add(Bound::NameBytes, name.len() as u64, at)
+            counts.add(Bound::NameBytes, name.len() as u64)
         }
         ComponentAlias::Outer { .. } => Ok(()),
     }
