@@ -1,10 +1,10 @@
-//! Keeps compiled code on disk for the next start, in a folder of this user's own, within
-//! a bound. What it can't give back is compiled anew: no error of the disk's ends anything.
+//! Keeps compiled code on disk for the next start, in a folder that only this user can use, up to a
+//! size. Code that cannot be read back is compiled again, so no error of the disk fails a load.
 //!
 //! ```text
 //! sandglass.key        32 random bytes, made with the folder
-//! 3f..a9.code          one entry, sealed with that key; its time is when it was used last
-//! .77..02.new          what is being written, or was when a process ended
+//! 3f..a9.code          one entry, sealed with that key; its modification time is its last use
+//! .77..02.new          a file that is being written, or was when a process ended
 //! ```
 
 mod files;
@@ -22,37 +22,36 @@ use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::CompiledCode;
 
 use files::{Folder, Unfit};
-pub(crate) use genuine::{Code, Entry, Fresh, KEY_BYTES, Kind, NotGenuine, Seal, TRAILER_BYTES};
+pub(crate) use genuine::{Code, Entry, Fresh, KEY_BYTES, NotGenuine, Seal, TRAILER_BYTES};
 pub(crate) use memory::file_in_memory;
 
-/// The name of the folder's key: one that nobody else gives a file.
+/// The name of the folder's key: one that no other program uses.
 const KEY: &str = "sandglass.key";
 
-/// What the name of an entry ends in.
+/// The suffix of entries.
 const CODE: &str = ".code";
 
-/// What the name of a file ends in that is being written.
+/// The suffix of files that are being written.
 const NEW: &str = ".new";
 
-/// Largest entry that is read or written, in bytes: eight times the largest component that is
-/// allowed by default; toolchains' become 2 to 6 times as large. It is in memory while it is
-/// used.
+/// Largest entry that is read or written, in bytes: eight times the largest component that is allowed
+/// by default. Code of toolchains' components is 2 to 6 times as large. It is in memory while it is used.
 pub(crate) const ENTRY_MAX_BYTES: u64 = 256 << 20;
 
-/// When a file that was being written is taken to be left over: no write takes as long.
+/// Age at which a file that was being written counts as left over: no write takes as long.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3600);
 
-/// Why a folder can't keep compiled code.
+/// Why a folder cannot keep compiled code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unusable {
     #[error("{0}")]
     Unfit(#[from] Unfit),
-    #[error("its key can't be made or read: {0}")]
+    #[error("its key cannot be created or read: {0}")]
     Key(io::Error),
 }
 
 impl Unusable {
-    /// Whether only the disk gives no room: that costs time, and no safety.
+    /// Whether the reason is only a full or read-only disk, which costs time and no safety.
     pub(crate) fn is_for_lack_of_room(&self) -> bool {
         let (Self::Unfit(Unfit::Io(error)) | Self::Key(error)) = self else { return false };
         matches!(
@@ -64,7 +63,7 @@ impl Unusable {
     }
 }
 
-/// That what stood in an entry's place was of no use, and is removed.
+/// The file of an entry was not genuine, and is removed.
 struct Discarded;
 
 /// A folder of compiled code.
@@ -77,10 +76,10 @@ pub(crate) struct CompiledFolder {
 }
 
 impl CompiledFolder {
-    /// The folder at `path`, which is made where there is none; it keeps `max_bytes`.
+    /// Opens the folder at `path`, and creates it if necessary. It keeps `max_bytes`.
     ///
     /// # Errors
-    /// It is not this user's alone, or can't be written.
+    /// Others can use it, or it cannot be written.
     pub(crate) fn open(
         path: &Path,
         max_bytes: u64,
@@ -92,8 +91,8 @@ impl CompiledFolder {
         Ok(Self { folder, seal, max_bytes, clock, metrics })
     }
 
-    /// The code of `entry`, where it is here and as it was written. What isn't is removed,
-    /// and said.
+    /// The code of `entry`, if it is there and genuine. A file that is not genuine is removed, with a
+    /// warning.
     pub(crate) fn find(&self, entry: &Entry) -> Option<Code> {
         let (code, found) = match self.look_up(entry) {
             Ok(Some(code)) => (Some(code), CompiledCode::Hit),
@@ -111,9 +110,9 @@ impl CompiledFolder {
             Err(Unfit::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(unfit) => return Err(self.discard(&name, &unfit)),
         };
-        match self.opened(entry, &file) {
+        match self.open_entry(entry, &file) {
             Ok(code) => {
-                // Only which one goes first depends on it.
+                // An error only changes which entry is removed first.
                 let _ = file.set_modified(self.now());
                 Ok(Some(code))
             }
@@ -121,20 +120,20 @@ impl CompiledFolder {
         }
     }
 
-    fn opened(&self, entry: &Entry, file: &fs::File) -> Result<Code, NotGenuine> {
+    fn open_entry(&self, entry: &Entry, file: &fs::File) -> Result<Code, NotGenuine> {
         let mut sealed = file_in_memory()?;
-        // If the file grows meanwhile, it is cut, and no longer what was sealed.
+        // If the file grows meanwhile, it is cut, so that its seal does not match.
         io::copy(&mut file.take(ENTRY_MAX_BYTES), &mut sealed)?;
         self.seal.open(entry, sealed)
     }
 
-    /// Keeps `code` as `entry`; those go that were used longest ago, where they are too
-    /// many.
+    /// Keeps `code` as `entry`. If the folder becomes too large, the entries that were used longest
+    /// ago are removed.
     pub(crate) fn keep(&self, entry: &Entry, code: &Code) {
         let name = format!("{}{CODE}", entry.name());
         if let Err(error) = self.write(entry, &name, code) {
             let path = self.folder.path().join(&name);
-            tracing::warn!(file = ?path, "compiled code can't be kept: {error}");
+            tracing::warn!(file = ?path, "compiled code cannot be kept: {error}");
         }
         self.make_room();
     }
@@ -152,8 +151,8 @@ impl CompiledFolder {
 
     fn discard(&self, name: &str, why: &dyn std::fmt::Display) -> Discarded {
         let path = self.folder.path().join(name);
-        tracing::warn!(file = ?path, "compiled code is not used, and made anew: {why}");
-        // What can't be removed is replaced.
+        tracing::warn!(file = ?path, "compiled code is not used, and compiled again: {why}");
+        // If it cannot be removed, it is replaced later.
         let _ = fs::remove_file(path);
         Discarded
     }
@@ -176,7 +175,7 @@ impl CompiledFolder {
             if bytes <= self.max_bytes {
                 return;
             }
-            // Another process may have been sooner.
+            // Another process may have removed it.
             let _ = fs::remove_file(self.folder.path().join(oldest.name));
             bytes = bytes.saturating_sub(oldest.bytes);
         }
@@ -194,29 +193,29 @@ impl std::fmt::Debug for CompiledFolder {
     }
 }
 
-/// The folder's key; one that isn't as it was made is replaced, and with it goes all that
-/// it sealed.
+/// The folder's key. One that others may know, or that is damaged, is replaced; all that it has sealed
+/// is lost with it.
 fn key(folder: &Folder) -> io::Result<[u8; KEY_BYTES]> {
     match read_key(folder) {
         Ok(key) => return Ok(key),
         Err(Unfit::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
         Err(unfit) => {
             let path = folder.path().join(KEY);
-            tracing::warn!(file = ?path, "the key is not used, and made anew: {unfit}");
+            tracing::warn!(file = ?path, "the key is not used, and replaced: {unfit}");
             fs::remove_file(path)?;
         }
     }
     let mut key = [0; KEY_BYTES];
     SystemEntropy.fill(&mut key).map_err(io::Error::other)?;
     folder.create(&new_name()?, KEY, key.as_slice())?;
-    // Perhaps another process was sooner.
+    // Another process may have created it first.
     read_key(folder).map_err(|unfit| match unfit {
         Unfit::Io(error) => error,
         other => io::Error::other(other),
     })
 }
 
-/// The name of a file that is being written, which nobody else makes.
+/// A random name for a file that is being written.
 fn new_name() -> io::Result<String> {
     let mut random = [0; 8];
     SystemEntropy.fill(&mut random).map_err(io::Error::other)?;

@@ -1,6 +1,6 @@
-//! Where modules are validated and compiled: in this process, or in a child process that is
-//! killed at its limits. Compiling one module can take minutes and gigabytes, whatever its
-//! size, so hosts of modules that strangers wrote choose the child process.
+//! Where modules are validated and compiled: in this process, or in a child process that is killed at
+//! its limits. Compiling one module can take minutes and gigabytes, whatever its size, so hosts of
+//! untrusted modules choose the child process.
 
 mod child;
 mod helper;
@@ -17,29 +17,30 @@ use std::time::Duration;
 use sandglass_model::{Rejection, RejectionKind};
 use wasmtime::Engine;
 
-use crate::compiled_folder::{Code, Kind};
+use crate::compiled_folder::Code;
+use crate::module::Kind;
 use crate::sandbox::Metering;
 use sandglass_supervisor::rejection::rejection;
 
 pub use helper::compile_helper;
-pub(crate) use turns::Turns;
+pub(crate) use turns::{Turn, Turns};
 
-/// Modules that are compiled at the same time. More would only hold more memory: the compiler
-/// spreads one module over several cores.
+/// Modules that are compiled at the same time. More would only take more memory, because the compiler
+/// uses several cores for one module.
 pub(crate) const AT_ONCE: usize = 4;
 
-/// Of these, those of one tenant: a tenant whose modules are slow leaves room for others.
+/// How many of these one tenant may have, so that slow modules of one leave turns for others.
 const AT_ONCE_PER_TENANT: usize = 2;
 
-/// Threads of one helper. What compiles at the same time adds up in memory, so that a machine
-/// with many cores needs no higher limit than one with few.
+/// Threads of one helper. Each compiles a function, which takes memory, so this keeps the necessary
+/// memory limit independent of the machine's cores.
 const THREADS_MAX: usize = 4;
 
-/// What compiling one module in a [`CompileHelper`] may take.
+/// Limits on compiling one module in a [`CompileHelper`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompileLimits {
-    /// The longest that it may take, from the start of the process to its result. 60 s by
-    /// default; a Python interpreter of 18 MB takes about 5 s.
+    /// Longest time from the start of the process to its result. 60 s by default; a Python interpreter
+    /// of 18 MB takes about 5 s.
     pub timeout: Duration,
     /// The most memory that the process may write to, in bytes. 2 GiB by default. Below
     /// [`CompileLimits::MEMORY_MIN_BYTES`] hardly any module compiles.
@@ -47,7 +48,7 @@ pub struct CompileLimits {
 }
 
 impl CompileLimits {
-    /// What a process needs that compiles a small module, with some to spare, in bytes.
+    /// Memory that compiling a small module takes, with some to spare, in bytes.
     pub const MEMORY_MIN_BYTES: u64 = 64 << 20;
 
     /// The longest timeout that makes sense: a day.
@@ -90,14 +91,14 @@ impl CompileHelper {
         Self::new("/proc/self/exe", arguments)
     }
 
-    /// Sets what compiling one module may take.
+    /// Sets the limits on compiling one module.
     #[must_use]
     pub fn limits(self, limits: CompileLimits) -> Self {
         Self { limits, ..self }
     }
 }
 
-/// What compiles the modules of a host.
+/// Where the modules of a host are compiled.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Compiler {
     /// This process, on the thread that loads the module.
@@ -106,20 +107,20 @@ pub(crate) enum Compiler {
     Helper(CompileHelper),
 }
 
-/// The turns at compiling of a host.
+/// The turns of one host.
 pub(crate) fn turns() -> Arc<Turns> {
     Turns::new(AT_ONCE, AT_ONCE_PER_TENANT)
 }
 
 /// One module to compile.
 pub(crate) struct Job<'a> {
-    /// The engine that runs it.
+    /// The engine that it is compiled for.
     pub(crate) engine: &'a Engine,
     /// Whether that engine counts fuel.
     pub(crate) metering: Metering,
     pub(crate) kind: Kind,
     pub(crate) binary: &'a [u8],
-    /// Set when the host shuts down: a helper is killed then.
+    /// Set when the host shuts down, to kill a helper.
     pub(crate) closed: &'a AtomicBool,
 }
 

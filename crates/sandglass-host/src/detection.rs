@@ -1,4 +1,4 @@
-//! Finds out from a module's bytes which contract it is written against.
+//! Detects from a module's bytes which contract it is written against.
 
 use sandglass_model::{ModuleHash, Rejection, RejectionKind};
 use sandglass_source::shortened;
@@ -8,25 +8,24 @@ use sandglass_supervisor::rejection::rejection;
 use crate::module::node_pack;
 use crate::structure;
 
+/// The first bytes of every binary.
+const MAGIC: &[u8] = b"\0asm";
+
 /// Returns the contract that a module is written against. Reads as little as possible of `bytes`:
 /// the first bytes of a component, a binary core module up to its code, and all of a text.
 ///
 /// # Errors
 /// `bytes` are not WebAssembly.
 pub fn abi_of(bytes: &[u8]) -> Result<Abi, Rejection> {
-    /// `\0asm`, a version of 2 bytes, and a layer of 2.
-    const MAGIC: [u8; 4] = *b"\0asm";
-    const COMPONENT_LAYER: [u8; 2] = [1, 0];
-    if bytes.starts_with(&MAGIC) {
-        let component = bytes.get(6..8) == Some(&COMPONENT_LAYER);
-        return Ok(if component { Abi::Component } else { core_abi(bytes) });
+    if bytes.starts_with(MAGIC) {
+        return Ok(if is_component(bytes) { Abi::Component } else { core_abi(bytes) });
     }
-    let text = str::from_utf8(bytes).ok().map(after_comments);
-    match text.and_then(|text| text.strip_prefix('(')).map(after_comments) {
-        Some(text) if text.starts_with("component") => Ok(Abi::Component),
+    match first_form(bytes) {
+        Some(form) if form.starts_with("component") => Ok(Abi::Component),
         // The compiler reports what is wrong with a text that cannot be read.
         Some(_) => Ok(structure::to_binary(bytes).map_or(Abi::Core, |bytes| core_abi(&bytes))),
         None => {
+            let text = str::from_utf8(bytes).ok().map(after_comments);
             let shown = text.map_or_else(String::new, |text| {
                 format!(": it begins with `{}`", shortened(text, 20).escape_debug())
             });
@@ -36,8 +35,23 @@ pub fn abi_of(bytes: &[u8]) -> Result<Abi, Rejection> {
     }
 }
 
+/// Whether `bytes`, text or binary, are a component.
+pub(crate) fn is_component(bytes: &[u8]) -> bool {
+    /// After `\0asm` and a version of 2 bytes.
+    const LAYER: &[u8] = &[1, 0];
+    match bytes.starts_with(MAGIC) {
+        true => bytes.get(6..8) == Some(LAYER),
+        false => first_form(bytes).is_some_and(|form| form.starts_with("component")),
+    }
+}
+
+/// What follows the first parenthesis of a text; `None` if it does not begin with one.
+fn first_form(bytes: &[u8]) -> Option<&str> {
+    after_comments(str::from_utf8(bytes).ok()?).strip_prefix('(').map(after_comments)
+}
+
 fn core_abi(binary: &[u8]) -> Abi {
-    if node_pack::is_one(binary) { Abi::NodePack } else { Abi::Core }
+    if node_pack::is_node_pack(binary) { Abi::NodePack } else { Abi::Core }
 }
 
 /// Checks that `bytes` are the module that `manifest` is about.
@@ -52,10 +66,10 @@ pub(crate) fn check_module(manifest: &Manifest, bytes: &[u8]) -> Result<(), Reje
             return Err(rejection(RejectionKind::ModuleHashMismatch, message));
         }
     }
-    if let Some(said) = manifest.abi {
+    if let Some(named) = manifest.abi {
         let found = abi_of(bytes)?;
-        if found != said {
-            let message = format!("module is {found}, and its manifest says {said}");
+        if found != named {
+            let message = format!("module is {found}, and its manifest says {named}");
             return Err(rejection(RejectionKind::ModuleAbiMismatch, message));
         }
     }
@@ -69,7 +83,7 @@ fn after_comments(mut text: &str) -> &str {
         if let Some(comment) = text.strip_prefix(";;") {
             text = comment.split_once('\n').map_or("", |(_, rest)| rest);
         } else if text.starts_with("(;") {
-            text = behind_block(text);
+            text = after_block_comment(text);
         } else {
             return text;
         }
@@ -77,7 +91,7 @@ fn after_comments(mut text: &str) -> &str {
 }
 
 /// Returns the text after a block comment, which may contain others.
-fn behind_block(text: &str) -> &str {
+fn after_block_comment(text: &str) -> &str {
     let mut depth = 0_usize;
     let mut at = 0;
     while at < text.len() {
@@ -103,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_is_told_from_a_component_in_text_and_binary() {
+    fn modules_and_components_are_distinguished_in_text_and_binary() {
         for core in ["(module)", " ;; (component\n(module)", "(; (; é ;) (component ;)\n( module)"]
         {
             assert_eq!(abi_of(core.as_bytes()), Ok(Abi::Core), "{core}");
@@ -115,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_is_told_by_what_it_exports_in_text_and_binary() {
+    fn a_pack_is_recognized_by_its_exports_in_text_and_binary() {
         for export in ["openwop_abi_version", "openwop_node_invoke"] {
             let text = format!("(module (func (export \"run\")) (func (export \"{export}\")))");
             assert_eq!(abi_of(text.as_bytes()), Ok(Abi::NodePack), "{text}");
@@ -129,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn bytes_that_are_not_webassembly_are_refused() {
         for bad in [&b""[..], b"#!/bin/sh", b"\xff\xfe", b"(;", b"(; (; ;)", b";)"] {
             let error = abi_of(bad).expect_err("no WebAssembly");
             assert_eq!(error.kind, RejectionKind::InvalidModule, "{bad:?}");

@@ -1,5 +1,4 @@
-//! The host: what an embedder builds once, loads integrations into, and
-//! dispatches to.
+//! The host, which an embedder builds once. It loads integrations and executes their dispatches.
 
 mod builder;
 mod loading;
@@ -7,15 +6,19 @@ mod sandboxes;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use futures_util::FutureExt as _;
 use sandglass_model::{
     Busy, Cause, Clock, DispatchId, Frame, ModuleHash, Monotonic, Outcome, Rejection, RunReport,
     TraceContext,
 };
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::compiled_folder::CompiledFolder;
@@ -23,9 +26,8 @@ use crate::compiling::{Compiler, Turns};
 use crate::error::Error;
 use crate::execution::Execution;
 use crate::host_function::Signature;
-use crate::in_place::InPlace;
 use crate::integration::Integration;
-use crate::module::{Flights, ModuleCache};
+use crate::module::{InProgress, ModuleCache};
 use crate::sandbox::{EngineKind, Sandbox};
 use crate::symbols;
 use sandglass_supervisor::admission::{Admission, Place, Reservation, ReserveFor, Turn};
@@ -48,23 +50,23 @@ use sandboxes::Sandboxes;
 use sandglass_supervisor::identities::Identities;
 use sandglass_supervisor::live::{Live, LiveRun, LiveRuns};
 
-/// Runs guests, each inside its deadline. Cheap to clone; the last clone to be
-/// dropped ends the host's threads.
+/// Executes guests, each within its deadline. It is cheap to clone; dropping the last clone ends the
+/// host's threads.
 #[derive(Clone)]
 pub struct Host(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
-    /// The same for runs that are had again, of which nobody is told: they were told of.
-    unheard: Arc<Shared>,
+    /// For replays, which emit no telemetry, because the original handler run already did.
+    without_telemetry: Arc<Shared>,
     sandboxes: Sandboxes,
     modules: ModuleCache,
-    flights: Arc<Flights>,
+    in_progress: Arc<InProgress>,
     compiler: Compiler,
     turns: Arc<Turns>,
-    /// Where compiled code outlives the process.
+    /// Keeps compiled code for the next process.
     compiled_folder: Option<CompiledFolder>,
-    /// What sends the requests of every integration.
+    /// Sends the requests of every integration.
     http: Arc<dyn HttpClient>,
     open_requests: Arc<OpenRequests>,
     executor: Executor,
@@ -72,12 +74,12 @@ struct Inner {
     live: Arc<Live>,
     identities: Identities,
     closed: AtomicBool,
-    /// Whether the ticker was not healthy when it was last asked.
+    /// Whether the ticker was unhealthy at the last check.
     ticker_failed: AtomicBool,
     kernel: KernelFeatures,
 }
 
-/// What every execution shares.
+/// What all handler runs share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
@@ -85,25 +87,24 @@ pub(crate) struct Shared {
     pub(crate) telemetry: Telemetry,
     pub(crate) ticker: Arc<Ticker>,
     pub(crate) cache: Arc<Cache>,
-    /// What tenants may write to the log.
+    /// How much tenants may write to the log.
     pub(crate) rates: Arc<Rates>,
-    /// The memory for what is kept of runs for their replay.
+    /// The memory for recordings.
     pub(crate) recordings: Arc<Room>,
 }
 
 impl Host {
-    /// Begins a host with [`Settings::default`], the system's clocks, real HTTP,
-    /// and no telemetry.
+    /// Returns a builder with [`Settings::default`], the system's clock, real HTTP, and no telemetry.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// Runs `dispatch` on a fresh instance of `integration`, and answers how it
-    /// ended. Dropping the future stops the run.
+    /// Executes `dispatch` on a new instance of `integration`, and returns its outcome. Dropping the
+    /// future stops the handler.
     ///
     /// # Errors
-    /// The host could not do its work; whatever the guest does is an [`Outcome`].
+    /// The host could not do its work. Everything that a guest does is an [`Outcome`].
     pub async fn dispatch(
         &self,
         integration: &Integration,
@@ -112,7 +113,7 @@ impl Host {
         Ok(self.run(integration, dispatch).await?.outcome)
     }
 
-    /// As [`Host::dispatch`], with everything that is known of the run.
+    /// As [`Host::dispatch`], but returns the whole report.
     ///
     /// # Errors
     /// As [`Host::dispatch`].
@@ -124,31 +125,31 @@ impl Host {
         if self.0.shared.ticker.is_simulated() {
             return self.run_in_place(integration, dispatch).await;
         }
-        let Started { execution, caller, live } = self.0.start(integration, dispatch)?;
-        let (answer, report) = oneshot::channel();
+        let Admitted { execution, caller, live } = self.0.admit(integration, dispatch)?;
+        let (sender, report) = oneshot::channel();
         self.0.executor.start_run(Box::new(move || {
             Box::pin(async move {
                 let report = execution.run().await;
                 drop(live);
-                // A caller who has gone takes no report; the run was accounted for.
-                drop(answer.send(report));
+                // If the caller has gone, the report is dropped; metrics and spans have it.
+                drop(sender.send(report));
             })
         }));
         let report = report.await.map_err(|_| Error::Lost);
-        // The run has its cause by now, so this stops nothing.
+        // The handler run has its cause by now, so this stops nothing.
         drop(caller);
         report
     }
 
-    /// As [`Host::run`], polled by the caller and not on the host's own threads: a
-    /// dispatch costs no change of threads. What is given up for it is rule 8: a guest
-    /// that spins holds the caller's thread, and yields it after each slice of 1 ms. So
-    /// it is for callers whose threads have nothing else to do, or guests that they
-    /// trust to be short. Everything else holds: admission, the deadline, the report.
+    /// As [`Host::run`], but executed on the caller's task instead of the host's own threads, so that a
+    /// dispatch costs no change of threads. In exchange, a guest that spins holds the caller's thread,
+    /// which it yields after each slice of 1 ms. Use this if the callers' threads have nothing else to
+    /// do, or if guests are trusted to be short. Everything else is the same: admission, the
+    /// deadline, the report.
     ///
-    /// Any executor may poll it: what the host itself waits for (timers, requests,
-    /// blocking functions) is on its own threads. Dropping the future stops the run,
-    /// and what it held is given back before the drop returns.
+    /// Any executor may poll the future: what the host itself waits for (timers, requests, blocking
+    /// functions) is on the host's own threads. Dropping the future stops the handler, and releases
+    /// everything that it held before the drop returns.
     ///
     /// # Errors
     /// As [`Host::dispatch`].
@@ -157,29 +158,37 @@ impl Host {
         integration: &Integration,
         dispatch: Dispatch,
     ) -> Result<RunReport, Error> {
-        let Started { execution, caller, live } = self.0.start(integration, dispatch)?;
-        // Simulated time is the caller's.
+        let Admitted { execution, caller, live } = self.0.admit(integration, dispatch)?;
+        // Its timers and requests are on the host's runtime, because connections that are kept for
+        // other handlers must outlive the caller's. Simulated time is that of the caller's runtime.
         let executor = (!self.0.shared.ticker.is_simulated()).then(|| self.0.executor.handle());
-        let running = InPlace::new(executor, caller, execution.run());
-        let report = running.await.ok_or(Error::Lost);
+        // A panic of an embedder's function ends the handler and not the caller's task, as on the
+        // host's threads.
+        let mut running = Box::pin(AssertUnwindSafe(execution.run()).catch_unwind());
+        // Dropped before `running`, so that a handler that is dropped has its cause first.
+        let _caller = caller;
+        let report = poll_fn(|context| {
+            let _entered = executor.map(Handle::enter);
+            running.as_mut().poll(context)
+        });
+        let report = report.await.map_err(|_| Error::Lost);
         drop(live);
         report
     }
 
-    /// Holds a place in the queue for a dispatch that is not made yet: it goes into
-    /// [`Dispatch::reserved`]. Dropping it gives the place back.
+    /// Reserves a slot for a later dispatch, which takes it by [`Dispatch::reserved`]. Dropping the
+    /// reservation releases the slot.
     ///
     /// # Errors
-    /// There is no room for one more, in the host, in the integration or for the
-    /// tenant.
+    /// The host, the integration or the tenant has no free slot.
     pub fn reserve(&self, of: ReserveFor) -> Result<Reservation, Busy> {
         self.0.admission.reserve(of).map(Reservation)
     }
 
-    /// Resolves frames that a report or a record has as offsets in the file of `module`: its
-    /// symbols were not parsed within [`Settings::symbols_wait`]. Waits until they are, some
-    /// seconds at most. Frames stay as they are if the host has no such module any more, or its
-    /// author's debug information exceeds what a host parses.
+    /// Resolves the frames of a report or a record that are only offsets in the file of `module`,
+    /// because its symbols were not parsed within [`Settings::symbols_wait`]. Waits until they are, for
+    /// some seconds at most. Frames stay as they are if the host does not have the module any more, or
+    /// if its debug information exceeds what a host parses.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -190,80 +199,80 @@ impl Host {
         }
     }
 
-    /// The clock that deadlines are measured by.
+    /// The clock by which deadlines are measured.
     #[must_use]
     pub fn clock(&self) -> &dyn Clock {
         &*self.0.shared.clock
     }
 
-    /// Where this host's metrics and spans go.
+    /// The telemetry of this host.
     #[must_use]
     pub fn telemetry(&self) -> &Telemetry {
         &self.0.shared.telemetry
     }
 
-    /// Whether deadlines are being kept.
+    /// Whether deadlines are enforced.
     #[must_use]
     pub fn ticker_health(&self) -> TickerHealth {
         self.0.shared.ticker.health()
     }
 
-    /// How many handler runs are more than a second past their deadline, and have not ended: a
-    /// fault of the host.
+    /// How many handlers are more than a second past their deadline and have not ended. Any is a fault
+    /// of the host.
     #[must_use]
     pub fn kills_overdue(&self) -> usize {
         self.0.shared.ticker.kills_overdue()
     }
 
-    /// The runs that are queued or in flight, at most `most` of them, and how many more there
-    /// are. Those whose deadline is nearest come first, and the queued ones last.
+    /// The handlers that are queued or in flight, at most `most` of them, and the count of all others.
+    /// Those with the nearest deadline come first, queued ones last.
     #[must_use]
     pub fn live_runs(&self, most: usize) -> LiveRuns {
         self.0.live.look(most)
     }
 
-    /// Which features of the kernel this host uses: those that its settings allow and
-    /// the kernel has.
+    /// The features of the kernel that this host uses: those that its settings allow and the kernel
+    /// has.
     #[must_use]
     pub fn kernel_features(&self) -> KernelFeatures {
         self.0.kernel
     }
 
-    /// Refuses new dispatches, stops those that are queued or in flight, and
-    /// waits until each has given back what it held.
+    /// Refuses new dispatches, stops those that are queued or in flight, and waits until each has
+    /// released what it held.
     pub async fn shutdown(&self) {
         self.0.closed.store(true, Ordering::Release);
         self.0.live.stop_all();
         self.0.live.none_left().await;
     }
 
-    /// The functions that a guest can wait in, so that a call of them may have a time limit of
-    /// its own: by the names that reports carry. (Those of WASI end with the run alone.)
+    /// The host functions whose calls can have time limits of their own, because a guest can wait in
+    /// them, by their names in reports. (Waits in WASI end only with the handler.)
     ///
     /// # Errors
-    /// The operating system gives too little to find them out.
+    /// The operating system has too little address space for an engine.
     pub fn timed_functions(&self) -> Result<BTreeSet<&'static str>, Rejection> {
         let sandbox = self.0.sandboxes.for_module(EngineKind::USUAL)?;
         let all = [&sandbox.functions, &sandbox.component_functions];
         Ok(all.into_iter().flat_map(|functions| functions.timed()).collect())
     }
 
-    /// The host functions of the embedder's own, in the order in which they were registered.
+    /// The embedder's own host functions, in the order in which they were registered.
     #[must_use]
     pub fn functions(&self) -> Vec<Signature> {
         let functions = self.0.sandboxes.registry().functions();
         functions.iter().map(|function| Signature::of(function)).collect()
     }
 
-    /// What most guests run in.
+    /// The sandbox of most guests.
     ///
     /// # Errors
-    /// The operating system gives too little for it.
+    /// The operating system has too little address space for it.
     pub(crate) fn usual_sandbox(&self) -> Result<Arc<Sandbox>, Rejection> {
         self.0.sandboxes.for_module(EngineKind::USUAL)
     }
 
-    /// Most memory that a guest can be granted, in bytes.
+    /// Most memory that a manifest can grant, in bytes.
     pub(crate) fn max_memory_bytes(&self) -> u64 {
         self.0.shared.settings.max_memory_bytes
     }
@@ -310,19 +319,19 @@ fn span(
     })
 }
 
-/// A dispatch that was let in, and has not begun.
-struct Started {
+/// A dispatch that was admitted and has not begun.
+struct Admitted {
     execution: Execution,
     caller: CallerGuard,
     live: LiveRun,
 }
 
 impl Inner {
-    /// Lets a dispatch in, and gathers what its run needs.
-    fn start(&self, integration: &Integration, mut dispatch: Dispatch) -> Result<Started, Error> {
+    /// Admits a dispatch, and gathers what its handler run needs.
+    fn admit(&self, integration: &Integration, mut dispatch: Dispatch) -> Result<Admitted, Error> {
         let queued_at = self.shared.clock.now();
-        let (place, turn) = self.admit(integration, &mut dispatch, queued_at)?;
-        let shared = if dispatch.is_replay() { &self.unheard } else { &self.shared };
+        let (place, turn) = self.queue(integration, &mut dispatch, queued_at)?;
+        let shared = if dispatch.is_replay() { &self.without_telemetry } else { &self.shared };
         let metrics = &shared.telemetry.metrics;
         let entity_type = dispatch.entity.entity_type();
         let metrics = integration.compiled.announce(metrics, entity_type, &dispatch.action);
@@ -330,9 +339,10 @@ impl Inner {
         let (id, trace) = dispatch
             .identity
             .map_or_else(|| self.identities.draw().map_err(Error::Unavailable), Ok)?;
-        let functions = integration.compiled.sandbox.functions(&integration.compiled.code);
+        let functions =
+            Arc::clone(integration.compiled.sandbox.functions_of(&integration.compiled.code));
         let live = Arc::clone(&self.live).enter(&dispatch.run, id, queued_at, functions);
-        // A shutdown that began in between has not seen this run.
+        // A shutdown that began in between has not stopped this handler run.
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::ShuttingDown);
         }
@@ -349,7 +359,7 @@ impl Inner {
             place: Arc::new(place),
             dispatch: Arc::new(dispatch),
         };
-        Ok(Started { execution, caller, live })
+        Ok(Admitted { execution, caller, live })
     }
 
     fn grants(&self, manifest: &Manifest) -> Grants {
@@ -368,10 +378,9 @@ impl Inner {
         }
     }
 
-    /// Lets a dispatch in, unless there are too many, or nobody would end it. It joins the
-    /// line here and not on the guests' threads, so that the order in which those come to it
-    /// decides nothing.
-    fn admit(
+    /// Queues a dispatch, unless there are too many or no deadline could be enforced. It is queued here,
+    /// and not on the guests' threads, so that dispatches start in the order of their calls.
+    fn queue(
         &self,
         integration: &Integration,
         dispatch: &mut Dispatch,
@@ -384,7 +393,7 @@ impl Inner {
         }
         match self.shared.ticker.health_at(now) {
             TickerHealth::Healthy => {
-                // Looked at before it is written, which every dispatch would else.
+                // Read before it is written, because a write for each dispatch would contend.
                 if self.ticker_failed.load(Ordering::Acquire)
                     && self.ticker_failed.swap(false, Ordering::AcqRel)
                 {
@@ -418,8 +427,8 @@ impl Drop for Inner {
     }
 }
 
-/// Stops the run of a caller who goes away before it has ended.
-pub(crate) struct CallerGuard(Arc<Run>);
+/// Stops the handler run if its caller goes away before it has ended.
+struct CallerGuard(Arc<Run>);
 
 impl Drop for CallerGuard {
     fn drop(&mut self) {
@@ -433,7 +442,7 @@ mod tests {
     use crate::{Context, Settings};
 
     #[tokio::test]
-    async fn no_guest_starts_without_a_ticker_and_the_metric_says_so() {
+    async fn without_a_ticker_no_guest_starts_and_the_metric_is_zero() {
         let exporter =
             sandglass_telemetry::prometheus::Exporter::new(sandglass_telemetry::Prefix::default());
         let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };

@@ -1,10 +1,9 @@
-//! What a guest is, told from its bytes: its ABI, imports, exports, sizes, WASI use and
-//! debug information, beside what this host has. Nothing is compiled and nothing runs.
+//! Describes a guest from its bytes: its ABI, imports, exports, sizes, WASI use and debug information,
+//! compared with what this host has. Nothing is compiled or executed.
 
 mod group;
 mod permissions;
 mod scan;
-mod wit;
 
 use std::sync::Arc;
 
@@ -24,59 +23,59 @@ use sandglass_supervisor::settings::MAX_TABLE_ELEMENTS;
 pub use group::Grant;
 pub use permissions::{Granted, NotGranted, Permissions, Unused};
 
-use scan::{Exported, Imported as Asked, Scan};
+use scan::{Exported, Imported, Scan};
 
-/// Most imports and exports that are told, and custom sections: more than a person reads,
-/// and above what toolchains make. The others are counted.
-const TOLD_MAX: usize = 1_000;
+/// Most imports, exports and custom sections that are listed: more than a person reads, and more than
+/// toolchains make. The others are counted.
+const LISTED_MAX: usize = 1_000;
 
-/// Most unknown imports of which the nearest known one is looked for: each is compared
-/// with all that the host has.
+/// Most unknown imports for which the nearest known one is searched, because each is compared with all
+/// that the host has.
 const NEAREST_MAX: usize = 50;
 
-/// What a guest is.
+/// A description of a guest.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
-    /// What it is written against.
+    /// The contract that it is written against.
     pub abi: Abi,
-    /// The same with the version of it that this host has.
+    /// The contract with the version that this host has.
     pub contract: &'static str,
-    /// The hash of its bytes, as manifests name it.
+    /// The hash of its bytes, as in manifests.
     pub sha256: ModuleHash,
     /// Whether the bytes are text (`.wat`); sizes are then those of the binary form.
     pub is_text: bool,
     /// How large it is.
     pub size: Size,
-    /// Core modules that it is made of; 1 for a core module itself.
+    /// Core modules that it consists of; 1 for a core module.
     pub modules: u32,
-    /// Functions of its own.
+    /// Functions that it defines.
     pub functions: u64,
-    /// The largest of them, at most ten.
+    /// The largest functions, at most ten.
     pub largest_functions: Vec<LargeFunction>,
-    /// What it imports, at most a thousand.
+    /// Its imports, at most a thousand.
     pub imports: Vec<Import>,
-    /// How many more it imports.
+    /// Count of further imports.
     pub imports_omitted: u64,
-    /// What it exports, at most a thousand.
+    /// Its exports, at most a thousand.
     pub exports: Vec<Export>,
-    /// How many more it exports.
+    /// Count of further exports.
     pub exports_omitted: u64,
-    /// What a guest of its kind exports and it doesn't.
+    /// Exports that a guest of its kind must have, and that are missing.
     pub missing_exports: Vec<MissingExport>,
     /// Its linear memories, at most a hundred.
     pub memories: Vec<Memory>,
     /// Its tables, at most a hundred.
     pub tables: Vec<Table>,
-    /// Whether code of it runs before its handler is called: a `start` function, or the
-    /// `_initialize` of a WASI reactor. It is inside the handler's budget.
+    /// Whether code of it is executed before its handler is called: a `start` function, or the
+    /// `_initialize` of a WASI reactor. That counts against the handler's budget.
     pub runs_at_start: bool,
     /// What it imports of WASI, by interface.
     pub wasi: Vec<WasiUse>,
-    /// What it carries for those who look for mistakes.
+    /// Its information for debugging.
     pub debug: DebugInformation,
-    /// What made it, by its own account.
+    /// The tools that made it, as it states itself.
     pub producers: Vec<Producer>,
-    /// What a guest of this host may have at most, whatever its manifest says.
+    /// The limits of this host, whatever a manifest grants.
     pub host: HostBounds,
 }
 
@@ -100,51 +99,51 @@ pub struct Size {
 pub struct CustomSection {
     /// Its name.
     pub name: String,
-    /// Its size, in bytes; of all sections of this name together.
+    /// Size of all sections with this name together, in bytes.
     pub bytes: u64,
 }
 
 /// A function, and the size of its body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LargeFunction {
-    /// Its name, where the module carries names.
+    /// Its name; `None` if the module has none.
     pub name: Option<String>,
-    /// Which core module it is in, from 0, in the order of the file.
+    /// The core module that it is in, counted from 0 in the order of the file.
     pub module: u32,
-    /// Its index there.
+    /// Its index in that module.
     pub index: u32,
-    /// Its body, in bytes.
+    /// Size of its body, in bytes.
     pub bytes: u64,
 }
 
-/// Something that a guest imports.
+/// An import of a guest.
 #[derive(Clone, Debug, Serialize)]
 pub struct Import {
     /// The module or interface, as the guest spells it.
     pub module: String,
-    /// The name in there.
+    /// The name in that module.
     pub name: String,
-    /// Its type, as the guest has it.
+    /// Its type in the guest.
     pub signature: String,
-    /// How reports and `host_call_timeouts` of a manifest name it; none where it is unknown.
+    /// Its name in reports and in `host_call_timeouts` of a manifest; `None` if it is unknown.
     pub host_function: Option<&'static str>,
-    /// What it is about: `http`, `log`, `wasi`; none where it is unknown.
+    /// Its topic, such as `http`, `log`, `wasi`; `None` if it is unknown.
     pub group: Option<&'static str>,
     /// Whether a handler can wait in it.
     pub waits: bool,
-    /// Whether this host has it, with this type as far as can be told without compiling.
+    /// Whether this host has it, and with this type, as far as that is known without compiling.
     pub is_known: bool,
-    /// The type that this host has it with, where that is another one.
+    /// Its type in this host, if that differs.
     pub expected_signature: Option<String>,
-    /// The known one that is most like it, where it is unknown.
+    /// If it is unknown: the known import that is most like it.
     pub nearest: Option<String>,
-    /// What this host has of its package instead, where that is another version.
+    /// The version of its package in this host, if that is not compatible.
     pub other_version: Option<&'static str>,
-    /// What a manifest has to grant so that it can be used.
+    /// The grant that it needs.
     pub needs: Option<Grant>,
 }
 
-/// Something that a guest exports.
+/// An export of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Export {
     /// Its name.
@@ -153,42 +152,42 @@ pub struct Export {
     pub signature: String,
     /// Whether the host uses it.
     pub is_used: bool,
-    /// The type that it must have, where it has another.
+    /// The type that it must have, if it has another.
     pub expected_signature: Option<String>,
 }
 
-/// Something that a guest of its kind must export.
+/// An export that a guest of its kind must have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MissingExport {
     /// Its name.
     pub name: &'static str,
-    /// The type that it must have; where there are two, both.
+    /// The type that it must have, or both if there are two.
     pub signature: String,
-    /// What it exports that is most like it.
+    /// The export that is most like it.
     pub nearest: Option<String>,
 }
 
 /// A linear memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Memory {
-    /// What it begins with, in bytes.
+    /// Initial size, in bytes.
     pub initial_bytes: u64,
-    /// What it says that it never grows beyond, in bytes.
+    /// Maximum size that it declares, in bytes.
     pub maximum_bytes: Option<u64>,
-    /// Whether it is shared with threads, which this host doesn't run.
+    /// Whether it is shared between threads, which this host does not support.
     pub is_shared: bool,
-    /// Whether its addresses have 64 bits, which this host doesn't run.
+    /// Whether its addresses have 64 bits, which this host does not support.
     pub is_64_bit: bool,
-    /// Whether it is imported, which this host has none for.
+    /// Whether it is imported, which this host does not support.
     pub is_imported: bool,
 }
 
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Table {
-    /// Elements that it begins with.
+    /// Initial count of elements.
     pub initial_elements: u64,
-    /// Elements that it says that it never grows beyond.
+    /// Maximum count of elements that it declares.
     pub maximum_elements: Option<u64>,
 }
 
@@ -197,27 +196,27 @@ pub struct Table {
 pub struct WasiUse {
     /// The interface, as the guest spells it.
     pub interface: String,
-    /// How many functions of it.
+    /// Count of its functions that are imported.
     pub functions: u64,
-    /// Those of them that this host has and refuses: there are no files and no sockets.
+    /// Functions among these that this host refuses, because there are no files and no sockets.
     pub refused: Vec<String>,
 }
 
-/// What a guest carries for those who look for mistakes.
+/// Information for debugging in a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DebugInformation {
-    /// Names of functions: stacks and traps can tell them.
+    /// Names of functions, for backtraces.
     pub function_names: bool,
-    /// DWARF lines: stacks and traps can tell files and lines.
+    /// DWARF lines, for files and lines in backtraces.
     pub lines: bool,
-    /// A source map, which this host doesn't read.
+    /// A source map, which this host does not read.
     pub source_map: bool,
 }
 
-/// A language, compiler or toolchain that had a part in a guest.
+/// A language, compiler or toolchain that contributed to a guest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Producer {
-    /// What it did: `language`, `processed-by`, `sdk`.
+    /// Its part: `language`, `processed-by`, `sdk`.
     pub field: String,
     /// Its name.
     pub name: String,
@@ -225,10 +224,10 @@ pub struct Producer {
     pub version: String,
 }
 
-/// What a guest may have at most, whatever its manifest says.
+/// Limits of a host, whatever a manifest grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct HostBounds {
-    /// Its linear memories together, in bytes.
+    /// Linear memories of one guest together, in bytes.
     pub memory_bytes: u64,
     /// One table.
     pub table_elements: u64,
@@ -237,11 +236,11 @@ pub struct HostBounds {
 }
 
 impl Host {
-    /// What the guest is that `bytes`, text or binary, are: told without compiling it. What
-    /// can only be told by that, [`Host::load`] tells.
+    /// Describes the guest in `bytes`, text or binary, without compiling it. [`Host::load`] finds what
+    /// only compiling can find.
     ///
     /// # Errors
-    /// They are no WebAssembly, or not valid with any feature that there is.
+    /// They are not WebAssembly, or not valid with any feature that exists.
     pub fn inspect(&self, bytes: &[u8]) -> Result<Inspection, Rejection> {
         let binary = structure::to_binary(bytes)?;
         structure::check(&binary)?;
@@ -252,11 +251,11 @@ impl Host {
         })?;
         let sandbox = self.usual_sandbox()?;
         let is_text = !bytes.starts_with(b"\0asm");
-        Ok(inspected(abi, ModuleHash::of(bytes), is_text, scan, &sandbox, self.max_memory_bytes()))
+        Ok(describe(abi, ModuleHash::of(bytes), is_text, scan, &sandbox, self.max_memory_bytes()))
     }
 }
 
-fn inspected(
+fn describe(
     abi: Abi,
     sha256: ModuleHash,
     is_text: bool,
@@ -267,12 +266,9 @@ fn inspected(
     let wasi = wasi(&scan.imports);
     let initializes = abi != Abi::Component
         && scan.exports.iter().any(|export| export.name == core_module::INITIALIZE);
-    let mut looked_for = 0;
-    let imports = scan.imports.into_iter().map(|asked| match abi {
-        Abi::Core => core_import(sandbox, asked, &mut looked_for),
-        Abi::Component => component_import(sandbox, asked, &mut looked_for),
-        Abi::NodePack => pack_import(sandbox, asked, &mut looked_for),
-    });
+    let mut searches = 0;
+    let imports =
+        scan.imports.into_iter().map(|import| describe_import(abi, sandbox, import, &mut searches));
     let (exports, missing_exports) = exports(abi, scan.exports);
     Inspection {
         abi,
@@ -302,100 +298,121 @@ fn inspected(
     }
 }
 
-/// Whether one more unknown import is compared with the known ones.
-fn looks(looked_for: &mut usize) -> bool {
-    *looked_for += 1;
-    *looked_for <= NEAREST_MAX
-}
-
-fn core_import(sandbox: &Sandbox, asked: Asked, looked_for: &mut usize) -> Import {
-    let Asked { module, name, signature } = asked;
-    let known = sandbox.imports.get(&(module.clone(), name.clone()));
-    let wanted = known.map(core_module::shown);
-    let embedders = sandbox.embedders.iter().map(|linked| &linked.function);
-    let own = embedders
-        .filter(|own| own.interface() == module && own.field() == name)
-        .map(|own| own.full_name())
-        .next();
-    let nearest = match known {
-        None if looks(looked_for) => core_module::nearest_import(sandbox, &module, &name),
-        _ => None,
+fn describe_import(
+    abi: Abi,
+    sandbox: &Sandbox,
+    imported: Imported,
+    searches: &mut usize,
+) -> Import {
+    let found = match abi {
+        Abi::Core => find_core_import(sandbox, &imported),
+        Abi::Component => find_component_import(sandbox, &imported),
+        Abi::NodePack => find_pack_import(sandbox, &imported),
     };
-    Import {
-        host_function: sandbox.functions.named(&module, &name),
-        group: known.map(|_| group::of_core(&module, &name)),
-        waits: sandbox.functions.waiting(&module, &name).is_some(),
-        is_known: known.is_some(),
-        expected_signature: wanted.filter(|wanted| *wanted != signature),
-        nearest,
-        other_version: None,
-        needs: known.and_then(|_| group::grant(group::of_core(&module, &name), own)),
-        module,
-        name,
-        signature,
+    let is_known = found.group.is_some();
+    let mut nearest = None;
+    if !is_known && found.other_version.is_none() {
+        *searches += 1;
+        if *searches <= NEAREST_MAX {
+            nearest = nearest_import(abi, sandbox, &imported);
+        }
     }
-}
-
-fn component_import(sandbox: &Sandbox, asked: Asked, looked_for: &mut usize) -> Import {
-    let Asked { module, name, signature } = asked;
-    let interface = component::without_version(&module);
-    let functions = &sandbox.component_functions;
-    let other_version = component::other_version(&module);
-    let is_known = other_version.is_none() && functions.has(interface, &name);
-    let own = component::embedders(sandbox, interface, &name);
-    let group = group::of_component(interface);
-    let nearest = if is_known || other_version.is_some() || !looks(looked_for) {
-        None
-    } else if functions.interfaces().any(|known| known == interface) {
-        component::nearest_import(sandbox, &format!("{interface}.{name}"))
-    } else {
-        component::nearest_import(sandbox, interface)
-    };
     Import {
-        host_function: functions.named(interface, &name).filter(|_| is_known),
-        group: is_known.then_some(group),
-        waits: functions.waiting(interface, &name).is_some(),
+        module: imported.module,
+        name: imported.name,
+        signature: imported.signature,
+        host_function: found.host_function,
+        group: found.group,
+        waits: found.waits,
         is_known,
-        expected_signature: None,
-        nearest: nearest.map(str::to_owned),
-        other_version,
-        needs: if is_known { group::grant(group, own) } else { None },
-        module,
-        name,
-        signature,
-    }
-}
-
-fn pack_import(sandbox: &Sandbox, asked: Asked, looked_for: &mut usize) -> Import {
-    let Asked { module, name, signature } = asked;
-    let known = node_pack::import(&module, &name);
-    let nearest = match known {
-        None if looks(looked_for) => module::node_pack::nearest_import(&module, &name),
-        _ => None,
-    };
-    Import {
-        host_function: sandbox.pack_functions.named(&module, &name),
-        group: known.map(|_| group::of_pack(&name)),
-        waits: false,
-        is_known: known.is_some(),
-        expected_signature: known
-            .filter(|known| known.form(&signature).is_none())
-            .map(|known| known.wanted()),
+        expected_signature: found.expected_signature,
         nearest,
-        other_version: None,
-        needs: None,
-        module,
-        name,
-        signature,
+        other_version: found.other_version,
+        needs: found.needs,
     }
 }
 
-/// Something that the host uses of a guest, and the types that it may have.
-type Used = (&'static str, &'static [&'static str]);
+fn nearest_import(abi: Abi, sandbox: &Sandbox, imported: &Imported) -> Option<String> {
+    let Imported { module, name, .. } = imported;
+    match abi {
+        Abi::Core => core_module::nearest_import(sandbox, module, name),
+        Abi::NodePack => module::node_pack::nearest_import(module, name),
+        Abi::Component => {
+            let interface = component::without_version(module);
+            let mut interfaces = sandbox.component_functions.interfaces();
+            let near = match interfaces.any(|known| known == interface) {
+                true => component::nearest_import(sandbox, &format!("{interface}.{name}")),
+                false => component::nearest_import(sandbox, interface),
+            };
+            near.map(str::to_owned)
+        }
+    }
+}
 
-/// What the host uses of a guest.
-fn used(abi: Abi) -> Vec<Used> {
-    const MEMORY: Used = (core_module::MEMORY, &["a memory"]);
+/// What this host has for an import.
+#[derive(Default)]
+struct HostImport {
+    host_function: Option<&'static str>,
+    /// `None` if the import is unknown.
+    group: Option<&'static str>,
+    waits: bool,
+    expected_signature: Option<String>,
+    other_version: Option<&'static str>,
+    needs: Option<Grant>,
+}
+
+fn find_core_import(sandbox: &Sandbox, imported: &Imported) -> HostImport {
+    let Imported { module, name, signature } = imported;
+    let Some(known) = sandbox.imports.get(&(module.clone(), name.clone())) else {
+        return HostImport::default();
+    };
+    let group = group::of_core(module, name);
+    HostImport {
+        host_function: sandbox.functions.named(module, name),
+        group: Some(group),
+        waits: sandbox.functions.waiting(module, name).is_some(),
+        expected_signature: Some(core_module::shown(known)).filter(|known| known != signature),
+        other_version: None,
+        needs: group::grant(group, sandbox.embedders_function(module, name)),
+    }
+}
+
+fn find_component_import(sandbox: &Sandbox, imported: &Imported) -> HostImport {
+    let Imported { module, name, .. } = imported;
+    let interface = component::without_version(module);
+    let functions = &sandbox.component_functions;
+    let other_version = component::other_version(module);
+    let waits = functions.waiting(interface, name).is_some();
+    if other_version.is_some() || !functions.has(interface, name) {
+        return HostImport { other_version, waits, ..HostImport::default() };
+    }
+    let group = group::of_component(interface);
+    HostImport {
+        host_function: functions.named(interface, name),
+        group: Some(group),
+        waits,
+        needs: group::grant(group, sandbox.embedders_component_function(interface, name)),
+        ..HostImport::default()
+    }
+}
+
+fn find_pack_import(sandbox: &Sandbox, imported: &Imported) -> HostImport {
+    let Imported { module, name, signature } = imported;
+    let Some(known) = node_pack::import(module, name) else { return HostImport::default() };
+    HostImport {
+        host_function: sandbox.pack_functions.named(module, name),
+        group: Some(group::of_pack(name)),
+        expected_signature: known.form(signature).is_none().then(|| known.expected()),
+        ..HostImport::default()
+    }
+}
+
+/// An export that the host uses, and the types that it may have.
+type UsedExport = (&'static str, &'static [&'static str]);
+
+/// The exports that the host uses.
+fn used_exports(abi: Abi) -> Vec<UsedExport> {
+    const MEMORY: UsedExport = (core_module::MEMORY, &["a memory"]);
     match abi {
         Abi::Core => vec![MEMORY, (core_module::RUN, &["(i32, i32) -> (i32)"])],
         Abi::Component => vec![(component::HANDLE, &[component::HANDLER])],
@@ -406,9 +423,9 @@ fn used(abi: Abi) -> Vec<Used> {
     }
 }
 
-/// What it exports, and what a guest of its kind does and it doesn't.
+/// The exports of a guest, and those that a guest of its kind must have and that are missing.
 fn exports(abi: Abi, found: Vec<Exported>) -> (Vec<Export>, Vec<MissingExport>) {
-    let used = used(abi);
+    let used = used_exports(abi);
     let missing = used.iter().filter(|(name, _)| !found.iter().any(|one| one.name == *name));
     let missing = missing.map(|(name, types)| {
         let nearest = module::nearest(name, found.iter().map(|one| one.name.as_str()));
@@ -416,26 +433,26 @@ fn exports(abi: Abi, found: Vec<Exported>) -> (Vec<Export>, Vec<MissingExport>) 
         MissingExport { name, signature, nearest: nearest.map(str::to_owned) }
     });
     let missing = missing.collect();
-    let told = found.into_iter().map(|Exported { name, signature }| {
-        let wanted = used.iter().find(|(used, _)| *used == name).map(|(_, wanted)| *wanted);
+    let described = found.into_iter().map(|Exported { name, signature }| {
+        let expected = used.iter().find(|(used, _)| *used == name).map(|(_, types)| *types);
         let initializes = abi != Abi::Component && name == core_module::INITIALIZE;
-        let wanted: Option<&[&str]> = wanted.or(initializes.then_some(&["() -> ()"]));
+        let expected: Option<&[&str]> = expected.or(initializes.then_some(&["() -> ()"]));
         Export {
-            is_used: wanted.is_some(),
-            expected_signature: wanted
-                .filter(|wanted| !wanted.contains(&signature.as_str()))
-                .map(|wanted| wanted.join(" or ")),
+            is_used: expected.is_some(),
+            expected_signature: expected
+                .filter(|types| !types.contains(&signature.as_str()))
+                .map(|types| types.join(" or ")),
             name,
             signature,
         }
     });
-    (told.collect(), missing)
+    (described.collect(), missing)
 }
 
-/// What is imported of WASI, by interface.
-fn wasi(imports: &[Asked]) -> Vec<WasiUse> {
+/// The imports of WASI, by interface.
+fn wasi(imports: &[Imported]) -> Vec<WasiUse> {
     let mut used: Vec<WasiUse> = Vec::new();
-    for Asked { module, name, .. } in imports.iter().filter(|one| group::is_wasi(&one.module)) {
+    for Imported { module, name, .. } in imports.iter().filter(|one| group::is_wasi(&one.module)) {
         let at = used.iter().position(|one| one.interface == *module).unwrap_or_else(|| {
             used.push(WasiUse { interface: module.clone(), functions: 0, refused: Vec::new() });
             used.len() - 1

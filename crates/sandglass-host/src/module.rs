@@ -1,5 +1,5 @@
-//! Modules: from bytes that anybody sent to something that can be run, or to a
-//! sentence that says what is wrong with them.
+//! Modules: from bytes of unknown origin to something that can be instantiated, or to a rejection that
+//! states what is wrong with them.
 
 mod cache;
 pub(crate) mod component;
@@ -7,18 +7,17 @@ pub(crate) mod core_module;
 mod in_progress;
 pub(crate) mod node_pack;
 mod source;
+pub(crate) mod wit;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use sandglass_model::{Allocation, Clock, GuestLimits, ModuleHash, Rejection, RejectionKind};
+use sandglass_model::{Allocation, GuestLimits, ModuleHash, Rejection, RejectionKind};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::DispatchMetrics;
 
 use crate::abi::core_module::PAGE_BYTES;
-use crate::compiled_folder::CompiledFolder;
-use crate::compiling::Compiler;
+use crate::detection;
 use crate::mappings;
 use crate::sandbox::{MAX_TABLES, Sandbox};
 use crate::structure::{self, InstanceState};
@@ -26,42 +25,43 @@ use crate::symbols::{self, Symbols};
 use sandglass_supervisor::manifest::Manifest;
 use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::settings::MAX_TABLE_ELEMENTS;
+use sandglass_supervisor::text::printable;
 
 pub(crate) use cache::{Key, ModuleCache};
 use component::Component;
 use core_module::CoreModule;
-pub(crate) use in_progress::{Boarding, Flights, Made};
+pub(crate) use in_progress::{Compilation, CompileResult, Found, InProgress};
 use node_pack::NodePack;
 use source::Source;
-pub(crate) use source::{MadeElsewhere, compile_here};
+pub(crate) use source::{CompiledBefore, Compiling, compile_here};
 
-/// Longest name that is compared with others, in characters.
+/// Longest name that is compared with others, in characters: comparing costs the square of it.
 const NAME_MAX_CHARS: usize = 128;
 
-/// How unlike a known name may be to be suggested (Jaro-Winkler, 1 is equal):
-/// misspellings score above this, unrelated names below.
+/// How similar a known name must be to be suggested (Jaro-Winkler, 1 is equal): misspellings score
+/// above this, unrelated names below.
 const SIMILAR: f64 = 0.8;
 
 /// A module that is compiled, linked, and known to fit the contract.
 pub(crate) struct Compiled {
     pub(crate) hash: ModuleHash,
     pub(crate) code: Code,
-    /// What it was compiled for, and runs in.
+    /// What it was compiled for, and is executed in.
     pub(crate) sandbox: Arc<Sandbox>,
-    /// What resolves the frames of its guests.
+    /// Resolves the frames of its guests.
     pub(crate) symbols: Arc<Symbols>,
     pub(crate) needs: Needs,
     /// What it occupies before its code runs.
     pub(crate) state: InstanceState,
-    /// Size of its machine code and what belongs to that, in bytes.
+    /// Size of its machine code and the data that belongs to it, in bytes.
     pub(crate) code_bytes: u64,
-    /// By entity type and action, the metrics of those dispatches for which it is announced.
+    /// Metrics of dispatches, by entity type and action.
     announced: RwLock<Announced>,
 }
 
 type Announced = BTreeMap<String, BTreeMap<String, DispatchMetrics>>;
 
-/// The kinds of guests.
+/// The code of a guest.
 pub(crate) enum Code {
     Module(CoreModule),
     Component(Component),
@@ -78,47 +78,61 @@ impl Code {
         image.end.addr().saturating_sub(image.start.addr()) as u64
     }
 
-    /// Stacks that a run of it may have at the same time.
+    /// How many stacks one handler run may have at the same time.
     const fn stacks(&self) -> u64 {
         match self {
             Self::Module(_) | Self::Component(_) => 1,
-            // The host calls it from inside of what it calls.
+            // The host calls its allocator inside of the host calls that it makes.
             Self::NodePack(_) => 2,
         }
     }
 }
 
-/// What a module needs to begin with, and where it can wait.
+/// What a module needs before its code runs, and where it can wait.
 pub(crate) struct Needs {
-    /// What the host adds to its memory for its context, at least, in bytes.
+    /// What the host adds to its memory for its context at least, in bytes.
     pub(crate) context_bytes: u64,
-    /// How many linear memories it has.
+    /// Count of linear memories.
     pub(crate) memories: u64,
     /// Elements of its largest table.
     pub(crate) initial_table_elements: u64,
-    /// Names of the host functions that it can wait in.
+    /// Names of the host functions that it imports and can wait in.
     pub(crate) waits_in: Vec<String>,
     /// The embedder's own functions that it imports, as manifests name them.
     pub(crate) embedders: Vec<String>,
 }
 
-/// Pairs of entity type and action for which a module is announced; more than
-/// metrics keep apart anyway.
+impl Needs {
+    /// Those of a core module that imports nothing and gets no context.
+    fn of_core_module(module: &wasmtime::Module) -> Self {
+        let required = module.resources_required();
+        Self {
+            context_bytes: 0,
+            memories: required.num_memories.into(),
+            initial_table_elements: required.max_initial_table_size.unwrap_or(0),
+            waits_in: Vec::new(),
+            embedders: Vec::new(),
+        }
+    }
+}
+
+/// Pairs of entity type and action for which a module is announced; metrics do not distinguish more
+/// of them anyway.
 const MAX_ANNOUNCED: usize = 1000;
 
 impl Compiled {
-    /// The memory mappings of one run of it; none, where the process has too few left.
-    pub(crate) fn mappings(&self) -> Option<mappings::Held> {
+    /// Reserves the memory mappings of one handler run; `None` if the process has too few left.
+    pub(crate) fn reserve_mappings(&self) -> Option<mappings::Reserved> {
         match self.sandbox.kind.allocation {
-            Allocation::Pooled => mappings::of_run(self.needs.memories),
+            Allocation::Pooled => mappings::reserve_for_run(self.needs.memories),
             Allocation::OnDemand => {
-                mappings::of_run_on_demand(self.needs.memories, self.code.stacks())
+                mappings::reserve_for_run_on_demand(self.needs.memories, self.code.stacks())
             }
         }
     }
 
-    /// The metrics of dispatches of it. The counters of its handlers are exported before
-    /// the first of them ends, so that the first event counts.
+    /// The metrics of its dispatches. The counters of its handlers are exported before the first
+    /// handler ends, because a counter that appears with its first event shows no increase.
     pub(crate) fn announce(
         &self,
         metrics: &Metrics,
@@ -148,7 +162,7 @@ impl Compiled {
     }
 }
 
-/// The kind of module that bytes seem to be, before anything is made of them.
+/// The kind of module that bytes are, by their first bytes or, in text, their first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     CoreModule,
@@ -156,16 +170,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// By the first bytes of a binary, and the first word of a text.
     pub(crate) fn of(bytes: &[u8]) -> Self {
-        /// `\0asm`, then the version and layer of a component.
-        const COMPONENT: [u8; 8] = [0, b'a', b's', b'm', 0x0d, 0, 1, 0];
-        let in_text = || {
-            let lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_start);
-            let mut code = lines.filter(|line| !line.is_empty() && !line.starts_with(b";;"));
-            code.next().is_some_and(|line| line.starts_with(b"(component"))
-        };
-        if bytes.starts_with(&COMPONENT) || in_text() { Self::Component } else { Self::CoreModule }
+        if detection::is_component(bytes) { Self::Component } else { Self::CoreModule }
     }
 
     /// The largest one that `limits` allow, in bytes.
@@ -188,11 +194,10 @@ impl std::fmt::Display for Kind {
 
 /// Why bytes are not compiled.
 pub(crate) enum NotCompiled {
-    /// They are no module that this host runs.
+    /// This host does not run them.
     Refused(Rejection),
-    /// They are, and need more than a slot of this engine's pool has; what they were
-    /// compiled to may do for another engine.
-    TooLargeForSlot(Rejection, MadeElsewhere),
+    /// They need more than a slot of this engine's pool has. An engine without a pool may run the code.
+    TooLargeForSlot(Rejection, CompiledBefore),
 }
 
 impl NotCompiled {
@@ -209,43 +214,25 @@ impl From<Rejection> for NotCompiled {
     }
 }
 
-/// Where code may be already, what compiles it if it is not, and where the compiler's time is
-/// counted.
-#[derive(Clone, Copy)]
-pub(crate) struct Compiling<'a> {
-    pub(crate) compiler: &'a Compiler,
-    /// Set when the host shuts down.
-    pub(crate) closed: &'a AtomicBool,
-    /// What an engine made of the same bytes that can't run it.
-    pub(crate) made: Option<&'a MadeElsewhere>,
-    pub(crate) folder: Option<&'a CompiledFolder>,
-    pub(crate) metrics: &'a Metrics,
-    pub(crate) clock: &'a dyn Clock,
-}
-
-/// Compiles `bytes`, text or binary, for `sandbox`; or finds what was made of them.
+/// Compiles `bytes`, text or binary, for `sandbox`, or finds their code.
 ///
 /// # Errors
-/// They are no module that this host runs, or too large for a slot; the rejection says
-/// what, where, and what to do.
+/// This host does not run them, or they are too large for a slot. The rejection states what is wrong,
+/// where, and what to do.
 pub(crate) fn compile(
     sandbox: Arc<Sandbox>,
     bytes: &[u8],
-    how: Compiling<'_>,
+    compiling: Compiling<'_>,
 ) -> Result<Compiled, NotCompiled> {
-    let Compiling { compiler, closed, made, folder, metrics, clock } = how;
     let mut binary = structure::to_binary(bytes)?.into_owned();
     let structure = structure::check(&binary)?;
     let hash = ModuleHash::of(bytes);
     let symbols = Symbols::of(hash, &binary);
     symbols::hide_names(&mut binary);
-    let engine = &sandbox.engine;
-    let metering = sandbox.kind.metering;
-    let binary = &binary;
-    let source =
-        Source { engine, metering, compiler, closed, made, folder, hash, binary, metrics, clock };
-    let (code, needs) = match Kind::of(binary) {
-        Kind::CoreModule if node_pack::is_one(binary) => {
+    let (engine, metering) = (&sandbox.engine, sandbox.kind.metering);
+    let source = Source { engine, metering, hash, binary: &binary, compiling };
+    let (code, needs) = match Kind::of(&binary) {
+        Kind::CoreModule if node_pack::is_node_pack(&binary) => {
             let (pack, needs) = node_pack::compile(&source)?;
             (Code::NodePack(pack), needs)
         }
@@ -270,18 +257,17 @@ pub(crate) fn compile(
     })
 }
 
-/// Whether `bytes` are a core module that runs in no slot of a pool whose memories have
-/// `slot_memory_bytes`: a pack of nodes, or one that is larger.
+/// Whether `bytes` are a core module that cannot be executed in a slot of a pool whose memories have
+/// `slot_memory_bytes`: a pack of nodes, or a module that is larger.
 pub(crate) fn needs_no_slot(bytes: &[u8], slot_memory_bytes: u64) -> bool {
     let Ok(binary) = structure::to_binary(bytes) else { return false };
     Kind::of(&binary) == Kind::CoreModule
-        && (node_pack::is_one(&binary) || is_too_large_for_slot(&binary, slot_memory_bytes))
+        && (node_pack::is_node_pack(&binary) || is_too_large_for_slot(&binary, slot_memory_bytes))
 }
 
-/// Whether `binary`, a core module, is larger than a slot of a pool whose memories
-/// have `slot_memory_bytes`: told from what it declares, so that it isn't compiled for a
-/// slot in vain. What can't be parsed isn't; nor is a component, of which only its
-/// compiled form tells what it instantiates.
+/// Whether a core module declares more than a slot of a pool has whose memories have
+/// `slot_memory_bytes`, so that it is not compiled for a slot in vain. False if it cannot be parsed.
+/// For a component, only its compiled form states what it instantiates.
 fn is_too_large_for_slot(binary: &[u8], slot_memory_bytes: u64) -> bool {
     let (mut tables, mut largest_table, mut largest_memory) = (0_u32, 0, 0);
     for payload in wasmparser::Parser::new(0).parse_all(binary).filter_map(Result::ok) {
@@ -306,16 +292,16 @@ fn is_too_large_for_slot(binary: &[u8], slot_memory_bytes: u64) -> bool {
         || largest_memory > slot_memory_bytes
 }
 
-/// Whether `binary` is valid with every feature that there is.
-fn is_valid_somewhere(binary: &[u8]) -> bool {
-    wasmparser::Validator::new_with_features(wasmparser::WasmFeatures::all())
-        .validate_all(binary)
-        .is_ok()
+/// The rejection of a module that its engine has no room for.
+fn needs_too_much(kind: Kind, error: &wasmtime::Error) -> Rejection {
+    rejection(
+        RejectionKind::NeedsTooMuch,
+        format!("{kind} needs more than a guest of this host can have: {error:#}"),
+    )
 }
 
 /// The one of `known` that `name` may be a misspelling of.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // A longer name is nobody's misspelling, and comparing it costs its square.
     let name: String = name.chars().take(NAME_MAX_CHARS).collect::<String>().to_lowercase();
     known
         .filter(|known| known.len() <= NAME_MAX_CHARS)
@@ -325,7 +311,14 @@ pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, known)| known)
 }
 
-/// Checks that `manifest` grants what `compiled` imports of the embedder's own.
+/// The part of a message that names the export most like `name`, if there is one.
+fn nearest_export<'a>(name: &str, exports: impl Iterator<Item = &'a str>) -> String {
+    nearest(name, exports)
+        .map(|near| format!(" (the nearest that it exports is `{}`)", printable(near)))
+        .unwrap_or_default()
+}
+
+/// Checks that `manifest` grants the embedder's own functions that `compiled` imports.
 pub(crate) fn check_functions(compiled: &Compiled, manifest: &Manifest) -> Result<(), Rejection> {
     match compiled.needs.embedders.iter().find(|name| !manifest.functions.contains(*name)) {
         Some(name) => Err(rejection(
@@ -336,122 +329,134 @@ pub(crate) fn check_functions(compiled: &Compiled, manifest: &Manifest) -> Resul
     }
 }
 
-/// What is to be done where something may have too little.
-const fn more(can_be_granted: bool) -> &'static str {
-    if can_be_granted { "grant it more" } else { "no host grants more, so make it smaller" }
-}
-
-/// Checks what a manifest grants against what the module and the host can bear.
+/// Checks what a manifest grants against what the module needs and the host has.
 pub(crate) fn check_limits(
     compiled: &Compiled,
     limits: &GuestLimits,
     host_max_memory_bytes: u64,
 ) -> Result<(), Rejection> {
-    if limits.memory_bytes > host_max_memory_bytes {
-        return Err(rejection(
-            RejectionKind::InvalidDispatch,
-            format!(
-                "integration is granted {} bytes of memory, and this host gives at most \
-                 {host_max_memory_bytes}",
-                limits.memory_bytes
-            ),
-        ));
+    check_grants(limits, host_max_memory_bytes)?;
+    check_tables(compiled, limits)?;
+    check_memory(compiled, limits, host_max_memory_bytes)
+}
+
+fn check_grants(limits: &GuestLimits, host_max_memory_bytes: u64) -> Result<(), Rejection> {
+    let what = if limits.memory_bytes > host_max_memory_bytes {
+        format!(
+            "{} bytes of memory, and this host gives at most {host_max_memory_bytes}",
+            limits.memory_bytes
+        )
+    } else if limits.table_elements > u64::from(MAX_TABLE_ELEMENTS) {
+        format!(
+            "tables of {} elements, and a host gives at most {MAX_TABLE_ELEMENTS}",
+            limits.table_elements
+        )
+    } else {
+        return Ok(());
+    };
+    Err(rejection(RejectionKind::InvalidDispatch, format!("integration is granted {what}")))
+}
+
+fn check_tables(compiled: &Compiled, limits: &GuestLimits) -> Result<(), Rejection> {
+    let (needed, granted) = (compiled.needs.initial_table_elements, limits.table_elements);
+    if needed <= granted {
+        return Ok(());
     }
-    if limits.table_elements > u64::from(MAX_TABLE_ELEMENTS) {
-        return Err(rejection(
-            RejectionKind::InvalidDispatch,
-            format!(
-                "integration is granted tables of {} elements, and a host gives at most \
-                 {MAX_TABLE_ELEMENTS}",
-                limits.table_elements
-            ),
-        ));
+    let remedy = remedy(granted < u64::from(MAX_TABLE_ELEMENTS));
+    let message = format!(
+        "module begins with a table of {needed} elements, and it may have {granted}; {remedy}"
+    );
+    Err(rejection(RejectionKind::NeedsTooMuch, message))
+}
+
+fn check_memory(
+    compiled: &Compiled,
+    limits: &GuestLimits,
+    host_max_memory_bytes: u64,
+) -> Result<(), Rejection> {
+    let (memory, charged) = (compiled.state.memory_bytes, compiled.state.charged_bytes());
+    let context = compiled.needs.context_bytes;
+    let granted = limits.memory_bytes;
+    if charged.saturating_add(context) <= granted {
+        return Ok(());
     }
-    if compiled.needs.initial_table_elements > limits.table_elements {
-        return Err(rejection(
-            RejectionKind::NeedsTooMuch,
-            format!(
-                "module begins with a table of {} elements, and it may have {}; {}",
-                compiled.needs.initial_table_elements,
-                limits.table_elements,
-                more(limits.table_elements < u64::from(MAX_TABLE_ELEMENTS)),
-            ),
-        ));
+    let mut needs = format!("module begins with {memory} bytes of memory");
+    let other = charged.saturating_sub(memory);
+    if other > 0 {
+        needs += &format!(
+            ", {other} more for its tables, globals, segments and instances beyond the first 1048576"
+        );
     }
-    let for_context = compiled.needs.context_bytes;
-    let begins_with = compiled.state.memory_bytes;
-    let charged = compiled.state.charged_bytes();
-    if charged.saturating_add(for_context) > limits.memory_bytes {
-        let beside = match charged.saturating_sub(begins_with) {
-            0 => String::new(),
-            beside => {
-                format!(
-                    ", {beside} more for its tables, globals, segments and instances beyond the \
-                     first 1048576"
-                )
-            }
+    if context > 0 {
+        needs += &format!(" and needs {context} more for its context");
+    }
+    let remedy = remedy(granted < host_max_memory_bytes);
+    let message = format!("{needs}, and it may have {granted}; {remedy}");
+    Err(rejection(RejectionKind::NeedsTooMuch, message))
+}
+
+/// What an operator can do about a grant that is too small.
+const fn remedy(can_be_granted: bool) -> &'static str {
+    if can_be_granted { "grant it more" } else { "no host grants more, so make it smaller" }
+}
+
+/// What tests need to compile modules.
+#[cfg(test)]
+mod testing {
+    use super::*;
+    use crate::compiling::Compiler;
+    use crate::host_function::{BlockingCalls, Registry};
+    use crate::sandbox::EngineKind;
+    use sandglass_supervisor::settings::Settings;
+    use std::sync::atomic::AtomicBool;
+
+    pub(super) fn sandbox(settings: &Settings) -> Arc<Sandbox> {
+        let blocking = BlockingCalls::new(1, Metrics::disabled());
+        let registry = Registry::new(Vec::new(), blocking).expect("no functions");
+        Arc::new(Sandbox::new(settings, EngineKind::USUAL, &registry).expect("a sandbox"))
+    }
+
+    pub(super) fn compile(sandbox: &Arc<Sandbox>, bytes: &[u8]) -> Result<Compiled, NotCompiled> {
+        let compiling = Compiling {
+            compiler: &Compiler::InProcess,
+            closed: &AtomicBool::new(false),
+            compiled_before: None,
+            folder: None,
+            metrics: &Metrics::disabled(),
+            clock: &sandglass_model::SystemClock::new(),
         };
-        let for_context = match for_context {
-            0 => String::new(),
-            more => format!(" and needs {more} more for its context"),
-        };
-        return Err(rejection(
-            RejectionKind::NeedsTooMuch,
-            format!(
-                "module begins with {begins_with} bytes of memory{beside}{for_context}, and it may have \
-                 {}; {}",
-                limits.memory_bytes,
-                more(limits.memory_bytes < host_max_memory_bytes),
-            ),
-        ));
+        super::compile(Arc::clone(sandbox), bytes, compiling)
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_function::{BlockingCalls, Registry};
-    use crate::sandbox::{self, EngineKind};
-    use sandglass_model::SystemClock;
+    use crate::sandbox;
     use sandglass_supervisor::settings::Settings;
 
     #[test]
-    fn what_is_too_large_for_a_slot_is_told_before_it_is_compiled() {
+    fn a_module_that_is_too_large_for_a_slot_is_recognized_before_it_is_compiled() {
         let settings = Settings { max_runs: 1, slot_memory_bytes: 1 << 20, ..Settings::default() };
-        let blocking = BlockingCalls::new(1, Metrics::disabled());
-        let registry = Registry::new(Vec::new(), blocking).expect("no functions");
-        let sandbox = Sandbox::new(&settings, EngineKind::USUAL, &registry).expect("a sandbox");
-        let sandbox = Arc::new(sandbox);
+        let sandbox = testing::sandbox(&settings);
+        let tables = |count| "(table 1 funcref)".repeat(count);
         for (rest, too_large) in [
-            ("(memory (export \"memory\") 16)", false),
-            ("(memory (export \"memory\") 17)", true),
-            ("(memory (export \"memory\") 1) (table 100000 funcref)", false),
-            ("(memory (export \"memory\") 1) (table 100001 funcref)", true),
-            (
-                "(memory (export \"memory\") 1) (table 1 funcref) (table 1 funcref) \
-              (table 1 funcref) (table 1 funcref)",
-                false,
-            ),
-            (
-                "(memory (export \"memory\") 1) (table 1 funcref) (table 1 funcref) \
-              (table 1 funcref) (table 1 funcref) (table 1 funcref)",
-                true,
-            ),
+            ("(memory (export \"memory\") 16)".to_owned(), false),
+            ("(memory (export \"memory\") 17)".to_owned(), true),
+            ("(memory (export \"memory\") 1) (table 100000 funcref)".to_owned(), false),
+            ("(memory (export \"memory\") 1) (table 100001 funcref)".to_owned(), true),
+            (format!("(memory (export \"memory\") 1) {}", tables(4)), false),
+            (format!("(memory (export \"memory\") 1) {}", tables(5)), true),
         ] {
             let guest = format!(
                 "(module {rest} (func (export \"run\") (param i32 i32) (result i32) i32.const 0))"
             );
-            let told = needs_no_slot(guest.as_bytes(), sandbox::slot_memory_bytes(&settings));
-            assert_eq!(told, too_large, "{rest}");
-            let (metrics, clock) = (&Metrics::disabled(), &SystemClock::new());
-            let (compiler, closed) = (&Compiler::InProcess, &AtomicBool::new(false));
-            let (made, folder) = (None, None);
-            let how = Compiling { compiler, closed, made, folder, metrics, clock };
-            let compiled = compile(Arc::clone(&sandbox), guest.as_bytes(), how);
+            let recognized = needs_no_slot(guest.as_bytes(), sandbox::slot_memory_bytes(&settings));
+            assert_eq!(recognized, too_large, "{rest}");
+            let compiled = testing::compile(&sandbox, guest.as_bytes());
             let found = matches!(compiled, Err(NotCompiled::TooLargeForSlot(..)));
             assert_eq!(found, too_large, "the compiler agrees: {rest}");
         }
-        assert!(!needs_no_slot(b"(module", 1), "that is for the compiler to say");
+        assert!(!needs_no_slot(b"(module", 1), "the compiler rejects it");
     }
 }

@@ -1,5 +1,5 @@
-//! Wasmtime, configured: the engine, its pool, and the linker through which the
-//! guests of that engine see the host.
+//! Configures Wasmtime: the engine, its pool, and the linkers through which the guests of that engine
+//! see the host.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -22,39 +22,37 @@ use sandglass_supervisor::settings::Settings;
 use sandglass_supervisor::settings::{MAX_FRAMES, MAX_TABLE_ELEMENTS};
 use sandglass_supervisor::ticker::Epoch;
 
-/// Stack that a guest's own frames may use, in bytes: Wasmtime's default, which
-/// toolchains are tested against.
+/// Stack for a guest's own frames, in bytes: Wasmtime's default, with which toolchains are tested.
 const WASM_STACK_BYTES: usize = 512 << 10;
 
-/// The whole stack of a run, with the host functions that it calls: room for an
+/// The whole stack of a handler run, with the host functions that it calls, in bytes: enough for an
 /// HTTP client in a debug build. Only touched pages are resident.
 const RUN_STACK_BYTES: usize = 2 << 20;
 
-/// What stays resident in a slot between two runs, in bytes: more than a small
-/// handler touches, so that giving pages back doesn't dominate a dispatch.
+/// What stays resident in a slot between two handler runs, in bytes: more than a small handler
+/// touches, so that returning pages to the system does not dominate a dispatch.
 const KEEP_RESIDENT_BYTES: usize = 4 << 20;
 
-/// Linear memories of one guest. A core module has one; where it throws
-/// exceptions, it has a heap for them beside it. A component may be made of
-/// several modules.
+/// Linear memories of one guest. A core module has one, and a heap for exceptions if it throws any. A
+/// component may consist of several modules.
 const MAX_MEMORIES: u32 = 2;
 
-/// Core modules that a component may be made of: toolchains make four, and a few
-/// dozen where shared libraries are in it. An instance that isn't used costs nothing.
+/// Core modules of one component: toolchains make four, or a few dozen with shared libraries. An
+/// instance that is not used costs nothing.
 const MAX_CORE_INSTANCES: u32 = 64;
 
-/// Tables of one guest; toolchains make one, hand-written modules a few.
+/// Tables of one guest: toolchains make one, hand-written modules a few.
 pub(crate) const MAX_TABLES: u32 = 4;
 
-/// Whether an engine counts fuel. Counting slows guest code down, so only those
-/// that have a fuel limit pay for it.
+/// Whether an engine counts fuel. Counting slows guest code down, so only guests with a fuel limit pay
+/// for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Metering {
     Unmetered,
     Fuel,
 }
 
-/// Which of a host's engines: modules that are compiled for one run in no other.
+/// Which of a host's engines. A module is executed only by the engine that it was compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct EngineKind {
     pub(crate) metering: Metering,
@@ -62,7 +60,7 @@ pub(crate) struct EngineKind {
 }
 
 impl EngineKind {
-    /// What most guests run in.
+    /// The engine of most guests.
     pub(crate) const USUAL: Self =
         Self { metering: Metering::Unmetered, allocation: Allocation::Pooled };
 }
@@ -77,20 +75,21 @@ pub(crate) struct Sandbox {
     pub(crate) component_functions: Arc<Functions>,
     /// The embedder's own functions, as components import them.
     pub(crate) component_embedders: Vec<Arc<Linked>>,
-    /// What packs of OpenWOP nodes import. Each is linked to them as it has their types.
+    /// What packs of OpenWOP nodes import. Each pack has a linker of its own, because functions that
+    /// return pairs have two forms.
     pub(crate) pack_functions: Arc<Functions>,
-    /// What can be imported, by module and name, with its type.
+    /// What core modules can import, by module and name, with its type.
     pub(crate) imports: BTreeMap<(String, String), ExternType>,
-    /// The embedder's own functions.
+    /// The embedder's own functions, as core modules import them.
     pub(crate) embedders: Vec<Arc<Linked>>,
     /// Those of its pool.
-    _mappings: Option<mappings::Held>,
+    _mappings: Option<mappings::Reserved>,
 }
 
 impl Sandbox {
     pub(crate) fn new(settings: &Settings, kind: EngineKind, registry: &Registry) -> Result<Self> {
         let mappings = match kind.allocation {
-            Allocation::Pooled => Some(mappings::of_pool(settings.slots())?),
+            Allocation::Pooled => Some(mappings::reserve_for_pool(settings.slots())?),
             Allocation::OnDemand => None,
         };
         let engine = Engine::new(&config(settings, kind))?;
@@ -126,12 +125,7 @@ impl Sandbox {
         })
     }
 
-    /// The host functions that a guest of this kind sees.
-    pub(crate) fn functions(&self, code: &Code) -> Arc<Functions> {
-        Arc::clone(self.functions_of(code))
-    }
-
-    /// The same, for a look at them.
+    /// The host functions that a guest can call.
     pub(crate) fn functions_of(&self, code: &Code) -> &Arc<Functions> {
         match code {
             Code::Module(_) => &self.functions,
@@ -140,12 +134,33 @@ impl Sandbox {
         }
     }
 
+    /// The name, as manifests have it, of the embedder's own function that core modules import as
+    /// `name` from `module`; `None` if there is none.
+    pub(crate) fn embedders_function(&self, module: &str, name: &str) -> Option<String> {
+        let functions = self.embedders.iter().map(|linked| &linked.function);
+        let mut found =
+            functions.filter(|function| function.interface() == module && function.field() == name);
+        found.next().map(|function| function.full_name())
+    }
+
+    /// As [`Sandbox::embedders_function`], for components, whose linker matches versions.
+    pub(crate) fn embedders_component_function(
+        &self,
+        interface: &str,
+        name: &str,
+    ) -> Option<String> {
+        let functions = self.component_embedders.iter().map(|linked| &linked.function);
+        let mut found = functions
+            .filter(|function| function.unversioned() == interface && function.field() == name);
+        found.next().map(|function| function.full_name())
+    }
+
     pub(crate) fn epoch(&self) -> Box<dyn Epoch> {
         Box::new(WeakEpoch(self.engine.weak()))
     }
 }
 
-/// The types of what a linker holds. It wants a store, in which nothing runs.
+/// The types of what a linker has. It needs a store to look them up, in which nothing runs.
 fn known_imports(
     engine: &Engine,
     linker: &Linker<RunStore>,
@@ -158,8 +173,8 @@ fn known_imports(
     known.into_iter().map(|(key, item)| (key, item.ty(&empty))).collect()
 }
 
-/// An engine that compiles modules for those of any host with the same metering, and runs none:
-/// how instances are allocated makes no difference to code.
+/// An engine that only compiles, for any host's engine with the same metering: how instances are
+/// allocated makes no difference to code.
 pub(crate) fn engine_to_compile(metering: Metering) -> Result<Engine> {
     let kind = EngineKind { metering, allocation: Allocation::OnDemand };
     Engine::new(&config(&Settings::default(), kind))
@@ -196,7 +211,7 @@ fn backtrace_frames(settings: &Settings) -> usize {
     settings.backtrace_frames.min(MAX_FRAMES) as usize
 }
 
-/// Largest linear memory that a slot of the pool has, in bytes.
+/// Size of the largest linear memory that a slot of the pool has, in bytes.
 pub(crate) fn slot_memory_bytes(settings: &Settings) -> u64 {
     settings.slot_memory_bytes.min(settings.max_memory_bytes)
 }

@@ -1,5 +1,5 @@
-//! Files in a folder that belongs to this user alone: what others could have written is
-//! not read, and what is written is there whole or not at all.
+//! Files in a folder that only this user can use: files that others could have written are not read,
+//! and a file that is written is there completely or not at all.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
@@ -7,13 +7,13 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Who may do what with the folder: its owner, everything.
+/// The folder's permissions: everything for its owner.
 const FOLDER_MODE: u32 = 0o700;
 
-/// And with its files: its owner may read and write them.
+/// The permissions of its files: reading and writing for their owner.
 const FILE_MODE: u32 = 0o600;
 
-/// What nobody else may have, in either.
+/// The permissions that neither may have.
 const OTHERS: u32 = 0o077;
 
 /// Why a file or folder is not used.
@@ -21,13 +21,13 @@ const OTHERS: u32 = 0o077;
 pub(crate) enum Unfit {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("it is none of the kind that is expected there")]
+    #[error("it is not of the expected kind")]
     Kind,
     #[error("it belongs to another user")]
     Owner,
     #[error("others than its owner can use it")]
     Mode,
-    #[error("it hasn't the size that it should have")]
+    #[error("it does not have the size that it should have")]
     Size,
 }
 
@@ -45,11 +45,11 @@ pub(super) struct Listed {
 }
 
 impl Folder {
-    /// The folder at `path`, made where there is none; a file called `new` is made in it
-    /// and removed.
+    /// Opens the folder at `path`, and creates it if necessary. To find out as whom this process
+    /// writes, a file called `new` is created in it and removed.
     ///
     /// # Errors
-    /// It can't be made or written, or isn't this user's alone.
+    /// It cannot be created or written, or others can use it.
     pub(super) fn open(path: &Path, new: &str) -> Result<Self, Unfit> {
         let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path);
         made.map_err(|error| match error.kind() {
@@ -60,10 +60,10 @@ impl Folder {
         if metadata.mode() & OTHERS != 0 {
             return Err(Unfit::Mode);
         }
-        // Whose this process's files are is who it is, as far as files go; where it can make
-        // none, as whom the kernel has it.
+        // The owner of a new file is the user as which this process writes. On a read-only file
+        // system, the kernel's own account of the process has to do.
         let probe = path.join(new);
-        let owner = match created(&probe).and_then(|file| file.metadata()) {
+        let owner = match create_new(&probe).and_then(|file| file.metadata()) {
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 fs::metadata("/proc/self").map(|this| this.uid()).map_err(|_| error)
             }
@@ -84,10 +84,10 @@ impl Folder {
     /// The file called `name`, opened. It has at most `max` bytes, and may grow while it is read.
     ///
     /// # Errors
-    /// It isn't there or can't be read; or it isn't an ordinary file of this user's alone.
+    /// It does not exist or cannot be read; or it is not an ordinary file that only this user can use.
     pub(super) fn open_file(&self, name: &str, max: u64) -> Result<File, Unfit> {
-        // Neither a link nor a pipe that nobody writes to leads anywhere else. What is
-        // asked of the open file is true of the bytes that are read.
+        // A link must not lead elsewhere, and a pipe must not block. The checks are on the open file,
+        // so they hold for the bytes that are read.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
         let file =
             OpenOptions::new().read(true).custom_flags(flags).open(self.path.join(name)).map_err(
@@ -112,29 +112,29 @@ impl Folder {
         Ok(file)
     }
 
-    /// Has the file called `name` hold `bytes`, written as `new` first.
+    /// Replaces the file called `name` by one with `bytes`, which is first written as `new`.
     pub(super) fn replace(&self, new: &str, name: &str, bytes: impl Read) -> io::Result<()> {
-        self.written(new, bytes, |new| fs::rename(new, self.path.join(name)))
+        self.write(new, bytes, |new| fs::rename(new, self.path.join(name)))
     }
 
-    /// The same, unless there is one of that name.
+    /// As [`Folder::replace`], but does nothing if there is a file called `name`.
     pub(super) fn create(&self, new: &str, name: &str, bytes: impl Read) -> io::Result<()> {
-        self.written(new, bytes, |new| match fs::hard_link(new, self.path.join(name)) {
+        self.write(new, bytes, |new| match fs::hard_link(new, self.path.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => fs::remove_file(new),
         })
     }
 
-    fn written(
+    fn write(
         &self,
         new: &str,
         mut bytes: impl Read,
-        take_its_place: impl FnOnce(&Path) -> io::Result<()>,
+        put_in_place: impl FnOnce(&Path) -> io::Result<()>,
     ) -> io::Result<()> {
         let new = self.path.join(new);
-        let written = created(&new)
+        let written = create_new(&new)
             .and_then(|mut file| io::copy(&mut bytes, &mut file).and_then(|_| file.sync_all()))
-            .and_then(|()| take_its_place(&new))
+            .and_then(|()| put_in_place(&new))
             .and_then(|()| File::open(&self.path)?.sync_all());
         if written.is_err() {
             let _ = fs::remove_file(&new);
@@ -156,7 +156,7 @@ impl Folder {
     }
 }
 
-/// A new file, of which nothing was there before.
-fn created(path: &Path) -> io::Result<File> {
+/// Creates a file. Errors if there is one.
+fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)
 }

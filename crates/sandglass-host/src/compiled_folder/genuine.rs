@@ -1,8 +1,8 @@
-//! Tells machine code that this host has compiled from any other bytes, and makes
-//! modules of it. It opens no file of the folder.
+//! Distinguishes machine code that this host has compiled from any other bytes, and loads it. It opens
+//! no file of the folder.
 //!
-//! Machine code is run as it is, outside of every sandbox, so what is read back must be
-//! what was written, bit for bit, by somebody who may write it. A sealed entry is
+//! Machine code is executed as it is, outside of every sandbox, so what is read back must be bit for
+//! bit what a process with the folder's key has written. A sealed entry is
 //!
 //! ```text
 //! code | MAGIC | id of the entry | tag
@@ -10,8 +10,9 @@
 //! tag: HMAC-SHA256, by the key of the folder, of SHA-256 of the code, MAGIC and the id
 //! ```
 //!
-//! It is copied into a file in memory before it is checked. What runs is a mapping of that
-//! file, so that code never has to fit the heap, and pages that no guest uses take no memory.
+//! It is copied to a file in memory before it is checked, so that nothing can change it afterwards.
+//! What is executed is a mapping of that file: code never has to fit on the heap, and pages that no
+//! guest uses take no memory.
 
 use std::fs::File;
 use std::hash::{Hash as _, Hasher};
@@ -27,33 +28,28 @@ use wasmtime::component::Component;
 use wasmtime::{Engine, Module};
 
 use super::memory::file_in_memory;
+use crate::module::Kind;
 
-/// Size of the folder's key, in bytes: as many as the tag has, which is what HMAC advises.
+/// Size of the folder's key, in bytes: that of the tag, as HMAC advises.
 pub(crate) const KEY_BYTES: usize = 32;
 
 const TAG_BYTES: usize = 32;
 const ID_BYTES: usize = 32;
 
-/// What follows the code, with the version of this form.
+/// The mark after the code, with the version of this form.
 const MAGIC: [u8; 16] = *b"sandglass code 2";
 
-/// Size of what a tag is of, beside the code's hash, in bytes.
+/// Size of what a tag covers in addition to the hash of the code, in bytes.
 const LABEL_BYTES: usize = MAGIC.len() + ID_BYTES;
 
-/// What is read at once, in bytes.
+/// How much is read at once, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Size of what follows the code, in bytes.
 pub(crate) const TRAILER_BYTES: usize = LABEL_BYTES + TAG_BYTES;
 
-/// The two kinds of code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Module,
-    Component,
-}
-
-/// Which code is meant: of which bytes, as what, compiled how and by what.
+/// Identifies code: by the hash and the kind of the module, the version of this crate and of Wasmtime,
+/// and the settings of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry([u8; ID_BYTES]);
 
@@ -75,7 +71,7 @@ impl Entry {
     }
 }
 
-/// Hashes what can only be hashed by the standard library's trait.
+/// Adapts a digest to the standard library's trait, which is all that Wasmtime offers.
 struct Digesting(Sha256);
 
 impl Hasher for Digesting {
@@ -83,7 +79,7 @@ impl Hasher for Digesting {
         self.0.update(bytes);
     }
 
-    /// Nobody asks for it: the whole digest is what counts.
+    /// Not used: the whole digest counts.
     fn finish(&self) -> u64 {
         0
     }
@@ -93,20 +89,16 @@ impl Hasher for Digesting {
 pub(crate) struct Fresh(Vec<u8>);
 
 impl Fresh {
-    /// Compiles a module, as `engine` does.
+    /// Compiles a module or a component for `engine`.
     ///
     /// # Errors
-    /// It is none that the engine takes.
-    pub(crate) fn module_of(engine: &Engine, binary: &[u8]) -> wasmtime::Result<Self> {
-        engine.precompile_module(binary).map(Self)
-    }
-
-    /// Compiles a component, as `engine` does.
-    ///
-    /// # Errors
-    /// As [`Fresh::module_of`].
-    pub(crate) fn component_of(engine: &Engine, binary: &[u8]) -> wasmtime::Result<Self> {
-        engine.precompile_component(binary).map(Self)
+    /// The engine does not accept it.
+    pub(crate) fn compile(engine: &Engine, kind: Kind, binary: &[u8]) -> wasmtime::Result<Self> {
+        match kind {
+            Kind::CoreModule => engine.precompile_module(binary),
+            Kind::Component => engine.precompile_component(binary),
+        }
+        .map(Self)
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -114,8 +106,8 @@ impl Fresh {
     }
 }
 
-/// Code that Wasmtime has compiled, unchanged since: in this process, or by a host or a helper
-/// that has sealed it. It is in a file in memory that nobody else has.
+/// Code that Wasmtime has compiled and nothing has changed since: in this process, or in a host or a
+/// helper that has sealed it. It is in a file in memory that only this process has.
 pub(crate) struct Code(File);
 
 impl Code {
@@ -129,21 +121,21 @@ impl Code {
         Ok(Self(file))
     }
 
-    /// The module that it is.
+    /// Loads it as a module.
     ///
     /// # Errors
     /// It is for another machine, or too large for `engine`'s pool.
     #[allow(unsafe_code, reason = "there is no other way back from compiled code")]
     pub(crate) fn module(&self, engine: &Engine) -> wasmtime::Result<Module> {
-        // SAFETY: wasmtime asks for the unmodified output of `Engine::precompile_module`, of
-        // any version, in a file that nobody changes. A `Code` is made of a `Fresh`, which is such
-        // output; or by `Seal::open`, of bytes with a tag that only a `Seal` makes of a `Fresh` or
-        // of a `Code`, with a key that only this user can read. Its file has no name, and is
-        // never written after that.
+        // SAFETY: Wasmtime requires the unmodified output of `Engine::precompile_module`, of any
+        // version, in a file that does not change. A `Code` is made from a `Fresh`, which is such
+        // output; or by `Seal::open`, from bytes with a tag that only a `Seal` makes for a `Fresh` or
+        // a `Code`, with a key that only this user can read. Its file has no name, and is never
+        // written after that.
         unsafe { Module::deserialize_open_file(engine, self.0.try_clone()?) }
     }
 
-    /// The component that it is.
+    /// Loads it as a component.
     ///
     /// # Errors
     /// As [`Code::module`].
@@ -152,8 +144,8 @@ impl Code {
         // Wasmtime opens the files of components itself.
         let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
         if Path::new(&path).exists() {
-            // SAFETY: as for modules, with `Engine::precompile_component`; wasmtime itself tells
-            // the two kinds apart. The path is that of the same file.
+            // SAFETY: as for modules, with `Engine::precompile_component`; Wasmtime itself
+            // distinguishes the two kinds. The path is that of the same file.
             return unsafe { Component::deserialize_file(engine, path) };
         }
         let mut bytes = Vec::new();
@@ -162,10 +154,10 @@ impl Code {
         unsafe { Component::deserialize(engine, bytes) }
     }
 
-    /// All its bytes, from the first.
+    /// All its bytes.
     ///
     /// # Errors
-    /// The system can't read memory.
+    /// The system cannot read the file in memory.
     pub(crate) fn bytes(&self) -> io::Result<impl Read> {
         (&self.0).rewind()?;
         Ok(&self.0)
@@ -176,14 +168,14 @@ impl Code {
     }
 }
 
-/// Why sealed bytes are not taken.
+/// Why sealed bytes are not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotGenuine {
-    #[error("it isn't what was written there, or another key sealed it")]
+    #[error("it is not what was written there, or another key sealed it")]
     Forged,
     #[error("it is another entry than its name says")]
     Misplaced,
-    #[error("it can't be read: {0}")]
+    #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
 }
 
@@ -195,21 +187,20 @@ impl Seal {
         Self(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
-    /// What follows `code` where it is kept as `entry`.
+    /// What follows `code` in the sealed form of `entry`.
     ///
     /// # Errors
-    /// `code` can't be read.
+    /// `code` cannot be read.
     pub(crate) fn trailer(&self, entry: &Entry, code: impl Read) -> io::Result<Vec<u8>> {
         let label = [MAGIC.as_slice(), &entry.0].concat();
         let tag = hmac::sign(&self.0, &signed(code, &label)?);
         Ok([&label, tag.as_ref()].concat())
     }
 
-    /// The code in `sealed`, a file in memory that nobody else has.
+    /// The code in `sealed`, a file in memory that only this process has.
     ///
     /// # Errors
-    /// It was not sealed by this key as this entry, or has changed since; or the file can't be
-    /// read.
+    /// It was not sealed by this key as this entry, or has changed since; or the file cannot be read.
     pub(crate) fn open(&self, entry: &Entry, mut sealed: File) -> Result<Code, NotGenuine> {
         let bytes = sealed.metadata()?.len();
         let code_bytes = bytes.checked_sub(TRAILER_BYTES as u64).ok_or(NotGenuine::Forged)?;
@@ -219,8 +210,8 @@ impl Seal {
         sealed.rewind()?;
         let signed = signed((&sealed).take(code_bytes), label)?;
         hmac::verify(&self.0, &signed, tag).map_err(|_| NotGenuine::Forged)?;
-        // Nothing else was ever sealed; but it may be of another version of this host, or
-        // have been given another entry's name.
+        // The seal is genuine, but it may be of another version of this host, or the file may have
+        // been renamed to the name of another entry.
         if label.strip_prefix(&MAGIC) != Some(&entry.0) {
             return Err(NotGenuine::Misplaced);
         }
@@ -229,7 +220,7 @@ impl Seal {
     }
 }
 
-/// What a tag is of: the hash of `code`, and its label.
+/// What a tag covers: the hash of `code`, and its label.
 fn signed(mut code: impl Read, label: &[u8]) -> io::Result<Vec<u8>> {
     let mut hash = Sha256::new();
     let mut piece = [0; PIECE_BYTES];
@@ -270,13 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_is_opened_as_it_was() {
+    fn sealed_code_is_opened_unchanged() {
         let (seal, sealed) = sealed();
         assert_eq!(open(&seal, &ENTRY, &sealed).expect("unchanged"), CODE);
     }
 
     #[test]
-    fn no_bit_can_change_and_no_byte_go_or_come() {
+    fn sealed_code_with_a_changed_missing_or_additional_byte_is_forged() {
         let (seal, sealed) = sealed();
         for at in 0..sealed.len() {
             for bit in 0..8 {
@@ -294,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn another_key_and_another_name_open_nothing() {
+    fn another_key_or_entry_does_not_open_sealed_code() {
         let (seal, sealed) = sealed();
         assert_forged(&Seal::new(&[2; KEY_BYTES]), &sealed);
         let misplaced = open(&seal, &Entry([8; ID_BYTES]), &sealed);

@@ -1,10 +1,9 @@
-//! Files that are in memory only, and that only this process has.
+//! Files that exist only in memory and only in this process.
 
 use std::fs::File;
 use std::io;
 
-/// A new one, for compiled code: mapped, it takes the memory of its pages that are used, and of
-/// those only once.
+/// A new file for compiled code. Mapped, it takes memory only for pages that are used, and only once.
 ///
 /// # Errors
 /// The process has no descriptor left, or the system no memory.
@@ -14,7 +13,7 @@ pub(crate) fn file_in_memory() -> io::Result<File> {
     Ok(file.into())
 }
 
-/// A new file without a name, where there is none in memory.
+/// A new file without a name, on systems that have no files in memory.
 ///
 /// # Errors
 /// As on Linux.

@@ -1,4 +1,7 @@
+//! Tests of the folder for compiled code, on the disk.
+
 use super::*;
+use crate::module::Kind;
 use sandglass_model::{ModuleHash, Monotonic, WallTime};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -40,7 +43,7 @@ impl World {
     }
 
     fn entry(&self, nth: u8) -> Entry {
-        Entry::of(&self.engine, ModuleHash::of(&[nth]), Kind::Module)
+        Entry::of(&self.engine, ModuleHash::of(&[nth]), Kind::CoreModule)
     }
 
     fn file(&self, nth: u8) -> std::path::PathBuf {
@@ -49,14 +52,15 @@ impl World {
 
     fn code(&self) -> Code {
         let module = b"(module (func (export \"run\")))";
-        Code::of(Fresh::module_of(&self.engine, module).expect("a module")).expect("memory")
+        Code::of(Fresh::compile(&self.engine, Kind::CoreModule, module).expect("a module"))
+            .expect("memory")
     }
 }
 
 const PLENTY: u64 = 1 << 30;
 
 #[test]
-fn what_was_kept_is_found_by_the_next_process_and_is_a_module_again() {
+fn kept_code_is_found_by_the_next_process_and_can_be_loaded() {
     let world = World::new();
     let folder = world.open(PLENTY).expect("a folder");
     assert!(folder.find(&world.entry(1)).is_none());
@@ -65,7 +69,7 @@ fn what_was_kept_is_found_by_the_next_process_and_is_a_module_again() {
     let genuine = next.find(&world.entry(1)).expect("it was kept");
     let module = genuine.module(&world.engine).expect("a module");
     assert!(module.get_export("run").is_some());
-    assert!(genuine.component(&world.engine).is_err(), "it is none");
+    assert!(genuine.component(&world.engine).is_err(), "it is a module");
     assert!(next.find(&world.entry(2)).is_none());
     for (path, mode) in [(world.path(), 0o700), (world.file(1), 0o600), (key_of(&world), 0o600)] {
         let has = fs::metadata(&path).expect("there").permissions().mode() & 0o777;
@@ -78,20 +82,20 @@ fn key_of(world: &World) -> std::path::PathBuf {
 }
 
 #[test]
-fn other_settings_of_the_engine_find_nothing() {
+fn an_entry_is_for_one_module_one_kind_and_one_setting_of_the_engine() {
     let world = World::new();
     let hash = ModuleHash::of(b"module");
     let fuel = Engine::new(wasmtime::Config::new().consume_fuel(true)).expect("an engine");
     let same = Engine::default();
-    let entry = Entry::of(&world.engine, hash, Kind::Module);
-    assert_eq!(entry, Entry::of(&same, hash, Kind::Module), "the same in each process");
-    assert_ne!(entry, Entry::of(&fuel, hash, Kind::Module));
+    let entry = Entry::of(&world.engine, hash, Kind::CoreModule);
+    assert_eq!(entry, Entry::of(&same, hash, Kind::CoreModule), "the same in each process");
+    assert_ne!(entry, Entry::of(&fuel, hash, Kind::CoreModule));
     assert_ne!(entry, Entry::of(&world.engine, hash, Kind::Component));
-    assert_ne!(entry, Entry::of(&world.engine, ModuleHash::of(b"other"), Kind::Module));
+    assert_ne!(entry, Entry::of(&world.engine, ModuleHash::of(b"other"), Kind::CoreModule));
 }
 
 #[test]
-fn what_is_not_as_it_was_written_is_removed() {
+fn an_entry_that_has_changed_is_removed() {
     let world = World::new();
     let folder = world.open(PLENTY).expect("a folder");
     let damages: [fn(&mut Vec<u8>); 6] = [
@@ -135,7 +139,7 @@ fn files_that_others_may_have_written_are_not_read() {
 }
 
 #[test]
-fn what_somebody_else_keeps_in_the_folder_is_left_as_it_is() {
+fn other_files_in_the_folder_stay_as_they_are() {
     let world = World::new();
     drop(world.open(PLENTY).expect("a folder"));
     for name in ["key", "id_ed25519", "code"] {
@@ -149,7 +153,7 @@ fn what_somebody_else_keeps_in_the_folder_is_left_as_it_is() {
 }
 
 #[test]
-fn a_disk_without_room_is_told_from_a_folder_that_is_unfit() {
+fn a_full_disk_is_distinguished_from_a_folder_that_is_unfit() {
     let of = |kind: io::ErrorKind| Unusable::Key(kind.into()).is_for_lack_of_room();
     assert!(of(io::ErrorKind::StorageFull) && of(io::ErrorKind::ReadOnlyFilesystem));
     assert!(!of(io::ErrorKind::PermissionDenied));
@@ -195,7 +199,7 @@ fn a_key_that_others_may_know_or_that_is_damaged_is_replaced_and_opens_nothing_o
 }
 
 #[test]
-fn those_used_longest_ago_go_where_there_are_too_many() {
+fn entries_that_were_used_longest_ago_are_removed_first() {
     let world = World::new();
     let size = world.code().size().expect("its size") + TRAILER_BYTES as u64;
     let folder = world.open(3 * size).expect("a folder");
@@ -208,14 +212,14 @@ fn those_used_longest_ago_go_where_there_are_too_many() {
     folder.keep(&world.entry(4), &world.code());
     let there: Vec<u8> = (1..=4).filter(|nth| world.file(*nth).exists()).collect();
     assert_eq!(there, [1, 3, 4]);
-    // What is larger than all of it may be is not kept.
+    // An entry that is larger than the folder may be is not kept.
     let small = world.open(size - 1).expect("a folder");
     small.keep(&world.entry(5), &world.code());
     assert!(!world.file(5).exists());
 }
 
 #[test]
-fn what_a_crash_left_half_written_goes_in_time() {
+fn a_file_that_a_crash_left_half_written_is_removed_later() {
     let world = World::new();
     let folder = world.open(PLENTY).expect("a folder");
     let half = world.path().join(format!(".0000000000000001{NEW}"));
@@ -230,7 +234,7 @@ fn what_a_crash_left_half_written_goes_in_time() {
 }
 
 #[test]
-fn several_that_open_a_new_folder_at_once_share_its_key() {
+fn hosts_that_open_a_new_folder_at_the_same_time_share_its_key() {
     let world = World::new();
     let entries: Vec<Entry> = (0..8).map(|nth| world.entry(nth)).collect();
     std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
-//! The host's side: starts a helper for one module, gives it the bytes, takes what it writes,
-//! and kills it at its limits. It trusts nothing that the helper writes: a module that exploits
-//! the compiler controls the helper, and must not gain more than that. (Code that it seals is
-//! run; that is what a compiler is for.)
+//! The host's side: starts a helper for one module, writes the bytes to it, reads its response, and
+//! kills it at its limits. It trusts nothing that the helper writes: a module that exploits the
+//! compiler controls the helper, and must not gain more than that. (Code that the helper seals is
+//! executed; that is what a compiler is for.)
 
 mod ending;
 mod exchange;
@@ -20,15 +20,14 @@ use ending::{Ending, not_compiled};
 use exchange::Exchange;
 use sandglass_supervisor::rejection::rejection;
 
-/// Code may be so many times larger than its binary, beyond [`CODE_MIN_BYTES`]; toolchains'
-/// modules become 2 to 6 times as large.
+/// How many times larger than its binary code may be, in addition to [`CODE_MIN_BYTES`]. Code of
+/// toolchains' modules is 2 to 6 times as large.
 const CODE_TIMES_BINARY: u64 = 64;
 
-/// Size that any code may have, in bytes: that of initial memories included, of which Wasmtime
-/// makes images.
+/// Size that any code may have, in bytes. It includes images of initial memories.
 const CODE_MIN_BYTES: u64 = 32 << 20;
 
-/// A helper that runs. Dropped, it is killed and reaped.
+/// A running helper. If this is dropped, it is killed and reaped.
 struct Helper(Child);
 
 impl Helper {
@@ -37,9 +36,9 @@ impl Helper {
         command
             .args(&helper.arguments)
             .env_clear()
-            // The compiler's threads, of which Wasmtime lets nobody set the number.
+            // The compiler's threads. Wasmtime has no setting for their number.
             .env("RAYON_NUM_THREADS", threads.to_string())
-            // The allocator of `sandglass` counts what it reserves as used without.
+            // Without this, the allocator of `sandglass` would count reserved memory as used.
             .env("MIMALLOC_ARENA_EAGER_COMMIT", "0")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -52,17 +51,17 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // If it has ended, there is nothing to kill; and it is reaped at once either way.
+        // If it has ended, killing it fails, and it is still reaped.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Has `helper` compile a module.
+/// Compiles a module in `helper`.
 ///
 /// # Errors
 /// The module is not valid, or the helper exceeded its limits or crashed. The host is shutting
-/// down, or the helper can't be started or isn't this host's.
+/// down, or the helper cannot be started or is not of this host's version.
 pub(super) fn compile(helper: &CompileHelper, job: &Job<'_>) -> Result<Code, Rejection> {
     let clock = SystemClock::new();
     let deadline = clock.now().after(helper.limits.timeout);
@@ -110,7 +109,7 @@ pub(super) fn compile(helper: &CompileHelper, job: &Job<'_>) -> Result<Code, Rej
     }
 }
 
-/// The CPU time of all threads together, for a host that can't kill its helper any more.
+/// Limit on the CPU time of all threads together, in case the host cannot kill its helper any more.
 fn cpu_seconds(helper: &CompileHelper, threads: usize) -> u64 {
     let seconds = helper.limits.timeout.as_secs().saturating_add(1);
     seconds.saturating_mul(threads as u64)
@@ -121,16 +120,13 @@ fn most_code_bytes(binary: &[u8]) -> u64 {
     in_proportion.saturating_add(CODE_MIN_BYTES).min(ENTRY_MAX_BYTES)
 }
 
-/// It is not the module's fault, so that loading it later may succeed.
+/// The rejection if the helper is at fault and not the module, so that loading it later may succeed.
 fn unavailable(helper: &CompileHelper, why: &dyn std::fmt::Display) -> Rejection {
     rejection(
         RejectionKind::HostUnavailable,
         format!(
-            "the program that compiles modules (`{}`) can't be used: {why}",
+            "the program that compiles modules (`{}`) cannot be used: {why}",
             helper.program.display()
         ),
     )
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,4 +1,4 @@
-//! The helper's side: reads one module, compiles it, and writes what came of that.
+//! The helper's side: reads one module, compiles it, and writes the code or the rejection.
 
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
@@ -10,16 +10,16 @@ use super::message::{self, Body, Request};
 use crate::compiled_folder::{Entry, Seal};
 use crate::sandbox;
 
-/// What the `main` of a [`CompileHelper`](crate::CompileHelper) calls, alone and first: limits
-/// this process, reads one module from the standard input, and writes what it compiled to to
-/// the standard output. Nothing else may write there.
+/// The whole `main` of a [`CompileHelper`](crate::CompileHelper): limits this process, reads one
+/// module from the standard input, and writes its code to the standard output. Nothing else may write
+/// there.
 ///
-/// The exit code is 0 if there is a response, also one that rejects the module.
+/// The exit code is 0 if there is a response, including one that rejects the module.
 pub fn compile_helper() -> ExitCode {
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // For the host's log. If nobody reads it, the exit code says enough.
+            // For the host's log. If the host does not read it, the exit code is enough.
             let _ = writeln!(io::stderr(), "failed to compile a module for a host: {error}");
             ExitCode::FAILURE
         }
@@ -39,7 +39,7 @@ fn serve() -> io::Result<()> {
     let engine = sandbox::engine_to_compile(request.metering).map_err(io::Error::other)?;
     let compiled = crate::module::compile_here(&engine, request.kind, &binary);
     let rejection;
-    let (what, body, trailer) = match &compiled {
+    let (kind, body, trailer) = match &compiled {
         Ok(code) => {
             let entry = Entry::of(&engine, ModuleHash::of(&binary), request.kind);
             let trailer = Seal::new(&request.key).trailer(&entry, code.bytes())?;
@@ -51,7 +51,7 @@ fn serve() -> io::Result<()> {
         }
     };
     let mut output = io::stdout().lock();
-    output.write_all(&message::response_head(what, body.len() + trailer.len()))?;
+    output.write_all(&message::response_head(kind, body.len() + trailer.len()))?;
     output.write_all(body)?;
     output.write_all(&trailer)?;
     output.flush()

@@ -1,23 +1,24 @@
-//! What a host and its helper write to each other: one request, one response, both of a size
-//! that is known before they are read.
+//! What a host and its helper write to each other: one request and one response, both of a size that
+//! is known before they are read.
 //!
 //! ```text
 //! request:  MAGIC | key | kind | metering | memory limit | CPU limit | length | binary
 //! response: MAGIC | what follows | length | sealed code, or the kind and text of a rejection
 //! ```
 //!
-//! The key is made for this request alone. It seals the code, so that the host takes nothing
-//! that a helper of the same version, with the same settings of the engine, has not finished.
+//! The key is random and for this request only. It seals the code, so that the host accepts nothing
+//! but what a helper of the same version, with the same settings of the engine, has completed.
 
 use std::io::{self, Read};
 
 use sandglass_model::{Rejection, RejectionKind};
 
-use crate::compiled_folder::{KEY_BYTES, Kind};
+use crate::compiled_folder::KEY_BYTES;
+use crate::module::Kind;
 use crate::sandbox::Metering;
 use sandglass_supervisor::rejection::rejection;
 
-/// Begins both, with the version of their form.
+/// The first bytes of both, with the version of their form.
 const MAGIC: [u8; 16] = *b"sandglass comp 1";
 
 /// Largest binary that a helper reads, in bytes: more than any limit on modules allows.
@@ -26,12 +27,12 @@ const BINARY_MAX_BYTES: u64 = 4 << 30;
 /// Longest text of a rejection, in bytes.
 pub(super) const REJECTION_MAX_BYTES: usize = 16 << 10;
 
-/// Size of what stands before the body of a response, in bytes.
+/// Size of what precedes the body of a response, in bytes.
 pub(super) const RESPONSE_HEAD_BYTES: usize = MAGIC.len() + 1 + 8;
 
 const REQUEST_HEAD_BYTES: usize = MAGIC.len() + KEY_BYTES + 1 + 1 + 8 + 8 + 8;
 
-/// What a helper is asked to do, without the binary.
+/// A request, without the binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) key: [u8; KEY_BYTES],
@@ -48,7 +49,7 @@ impl Request {
         head.extend(MAGIC);
         head.extend(self.key);
         head.push(match self.kind {
-            Kind::Module => 0,
+            Kind::CoreModule => 0,
             Kind::Component => 1,
         });
         head.push(match self.metering {
@@ -64,7 +65,7 @@ impl Request {
     /// Reads the head of a request, and nothing of its binary.
     ///
     /// # Errors
-    /// It ends too early, or is none of this version.
+    /// It ends too early, or is not of this version.
     pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
         let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         if bytes(from)? != MAGIC {
@@ -72,7 +73,7 @@ impl Request {
         }
         let key = bytes(from)?;
         let kind = match bytes(from)? {
-            [0] => Kind::Module,
+            [0] => Kind::CoreModule,
             [1] => Kind::Component,
             _ => return Err(wrong("neither a module nor a component")),
         };
@@ -105,7 +106,7 @@ pub(super) enum Body {
     Rejection,
 }
 
-/// What stands before a body of `length` bytes.
+/// What precedes a body of `length` bytes.
 pub(super) fn response_head(body: Body, length: usize) -> Vec<u8> {
     let mut head = MAGIC.to_vec();
     head.push(match body {
@@ -116,8 +117,8 @@ pub(super) fn response_head(body: Body, length: usize) -> Vec<u8> {
     head
 }
 
-/// What the first bytes of a response say of its body: what it is, and its length.
-/// `None` if no helper of this version wrote them.
+/// Reads what precedes the body of a response: what the body is, and its length. `None` if no helper
+/// of this version wrote it.
 pub(super) fn read_response_head(head: &[u8; RESPONSE_HEAD_BYTES]) -> Option<(Body, u64)> {
     let (body, length) = head.strip_prefix(&MAGIC)?.split_first()?;
     let body = match body {
@@ -135,7 +136,7 @@ pub(super) fn encode_rejection(rejection: &Rejection) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The rejection that a response states. `None` if it is none that compiling can end in.
+/// The rejection that a response states. `None` if compiling cannot end in it.
 pub(super) fn read_rejection(body: &[u8]) -> Option<Rejection> {
     let (kind, message) = str::from_utf8(body).ok()?.split_once('\n')?;
     let kinds = [
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_read_as_it_was_written_and_no_prefix_of_it_is() {
+    fn a_request_is_read_as_it_was_written_and_a_prefix_is_an_error() {
         let request = Request {
             key: [7; KEY_BYTES],
             kind: Kind::Component,
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_states_what_follows_and_nothing_else_is_one() {
+    fn the_head_of_a_response_is_read_as_it_was_written() {
         for body in [Body::Code, Body::Rejection] {
             let head: [u8; RESPONSE_HEAD_BYTES] =
                 response_head(body, 99).try_into().expect("its size");
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn rejections_are_those_of_a_compiler_and_of_bounded_length() {
+    fn a_rejection_is_one_that_compiling_can_end_in_and_is_of_bounded_length() {
         let rejection =
             Rejection { kind: RejectionKind::UnsupportedModule, message: "two\nlines".to_owned() };
         assert_eq!(read_rejection(&encode_rejection(&rejection)), Some(rejection));

@@ -1,5 +1,5 @@
-//! Turns at compiling: few modules are compiled at the same time, and no tenant takes more than
-//! its part, so that a tenant whose modules are slow delays itself alone.
+//! Turns at compiling: few modules are compiled at the same time, and each tenant has only some of the
+//! turns, so that a tenant whose modules are slow delays only itself.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +14,10 @@ pub(crate) struct Turns {
 
 struct State {
     free: usize,
-    /// How many each tenant has; none of them is 0.
+    /// How many each tenant has; never 0.
     taken: BTreeMap<Arc<str>, usize>,
-    /// Those who wait, by tenant; none of them is empty. The tenant that was served last is at
-    /// the end.
+    /// The waiting callers by tenant; never an empty line. The tenant that was served last is at the
+    /// end.
     lines: VecDeque<Line>,
 }
 
@@ -26,20 +26,20 @@ struct Line {
     waiters: VecDeque<oneshot::Sender<Turn>>,
 }
 
-/// The right to compile one module. Dropped, it goes to the next who waits.
+/// The right to compile one module. If it is dropped, the next waiting caller gets it.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     tenant: Arc<str>,
 }
 
 impl Turns {
-    /// So many turns, of which one tenant has `most_per_tenant`.
+    /// With this many turns. One tenant has at most `most_per_tenant` at a time.
     pub(crate) fn new(turns: usize, most_per_tenant: usize) -> Arc<Self> {
         let state = State { free: turns, taken: BTreeMap::new(), lines: VecDeque::new() };
         Arc::new(Self { most_per_tenant, state: Mutex::new(state) })
     }
 
-    /// A turn for `tenant`, as soon as there is one. Dropping the future waits no longer.
+    /// Waits for a turn of `tenant`. Dropping the future gives up.
     pub(crate) async fn take(self: &Arc<Self>, tenant: &Arc<str>) -> Turn {
         let waiting = {
             let mut state = self.lock();
@@ -56,25 +56,25 @@ impl Turns {
         waiting.await.expect("a waiter is removed only by serving it, or after it has gone")
     }
 
-    /// Gives the free turns to those who wait.
+    /// Gives the free turns to waiting callers.
     fn serve(self: &Arc<Self>) {
         loop {
             let next = self.lock().next(self.most_per_tenant);
             let Some((tenant, waiter)) = next else { return };
-            // Not under the lock: if nobody waits any more, the turn is dropped here.
+            // Not under the lock: if the caller has gone, the turn is dropped here, which locks.
             let _ = waiter.send(Turn { turns: Arc::clone(self), tenant });
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change is made whole before anything can panic.
+        // Each change is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// The waiter whose turn it is, if there is one: of the tenants that may have another turn,
-    /// the one that has the fewest, and of these the one that has waited longest.
+    /// The caller who gets the next turn, if there is one: of the tenants that may have another turn,
+    /// the one with the fewest, and among several of these, the one that has waited longest.
     fn next(&mut self, most_per_tenant: usize) -> Option<(Arc<str>, oneshot::Sender<Turn>)> {
         while self.free > 0 {
             let taken = |line: &Line| self.taken.get(&line.tenant).copied().unwrap_or(0);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_takes_no_more_than_its_part_however_many_are_free() {
+    fn a_tenant_gets_no_more_than_its_turns_even_if_others_are_free() {
         let turns = Turns::new(3, 2);
         let (slow, other) = (tenant("slow"), tenant("other"));
         let one = polled(pin!(turns.take(&slow))).expect("a turn");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_turn_is_that_of_the_tenant_with_the_fewest_who_has_waited_longest() {
+    fn the_next_turn_goes_to_the_tenant_with_the_fewest_that_has_waited_longest() {
         let turns = Turns::new(2, 2);
         let names = ["a", "b", "c"].map(tenant);
         let [a, b, c] = &names;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_has_gone_takes_no_turn() {
+    fn a_waiter_that_has_gone_gets_no_turn() {
         let turns = Turns::new(1, 1);
         let names = ["a", "b"].map(tenant);
         let [a, b] = &names;

@@ -1,5 +1,4 @@
-//! Makes a host: its settings, its clock, where its telemetry goes, and the host
-//! functions of the embedder's own.
+//! Builds a host from its settings, its clock, its telemetry, and the embedder's own host functions.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,7 +28,7 @@ use sandglass_supervisor::run_clock;
 use sandglass_supervisor::settings::Settings;
 use sandglass_supervisor::ticker::{Simulated, Ticker};
 
-/// Makes a [`Host`].
+/// Builds a [`Host`].
 #[derive(Debug)]
 pub struct Builder {
     settings: Settings,
@@ -37,7 +36,7 @@ pub struct Builder {
     is_simulated: bool,
     compute_max: Option<Duration>,
     telemetry: Telemetry,
-    /// `None` for the network.
+    /// `None` stands for the network.
     http: Option<Arc<dyn HttpClient>>,
     functions: Vec<HostFunction>,
     compiler: Compiler,
@@ -63,57 +62,56 @@ impl Builder {
         Self { settings, ..self }
     }
 
-    /// Sets where metrics and spans go; nowhere, unless it is said.
+    /// Sets where metrics and spans go. By default, there is no telemetry.
     #[must_use]
     pub fn telemetry(self, telemetry: Telemetry) -> Self {
         Self { telemetry, ..self }
     }
 
-    /// Sets the clock that deadlines are measured by.
+    /// Sets the clock by which deadlines are measured.
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, is_simulated: false, ..self }
     }
 
-    /// Has the host live in simulated time: that of a tokio runtime of one thread whose time
-    /// is paused, which `clock` must follow. It stands while anything runs, and jumps to the
-    /// next timer when nothing does, so that a guest that waits for an hour is through with
-    /// it at once.
+    /// Lets the host run in simulated time: that of a tokio runtime of one thread whose time is paused,
+    /// which `clock` must follow. Time stands still while anything executes, and jumps to the next
+    /// timer when nothing does, so that a guest that waits for an hour finishes at once.
     ///
-    /// Guests then run where their callers poll them, as by [`Host::run_in_place`], which
-    /// must be on that runtime; and a guest that computes takes about as long as it takes.
-    /// While somebody waits for what is outside (a disk, a network), time has to be kept from
-    /// jumping; tokio does so while a blocking task runs.
+    /// Guests are then executed on the tasks of their callers, as by [`Host::run_in_place`], which
+    /// must be on that runtime. A guest that computes takes about as long as in real time. While
+    /// anything waits for the outside (a disk, a network), the caller must prevent time from jumping;
+    /// tokio does so while a blocking task runs.
     #[must_use]
     pub fn simulated_clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, is_simulated: true, ..self }
     }
 
-    /// Takes a guest that has computed for so long, in real time, for one that never ends, where
-    /// the host lives in simulated time ([`Builder::simulated_clock`]): it is killed at its
-    /// deadline as ever, and the time jumps there. Without, it computes until then.
+    /// Sets how long a guest may compute, in real time, before it counts as one that never ends, in a
+    /// host in simulated time ([`Builder::simulated_clock`]): then the time jumps to its deadline, and
+    /// the guest is killed there as usual. By default, it computes until its deadline.
     #[must_use]
     pub fn simulated_compute_max(self, compute_max: Duration) -> Self {
         Self { compute_max: Some(compute_max), ..self }
     }
 
-    /// Sets what sends the guests' HTTP requests.
+    /// Sets the client that sends the guests' HTTP requests.
     #[must_use]
     pub fn http_client(self, http: Arc<dyn HttpClient>) -> Self {
         Self { http: Some(http), ..self }
     }
 
-    /// Registers a host function of the embedder's own.
+    /// Registers one of the embedder's own host functions.
     #[must_use]
     pub fn function(mut self, function: HostFunction) -> Self {
         self.functions.push(function);
         self
     }
 
-    /// Validates and compiles modules by this program, in a child process for each, which is
-    /// killed at its limits: so it should be where modules come from people whom you do not
-    /// trust. Without it, modules are compiled in this process, where nothing bounds the time
-    /// and memory that one takes (minutes and gigabytes, for a small module made to do so).
+    /// Validates and compiles modules with this program, in a child process for each, which is killed at
+    /// its limits. Use it if modules come from people whom you do not trust. By default, modules are
+    /// compiled in this process, where nothing bounds the time and memory that one takes (minutes and
+    /// gigabytes, for a small module that is made to do so).
     #[must_use]
     pub fn compile_in(self, helper: CompileHelper) -> Self {
         Self { compiler: Compiler::Helper(helper), ..self }
@@ -122,75 +120,83 @@ impl Builder {
     /// Starts the host's threads and sets up its sandbox.
     ///
     /// # Errors
-    /// The operating system gives too little address space or no threads, or a host
-    /// function can't be registered.
-    pub fn build(self) -> Result<Host, BuildError> {
-        let Self {
-            settings,
-            clock,
-            is_simulated,
-            compute_max,
-            telemetry,
-            http,
-            functions,
-            compiler,
-        } = self;
-        let blocking = BlockingCalls::new(settings.max_blocking_calls, telemetry.metrics.clone());
+    /// The operating system has too little address space or no threads, or a host function cannot be
+    /// registered.
+    pub fn build(mut self) -> Result<Host, BuildError> {
+        let metrics = self.telemetry.metrics.clone();
+        let functions = std::mem::take(&mut self.functions);
+        let settings = &self.settings;
+        let blocking = BlockingCalls::new(settings.max_blocking_calls, metrics.clone());
         let registry = Registry::new(functions, blocking)?;
-        let compiled_folder = compiled_folder(&settings, &clock, &telemetry.metrics)?;
+        let compiled_folder = compiled_folder(settings, &self.clock, &metrics)?;
         run_clock::find_rate();
-        let wanted = settings.kernel_features;
-        let (of, metrics) = (Arc::clone(&clock), telemetry.metrics.clone());
-        let ticker = if is_simulated {
-            Ticker::start_simulated(Simulated { clock: of, compute_max }, metrics)
-        } else {
-            Ticker::start(of, metrics, wanted)
-        };
-        let ticker = ticker.map_err(BuildError::Threads)?;
+        let ticker = self.start_ticker()?;
         let sandboxes = Sandboxes::new(settings.clone(), Arc::clone(&ticker), registry);
-        sandboxes.of(EngineKind::USUAL).map_err(|error| BuildError::Sandbox {
+        sandboxes.get_or_make(EngineKind::USUAL).map_err(|error| BuildError::Sandbox {
             max_runs: settings.slots(),
             why: format!("{error:#}"),
         })?;
-        let executor = Executor::start(settings.guest_threads, settings.max_blocking_calls, &clock)
-            .map_err(BuildError::Threads)?;
-        telemetry.metrics.ticker_health(metrics::Health::Healthy);
-        telemetry.metrics.kills_overdue(0);
-        let kernel =
-            KernelFeatures { pagemap_scan: sandbox::scans_pages(&settings), ..ticker.kernel() };
-        tracing::info!(
-            pagemap_scan = kernel.pagemap_scan,
-            scheduler_slice = kernel.scheduler_slice,
-            timer_slack = kernel.timer_slack,
-            "features of the kernel in use"
-        );
-        let admission = Admission::new(&settings, Arc::clone(&clock), telemetry.metrics.clone());
-        let cache = Arc::new(Cache::new(settings.cache_bytes));
-        let recordings = Room::new(settings.recording_bytes, telemetry.metrics.clone());
-        let rates = Arc::new(Rates::new(&clock));
-        let shared = Shared { cache, rates, recordings, settings, clock, telemetry, ticker };
+        let executor =
+            Executor::start(settings.guest_threads, settings.max_blocking_calls, &self.clock)
+                .map_err(BuildError::Threads)?;
+        metrics.ticker_health(metrics::Health::Healthy);
+        metrics.kills_overdue(0);
+        let shared = Shared {
+            cache: Arc::new(Cache::new(settings.cache_bytes)),
+            rates: Arc::new(Rates::new(&self.clock)),
+            recordings: Room::new(settings.recording_bytes, metrics.clone()),
+            settings: self.settings,
+            clock: self.clock,
+            telemetry: self.telemetry,
+            ticker,
+        };
         let settings = &shared.settings;
-        let unheard = Shared { telemetry: Telemetry::disabled(), ..shared.clone() };
+        let without_telemetry = Shared { telemetry: Telemetry::disabled(), ..shared.clone() };
         Ok(Host(Arc::new(Inner {
+            kernel: kernel_features(settings, &shared.ticker),
             sandboxes,
-            flights: Arc::default(),
-            compiler,
+            in_progress: Arc::default(),
+            compiler: self.compiler,
             turns: compiling::turns(),
             compiled_folder,
             modules: ModuleCache::new(settings.module_cache_bytes),
-            http: http.unwrap_or_else(|| Arc::new(NetworkClient::new(settings.open_requests()))),
+            http: self
+                .http
+                .unwrap_or_else(|| Arc::new(NetworkClient::new(settings.open_requests()))),
             open_requests: OpenRequests::new(settings.open_requests()),
             executor,
-            admission: Arc::new(admission),
+            admission: Arc::new(Admission::new(settings, Arc::clone(&shared.clock), metrics)),
             live: Arc::default(),
             identities: Identities::default(),
             closed: AtomicBool::new(false),
             ticker_failed: AtomicBool::new(false),
-            kernel,
-            unheard: Arc::new(unheard),
+            without_telemetry: Arc::new(without_telemetry),
             shared: Arc::new(shared),
         })))
     }
+
+    fn start_ticker(&self) -> Result<Arc<Ticker>, BuildError> {
+        let (clock, metrics) = (Arc::clone(&self.clock), self.telemetry.metrics.clone());
+        let ticker = if self.is_simulated {
+            Ticker::start_simulated(Simulated { clock, compute_max: self.compute_max }, metrics)
+        } else {
+            Ticker::start(clock, metrics, self.settings.kernel_features)
+        };
+        ticker.map_err(BuildError::Threads)
+    }
+}
+
+/// The features of the kernel that are in use.
+fn kernel_features(settings: &Settings, ticker: &Ticker) -> KernelFeatures {
+    let pagemap_scan = sandbox::scans_pages(settings);
+    let kernel = KernelFeatures { pagemap_scan, ..ticker.kernel() };
+    tracing::info!(
+        pagemap_scan = kernel.pagemap_scan,
+        scheduler_slice = kernel.scheduler_slice,
+        timer_slack = kernel.timer_slack,
+        "features of the kernel in use"
+    );
+    kernel
 }
 
 fn compiled_folder(

@@ -1,5 +1,5 @@
-//! Loads integrations: checks what is asked for, and has each module compiled once,
-//! however many ask for it at a time.
+//! Loads integrations: checks their manifests, and compiles each module once, however many callers
+//! load it at the same time.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,37 +9,37 @@ use std::thread::{self, Thread};
 use sandglass_model::{Allocation, ModuleHash, Rejection, RejectionKind};
 
 use super::{Host, Inner};
+use crate::compiling::Turn;
 use crate::detection::check_module;
 use crate::integration::Integration;
-use crate::module::{self, Boarding, Compiling, Made, MadeElsewhere, NotCompiled};
+use crate::module::{
+    self, Compilation, CompileResult, CompiledBefore, Compiling, Found, Key, NotCompiled,
+};
 use crate::sandbox::{self, EngineKind, Metering};
 use sandglass_supervisor::admission::IntegrationKey;
 use sandglass_supervisor::manifest::Manifest;
 use sandglass_supervisor::rejection::rejection;
 
-type Key = module::Key;
-
-/// The tenant of loads that name none.
+/// The tenant of callers that name none.
 const NO_TENANT: &str = "";
 
 impl Host {
-    /// Compiles `bytes`, text or binary, with the grants of `manifest`. Bytes that
-    /// were loaded before are not compiled again, and who asks for those that are being
-    /// compiled waits for that. It blocks for as long as compiling takes: seconds, for a
-    /// module of some megabytes ([`Host::load_async`] doesn't).
+    /// Compiles `bytes`, text or binary, with the grants of `manifest`. Bytes that were loaded before
+    /// are not compiled again, and callers that load the same bytes at the same time wait for one
+    /// compilation. This blocks for as long as compiling takes: seconds, for a module of some
+    /// megabytes ([`Host::load_async`] does not block).
     ///
     /// A host that runs modules of several tenants loads them by [`Host::load_for`].
     ///
     /// # Errors
-    /// The bytes are no module that this host runs, or the manifest grants more
-    /// than this host gives. The rejection says what, where, and what to do.
+    /// This host does not run the bytes, or the manifest grants more than this host has. The
+    /// rejection states what is wrong, where, and what to do.
     pub fn load(&self, bytes: &[u8], manifest: Manifest) -> Result<Integration, Rejection> {
         self.load_for(NO_TENANT, bytes, manifest)
     }
 
-    /// As [`Host::load`], on behalf of `tenant`. Of the few modules that are compiled at the
-    /// same time, each tenant has its part, and the tenants that wait take turns: one whose
-    /// modules take long delays its own modules only.
+    /// As [`Host::load`], on behalf of `tenant`. Only a few modules are compiled at the same time;
+    /// tenants that wait take turns, so that a tenant whose modules take long delays only its own.
     ///
     /// # Errors
     /// As [`Host::load`].
@@ -50,27 +50,18 @@ impl Host {
         manifest: Manifest,
     ) -> Result<Integration, Rejection> {
         let key = self.0.key(bytes, &manifest)?;
-        let tenant = Arc::from(tenant);
-        let compiled = loop {
-            match self.0.board(key, &tenant) {
-                Boarding::There(compiled) => break compiled,
-                Boarding::First(flight) => {
-                    let _turn = waited(self.0.turns.take(&tenant));
-                    break flight.land(self.0.compile(key, bytes))?;
-                }
-                Boarding::Behind(other) => match waited(other.landed()) {
-                    Some(made) => break made?,
-                    None => continue,
-                },
-            }
+        let compile = |compilation: Compilation, turn: Turn| async {
+            let _turn = turn;
+            compilation.finish(self.0.compile(key, bytes))
         };
+        let compiled = block_on(self.0.find_or_compile(key, tenant, compile))?;
         self.0.integration(compiled, manifest)
     }
 
-    /// As [`Host::load`], compiled on a thread of the host's own, of which there are few:
-    /// neither the caller's threads nor those that run guests are held up by a slow
-    /// compile. Dropping the future leaves a compile that has begun to those who ask next.
-    /// Any executor may poll it.
+    /// As [`Host::load`], compiled on one of a few threads of the host, so that a slow compilation
+    /// blocks neither the caller's threads nor those that execute guests. If the future is dropped, a
+    /// compilation that has begun continues, for callers that load the same bytes later. Any executor
+    /// may poll it.
     ///
     /// # Errors
     /// As [`Host::load`].
@@ -94,31 +85,21 @@ impl Host {
     ) -> Result<Integration, Rejection> {
         let bytes = bytes.into();
         let key = self.0.key(&bytes, &manifest)?;
-        let tenant = Arc::from(tenant);
-        let compiled = loop {
-            match self.0.board(key, &tenant) {
-                Boarding::There(compiled) => break compiled,
-                Boarding::First(flight) => {
-                    let turn = self.0.turns.take(&tenant).await;
-                    let (inner, bytes) = (Arc::clone(&self.0), Arc::clone(&bytes));
-                    let compiling = self.0.executor.handle().spawn_blocking(move || {
-                        let _turn = turn;
-                        flight.land(inner.compile(key, &bytes))
-                    });
-                    break compiling.await.unwrap_or_else(|_| Err(gave_up()))?;
-                }
-                Boarding::Behind(other) => match other.landed().await {
-                    Some(made) => break made?,
-                    None => continue,
-                },
-            }
+        let compile = |compilation: Compilation, turn: Turn| {
+            let inner = Arc::clone(&self.0);
+            let compiling = self.0.executor.handle().spawn_blocking(move || {
+                let _turn = turn;
+                compilation.finish(inner.compile(key, &bytes))
+            });
+            async { compiling.await.unwrap_or_else(|_| Err(compiler_panicked())) }
         };
+        let compiled = self.0.find_or_compile(key, tenant, compile).await?;
         self.0.integration(compiled, manifest)
     }
 }
 
 impl Inner {
-    /// Checks what can be told before anything is compiled.
+    /// Checks what can be checked before anything is compiled.
     fn key(&self, bytes: &[u8], manifest: &Manifest) -> Result<Key, Rejection> {
         let kind = module::Kind::of(bytes);
         let allowed = kind.allowed_bytes(&manifest.limits);
@@ -138,15 +119,35 @@ impl Inner {
         Ok((ModuleHash::of(bytes), engine))
     }
 
-    fn board(&self, key: Key, tenant: &Arc<str>) -> Boarding {
-        self.flights.board(key, tenant, || self.modules.find(key))
+    /// Finds the module of `key`, or calls `compile` when it is the turn of `tenant`.
+    async fn find_or_compile<C: Future<Output = CompileResult>>(
+        &self,
+        key: Key,
+        tenant: &str,
+        compile: impl FnOnce(Compilation, Turn) -> C,
+    ) -> CompileResult {
+        let tenant = Arc::from(tenant);
+        loop {
+            match self.in_progress.find(key, &tenant, || self.modules.find(key)) {
+                Found::Compiled(compiled) => return Ok(compiled),
+                Found::Missing(compilation) => {
+                    let turn = self.turns.take(&tenant).await;
+                    return compile(compilation, turn).await;
+                }
+                Found::InProgress(pending) => {
+                    if let Some(result) = pending.wait().await {
+                        return result;
+                    }
+                }
+            }
+        }
     }
 
-    /// Compiles `bytes`, and keeps what comes of it. What is too large for a slot of the
-    /// pool is compiled for an engine that has none; and so is a pack of nodes, whose runs have
-    /// two stacks where a slot has one.
-    fn compile(&self, key: Key, bytes: &[u8]) -> Made {
-        // While this one waited for its turn, another tenant may have had it compiled.
+    /// Compiles `bytes`, and keeps the result. What is too large for a slot of the pool is compiled
+    /// for an engine without one; and so is a pack of nodes, whose handler runs need two stacks where
+    /// a slot has one.
+    fn compile(&self, key: Key, bytes: &[u8]) -> CompileResult {
+        // While this caller waited for its turn, another tenant may have compiled it.
         if let Some(compiled) = self.modules.find(key) {
             return Ok(compiled);
         }
@@ -157,8 +158,8 @@ impl Inner {
                 self.compile_for(on_demand, bytes, None)
             }
             Allocation::Pooled => match self.compile_for(key.1, bytes, None) {
-                Err(NotCompiled::TooLargeForSlot(_, made)) => {
-                    self.compile_for(on_demand, bytes, Some(&made))
+                Err(NotCompiled::TooLargeForSlot(_, compiled)) => {
+                    self.compile_for(on_demand, bytes, Some(&compiled))
                 }
                 other => other,
             },
@@ -173,21 +174,25 @@ impl Inner {
                  globals or granted memory), so it runs on demand, which is slower"
             );
         }
-        Ok(self.modules.keep(key, compiled))
+        Ok(self.modules.add(key, compiled))
     }
 
     fn compile_for(
         &self,
         engine: EngineKind,
         bytes: &[u8],
-        made: Option<&MadeElsewhere>,
+        compiled_before: Option<&CompiledBefore>,
     ) -> Result<module::Compiled, NotCompiled> {
         let sandbox = self.sandboxes.for_module(engine)?;
-        let (folder, shared) = (self.compiled_folder.as_ref(), &self.shared);
-        let (metrics, clock) = (&shared.telemetry.metrics, &*shared.clock);
-        let (compiler, closed) = (&self.compiler, &self.closed);
-        let how = Compiling { compiler, closed, made, folder, metrics, clock };
-        module::compile(sandbox, bytes, how)
+        let compiling = Compiling {
+            compiler: &self.compiler,
+            closed: &self.closed,
+            compiled_before,
+            folder: self.compiled_folder.as_ref(),
+            metrics: &self.shared.telemetry.metrics,
+            clock: &*self.shared.clock,
+        };
+        module::compile(sandbox, bytes, compiling)
     }
 
     fn integration(
@@ -203,13 +208,12 @@ impl Inner {
     }
 }
 
-/// Of a compile that panicked.
-fn gave_up() -> Rejection {
+fn compiler_panicked() -> Rejection {
     rejection(RejectionKind::InvalidModule, "the compiler failed on the module")
 }
 
-/// What `future` answers; this thread waits for it, whatever else it may be part of.
-fn waited<T>(future: impl Future<Output = T>) -> T {
+/// Waits for `future` on this thread, even if it is a thread of an async runtime.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
@@ -220,7 +224,7 @@ fn waited<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(answer) => return answer,
+            Poll::Ready(value) => return value,
             Poll::Pending => thread::park(),
         }
     }

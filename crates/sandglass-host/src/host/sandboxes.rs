@@ -30,12 +30,12 @@ impl Sandboxes {
         &self.registry
     }
 
-    /// The one of this kind; made now, where there is none.
+    /// The sandbox of this kind, which is made now if there is none.
     ///
     /// # Errors
-    /// The operating system gives too little for one more.
-    pub(super) fn of(&self, kind: EngineKind) -> wasmtime::Result<Arc<Sandbox>> {
-        // Held while one is made, so that it is made once.
+    /// The operating system has too little address space for one more.
+    pub(super) fn get_or_make(&self, kind: EngineKind) -> wasmtime::Result<Arc<Sandbox>> {
+        // Locked while one is made, so that it is made once.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sandbox) = made.get(&kind) {
             return Ok(Arc::clone(sandbox));
@@ -46,9 +46,9 @@ impl Sandboxes {
         Ok(sandbox)
     }
 
-    /// The same, for somebody who loads a module.
+    /// As [`Sandboxes::get_or_make`], with the rejection of a module that needs the sandbox.
     pub(super) fn for_module(&self, kind: EngineKind) -> Result<Arc<Sandbox>, Rejection> {
-        self.of(kind).map_err(|error| {
+        self.get_or_make(kind).map_err(|error| {
             let message = format!("the sandbox that the module needs can't be set up: {error:#}");
             rejection(RejectionKind::HostUnavailable, message)
         })

@@ -1,11 +1,11 @@
-//! What an import is about, what it needs to be granted, and what of WASI is refused.
+//! The topic of an import, the grant that it needs, and which functions of WASI are refused.
 
 use serde::Serialize;
 
 use crate::abi::env;
 use crate::abi::wasi::preview1;
 
-/// What a manifest grants that an import needs.
+/// A grant of a manifest that an import needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grant {
@@ -17,12 +17,12 @@ pub enum Grant {
     Ask,
     /// `scratch`
     Scratch,
-    /// This one of `functions`.
+    /// One of `functions`.
     Function(String),
 }
 
 impl Grant {
-    /// The key of `[grants]` that grants it.
+    /// Its key in `[grants]`.
     #[must_use]
     pub const fn key(&self) -> &'static str {
         match self {
@@ -35,10 +35,10 @@ impl Grant {
     }
 }
 
-/// The group of what the embedder has.
+/// The group of the embedder's own functions.
 const OWN: &str = "own";
 
-/// What `name` of `module` is about, which is known to core modules.
+/// The group of a function that core modules can import.
 pub(super) fn of_core(module: &str, name: &str) -> &'static str {
     if module == preview1::MODULE {
         return "wasi";
@@ -46,49 +46,56 @@ pub(super) fn of_core(module: &str, name: &str) -> &'static str {
     if module != env::MODULE {
         return OWN;
     }
-    let prefixes = [
-        ("host_get_context", "context"),
-        ("host_read_field", "context"),
-        ("host_set_result", "result"),
-        ("host_last_error", "result"),
-        ("host_log", "log"),
-        ("host_emit_wide_event", "log"),
-        ("host_emit_metric", "metrics"),
-        ("host_emit_progress", "progress"),
-        ("host_set_status", "progress"),
-        ("host_start_span", "spans"),
-        ("host_add_span", "spans"),
-        ("host_set_span", "spans"),
-        ("host_end_span", "spans"),
-        ("host_get_time", "clock"),
-        ("host_deadline", "clock"),
-        ("host_should_stop", "clock"),
-        ("host_scratch", "scratch"),
-        ("host_get_secret", "secrets"),
-        ("host_ask", "ask"),
-        ("host_http", "http"),
-        ("host_hash_stream", "streams"),
-        ("host_cache", "cache"),
-    ];
-    let found = prefixes.iter().find(|(prefix, _)| name.starts_with(prefix));
-    found.map_or("other", |(_, group)| group)
+    by_prefix(
+        name,
+        &[
+            ("host_get_context", "context"),
+            ("host_read_field", "context"),
+            ("host_set_result", "result"),
+            ("host_last_error", "result"),
+            ("host_log", "log"),
+            ("host_emit_wide_event", "log"),
+            ("host_emit_metric", "metrics"),
+            ("host_emit_progress", "progress"),
+            ("host_set_status", "progress"),
+            ("host_start_span", "spans"),
+            ("host_add_span", "spans"),
+            ("host_set_span", "spans"),
+            ("host_end_span", "spans"),
+            ("host_get_time", "clock"),
+            ("host_deadline", "clock"),
+            ("host_should_stop", "clock"),
+            ("host_scratch", "scratch"),
+            ("host_get_secret", "secrets"),
+            ("host_ask", "ask"),
+            ("host_http", "http"),
+            ("host_hash_stream", "streams"),
+            ("host_cache", "cache"),
+        ],
+    )
 }
 
-/// What `name` of the module of OpenWOP's node packs is about, which is known to packs.
+/// The group of a function that packs of OpenWOP nodes can import.
 pub(super) fn of_pack(name: &str) -> &'static str {
-    let prefixes = [
-        ("openwop_channel", "channels"),
-        ("openwop_variable", "variables"),
-        ("openwop_interrupt", "interrupts"),
-        ("openwop_log", "log"),
-        ("openwop_now", "clock"),
-        ("openwop_random", "random"),
-    ];
-    let found = prefixes.iter().find(|(prefix, _)| name.starts_with(prefix));
+    by_prefix(
+        name,
+        &[
+            ("openwop_channel", "channels"),
+            ("openwop_variable", "variables"),
+            ("openwop_interrupt", "interrupts"),
+            ("openwop_log", "log"),
+            ("openwop_now", "clock"),
+            ("openwop_random", "random"),
+        ],
+    )
+}
+
+fn by_prefix(name: &str, groups: &[(&str, &'static str)]) -> &'static str {
+    let found = groups.iter().find(|(prefix, _)| name.starts_with(prefix));
     found.map_or("other", |(_, group)| group)
 }
 
-/// What the functions of `interface` are about, which has no version.
+/// The group of the functions of `interface`, which has no version.
 pub(super) fn of_component(interface: &str) -> &'static str {
     if is_wasi(interface) {
         return if interface.starts_with("wasi:http/") { "wasi-http" } else { "wasi" };
@@ -110,7 +117,7 @@ pub(super) fn of_component(interface: &str) -> &'static str {
     }
 }
 
-/// What something of `group` needs; `own` is its name where it is the embedder's.
+/// The grant that a function of `group` needs. If it is the embedder's own, `own` is its name.
 pub(super) fn grant(group: &str, own: Option<String>) -> Option<Grant> {
     match group {
         "http" | "wasi-http" => Some(Grant::Hosts),
@@ -121,12 +128,12 @@ pub(super) fn grant(group: &str, own: Option<String>) -> Option<Grant> {
     }
 }
 
-/// Whether `module` is an interface of WASI, of whichever version.
+/// Whether `module` is an interface of WASI in any version.
 pub(super) fn is_wasi(module: &str) -> bool {
     module.starts_with("wasi:") || module == preview1::MODULE || module == "wasi_unstable"
 }
 
-/// Whether a function of WASI is about files or sockets, which there are none of.
+/// Whether a function of WASI needs files or sockets, and is refused.
 pub(super) fn is_refused(module: &str, name: &str) -> bool {
     if module == preview1::MODULE {
         return name.starts_with("path_") || name.starts_with("sock_") || name == "fd_readdir";
@@ -141,7 +148,7 @@ mod tests {
     use sandglass_supervisor::functions::Functions;
 
     #[test]
-    fn every_function_of_the_host_is_about_something() {
+    fn every_function_of_the_host_has_a_group() {
         let engine = wasmtime::Engine::default();
         let mut linker = wasmtime::Linker::new(&engine);
         let mut functions = Functions::default();

@@ -1,4 +1,4 @@
-//! What a guest may do under a manifest: what it imports beside what it is granted.
+//! What a guest may do under a manifest: its imports compared with its grants.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ pub struct Permissions {
     pub integration: String,
     /// What is granted.
     pub granted: Granted,
-    /// What the guest imports that needs a grant, and has none: it is refused when it is
-    /// called, or, of the embedder's own functions, before the guest runs.
+    /// Imports that need a grant and have none. They are refused when they are called or, if they are
+    /// the embedder's own functions, before the guest is executed.
     pub not_granted: Vec<NotGranted>,
-    /// What is granted, and the guest imports nothing that could use it.
+    /// Grants that no import of the guest can use.
     pub unused: Vec<Unused>,
 }
 
-/// What a manifest grants, with what holds where it says nothing.
+/// What a manifest grants, with the defaults for what it does not state.
 #[derive(Clone, Debug, Serialize)]
 pub struct Granted {
     /// Hosts that it may reach.
     pub hosts: Vec<String>,
-    /// Names of secrets that it may have.
+    /// Names of secrets that it may read.
     pub secrets: Vec<String>,
     /// Actions that it may ask for.
     pub ask: Vec<String>,
@@ -38,25 +38,25 @@ pub struct Granted {
     pub memory_bytes: u64,
     /// One table.
     pub table_elements: u64,
-    /// Fuel; none means that it isn't counted.
+    /// Fuel; `None` if it is not counted.
     pub fuel: Option<u64>,
     /// Its result and each response, in bytes.
     pub response_bytes: u64,
-    /// What the host may hold in memory for one run, in bytes.
+    /// Memory that the host may use for one handler run, in bytes.
     pub host_memory_bytes: u64,
     /// Its file, in bytes.
     pub module_bytes: u64,
-    /// How long before its deadline it is warned, in milliseconds; none: it isn't.
+    /// How long before its deadline it is warned, in milliseconds; `None` if it is not.
     pub soft_deadline_ms: Option<u64>,
     /// Time limits of calls, in milliseconds, by host function.
     pub host_call_timeouts_ms: BTreeMap<String, u64>,
-    /// Most handlers at the same time, beside the host's own bound.
+    /// Most handlers at the same time, in addition to the host's own bound.
     pub max_in_flight: Option<u32>,
-    /// Most handlers that wait for a place, beside the host's own bound.
+    /// Most queued handlers, in addition to the host's own bound.
     pub max_queued: Option<u32>,
 }
 
-/// Imports that need a grant which there isn't.
+/// Imports that need a grant that is missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotGranted {
     /// The grant.
@@ -134,25 +134,27 @@ fn not_granted(inspection: &Inspection, granted: &Granted) -> Vec<NotGranted> {
             lacking.entry(grant).or_default().push(name.to_owned());
         }
     }
-    let told = lacking.into_iter();
-    told.map(|(grant, imports)| NotGranted { grant: grant.clone(), imports }).collect()
+    lacking
+        .into_iter()
+        .map(|(grant, imports)| NotGranted { grant: grant.clone(), imports })
+        .collect()
 }
 
 fn unused(inspection: &Inspection, granted: &Granted) -> Vec<Unused> {
     let needs =
-        |wanted: &Grant| inspection.imports.iter().any(|one| one.needs.as_ref() == Some(wanted));
+        |grant: &Grant| inspection.imports.iter().any(|one| one.needs.as_ref() == Some(grant));
     let mut unused = Vec::new();
-    let mut lists = |grant: Grant, what: String| {
+    let mut check = |grant: Grant, what: String| {
         if granted.has(&grant) && !needs(&grant) {
             unused.push(Unused { key: grant.key(), what });
         }
     };
-    lists(Grant::Hosts, granted.hosts.join(", "));
-    lists(Grant::Secrets, granted.secrets.join(", "));
-    lists(Grant::Ask, granted.ask.join(", "));
-    lists(Grant::Scratch, format!("{} bytes", granted.scratch_bytes));
+    check(Grant::Hosts, granted.hosts.join(", "));
+    check(Grant::Secrets, granted.secrets.join(", "));
+    check(Grant::Ask, granted.ask.join(", "));
+    check(Grant::Scratch, format!("{} bytes", granted.scratch_bytes));
     for name in &granted.functions {
-        lists(Grant::Function(name.clone()), name.clone());
+        check(Grant::Function(name.clone()), name.clone());
     }
     let stops = inspection
         .imports
@@ -165,7 +167,7 @@ fn unused(inspection: &Inspection, granted: &Granted) -> Vec<Unused> {
 }
 
 impl Inspection {
-    /// Whether it imports anything that a soft deadline cuts short.
+    /// Whether it imports a function whose wait a soft deadline ends.
     fn waits(&self) -> bool {
         self.imports.iter().any(|import| import.waits && !super::group::is_wasi(&import.module))
     }

@@ -1,31 +1,31 @@
-//! Reads a guest's bytes once: what is in them, whatever a host has. Bodies of functions
-//! are measured, and read by nobody.
+//! Reads a guest's bytes once, without regard to what a host has. Bodies of functions are measured, but
+//! not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use wasmparser::component_types::ComponentEntityType;
 use wasmparser::types::{EntityType, TypesRef};
 use wasmparser::{
-    ComponentExportSectionReader, ComponentImportSectionReader, CustomSectionReader, Encoding,
-    KnownCustom, MemoryType, Name, NameSectionReader, Parser, Payload, ProducersSectionReader,
-    Result, TableType, TypeRef, ValType, ValidPayload, Validator, WasmFeatures,
+    CustomSectionReader, Encoding, KnownCustom, MemoryType, Name, NameSectionReader, Payload,
+    ProducersSectionReader, Result, TableType, TypeRef, ValType,
 };
 
 use super::{
-    CustomSection, DebugInformation, LargeFunction, Memory, Producer, Size, TOLD_MAX, Table, wit,
+    CustomSection, DebugInformation, LISTED_MAX, LargeFunction, Memory, Producer, Size, Table,
 };
-use crate::abi::core_module::PAGE_BYTES;
+use crate::module::wit;
 use crate::store::demangle;
+use crate::structure;
 use crate::symbols::text;
 use sandglass_supervisor::text::printable;
 
-/// Most of the largest functions that are told.
+/// How many of the largest functions are listed.
 const LARGEST_MAX: usize = 10;
 
-/// Most memories and tables that are told, and languages and tools that a guest names.
+/// Most memories, tables, and producers that are listed.
 const FEW_MAX: usize = 100;
 
-/// What is in a guest.
+/// The contents of a guest.
 #[derive(Default)]
 pub(super) struct Scan {
     pub(super) size: Size,
@@ -43,21 +43,19 @@ pub(super) struct Scan {
     pub(super) producers: BTreeSet<Producer>,
     /// Sizes of custom sections by name.
     custom: BTreeMap<String, u64>,
-    /// What is being read, the innermost last.
+    /// The modules and components that are being read, the innermost last.
     within: Vec<Within>,
-    /// What a component imports and exports, by name.
+    /// Names of the imports and exports of a component.
     component_imports: Vec<String>,
     component_exports: Vec<String>,
 }
 
-/// Something that is imported.
 pub(super) struct Imported {
     pub(super) module: String,
     pub(super) name: String,
     pub(super) signature: String,
 }
 
-/// Something that is exported.
 pub(super) struct Exported {
     pub(super) name: String,
     pub(super) signature: String,
@@ -66,7 +64,7 @@ pub(super) struct Exported {
 /// A module or component that is being read.
 struct Within {
     encoding: Encoding,
-    /// The number of the module.
+    /// Which core module of the file it is.
     module: u32,
     /// The index of its next function.
     next_function: u32,
@@ -76,20 +74,12 @@ impl Scan {
     /// Reads `binary`.
     ///
     /// # Errors
-    /// It isn't valid, apart from the bodies of its functions.
+    /// It is not valid, apart from the bodies of its functions.
     pub(super) fn of(binary: &[u8]) -> Result<Self> {
         let mut scan = Self::default();
         scan.size.total = binary.len() as u64;
-        let mut validator = Validator::new_with_features(WasmFeatures::all());
-        let mut types = None;
-        for payload in Parser::new(0).parse_all(binary) {
-            let payload = payload?;
-            if let ValidPayload::End(of_this) = validator.payload(&payload)? {
-                types = Some(of_this);
-            }
-            scan.take_in(payload)?;
-        }
-        // A file that ends before its module does is refused above.
+        let types = wit::read_types(binary, |payload| scan.take(payload))?;
+        // A file that ends before its module does is an error above.
         if let Some(types) = types {
             scan.take_types(types.as_ref());
         }
@@ -97,7 +87,7 @@ impl Scan {
         Ok(scan)
     }
 
-    fn take_in(&mut self, payload: Payload<'_>) -> Result<()> {
+    fn take(&mut self, payload: Payload<'_>) -> Result<()> {
         match payload {
             Payload::Version { encoding, .. } => {
                 let module = self.modules;
@@ -123,8 +113,16 @@ impl Scan {
             Payload::StartSection { .. } => self.starts = true,
             Payload::DataSection(section) => self.size.data += section.range().len() as u64,
             Payload::CodeSectionEntry(body) => self.take_function(body.range().len() as u64),
-            Payload::ComponentImportSection(section) => self.take_component_imports(section)?,
-            Payload::ComponentExportSection(section) => self.take_component_exports(section)?,
+            Payload::ComponentImportSection(section) if self.is_outermost() => {
+                for import in section {
+                    self.component_imports.push(import?.name.name.to_owned());
+                }
+            }
+            Payload::ComponentExportSection(section) if self.is_outermost() => {
+                for export in section {
+                    self.component_exports.push(export?.name.name.to_owned());
+                }
+            }
             Payload::CustomSection(section) => self.take_custom(&section),
             _ => {}
         }
@@ -138,7 +136,7 @@ impl Scan {
                     within.next_function += 1;
                 }
             }
-            // Of the guest itself: those of a component's modules are given by others of them.
+            // Only of a core module itself: a component's modules import those of one another.
             TypeRef::Memory(memory) if self.is_outermost() => self.take_memory(&memory, true),
             _ => {}
         }
@@ -152,9 +150,7 @@ impl Scan {
         if self.memories.len() == FEW_MAX {
             return;
         }
-        let page = memory
-            .page_size_log2
-            .map_or(PAGE_BYTES, |log2| 1_u64.checked_shl(log2).unwrap_or(PAGE_BYTES));
+        let page = structure::page_bytes(memory);
         self.memories.push(Memory {
             initial_bytes: memory.initial.saturating_mul(page),
             maximum_bytes: memory.maximum.map(|most| most.saturating_mul(page)),
@@ -184,30 +180,12 @@ impl Scan {
         }
     }
 
-    fn take_component_imports(&mut self, section: ComponentImportSectionReader<'_>) -> Result<()> {
-        if self.is_outermost() {
-            for import in section {
-                self.component_imports.push(import?.name.name.to_owned());
-            }
-        }
-        Ok(())
-    }
-
-    fn take_component_exports(&mut self, section: ComponentExportSectionReader<'_>) -> Result<()> {
-        if self.is_outermost() {
-            for export in section {
-                self.component_exports.push(export?.name.name.to_owned());
-            }
-        }
-        Ok(())
-    }
-
-    /// What can't be read of a custom section is nobody's error: it has no effect.
+    /// A custom section that cannot be read has no effect, so it is not an error.
     fn take_custom(&mut self, section: &CustomSectionReader<'_>) {
         let bytes = section.range().len() as u64;
         self.size.custom += bytes;
         let name = printable(section.name());
-        if self.custom.len() < TOLD_MAX || self.custom.contains_key(&name) {
+        if self.custom.len() < LISTED_MAX || self.custom.contains_key(&name) {
             *self.custom.entry(name).or_default() += bytes;
         }
         match section.name() {
@@ -234,7 +212,7 @@ impl Scan {
                 let large = self.largest.iter_mut();
                 let mut large = large.filter(|one| one.module == module);
                 if let Some(large) = large.find(|one| one.index == naming.index) {
-                    // A section may name one function as often as it likes: the first name counts.
+                    // A section may name one function several times; the first name counts.
                     let name = || printable(&demangle(text::shortened(naming.name)));
                     large.name.get_or_insert_with(name);
                 }
@@ -280,7 +258,7 @@ impl Scan {
                         }
                     }
                 }
-                // A name for a type of an interface.
+                // An alias of a type of an interface.
                 Some(ComponentEntityType::Type { .. }) | None => {}
                 Some(ty) => self.add_import("", &name, || wit::entity(types, ty)),
             }
@@ -294,7 +272,7 @@ impl Scan {
     }
 
     fn add_import(&mut self, module: &str, name: &str, signature: impl FnOnce() -> String) {
-        if self.imports.len() == TOLD_MAX {
+        if self.imports.len() == LISTED_MAX {
             self.imports_omitted += 1;
             return;
         }
@@ -303,7 +281,7 @@ impl Scan {
     }
 
     fn add_export(&mut self, name: &str, signature: impl FnOnce() -> String) {
-        if self.exports.len() == TOLD_MAX {
+        if self.exports.len() == LISTED_MAX {
             self.exports_omitted += 1;
             return;
         }
@@ -320,7 +298,7 @@ impl Scan {
     }
 }
 
-/// A core type as a person writes it, as errors of loading do.
+/// A core type in the notation of messages, as in rejections of modules.
 fn shown(types: TypesRef<'_>, ty: EntityType) -> String {
     let list = |types: &[ValType]| {
         let mut list = types.iter().take(FEW_MAX).map(ToString::to_string).collect::<Vec<_>>();

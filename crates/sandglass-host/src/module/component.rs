@@ -1,26 +1,26 @@
-//! Components: whether they fit the WIT world, and what is wrong where they don't.
+//! Components: whether they fit the WIT world, and what is wrong if they do not.
 
 use sandglass_model::{Rejection, RejectionKind};
-use wasmtime::component::types::{ComponentFunc, ComponentItem};
-use wasmtime::component::{self, Type};
+use wasmtime::component;
+use wasmtime::component::types::ComponentItem;
 
-use super::source::{NotMade, Source};
-use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
+use super::source::Source;
+use super::{Needs, NotCompiled, nearest, nearest_export, wit};
 use crate::abi::world::IntegrationPre;
 use crate::sandbox::Sandbox;
 use crate::store::RunStore;
 use sandglass_supervisor::manifest::Abi;
-use sandglass_supervisor::rejection::{in_a_line, rejection};
+use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::text::printable;
 
-/// The export that a handler is.
+/// The export that is the handler.
 pub(crate) const HANDLE: &str = "handle";
 
-/// The world whose export it is, for messages.
+/// The world that has this export, for messages.
 const WORLD: &str = Abi::Component.contract();
 
-/// The packages that this host has in one version, each with what versions that are
-/// compatible with it begin with, and how it is told.
+/// The packages that this host has in one version, each with the prefix of compatible versions and
+/// the name of its version in messages.
 const VERSIONS: [(&str, &str, &str); 2] =
     [("sandglass:integration/", "0.1.", WORLD), ("wasi:", "0.2.", "WASI 0.2")];
 
@@ -29,14 +29,14 @@ pub(crate) struct Component {
     pub(crate) pre: IntegrationPre<RunStore>,
 }
 
-/// Compiles and links what `source` has.
+/// Compiles and links the component.
 pub(super) fn compile(
     sandbox: &Sandbox,
     source: &Source<'_>,
 ) -> Result<(Component, Needs), NotCompiled> {
-    let component: component::Component = source.compiled().map_err(not_made)?;
+    let component: component::Component = source.load()?;
     let Imported { waits_in, embedders } = check_imports(sandbox, &component)?;
-    check_export(sandbox, &component)?;
+    check_export(sandbox, &component, source.binary)?;
     let pre = sandbox
         .component_linker
         .instantiate_pre(&component)
@@ -64,47 +64,14 @@ pub(super) fn compile(
     Ok((Component { pre }, needs))
 }
 
-fn not_made(why: NotMade) -> NotCompiled {
-    match why {
-        NotMade::NotCompiled(rejection) => rejection.into(),
-        NotMade::TooLarge(error, made) => {
-            NotCompiled::TooLargeForSlot(needs_too_much(&error), made)
-        }
-    }
-}
-
-fn needs_too_much(error: &wasmtime::Error) -> Rejection {
-    rejection(
-        RejectionKind::NeedsTooMuch,
-        format!("component needs more than a guest of this host can have: {error:#}"),
-    )
-}
-
-/// Tells a component that isn't valid from one that uses what is off here, and
-/// from one that is too large for the compiler.
-pub(super) fn not_compiled(binary: &[u8], error: &wasmtime::Error) -> Rejection {
-    let invalid = error.is::<wasmparser::BinaryReaderError>();
-    let why = in_a_line(&format!("{error:#}"));
-    match (invalid, is_valid_somewhere(binary)) {
-        (_, false) => {
-            rejection(RejectionKind::InvalidModule, format!("component is not valid: {why}"))
-        }
-        (true, true) => rejection(
-            RejectionKind::UnsupportedModule,
-            format!("component uses a WebAssembly feature that is off in this host: {why}"),
-        ),
-        (false, true) => needs_too_much(error),
-    }
-}
-
-/// What a component imports that is to be remembered.
+/// What a [`Needs`] has to know of the imports of a component.
 #[derive(Default)]
 struct Imported {
     waits_in: Vec<String>,
     embedders: Vec<String>,
 }
 
-/// Checks that this host has all that `component` imports.
+/// Checks that this host has everything that `component` imports.
 fn check_imports(
     sandbox: &Sandbox,
     component: &component::Component,
@@ -115,7 +82,7 @@ fn check_imports(
         let interface = without_version(name);
         let instance = match import.ty {
             ComponentItem::ComponentInstance(instance) => instance,
-            // A name for a type of an interface.
+            // An alias of a type of an interface.
             ComponentItem::Type(_) => continue,
             _ => return Err(missing_import(sandbox, name, interface)),
         };
@@ -130,30 +97,19 @@ fn check_imports(
                 return Err(missing_import(sandbox, &asked, &asked));
             }
             imported.waits_in.extend(functions.waiting(interface, function).map(str::to_owned));
-            imported.embedders.extend(embedders(sandbox, interface, function));
+            imported.embedders.extend(sandbox.embedders_component_function(interface, function));
         }
     }
     Ok(imported)
 }
 
-/// The name of this import as manifests have it, where it is the embedder's own.
-pub(crate) fn embedders(sandbox: &Sandbox, interface: &str, function: &str) -> Option<String> {
-    sandbox
-        .component_embedders
-        .iter()
-        .map(|linked| &linked.function)
-        .find(|own| own.unversioned() == interface && own.field() == function)
-        .map(|own| own.full_name())
-}
-
-/// `package/interface`, whatever version of it is asked for: the linker matches
-/// versions.
+/// `package/interface` without a version: the linker matches versions.
 pub(crate) fn without_version(interface: &str) -> &str {
     interface.split_once('@').map_or(interface, |(name, _)| name)
 }
 
-/// The version that this host has of the package of `interface`, where it is asked for in
-/// another that isn't compatible with it.
+/// The version that this host has of the package of `interface`, if the version of `interface` is not
+/// compatible with it.
 pub(crate) fn other_version(interface: &str) -> Option<&'static str> {
     let (name, version) = interface.split_once('@')?;
     let (_, compatible, here) = VERSIONS.iter().find(|(package, ..)| name.starts_with(package))?;
@@ -161,7 +117,7 @@ pub(crate) fn other_version(interface: &str) -> Option<&'static str> {
     (!fits).then_some(here)
 }
 
-/// Refuses an interface that this host has in a version that isn't compatible.
+/// Rejects an interface that this host has in an incompatible version.
 fn check_version(sandbox: &Sandbox, interface: &str) -> Result<(), Rejection> {
     let here = other_version(interface);
     let known = |name: &str| sandbox.component_functions.interfaces().any(|known| known == name);
@@ -190,49 +146,40 @@ fn missing_import(sandbox: &Sandbox, shown: &str, asked: &str) -> Rejection {
     )
 }
 
-/// What can be imported that is most like `asked`.
+/// The import that is most like `asked`.
 pub(crate) fn nearest_import<'a>(sandbox: &'a Sandbox, asked: &str) -> Option<&'a str> {
     let functions = &sandbox.component_functions;
     nearest(asked, functions.interfaces().chain(functions.names()))
 }
 
-fn check_export(sandbox: &Sandbox, component: &component::Component) -> Result<(), Rejection> {
+fn check_export(
+    sandbox: &Sandbox,
+    component: &component::Component,
+    binary: &[u8],
+) -> Result<(), Rejection> {
     let ty = component.component_type();
-    match ty.get_export(&sandbox.engine, HANDLE).map(|export| export.ty) {
-        Some(ComponentItem::ComponentFunc(handle)) => {
-            let handle = shown_function(&handle);
-            if handle == HANDLER {
-                return Ok(());
-            }
-            Err(rejection(
-                RejectionKind::WrongSignature,
-                format!(
-                    "component exports `{HANDLE}` with another type than a handler of {WORLD} \
-                     has; it is {}, and must be {HANDLER}",
-                    printable(&handle)
-                ),
-            ))
-        }
-        Some(_) => Err(rejection(
-            RejectionKind::WrongSignature,
-            format!("component exports `{HANDLE}`, and it is no function"),
-        )),
-        None => {
-            let near = nearest(HANDLE, ty.exports(&sandbox.engine).map(|(name, _)| name))
-                .map(|near| format!(" (the nearest that it exports is `{}`)", printable(near)))
-                .unwrap_or_default();
-            Err(rejection(
-                RejectionKind::MissingExport,
-                format!(
-                    "component doesn't export `{HANDLE}`{near}; a handler is built for the world \
-                     `integration` of {WORLD}"
-                ),
-            ))
-        }
+    if ty.get_export(&sandbox.engine, HANDLE).is_none() {
+        let near = nearest_export(HANDLE, ty.exports(&sandbox.engine).map(|(name, _)| name));
+        return Err(rejection(
+            RejectionKind::MissingExport,
+            format!(
+                "component doesn't export `{HANDLE}`{near}; a handler is built for the world \
+                 `integration` of {WORLD}"
+            ),
+        ));
     }
+    let problem = match wit::exported_function(binary, HANDLE) {
+        Some(handle) if handle == HANDLER => return Ok(()),
+        Some(handle) => format!(
+            " with another type than a handler of {WORLD} has; it is {}, and must be {HANDLER}",
+            printable(&handle)
+        ),
+        None => ", and it is no function".to_owned(),
+    };
+    Err(rejection(RejectionKind::WrongSignature, format!("component exports `{HANDLE}`{problem}")))
 }
 
-/// The handler's type, as [`shown_function`] writes it.
+/// The handler's type, as [`wit::function`] writes it.
 pub(crate) const HANDLER: &str = "func(context: record { tenant: string, entity-type: string, \
     entity-id: string, trigger-action: string, trigger-params: string, entity-state: string, \
     integration-config: list<tuple<string, string>>, trace-id: string, agent-id: option<string>, \
@@ -241,119 +188,37 @@ pub(crate) const HANDLER: &str = "func(context: record { tenant: string, entity-
     typed(record { category: string, code: string, retryability: option<string>, \
     outcome: option<string>, details: option<string>, diagnostic: option<string> }) }>";
 
-fn shown_function(function: &ComponentFunc) -> String {
-    let params = list(function.params().map(|(name, ty)| format!("{name}: {}", shown(&ty))));
-    let results = list(function.results().map(|ty| shown(&ty)));
-    let arrow = if results.is_empty() { "" } else { " -> " };
-    format!("func({params}){arrow}{results}")
-}
-
-/// A type as WIT writes it, with everything that it is made of.
-fn shown(ty: &Type) -> String {
-    let or_nothing = |ty: Option<Type>| ty.as_ref().map_or_else(|| "_".to_owned(), shown);
-    match ty {
-        Type::Bool => "bool".to_owned(),
-        Type::S8 => "s8".to_owned(),
-        Type::U8 => "u8".to_owned(),
-        Type::S16 => "s16".to_owned(),
-        Type::U16 => "u16".to_owned(),
-        Type::S32 => "s32".to_owned(),
-        Type::U32 => "u32".to_owned(),
-        Type::S64 => "s64".to_owned(),
-        Type::U64 => "u64".to_owned(),
-        Type::Float32 => "f32".to_owned(),
-        Type::Float64 => "f64".to_owned(),
-        Type::Char => "char".to_owned(),
-        Type::String => "string".to_owned(),
-        Type::List(items) => format!("list<{}>", shown(&items.ty())),
-        Type::Option(some) => format!("option<{}>", shown(&some.ty())),
-        Type::Result(result) => {
-            format!("result<{}, {}>", or_nothing(result.ok()), or_nothing(result.err()))
-        }
-        Type::Tuple(tuple) => format!("tuple<{}>", list(tuple.types().map(|ty| shown(&ty)))),
-        Type::Record(record) => {
-            let fields =
-                record.fields().map(|field| format!("{}: {}", field.name, shown(&field.ty)));
-            format!("record {{ {} }}", list(fields))
-        }
-        Type::Variant(variant) => {
-            let cases = variant.cases().map(|case| match case.ty {
-                Some(ty) => format!("{}({})", case.name, shown(&ty)),
-                None => case.name.to_owned(),
-            });
-            format!("variant {{ {} }}", list(cases))
-        }
-        Type::Enum(names) => format!("enum {{ {} }}", list(names.names().map(str::to_owned))),
-        Type::Flags(names) => format!("flags {{ {} }}", list(names.names().map(str::to_owned))),
-        Type::Own(_) | Type::Borrow(_) => "a resource".to_owned(),
-        _ => "a type of another kind".to_owned(),
-    }
-}
-
-fn list(items: impl Iterator<Item = String>) -> String {
-    items.collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiling::Compiler;
-    use crate::host_function::{BlockingCalls, Registry};
-    use crate::sandbox::EngineKind;
-    use sandglass_model::{ModuleHash, SystemClock};
+    use crate::module::testing::{compile, sandbox};
     use sandglass_supervisor::settings::Settings;
-    use sandglass_telemetry::Metrics;
     use std::collections::BTreeSet;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::Arc;
 
-    /// Imports all of WASI 0.2's command world, `wasi:http`'s outgoing handler and the
-    /// world `integration`, as `wit-component` makes a dummy of it.
+    /// Imports all of WASI 0.2's command world, `wasi:http`'s outgoing handler and the world
+    /// `integration`, as `wit-component` makes a dummy of it.
     const IMPORTS_EVERYTHING: &[u8] = include_bytes!("../../tests/all/imports_everything.wasm");
 
-    /// What generated code has, but links only where it is asked to.
+    /// What generated code has, and links only if it is configured to.
     const UNSTABLE: [&str; 2] = [
         "wasi:http/types.[method]response-outparam.send-informational",
         "wasi:sockets/network.network-error-code",
     ];
 
-    fn sandbox() -> Sandbox {
-        let settings = Settings { max_runs: 1, ..Settings::default() };
-        let blocking = BlockingCalls::new(1, Metrics::disabled());
-        let registry = Registry::new(Vec::new(), blocking).expect("no functions");
-        Sandbox::new(&settings, EngineKind::USUAL, &registry).expect("a sandbox")
-    }
-
-    fn compiled(sandbox: &Sandbox) -> Result<(Component, Needs), NotCompiled> {
-        let hash = ModuleHash::of(IMPORTS_EVERYTHING);
-        let (engine, binary) = (&sandbox.engine, IMPORTS_EVERYTHING);
-        let (metrics, clock) = (&Metrics::disabled(), &SystemClock::new());
-        let (compiler, closed) = (&Compiler::InProcess, &AtomicBool::new(false));
-        let metering = sandbox.kind.metering;
-        let (made, folder) = (None, None);
-        let source = Source {
-            engine,
-            metering,
-            compiler,
-            closed,
-            made,
-            folder,
-            hash,
-            binary,
-            metrics,
-            clock,
-        };
-        compile(sandbox, &source)
+    fn sandbox_for_one() -> Arc<Sandbox> {
+        sandbox(&Settings { max_runs: 1, ..Settings::default() })
     }
 
     #[test]
-    fn the_host_has_all_of_the_worlds_with_their_types() {
-        assert!(compiled(&sandbox()).is_ok());
+    fn the_host_has_every_import_of_the_worlds_with_its_type() {
+        assert!(compile(&sandbox_for_one(), IMPORTS_EVERYTHING).is_ok());
     }
 
-    /// The names are written by hand beside generated traits, so they might lie.
+    /// The names are written by hand beside generated traits, so they could be wrong.
     #[test]
     fn each_function_has_the_name_that_components_import_it_by() {
-        let sandbox = sandbox();
+        let sandbox = sandbox_for_one();
         let component = component::Component::from_binary(&sandbox.engine, IMPORTS_EVERYTHING)
             .expect("it is valid");
         let ty = component.component_type();
@@ -373,16 +238,18 @@ mod tests {
             sandbox.component_functions.names().map(str::to_owned).collect();
         let not_imported: Vec<_> = named.difference(&imported).collect();
         assert_eq!(not_imported, UNSTABLE, "no component can import others");
-        // A resource has its drop in the interface that it comes from alone.
+        // A resource has its drop only in the interface that defines it.
         let unnamed: Vec<_> =
             imported.difference(&named).filter(|name| !name.contains("[resource-drop]")).collect();
         assert!(unnamed.is_empty(), "{unnamed:?} have no names");
     }
 
     #[test]
-    fn what_waits_is_known() {
-        let Ok((_, needs)) = compiled(&sandbox()) else { panic!("it fits") };
-        let waits: BTreeSet<&str> = needs.waits_in.iter().map(String::as_str).collect();
+    fn the_functions_that_a_component_can_wait_in_are_found() {
+        let Ok(compiled) = compile(&sandbox_for_one(), IMPORTS_EVERYTHING) else {
+            panic!("it fits")
+        };
+        let waits: BTreeSet<&str> = compiled.needs.waits_in.iter().map(String::as_str).collect();
         let expected = BTreeSet::from([
             "sandglass:integration/ask.ask",
             "sandglass:integration/http.[method]incoming-response.read",
@@ -402,8 +269,8 @@ mod tests {
         ]);
         assert_eq!(waits, expected);
 
-        // A guest is killed in each: by the fixtures, or by tests of asks and of secrets
-        // that never come.
+        // A guest is killed in each of them: in the fixtures, or in tests of asks and of secrets that
+        // never arrive.
         let fixtures = include_str!("../../../../guest-fixtures/fixtures.toml");
         let dies_in_it = |name: &&&str| fixtures.contains(&format!("\"{name}\""));
         let untried: BTreeSet<&str> =

@@ -1,26 +1,22 @@
-//! Core modules: whether they fit the users' own ABI, and what is wrong where they
-//! don't.
-
-use std::sync::Arc;
+//! Core modules: whether they fit the `env` ABI, and what is wrong if they do not.
 
 use sandglass_model::{Rejection, RejectionKind};
-use wasmtime::{Engine, ExternType, FuncType, InstancePre, Module, ModuleExport, ValType};
+use wasmtime::{ExternType, FuncType, InstancePre, Module, ModuleExport, ValType};
 
-use super::source::{NotMade, Source};
-use super::{Needs, NotCompiled, is_valid_somewhere, nearest};
+use super::source::Source;
+use super::{Needs, NotCompiled, nearest, nearest_export};
 use crate::abi;
-use crate::host_function::HostFunction;
 use crate::sandbox::Sandbox;
 use crate::store::RunStore;
 use sandglass_supervisor::manifest::Abi;
-use sandglass_supervisor::rejection::{in_a_line, rejection};
+use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::text::printable;
 
-/// The export that a handler is.
+/// The export that is the handler.
 pub(crate) const RUN: &str = "run";
 pub(crate) const MEMORY: &str = "memory";
 
-/// The export that a WASI reactor is initialised by, before any other is called.
+/// The export that initializes a WASI reactor. It is called before any other.
 pub(crate) const INITIALIZE: &str = "_initialize";
 
 /// A core module that is compiled, linked, and known to fit.
@@ -29,16 +25,16 @@ pub(crate) struct CoreModule {
     pub(crate) run: ModuleExport,
     pub(crate) memory: ModuleExport,
     pub(crate) initialize: Option<ModuleExport>,
-    /// It asks for its context, so the host writes none into its memory.
+    /// It fetches its context itself, so the host does not write one to its memory.
     pub(crate) fetches_context: bool,
 }
 
-/// Compiles and links what `source` has.
+/// Compiles and links the module.
 pub(super) fn compile(
     sandbox: &Sandbox,
     source: &Source<'_>,
 ) -> Result<(CoreModule, Needs), NotCompiled> {
-    let module: Module = source.compiled().map_err(uncompiled)?;
+    let module: Module = source.load()?;
     let run = check_exports(&module)?;
     check_imports(sandbox, &module)?;
     let fetches_context = module.imports().any(|import| import.name() == abi::env::GET_CONTEXT);
@@ -48,13 +44,18 @@ pub(super) fn compile(
     let pre = sandbox.linker.instantiate_pre(&module).map_err(|error| {
         rejection(RejectionKind::WrongSignature, format!("module can't be linked: {error:#}"))
     })?;
+    let imported = || module.imports().map(|import| (import.module(), import.name()));
     let needs = Needs {
-        // A page at least, for the context of a guest that doesn't ask for it.
+        // A page at least, for the context of a guest that does not fetch it.
         context_bytes: if fetches_context { 0 } else { abi::core_module::PAGE_BYTES },
-        memories: module.resources_required().num_memories.into(),
-        initial_table_elements: module.resources_required().max_initial_table_size.unwrap_or(0),
-        waits_in: waits_in(sandbox, &module),
-        embedders: embedders(sandbox, &module),
+        waits_in: imported()
+            .filter_map(|(module, name)| sandbox.functions.waiting(module, name))
+            .map(str::to_owned)
+            .collect(),
+        embedders: imported()
+            .filter_map(|(module, name)| sandbox.embedders_function(module, name))
+            .collect(),
+        ..Needs::of_core_module(&module)
     };
     let compiled = CoreModule {
         run,
@@ -66,44 +67,7 @@ pub(super) fn compile(
     Ok((compiled, needs))
 }
 
-/// Why there is no module of what `source` has.
-pub(super) fn uncompiled(why: NotMade) -> NotCompiled {
-    match why {
-        NotMade::NotCompiled(rejection) => rejection.into(),
-        NotMade::TooLarge(error, made) => {
-            NotCompiled::TooLargeForSlot(needs_too_much(&error), made)
-        }
-    }
-}
-
-/// Tells a module that isn't valid from one that uses what is off here, and from
-/// one that is too large for the compiler.
-pub(super) fn not_compiled(engine: &Engine, binary: &[u8], error: &wasmtime::Error) -> Rejection {
-    let why = |error: &wasmtime::Error| in_a_line(&format!("{error:#}"));
-    match Module::validate(engine, binary) {
-        Err(invalid) if is_valid_somewhere(binary) => rejection(
-            RejectionKind::UnsupportedModule,
-            format!(
-                "module uses a WebAssembly feature that is off in this host: {}",
-                why(&invalid)
-            ),
-        ),
-        Err(invalid) => rejection(
-            RejectionKind::InvalidModule,
-            format!("module is not valid: {}", why(&invalid)),
-        ),
-        Ok(()) => needs_too_much(error),
-    }
-}
-
-fn needs_too_much(error: &wasmtime::Error) -> Rejection {
-    rejection(
-        RejectionKind::NeedsTooMuch,
-        format!("module needs more than a guest of this host can have: {error:#}"),
-    )
-}
-
-/// Checks that the module exports its memory, which is where the host reads and writes.
+/// Checks that the module exports its memory, because the host reads and writes there.
 pub(super) fn check_memory(module: &Module) -> Result<(), Rejection> {
     match module.get_export(MEMORY) {
         Some(ExternType::Memory(memory)) if !memory.is_64() && !memory.is_shared() => Ok(()),
@@ -136,7 +100,7 @@ fn check_exports(module: &Module) -> Result<ModuleExport, Rejection> {
     Ok(module.get_export_index(RUN).expect("it was just found"))
 }
 
-/// A guest that doesn't ask for its context gets it in memory grown for it.
+/// A guest that does not fetch its context gets it in memory that is grown for it.
 fn check_room_for_context(module: &Module) -> Result<(), Rejection> {
     match module.get_export(MEMORY) {
         Some(ExternType::Memory(memory)) if memory.maximum() == Some(memory.minimum()) => {
@@ -177,9 +141,7 @@ fn is_handler(run: &FuncType) -> bool {
 }
 
 fn missing_export(module: &Module, name: &str, what: &str) -> Rejection {
-    let near = nearest(name, module.exports().map(|export| export.name()))
-        .map(|near| format!(" (the nearest that it exports is `{}`)", printable(near)))
-        .unwrap_or_default();
+    let near = nearest_export(name, module.exports().map(|export| export.name()));
     rejection(
         RejectionKind::MissingExport,
         format!("module doesn't export `{name}`{near}; a handler exports {what} under that name"),
@@ -227,8 +189,8 @@ fn missing_import(sandbox: &Sandbox, module: &str, name: &str) -> Rejection {
     )
 }
 
-/// What can be imported that is most like `name` of `module`: the function of this name in
-/// another module, if there is one.
+/// The import that is most like `name` of `module`: the function with this name in another module, if
+/// there is one.
 pub(crate) fn nearest_import(sandbox: &Sandbox, module: &str, name: &str) -> Option<String> {
     let full = |(module, name): &(String, String)| format!("{module}.{name}");
     if let Some(namesake) = sandbox.imports.keys().find(|(_, known)| known == name) {
@@ -238,7 +200,7 @@ pub(crate) fn nearest_import(sandbox: &Sandbox, module: &str, name: &str) -> Opt
     nearest(&format!("{module}.{name}"), known.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// A type as a person writes it.
+/// A type in the notation of messages.
 pub(crate) fn shown(ty: &ExternType) -> String {
     match ty {
         ExternType::Func(function) => {
@@ -253,24 +215,4 @@ pub(crate) fn shown(ty: &ExternType) -> String {
         ExternType::Table(_) => "a table".to_owned(),
         ExternType::Tag(_) => "a tag".to_owned(),
     }
-}
-
-fn waits_in(sandbox: &Sandbox, module: &Module) -> Vec<String> {
-    module
-        .imports()
-        .filter_map(|import| sandbox.functions.waiting(import.module(), import.name()))
-        .map(str::to_owned)
-        .collect()
-}
-
-/// The embedder's own functions that `module` imports.
-fn embedders(sandbox: &Sandbox, module: &Module) -> Vec<String> {
-    let imported = |import: &wasmtime::ImportType<'_>| {
-        let functions = sandbox.embedders.iter().map(|linked| &linked.function);
-        let found = |function: &&Arc<HostFunction>| {
-            function.interface() == import.module() && function.field() == import.name()
-        };
-        functions.into_iter().find(found).map(|function| function.full_name())
-    };
-    module.imports().filter_map(|import| imported(&import)).collect()
 }

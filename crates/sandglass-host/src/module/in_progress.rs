@@ -1,5 +1,6 @@
-//! Has each module compiled by one of those of a tenant who ask for it at the same time; the
-//! others wait for what comes of that. (A compile of another tenant's may be in that one's line.)
+//! Compiles a module once for the callers of one tenant that load it at the same time: the first of
+//! them compiles it, and the others wait for its result. (A compilation for another tenant may have to
+//! wait for that tenant's turn, so it is not shared.)
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,84 +10,84 @@ use tokio::sync::watch;
 
 use super::{Compiled, Key};
 
-/// What comes of a compile.
-pub(crate) type Made = Result<Arc<Compiled>, Rejection>;
+pub(crate) type CompileResult = Result<Arc<Compiled>, Rejection>;
 
-/// The compiles that are under way: as many as there are callers who load at a time.
+/// The compilations in progress: at most as many as there are callers that load.
 #[derive(Default)]
-pub(crate) struct Flights(Mutex<UnderWay>);
+pub(crate) struct InProgress(Mutex<ByModule>);
 
-type UnderWay = BTreeMap<TenantKey, watch::Receiver<Option<Made>>>;
+type ByModule = BTreeMap<TenantKey, watch::Receiver<Option<CompileResult>>>;
 
 /// Which module, and the tenant it is compiled for.
 type TenantKey = (Key, Arc<str>);
 
-/// What somebody finds who asks for a module.
-pub(crate) enum Boarding {
+/// What a caller that loads a module finds.
+pub(crate) enum Found {
     /// It was compiled before.
-    There(Arc<Compiled>),
-    /// Nobody compiles it, so whoever asked is to do it.
-    First(Flight),
-    /// Somebody does.
-    Behind(Landing),
+    Compiled(Arc<Compiled>),
+    /// The caller has to compile it.
+    Missing(Compilation),
+    /// Another caller compiles it.
+    InProgress(PendingResult),
 }
 
-/// One compile, to be done by whoever holds this. Dropped without, the next who asks
-/// does it.
-pub(crate) struct Flight {
-    flights: Arc<Flights>,
+/// The right to compile one module. If it is dropped without a result, one of the waiting callers
+/// compiles the module.
+pub(crate) struct Compilation {
+    in_progress: Arc<InProgress>,
     key: TenantKey,
-    teller: watch::Sender<Option<Made>>,
+    result: watch::Sender<Option<CompileResult>>,
 }
 
-/// What will come of somebody else's compile.
-pub(crate) struct Landing(watch::Receiver<Option<Made>>);
+/// The result of another caller's compilation.
+pub(crate) struct PendingResult(watch::Receiver<Option<CompileResult>>);
 
-impl Flights {
-    /// Where `tenant` can have the module of `key`, which may be `there`.
-    pub(crate) fn board(
+impl InProgress {
+    /// Finds the module of `key`, which `compiled` returns if it was compiled before.
+    pub(crate) fn find(
         self: &Arc<Self>,
         key: Key,
         tenant: &Arc<str>,
-        there: impl FnOnce() -> Option<Arc<Compiled>>,
-    ) -> Boarding {
+        compiled: impl FnOnce() -> Option<Arc<Compiled>>,
+    ) -> Found {
         let key = (key, Arc::clone(tenant));
-        let mut under_way = self.lock();
-        if let Some(landing) = under_way.get(&key) {
-            return Boarding::Behind(Landing(landing.clone()));
+        let mut in_progress = self.lock();
+        if let Some(result) = in_progress.get(&key) {
+            return Found::InProgress(PendingResult(result.clone()));
         }
-        // Asked under the lock: a compile that has just ended is there.
-        if let Some(compiled) = there() {
-            return Boarding::There(compiled);
+        // Under the lock, so that a compilation that ends in between is not missed.
+        if let Some(compiled) = compiled() {
+            return Found::Compiled(compiled);
         }
-        let (teller, landing) = watch::channel(None);
-        under_way.insert(key.clone(), landing);
-        Boarding::First(Flight { flights: Arc::clone(self), key, teller })
+        let (result, receiver) = watch::channel(None);
+        in_progress.insert(key.clone(), receiver);
+        Found::Missing(Compilation { in_progress: Arc::clone(self), key, result })
     }
 
-    fn lock(&self) -> MutexGuard<'_, UnderWay> {
-        // Each change is made whole before anything can panic.
+    fn lock(&self) -> MutexGuard<'_, ByModule> {
+        // Each change is complete before anything can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Flight {
-    /// Tells the others what came of it.
-    pub(crate) fn land(self, made: Made) -> Made {
-        self.teller.send_replace(Some(made.clone()));
-        made
+impl Compilation {
+    /// Gives the result to the waiting callers, and returns it.
+    pub(crate) fn finish(self, result: CompileResult) -> CompileResult {
+        self.result.send_replace(Some(result.clone()));
+        result
     }
 }
 
-impl Drop for Flight {
+impl Drop for Compilation {
     fn drop(&mut self) {
-        self.flights.lock().remove(&self.key);
+        self.in_progress.lock().remove(&self.key);
     }
 }
 
-impl Landing {
-    /// What came of it; nothing where it was given up, and is to be asked for again.
-    pub(crate) async fn landed(mut self) -> Option<Made> {
+impl PendingResult {
+    /// Waits for the result. `None` if the compilation was dropped, so that the caller has to look
+    /// for the module again.
+    pub(crate) async fn wait(mut self) -> Option<CompileResult> {
         self.0.wait_for(Option::is_some).await.ok()?.clone()
     }
 }

@@ -1,14 +1,13 @@
-//! Packs of OpenWOP nodes: whether they fit version 1 of that ABI, and what is wrong where
-//! they don't.
+//! Packs of OpenWOP nodes: whether they fit version 1 of that ABI, and what is wrong if they do not.
 
 use std::collections::BTreeMap;
 
 use sandglass_model::{Rejection, RejectionKind};
 use wasmtime::{InstancePre, Linker, Module, ModuleExport};
 
-use super::core_module::{MEMORY, check_memory, initializer, shown, uncompiled};
+use super::core_module::{MEMORY, check_memory, initializer, shown};
 use super::source::Source;
-use super::{Needs, NotCompiled, nearest};
+use super::{Needs, NotCompiled, nearest, nearest_export};
 use crate::abi::node_pack::{self as abi, PairForm};
 use crate::store::RunStore;
 use sandglass_supervisor::functions::Functions;
@@ -30,14 +29,14 @@ pub(crate) struct NodePack {
     pub(crate) node_invoke: PairExport,
 }
 
-/// An export that answers a pair.
+/// An export that returns a pair.
 pub(crate) struct PairExport {
     pub(crate) function: ModuleExport,
     pub(crate) form: PairForm,
 }
 
 /// Whether `binary`, a core module, is a pack.
-pub(crate) fn is_one(binary: &[u8]) -> bool {
+pub(crate) fn is_node_pack(binary: &[u8]) -> bool {
     let payloads = wasmparser::Parser::new(0).parse_all(binary).map_while(Result::ok);
     let exports = payloads.into_iter().find_map(|payload| match payload {
         wasmparser::Payload::ExportSection(section) => Some(section),
@@ -47,23 +46,17 @@ pub(crate) fn is_one(binary: &[u8]) -> bool {
     exports.into_iter().any(|export| abi::marks_a_pack(export.name))
 }
 
-/// Compiles and links what `source` has.
+/// Compiles and links the pack.
 pub(super) fn compile(source: &Source<'_>) -> Result<(NodePack, Needs), NotCompiled> {
-    let module: Module = source.compiled().map_err(uncompiled)?;
+    let module: Module = source.load()?;
     check_memory(&module)?;
     let forms = check_imports(&module)?;
     let pre = link(source, &module, &forms).map_err(|error| {
         rejection(RejectionKind::WrongSignature, format!("pack can't be linked: {error:#}"))
     })?;
     let plain = |name| export(&module, name).map(|export| export.function);
-    let needs = Needs {
-        context_bytes: 0,
-        memories: module.resources_required().num_memories.into(),
-        initial_table_elements: module.resources_required().max_initial_table_size.unwrap_or(0),
-        // No call of a pack's waits.
-        waits_in: Vec::new(),
-        embedders: Vec::new(),
-    };
+    // No call of a pack waits.
+    let needs = Needs::of_core_module(&module);
     let pack = NodePack {
         memory: module.get_export_index(MEMORY).expect("it was checked"),
         initialize: initializer(&module)?,
@@ -79,32 +72,30 @@ pub(super) fn compile(source: &Source<'_>) -> Result<(NodePack, Needs), NotCompi
     Ok((pack, needs))
 }
 
-/// The module with the host's functions, in the forms in which it imports them.
+/// Links the host's functions in the forms in which the module imports them.
 fn link(
     source: &Source<'_>,
     module: &Module,
     forms: &BTreeMap<&'static str, PairForm>,
 ) -> wasmtime::Result<InstancePre<RunStore>> {
     let mut linker = Linker::new(source.engine);
-    // The same functions in the same order as in the table of the sandbox.
+    // The same functions in the same order as in the table of the sandbox, so the ids are the same.
     let form_of = |name: &str| forms.get(name).copied().unwrap_or(PairForm::Two);
     abi::link(&mut linker, &mut Functions::default(), form_of)?;
     linker.instantiate_pre(module)
 }
 
-/// The function that the module exports as `name`, which every pack does.
+/// The function that the module exports as `name`, as every pack must.
 fn export(module: &Module, name: &str) -> Result<PairExport, Rejection> {
     let known = abi::export(name).expect("it is of the ABI");
-    let wanted = known.wanted();
+    let expected = known.expected();
     let Some((ty, function)) = module.get_export(name).zip(module.get_export_index(name)) else {
-        let near = nearest(name, module.exports().map(|export| export.name()))
-            .map(|near| format!(" (the nearest that it exports is `{}`)", printable(near)))
-            .unwrap_or_default();
+        let near = nearest_export(name, module.exports().map(|export| export.name()));
         return Err(rejection(
             RejectionKind::MissingExport,
             format!(
                 "pack doesn't export `{name}`{near}; an OpenWOP node pack exports a function \
-                 {wanted} under that name"
+                 {expected} under that name"
             ),
         ));
     };
@@ -113,12 +104,12 @@ fn export(module: &Module, name: &str) -> Result<PairExport, Rejection> {
         Some(form) => Ok(PairExport { function, form }),
         None => Err(rejection(
             RejectionKind::WrongSignature,
-            format!("pack exports `{name}` as {ty}, and it must be {wanted}"),
+            format!("pack exports `{name}` as {ty}, and it must be {expected}"),
         )),
     }
 }
 
-/// Checks what the module imports; answers the form of each pair.
+/// Checks what the module imports. Returns the form of each function that returns a pair.
 fn check_imports(module: &Module) -> Result<BTreeMap<&'static str, PairForm>, Rejection> {
     let mut forms = BTreeMap::new();
     for import in module.imports() {
@@ -132,7 +123,7 @@ fn check_imports(module: &Module) -> Result<BTreeMap<&'static str, PairForm>, Re
                 format!(
                     "pack imports `{}.{name}` as {ty}, and it is {}",
                     abi::MODULE,
-                    known.wanted()
+                    known.expected()
                 ),
             ));
         };
@@ -166,7 +157,7 @@ fn missing_import(module: &str, name: &str) -> Rejection {
     )
 }
 
-/// What packs can import that is most like `name` of `module`.
+/// The import of packs that is most like `name` of `module`.
 pub(crate) fn nearest_import(module: &str, name: &str) -> Option<String> {
     let full = |name: &str| format!("{}.{name}", abi::MODULE);
     let known: Vec<String> = abi::imports().map(full).collect();

@@ -1,86 +1,86 @@
-//! Where compiled code comes from: an engine that made it and can't run it, the folder that
+//! Where compiled code comes from: an engine that compiled it and cannot run it, the folder that
 //! keeps it, or the compiler.
 
 use std::sync::atomic::AtomicBool;
 
-use sandglass_model::{Clock, ModuleHash, Rejection};
+use sandglass_model::{Clock, ModuleHash, Rejection, RejectionKind};
+use sandglass_supervisor::rejection::{in_a_line, rejection};
 use sandglass_telemetry::Metrics;
 use wasmtime::component::Component;
 use wasmtime::{Engine, Error, Module, Result};
 
-use super::{component, core_module};
-use crate::compiled_folder::{Code, CompiledFolder, Entry, Fresh, Kind};
+use super::{Kind, NotCompiled, needs_too_much};
+use crate::compiled_folder::{Code, CompiledFolder, Entry, Fresh};
 use crate::compiling::{Compiler, Job};
 use crate::sandbox::Metering;
 
-/// The bytes of one module, and where its code may be already.
+/// Where code may be already, what compiles it otherwise, and where the compiler's time is counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Compiling<'a> {
+    pub(crate) compiler: &'a Compiler,
+    /// Set when the host shuts down.
+    pub(crate) closed: &'a AtomicBool,
+    /// What was compiled of the same bytes for an engine that cannot run it.
+    pub(crate) compiled_before: Option<&'a CompiledBefore>,
+    pub(crate) folder: Option<&'a CompiledFolder>,
+    pub(crate) metrics: &'a Metrics,
+    pub(crate) clock: &'a dyn Clock,
+}
+
+/// The bytes of one module, and how to get their code.
 pub(super) struct Source<'a> {
     pub(super) engine: &'a Engine,
     /// Whether that engine counts fuel.
     pub(super) metering: Metering,
-    pub(super) compiler: &'a Compiler,
-    /// Set when the host shuts down.
-    pub(super) closed: &'a AtomicBool,
-    /// What another engine has made of them.
-    pub(super) made: Option<&'a MadeElsewhere>,
-    pub(super) folder: Option<&'a CompiledFolder>,
     pub(super) hash: ModuleHash,
     pub(super) binary: &'a [u8],
-    /// What the compiler's time is told to.
-    pub(super) metrics: &'a Metrics,
-    pub(super) clock: &'a dyn Clock,
+    pub(super) compiling: Compiling<'a>,
 }
 
-/// Code that is sound, of which its engine's pool has no room for an instance.
-pub(crate) struct MadeElsewhere {
+/// Valid code, for an instance of which its engine's pool has no room.
+pub(crate) struct CompiledBefore {
     entry: Entry,
     code: Code,
 }
 
-/// Why bytes are no module or component of an engine.
-pub(super) enum NotMade {
-    /// The compiler doesn't take them.
-    NotCompiled(Rejection),
-    /// They are too large for the engine's pool. An engine without one may take the code.
-    TooLarge(Error, MadeElsewhere),
-}
-
-/// What code is, once it is compiled.
-pub(super) trait Compiled: Sized {
+/// What Wasmtime makes of code.
+pub(super) trait Loaded: Sized {
     const KIND: Kind;
 
-    fn of(code: &Code, engine: &Engine) -> Result<Self>;
+    fn load(code: &Code, engine: &Engine) -> Result<Self>;
 }
 
 impl Source<'_> {
-    /// What the bytes are. They are compiled once, whatever pool they are too large for.
+    /// Loads the code of the bytes. They are compiled once, even if they are too large for the pool
+    /// of this engine.
     ///
     /// # Errors
-    /// They are none that the engine takes.
-    pub(super) fn compiled<T: Compiled>(&self) -> Result<T, NotMade> {
+    /// The engine does not run them.
+    pub(super) fn load<T: Loaded>(&self) -> Result<T, NotCompiled> {
         let entry = Entry::of(self.engine, self.hash, T::KIND);
-        if let Some(made) = self.made.filter(|made| made.entry == entry)
-            && let Ok(here) = T::of(&made.code, self.engine)
-        {
-            return Ok(here);
+        let before = self.compiling.compiled_before.filter(|before| before.entry == entry);
+        if let Some(Ok(loaded)) = before.map(|before| T::load(&before.code, self.engine)) {
+            return Ok(loaded);
         }
-        let kept = self.folder.and_then(|folder| folder.find(&entry));
+        let kept = self.compiling.folder.and_then(|folder| folder.find(&entry));
         let code = match kept {
             Some(code) => code,
-            None => self.compile::<T>(&entry).map_err(NotMade::NotCompiled)?,
+            None => self.compile(T::KIND, &entry)?,
         };
-        // Code that is sound and of this engine's settings is refused for its size alone.
-        T::of(&code, self.engine)
-            .map_err(|error| NotMade::TooLarge(error, MadeElsewhere { entry, code }))
+        // Valid code with this engine's settings is refused for no reason but its size.
+        T::load(&code, self.engine).map_err(|error| {
+            let rejection = needs_too_much(T::KIND, &error);
+            NotCompiled::TooLargeForSlot(rejection, CompiledBefore { entry, code })
+        })
     }
 
-    fn compile<T: Compiled>(&self, entry: &Entry) -> Result<Code, Rejection> {
-        let Self { engine, metering, binary, closed, .. } = *self;
-        let began = self.clock.now();
-        let job = Job { engine, metering, kind: T::KIND, binary, closed };
-        let code = self.compiler.compile(&job)?;
-        self.metrics.module_compiled(self.clock.now().since(began));
-        if let Some(folder) = self.folder {
+    fn compile(&self, kind: Kind, entry: &Entry) -> Result<Code, Rejection> {
+        let Self { engine, metering, binary, compiling, .. } = *self;
+        let began = compiling.clock.now();
+        let job = Job { engine, metering, kind, binary, closed: compiling.closed };
+        let code = compiling.compiler.compile(&job)?;
+        compiling.metrics.module_compiled(compiling.clock.now().since(began));
+        if let Some(folder) = compiling.folder {
             folder.keep(entry, &code);
         }
         Ok(code)
@@ -93,26 +93,51 @@ impl Source<'_> {
 /// # Errors
 /// It is not valid, uses what is off in this host, or is too large for the compiler.
 pub(crate) fn compile_here(engine: &Engine, kind: Kind, binary: &[u8]) -> Result<Fresh, Rejection> {
-    match kind {
-        Kind::Module => Fresh::module_of(engine, binary)
-            .map_err(|error| core_module::not_compiled(engine, binary, &error)),
-        Kind::Component => Fresh::component_of(engine, binary)
-            .map_err(|error| component::not_compiled(binary, &error)),
-    }
+    Fresh::compile(engine, kind, binary).map_err(|error| not_compiled(engine, kind, binary, error))
 }
 
-impl Compiled for Module {
-    const KIND: Kind = Kind::Module;
+/// Distinguishes a module that is not valid from one that uses a feature that is off here, and from
+/// one that is too large for the compiler.
+fn not_compiled(engine: &Engine, kind: Kind, binary: &[u8], error: Error) -> Rejection {
+    let is_valid_elsewhere = is_valid_with_all_features(binary);
+    let (is_invalid, error) = match kind {
+        Kind::CoreModule => match Module::validate(engine, binary) {
+            Err(invalid) => (true, invalid),
+            Ok(()) => (false, error),
+        },
+        Kind::Component => {
+            (!is_valid_elsewhere || error.is::<wasmparser::BinaryReaderError>(), error)
+        }
+    };
+    let (rejected_as, what) = match (is_invalid, is_valid_elsewhere) {
+        (false, _) => return needs_too_much(kind, &error),
+        (true, true) => {
+            let what = "uses a WebAssembly feature that is off in this host";
+            (RejectionKind::UnsupportedModule, what)
+        }
+        (true, false) => (RejectionKind::InvalidModule, "is not valid"),
+    };
+    rejection(rejected_as, format!("{kind} {what}: {}", in_a_line(&format!("{error:#}"))))
+}
 
-    fn of(code: &Code, engine: &Engine) -> Result<Self> {
+fn is_valid_with_all_features(binary: &[u8]) -> bool {
+    wasmparser::Validator::new_with_features(wasmparser::WasmFeatures::all())
+        .validate_all(binary)
+        .is_ok()
+}
+
+impl Loaded for Module {
+    const KIND: Kind = Kind::CoreModule;
+
+    fn load(code: &Code, engine: &Engine) -> Result<Self> {
         code.module(engine)
     }
 }
 
-impl Compiled for Component {
+impl Loaded for Component {
     const KIND: Kind = Kind::Component;
 
-    fn of(code: &Code, engine: &Engine) -> Result<Self> {
+    fn load(code: &Code, engine: &Engine) -> Result<Self> {
         code.component(engine)
     }
 }

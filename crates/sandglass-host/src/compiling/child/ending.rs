@@ -1,4 +1,4 @@
-//! How a helper ended that compiled nothing, and what that says of the module.
+//! The endings of a helper that compiled nothing, and the rejection of the module for each.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,22 +13,22 @@ use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::text::printable;
 
 /// What a Rust program writes to its standard error when it aborts because an allocation fails. Stable
-/// Rust has no hook for that, so there is no exit code to tell it from other aborts;
+/// Rust has no hook for that, so no exit code distinguishes it from other aborts;
 /// `what_takes_too_much_memory_is_rejected` fails if the text changes.
 const NO_MEMORY: &str = "memory allocation of";
 
-/// What it writes when its stack overflows.
+/// What it writes if its stack overflows.
 const NO_STACK: &str = "has overflowed its stack";
 
 /// How an exchange with a helper ends.
 #[derive(Debug)]
 pub(super) enum Ending {
-    /// A whole response. Its body is in a file in memory, which is read from the first byte on.
+    /// A complete response. Its body is in a file in memory, positioned at its first byte.
     Responded(Body, File),
     TimedOut,
-    /// The code would have so many bytes.
+    /// The code would have this many bytes.
     TooMuchCode(u64),
-    /// What it wrote is no response.
+    /// It wrote something that is not a response.
     Nonsense,
     /// It ended without a response: its status, and the end of its standard error.
     Ended(ExitStatus, String),
@@ -36,7 +36,7 @@ pub(super) enum Ending {
     Closed,
 }
 
-/// Why there is no code of the module.
+/// The rejection of a module whose helper ended without code.
 pub(super) fn not_compiled(ending: &Ending, helper: &CompileHelper) -> Rejection {
     let limits = helper.limits;
     let of = |what: String| rejection(RejectionKind::CompileLimit, what);
@@ -68,8 +68,8 @@ pub(super) fn not_compiled(ending: &Ending, helper: &CompileHelper) -> Rejection
              size; initialize its tables and memories by fewer, larger segments"
         )),
         Ending::Ended(status, error) => {
-            let said = printable(error.trim_end());
-            tracing::warn!(%status, said, "a program that compiles modules crashed");
+            let stderr = printable(error.trim_end());
+            tracing::warn!(%status, stderr, "a program that compiles modules crashed");
             of(format!(
                 "the compiler crashed on the module ({status}); build it with another version of \
                  its toolchain, or report it to the Wasmtime project if you can share the module"
@@ -78,7 +78,7 @@ pub(super) fn not_compiled(ending: &Ending, helper: &CompileHelper) -> Rejection
         Ending::Responded(..) | Ending::Nonsense => {
             tracing::warn!(
                 program = %helper.program.display(),
-                "a program that compiles modules wrote what is no result"
+                "a program that compiles modules wrote something that is not a result"
             );
             of(format!(
                 "the compiler returned no valid result for the module; check that `{}` is a \

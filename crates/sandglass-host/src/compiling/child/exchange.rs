@@ -1,5 +1,5 @@
-//! Writes a request to a helper and reads its response at the same time, within a deadline, on
-//! one thread: a helper that never reads, floods its output or never ends delays nothing.
+//! Writes a request to a helper and reads its response at the same time, on one thread and within a
+//! deadline, so that a helper that never reads, floods its output or never ends is killed on time.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write as _};
@@ -17,14 +17,14 @@ use crate::compiling::message::{
     Body, REJECTION_MAX_BYTES, RESPONSE_HEAD_BYTES, read_response_head,
 };
 
-/// How soon a helper is killed when the host shuts down.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Longest time from the host's shutdown to the kill of a helper.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is read at once, in bytes: as much as a pipe holds by default.
+/// How much is read at once, in bytes: the default size of a pipe.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// How much of the standard error is kept, from its end, in bytes: where a program says why
-/// it aborts.
+/// How much of the standard error is kept, from its end, in bytes: there, a program states why it
+/// aborts.
 const ERROR_KEPT_BYTES: usize = 4 << 10;
 
 /// How much of it is read before the helper is killed, in bytes. A compiler writes a few lines.
@@ -41,11 +41,11 @@ pub(super) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Goes on until there is a response, the helper has closed its output, or a limit is met.
-    /// The helper may still run then.
+    /// Ends when there is a response, the helper has closed its output, or a limit is exceeded. The
+    /// helper may still be running then.
     ///
     /// # Errors
-    /// The operating system refuses what it never refuses.
+    /// A system call fails that should not.
     pub(super) fn run(&self, child: &mut Child) -> io::Result<Ending> {
         let (Some(input), Some(output), Some(error)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -55,36 +55,36 @@ impl Exchange<'_> {
         for fd in [input.as_fd(), output.as_fd(), error.as_fd()] {
             rustix::io::ioctl_fionbio(fd, true)?;
         }
-        let mut writing = Writing { input: Some(input), left: self.request, written: 0 };
+        let mut writing = Writing { input: Some(input), parts: self.request, written: 0 };
         let mut reading = Reading {
             output,
             most_code_bytes: self.most_code_bytes,
             head: Vec::new(),
             body: file_in_memory()?,
         };
-        let mut errors = Errors { from: Some(error), kept: Vec::new(), read: 0 };
+        let mut errors = Errors { from: Some(error), kept: Vec::new(), read_bytes: 0 };
         loop {
             if self.closed.load(Ordering::Acquire) {
                 return Ok(Ending::Closed);
             }
-            let left = self.deadline.since(self.clock.now());
-            if left.is_zero() {
+            let remaining = self.deadline.since(self.clock.now());
+            if remaining.is_zero() {
                 return Ok(Ending::TimedOut);
             }
-            self.wait(&writing, &reading, &errors, left.min(LOOK_EVERY))?;
-            writing.go_on();
-            if errors.go_on()? {
+            self.wait(&writing, &reading, &errors, remaining.min(POLL_INTERVAL))?;
+            writing.write();
+            if errors.read()? {
                 return Ok(Ending::Nonsense);
             }
-            let Some(response) = reading.go_on()? else { continue };
+            let Some(response) = reading.read()? else { continue };
             return Ok(match response {
-                Response::Whole(what) => Ending::Responded(what, reading.into_body()?),
+                Response::Complete(body) => Ending::Responded(body, reading.into_body()?),
                 Response::TooLarge(bytes) => Ending::TooMuchCode(bytes),
                 Response::Nonsense => Ending::Nonsense,
                 Response::Cut => {
-                    errors.go_on()?;
-                    // It has ended, or closed its output and has nothing more to say. If it
-                    // has ended, this does not change its status.
+                    errors.read()?;
+                    // It has ended, or it has only closed its output. If it has ended, the kill does
+                    // not change its status.
                     child.kill()?;
                     Ending::Ended(child.wait()?, errors.text())
                 }
@@ -92,7 +92,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Waits until one of the pipes can be used, at most for `most`.
+    /// Waits until one of the pipes is ready, at most for `most`.
     fn wait(
         &self,
         writing: &Writing<'_>,
@@ -112,12 +112,12 @@ impl Exchange<'_> {
     }
 }
 
-/// The request on its way.
+/// The request, as far as it is written.
 struct Writing<'a> {
-    /// Closed when all is written, or nobody reads it.
+    /// Closed when everything is written, or the helper reads no more.
     input: Option<ChildStdin>,
-    left: &'a [&'a [u8]],
-    /// Bytes of the first of `left` that are written.
+    parts: &'a [&'a [u8]],
+    /// Bytes of the first of `parts` that are written.
     written: usize,
 }
 
@@ -127,22 +127,22 @@ impl Writing<'_> {
     }
 
     /// Writes as much as the pipe takes.
-    fn go_on(&mut self) {
+    fn write(&mut self) {
         while let Some(input) = &mut self.input {
-            let Some((part, rest)) = self.left.split_first() else {
+            let Some((part, rest)) = self.parts.split_first() else {
                 self.input = None;
                 return;
             };
             match part.get(self.written..) {
                 None | Some([]) => {
-                    self.left = rest;
+                    self.parts = rest;
                     self.written = 0;
                 }
                 Some(part) => match input.write(part) {
                     Ok(written) => self.written = self.written.saturating_add(written),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // It reads no more. What it writes says why.
+                    // It reads no more; its output states why.
                     Err(_) => self.input = None,
                 },
             }
@@ -150,7 +150,7 @@ impl Writing<'_> {
     }
 }
 
-/// What a pipe has now: some bytes, nothing yet, or its end.
+/// What a pipe has at the moment.
 enum Piece {
     Bytes(usize),
     NothingYet,
@@ -169,7 +169,7 @@ fn read_piece(from: &mut impl Read, into: &mut [u8]) -> io::Result<Piece> {
     }
 }
 
-/// A response as far as it has come.
+/// The response, as far as it is read.
 struct Reading {
     output: ChildStdout,
     most_code_bytes: u64,
@@ -180,17 +180,17 @@ struct Reading {
 /// How a response ends.
 enum Response {
     /// Its body is in the file.
-    Whole(Body),
-    /// Its body would have so many bytes.
+    Complete(Body),
+    /// Its body would have this many bytes.
     TooLarge(u64),
     Nonsense,
-    /// The pipe was closed before it was whole.
+    /// The pipe was closed before it was complete.
     Cut,
 }
 
 impl Reading {
-    /// Reads what there is. Returns how the response ends, if it does.
-    fn go_on(&mut self) -> io::Result<Option<Response>> {
+    /// Reads what the pipe has. Returns how the response ends, if it does.
+    fn read(&mut self) -> io::Result<Option<Response>> {
         let mut piece = [0; PIECE_BYTES];
         loop {
             let bytes = match read_piece(&mut self.output, &mut piece)? {
@@ -198,29 +198,28 @@ impl Reading {
                 Piece::NothingYet => return Ok(None),
                 Piece::End => return Ok(Some(Response::Cut)),
             };
-            let come = piece.get(..bytes).unwrap_or_default();
+            let piece = piece.get(..bytes).unwrap_or_default();
             let missing = RESPONSE_HEAD_BYTES - self.head.len();
-            let (head, body) = come.split_at(missing.min(come.len()));
+            let (head, body) = piece.split_at(missing.min(piece.len()));
             self.head.extend_from_slice(head);
             let Some(head) = self.head.first_chunk() else { continue };
-            let Some((what, length)) = read_response_head(head) else {
+            let Some((kind, length)) = read_response_head(head) else {
                 return Ok(Some(Response::Nonsense));
             };
-            let most = match what {
-                Body::Code => self.most_code_bytes,
-                Body::Rejection => REJECTION_MAX_BYTES as u64,
-            };
-            if length > most {
-                return Ok(Some(match what {
-                    Body::Code => Response::TooLarge(length),
-                    Body::Rejection => Response::Nonsense,
-                }));
+            match kind {
+                Body::Code if length > self.most_code_bytes => {
+                    return Ok(Some(Response::TooLarge(length)));
+                }
+                Body::Rejection if length > REJECTION_MAX_BYTES as u64 => {
+                    return Ok(Some(Response::Nonsense));
+                }
+                _ => {}
             }
             self.body.write_all(body)?;
             if self.body.stream_position()? >= length {
-                // What may follow says nothing.
+                // What may follow has no meaning.
                 self.body.set_len(length)?;
-                return Ok(Some(Response::Whole(what)));
+                return Ok(Some(Response::Complete(kind)));
             }
         }
     }
@@ -231,12 +230,12 @@ impl Reading {
     }
 }
 
-/// The standard error, of which the end is kept.
+/// The standard error. Only its end is kept.
 struct Errors {
     /// Closed when the helper has closed it.
     from: Option<ChildStderr>,
     kept: Vec<u8>,
-    read: usize,
+    read_bytes: usize,
 }
 
 impl Errors {
@@ -244,17 +243,17 @@ impl Errors {
         self.from.as_ref().map(|from| from.as_fd())
     }
 
-    /// Reads what there is; answers whether it is more than any compiler writes.
-    fn go_on(&mut self) -> io::Result<bool> {
+    /// Reads what the pipe has. Returns whether it is more than any compiler writes.
+    fn read(&mut self) -> io::Result<bool> {
         let mut piece = [0; ERROR_KEPT_BYTES];
         while let Some(from) = &mut self.from {
             match read_piece(from, &mut piece)? {
                 Piece::Bytes(bytes) => {
-                    self.read = self.read.saturating_add(bytes);
+                    self.read_bytes = self.read_bytes.saturating_add(bytes);
                     self.kept.extend_from_slice(piece.get(..bytes).unwrap_or_default());
-                    let superfluous = self.kept.len().saturating_sub(ERROR_KEPT_BYTES);
-                    self.kept.drain(..superfluous);
-                    if self.read > ERROR_MAX_BYTES {
+                    let excess = self.kept.len().saturating_sub(ERROR_KEPT_BYTES);
+                    self.kept.drain(..excess);
+                    if self.read_bytes > ERROR_MAX_BYTES {
                         return Ok(true);
                     }
                 }
