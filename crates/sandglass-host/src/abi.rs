@@ -1,7 +1,6 @@
-//! How guests see the host: one module for each set of imports, the calls of their
-//! handlers, and the reading and writing of guest memory.
+//! How guests see the host: one module for each set of imports, the calls of their handlers, and
+//! access to their memory.
 
-mod result;
 pub(crate) mod component;
 pub(crate) mod core_module;
 pub(crate) mod embedder;
@@ -9,6 +8,7 @@ pub(crate) mod env;
 pub(crate) mod guest_memory;
 pub(crate) mod node_pack;
 pub(crate) mod passed;
+mod result;
 pub(crate) mod wasi;
 pub(crate) mod world;
 
@@ -24,11 +24,11 @@ use sandglass_supervisor::boundary::Stopped;
 use sandglass_supervisor::node::Work;
 use sandglass_supervisor::rejection::rejection;
 
-/// How a call came back.
+/// How the call of a handler ended.
 pub(crate) enum Called {
-    /// The handler returned.
     Returned(Outcome),
-    /// The handler was never called: there was no place for its context, or it isn't one.
+    /// The handler was never called, because its memory has no room for the context, or because the
+    /// module is of the wrong kind.
     NotCalled(Outcome),
 }
 
@@ -37,29 +37,29 @@ pub(crate) enum Called {
 pub(crate) struct Moments {
     /// When the guest was ready to be called.
     pub(crate) instantiated: Option<Monotonic>,
-    /// When its export returned; none where it never did.
+    /// When its export returned; `None` if it did not.
     pub(crate) returned: Option<Monotonic>,
 }
 
-/// Instantiates `code` in `store` and has it do its `work`.
+/// Instantiates `code` in `store` and calls what its `work` names.
 ///
 /// # Errors
 /// The guest trapped, or its run had to end ([`Stopped`]).
 pub(crate) async fn call(
     (code, work): (&Code, &Work),
     store: &mut Store<RunStore>,
-    max_answer_bytes: u64,
+    max_result_bytes: u64,
     moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
     match (code, work) {
         (Code::Module(module), Work::Handle) => {
-            core_module::call(module, store, max_answer_bytes, moments).await
+            core_module::call(module, store, max_result_bytes, moments).await
         }
         (Code::Component(component), Work::Handle) => {
-            component::call(component, store, max_answer_bytes, moments).await
+            component::call(component, store, max_result_bytes, moments).await
         }
         (Code::NodePack(pack), Work::Invoke(call)) => {
-            node_pack::invoke(pack, store, call, max_answer_bytes, moments).await
+            node_pack::invoke(pack, store, call, max_result_bytes, moments).await
         }
         (Code::NodePack(pack), Work::Describe) => node_pack::describe(pack, store, moments).await,
         (Code::NodePack(_), Work::Handle) => Ok(misdirected(
@@ -72,22 +72,23 @@ pub(crate) async fn call(
     }
 }
 
-/// A guest was asked for what it isn't.
+/// The guest has nothing that could be called for the dispatch.
 fn misdirected(why: &str) -> Called {
     Called::NotCalled(Outcome::Rejected(rejection(RejectionKind::InvalidDispatch, why)))
 }
 
-/// The guest is ready to be called, if its run may go on: one look at the clock for both.
-fn instantiated(store: &mut RunStore, moments: &mut Moments) -> wasmtime::Result<()> {
+/// Notes that the guest is instantiated, and checks that its run may go on, with one reading of the
+/// clock for both.
+fn begin_running(store: &mut RunStore, moments: &mut Moments) -> wasmtime::Result<()> {
     store.begin_running();
     let may_go_on = store.glance();
     moments.instantiated = Some(store.checked_at());
     Ok(may_go_on.map(drop)?)
 }
 
-/// Reads the clock as a handler's export returns: a success past the deadline is
-/// none, and one before it stays one however long the rest takes.
-fn returned_in_time(store: &mut Store<RunStore>) -> wasmtime::Result<Monotonic> {
+/// Reads the clock when a handler's export has returned. A result after the deadline does not count;
+/// one before it counts however long the rest takes.
+fn check_return(store: &mut Store<RunStore>) -> wasmtime::Result<Monotonic> {
     let now = store.data_mut().check()?;
     match store.data().run().name(Cause::Returned) {
         Cause::Returned => Ok(now),

@@ -1,6 +1,12 @@
 //! The one place where a guest enters and leaves the host: every host function of every ABI passes
 //! here, WASI included. It connects Wasmtime's linkers with the decisions of
 //! [`sandglass_supervisor::boundary`], and charges what each call leaves behind.
+//!
+//! ```text
+//! guest --> enter: deadline, count, record the arguments --+--> the function --> leave: deadline,
+//!                                                          |                     charge, record
+//!                                                          +--> the recorded result --> leave
+//! ```
 
 use sandglass_model::Cause;
 use sandglass_supervisor::boundary::Stopped;
@@ -8,6 +14,7 @@ use sandglass_supervisor::functions::{Class, FunctionId, Functions, Reads};
 use sandglass_supervisor::recording::{Packer, Source};
 use wasmtime::{Caller, Error, Result};
 
+use crate::abi::guest_memory::{CallFailure, FailureCode};
 use crate::abi::passed::{Passed, Recorded};
 use crate::abi::{env, guest_memory, node_pack};
 use crate::store::RunStore;
@@ -17,17 +24,17 @@ use crate::store::RunStore;
 pub(crate) struct Entered {
     result_from: Source,
     touched: Touched,
-    /// Whether the account is charged with what it leaves behind.
+    /// Whether what the call leaves behind is charged to the account.
     is_charged: bool,
 }
 
-/// Of the calls that pass only numbers, the account is charged after one in so many: each of them
-/// can leave some hundred bytes behind, and measuring takes a tenth of the time of the shortest.
+/// Calls that pass only numbers are charged one in this many times. Each can leave only some hundred
+/// bytes behind, and measuring would take a tenth of the time of the shortest call.
 const CHARGED_ONE_IN: u64 = 64;
 
-/// Numbers of the resources that a component's call takes or returns. When the call leaves, each
-/// is measured in the resource table, and charged to what the host holds for the run; one that is
-/// gone is no longer charged. A call changes no other resource.
+/// Numbers of the resources that a component's call takes or returns. When the call leaves, each is
+/// measured in the resource table and charged to the run's account; one that is gone is no longer
+/// charged. A call changes no other resource, so this is complete.
 #[derive(Debug, Default)]
 pub(crate) struct Touched(Vec<u32>);
 
@@ -39,7 +46,7 @@ impl Touched {
 }
 
 /// Adds a function to the table of a linker. Names of the `env` ABI and of OpenWOP are unique, so
-/// reports carry them without their modules.
+/// reports contain them without their modules.
 pub(crate) fn add(
     functions: &mut Functions,
     module: &'static str,
@@ -65,21 +72,20 @@ pub(crate) fn enter(
     Ok(Entered { result_from, touched: Touched::default(), is_charged: true })
 }
 
-/// Most places that a list of them may have: `IOV_MAX` of POSIX. Functions refuse longer lists,
-/// and recordings do not read beyond it.
+/// Most buffers that a list may name: `IOV_MAX` of POSIX. Functions refuse longer lists, and
+/// recordings do not read beyond it.
 pub(crate) const LISTED_MAX: u32 = 1024;
 
 /// What a core module's call passes.
 pub(crate) struct Arguments<'a> {
-    /// Its numbers.
     pub(crate) numbers: &'a [i64],
-    /// Where the texts and bytes are that it points to, and their lengths.
+    /// Pointers and lengths of the texts and bytes that the call reads.
     pub(crate) texts: &'a [(i32, i32)],
-    /// Where a list of such places is, and how many it has.
-    pub(crate) list: Option<(i32, i32)>,
+    /// Pointers and lengths of lists of such pairs.
+    pub(crate) lists: &'a [(i32, i32)],
 }
 
-/// As [`enter`], for a core module, whose memory has most of its arguments.
+/// As [`enter`], for a core module, most of whose arguments are in its memory.
 #[inline]
 pub(crate) fn enter_from_module(
     caller: &mut Caller<'_, RunStore>,
@@ -89,17 +95,17 @@ pub(crate) fn enter_from_module(
     let store = caller.data_mut();
     let reads = store.functions().reads(function);
     let readable_bytes = reads.bytes_for(store.guest());
-    store.set_readable_bytes(readable_bytes);
+    store.memory_mut().allow_reads(readable_bytes);
     let is_charged = reads != Reads::Numbers || store.calls().is_multiple_of(CHARGED_ONE_IN);
     let entered = match store.tape().is_off() {
         true => enter(store, function, |_| {}),
-        false => enter_on_tape(caller, function, arguments),
+        false => enter_with_recording(caller, function, arguments),
     }?;
     Ok(Entered { is_charged, ..entered })
 }
 
-#[allow(clippy::disallowed_methods, reason = "the tape keeps no more than its limit")]
-fn enter_on_tape(
+#[allow(clippy::disallowed_methods, reason = "a recording keeps no more than its limit")]
+fn enter_with_recording(
     caller: &mut Caller<'_, RunStore>,
     function: FunctionId,
     arguments: &Arguments<'_>,
@@ -109,8 +115,8 @@ fn enter_on_tape(
     enter(store, function, |to| {
         arguments.numbers.iter().for_each(|number| to.signed(*number));
         arguments.texts.iter().for_each(|place| pass(to, memory, *place));
-        if let Some((at, count)) = arguments.list {
-            let listed = guest_memory::slice(memory, "a list", at, count.wrapping_mul(8));
+        for (at, count) in arguments.lists {
+            let listed = guest_memory::slice(memory, "a list", *at, count.wrapping_mul(8));
             for place in listed.unwrap_or_default().chunks_exact(8).take(LISTED_MAX as usize) {
                 pass(to, memory, (word(place), word(&place[4..])));
             }
@@ -126,21 +132,21 @@ fn pass(to: &mut Packer<'_>, memory: &[u8], (ptr, len): (i32, i32)) {
     }
 }
 
-/// The number that the first four of `bytes` are.
+/// The first four of `bytes` as a number.
 fn word(bytes: &[u8]) -> i32 {
     bytes.first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes))
 }
 
 impl Entered {
-    /// The same call, which takes `argument`.
+    /// Notes that the call takes the resources in `argument`.
     #[inline]
     pub(crate) fn takes(mut self, argument: &impl Passed) -> Self {
         argument.resources(&mut self.touched);
         self
     }
 
-    /// The recorded result of a component's call; `None` if it is not replayed. An error for the
-    /// guest follows by [`failed`].
+    /// The recorded result of a component's call; `None` if it is not replayed. If the guest got an
+    /// error, [`failed`] gives it that error.
     pub(crate) fn recorded<R: Recorded, E: CallError>(
         &self,
         store: &mut RunStore,
@@ -155,8 +161,8 @@ impl Entered {
         })
     }
 
-    /// The recorded result of a core module's call; `None` if it is not replayed. What the call
-    /// wrote to the guest's memory is written.
+    /// The recorded result of a core module's call; `None` if it is not replayed. Also writes to the
+    /// guest's memory what the recorded call wrote.
     #[inline]
     pub(crate) fn recorded_for_module<R: Recorded>(
         &self,
@@ -165,14 +171,14 @@ impl Entered {
         if self.result_from == Source::Function {
             return None;
         }
-        let played = played(caller);
-        Some(played.map_err(|stopped| caller.data_mut().end(stopped.0).into()))
+        let replayed = replay_call(caller);
+        Some(replayed.map_err(|stopped| caller.data_mut().end(stopped.0).into()))
     }
 }
 
 /// Reads what the recorded call returned, and writes what it wrote to the guest's memory.
 #[cold]
-fn played<R: Recorded>(caller: &mut Caller<'_, RunStore>) -> Result<R, Stopped> {
+fn replay_call<R: Recorded>(caller: &mut Caller<'_, RunStore>) -> Result<R, Stopped> {
     let nothing = || Stopped(Cause::Cancel);
     let player = caller.data_mut().tape_mut().player().ok_or_else(nothing)?;
     let result = player.answer(R::unpack)?.ok_or_else(nothing)?;
@@ -204,7 +210,7 @@ pub(crate) fn leave<R: Passed, E: CallError>(
     match &result {
         // The guest gets the recorded error from `failed`.
         Err(_) if entered.result_from == Source::Tape => {}
-        // Such a call stays the present one: the run ended inside it.
+        // The call stays the present one, because the run ends inside it: it is the dying span.
         Err(error) if error.ends_the_run() => return result,
         Err(_) => {}
         Ok(result) => store.tape_mut().answered(|packer| result.pass(packer)),
@@ -214,8 +220,8 @@ pub(crate) fn leave<R: Passed, E: CallError>(
     result
 }
 
-/// The error that the guest gets from the call that has just left: in the form of its
-/// ABI, in which it is recorded.
+/// Turns the error of the call that has just left into the form of its ABI, which is also the form
+/// in which it is recorded.
 pub(crate) fn failed<E: Recorded>(
     store: &mut RunStore,
     error: impl FnOnce(&mut RunStore) -> Result<E>,
@@ -227,13 +233,13 @@ pub(crate) fn failed<E: Recorded>(
     store.tape_mut().failed(|packer| error.pass(packer));
     let mut touched = Touched::default();
     error.resources(&mut touched);
-    // The call has left, so it cannot end the run: a replay would not find where. What does
-    // not fit is charged by the next call that takes the resource.
+    // The call has left, so it must not end the run here: a replay could not find the place. What
+    // does not fit is charged by the next call that takes the resource.
     let _ = store.charge(&touched.0);
     Ok(error)
 }
 
-/// Ends a call whose wait may have been cut.
+/// Ends a call whose wait may have been cut: `Ok(None)`.
 pub(crate) fn leave_race<R: Passed, E: CallError>(
     store: &mut RunStore,
     entered: Entered,
@@ -246,8 +252,8 @@ pub(crate) fn leave_race<R: Passed, E: CallError>(
     leave(store, entered, result)
 }
 
-/// The error of a host function: one that ends the run, or, in some ABIs, one that
-/// the guest gets and goes on with.
+/// The error of a host function: one that ends the run, or, in some ABIs, one that the guest gets
+/// before it goes on.
 pub(crate) trait CallError {
     /// The error that ends the run with `error`.
     fn ending(error: Error) -> Self;
@@ -265,16 +271,17 @@ impl CallError for Error {
     }
 }
 
-/// The result of a host function that may wait; `Ok(None)` if its wait was cut.
+/// The result type of a host function that may wait, with what its body returns while it races
+/// with the end of the run: `Ok(None)` if the wait was cut.
 pub(crate) trait Raced {
-    type Answer;
+    type Cut;
     type Error;
 
     fn ending(error: Error) -> Self::Error;
 }
 
 impl<R, E: CallError> Raced for Result<R, E> {
-    type Answer = Result<Option<R>, E>;
+    type Cut = Result<Option<R>, E>;
     type Error = E;
 
     fn ending(error: Error) -> E {
@@ -282,8 +289,8 @@ impl<R, E: CallError> Raced for Result<R, E> {
     }
 }
 
-/// Carries out a component's call of a host function that never waits.
-pub(crate) fn carry_out<R: Recorded, E: CallError>(
+/// Executes a component's call of a host function that never waits.
+pub(crate) fn execute<R: Recorded, E: CallError>(
     store: &mut RunStore,
     entered: Entered,
     call: impl FnOnce(&mut RunStore) -> Result<R, E>,
@@ -295,23 +302,35 @@ pub(crate) fn carry_out<R: Recorded, E: CallError>(
     leave(store, entered, result)
 }
 
-/// Carries out a core module's call of a host function that never waits.
+/// Executes a core module's call of a host function that never waits.
 #[inline]
-pub(crate) fn carry_out_for_module<R: Recorded>(
+pub(crate) fn execute_for_module<R: Recorded + FailureCode>(
     caller: &mut Caller<'_, RunStore>,
     entered: Entered,
-    call: impl FnOnce(&mut Caller<'_, RunStore>) -> Result<R>,
+    call: impl FnOnce(&mut Caller<'_, RunStore>) -> Result<R, CallFailure>,
 ) -> Result<R> {
     let result = match entered.recorded_for_module(caller) {
         Some(result) => result,
-        None => call(caller),
+        None => {
+            call(caller).or_else(|failure| failure.report(caller.data_mut()).map(|()| R::FAILED))
+        }
     };
     leave(caller.data_mut(), entered, result)
 }
 
-/// Links a host function that never waits, with the texts that it reads, each a
+/// Ends a core module's call of a host function that may have waited.
+pub(crate) fn leave_race_for_module<R: Passed + FailureCode>(
+    store: &mut RunStore,
+    entered: Entered,
+    result: Result<Option<R>, CallFailure>,
+) -> Result<R> {
+    let result = result.or_else(|failure| failure.report(store).map(|()| Some(R::FAILED)));
+    leave_race(store, entered, result)
+}
+
+/// Links a host function of core modules that never waits, with the texts that it reads, each a
 /// pointer and a length, and how much of the guest's memory it may read ([`Reads`]), which
-/// `abi::guest_memory` enforces:
+/// `abi::guest_memory` enforces. Its body returns `Result<_, CallFailure>`:
 /// `instant! { linker, functions, MODULE; fn name(caller, a: i32, ptr: i32, len: i32) reads [(ptr, len)] up_to (BOUND) -> i32 { .. } }`.
 ///
 /// [`Reads`]: sandglass_supervisor::functions::Reads
@@ -320,73 +339,70 @@ macro_rules! instant {
      fn $name:ident($caller:ident $(, $arg:ident: $ty:ty)*)
      $(reads [$(($ptr:expr, $len:expr)),*] up_to ($reads:expr))? $(gathers ($list:expr, $count:expr))?
      -> $ret:ty $body:block) => {{
-        let function = $crate::boundary::add(
-            $functions,
-            $module,
-            stringify!($name),
-            ::sandglass_supervisor::functions::Class::Instant,
-            $crate::boundary::reads!($($reads)?),
-        );
+        let (module, name) = ($module, stringify!($name));
+        let class = ::sandglass_supervisor::functions::Class::Instant;
+        let reads = $crate::boundary::reads!($($reads)?);
+        let function = $crate::boundary::add($functions, module, name, class, reads);
         #[allow(clippy::disallowed_methods, reason = "this is the boundary")]
         let linked = $linker.func_wrap(
-            $module,
-            stringify!($name),
+            module,
+            name,
             move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore> $(, $arg: $ty)*|
                 -> wasmtime::Result<$ret> {
-                let arguments = $crate::boundary::arguments!(
-                    [$($arg),*] [$($(($ptr, $len)),*)?] $(($list, $count))?
-                );
+                let arguments = $crate::boundary::Arguments {
+                    numbers: &[$(i64::from($arg)),*],
+                    texts: &[$($(($ptr, $len)),*)?],
+                    lists: &[$(($list, $count))?],
+                };
                 let entered =
                     $crate::boundary::enter_from_module(&mut caller, function, &arguments)?;
-                $crate::boundary::carry_out_for_module(&mut caller, entered, |$caller| {
-                    // Of the body, the exception above says nothing.
-                    #[deny(clippy::disallowed_methods)]
-                    let answer: wasmtime::Result<$ret> = $body;
-                    answer
-                })
+                // The exception above is not for the body.
+                #[deny(clippy::disallowed_methods)]
+                let call = |$caller: &mut wasmtime::Caller<'_, $crate::store::RunStore>|
+                    -> Result<$ret, $crate::abi::guest_memory::CallFailure> { $body };
+                $crate::boundary::execute_for_module(&mut caller, entered, call)
             },
         );
         linked?;
     }};
 }
 
-/// Links a host function that may wait, likewise. Its body awaits through `race`, and
-/// answers `Ok(None)` where the race was lost:
+/// As [`instant!`], for a host function that may wait. Its body awaits through `race`, and returns
+/// `Ok(None)` if the race was lost:
 /// `waiting! { linker, functions, MODULE; fn name(caller, race, a: i32) -> i32 { .. } }`.
 macro_rules! waiting {
     ($linker:expr, $functions:expr, $module:expr;
      fn $name:ident($caller:ident, $race:ident $(, $arg:ident: $ty:ty)*)
      $(reads [$(($ptr:expr, $len:expr)),*] up_to ($reads:expr))? $(gathers ($list:expr, $count:expr))?
      -> $ret:ty $body:block) => {{
-        let function = $crate::boundary::add(
-            $functions,
-            $module,
-            stringify!($name),
-            ::sandglass_supervisor::functions::Class::Async,
-            $crate::boundary::reads!($($reads)?),
-        );
+        let (module, name) = ($module, stringify!($name));
+        let class = ::sandglass_supervisor::functions::Class::Async;
+        let reads = $crate::boundary::reads!($($reads)?);
+        let function = $crate::boundary::add($functions, module, name, class, reads);
         #[allow(clippy::disallowed_methods, reason = "this is the boundary")]
         let linked = $linker.func_wrap_async(
-            $module,
-            stringify!($name),
+            module,
+            name,
             move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore>, ($($arg,)*): ($($ty,)*)| {
                 Box::new(async move {
                     let entered = {
-                        let arguments = $crate::boundary::arguments!(
-                            [$($arg),*] [$($(($ptr, $len)),*)?] $(($list, $count))?
-                        );
+                        let arguments = $crate::boundary::Arguments {
+                            numbers: &[$(i64::from($arg)),*],
+                            texts: &[$($(($ptr, $len)),*)?],
+                            lists: &[$(($list, $count))?],
+                        };
                         $crate::boundary::enter_from_module(&mut caller, function, &arguments)?
                     };
-                    if let Some(answer) = entered.recorded_for_module(&mut caller) {
-                        return $crate::boundary::leave(caller.data_mut(), entered, answer);
+                    if let Some(recorded) = entered.recorded_for_module(&mut caller) {
+                        return $crate::boundary::leave(caller.data_mut(), entered, recorded);
                     }
                     let $race = ::sandglass_supervisor::race::Race::of(caller.data());
                     #[deny(clippy::disallowed_methods)]
-                    let answer: wasmtime::Result<Option<$ret>> = {
+                    let result: Result<Option<$ret>, $crate::abi::guest_memory::CallFailure> = {
                         let $caller = &mut caller;
                         async $body.await
                     };
-                    $crate::boundary::leave_race(caller.data_mut(), entered, answer)
+                    $crate::boundary::leave_race_for_module(caller.data_mut(), entered, result)
                 })
             },
         );
@@ -394,17 +410,7 @@ macro_rules! waiting {
     }};
 }
 
-macro_rules! arguments {
-    ([$($number:expr),*] [$($text:expr),*] $($list:expr)?) => {
-        $crate::boundary::Arguments {
-            numbers: &[$(i64::from($number)),*],
-            texts: &[$($text),*],
-            list: $crate::boundary::optional!($($list)?),
-        }
-    };
-}
-
-/// What a function reads that names no texts: its numbers alone.
+/// What a function may read; one that names no bound reads only its numbers.
 macro_rules! reads {
     () => {
         ::sandglass_supervisor::functions::Reads::Numbers
@@ -414,18 +420,8 @@ macro_rules! reads {
     };
 }
 
-macro_rules! optional {
-    () => {
-        None
-    };
-    ($value:expr) => {
-        Some($value)
-    };
-}
-
-/// The class of a component's host function, by the word that begins its line:
-/// `instant` ones never wait; `polled` ones are asynchronous and don't wait all
-/// the same; `waiting` ones do.
+/// The class of a component's host function, by the first word of its line: `instant` and `polled`
+/// functions never wait, although `polled` ones are asynchronous; `waiting` functions do.
 macro_rules! class {
     (instant) => {
         ::sandglass_supervisor::functions::Class::Instant
@@ -438,9 +434,9 @@ macro_rules! class {
     };
 }
 
-/// One function of a component's import: a method of the generated trait, which
-/// the store's data implements. A body that may wait does so through `race`, and
-/// answers `Ok(None)` where the race was lost.
+/// One function of a component's import: a method of the generated trait, which the data of a store
+/// implements. A body that may wait does so through `race`, and returns `Ok(None)` if the race was
+/// lost.
 macro_rules! import {
     (instant $function:expr;
      fn $name:ident($store:ident $(, $arg:ident: $ty:ty)*) -> $ret:ty $body:block) => {
@@ -450,7 +446,7 @@ macro_rules! import {
                 $($crate::abi::passed::Passed::pass(&$arg, _to);)*
             })
             .map_err(<$ret as $crate::boundary::Raced>::ending)?$(.takes(&$arg))*;
-            $crate::boundary::carry_out(self, entered, |$store| $body)
+            $crate::boundary::execute(self, entered, |$store| $body)
         }
     };
     ($class:ident $function:expr;
@@ -461,24 +457,24 @@ macro_rules! import {
                 $($crate::abi::passed::Passed::pass(&$arg, _to);)*
             })
             .map_err(<$ret as $crate::boundary::Raced>::ending)?$(.takes(&$arg))*;
-            if let Some(answer) = entered.recorded(self) {
-                return $crate::boundary::leave(self, entered, answer);
+            if let Some(recorded) = entered.recorded(self) {
+                return $crate::boundary::leave(self, entered, recorded);
             }
             let $race = ::sandglass_supervisor::race::Race::of(self);
-            let answer: <$ret as $crate::boundary::Raced>::Answer = {
+            let result: <$ret as $crate::boundary::Raced>::Cut = {
                 let $store = &mut *self;
                 async move $body.await
             };
-            $crate::boundary::leave_race(self, entered, answer)
+            $crate::boundary::leave_race(self, entered, result)
         }
     };
 }
 
-/// Has the store's data implement what components import, one line for each
-/// function, by its WIT name, and lists them all in a table:
+/// Implements what components import for the data of a store, one entry for each function, with its
+/// WIT name, and lists all of them in a table:
 /// `imports! { TABLE from FIRST; "package/interface" in module { Trait { class "name" fn .. } } }`.
-/// What generated code links is complete by its type; the names are checked by a
-/// test.
+/// The types of the generated code ensure that no function is missing; the test
+/// `each_function_has_the_name_that_components_import_it_by` checks the names.
 macro_rules! imports {
     ($table:ident from $first:expr;
      $($interface:literal in $($module:ident)::+ {
@@ -509,4 +505,4 @@ macro_rules! imports {
     };
 }
 
-pub(crate) use {arguments, class, import, imports, instant, optional, reads, waiting};
+pub(crate) use {class, import, imports, instant, reads, waiting};

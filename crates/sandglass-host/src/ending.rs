@@ -1,4 +1,4 @@
-//! What the end of a guest's code means: the first cause that was named decides.
+//! Turns the end of a guest's code into an outcome. The first cause that was named decides.
 
 use sandglass_model::{
     Cancellation, Cause, EndPoint, Frame, LimitBreach, LimitKind, Monotonic, Outcome,
@@ -17,7 +17,7 @@ use sandglass_supervisor::run::Phase;
 use sandglass_supervisor::run::Run;
 use sandglass_supervisor::text::printable;
 
-/// The place where a run was when it ended.
+/// Where a handler run was when it ended.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) dying_span: String,
@@ -25,8 +25,8 @@ pub(crate) struct Place {
     pub(crate) backtrace: Vec<Frame>,
 }
 
-/// How a run ended, as far as it is known before everything is measured. A
-/// deadline's outcome stands as a cancellation until then.
+/// How a handler run ended, as far as it is known before everything is measured. If a deadline ended
+/// it, the outcome is a cancellation until then.
 pub(crate) struct Ending {
     pub(crate) outcome: Outcome,
     pub(crate) cause: Cause,
@@ -34,8 +34,7 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// What it means that a call came back like this at `now`; `fuel` is what the
-    /// guest might spend.
+    /// The ending of a handler whose call returned `called` at `now`, with a limit of `fuel`.
     pub(crate) fn of(
         store: &mut Store<RunStore>,
         called: wasmtime::Result<Called>,
@@ -57,8 +56,8 @@ impl Ending {
         };
         let stopped = error.downcast_ref::<Stopped>().map(|stopped| stopped.0);
         match stopped.or_else(|| run.due(now)).unwrap_or_else(|| run.name(Cause::Trap)) {
-            Cause::Trap => died(store, &error, fuel),
-            cause => Self::stopped(store, &run, cause, unwound(&error)),
+            Cause::Trap => trapped(store, &error, fuel),
+            cause => Self::stopped(store, &run, cause, unwound_frames(&error)),
         }
     }
 
@@ -76,39 +75,42 @@ impl Ending {
     }
 }
 
-/// That a run was stopped for `cause`, in `dying_span`.
+/// The outcome of a handler run that was stopped for `cause` in `dying_span`.
 pub(crate) fn cancelled(run: &Run, cause: Cause, dying_span: Option<String>) -> Outcome {
     let by = sandglass_model::CancelledBy::of(cause);
     Outcome::Cancelled(Cancellation { by, reason: run.reason(), dying_span })
 }
 
-/// What it means that a guest died of itself.
-fn died(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) -> Ending {
+/// The ending of a guest that failed by itself.
+fn trapped(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) -> Ending {
+    let not_started = |message: String| Ending {
+        outcome: Outcome::Rejected(rejection(RejectionKind::HostUnavailable, message)),
+        cause: Cause::NotStarted,
+        place: None,
+    };
     if error.is::<wasmtime::PoolConcurrencyLimitError>() {
-        // A place to run has a slot of each kind; a guest that wants more finds none.
-        let message = format!("host has no slot left for what the module needs: {error}");
-        let outcome = Outcome::Rejected(rejection(RejectionKind::HostUnavailable, message));
-        return Ending { outcome, cause: Cause::NotStarted, place: None };
+        // A permit comes with a slot of each kind, but a guest may need more than one.
+        return not_started(format!("host has no slot left for what the module needs: {error}"));
     }
     let data = store.data();
+    let denied = data.memory().limiter().denied();
     let is_guests = error.is::<wasmtime::ThrownException>() || error.is::<I32Exit>();
-    if never_came_to_be(data, error) && !is_guests && data.limiter().denied().is_none() {
+    let is_not_instantiated = is_not_instantiated(data, error);
+    if is_not_instantiated && !is_guests && denied.is_none() {
         // Neither the guest's code nor its limits: the system has no memory, or no mappings.
-        let message = format!("host can't make an instance of the module: {error:#}");
-        let outcome = Outcome::Rejected(rejection(RejectionKind::HostUnavailable, message));
-        return Ending { outcome, cause: Cause::NotStarted, place: None };
+        return not_started(format!("host can't make an instance of the module: {error:#}"));
     }
     let place = Some(Place {
         dying_span: data.present_span(),
         ended_at: data.point(),
-        backtrace: unwound(error),
+        backtrace: unwound_frames(error),
     });
     if let Some(error) = error.downcast_ref::<OutOfHostMemory>() {
         return Ending { outcome: Outcome::Limit(error.breach()), cause: Cause::Trap, place };
     }
-    let outcome = match (error.downcast_ref::<wasmtime::Trap>(), data.limiter().denied()) {
-        (Some(wasmtime::Trap::OutOfFuel), _) => Outcome::Limit(spent(fuel.unwrap_or(0))),
-        (_, Some(breach)) if follows_a_refusal(error) || never_came_to_be(data, error) => {
+    let outcome = match (error.downcast_ref::<wasmtime::Trap>(), denied) {
+        (Some(wasmtime::Trap::OutOfFuel), _) => Outcome::Limit(out_of_fuel(fuel.unwrap_or(0))),
+        (_, Some(breach)) if can_follow_a_refusal(error) || is_not_instantiated => {
             Outcome::Limit(breach.clone())
         }
         _ => Outcome::Trapped(trap(error)),
@@ -117,18 +119,18 @@ fn died(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) -> 
 }
 
 /// The frames that `error` unwound.
-fn unwound(error: &wasmtime::Error) -> Vec<Frame> {
+fn unwound_frames(error: &wasmtime::Error) -> Vec<Frame> {
     error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default()
 }
 
-fn spent(limit: u64) -> LimitBreach {
+fn out_of_fuel(limit: u64) -> LimitBreach {
     LimitBreach { kind: LimitKind::WasmFuel, limit, observed: limit.saturating_add(1) }
 }
 
-/// Whether a guest that was refused memory ends like this: by giving up, or by
-/// touching what it didn't get.
-fn follows_a_refusal(error: &wasmtime::Error) -> bool {
-    // Where the heap for exceptions may not grow, nothing else can follow.
+/// Whether a guest that was refused memory can end like this: by giving up, or by accessing what it did
+/// not get.
+fn can_follow_a_refusal(error: &wasmtime::Error) -> bool {
+    // The heap for exceptions could not grow.
     let no_heap = error.downcast_ref() == Some(&wasmtime::Trap::AllocationTooLarge);
     no_heap
         || matches!(
@@ -141,9 +143,8 @@ fn follows_a_refusal(error: &wasmtime::Error) -> bool {
         )
 }
 
-/// Whether a guest could not be instantiated, by no doing of its code: what it
-/// begins with was refused.
-fn never_came_to_be(data: &RunStore, error: &wasmtime::Error) -> bool {
+/// Whether a guest could not be instantiated for another reason than its own code.
+fn is_not_instantiated(data: &RunStore, error: &wasmtime::Error) -> bool {
     let in_own_code = !data.is_in_host_call();
     data.phase() == Phase::Instantiating && in_own_code && !error.is::<wasmtime::Trap>()
 }
@@ -161,7 +162,7 @@ fn trap(error: &wasmtime::Error) -> Trap {
         return Trap { kind: TrapKind::MemoryOutOfBounds, message: not_allocated.to_string() };
     }
     let Some(trap) = error.downcast_ref::<T>() else {
-        // Only a host function answers another error: its arguments made no sense.
+        // All other errors are those of host functions with invalid arguments.
         let message = printable(&format!("host call failed: {}", error.root_cause()));
         return Trap { kind: TrapKind::BadHostCall, message };
     };

@@ -1,12 +1,11 @@
-//! Runs one guest from its place in the queue to the dropped store, and says how
-//! it went.
+//! Executes one guest, from its slot in the queue to the dropped store, and reports its end.
 //!
 //! ```text
-//! queue --> begin the budget, arm the ticker --> instantiate --> call --> read the answer
-//!                                                     |            |
-//!                                                     +-- Stopped, trap, limit --+
-//!                                                                                v
-//!                                         drop the store and all it held --> report
+//! queue --> begin the budget, arm the ticker --> instantiate --> call --> read the result
+//!                                                     |            |            |
+//!                                                     +-- Stopped, trap, limit  |
+//!                                                                  v            v
+//!                                              drop the store and all it held --> report
 //! ```
 
 use std::mem;
@@ -24,7 +23,7 @@ use sandglass_telemetry::Span;
 use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics, Level, Refusal};
 use wasmtime::{Store, UpdateDeadline};
 
-use crate::abi::{self, Moments};
+use crate::abi::{self, Called, Moments};
 use crate::ending::{Ending, cancelled};
 use crate::host::Shared;
 use crate::integration::Integration;
@@ -53,16 +52,16 @@ use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::run::Phase;
 use sandglass_supervisor::run_clock::RunClock;
 use sandglass_supervisor::secret::Redactor;
-use sandglass_supervisor::supervision::{Account, Start, Supervision};
+use sandglass_supervisor::supervision::{self, Account, Supervision};
 use sandglass_supervisor::ticker::{self, TickerHealth};
 
-/// How late a run may end before the log names its module, in microseconds.
+/// How late a handler may end before the log names its module, in microseconds.
 const OVERDUE_US: u64 = 1_000_000;
 
-/// Everything that a run needs, gathered before it is queued.
+/// Everything that a handler run needs, gathered before it is queued.
 pub(crate) struct Execution {
     pub(crate) shared: Arc<Shared>,
-    /// What is measured of dispatches like this one.
+    /// The metrics of its entity type and action.
     pub(crate) metrics: DispatchMetrics,
     pub(crate) integration: Integration,
     pub(crate) dispatch: Arc<Dispatch>,
@@ -70,155 +69,157 @@ pub(crate) struct Execution {
     pub(crate) trace: TraceContext,
     pub(crate) span: Arc<Span>,
     pub(crate) queued_at: Monotonic,
-    /// When the guest might run, and until when, once it may.
+    /// Set when the budget begins.
     pub(crate) began: OnceLock<StartedDeadline>,
     pub(crate) turn: Turn,
-    /// The last owner lets the next dispatch start, so it outlives the store.
+    /// Outlives the store, because dropping the last clone admits the next dispatch.
     pub(crate) place: Arc<Place>,
 }
 
-/// What a store begins with.
-struct Begun {
+/// The context of a handler run, and its recording or replay.
+struct Start {
     context: RunContext,
     redactor: Redactor,
     tape: Tape,
 }
 
-/// Why a run never began.
-enum NeverBegan {
-    /// Its run has the cause.
+/// Why a handler did not start.
+enum NotStarted {
+    /// It was stopped before; its run has the cause.
     Stopped,
-    OutOfPatience,
-    /// Whoever asked for it has nothing left.
+    WaitedTooLong,
+    /// The deadline of the parent dispatch has passed.
     ParentExpired(StartedDeadline),
     TickerUnhealthy(TickerHealth),
     /// The process has too few memory mappings left.
     NoMappings,
 }
 
+/// What a handler has when it starts.
+struct Permit {
+    now: Monotonic,
+    /// For its store.
+    mappings: mappings::Reserved,
+}
+
 impl Execution {
     pub(crate) async fn run(mut self) -> RunReport {
         let turn = mem::take(&mut self.turn);
         let unfinished = Unfinished(Some(&self));
-        let report = match self.place(turn).await {
-            Ok((now, mappings)) => self.start(now, mappings).await,
-            Err(why) => self.never_began(&why),
+        let report = match self.wait_for_permit(turn).await {
+            Ok(permit) => self.start(permit).await,
+            Err(why) => self.report_not_started(&why),
         };
         unfinished.finish();
         self.account(&report);
         report
     }
 
-    /// Waits for a place to run, with a ticker that keeps time; answers since when it has one.
-    async fn place(&self, turn: Turn) -> Result<(Monotonic, mappings::Held), NeverBegan> {
+    /// Waits until the handler may start, with a ticker that enforces its deadline.
+    async fn wait_for_permit(&self, turn: Turn) -> Result<Permit, NotStarted> {
         if !turn.has_come() {
             self.wait_for(turn).await?;
         }
         if self.dispatch.run.cause().is_some() {
-            return Err(NeverBegan::Stopped);
+            return Err(NotStarted::Stopped);
         }
         let now = self.shared.clock.now();
         match self.shared.ticker.health_at(now) {
             TickerHealth::Healthy => {
-                let mappings = self.integration.compiled.mappings();
-                mappings.map(|held| (now, held)).ok_or(NeverBegan::NoMappings)
+                let mappings = self.integration.compiled.reserve_mappings();
+                mappings.map(|mappings| Permit { now, mappings }).ok_or(NotStarted::NoMappings)
             }
-            unhealthy => Err(NeverBegan::TickerUnhealthy(unhealthy)),
+            unhealthy => Err(NotStarted::TickerUnhealthy(unhealthy)),
         }
     }
 
-    async fn wait_for(&self, turn: Turn) -> Result<(), NeverBegan> {
+    async fn wait_for(&self, turn: Turn) -> Result<(), NotStarted> {
         let race = Race::new(&self.dispatch.run, &self.shared.clock);
         let now = self.shared.clock.now();
         let patience = self.patience();
-        // Nor does anybody wait past the deadline of whoever asked.
-        let parent_has = self.dispatch.deadline.parent_has_left(now);
+        // A dispatch with a parent waits at most until the parent's deadline.
+        let parent_remaining = self.dispatch.deadline.parent_has_left(now);
         let expired = self.dispatch.deadline.of_parent(self.queued_at);
-        let expired = expired.filter(|_| parent_has <= patience);
-        let patience = patience.min(parent_has);
+        let expired = expired.filter(|_| parent_remaining <= patience);
+        let patience = patience.min(parent_remaining);
         #[allow(clippy::disallowed_methods, reason = "the guest executor waits in real time")]
         match tokio::time::timeout(patience, race.run(turn.come())).await {
             Ok(Some(())) => Ok(()),
-            Ok(None) => Err(NeverBegan::Stopped),
-            Err(_) => Err(expired.map_or(NeverBegan::OutOfPatience, NeverBegan::ParentExpired)),
+            Ok(None) => Err(NotStarted::Stopped),
+            Err(_) => Err(expired.map_or(NotStarted::WaitedTooLong, NotStarted::ParentExpired)),
         }
     }
 
-    fn never_began(&self, why: &NeverBegan) -> RunReport {
+    fn report_not_started(&self, why: &NotStarted) -> RunReport {
         let waited = self.shared.clock.now().since(self.queued_at);
-        let metrics = &self.shared.telemetry.metrics;
         self.metrics.queue_wait(waited);
-        let refused = match why {
-            NeverBegan::ParentExpired(deadline) => return self.expired(deadline, waited),
-            NeverBegan::Stopped => None,
-            NeverBegan::OutOfPatience => {
-                metrics.dispatch_refused(Refusal::QueueTimeout);
-                let waited = waited.as_millis();
-                Some(format!("handler could not start within {waited} ms; the host is too busy"))
-            }
-            NeverBegan::TickerUnhealthy(health) => {
-                metrics.dispatch_refused(Refusal::TickerUnhealthy);
-                Some(format!(
-                    "the epoch ticker is not healthy ({health:?}), so no guest is started"
-                ))
-            }
-            NeverBegan::NoMappings => Some(
-                "the process has too few memory mappings left for one more guest; allow fewer, or \
-                 raise `vm.max_map_count`"
-                    .to_owned(),
-            ),
-        };
+        if let NotStarted::ParentExpired(deadline) = why {
+            return self.report_expired(deadline, waited);
+        }
         let run = &self.dispatch.run;
-        let (outcome, cause) = match (refused, run.name(Cause::NotStarted)) {
+        let (outcome, cause) = match (self.refusal(why, waited), run.name(Cause::NotStarted)) {
             (Some(message), Cause::NotStarted) => {
                 let rejection = rejection(RejectionKind::HostUnavailable, message);
                 (Outcome::Rejected(rejection), Cause::NotStarted)
             }
             (_, cause) => (cancelled(run, cause, None), cause),
         };
-        let overruns = match (why, cause) {
-            (NeverBegan::OutOfPatience, Cause::NotStarted) => {
-                vec![self.started_too_late(waited)]
-            }
-            _ => Vec::new(),
-        };
+        let is_too_late = matches!((why, cause), (NotStarted::WaitedTooLong, Cause::NotStarted));
+        let overruns = is_too_late.then(|| self.started_too_late(waited));
         let deadline = self.dispatch.deadline.start(self.shared.clock.now());
-        let time_split_us = TimeSplit { queue: micros(waited), ..self.split() };
-        let wall_us = time_split_us.total();
         RunReport {
             outcome,
             cause,
-            overruns,
-            time_split_us,
-            wall_us,
-            ..self.report(None, deadline)
+            overruns: overruns.into_iter().collect(),
+            ..self.queued_report(deadline, waited)
         }
     }
 
-    /// That it had to start within less than it has `waited`; compiling it counts, too.
+    /// Why the host refuses to start the handler; `None` if it does not.
+    fn refusal(&self, why: &NotStarted, waited: Duration) -> Option<String> {
+        let metrics = &self.shared.telemetry.metrics;
+        match why {
+            NotStarted::Stopped | NotStarted::ParentExpired(_) => None,
+            NotStarted::WaitedTooLong => {
+                metrics.dispatch_refused(Refusal::QueueTimeout);
+                let waited = waited.as_millis();
+                Some(format!("handler could not start within {waited} ms; the host is too busy"))
+            }
+            NotStarted::TickerUnhealthy(health) => {
+                metrics.dispatch_refused(Refusal::TickerUnhealthy);
+                Some(format!(
+                    "the epoch ticker is not healthy ({health:?}), so no guest is started"
+                ))
+            }
+            NotStarted::NoMappings => Some(
+                "the process has too few memory mappings left for one more guest; allow fewer, or \
+                 raise `vm.max_map_count`"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// The overrun of a handler that has `waited` longer than it may. Compiling the module counts.
     fn started_too_late(&self, waited: Duration) -> Overrun {
         let compile = self.dispatch.compile;
         let allowed = self.patience().saturating_add(compile);
         Overrun::once(Limit::ScheduleToStartTimeout, allowed, waited.saturating_add(compile))
     }
 
-    /// How long it may wait for its place.
+    /// How long the handler may wait for its start.
     fn patience(&self) -> Duration {
         self.dispatch.schedule_to_start.unwrap_or_else(|| self.dispatch.deadline.budget())
     }
 
-    /// The report of a run whose asker's deadline came while it waited for its place. It died
-    /// on the way to its instantiation, which is what its report names.
-    fn expired(&self, deadline: &StartedDeadline, waited: Duration) -> RunReport {
+    /// The report of a handler whose parent's deadline passed while it waited for its start. The
+    /// report names instantiation as the dying span, because that would have come next.
+    fn report_expired(&self, deadline: &StartedDeadline, waited: Duration) -> RunReport {
         let run = &self.dispatch.run;
         let cause = run.name(Cause::ParentDeadline);
-        let time_split_us = TimeSplit { queue: micros(waited), ..self.split() };
         let mut report = RunReport {
             outcome: cancelled(run, cause, None),
             cause,
-            time_split_us,
-            wall_us: time_split_us.total(),
-            ..self.report(None, *deadline)
+            ..self.queued_report(*deadline, waited)
         };
         if cause == Cause::ParentDeadline {
             report.dying_span = Some(Phase::Instantiating.own_span().to_owned());
@@ -227,87 +228,105 @@ impl Execution {
         report
     }
 
-    /// Runs the guest, whose budget begins `now`; its store has `mappings`.
-    async fn start(&self, now: Monotonic, mappings: mappings::Held) -> RunReport {
+    /// The report of a handler that spent all its time in the queue.
+    fn queued_report(&self, deadline: StartedDeadline, waited: Duration) -> RunReport {
+        let time_split_us = TimeSplit { queue: micros(waited), ..self.split() };
+        let wall_us = time_split_us.total();
+        RunReport { time_split_us, wall_us, ..self.report(None, deadline) }
+    }
+
+    /// Executes the guest, whose budget begins now.
+    async fn start(&self, Permit { now, mappings }: Permit) -> RunReport {
         let metrics = &self.shared.telemetry.metrics;
         let queue = now.since(self.queued_at);
         let _live = metrics.hold_scoped(Level::LiveDispatches);
         self.metrics.queue_wait(queue);
 
         let started_at = self.shared.clock.wall();
-        let deadline = *self.began.get_or_init(|| self.dispatch.deadline.start(now));
-        self.dispatch.run.begin(&deadline);
-        if let Some(before) = self.integration.manifest.soft_deadline {
-            self.dispatch.run.warn_from(deadline.soft(before));
-        }
+        let deadline = self.begin_budget(now);
         let notice = self.notice(&deadline);
         let armed =
             self.shared.ticker.arm(&self.dispatch.run, notice.as_ref().and_then(Notice::wakes_at));
         self.metrics.started(deadline.budget);
 
-        let limits = self.integration.manifest.limits;
         let mut store = self.store(&deadline);
         let live_store = metrics.hold_scoped(Level::LiveStores);
-        let in_flight = metrics.hold_scoped(Level::InFlight);
         let mut moments = Moments::default();
-        let code = &self.integration.compiled.code;
-        let work = (code, &self.dispatch.work);
-        let call = abi::call(work, &mut store, limits.response_bytes, &mut moments);
-        let (called, cpu) = on_cpu(&self.shared, now, notice.as_ref(), call).await;
+        let (called, cpu) = self.call(&mut store, now, notice.as_ref(), &mut moments).await;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
-        drop(in_flight);
         if let Some(notice) = &notice {
             notice.close(off_cpu);
         }
 
-        let ending = Ending::of(&mut store, called, off_cpu, limits.fuel);
+        let fuel = self.integration.manifest.limits.fuel;
+        let Ending { outcome, cause, place } = Ending::of(&mut store, called, off_cpu, fuel);
         let data = store.data_mut();
         let account = data.finish(deadline.start, off_cpu);
-        let split = self.time_split(&account, &deadline, &moments, off_cpu);
-        let peak_memory_bytes = data.limiter().peak_memory_bytes();
-        let peak_host_memory_bytes = data.guest().memory.peak();
-        let telemetry_dropped = Some(data.guest().telemetry_dropped());
-        drop(store);
-        // Until here, a run that does not end is overdue.
-        drop(armed);
-        drop((live_store, mappings));
-        let ended = self.shared.clock.now();
-        let teardown = ended.since(off_cpu);
-
-        let ended_at = ending.place.as_ref().map(|place| place.ended_at);
-        let (dying_span, backtrace) =
-            ending.place.map(|place| (place.dying_span, place.backtrace)).unzip();
-        let symbols = &self.integration.compiled.symbols;
-        let wait = self.shared.settings.symbols_wait;
-        let backtrace = symbols.resolve(backtrace.unwrap_or_default(), wait).await;
         let mut report = RunReport {
-            outcome: ending.outcome,
-            cause: ending.cause,
-            dying_span,
-            ended_at,
-            backtrace,
+            outcome,
+            cause,
+            time_split_us: self.time_split(&account, &deadline, &moments, off_cpu),
             host_calls: account.host_calls,
             overruns: account.overruns,
             story: account.story,
-            time_split_us: TimeSplit { queue: micros(queue), teardown: micros(teardown), ..split },
-            wall_us: self.wall_us(ended),
-            cpu_us: micros(cpu),
-            peak_memory_bytes,
-            peak_host_memory_bytes,
-            telemetry_dropped,
             recording: account.recording,
+            cpu_us: micros(cpu),
+            peak_memory_bytes: data.memory().limiter().peak_memory_bytes(),
+            peak_host_memory_bytes: data.guest().memory.peak(),
+            telemetry_dropped: Some(data.guest().telemetry_dropped()),
             ..self.report(Some(started_at), deadline)
         };
+        // Whatever frees the guest's memory counts as teardown, and a handler that does not get past
+        // it is overdue, so the ticker is disarmed only afterwards.
+        drop(store);
+        drop(armed);
+        drop((live_store, mappings));
+        let ended = self.shared.clock.now();
+        report.time_split_us.queue = micros(queue);
+        report.time_split_us.teardown = micros(ended.since(off_cpu));
+        report.wall_us = self.wall_us(ended);
+        if let Some(place) = place {
+            report.dying_span = Some(place.dying_span);
+            report.ended_at = Some(place.ended_at);
+            let wait = self.shared.settings.symbols_wait;
+            let symbols = &self.integration.compiled.symbols;
+            report.backtrace = symbols.resolve(place.backtrace, wait).await;
+        }
         self.measure(&mut report, &deadline, off_cpu);
         report
     }
 
-    /// What is told of the run while it runs, and when; nothing of one that was had before.
+    fn begin_budget(&self, now: Monotonic) -> StartedDeadline {
+        let deadline = *self.began.get_or_init(|| self.dispatch.deadline.start(now));
+        self.dispatch.run.begin(&deadline);
+        if let Some(before) = self.integration.manifest.soft_deadline {
+            self.dispatch.run.warn_from(deadline.soft(before));
+        }
+        deadline
+    }
+
+    /// Calls the guest. Returns how the call ended, and its time on the CPU.
+    async fn call(
+        &self,
+        store: &mut Store<RunStore>,
+        now: Monotonic,
+        notice: Option<&Notice<'_>>,
+        moments: &mut Moments,
+    ) -> (wasmtime::Result<Called>, Duration) {
+        let _in_flight = self.shared.telemetry.metrics.hold_scoped(Level::InFlight);
+        let max_result_bytes = self.integration.manifest.limits.response_bytes;
+        let work = (&self.integration.compiled.code, &self.dispatch.work);
+        let call = abi::call(work, store, max_result_bytes, moments);
+        poll_on_cpu(&self.shared, now, notice, call).await
+    }
+
+    /// What is announced about the handler while it is executed. `None` for a replay, because the
+    /// original handler run was announced.
     fn notice<'a>(&'a self, deadline: &'a StartedDeadline) -> Option<Notice<'a>> {
         if self.dispatch.is_replay() {
             return None;
         }
-        let warned_before = self.integration.manifest.soft_deadline;
+        let soft_before = self.integration.manifest.soft_deadline;
         let compiled = &self.integration.compiled;
         Some(Notice {
             run: &self.dispatch.run,
@@ -315,8 +334,7 @@ impl Execution {
             metrics: &self.metrics,
             functions: compiled.sandbox.functions_of(&compiled.code),
             deadline,
-            at: warned_before
-                .map_or_else(|| deadline.mostly_used(), |before| deadline.soft(before)),
+            at: soft_before.map_or_else(|| deadline.mostly_used(), |before| deadline.soft(before)),
             about: About {
                 dispatch: self.id,
                 trace: self.trace,
@@ -331,79 +349,91 @@ impl Execution {
         self.dispatch.integration_name(&self.integration.manifest)
     }
 
-    /// A store of its own for this run, with its deadline set before anything of
-    /// the guest's can run in it.
+    /// A store for this handler run alone. Its deadline is set before anything of the guest can be
+    /// executed in it.
     fn store(&self, deadline: &StartedDeadline) -> Store<RunStore> {
-        let manifest = &self.integration.manifest;
+        let limits = &self.integration.manifest.limits;
         let compiled = &self.integration.compiled;
-        let Begun { context, redactor, tape } = self.tape(deadline);
+        let limiter = Limiter::of_run(
+            limits,
+            &compiled.state,
+            Arc::clone(&self.dispatch.run),
+            Arc::clone(&self.shared.clock),
+        );
+        let supervision = self.supervision(deadline);
+        let mut store = Store::new(&compiled.sandbox.engine, RunStore::new(supervision, limiter));
+        store.limiter(|data| data.memory_mut().limiter_mut());
+        store.set_hostcall_fuel(HostMemory::call_bytes(limits.response_bytes));
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(|mut context| end_slice(context.data_mut()));
+        if let (Metering::Fuel, Some(fuel)) = (compiled.sandbox.kind.metering, limits.fuel) {
+            store.set_fuel(fuel).expect("the engine counts fuel");
+        }
+        store
+    }
+
+    fn supervision(&self, deadline: &StartedDeadline) -> Supervision {
+        let compiled = &self.integration.compiled;
+        let Start { context, redactor, tape } = self.start_tape(deadline);
         let integration: Arc<str> = match &self.dispatch.integration {
             Some(name) => name.as_str().into(),
             None => Arc::clone(&self.integration.counts_as.name),
         };
-        let metrics = self.shared.telemetry.metrics.clone();
-        let whose = (self.tenant(), Arc::clone(&integration));
+        let metrics = &self.shared.telemetry.metrics;
+        let owner = (self.tenant(), Arc::clone(&integration));
         let rates = Arc::clone(&self.shared.rates);
-        let speaker = Arc::new(Speaker::new(whose, redactor, metrics, rates));
+        let speaker = Arc::new(Speaker::new(owner, redactor, metrics.clone(), rates));
         let log = GuestLog::new(Arc::clone(&speaker), (self.id, self.trace));
-        let span = (Arc::clone(&self.span), self.trace);
-        let heard = self.span.is_recorded().then(|| Arc::clone(&speaker));
-        let call_spans = CallSpans::new(Arc::clone(&self.span), heard);
+        let span_speaker = self.span.is_recorded().then(|| Arc::clone(&speaker));
         let cache = self.shared.cache.view(Scope {
             tenant: self.tenant(),
             integration,
             module: compiled.hash,
         });
-        let kept = (self.dispatch.streams.clone(), cache);
-        let call_limits = self.dispatch.call_limits.clone();
-        let grants = (Arc::clone(&self.integration.grants), call_limits);
-        let signals = self.dispatch.signals.clone();
-        let guest = Guest::new(context, log, speaker, grants, signals, span, kept);
-        let limiter = Limiter::of_run(
-            &manifest.limits,
-            &compiled.state,
-            Arc::clone(&self.dispatch.run),
-            Arc::clone(&self.shared.clock),
+        let guest = Guest::new(
+            context,
+            log,
+            speaker,
+            (Arc::clone(&self.integration.grants), self.dispatch.call_limits.clone()),
+            self.dispatch.signals.clone(),
+            (Arc::clone(&self.span), self.trace),
+            (self.dispatch.streams.clone(), cache),
         );
-        let supervision = Supervision::new(Start {
+        Supervision::new(supervision::Start {
             run: Arc::clone(&self.dispatch.run),
             clock: RunClock::new(Arc::clone(&self.shared.clock)),
             ticker: Arc::clone(&self.shared.ticker),
             began: deadline.start,
             deadline: deadline.at,
-            functions: compiled.sandbox.functions(&compiled.code),
+            functions: Arc::clone(compiled.sandbox.functions_of(&compiled.code)),
             tape,
-            spans: call_spans,
-            metrics: self.shared.telemetry.metrics.clone(),
+            spans: CallSpans::new(Arc::clone(&self.span), span_speaker),
+            metrics: metrics.clone(),
             guest,
-            origin: Arc::new(self.origin()),
-        });
-        let mut store = Store::new(&compiled.sandbox.engine, RunStore::new(supervision, limiter));
-        store.limiter(|data| data.limiter_mut());
-        store.set_hostcall_fuel(HostMemory::call_bytes(manifest.limits.response_bytes));
-        store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(|mut context| slice_ended(context.data_mut()));
-        if let (Metering::Fuel, Some(fuel)) = (compiled.sandbox.kind.metering, manifest.limits.fuel)
-        {
-            store.set_fuel(fuel).expect("an engine that counts fuel takes some");
-        }
-        store
+            origin: Arc::new(Origin {
+                dispatch: Arc::clone(&self.dispatch),
+                manifest: Arc::clone(&self.integration.manifest),
+                id: self.id,
+                trace: self.trace,
+                place: Arc::clone(&self.place),
+            }),
+        })
     }
 
-    /// The tenant of the dispatch, which may not be the one that its place was reserved for.
+    /// The tenant of the dispatch, which may differ from the one for which its slot was reserved.
     fn tenant(&self) -> Arc<str> {
         let (of_place, tenant) = (self.place.tenant(), self.dispatch.context.tenant.as_str());
         if **of_place == *tenant { Arc::clone(of_place) } else { tenant.into() }
     }
 
-    /// What the run is given, and what becomes of its recording.
-    fn tape(&self, deadline: &StartedDeadline) -> Begun {
+    /// The context of the handler run, from a recording that is replayed or from the dispatch.
+    fn start_tape(&self, deadline: &StartedDeadline) -> Start {
         if let Taping::Play(player) = &self.dispatch.taping
             && let Some(player) = player.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
             let context = RunContext::made(Arc::clone(&player.context));
             let redactor = player.redactor.clone();
-            return Begun { context, redactor, tape: Tape::Playing(player) };
+            return Start { context, redactor, tape: Tape::Playing(player) };
         }
         let context = RunContext::of(Facts {
             dispatch: Arc::clone(&self.dispatch),
@@ -414,37 +444,32 @@ impl Execution {
         let redactor = Redactor::default();
         let tape = match self.dispatch.taping {
             Taping::Record(limits) => {
-                let node = match &self.dispatch.work {
-                    Work::Invoke(NodeCall { index, request, .. }) => {
-                        Some(Invocation { index: *index, request: request.clone() })
-                    }
-                    Work::Handle | Work::Describe => None,
-                };
-                let header = Header {
-                    module: self.integration.compiled.hash,
-                    limits: self.integration.manifest.limits,
-                    context: node.as_ref().map_or_else(|| context.json().to_vec(), |_| Vec::new()),
-                    node,
-                };
+                let header = self.recording_header(&context);
                 let share = self.shared.recordings.share();
                 Tape::Recording(Box::new(Recorder::new(limits, share, &header, redactor.clone())))
             }
             Taping::Off | Taping::Play(_) => Tape::Off,
         };
-        Begun { context, redactor, tape }
+        Start { context, redactor, tape }
     }
 
-    fn origin(&self) -> Origin {
-        Origin {
-            dispatch: Arc::clone(&self.dispatch),
-            manifest: Arc::clone(&self.integration.manifest),
-            id: self.id,
-            trace: self.trace,
-            place: Arc::clone(&self.place),
+    /// The beginning of a recording: what a replay has to give the guest.
+    fn recording_header(&self, context: &RunContext) -> Header {
+        let node = match &self.dispatch.work {
+            Work::Invoke(NodeCall { index, request, .. }) => {
+                Some(Invocation { index: *index, request: request.clone() })
+            }
+            Work::Handle | Work::Describe => None,
+        };
+        Header {
+            module: self.integration.compiled.hash,
+            limits: self.integration.manifest.limits,
+            context: if node.is_some() { Vec::new() } else { context.json().to_vec() },
+            node,
         }
     }
 
-    /// Completes a report with what is known only when the guest is off the CPU.
+    /// Completes a report with its times, and turns the end by a deadline into its outcome.
     fn measure(&self, report: &mut RunReport, deadline: &StartedDeadline, off_cpu: Monotonic) {
         report.deadline = DeadlineReport {
             budget_ms: deadline.budget_ms(),
@@ -482,7 +507,7 @@ impl Execution {
         }
     }
 
-    /// Where the time between the start of the budget and `off_cpu` went.
+    /// How the time between the start of the budget and `off_cpu` was spent.
     fn time_split(
         &self,
         account: &Account,
@@ -491,7 +516,7 @@ impl Execution {
         off_cpu: Monotonic,
     ) -> TimeSplit {
         let (host, host_then) = (account.in_host, account.in_host_while_instantiating);
-        // A run that never got past its instantiation spent all of it there.
+        // A handler that did not get past its instantiation spent all of the time there.
         let instantiated = moments.instantiated.unwrap_or(off_cpu);
         let instantiate = instantiated.since(deadline.start).saturating_sub(host_then);
         let guest = off_cpu.since(instantiated).saturating_sub(host.saturating_sub(host_then));
@@ -503,7 +528,7 @@ impl Execution {
         }
     }
 
-    /// From the dispatch to `ended`, and what was compiled for it before.
+    /// The time from the dispatch to `ended`, and the time to compile its module before.
     fn wall_us(&self, ended: Monotonic) -> u64 {
         micros(ended.since(self.queued_at).saturating_add(self.dispatch.compile))
     }
@@ -512,7 +537,7 @@ impl Execution {
         TimeSplit { compile: micros(self.dispatch.compile), ..TimeSplit::default() }
     }
 
-    /// What every report begins with.
+    /// A report with what is known of every dispatch.
     fn report(&self, started_at: Option<WallTime>, deadline: StartedDeadline) -> RunReport {
         RunReport {
             dispatch_id: self.id,
@@ -562,7 +587,7 @@ impl Execution {
     }
 }
 
-/// A run under way. Where it is dropped before its end, it is accounted for all the same.
+/// A handler run that has not ended. If it is dropped before its end, it is still accounted for.
 struct Unfinished<'a>(Option<&'a Execution>);
 
 impl Unfinished<'_> {
@@ -590,14 +615,15 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// For how many slices a run goes before those that are older, once new ones had their turn: a
-/// handler of a few milliseconds is done by then.
+/// For this many slices, a handler takes precedence over older ones: one of a few milliseconds has
+/// ended by then.
 const YOUNG_SLICES: u64 = 4;
 
-/// What becomes of a guest in its own code when its slice has ended: it is ended where it
-/// must be, or lets others run and is looked at once more before it goes on. A tick that
-/// comes while others run is lost on it, and it might be the one of its deadline.
-fn slice_ended(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
+/// Decides how a guest continues in its own code when its time slice has ended. It ends if it must;
+/// otherwise it yields to others. After a yield it is checked again before it continues (every second
+/// slice), because a tick that came while others were executed, perhaps that of its own deadline, did
+/// not interrupt it.
+fn end_slice(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
     store.check()?;
     let slices = store.end_slice();
     let simulated = store.ticker().and_then(|ticker| ticker.simulated());
@@ -613,9 +639,9 @@ fn slice_ended(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
     })
 }
 
-/// Polls `guest` with its time on the CPU made known to the ticker, and counted from `now`,
-/// when its store was begun; and tells the `notice` that is due.
-async fn on_cpu<T>(
+/// Polls `guest`, and counts its time on the CPU from `now`, when its store was made. The ticker knows
+/// that it is on the CPU, and a `notice` that is due is sent.
+async fn poll_on_cpu<T>(
     shared: &Shared,
     now: Monotonic,
     notice: Option<&Notice<'_>>,
@@ -623,12 +649,12 @@ async fn on_cpu<T>(
 ) -> (T, Duration) {
     let mut guest = pin!(guest);
     let mut spent = CpuTime::from(now);
-    let answer = std::future::poll_fn(|context| {
+    let output = std::future::poll_fn(|context| {
         if let Some(notice) = notice {
             notice.send_if_due(|| shared.clock.now());
         }
         let _on_cpu = shared.ticker.enter_cpu();
         spent.of(&*shared.clock, || guest.as_mut().poll(context))
     });
-    (answer.await, spent.total())
+    (output.await, spent.total())
 }

@@ -1,9 +1,9 @@
-//! Host functions of the embedder's own: what is registered, what may be called
-//! what, and how a call of one is carried out whichever ABI it comes through.
+//! The embedder's own host functions: their registration, their names, and the execution of a call,
+//! whichever ABI it comes through.
 //!
 //! ```text
 //! builder.function(..) --> Registry --> linked for core modules and components
-//! guest --> boundary --> wait: argument types, class, timeout, panics --> the function
+//! guest --> boundary --> Linked::call: argument types, class, timeout, panics --> the function
 //! ```
 
 mod blocking;
@@ -16,11 +16,10 @@ mod value;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use wasmtime::component::LinkerInstance;
 
 use crate::error::BuildError;
@@ -37,28 +36,24 @@ pub use value::Type;
 pub use value::Value;
 pub(crate) use value::Wire;
 
-/// Functions that one host takes: more than any embedder has, and few enough for
-/// reports to list.
+/// Most functions of one host: more than any embedder has, and few enough for reports to list.
 const MAX_FUNCTIONS: usize = 1000;
 
-/// Longest name of an interface or a function, in bytes: as long as a name in a
-/// metric label is sensible.
+/// Longest name of an interface or a function, in bytes, because metric labels contain it.
 const NAME_MAX_BYTES: usize = 128;
 
-/// One host function of the embedder's own, under the name by which guests import
-/// it. Registered with [`Builder::function`](crate::Builder::function), granted to
-/// an integration by [`Manifest::functions`](crate::Manifest::functions).
+/// One of the embedder's own host functions, with the name by which guests import it. It is registered
+/// with [`Builder::function`](crate::Builder::function), and granted to an integration by
+/// [`Manifest::functions`](crate::Manifest::functions).
 ///
-/// The interface is written as in WIT, `namespace:package/interface`, with or
-/// without `@version`; the function in lower case with hyphens. A core module
-/// imports the function from the module of the interface's name; a component
-/// imports `name: func(..) -> result<.., string>` of the interface. Reports, dying
-/// spans and manifests call it `interface.name`, without a version.
+/// The interface is written as in WIT, `namespace:package/interface`, with or without `@version`; the
+/// function in lower case with hyphens. A core module imports the function from a module with the name
+/// of the interface; a component imports `name: func(..) -> result<.., string>` of the interface. In
+/// reports, dying spans and manifests, its name is `interface.name`, without a version.
 ///
-/// Its first parameter is a [`HostCall`]; up to four follow, each a `String`,
-/// `Vec<u8>`, `bool`, `i32`, `u32`, `i64`, `u64`, `f32`, `f64` or [`Json`]. It
-/// answers `Result<R, HostError>`, where `R` is one of these or `()`. An error, a
-/// panic and a breach of its time are errors that the guest reads.
+/// Its first parameter is a [`HostCall`]; up to four follow, each a `String`, `Vec<u8>`, `bool`, `i32`,
+/// `u32`, `i64`, `u64`, `f32`, `f64` or [`Json`]. It returns `Result<R, HostError>`; `R` is one of these
+/// types or `()`. The guest gets an error if the function fails, panics, or exceeds its time limit.
 ///
 /// ```
 /// use std::time::Duration;
@@ -119,8 +114,8 @@ enum Body {
 }
 
 impl HostFunction {
-    /// A function that waits for nothing. It runs on the guest's thread, where a
-    /// deadline can't end it: it must not take longer than a look into memory.
+    /// A function that waits for nothing. It is executed on the guest's thread, where no deadline can
+    /// end it, so it must not take longer than a few memory accesses.
     pub fn instant<F: SyncFunction<Args>, Args: Arguments>(
         interface: &str,
         name: &str,
@@ -130,8 +125,8 @@ impl HostFunction {
         Self::new::<Args, F::Returned>(interface, name, body)
     }
 
-    /// A function that may wait. Its future is dropped where it waits when the run
-    /// ends, or when it has taken as long as a host call may.
+    /// A function that may wait. Its future is dropped when the handler ends, or when it has taken as
+    /// long as a host call may.
     pub fn asynchronous<F: AsyncFunction<Args>, Args: Arguments>(
         interface: &str,
         name: &str,
@@ -141,11 +136,11 @@ impl HostFunction {
         Self::new::<Args, F::Returned>(interface, name, body)
     }
 
-    /// A function that holds a thread for at most `bound`. It runs on a thread of
-    /// its own, and can't be ended: where its run ends first, or its bound has
-    /// passed, it goes on unheard and is counted as lingering. There are at most
-    /// [`Settings::max_blocking_calls`](crate::Settings) at once, those that linger
-    /// included; more are refused.
+    /// A function that blocks a thread for at most `bound`. It is executed on a thread of its own and
+    /// cannot be ended: if its handler ends first, or its bound has passed, it continues, its result is
+    /// dropped, and it counts as lingering. There are at most
+    /// [`Settings::max_blocking_calls`](crate::Settings) at a time, including lingering ones; further
+    /// calls are refused.
     pub fn blocking<F: SyncFunction<Args>, Args: Arguments>(
         interface: &str,
         name: &str,
@@ -167,8 +162,7 @@ impl HostFunction {
         }
     }
 
-    /// The module that core modules import it from, and the instance that
-    /// components do.
+    /// The module from which core modules import it, and the instance from which components do.
     pub(crate) fn interface(&self) -> &str {
         &self.interface
     }
@@ -249,7 +243,7 @@ impl fmt::Debug for HostFunction {
     }
 }
 
-/// The embedder's functions of one host, with names that are valid and differ.
+/// The embedder's functions of one host, with valid and different names.
 #[derive(Debug)]
 pub(crate) struct Registry {
     functions: Vec<Arc<HostFunction>>,
@@ -283,7 +277,7 @@ impl Registry {
         &self.functions
     }
 
-    /// `function` as the guests of one engine call it.
+    /// Gives `function` its id in the table of one engine.
     pub(crate) fn link(&self, function: &Arc<HostFunction>, id: FunctionId) -> Arc<Linked> {
         let function = Arc::clone(function);
         Arc::new(Linked { function, id, blocking: Arc::clone(&self.blocking) })
@@ -298,7 +292,7 @@ pub(crate) struct Linked {
 }
 
 impl Linked {
-    /// Links it into the instance that components import it from.
+    /// Links it into the instance from which components import it.
     pub(crate) fn link_component(
         self: &Arc<Self>,
         linker: &mut LinkerInstance<'_, RunStore>,
@@ -306,7 +300,7 @@ impl Linked {
         (self.function.link.0)(linker, Arc::clone(self))
     }
 
-    /// Carries out a call, which is to be raced with the end of the run.
+    /// Executes a call. The caller races it with the end of the handler run.
     pub(crate) fn call(
         &self,
         store: &RunStore,
@@ -314,31 +308,30 @@ impl Linked {
     ) -> Answer<'static, Result<Value, String>> {
         let name = store.functions().name(self.id).to_owned();
         let Some(call) = HostCall::of(store) else {
-            return Box::pin(async { Err("nobody makes this call".to_owned()) });
+            return Box::pin(async { Err("no handler makes this call".to_owned()) });
         };
-        // For as long as the function has them, which may be longer than its call takes.
+        // Charged for as long as the function has them, which may be longer than its call takes.
         let charge = match store.guest().memory.charge(values.iter().map(Value::heap_bytes).sum()) {
             Ok(charge) => charge,
             Err(error) => return Box::pin(std::future::ready(Err(error.to_string()))),
         };
         match &self.function.body {
             Body::Instant(function) => {
-                let ended = catch_unwind(AssertUnwindSafe(|| function(call, values)));
-                let answer = ended.map_or_else(|_| Err(panicked(&name)), heard);
-                Box::pin(std::future::ready(answer))
+                let result = catch_unwind(AssertUnwindSafe(|| function(call, values))).ok();
+                Box::pin(std::future::ready(to_text(&name, result)))
             }
             Body::Async(function) => {
                 let function = Arc::clone(function);
-                let ended = caught(Box::pin(async move {
+                Box::pin(async move {
                     let _charge = charge;
-                    function(call, values).await
-                }));
-                Box::pin(async move { ended.await.map_or_else(|| Err(panicked(&name)), heard) })
+                    // Inside, so that a panic of the function before its future is caught, too.
+                    let result = AssertUnwindSafe(async { function(call, values).await });
+                    to_text(&name, result.catch_unwind().await.ok())
+                })
             }
             Body::Blocking(bound, function) => {
-                let function = Arc::clone(function);
+                let (bound, function) = (*bound, Arc::clone(function));
                 let blocking = Arc::clone(&self.blocking);
-                let bound = *bound;
                 Box::pin(async move {
                     let running = blocking.run(move || {
                         let _charge = charge;
@@ -347,43 +340,28 @@ impl Linked {
                     let running = running.map_err(|most| {
                         format!("`{name}` was not called: {most} blocking calls are under way")
                     })?;
-                    #[allow(
-                        clippy::disallowed_methods,
-                        reason = "the outside answers in real time"
-                    )]
-                    match tokio::time::timeout(bound, running).await {
-                        Ok(Some(answer)) => heard(answer),
-                        Ok(None) => Err(panicked(&name)),
-                        Err(_) => Err(format!(
-                            "`{name}` took longer than its limit of {} ms",
-                            bound.as_millis()
-                        )),
-                    }
+                    #[allow(clippy::disallowed_methods, reason = "the outside takes real time")]
+                    let result = tokio::time::timeout(bound, running).await.map_err(|_| {
+                        let bound = bound.as_millis();
+                        format!("`{name}` took longer than its limit of {bound} ms")
+                    })?;
+                    to_text(&name, result)
                 })
             }
         }
     }
 }
 
-fn heard(answer: Outcome) -> Result<Value, String> {
-    answer.map_err(HostError::into_text)
-}
-
-/// The panic itself was printed, or logged, by the embedder's hook.
-fn panicked(name: &str) -> String {
-    tracing::error!(function = name, "a host function of the embedder's panicked");
-    format!("`{name}` failed inside the host")
-}
-
-/// What `future` answers; nothing where it panics.
-pub(crate) async fn caught<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> Option<T> {
-    std::future::poll_fn(|context| {
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
-            Ok(poll) => poll.map(Some),
-            Err(_) => Poll::Ready(None),
+/// The result with its error as text; `result` is `None` if the function panicked. The embedder's
+/// panic hook has printed or logged the panic itself.
+fn to_text(name: &str, result: Option<Outcome>) -> Result<Value, String> {
+    match result {
+        Some(result) => result.map_err(HostError::into_text),
+        None => {
+            tracing::error!(function = name, "a host function of the embedder's panicked");
+            Err(format!("`{name}` failed inside the host"))
         }
-    })
-    .await
+    }
 }
 
 #[cfg(test)]
@@ -400,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_taken_or_not_names_are_refused() {
+    fn invalid_and_duplicate_names_are_refused() {
         let cases = [
             ("env", "find", "host's own"),
             ("wasi:http/outgoing", "find", "host's own"),

@@ -32,14 +32,13 @@ impl Integration {
         self.compiled.hash
     }
 
-    /// Where its instances come from.
+    /// How its instances are allocated.
     #[must_use]
     pub fn allocation(&self) -> Allocation {
         self.compiled.sandbox.kind.allocation
     }
 
-    /// The host functions that the module imports and can wait in, as dying spans
-    /// name them.
+    /// The host functions that the module imports and can wait in, by their names in dying spans.
     #[must_use]
     pub fn waits_in(&self) -> &[String] {
         &self.compiled.needs.waits_in

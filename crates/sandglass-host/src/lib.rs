@@ -1,38 +1,55 @@
-//! Runs WASM integrations in Wasmtime, each inside its deadline.
+//! Executes WebAssembly integrations in Wasmtime, each within a deadline.
 //!
-//! The host knows nothing of what an entity's states are; it is given a module,
-//! a dispatch and a [`DispatchDeadline`], and answers an [`Outcome`] with a
-//! [`RunReport`]. It can be used alone inside any actor runtime:
+//! A [`Host`] loads modules as integrations and executes dispatches of them. Every dispatch gets a new
+//! instance of its module, a time budget, and only what the [`Manifest`] of its integration grants. It
+//! ends on time, even if the guest spins, waits in a host call or is being instantiated; and its
+//! [`RunReport`] states what the guest was doing, where its time went, and which host calls it made.
+//! The host knows nothing of the states of entities, so it can be used alone in any actor runtime.
 //!
-//! ```
+//! ```no_run
 //! use std::time::Duration;
-//! use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome, Settings};
+//! use sandglass_host::{Context, Dispatch, DispatchDeadline, Host, Manifest, Outcome};
 //!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let host = Host::builder().settings(Settings { max_runs: 8, ..Settings::default() }).build()?;
-//! let spins = host.load(
-//!     br#"(module (memory (export "memory") 1)
-//!          (func (export "run") (param i32 i32) (result i32) (loop (br 0)) i32.const 0))"#,
-//!     Manifest::named("spins"),
-//! )?;
-//! let dispatch = Dispatch::new("Session/1".parse()?, "Begin", Context::default())
-//!     .deadline(DispatchDeadline::after(Duration::from_millis(20)));
-//! match host.dispatch(&spins, dispatch).await? {
-//!     Outcome::TimedOut(exceeded) => assert_eq!(exceeded.dying_span, "guest"),
-//!     other => panic!("{other:?}"),
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let host = Host::builder().build()?;
+//! let module = std::fs::read("charge_card.wasm")?;
+//! let integration = host.load(&module, Manifest::named("charge-card"))?;
+//!
+//! let dispatch = Dispatch::new("Order/7".parse()?, "Charge", Context::default())
+//!     .deadline(DispatchDeadline::after(Duration::from_secs(30)));
+//! match host.dispatch(&integration, dispatch).await? {
+//!     Outcome::Completed(completion) => println!("result: {}", completion.result),
+//!     Outcome::TimedOut(exceeded) => println!("killed in `{}`", exceeded.dying_span),
+//!     Outcome::Failed(failure) => println!("the guest failed: {}", failure.message),
+//!     other => println!("{other:?}"),
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Where things are: `boundary` is the one place where guests enter and leave the
-//! host; `ticker` wakes what must look at the clock; `execution` is the life of
-//! one run and `ending` what its end means; `capability` is what guests can ask for,
-//! and `abi` how they ask; `recording` is what is kept of a run, and [`replay`] has it
-//! again.
+//! What a guest does, including a trap or an overrun, is an [`Outcome`]. An [`Error`] means that the
+//! host could not do its work. [`HostFunction`] adds functions of your own, and [`replay`] executes a
+//! recorded handler again.
+//!
+//! # Modules
+//! | module | what it owns |
+//! |---|---|
+//! | `host` | the [`Host`]: building, loading, admission of dispatches, shutdown |
+//! | `execution`, `ending` | the life of one handler run, and the outcome of its end |
+//! | `boundary` | the one place where guests enter and leave the host |
+//! | `abi` | the host functions of each ABI (`env`, WASI, the WIT world, packs of nodes), and the calls of handlers |
+//! | `host_function` | the embedder's own functions |
+//! | `store`, `limiter`, `measured` | the state of one handler run, its memory limit, and the measure of its host memory |
+//! | `module`, `detection`, `structure` | what a module is, whether it fits its ABI, and bounds on its structure |
+//! | `compiling`, `compiled_folder` | compiling in a child process, and keeping code on disk |
+//! | `sandbox`, `mappings` | the configuration of Wasmtime, and the memory mappings that it takes |
+//! | `symbols` | names, files and lines of backtraces |
+//! | [`inspection`], [`replay`] | describing a module without compiling it, and replaying a recording |
+//!
+//! What needs no Wasmtime (deadlines, the ticker, capabilities, manifests, recordings) is in
+//! `sandglass-supervisor`; this crate exports what embedders need of it.
 
-/// The version of Wasmtime that guests run in.
+/// The version of Wasmtime that executes guests.
 pub const ENGINE_VERSION: &str = "48.0.8";
 
 mod abi;
@@ -45,7 +62,6 @@ mod error;
 mod execution;
 mod host;
 mod host_function;
-mod in_place;
 pub mod inspection;
 mod integration;
 mod limiter;
@@ -100,7 +116,7 @@ pub use symbols::frames_at;
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_version_that_is_told_is_the_one_that_runs() {
+    fn the_engine_version_is_that_of_the_dependency() {
         let wanted = format!("wasmtime = {{ version = \"={}\"", super::ENGINE_VERSION);
         assert!(include_str!("../../../Cargo.toml").contains(&wanted), "{wanted}");
     }

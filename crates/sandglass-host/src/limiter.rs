@@ -1,5 +1,5 @@
-//! Holds a guest to its memory and tables, and remembers what was refused, so
-//! that the trap which follows a refusal is told from an ordinary one.
+//! Limits a guest's memory and tables, and remembers what was refused, so that a trap that follows a
+//! refusal is reported as the limit and not as an ordinary trap.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use sandglass_supervisor::boundary::Stopped;
 use sandglass_supervisor::covered;
 use sandglass_supervisor::run::Run;
 
-/// How many tables of the largest size a guest may have, together: more than a slot of
-/// the pool has, so it bounds those alone that run on demand.
+/// How many tables of the largest size a guest may have together: more than a slot of the pool has, so
+/// this bounds only guests that are executed on demand.
 const TABLES_IN_FULL: u64 = 10;
 
-/// The memory and tables of one run.
+/// The memory and tables of one handler run.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     memory_limit: u64,
     table_limit: u64,
     /// Elements of all tables.
     table_elements: u64,
-    /// What its instances occupy beside memories and tables, whether they exist yet or not.
+    /// What its instances occupy in addition to memories and tables, whether they exist yet or not.
     instance_bytes: u64,
     /// Linear memories only.
     memory_bytes: u64,
-    /// What counts against the memory limit, at most so far.
+    /// The most that has counted against the memory limit so far.
     peak_memory_bytes: u64,
     denied: Option<LimitBreach>,
     /// The run and its clock; `None` in a store in which nothing runs.
@@ -53,8 +53,8 @@ impl Limiter {
         }
     }
 
-    /// Counts the instances of a module with this `state`, and ends `run` when it is due between
-    /// two of them: no code of the guest runs there, in which it could be interrupted.
+    /// For instances of a module with this `state`. Ends `run` when it is due between two of them,
+    /// because no guest code that could be interrupted is executed there.
     pub(crate) fn of_run(
         limits: &GuestLimits,
         state: &InstanceState,
@@ -76,28 +76,30 @@ impl Limiter {
         self.peak_memory_bytes
     }
 
-    /// What counts against the memory limit with memories and tables of this size.
+    /// What memories and tables of this size count against the memory limit.
     fn charged(&self, memory_bytes: u64, table_elements: u64) -> u64 {
         let tables = table_elements.saturating_mul(structure::ELEMENT_BYTES);
-        let beside = self.instance_bytes.saturating_add(tables);
-        memory_bytes.saturating_add(structure::charged_state_bytes(beside))
+        let other = self.instance_bytes.saturating_add(tables);
+        memory_bytes.saturating_add(structure::charged_state_bytes(other))
     }
 
-    /// Whether memories and tables of this size are within the memory limit; a refusal is kept.
-    fn allows(&mut self, memory_bytes: u64, table_elements: u64) -> bool {
+    /// Whether memories and tables of this size are within the memory limit. If `is_made`, Wasmtime
+    /// will make them, and they are the sizes from now on.
+    fn grow(&mut self, memory_bytes: u64, table_elements: u64, is_made: bool) -> bool {
         let observed = self.charged(memory_bytes, table_elements);
         if observed > self.memory_limit {
-            let limit = self.memory_limit;
-            self.denied = Some(LimitBreach { kind: LimitKind::WasmMemory, limit, observed });
-            return false;
+            return self.refuse(LimitKind::WasmMemory, self.memory_limit, observed);
+        }
+        if is_made {
+            self.peak_memory_bytes = self.peak_memory_bytes.max(observed);
+            (self.memory_bytes, self.table_elements) = (memory_bytes, table_elements);
         }
         true
     }
 
-    fn keep(&mut self, memory_bytes: u64, table_elements: u64) {
-        let charged = self.charged(memory_bytes, table_elements);
-        self.peak_memory_bytes = self.peak_memory_bytes.max(charged);
-        (self.memory_bytes, self.table_elements) = (memory_bytes, table_elements);
+    fn refuse(&mut self, kind: LimitKind, limit: u64, observed: u64) -> bool {
+        self.denied = Some(LimitBreach { kind, limit, observed });
+        false
     }
 
     /// Ends the run if it is due.
@@ -121,13 +123,8 @@ impl ResourceLimiter for Limiter {
             self.check_deadline()?;
         }
         let total = self.memory_bytes.saturating_add(desired.saturating_sub(current) as u64);
-        if !self.allows(total, self.table_elements) {
-            return Ok(false);
-        }
-        if maximum.is_none_or(|maximum| desired <= maximum) {
-            self.keep(total, self.table_elements);
-        }
-        Ok(true)
+        let is_made = maximum.is_none_or(|maximum| desired <= maximum);
+        Ok(self.grow(total, self.table_elements, is_made))
     }
 
     fn table_growing(
@@ -139,24 +136,15 @@ impl ResourceLimiter for Limiter {
         if current == 0 {
             self.check_deadline()?;
         }
-        let more = desired.saturating_sub(current) as u64;
-        let (desired, total) = (desired as u64, self.table_elements.saturating_add(more));
-        let of_all = self.table_limit.saturating_mul(TABLES_IN_FULL);
-        let breach = |limit, observed| LimitBreach { kind: LimitKind::WasmTable, limit, observed };
-        if desired > self.table_limit {
-            self.denied = Some(breach(self.table_limit, desired));
-            return Ok(false);
+        let total = self.table_elements.saturating_add(desired.saturating_sub(current) as u64);
+        let total_limit = self.table_limit.saturating_mul(TABLES_IN_FULL);
+        if desired as u64 > self.table_limit {
+            return Ok(self.refuse(LimitKind::WasmTable, self.table_limit, desired as u64));
         }
-        if total > of_all {
-            self.denied = Some(breach(of_all, total));
-            return Ok(false);
+        if total > total_limit {
+            return Ok(self.refuse(LimitKind::WasmTable, total_limit, total));
         }
-        if !self.allows(self.memory_bytes, total) {
-            return Ok(false);
-        }
-        if maximum.is_none_or(|maximum| desired <= maximum as u64) {
-            self.keep(self.memory_bytes, total);
-        }
-        Ok(true)
+        let is_made = maximum.is_none_or(|maximum| desired <= maximum);
+        Ok(self.grow(self.memory_bytes, total, is_made))
     }
 }

@@ -1,5 +1,5 @@
-//! Measures what the host keeps in memory for a run between two calls of its guest, where that is
-//! in types of Wasmtime.
+//! Measures what the host keeps in memory for a handler run between two calls of its guest, as far as
+//! types of Wasmtime keep it.
 //!
 //! It continues [`sandglass_supervisor::measured`] in a trait of this crate, because types of
 //! Wasmtime can implement no other. Every field of [`RunStore`](crate::store::RunStore) and of what
@@ -27,9 +27,9 @@ use wasmtime_wasi_http::{RequestOptions, WasiHttpCtx};
 
 use crate::abi::node_pack::RandomStream;
 
-/// A value that outlives a host call, in the state of a run or in its resource table.
+/// A value that outlives a host call, in the state of a handler run or in its resource table.
 pub(crate) trait Measured {
-    /// As [`measured::Measured::uncharged_bytes`].
+    /// Bytes that the value keeps and that are not charged otherwise.
     fn uncharged_bytes(&self) -> u64;
 }
 
@@ -65,8 +65,8 @@ measured_by_the_supervisor!(spans::Handle, Arc<dyn NodeAccess>);
 // Of a fixed size.
 keeps_nothing!(Memory, TypedFunc<i32, i32>, RandomStream);
 
-// State and resources of Wasmtime's WASI. Of a fixed size, apart from the beginning of one line for
-// each standard stream, and from the text of an error, which Wasmtime writes.
+// State and resources of Wasmtime's WASI. Of a fixed size, except for the beginning of one line for
+// each standard stream, and for the text of an error, which Wasmtime writes.
 keeps_nothing!(WasiP1Ctx, WasiHttpCtx, DynPollable, DynInputStream, DynOutputStream);
 keeps_nothing!(RequestOptions, Network, wasmtime::Error);
 

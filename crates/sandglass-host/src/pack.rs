@@ -1,4 +1,4 @@
-//! Packs of OpenWOP nodes describe themselves.
+//! Asks packs of OpenWOP nodes what nodes they have.
 
 use sandglass_model::{EntityRef, Outcome, Rejection, RejectionKind};
 use sandglass_supervisor::deadline::DispatchDeadline;
@@ -10,15 +10,14 @@ use crate::host::Host;
 use crate::integration::Integration;
 
 impl Host {
-    /// Has the pack that `integration` is say what nodes it has: its describing exports are
-    /// called once, on an instance of their own, inside the integration's limits and for at
-    /// most [`DESCRIBE_BUDGET`].
+    /// Returns what nodes the pack `integration` has. The exports that describe it are called once, on an
+    /// instance of their own, within the integration's limits and [`DESCRIBE_BUDGET`].
     ///
     /// # Errors
-    /// It is no pack (`invalid_dispatch`), or of another version of the ABI
-    /// (`unsupported_abi_version`); it traps, goes on and on, or answers what can't be meant
-    /// (`invalid_pack`); it takes more than it may have (`needs_too_much`); or the host can't run
-    /// it now (`host_unavailable`).
+    /// It is not a pack (`invalid_dispatch`), or of another version of the ABI
+    /// (`unsupported_abi_version`); it traps, does not end, or describes itself wrongly
+    /// (`invalid_pack`); it exceeds its limits (`needs_too_much`); or the host cannot execute it now
+    /// (`host_unavailable`).
     pub async fn describe_pack(
         &self,
         integration: &Integration,

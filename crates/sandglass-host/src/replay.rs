@@ -1,6 +1,6 @@
-//! Guest replay: a recorded run is had again, with every answer from its recording,
-//! and compared with it: the same host calls in the same order with the same
-//! arguments, and the same end. It needs no clock, and reaches nobody.
+//! Guest replay: executes a recorded handler run again, with every result of a host call from its
+//! recording, and compares the two: they must make the same host calls in the same order with the same
+//! arguments, and end in the same way. A replay needs no clock, and reaches nothing outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,15 +25,15 @@ pub use sandglass_supervisor::recording::{PlayedCall, Watcher};
 use sandglass_supervisor::run::Phase;
 use sandglass_supervisor::secret::Secret;
 
-/// Least time that a guest has to come to its end again: a machine may be much slower
-/// than the one of the recorded run.
+/// Least time that a guest has in a replay, because this machine may be much slower than the one of the
+/// recorded handler run.
 const LEAST_PATIENCE: Duration = Duration::from_secs(30);
-/// How many times as long as the recorded run's a guest's own time may be.
+/// How many times longer a guest may compute in a replay than it did when it was recorded.
 const SLOWER_BY: u64 = 20;
-/// Most characters of an outcome that a divergence shows.
+/// Longest outcome that a divergence shows, in characters.
 const SHOWN_CHARS: usize = 2_000;
 
-/// A run that was recorded.
+/// A recorded handler run.
 #[derive(Clone, Debug)]
 pub struct RecordedRun {
     recording: Arc<[u8]>,
@@ -41,16 +41,16 @@ pub struct RecordedRun {
     secrets: BTreeMap<String, u64>,
 }
 
-/// That bytes are no recording that this host plays; the text says why.
+/// The bytes are not a recording that this host can replay; the text states why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the recording can't be played: {0}")]
 pub struct InvalidRecording(String);
 
 impl RecordedRun {
-    /// Reads what [`Recording::Whole`](sandglass_model::Recording::Whole) held.
+    /// Reads a [`Recording::Whole`](sandglass_model::Recording::Whole).
     ///
     /// # Errors
-    /// It is no recording, or of a version that this host doesn't play.
+    /// It is not a recording, or of a version that this host cannot replay.
     pub fn read(recording: Arc<[u8]>) -> Result<Self, InvalidRecording> {
         let header = Header::read(&mut Decoder::new(&recording));
         let header = header.map_err(|why| InvalidRecording(why.to_string()))?;
@@ -58,42 +58,41 @@ impl RecordedRun {
         Ok(Self { recording, header, secrets })
     }
 
-    /// The module that ran.
+    /// The module that was executed.
     #[must_use]
     pub fn module(&self) -> ModuleHash {
         self.header.module
     }
 
-    /// What the run might use.
+    /// The limits of the handler run.
     #[must_use]
     pub fn limits(&self) -> GuestLimits {
         self.header.limits
     }
 
-    /// The names of the secrets that the guest was given, or passed on. The recording
-    /// doesn't hold them, so they are to be given again.
+    /// The names of the secrets that the guest read or passed on. The recording does not contain their
+    /// values, so a replay needs them again.
     #[must_use]
     pub fn secrets(&self) -> BTreeSet<&str> {
         self.secrets.keys().map(String::as_str).collect()
     }
 }
 
-/// How a recorded run ended, as far as the same run had again ends likewise: of the
-/// time that it took there is nothing here.
+/// How a recorded handler run ended, as far as a replay must end in the same way. Times are not part of
+/// it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedEnd {
     /// How it ended.
     pub outcome: Outcome,
     /// What ended it.
     pub cause: Cause,
-    /// What was running when it was stopped or trapped.
+    /// The dying span, if it was stopped or trapped.
     pub dying_span: Option<String>,
-    /// Where among its host calls that was.
+    /// Where that was, counted in host calls.
     pub ended_at: Option<EndPoint>,
-    /// The host calls that it made.
+    /// Count of its host calls.
     pub host_calls: u64,
-    /// How long its guest was at work in its own code, in microseconds: a replay that
-    /// takes very much longer has gone astray.
+    /// How long the guest computed, in microseconds. A replay that takes very much longer has diverged.
     pub guest_us: u64,
 }
 
@@ -124,7 +123,7 @@ impl From<&Ended> for RecordedEnd {
     }
 }
 
-/// What is to be had again, and how.
+/// A request to replay a handler run.
 pub struct Replay<'a> {
     run: &'a RecordedRun,
     end: &'a RecordedEnd,
@@ -134,25 +133,25 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// The whole run, which needs no secrets.
+    /// Replays the whole handler run, without secrets.
     #[must_use]
     pub fn new(run: &'a RecordedRun, end: &'a RecordedEnd) -> Self {
         Self { run, end, secrets: BTreeMap::new(), until: None, watcher: None }
     }
 
-    /// Gives the values of [`RecordedRun::secrets`].
+    /// Sets the values of [`RecordedRun::secrets`].
     #[must_use]
     pub fn secrets(self, secrets: impl IntoIterator<Item = (String, Secret)>) -> Self {
         Self { secrets: secrets.into_iter().collect(), ..self }
     }
 
-    /// Ends it behind this host call, in place of where the run ended.
+    /// Ends the replay after this host call, instead of where the recorded handler run ended.
     #[must_use]
     pub fn until(self, call: u64) -> Self {
         Self { until: Some(call), ..self }
     }
 
-    /// Tells `watcher` of each host call.
+    /// Calls `watcher` for each host call.
     #[must_use]
     pub fn watched_by(self, watcher: Watcher) -> Self {
         Self { watcher: Some(watcher), ..self }
@@ -168,38 +167,38 @@ impl fmt::Debug for Replay<'_> {
     }
 }
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// The host calls that the guest made.
+    /// Count of the guest's host calls.
     pub calls: u64,
-    /// The first difference from the recorded run; none where there is none.
+    /// The first difference from the recorded handler run; `None` if there is none.
     pub divergence: Option<RunDivergence>,
 }
 
-/// A difference between a recorded run and the same run had again.
+/// A difference between a recorded handler run and its replay.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct RunDivergence {
-    /// The host call, from 1; none where the end differs.
+    /// The host call, from 1; `None` if the end differs.
     pub call: Option<u64>,
     /// What differs.
     pub what: String,
     /// What was recorded.
     pub recorded: String,
-    /// What came.
+    /// What was observed in the replay.
     pub came: String,
 }
 
-/// Why a run can't be had again.
+/// Why a handler run cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum NotReplayed {
-    /// A secret isn't given, or isn't the one that the run had.
+    /// A secret is missing, or is not the one that the recorded handler run had.
     #[error("{0}")]
     Secret(String),
-    /// The integration isn't of the module that ran.
+    /// The integration is not of the module that was executed.
     #[error("the run was of the module {recorded}, and this one is {given}")]
     Module {
-        /// The module that ran.
+        /// The module that was executed.
         recorded: ModuleHash,
         /// The one that was given.
         given: ModuleHash,
@@ -210,8 +209,8 @@ pub enum NotReplayed {
 }
 
 impl Host {
-    /// Compiles `bytes`, the module of [`RecordedRun::module`], to have `run` again: it is
-    /// held to the run's limits, and granted nothing, since nothing is reached.
+    /// Compiles `bytes`, the module of [`RecordedRun::module`], to replay `run`. It has the limits of the
+    /// recorded handler run and no grants, because a replay reaches nothing.
     ///
     /// # Errors
     /// As [`Host::load`].
@@ -225,7 +224,7 @@ impl Host {
         self.load(bytes, manifest)
     }
 
-    /// Has a recorded run again, on a fresh instance of `integration`, which comes from
+    /// Replays a recorded handler run on a new instance of `integration`, which comes from
     /// [`Host::load_for_replay`].
     ///
     /// # Errors
@@ -253,18 +252,18 @@ impl Host {
             None => end_of(ended),
         };
         let recording = Arc::clone(&replay.run.recording);
-        // A run was read before it could be asked for.
+        // The header was read before, so this fails only for what follows it.
         let player = Player::new(recording, given, end, replay.watcher)
             .map_err(|why| NotReplayed::Host(Error::Unavailable(why.to_string())))?;
         let found = player.found();
         let patience = patience(ended);
         let entity = EntityRef::new("Replayed", "run").expect("both are names");
-        // What the guest learns of its entity is in the recorded context.
+        // The guest gets its entity from the recorded context.
         let dispatch = Dispatch::new(entity, "Replay", Context::default())
             .deadline(DispatchDeadline::after(patience))
             .played_by(player);
         let dispatch = match &replay.run.header.node {
-            Some(invocation) => dispatch.node(again(invocation)),
+            Some(invocation) => dispatch.node(node_call(invocation)),
             None => dispatch,
         };
         let report = self.run(integration, dispatch).await?;
@@ -278,13 +277,13 @@ impl Host {
     }
 }
 
-/// The invocation of a node, which reaches nothing but its recording.
-fn again(invocation: &Invocation) -> NodeCall {
+/// The invocation of a node that reaches nothing but its recording.
+fn node_call(invocation: &Invocation) -> NodeCall {
     let Invocation { index, request } = invocation.clone();
     NodeCall { index, request, access: Arc::new(NoAccess), seed: [0; 32] }
 }
 
-/// How the recorded run ended: by itself, or because it was ended there.
+/// Where the replay has to end, unless it ends by itself.
 fn end_of(ended: &RecordedEnd) -> End {
     match (ended.cause, ended.ended_at) {
         (Cause::Returned | Cause::NotStarted, _) | (_, None) => End::ByItself,
@@ -301,7 +300,7 @@ fn patience(ended: &RecordedEnd) -> Duration {
     LEAST_PATIENCE.saturating_add(Duration::from_micros(ended.guest_us.saturating_mul(SLOWER_BY)))
 }
 
-/// A recorded run beside the same run had again.
+/// A recorded handler run and its replay.
 struct Compared<'a> {
     ended: &'a RecordedEnd,
     end: End,
@@ -323,15 +322,7 @@ impl Compared<'_> {
         let came = if report.cause == Cause::Deadline && !found.came_to_its_end {
             format!("it went on for {} s", patience.as_secs())
         } else {
-            told(report.outcome.kind(), &report.outcome, report.ended_at)
-        };
-        let differs = |what: &str| {
-            Some(RunDivergence {
-                call: None,
-                what: what.to_owned(),
-                recorded: told(ended.outcome.kind(), &ended.outcome, ended.ended_at),
-                came: came.clone(),
-            })
+            describe_end(&report.outcome, report.ended_at)
         };
         if let Some(next) = &found.next
             && !found.came_to_its_end
@@ -343,25 +334,27 @@ impl Compared<'_> {
                 came,
             });
         }
-        match self.end {
-            End::At { .. } if !found.came_to_its_end => differs("another end"),
-            End::At { .. } if report.dying_span != ended.dying_span => {
-                differs("another dying span")
-            }
-            End::At { .. } => None,
-            End::ByItself if report.cause != ended.cause => differs("another end"),
-            End::ByItself if report.outcome != ended.outcome => differs("another outcome"),
-            End::ByItself if report.ended_at != ended.ended_at => {
-                differs("another place to end at")
-            }
-            End::ByItself => None,
-        }
+        let what = match self.end {
+            End::At { .. } if !found.came_to_its_end => "another end",
+            End::At { .. } if report.dying_span != ended.dying_span => "another dying span",
+            End::ByItself if report.cause != ended.cause => "another end",
+            End::ByItself if report.outcome != ended.outcome => "another outcome",
+            End::ByItself if report.ended_at != ended.ended_at => "another place to end at",
+            End::At { .. } | End::ByItself => return None,
+        };
+        Some(RunDivergence {
+            call: None,
+            what: what.to_owned(),
+            recorded: describe_end(&ended.outcome, ended.ended_at),
+            came,
+        })
     }
 }
 
-fn told(kind: impl fmt::Display, outcome: &Outcome, at: Option<EndPoint>) -> String {
-    let outcome = serde_json::to_string(outcome).unwrap_or_default();
+fn describe_end(outcome: &Outcome, at: Option<EndPoint>) -> String {
+    let kind = outcome.kind();
     let at = at.map(|at| format!(" {at}")).unwrap_or_default();
+    let outcome = serde_json::to_string(outcome).unwrap_or_default();
     let shown: String = outcome.chars().take(SHOWN_CHARS).collect();
     format!("{kind}{at}: {shown}")
 }

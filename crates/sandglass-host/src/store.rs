@@ -1,9 +1,10 @@
-//! What a store holds besides the guest: the supervision of the run, and the parts of its state that
-//! are Wasmtime's. It is dropped with the store.
+//! The data of a store: the supervision of the handler run, and the parts of its state that are
+//! Wasmtime's. It is dropped with the store.
 
 use std::ops::{Deref, DerefMut};
 
 use sandglass_model::{Frame, GuestLimits};
+use sandglass_supervisor::argument::Unreadable;
 use sandglass_supervisor::host_memory::Charge;
 use sandglass_supervisor::measured;
 use sandglass_supervisor::settings::MAX_FRAMES;
@@ -16,49 +17,40 @@ use crate::abi::wasi::Wasi;
 use crate::limiter::Limiter;
 use crate::measured::Measured as _;
 
-/// The data of a store. Host functions see the [`Supervision`] of their run through it.
+/// The data of a store. Each group of state belongs to one part of the host: `supervision` to the
+/// boundary and the capabilities, `memory` to `abi::guest_memory`, `wasi` and `node` to their ABIs.
+///
+/// It dereferences to its [`Supervision`], because that is all that most host functions use, and
+/// what the functions of the supervisor take.
 pub(crate) struct RunStore {
     supervision: Supervision,
-    limiter: Limiter,
+    memory: GuestMemory,
     /// How many time slices of the guest have ended.
     slices: u64,
-    /// The state of WASI; `None` until the guest calls it, because making it costs as much as an
-    /// instance.
+    /// `None` until the guest calls WASI, because making this state costs as much as an instance.
     wasi: Option<Wasi>,
-    /// Bytes that the present call of a core module may still read from the guest's memory.
-    readable_bytes: u64,
-    /// The guest's memory; `None` until a host function needs it.
-    memory: Option<Memory>,
-    /// The invocation of a node, if the guest is a pack of nodes and instantiated.
+    /// `None` unless the guest is an instantiated pack of nodes.
     node: Option<NodeRun>,
     /// The charge for all of these fields.
     charge: Charge,
 }
 
 measured!(
-    in crate::measured::Measured;
-    RunStore: supervision, limiter, slices, wasi, readable_bytes, memory, node, charge
+    in crate::measured::Measured; RunStore: supervision, memory, slices, wasi, node, charge
 );
 
-impl RunStore {
-    pub(crate) fn new(supervision: Supervision, limiter: Limiter) -> Self {
-        Self {
-            charge: supervision.guest().memory.nothing(),
-            supervision,
-            limiter,
-            slices: 0,
-            wasi: None,
-            readable_bytes: 0,
-            memory: None,
-            node: None,
-        }
-    }
+/// The guest's linear memory: its limits, and what a core module's call may read of it.
+pub(crate) struct GuestMemory {
+    limiter: Limiter,
+    /// `None` until a host function needs it.
+    handle: Option<Memory>,
+    /// Bytes that the present call may still read.
+    readable_bytes: u64,
+}
 
-    /// The data of a store in which nothing runs, to ask a linker for types.
-    pub(crate) fn idle() -> Self {
-        Self::new(Supervision::idle(), Limiter::new(&GuestLimits::default()))
-    }
+measured!(in crate::measured::Measured; GuestMemory: limiter, handle, readable_bytes);
 
+impl GuestMemory {
     pub(crate) const fn limiter(&self) -> &Limiter {
         &self.limiter
     }
@@ -67,19 +59,76 @@ impl RunStore {
         &mut self.limiter
     }
 
-    /// Counts a time slice of the guest that has ended; returns how many there were.
+    pub(crate) const fn handle(&self) -> Option<Memory> {
+        self.handle
+    }
+
+    pub(crate) const fn set_handle(&mut self, memory: Memory) {
+        self.handle = Some(memory);
+    }
+
+    /// Allows the call that begins to read `bytes`.
+    pub(crate) const fn allow_reads(&mut self, bytes: u64) {
+        self.readable_bytes = bytes;
+    }
+
+    /// Counts that the present call reads `len` bytes as `what`, which may have `max`.
+    ///
+    /// # Errors
+    /// It may not read that much.
+    pub(crate) fn count_read(
+        &mut self,
+        what: &'static str,
+        len: u32,
+        max: u32,
+    ) -> Result<(), Unreadable> {
+        let readable = u32::try_from(self.readable_bytes).unwrap_or(u32::MAX);
+        let max = max.min(readable);
+        if len > max {
+            return Err(Unreadable::TooLong { what, len, max });
+        }
+        self.readable_bytes -= u64::from(len);
+        Ok(())
+    }
+}
+
+impl RunStore {
+    pub(crate) fn new(supervision: Supervision, limiter: Limiter) -> Self {
+        Self {
+            charge: supervision.guest().memory.nothing(),
+            supervision,
+            memory: GuestMemory { limiter, handle: None, readable_bytes: 0 },
+            slices: 0,
+            wasi: None,
+            node: None,
+        }
+    }
+
+    /// The data of a store in which nothing runs, for looking up types in a linker and for tests.
+    pub(crate) fn idle() -> Self {
+        Self::new(Supervision::idle(), Limiter::new(&GuestLimits::default()))
+    }
+
+    pub(crate) const fn memory(&self) -> &GuestMemory {
+        &self.memory
+    }
+
+    pub(crate) const fn memory_mut(&mut self) -> &mut GuestMemory {
+        &mut self.memory
+    }
+
+    /// Counts that a time slice of the guest has ended. Returns how many have.
     pub(crate) const fn end_slice(&mut self) -> u64 {
         self.slices += 1;
         self.slices
     }
 
-    /// The state of WASI.
     pub(crate) fn wasi(&mut self) -> &mut Wasi {
         let run = &self.supervision;
         self.wasi.get_or_insert_with(|| Wasi::new(run.guest().lines(), run.outside()))
     }
 
-    /// The invocation of a node; `None` if the guest is not a pack of nodes.
+    /// The invocation of a node; `None` unless the guest is an instantiated pack of nodes.
     pub(crate) const fn node(&mut self) -> Option<&mut NodeRun> {
         self.node.as_mut()
     }
@@ -88,24 +137,7 @@ impl RunStore {
         self.node = Some(node);
     }
 
-    pub(crate) const fn memory(&self) -> Option<Memory> {
-        self.memory
-    }
-
-    pub(crate) const fn set_memory(&mut self, memory: Memory) {
-        self.memory = Some(memory);
-    }
-
-    /// Bytes that the present call may still read from the guest's memory.
-    pub(crate) const fn readable_bytes(&self) -> u64 {
-        self.readable_bytes
-    }
-
-    pub(crate) const fn set_readable_bytes(&mut self, bytes: u64) {
-        self.readable_bytes = bytes;
-    }
-
-    /// Charges what a call leaves behind: the resources of these numbers, which it has taken or
+    /// Charges what a call leaves behind: the resources with these numbers, which it took or
     /// returned, and the state of the run.
     ///
     /// # Errors
@@ -137,16 +169,17 @@ impl DerefMut for RunStore {
     }
 }
 
-/// The frames of a backtrace, innermost first, as offsets in the module's file: this runs on the
-/// guest's thread, so it reads nothing that the module's author wrote.
+/// The frames of a backtrace, innermost first, as offsets in the module's file. This runs on the
+/// guest's thread, so it must read nothing that the module's author wrote (names, debug
+/// information): that could take seconds.
 pub(crate) fn frames(backtrace: &WasmBacktrace) -> Vec<Frame> {
     let offset = |info: &wasmtime::FrameInfo| info.module_offset().unwrap_or(0) as u64;
     let frames = backtrace.frames().iter().take(MAX_FRAMES as usize);
     frames.map(|info| Frame { offset: offset(info), ..Frame::default() }).collect()
 }
 
-/// The readable form of a mangled name. A short name can stand for one of any
-/// length, so the writing stops where nobody would read on.
+/// The readable form of a mangled name. A short mangled name can stand for a name of any length, so
+/// writing stops once no report would show more.
 pub(crate) fn demangle(name: &str) -> String {
     struct Bounded(String);
     impl std::fmt::Write for Bounded {
@@ -156,7 +189,7 @@ pub(crate) fn demangle(name: &str) -> String {
         }
     }
     let mut bounded = Bounded(String::new());
-    // It fails where the name is long enough.
+    // An error means that the name is long enough.
     let _ = std::fmt::write(&mut bounded, format_args!("{:#}", rustc_demangle::demangle(name)));
     bounded.0
 }

@@ -1,10 +1,10 @@
 //! Resolves frames of a guest's stack to functions, files and lines.
 //!
-//! A killed guest's thread only captures offsets in the module's file: names and debug
-//! information come from the module's author, and reading them may take seconds and gigabytes.
-//! They are parsed when a frame needs them first, once per module, one module at a time, off the
-//! threads that run guests, and within a budget of work and memory. What is not resolved keeps
-//! its offset.
+//! The thread of a killed guest only captures offsets in the module's file, because names and debug
+//! information come from the module's author, and reading them may take seconds and gigabytes. They are
+//! parsed when a frame first needs them, once per module, one module at a time, not on the threads that
+//! execute guests, and within a budget of work and memory. A frame that is not resolved keeps its
+//! offset.
 
 mod budget;
 mod debug;
@@ -28,11 +28,11 @@ use sandglass_supervisor::text::printable;
 use sections::CoreSections;
 pub(crate) use sections::hide_names;
 
-/// Longest wait for the symbols of a module when its frames are shown: those of several modules
-/// may have to be parsed before.
+/// Longest wait for the symbols of a module when its frames are shown. Those of other modules may have
+/// to be parsed first.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// One module at a time, in the whole process: that bounds what parsing may hold.
+/// One module at a time in the whole process, to bound the memory for parsing.
 static PARSING: Semaphore = Semaphore::const_new(1);
 
 /// The symbols of one module.
@@ -46,16 +46,16 @@ pub(crate) struct Symbols {
 }
 
 impl Symbols {
-    /// Copies what names anything in `binary`. Parses none of it yet.
+    /// Copies the sections of `binary` with symbols. They are parsed later.
     pub(crate) fn of(module: ModuleHash, binary: &[u8]) -> Arc<Self> {
         let sections = sections::of(binary);
-        let nothing = sections.is_empty().then(|| Arc::new(Table::default()));
-        let table = watch::Sender::new(nothing);
+        let empty = sections.is_empty().then(|| Arc::new(Table::default()));
+        let table = watch::Sender::new(empty);
         Arc::new(Self { module, sections: Mutex::new(sections), table })
     }
 
-    /// Resolves frames that have nothing but an offset, innermost first; waits at most
-    /// `longest` for the module's symbols. Parsing continues without the caller.
+    /// Resolves frames that have only an offset, innermost first. Waits at most `longest` for the
+    /// module's symbols; after that, parsing continues without the caller.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -72,7 +72,7 @@ impl Symbols {
             Some(table) => Some(table),
             None => {
                 let mut table = self.table.subscribe();
-                self.begin_to_parse();
+                self.start_parsing();
                 #[allow(clippy::disallowed_methods, reason = "parsing takes real time")]
                 let waited = tokio::time::timeout(longest, table.wait_for(Option::is_some)).await;
                 waited.ok().and_then(Result::ok).and_then(|table| table.clone())
@@ -84,8 +84,8 @@ impl Symbols {
         }
     }
 
-    /// Parses the symbols on a thread that may block, unless that has begun before.
-    fn begin_to_parse(self: &Arc<Self>) {
+    /// Parses the symbols on a thread that may block, unless parsing has begun before.
+    fn start_parsing(self: &Arc<Self>) {
         let sections = {
             let mut sections = self.sections.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *sections)
@@ -122,9 +122,9 @@ impl Symbols {
     }
 }
 
-/// Resolves an offset in the file of a module, as a host resolves frames: the function that it is
-/// in, innermost first where the compiler inlined it into others. For tools that have a journal
-/// and the module's file.
+/// Resolves an offset in the file of a module to the function that contains it. If the compiler inlined
+/// functions there, they come first, the innermost at the beginning. For tools that have a journal and
+/// the module's file.
 #[must_use]
 pub fn frames_at(module: &[u8], offset: u64) -> Vec<Frame> {
     let (table, _) = Table::parse(sections::of(module));
@@ -136,7 +136,7 @@ const fn is_resolved(frame: &Frame) -> bool {
     frame.function.is_some() || frame.module.is_some() || frame.file.is_some()
 }
 
-/// What is known of the core modules of one binary, in the order of their code.
+/// The symbols of the core modules of one binary, in the order of their code.
 #[derive(Debug, Default)]
 struct Table(Vec<CoreSymbols>);
 
@@ -148,13 +148,9 @@ struct CoreSymbols {
 }
 
 impl Table {
-    /// Parses `all` within one budget. What exceeds it is left out.
+    /// Parses `all` within one budget, and leaves out what exceeds it.
     fn parse(all: Vec<CoreSections>) -> (Self, Result<(), Exceeded>) {
-        let mut budget = Budget::new();
-        Self::parse_within(all, &mut budget)
-    }
-
-    fn parse_within(all: Vec<CoreSections>, budget: &mut Budget) -> (Self, Result<(), Exceeded>) {
+        let budget = &mut Budget::new();
         let mut complete = Ok(());
         let mut table = Vec::new();
         for mut sections in all {

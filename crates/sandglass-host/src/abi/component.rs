@@ -1,64 +1,60 @@
-//! Calls a component's handler as the WIT world says: its context, its export, and
-//! its answer, which becomes the same outcomes as a core module's.
+//! Calls the handler of a component by the WIT world: its context, its export, and its result, which
+//! becomes the same outcomes as that of a core module.
 
-use sandglass_model::{FailureKind, Outcome, json};
+use sandglass_model::{Outcome, json};
 use serde_json::{Map, Value, json};
 use wasmtime::Store;
 
 use crate::module::component::Component;
 use crate::store::RunStore;
-use sandglass_supervisor::capability::result::violation;
 
 use super::world::{Completion, DispatchContext, Failure, Raised, TypedFailure};
-use super::{Called, Moments, result, returned_in_time};
+use super::{Called, Moments, check_return, result};
 
 /// Instantiates `component` in `store` and calls its handler.
 ///
 /// # Errors
-/// The guest trapped, or its run had to end ([`boundary::Stopped`]).
+/// The guest trapped, or its run had to end ([`Stopped`](super::Stopped)).
 pub(super) async fn call(
     component: &Component,
     store: &mut Store<RunStore>,
-    max_answer_bytes: u64,
+    max_result_bytes: u64,
     moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
-    // A budget of nothing ends before the guest begins.
+    // A budget of zero ends before the guest begins.
     store.data_mut().glance()?;
     let handler = component.pre.instantiate_async(&mut *store).await?;
-    super::instantiated(store.data_mut(), moments)?;
+    super::begin_running(store.data_mut(), moments)?;
 
     let context = DispatchContext::of(store.data().guest().context())?;
-    let answer = match handler.call_handle(&mut *store, &context).await {
-        Ok(answer) => answer,
+    let result = match handler.call_handle(&mut *store, &context).await {
+        Ok(result) => result,
         Err(error) => Err(Failure::Typed(error.downcast::<Raised>()?.0)),
     };
-    moments.returned = Some(returned_in_time(store)?);
-    Ok(Called::Returned(outcome(answer, max_answer_bytes, store.data())))
+    moments.returned = Some(check_return(store)?);
+    Ok(Called::Returned(outcome(result, max_result_bytes, store.data())))
 }
 
-fn outcome(answer: Result<Completion, Failure>, max_bytes: u64, store: &RunStore) -> Outcome {
-    let size = match &answer {
+fn outcome(returned: Result<Completion, Failure>, max_bytes: u64, store: &RunStore) -> Outcome {
+    let size = match &returned {
         Ok(completion) => {
             completion.params.len() + completion.action.as_ref().map_or(0, String::len)
         }
         Err(Failure::Plain(error)) => error.len(),
         Err(Failure::Typed(failure)) => failure.len(),
     };
-    if size as u64 > max_bytes {
-        return Outcome::Failed(violation(
-            FailureKind::ResultTooLarge,
-            format!("the result has {size} bytes, and {max_bytes} are allowed"),
-        ));
+    if let Err(failure) = result::check_size("the result", size, max_bytes) {
+        return Outcome::Failed(failure);
     }
-    match as_core_modules_answer(answer) {
+    match to_json(returned) {
         Ok(value) => result::outcome_of(value, &store.guest().redactor),
-        Err(error) => Outcome::Failed(result::unread("a part of the result", &error)),
+        Err(error) => Outcome::Failed(result::invalid_json("a part of the result", &error)),
     }
 }
 
-/// The JSON that a core module would have answered, so that one set of rules holds.
-fn as_core_modules_answer(answer: Result<Completion, Failure>) -> Result<Value, json::Error> {
-    Ok(match answer {
+/// The JSON that a core module would return, so that the same rules apply to both.
+fn to_json(result: Result<Completion, Failure>) -> Result<Value, json::Error> {
+    Ok(match result {
         Ok(Completion { action, params }) => {
             let params: Value = match params.trim() {
                 "" => json!({}),
@@ -90,7 +86,7 @@ impl TypedFailure {
     }
 
     fn into_json(self) -> Result<Value, json::Error> {
-        /// The version of the form that tools read.
+        /// The version of this form, which tools read.
         const VERSION: u32 = 1;
         let details = match self.details {
             Some(details) => json::read(&details)?,

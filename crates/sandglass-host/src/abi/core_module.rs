@@ -1,18 +1,18 @@
-//! Calls a core module's handler as the users' ABI says: its initialiser, its
-//! context, its export, and its answer, given in one of two ways.
+//! Calls the handler of a core module: its initializer, its context, its export, and its result,
+//! which it gives in one of two ways.
 
 use std::sync::Arc;
 
 use sandglass_model::{Failure, FailureKind, Outcome, RejectionKind};
 use sandglass_supervisor::argument::Unreadable;
-use wasmtime::{Extern, Instance, Memory, Store};
+use wasmtime::{Extern, Func, Instance, InstancePre, Memory, ModuleExport, Store};
 
 use crate::module::core_module::CoreModule;
 use crate::store::RunStore;
 use sandglass_supervisor::capability::result::violation;
 use sandglass_supervisor::rejection::rejection;
 
-use super::{Called, Moments, result, guest_memory};
+use super::{Called, Moments, guest_memory, result};
 
 /// Size of a WebAssembly page, in bytes.
 pub(crate) const PAGE_BYTES: u64 = 64 << 10;
@@ -20,50 +20,76 @@ pub(crate) const PAGE_BYTES: u64 = 64 << 10;
 /// Instantiates `compiled` in `store` and calls its handler.
 ///
 /// # Errors
-/// The guest trapped, or its run had to end ([`Stopped`]).
+/// The guest trapped, or its run had to end ([`Stopped`](super::Stopped)).
 pub(crate) async fn call(
     compiled: &CoreModule,
     store: &mut Store<RunStore>,
-    max_answer_bytes: u64,
+    max_result_bytes: u64,
     moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
-    // A budget of nothing ends before the guest begins.
-    store.data_mut().glance()?;
-    let instance = compiled.pre.instantiate_async(&mut *store).await?;
-    let guest = Guest { compiled, instance };
-    // Found by its place, where host functions would look for its name.
-    let memory = guest.memory(&mut *store);
-    store.data_mut().set_memory(memory);
+    let (instance, memory) = instantiate(&compiled.pre, &compiled.memory, store).await?;
+    let guest = Guest { compiled, instance, memory };
     guest.initialize(store).await?;
-    super::instantiated(store.data_mut(), moments)?;
+    super::begin_running(store.data_mut(), moments)?;
 
     let context = match guest.place_context(store).await? {
         Ok(placed) => placed,
         Err(outcome) => return Ok(Called::NotCalled(outcome)),
     };
-    let run = guest.function(store, &compiled.run).typed::<(i32, i32), i32>(&*store)?;
+    let run = function(&instance, store, &compiled.run).typed::<(i32, i32), i32>(&*store)?;
     let returned = run.call_async(&mut *store, context).await?;
-    // The clock is read as the export returns: a success past the deadline is
-    // none, and one before it stays one however long the rest takes.
-    moments.returned = Some(super::returned_in_time(store)?);
-    Ok(Called::Returned(guest.read_answer(store, returned, max_answer_bytes)))
+    moments.returned = Some(super::check_return(store)?);
+    Ok(Called::Returned(guest.read_result(store, returned, max_result_bytes)))
+}
+
+/// Makes an instance of a core module that exports its memory as `memory`.
+///
+/// # Errors
+/// The module's start function trapped, or the run had to end.
+pub(super) async fn instantiate(
+    pre: &InstancePre<RunStore>,
+    memory: &ModuleExport,
+    store: &mut Store<RunStore>,
+) -> wasmtime::Result<(Instance, Memory)> {
+    // A budget of zero ends before the guest begins.
+    store.data_mut().glance()?;
+    let instance = pre.instantiate_async(&mut *store).await?;
+    let memory = instance
+        .get_module_export(&mut *store, memory)
+        .and_then(Extern::into_memory)
+        .expect("its exports were checked when it was loaded");
+    // Found by its index, where host functions would look up its name.
+    store.data_mut().memory_mut().set_handle(memory);
+    Ok((instance, memory))
+}
+
+/// An exported function.
+pub(super) fn function(
+    instance: &Instance,
+    store: &mut Store<RunStore>,
+    export: &ModuleExport,
+) -> Func {
+    instance
+        .get_module_export(store, export)
+        .and_then(Extern::into_func)
+        .expect("its exports were checked when it was loaded")
 }
 
 struct Guest<'a> {
     compiled: &'a CoreModule,
     instance: Instance,
+    memory: Memory,
 }
 
 impl Guest<'_> {
-    /// A WASI reactor is initialised before any other export of it is called.
+    /// A WASI reactor is initialized before any other export of it is called.
     async fn initialize(&self, store: &mut Store<RunStore>) -> wasmtime::Result<()> {
         let Some(initialize) = &self.compiled.initialize else { return Ok(()) };
-        let initialize = self.function(store, initialize).typed::<(), ()>(&*store)?;
+        let initialize = function(&self.instance, store, initialize).typed::<(), ()>(&*store)?;
         initialize.call_async(store, ()).await
     }
 
-    /// Where the guest finds its context: in memory grown for it, unless it asks
-    /// for it by itself.
+    /// Grows the guest's memory for its context, unless the guest fetches the context itself.
     async fn place_context(
         &self,
         store: &mut Store<RunStore>,
@@ -73,11 +99,10 @@ impl Guest<'_> {
         }
         let context = Arc::clone(store.data().guest().context().json());
         let len = i32::try_from(context.len())?;
-        let memory = self.memory(store);
-        let at = memory.data_size(&*store);
+        let at = self.memory.data_size(&*store);
         let pages = (context.len() as u64).div_ceil(PAGE_BYTES);
-        if memory.grow_async(&mut *store, pages).await.is_err() {
-            return Ok(Err(match store.data().limiter().denied() {
+        if self.memory.grow_async(&mut *store, pages).await.is_err() {
+            return Ok(Err(match store.data().memory().limiter().denied() {
                 Some(breach) => Outcome::Limit(breach.clone()),
                 None => Outcome::Rejected(rejection(
                     RejectionKind::NeedsTooMuch,
@@ -85,15 +110,14 @@ impl Guest<'_> {
                 )),
             }));
         }
-        memory.write(&mut *store, at, &context)?;
+        self.memory.write(&mut *store, at, &context)?;
         Ok(Ok((u32::try_from(at)?.cast_signed(), len)))
     }
 
-    /// The guest's answer: what it set, or what the pointer that it returned
-    /// points to; exactly one of the two.
-    fn read_answer(&self, store: &mut Store<RunStore>, returned: i32, max_bytes: u64) -> Outcome {
-        let pointed = returned > 0;
-        let bytes = match (store.data().guest().result.is_set(), pointed) {
+    /// The guest's result: what it set, or what the returned pointer points to; exactly one of them.
+    fn read_result(&self, store: &mut Store<RunStore>, returned: i32, max_bytes: u64) -> Outcome {
+        let is_pointer = returned > 0;
+        let bytes = match (store.data().guest().result.is_set(), is_pointer) {
             (true, true) => Err(violation(
                 FailureKind::MultipleSources,
                 "the guest set its result and returned a pointer to one; do one of the two"
@@ -114,49 +138,24 @@ impl Guest<'_> {
         }
     }
 
-    /// The result of older guests: at the pointer, its length before it.
+    /// The result of older guests: at the pointer, after its length.
     #[allow(clippy::disallowed_methods, reason = "the result has a limit of its own")]
     fn read_pointed(
         &self,
-        store: &mut Store<RunStore>,
+        store: &Store<RunStore>,
         ptr: i32,
         max_bytes: u64,
     ) -> Result<Vec<u8>, Failure> {
-        let memory = self.memory(store);
-        let memory = memory.data(&*store);
+        let memory = self.memory.data(store);
         let outside = |unreadable: Unreadable| {
             violation(FailureKind::ResultOutOfBounds, unreadable.to_string())
         };
         let before = ptr.checked_sub(4).unwrap_or(-1);
         let length = guest_memory::slice(memory, "the length before the result", before, 4)
             .map_err(outside)?;
-        let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
-        let bytes = guest_memory::slice(memory, "the result", ptr, length.cast_signed())
-            .map_err(outside)?;
-        if u64::from(length) > max_bytes {
-            return Err(violation(
-                FailureKind::ResultTooLarge,
-                format!("the result has {length} bytes, and {max_bytes} are allowed"),
-            ));
-        }
+        let length = i32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+        let bytes = guest_memory::slice(memory, "the result", ptr, length).map_err(outside)?;
+        result::check_size("the result", bytes.len(), max_bytes)?;
         Ok(bytes.to_vec())
-    }
-
-    fn function(
-        &self,
-        store: &mut Store<RunStore>,
-        export: &wasmtime::ModuleExport,
-    ) -> wasmtime::Func {
-        self.instance
-            .get_module_export(store, export)
-            .and_then(Extern::into_func)
-            .expect("its exports were checked when it was loaded")
-    }
-
-    fn memory(&self, store: &mut Store<RunStore>) -> Memory {
-        self.instance
-            .get_module_export(store, &self.compiled.memory)
-            .and_then(Extern::into_memory)
-            .expect("its exports were checked when it was loaded")
     }
 }

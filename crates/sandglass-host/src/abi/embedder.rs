@@ -1,33 +1,33 @@
-//! The embedder's own functions as core modules import them: module and name are
-//! the interface's and the function's.
+//! The embedder's own functions as core modules import them, from a module with the name of their
+//! interface.
 //!
-//! Texts and bytes are (pointer, length) pairs, `bool` is an `i32`. A function that
-//! answers something takes a buffer last, fills it and answers the count; numbers
-//! are in little-endian. -1: it failed, and `host_last_error` says why. -2: the
-//! buffer is too small.
+//! Texts and bytes are (pointer, length) pairs, `bool` is an `i32`. A function that returns a value
+//! takes a buffer as its last arguments, fills it, and returns the count of bytes; numbers are
+//! little-endian. It returns -1 if it failed, and `host_last_error` says why; -2 if the buffer is
+//! too small.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wasmtime::{Caller, Engine, FuncType, Linker, Result, Val, ValType, component};
 
-use super::guest_memory::{FAILED, WhenTooSmall, copy, fill, text};
+use super::guest_memory::{CallFailure, WhenTooSmall, copy, fill, text};
 use crate::boundary::{self, Arguments};
 use crate::host_function::{HostFunction, Linked, Registry, Type, Value};
 use crate::store::RunStore;
 use sandglass_supervisor::functions::{FunctionId, Functions};
 use sandglass_supervisor::race::Race;
 
-/// Adds `function`, which guests find in `module`, to the table.
+/// Adds `function`, which guests import from `module`, to the table.
 fn add(functions: &mut Functions, function: &HostFunction, module: &str) -> FunctionId {
     functions.add_embedders((module, function.field()), function.full_name(), function.class())
 }
 
-/// Longest text that is passed, in bytes: copying it can't be interrupted.
+/// Longest text that is passed, in bytes. Nothing interrupts copying it.
 const TEXT_BYTES: u32 = 16 << 20;
 
-/// Links all functions of `registry`; answers them with their ids.
-#[allow(clippy::disallowed_methods, reason = "it enters by the boundary")]
+/// Links all functions of `registry`, and returns them with their ids.
+#[allow(clippy::disallowed_methods, reason = "it enters through the boundary")]
 pub(crate) fn link(
     linker: &mut Linker<RunStore>,
     functions: &mut Functions,
@@ -55,7 +55,7 @@ pub(crate) fn link(
     Ok(all)
 }
 
-/// The same for components, which import them from instances.
+/// As [`link`], for components, which import them from instances.
 pub(crate) fn link_components(
     linker: &mut component::Linker<RunStore>,
     functions: &mut Functions,
@@ -77,17 +77,17 @@ pub(crate) fn link_components(
 
 async fn call(caller: &mut Caller<'_, RunStore>, linked: &Linked, args: &[Val]) -> Result<i32> {
     let (numbers, texts) = passed(&linked.function.params, args);
-    let arguments = Arguments { numbers: &numbers, texts: &texts, list: None };
+    let arguments = Arguments { numbers: &numbers, texts: &texts, lists: &[] };
     let entered = boundary::enter_from_module(caller, linked.id, &arguments)?;
-    if let Some(answer) = entered.recorded_for_module(caller) {
-        return boundary::leave(caller.data_mut(), entered, answer);
+    if let Some(recorded) = entered.recorded_for_module(caller) {
+        return boundary::leave(caller.data_mut(), entered, recorded);
     }
     let race = Race::of(caller.data());
-    let answer = called(caller, &race, linked, args).await;
-    boundary::leave_race(caller.data_mut(), entered, answer)
+    let result = execute(caller, &race, linked, args).await;
+    boundary::leave_race_for_module(caller.data_mut(), entered, result)
 }
 
-/// The numbers that a call passes, its places in memory among them, and the texts there.
+/// The numbers that a call passes, with its pointers and lengths, and the places of its texts.
 fn passed(types: &[Type], args: &[Val]) -> (Vec<i64>, Vec<(i32, i32)>) {
     let number = |value: &Val| match value {
         Val::I32(number) => i64::from(*number),
@@ -110,41 +110,31 @@ fn passed(types: &[Type], args: &[Val]) -> (Vec<i64>, Vec<(i32, i32)>) {
     (args.iter().map(number).collect(), texts)
 }
 
-async fn called(
+/// Executes the call; `Ok(None)` if the run ends first.
+async fn execute(
     caller: &mut Caller<'_, RunStore>,
     race: &Race,
     linked: &Linked,
     args: &[Val],
-) -> Result<Option<i32>> {
-    let returned = linked.function.returned;
+) -> Result<Option<i32>, CallFailure> {
     let mut args = args.iter();
-    let values = match read(caller, &linked.function.params, &mut args)? {
-        Ok(values) => values,
-        Err(why) => return failed(caller, why),
-    };
+    let values = read(caller, &linked.function.params, &mut args)?;
     let wait = linked.call(caller.data(), values);
-    let Some(answer) = race.call(wait).await else { return Ok(None) };
-    match answer {
-        Ok(_) if returned == Type::None => Ok(Some(0)),
-        Ok(value) => {
-            let buffer = (i32_of(args.next()), i32_of(args.next()));
-            fill(caller, buffer, &value.into_bytes(), WhenTooSmall::Refuse).map(Some)
-        }
-        Err(why) => failed(caller, why),
+    let Some(value) = race.call(wait).await else { return Ok(None) };
+    let value = value?;
+    if linked.function.returned == Type::None {
+        return Ok(Some(0));
     }
+    let buffer = (i32_of(args.next()), i32_of(args.next()));
+    fill(caller, buffer, &value.into_bytes(), WhenTooSmall::Refuse).map(Some)
 }
 
-fn failed(caller: &mut Caller<'_, RunStore>, why: String) -> Result<Option<i32>> {
-    caller.data_mut().guest_mut().fail(why);
-    Ok(Some(FAILED))
-}
-
-/// The values of these types, or why one can't be read.
+/// The values of these types.
 fn read<'a>(
     caller: &mut Caller<'_, RunStore>,
     types: &[Type],
     args: &mut impl Iterator<Item = &'a Val>,
-) -> Result<Result<Vec<Value>, String>> {
+) -> Result<Vec<Value>, CallFailure> {
     let mut values = Vec::with_capacity(types.len());
     for ty in types {
         values.push(match ty {
@@ -157,22 +147,16 @@ fn read<'a>(
             Type::F32 => Value::F32(args.next().and_then(Val::f32).unwrap_or_default()),
             Type::F64 => Value::F64(args.next().and_then(Val::f64).unwrap_or_default()),
             Type::Text => {
-                let at = (i32_of(args.next()), i32_of(args.next()));
-                match text(caller, "an argument", at, TEXT_BYTES)? {
-                    Ok(text) => Value::Text(text),
-                    Err(unreadable) => return Ok(Err(unreadable.to_string())),
-                }
+                let place = (i32_of(args.next()), i32_of(args.next()));
+                Value::Text(text(caller, "an argument", place, TEXT_BYTES)?)
             }
             Type::Bytes => {
-                let at = (i32_of(args.next()), i32_of(args.next()));
-                match copy(caller, "an argument", at)? {
-                    Ok(bytes) => Value::Bytes(bytes),
-                    Err(unreadable) => return Ok(Err(unreadable.to_string())),
-                }
+                let place = (i32_of(args.next()), i32_of(args.next()));
+                Value::Bytes(copy(caller, "an argument", place)?)
             }
         });
     }
-    Ok(Ok(values))
+    Ok(values)
 }
 
 // Wasmtime has checked the arguments against the function's type.

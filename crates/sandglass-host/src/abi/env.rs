@@ -1,16 +1,16 @@
-//! The users' own ABI: the imports of module `env` that core modules have today.
+//! The `env` ABI: the imports of module `env`, for core modules.
 //!
-//! Strings are (pointer, length) pairs of UTF-8. A function that fails answers
-//! -1, and `host_last_error` says why.
+//! Texts are (pointer, length) pairs of UTF-8. A function that fails returns -1, and
+//! `host_last_error` says why.
 
 mod ask;
 mod batch;
 mod context;
 mod outside;
+mod reporting;
 mod scratch;
 mod streams;
 mod telemetry;
-mod reporting;
 mod time;
 
 use serde::de::DeserializeOwned;
@@ -19,19 +19,19 @@ use wasmtime::{Caller, Linker, Result};
 use crate::store::RunStore;
 use sandglass_supervisor::functions::Functions;
 
-use super::guest_memory::{FAILED, text};
+use super::guest_memory::{CallFailure, text};
 
-/// The module that these functions are imported from. Its name is left out of
-/// theirs in reports.
+/// The module that these functions are imported from. Reports leave it out of their names.
 pub(crate) const MODULE: &str = "env";
 
-/// The import by which a guest says that it fetches its context itself.
+/// A guest that imports this function fetches its context itself.
 pub(crate) const GET_CONTEXT: &str = "host_get_context";
 
+/// What a function that succeeds and returns nothing returns.
 const OK: i32 = 0;
 
-/// What is read of a name (of a level, a method, a secret), in bytes. Reading can't
-/// be interrupted, so this and each other bound is a little above what can be meant.
+/// Longest name (of a level, a method, a secret) that is read, in bytes. Nothing interrupts reading,
+/// so this bound and the others are not far above what guests use.
 const NAME_BYTES: u32 = 1024;
 
 /// Links every function of this ABI.
@@ -46,30 +46,14 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     ask::link(linker, functions)
 }
 
-/// Zero for what was done; -1 for what failed, and why is noted.
-fn done<E: ToString>(caller: &mut Caller<'_, RunStore>, result: Result<(), E>) -> i32 {
-    match result {
-        Ok(()) => OK,
-        Err(why) => failed(caller, why),
-    }
-}
-
-/// Notes why a function failed, and answers -1.
-fn failed(caller: &mut Caller<'_, RunStore>, why: impl ToString) -> i32 {
-    caller.data_mut().guest_mut().fail(why);
-    FAILED
-}
-
-/// What the JSON of at most `max` bytes at `place` says, or what is wrong with it.
+/// Parses the JSON of at most `max` bytes at `place`.
 fn json<T: DeserializeOwned>(
     caller: &mut Caller<'_, RunStore>,
     what: &'static str,
     place: (i32, i32),
     max: u32,
-) -> Result<Result<T, String>> {
+) -> Result<T, CallFailure> {
     let text = text(caller, what, place, max)?;
-    Ok(text.map_err(|unreadable| unreadable.to_string()).and_then(|text| {
-        sandglass_model::json::read(&text)
-            .map_err(|error| format!("{what} is not valid JSON: {error}"))
-    }))
+    let parsed = sandglass_model::json::read(&text);
+    Ok(parsed.map_err(|error| format!("{what} is not valid JSON: {error}"))?)
 }

@@ -1,30 +1,118 @@
-//! Reads and writes a guest's memory. Every pointer and length comes from the
-//! guest: bounds are checked before anything is allocated.
+//! Reads and writes a core module's memory. Every pointer and length comes from the guest: bounds
+//! are checked before anything is allocated.
 //!
-//! Host functions read a guest's memory by this module alone, so that each read counts against
-//! what the function may read in one call; the few exceptions say why they need no such bound.
+//! Host functions read a guest's memory through this module alone, so that each read counts against
+//! what the function may read in one call. The few exceptions state why they need no such bound.
 
-#![allow(clippy::disallowed_methods, reason = "this is what the others are to use")]
+#![allow(clippy::disallowed_methods, reason = "other modules use this one instead")]
 
 use bytes::Bytes;
-use wasmtime::{Caller, Extern, Memory, Result};
+use sandglass_supervisor::argument::Unreadable;
+use sandglass_supervisor::capability::cache::CacheError;
+use sandglass_supervisor::capability::http::HttpError;
+use sandglass_supervisor::capability::meter::InvalidMetric;
+use sandglass_supervisor::capability::named_streams::StreamError;
+use sandglass_supervisor::capability::scratch::ScratchError;
+use sandglass_supervisor::capability::spans::NoSuchSpan;
+use sandglass_supervisor::host_memory::OutOfHostMemory;
+use sandglass_supervisor::race::CallEnded;
+use wasmtime::{Caller, Extern, Memory};
 
 use crate::store::RunStore;
-use sandglass_supervisor::argument::Unreadable;
 
-/// What a function that fills a buffer answers where it can't do its work.
+/// What a function returns if it failed; `host_last_error` says why.
 pub(crate) const FAILED: i32 = -1;
-/// What a function that fills a buffer answers where the buffer is too small.
+/// What a function that fills a buffer returns if the buffer is too small.
 pub(crate) const TOO_SMALL: i32 = -2;
 
+/// Why a host function of a core module did not do its work. In the body of such a function, `?`
+/// turns each error into the right one of these.
+#[derive(Debug)]
+pub(crate) enum CallFailure {
+    /// An argument cannot be read. The guest gets an error code, and goes on.
+    Unreadable(Unreadable),
+    /// The function refuses or fails. The guest gets an error code, and goes on.
+    Reported(String),
+    /// The run ends.
+    Fatal(wasmtime::Error),
+}
+
+impl CallFailure {
+    /// Notes why the call failed, for `host_last_error`.
+    ///
+    /// # Errors
+    /// The run ends.
+    pub(crate) fn report(self, store: &mut RunStore) -> wasmtime::Result<()> {
+        match self {
+            Self::Unreadable(unreadable) => store.guest_mut().fail(unreadable),
+            Self::Reported(why) => store.guest_mut().fail(why),
+            Self::Fatal(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+impl From<wasmtime::Error> for CallFailure {
+    fn from(error: wasmtime::Error) -> Self {
+        Self::Fatal(error)
+    }
+}
+
+impl From<Unreadable> for CallFailure {
+    fn from(unreadable: Unreadable) -> Self {
+        Self::Unreadable(unreadable)
+    }
+}
+
+impl From<String> for CallFailure {
+    fn from(why: String) -> Self {
+        Self::Reported(why)
+    }
+}
+
+macro_rules! reported {
+    ($($error:ty),+ $(,)?) => {$(
+        impl From<$error> for CallFailure {
+            fn from(error: $error) -> Self {
+                Self::Reported(error.to_string())
+            }
+        }
+    )+};
+}
+
+reported!(&str, CacheError, CallEnded, HttpError, InvalidMetric, NoSuchSpan, OutOfHostMemory);
+reported!(ScratchError, StreamError);
+
+/// A result of a host function that a guest takes for a failure.
+pub(crate) trait FailureCode {
+    const FAILED: Self;
+}
+
+impl FailureCode for i32 {
+    const FAILED: Self = FAILED;
+}
+
+impl FailureCode for i64 {
+    const FAILED: Self = FAILED as Self;
+}
+
+/// The ABI has no code for it; the guest can ask for the last error.
+impl FailureCode for () {
+    const FAILED: Self = ();
+}
+
+impl<T> FailureCode for Option<T> {
+    const FAILED: Self = None;
+}
+
 /// The guest's memory. Modules without one are rejected when they are loaded.
-pub(crate) fn memory(caller: &mut Caller<'_, RunStore>) -> Result<Memory> {
-    if let Some(memory) = caller.data().memory() {
+pub(crate) fn memory(caller: &mut Caller<'_, RunStore>) -> wasmtime::Result<Memory> {
+    if let Some(memory) = caller.data().memory().handle() {
         return Ok(memory);
     }
     match caller.get_export("memory") {
         Some(Extern::Memory(memory)) => {
-            caller.data_mut().set_memory(memory);
+            caller.data_mut().memory_mut().set_handle(memory);
             Ok(memory)
         }
         _ => wasmtime::bail!("the guest exports no memory"),
@@ -45,34 +133,22 @@ pub(crate) fn slice<'a>(
         .ok_or(Unreadable::OutOfBounds { what, ptr, len, memory: memory.len() })
 }
 
-/// Takes `len` bytes of what the present call may read, of `what` that may have `max`.
-fn read(store: &mut RunStore, what: &'static str, len: u32, max: u32) -> Result<(), Unreadable> {
-    let left = store.readable_bytes();
-    if len > max || u64::from(len) > left {
-        let max = max.min(u32::try_from(left).unwrap_or(u32::MAX));
-        return Err(Unreadable::TooLong { what, len, max });
-    }
-    store.set_readable_bytes(left - u64::from(len));
-    Ok(())
-}
-
-/// A copy of the UTF-8 text of at most `max` bytes at (`ptr`, `len`). A longer one
-/// is refused before it is read: what is done with it can't be interrupted.
+/// A copy of the UTF-8 text of at most `max` bytes at (`ptr`, `len`). A longer one is refused before
+/// it is read, because nothing can interrupt what is done with it.
 pub(crate) fn text(
     caller: &mut Caller<'_, RunStore>,
     what: &'static str,
     (ptr, len): (i32, i32),
     max: u32,
-) -> Result<Result<String, Unreadable>> {
+) -> Result<String, CallFailure> {
     let memory = memory(caller)?;
     let (memory, store) = memory.data_and_store_mut(caller);
-    let bytes = slice(memory, what, ptr, len);
-    Ok(bytes.and_then(|bytes| {
-        read(store, what, len.cast_unsigned(), max)?;
-        str::from_utf8(bytes)
-            .map(str::to_owned)
-            .map_err(|error| Unreadable::NotUtf8 { what, at: error.valid_up_to() })
-    }))
+    let bytes = slice(memory, what, ptr, len)?;
+    store.memory_mut().count_read(what, len.cast_unsigned(), max)?;
+    match str::from_utf8(bytes) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(error) => Err(Unreadable::NotUtf8 { what, at: error.valid_up_to() }.into()),
+    }
 }
 
 /// As [`text`], but of a longer text the first `max` bytes, up to a character's end.
@@ -81,96 +157,93 @@ pub(crate) fn start_of_text(
     what: &'static str,
     (ptr, len): (i32, i32),
     max: u32,
-) -> Result<Result<String, Unreadable>> {
+) -> Result<String, CallFailure> {
     let memory = memory(caller)?;
     let (memory, store) = memory.data_and_store_mut(caller);
-    let bytes = slice(memory, what, ptr, len);
-    Ok(bytes.and_then(|bytes| {
-        read(store, what, len.cast_unsigned().min(max), max)?;
-        let start = &bytes[..bytes.len().min(max as usize)];
-        match str::from_utf8(start) {
-            Ok(text) => Ok(text.to_owned()),
-            // Cut in the middle of a character.
-            Err(error) if error.error_len().is_none() && start.len() < bytes.len() => {
-                Ok(String::from_utf8_lossy(&start[..error.valid_up_to()]).into_owned())
-            }
-            Err(error) => Err(Unreadable::NotUtf8 { what, at: error.valid_up_to() }),
+    let bytes = slice(memory, what, ptr, len)?;
+    store.memory_mut().count_read(what, len.cast_unsigned().min(max), max)?;
+    let start = &bytes[..bytes.len().min(max as usize)];
+    match str::from_utf8(start) {
+        Ok(text) => Ok(text.to_owned()),
+        // Cut in the middle of a character.
+        Err(error) if error.error_len().is_none() && start.len() < bytes.len() => {
+            Ok(String::from_utf8_lossy(&start[..error.valid_up_to()]).into_owned())
         }
-    }))
+        Err(error) => Err(Unreadable::NotUtf8 { what, at: error.valid_up_to() }.into()),
+    }
 }
 
-/// A copy of the bytes at (`ptr`, `len`), which fits into what the host may hold for the run; it
-/// is not charged, so it must not outlive the call.
+/// A copy of the bytes at (`ptr`, `len`), if the account of the run has room for it. It is not
+/// charged, so it must not outlive the call.
 pub(crate) fn copy(
     caller: &mut Caller<'_, RunStore>,
     what: &'static str,
     (ptr, len): (i32, i32),
-) -> Result<Result<Vec<u8>, Unreadable>> {
+) -> Result<Vec<u8>, CallFailure> {
     let memory = memory(caller)?;
     let (memory, store) = memory.data_and_store_mut(caller);
-    Ok(slice(memory, what, ptr, len).and_then(|bytes| {
-        read(store, what, len.cast_unsigned(), u32::MAX)?;
-        store.guest().memory.check(bytes.len() as u64)?;
-        Ok(bytes.to_vec())
-    }))
+    let bytes = slice(memory, what, ptr, len)?;
+    store.memory_mut().count_read(what, len.cast_unsigned(), u32::MAX)?;
+    store.guest().memory.check(bytes.len() as u64)?;
+    Ok(bytes.to_vec())
 }
 
-/// The same, charged until the last clone of the bytes is dropped.
+/// As [`copy`], charged until the last clone of the bytes is dropped.
 pub(crate) fn bytes(
     caller: &mut Caller<'_, RunStore>,
     what: &'static str,
     place: (i32, i32),
-) -> Result<Result<Bytes, Unreadable>> {
-    let copied = copy(caller, what, place)?;
-    Ok(copied.and_then(|bytes| Ok(caller.data().guest().memory.bytes(bytes)?)))
+) -> Result<Bytes, CallFailure> {
+    let bytes = copy(caller, what, place)?;
+    Ok(caller.data().guest().memory.bytes(bytes)?)
 }
 
-/// What a function does with a buffer that is too small for its answer.
+/// What a function does if the guest's buffer is too small for its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenTooSmall {
-    /// It writes nothing and answers the size that it needs.
-    SayTheSize,
-    /// It writes nothing and answers [`TOO_SMALL`].
+    /// It writes nothing, and returns the size that it needs.
+    ReturnSize,
+    /// It writes nothing, and returns [`TOO_SMALL`].
     Refuse,
-    /// The same, and leaves the last error as it is: it is what was asked for.
-    RefuseInSilence,
+    /// As `Refuse`, but the last error stays, because the guest is asking for that one.
+    RefuseSilently,
 }
 
-/// Writes `answer` to the buffer at (`ptr`, `len`) and answers its length.
+/// Writes `result` to the buffer at (`ptr`, `len`), and returns its length.
 pub(crate) fn fill(
     caller: &mut Caller<'_, RunStore>,
     (ptr, len): (i32, i32),
-    answer: &[u8],
+    result: &[u8],
     when_too_small: WhenTooSmall,
-) -> Result<i32> {
-    let Ok(size) = i32::try_from(answer.len()) else {
-        caller.data_mut().guest_mut().fail("the answer is larger than any buffer can be");
-        return Ok(FAILED);
-    };
-    if answer.len() > len.cast_unsigned() as usize {
+) -> Result<i32, CallFailure> {
+    let size = i32::try_from(result.len())
+        .map_err(|_| CallFailure::from("the answer is larger than any buffer can be"))?;
+    if result.len() > len.cast_unsigned() as usize {
         return Ok(match when_too_small {
-            WhenTooSmall::SayTheSize => size,
-            WhenTooSmall::Refuse => too_small(caller, len, answer.len()),
-            WhenTooSmall::RefuseInSilence => TOO_SMALL,
+            WhenTooSmall::ReturnSize => size,
+            WhenTooSmall::Refuse => refuse_buffer(caller, len, result.len()),
+            WhenTooSmall::RefuseSilently => TOO_SMALL,
         });
     }
     let memory = memory(caller)?;
     match slice(memory.data(&*caller), "the buffer", ptr, len) {
         Ok(_) => {
-            memory.write(&mut *caller, ptr.cast_unsigned() as usize, answer)?;
-            caller.data_mut().tape_mut().wrote(ptr.cast_unsigned(), answer);
+            memory.write(&mut *caller, ptr.cast_unsigned() as usize, result).map_err(fatal)?;
+            caller.data_mut().tape_mut().wrote(ptr.cast_unsigned(), result);
             Ok(size)
         }
-        Err(_) if when_too_small == WhenTooSmall::RefuseInSilence => Ok(FAILED),
-        Err(unreadable) => {
-            caller.data_mut().guest_mut().fail(unreadable);
-            Ok(FAILED)
-        }
+        Err(_) if when_too_small == WhenTooSmall::RefuseSilently => Ok(FAILED),
+        Err(unreadable) => Err(unreadable.into()),
     }
 }
 
+/// An error that ends the run.
+pub(crate) fn fatal(error: impl Into<wasmtime::Error>) -> CallFailure {
+    CallFailure::Fatal(error.into())
+}
+
 /// Refuses to fill a buffer of `len` bytes with `size`.
-pub(crate) fn too_small(caller: &mut Caller<'_, RunStore>, len: i32, size: usize) -> i32 {
+pub(crate) fn refuse_buffer(caller: &mut Caller<'_, RunStore>, len: i32, size: usize) -> i32 {
     caller.data_mut().guest_mut().fail(format!(
         "the buffer of {} bytes is too small for an answer of {size} bytes",
         len.cast_unsigned()

@@ -1,12 +1,12 @@
-//! Calls a pack of OpenWOP nodes (RFC 0008) as version 1 of its ABI says: what describes it,
-//! and one of its nodes with a request.
+//! Calls a pack of OpenWOP nodes (RFC 0008) by version 1 of its ABI: the exports that describe it, and
+//! one of its nodes with a request.
 //!
 //! ```text
 //! host                                    pack
 //!   openwop_alloc(size of the request) ──▶ ptr
 //!   openwop_node_invoke(index, request) ─▶ ... ── imports ──▶ host
-//!                                          what a call answers is in memory that the host
-//!                                          has the pack allocate, behind the call
+//!                                          (after a call, the pack allocates memory for its
+//!                                          result)
 //!   a copy of the response              ◀─ ptr, len
 //!   openwop_free(the response)          ─▶
 //! ```
@@ -18,7 +18,7 @@ mod response;
 mod run;
 
 use sandglass_model::{Failure, FailureKind, Outcome, RejectionKind};
-use wasmtime::{Extern, Func, Instance, Memory, Store, WasmParams, WasmResults};
+use wasmtime::{Instance, Memory, Store, WasmParams, WasmResults};
 
 use crate::module::node_pack::{NodePack, PairExport};
 use crate::store::RunStore;
@@ -27,6 +27,8 @@ use sandglass_supervisor::node::{NodeCall, PACK_NAME_MAX_BYTES, PACK_NODES_MAX, 
 use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::text::printable;
 
+use super::core_module::{function, instantiate};
+use super::result::check_size;
 use super::{Called, Moments, guest_memory};
 
 pub(crate) use contract::{
@@ -40,7 +42,7 @@ pub(crate) use run::{NodeRun, NotAllocated};
 /// Invokes a node of `pack` in `store`.
 ///
 /// # Errors
-/// The guest trapped, or its run had to end ([`Stopped`](boundary::Stopped)).
+/// The guest trapped, or its run had to end ([`Stopped`](super::Stopped)).
 pub(crate) async fn invoke(
     pack: &NodePack,
     store: &mut Store<RunStore>,
@@ -53,11 +55,11 @@ pub(crate) async fn invoke(
         Ok(outcome) => outcome,
         Err(error) => run::outcome_of(&error).ok_or(error)?,
     };
-    moments.returned = Some(super::returned_in_time(store)?);
+    moments.returned = Some(super::check_return(store)?);
     Ok(Called::Returned(outcome))
 }
 
-/// Has `pack` say what it is.
+/// Calls the exports by which `pack` describes itself.
 ///
 /// # Errors
 /// As [`invoke`].
@@ -69,7 +71,7 @@ pub(crate) async fn describe(
     let guest = Guest::instantiate(pack, store, None, moments).await?;
     match guest.describe(store).await {
         Ok(Ok(description)) => {
-            moments.returned = Some(super::returned_in_time(store)?);
+            moments.returned = Some(super::check_return(store)?);
             Ok(Called::Returned(response::description(&description)))
         }
         Ok(Err(refused)) => Ok(Called::NotCalled(refused)),
@@ -80,7 +82,7 @@ pub(crate) async fn describe(
     }
 }
 
-/// That the pack says of itself what can't be meant.
+/// The outcome of a pack that does not describe itself properly.
 fn invalid(why: String) -> Outcome {
     Outcome::Rejected(rejection(RejectionKind::InvalidPack, why))
 }
@@ -98,23 +100,16 @@ impl<'a> Guest<'a> {
         call: Option<&NodeCall>,
         moments: &mut Moments,
     ) -> wasmtime::Result<Self> {
-        // A budget of nothing ends before the guest begins.
-        store.data_mut().glance()?;
-        let instance = pack.pre.instantiate_async(&mut *store).await?;
-        let memory = instance
-            .get_module_export(&mut *store, &pack.memory)
-            .and_then(Extern::into_memory)
-            .expect("its exports were checked when it was loaded");
+        let (instance, memory) = instantiate(&pack.pre, &pack.memory, store).await?;
         let guest = Self { pack, instance, memory };
-        let alloc = guest.function(store, &pack.alloc).typed(&*store)?;
+        let alloc = function(&instance, store, &pack.alloc).typed(&*store)?;
         let data = store.data_mut();
-        data.set_memory(memory);
         let now = data.clock().shared().wall();
         data.set_node(NodeRun::new(call, now, alloc));
         if let Some(initialize) = &pack.initialize {
             guest.call::<(), ()>(store, initialize, ()).await?;
         }
-        super::instantiated(store.data_mut(), moments)?;
+        super::begin_running(store.data_mut(), moments)?;
         Ok(guest)
     }
 
@@ -128,12 +123,12 @@ impl<'a> Guest<'a> {
         let ptr = self.call::<i32, i32>(store, &self.pack.alloc, len).await?;
         run::write(self.memory, &mut *store, ptr, &call.request)?;
         let args = (call.index.cast_signed(), ptr, len);
-        let answered = self.call_pair(store, &self.pack.node_invoke, args).await?;
-        let bytes = match self.read(store, answered, max_bytes) {
+        let response = self.call_pair(store, &self.pack.node_invoke, args).await?;
+        let bytes = match self.read(store, response, max_bytes) {
             Ok(bytes) => bytes,
             Err(failure) => return Ok(Outcome::Failed(failure)),
         };
-        self.call::<_, ()>(store, &self.pack.free, answered).await?;
+        self.call::<_, ()>(store, &self.pack.free, response).await?;
         Ok(response::outcome(&bytes))
     }
 
@@ -152,11 +147,7 @@ impl<'a> Guest<'a> {
         let bytes = guest_memory::slice(self.memory.data(store), "the response", ptr, len);
         let bytes =
             bytes.map_err(|why| violation(FailureKind::ResultOutOfBounds, why.to_string()))?;
-        if bytes.len() as u64 > max_bytes {
-            let message =
-                format!("the response has {} bytes, and {max_bytes} are allowed", bytes.len());
-            return Err(violation(FailureKind::ResultTooLarge, message));
-        }
+        check_size("the response", bytes.len(), max_bytes)?;
         Ok(bytes.to_vec())
     }
 
@@ -201,7 +192,7 @@ impl<'a> Guest<'a> {
         Ok(Ok(PackDescription { abi_version, name, node_types }))
     }
 
-    /// The name at this place, which `export` answered.
+    /// The name at this place, which `export` returned.
     #[allow(clippy::disallowed_methods, reason = "the name has a limit of its own")]
     fn name(
         &self,
@@ -248,14 +239,7 @@ impl<'a> Guest<'a> {
         export: &wasmtime::ModuleExport,
         args: P,
     ) -> wasmtime::Result<R> {
-        let function = self.function(store, export).typed::<P, R>(&*store)?;
+        let function = function(&self.instance, store, export).typed::<P, R>(&*store)?;
         function.call_async(store, args).await
-    }
-
-    fn function(&self, store: &mut Store<RunStore>, export: &wasmtime::ModuleExport) -> Func {
-        self.instance
-            .get_module_export(store, export)
-            .and_then(Extern::into_func)
-            .expect("its exports were checked when it was loaded")
     }
 }

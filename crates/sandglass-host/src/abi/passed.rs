@@ -1,153 +1,129 @@
-//! The types that pass between a guest and the host, and how a recording keeps them: arguments, to
-//! be compared, and results, to be replayed. Types of an ABI are in the module of that ABI.
+//! The types that pass between a guest and the host, and how a recording stores them: arguments, to be
+//! compared, and results, to be replayed. Types of an ABI are in the module of that ABI.
 
 pub(crate) use sandglass_supervisor::recording::{Packer, Unpacker, Unreadable};
 use wasmtime::component::Resource;
 
 use crate::boundary::Touched;
 
-/// What can be compared: an argument, or part of one.
+/// A value that a recording stores to be compared: an argument, or part of one.
 pub(crate) trait Passed {
     fn pass(&self, to: &mut Packer<'_>);
 
-    /// Adds the resources that it holds, by their numbers in the table, so that the host's memory
-    /// for them is charged. Required, so that no type is forgotten.
+    /// Adds the numbers that its resources have in the table, so that the host's memory for them is
+    /// charged. It has no default, so that no type is forgotten.
     fn resources(&self, to: &mut Touched);
 
-    /// Whether it is an error, as an answer.
+    /// Whether it is an error, as a result.
     #[inline]
     fn is_failure(&self) -> bool {
         false
     }
+
+    /// Stores a list of such values.
+    fn pass_list(items: &[Self], to: &mut Packer<'_>)
+    where
+        Self: Sized,
+    {
+        to.list(items.len());
+        items.iter().for_each(|item| item.pass(to));
+    }
 }
 
-/// What can be given again: an answer, or part of one.
+/// A value that a recording stores to be returned again: a result, or part of one.
 pub(crate) trait Recorded: Passed + Sized {
     fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable>;
+
+    /// Reads a list of such values.
+    fn unpack_list(from: &mut Unpacker<'_>) -> Result<Vec<Self>, Unreadable> {
+        // The length in the recording may be wrong, so nothing is allocated for it in advance.
+        let mut items = Vec::new();
+        for _ in 0..from.list()? {
+            items.push(Self::unpack(from)?);
+        }
+        Ok(items)
+    }
 }
 
-macro_rules! numbers {
-    ($($ty:ty as $how:ident),*) => {$(
+/// Types without resources, each with how it is packed and unpacked.
+macro_rules! plain {
+    ($($ty:ty: |$value:ident, $to:ident| $pass:expr, |$from:ident| $unpack:expr;)*) => {$(
         impl Passed for $ty {
-            fn pass(&self, to: &mut Packer<'_>) {
-                to.$how((*self).into());
+            fn pass(&self, $to: &mut Packer<'_>) {
+                let $value = self;
+                $pass;
             }
 
             #[inline]
             fn resources(&self, _: &mut Touched) {}
         }
         impl Recorded for $ty {
-            fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
-                from.$how()
+            fn unpack($from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
+                $unpack
             }
         }
     )*};
 }
 
-numbers!(
-    u8 as unsigned,
-    u16 as unsigned,
-    u32 as unsigned,
-    u64 as unsigned,
-    i32 as signed,
-    i64 as signed
-);
+// Floating-point numbers are stored by their bits, so that a NaN is equal to itself.
+plain! {
+    u16: |value, to| to.unsigned((*value).into()), |from| from.unsigned();
+    u32: |value, to| to.unsigned((*value).into()), |from| from.unsigned();
+    u64: |value, to| to.unsigned(*value), |from| from.unsigned();
+    i32: |value, to| to.signed((*value).into()), |from| from.signed();
+    i64: |value, to| to.signed(*value), |from| from.signed();
+    f32: |value, to| to.unsigned(value.to_bits().into()), |from| from.unsigned().map(Self::from_bits);
+    f64: |value, to| to.unsigned(value.to_bits()), |from| from.unsigned().map(Self::from_bits);
+    bool: |value, to| to.bool(*value), |from| from.bool();
+    String: |value, to| to.text(value), |from| from.text();
+    (): |_value, to| to.null(), |from| match from.is_null()? {
+        true => Ok(()),
+        false => Err(Unreadable("something where nothing is answered".to_owned())),
+    };
+}
 
-impl Passed for bool {
+/// A list of bytes is stored as one value.
+impl Passed for u8 {
     fn pass(&self, to: &mut Packer<'_>) {
-        to.bool(*self);
+        to.unsigned((*self).into());
     }
 
     #[inline]
     fn resources(&self, _: &mut Touched) {}
+
+    fn pass_list(items: &[Self], to: &mut Packer<'_>) {
+        to.bytes(items);
+    }
 }
 
-impl Recorded for bool {
+impl Recorded for u8 {
     fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
-        from.bool()
-    }
-}
-
-/// By its bits: a NaN is the same as itself here.
-impl Passed for f64 {
-    fn pass(&self, to: &mut Packer<'_>) {
-        to.unsigned(self.to_bits());
+        from.unsigned()
     }
 
-    #[inline]
-    fn resources(&self, _: &mut Touched) {}
-}
-
-impl Recorded for f64 {
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
-        from.unsigned().map(Self::from_bits)
-    }
-}
-
-impl Passed for f32 {
-    fn pass(&self, to: &mut Packer<'_>) {
-        to.unsigned(self.to_bits().into());
-    }
-
-    #[inline]
-    fn resources(&self, _: &mut Touched) {}
-}
-
-impl Recorded for f32 {
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
-        from.unsigned().map(Self::from_bits)
-    }
-}
-
-impl Passed for () {
-    fn pass(&self, to: &mut Packer<'_>) {
-        to.null();
-    }
-
-    #[inline]
-    fn resources(&self, _: &mut Touched) {}
-}
-
-impl Recorded for () {
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
-        match from.is_null()? {
-            true => Ok(()),
-            false => Err(Unreadable("something where nothing is answered".to_owned())),
-        }
-    }
-}
-
-impl Passed for String {
-    fn pass(&self, to: &mut Packer<'_>) {
-        to.text(self);
-    }
-
-    #[inline]
-    fn resources(&self, _: &mut Touched) {}
-}
-
-impl Recorded for String {
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
-        from.text()
-    }
-}
-
-impl Passed for Vec<u8> {
-    fn pass(&self, to: &mut Packer<'_>) {
-        to.bytes(self);
-    }
-
-    #[inline]
-    fn resources(&self, _: &mut Touched) {}
-}
-
-impl Recorded for Vec<u8> {
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
+    fn unpack_list(from: &mut Unpacker<'_>) -> Result<Vec<Self>, Unreadable> {
         from.bytes()
     }
 }
 
-/// By its number, which the guest's own handle stands for.
+impl<T: Passed> Passed for Vec<T> {
+    fn pass(&self, to: &mut Packer<'_>) {
+        T::pass_list(self, to);
+    }
+
+    #[inline]
+    fn resources(&self, to: &mut Touched) {
+        self.iter().for_each(|item| item.resources(to));
+    }
+}
+
+impl<T: Recorded> Recorded for Vec<T> {
+    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
+        T::unpack_list(from)
+    }
+}
+
+/// Stored by its number in the table, for which the guest has a handle.
 impl<T: 'static> Passed for Resource<T> {
     fn pass(&self, to: &mut Packer<'_>) {
         to.unsigned(self.rep().into());
@@ -248,40 +224,7 @@ tuples! {
     (A, B, C) of 3;
 }
 
-fn pass_list(items: &[impl Passed], to: &mut Packer<'_>) {
-    to.list(items.len());
-    items.iter().for_each(|item| item.pass(to));
-}
-
-fn unpack_list<T: Recorded>(from: &mut Unpacker<'_>) -> Result<Vec<T>, Unreadable> {
-    // Its length is the file's word, so room is made as items come.
-    let mut items = Vec::new();
-    for _ in 0..from.list()? {
-        items.push(T::unpack(from)?);
-    }
-    Ok(items)
-}
-
-/// Lists of what is no byte (those are written as one) and holds no resource.
-macro_rules! lists {
-    ($($ty:ty),* $(,)?) => {$(
-        impl Passed for Vec<$ty> {
-            fn pass(&self, to: &mut Packer<'_>) {
-                pass_list(self, to);
-            }
-
-            #[inline]
-            fn resources(&self, _: &mut Touched) {}
-        }
-        impl Recorded for Vec<$ty> {
-            fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
-                unpack_list(from)
-            }
-        }
-    )*};
-}
-
-/// Records of an ABI, each as the list of its fields.
+/// Records of an ABI, each stored as the list of its fields.
 macro_rules! records {
     ($($name:ty { $($field:ident),+ } of $len:literal;)*) => {$(
         impl $crate::abi::passed::Passed for $name {
@@ -305,19 +248,19 @@ macro_rules! records {
     )*};
 }
 
-/// Variants and enumerations of an ABI, each as the number of its case, and what that
-/// case holds: `Type { 0: CaseOfNothing; 1: CaseOf(held) }`. A number is never given
-/// to another case.
+/// Variants and enumerations of an ABI, each stored as the number of its case and the payload of that
+/// case: `Type { 0: CaseWithout; 1: CaseWith(payload) }`. Recordings contain the numbers, so a number
+/// is never given to another case.
 macro_rules! variants {
-    ($($name:ty { $($number:literal: $case:ident $(($held:ident))?;)+ })*) => {$(
+    ($($name:ty { $($number:literal: $case:ident $(($payload:ident))?;)+ })*) => {$(
         impl $crate::abi::passed::Passed for $name {
             fn pass(&self, to: &mut $crate::abi::passed::Packer<'_>) {
                 to.list(2);
                 match self {
-                    $(Self::$case $(($held))? => {
+                    $(Self::$case $(($payload))? => {
                         to.unsigned($number);
                         $crate::abi::passed::Passed::pass(
-                            $crate::abi::passed::held!($($held)?), to,
+                            $crate::abi::passed::payload!($($payload)?), to,
                         );
                     })+
                 }
@@ -325,8 +268,8 @@ macro_rules! variants {
 
             fn resources(&self, to: &mut $crate::boundary::Touched) {
                 match self {
-                    $(Self::$case $(($held))? => $crate::abi::passed::Passed::resources(
-                        $crate::abi::passed::held!($($held)?), to,
+                    $(Self::$case $(($payload))? => $crate::abi::passed::Passed::resources(
+                        $crate::abi::passed::payload!($($payload)?), to,
                     ),)+
                 }
             }
@@ -339,7 +282,7 @@ macro_rules! variants {
                 let number: u32 = from.unsigned()?;
                 match number {
                     $($number => Ok($crate::abi::passed::case!(
-                        from, Self::$case $(, $held)?
+                        from, Self::$case $(, $payload)?
                     )),)+
                     _ => Err($crate::abi::passed::Unreadable(format!(
                         "`{}` has no case {number}", stringify!($name),
@@ -350,12 +293,12 @@ macro_rules! variants {
     )*};
 }
 
-macro_rules! held {
+macro_rules! payload {
     () => {
         &()
     };
-    ($held:ident) => {
-        $held
+    ($payload:ident) => {
+        $payload
     };
 }
 
@@ -364,14 +307,13 @@ macro_rules! case {
         <() as $crate::abi::passed::Recorded>::unpack($from)?;
         $case
     }};
-    ($from:ident, $case:expr, $held:ident) => {
+    ($from:ident, $case:expr, $payload:ident) => {
         $case($crate::abi::passed::Recorded::unpack($from)?)
     };
 }
 
-/// Types that this host never answers, since it grants nothing that has them. None holds a
-/// resource.
-macro_rules! never_answered {
+/// Types that this host never returns, because it grants nothing that has them. None has a resource.
+macro_rules! never_returned {
     ($($ty:ty),* $(,)?) => {$(
         impl $crate::abi::passed::Passed for $ty {
             fn pass(&self, to: &mut $crate::abi::passed::Packer<'_>) {
@@ -392,32 +334,4 @@ macro_rules! never_answered {
     )*};
 }
 
-pub(crate) use {case, held, never_answered, records, variants};
-
-lists!(u32, String, Vec<u8>, (String, String), (String, Vec<u8>));
-
-impl<T: 'static> Passed for Vec<(Resource<T>, String)> {
-    fn pass(&self, to: &mut Packer<'_>) {
-        pass_list(self, to);
-    }
-
-    fn resources(&self, to: &mut Touched) {
-        self.iter().for_each(|item| item.resources(to));
-    }
-}
-
-impl<T: 'static> Recorded for Vec<(Resource<T>, String)> {
-    fn unpack(from: &mut Unpacker<'_>) -> Result<Self, Unreadable> {
-        unpack_list(from)
-    }
-}
-
-impl<T: 'static> Passed for Vec<Resource<T>> {
-    fn pass(&self, to: &mut Packer<'_>) {
-        pass_list(self, to);
-    }
-
-    fn resources(&self, to: &mut Touched) {
-        self.iter().for_each(|item| item.resources(to));
-    }
-}
+pub(crate) use {case, never_returned, payload, records, variants};

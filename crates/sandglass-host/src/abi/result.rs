@@ -1,5 +1,5 @@
-//! Reads what a guest answered: JSON of one of three shapes, or a failure that
-//! says what is wrong with it.
+//! Reads the result of a handler: JSON of one of three shapes, or a failure that states what is wrong
+//! with it.
 
 use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome, json};
 use serde_json::Value;
@@ -8,18 +8,18 @@ use sandglass_supervisor::capability::log::cut;
 use sandglass_supervisor::capability::result::violation;
 use sandglass_supervisor::secret::Redactor;
 
-/// Longest message of a failure, in bytes: people read it in a line of a report.
+/// Longest message of a failure, in bytes: reports show it in one line.
 pub(super) const MESSAGE_MAX_BYTES: u32 = 2048;
 
-/// The outcome that the answer `bytes` stands for.
+/// The outcome of a handler whose result is `bytes`.
 pub(crate) fn outcome(bytes: &[u8], redactor: &Redactor) -> Outcome {
-    match parse(bytes) {
+    match parse("the result", bytes) {
         Ok(value) => outcome_of(value, redactor),
         Err(failure) => Outcome::Failed(failure),
     }
 }
 
-/// The outcome that the answer `value` stands for.
+/// The outcome of a handler whose result is `value`.
 pub(crate) fn outcome_of(value: Value, redactor: &Redactor) -> Outcome {
     match read(redactor.json(value)) {
         Ok(completion) => Outcome::Completed(completion),
@@ -27,18 +27,26 @@ pub(crate) fn outcome_of(value: Value, redactor: &Redactor) -> Outcome {
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<Value, Failure> {
-    let text = str::from_utf8(bytes).map_err(|error| {
-        violation(
-            FailureKind::InvalidUtf8,
-            format!("the result is no UTF-8 (byte {})", error.valid_up_to()),
-        )
-    })?;
-    json::read(text).map_err(|error| unread("the result", &error))
+/// Checks that `what` has at most `max_bytes`.
+pub(super) fn check_size(what: &str, bytes: usize, max_bytes: u64) -> Result<(), Failure> {
+    if bytes as u64 > max_bytes {
+        let message = format!("{what} has {bytes} bytes, and {max_bytes} are allowed");
+        return Err(violation(FailureKind::ResultTooLarge, message));
+    }
+    Ok(())
 }
 
-/// That `what` of an answer can't be read as JSON, or is too much of it.
-pub(super) fn unread(what: &str, error: &json::Error) -> Failure {
+/// Parses `bytes`, which are `what` of a guest.
+pub(super) fn parse(what: &str, bytes: &[u8]) -> Result<Value, Failure> {
+    let text = str::from_utf8(bytes).map_err(|error| {
+        let message = format!("{what} is no UTF-8 (byte {})", error.valid_up_to());
+        violation(FailureKind::InvalidUtf8, message)
+    })?;
+    json::read(text).map_err(|error| invalid_json(what, &error))
+}
+
+/// The failure of a guest whose `what` cannot be read as JSON, or has too many values.
+pub(super) fn invalid_json(what: &str, error: &json::Error) -> Failure {
     match error {
         json::Error::TooManyValues(_) => {
             violation(FailureKind::ResultTooLarge, format!("{what} is too large: {error}"))
@@ -46,6 +54,15 @@ pub(super) fn unread(what: &str, error: &json::Error) -> Failure {
         json::Error::Empty | json::Error::Invalid(_) => {
             violation(FailureKind::InvalidJson, format!("{what} is no JSON: {error}"))
         }
+    }
+}
+
+/// The failure of a guest whose `what` is not of any allowed shape.
+pub(super) fn invalid_shape(what: &str, value: Value, why: &str) -> Failure {
+    Failure {
+        kind: FailureKind::InvalidShape,
+        message: format!("{what} has not the shape of one: {why}"),
+        result: Some(value),
     }
 }
 
@@ -76,12 +93,11 @@ fn completed(value: Value) -> Result<Completion, Failure> {
 }
 
 fn failed(value: Value) -> Failure {
-    // Many languages write what is absent as null.
-    let given = |key| value.get(key).filter(|given| !given.is_null());
-    let (kind, message) = match (given("typed_failure"), given("error")) {
+    // Many languages write null for an absent value.
+    let field = |key| value.get(key).filter(|field| !field.is_null());
+    let (kind, message) = match (field("typed_failure"), field("error")) {
         (Some(Value::Object(typed)), _) => {
-            let part =
-                |key| typed.get(key).and_then(Value::as_str).filter(|given| !given.is_empty());
+            let part = |key| typed.get(key).and_then(Value::as_str).filter(|part| !part.is_empty());
             let (Some(category), Some(code)) = (part("category"), part("code")) else {
                 return shape(value, "`typed_failure` must have a `category` and a `code`");
             };
@@ -102,11 +118,7 @@ fn failed(value: Value) -> Failure {
 }
 
 fn shape(value: Value, why: &str) -> Failure {
-    Failure {
-        kind: FailureKind::InvalidShape,
-        message: format!("the result has not the shape of one: {why}"),
-        result: Some(value),
-    }
+    invalid_shape("the result", value, why)
 }
 
 #[cfg(test)]
@@ -121,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_names_an_action_or_none() {
+    fn a_success_may_name_an_action() {
         let answer = br#"{"action":"Finish","params":{"n":1},"success":true}"#;
         let Outcome::Completed(completion) = outcome(answer, &Redactor::default()) else {
             panic!("a success")
@@ -133,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typed_failure_is_told_with_its_diagnostic() {
+    fn the_message_of_a_typed_failure_has_its_diagnostic() {
         let message = |typed: &str| {
             let answer = format!(r#"{{"success":false,"typed_failure":{typed}}}"#);
             match outcome(answer.as_bytes(), &Redactor::default()) {

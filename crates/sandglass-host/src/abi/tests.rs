@@ -1,11 +1,14 @@
-//! The host functions that guests can import: documented, charged, and tried by a fixture.
+//! Every host function that guests can import is documented and in the fixture that imports all.
 
 use std::collections::BTreeSet;
 
 use sandglass_supervisor::functions::{Class, Functions, Reads};
 use wasmparser::{Parser, Payload};
+use wasmtime::{Engine, Linker};
 
-/// How the table says it.
+use crate::store::RunStore;
+
+/// The bound, as the page shows it.
 fn bound(reads: Reads) -> String {
     match reads {
         Reads::Numbers => "numbers".to_owned(),
@@ -30,40 +33,45 @@ fn section(page: &mut String, title: &str, functions: &Functions) {
     }
 }
 
+fn link_core() -> (Linker<RunStore>, Functions) {
+    let (mut linker, mut functions) = (Linker::new(&Engine::default()), Functions::default());
+    super::env::link(&mut linker, &mut functions).expect("they are linked");
+    super::wasi::preview1::link(&mut linker, &mut functions).expect("they are linked");
+    (linker, functions)
+}
+
+fn link_packs() -> (Linker<RunStore>, Functions) {
+    let (mut linker, mut functions) = (Linker::new(&Engine::default()), Functions::default());
+    super::node_pack::link(&mut linker, &mut functions, |_| super::node_pack::PairForm::Two)
+        .expect("they are linked");
+    (linker, functions)
+}
+
 /// The page is generated: `SANDGLASS_WRITE_DOCS=1 cargo test -p sandglass-host --lib
 /// the_page_of_host_functions` writes it.
 #[test]
 fn the_page_of_host_functions_lists_each_with_its_bound() {
-    let engine = wasmtime::Engine::default();
-    let (mut core, mut components, mut packs) =
-        (Functions::default(), Functions::default(), Functions::default());
-    let mut linker = wasmtime::Linker::new(&engine);
-    super::env::link(&mut linker, &mut core).expect("they are linked");
-    super::wasi::preview1::link(&mut linker, &mut core).expect("they are linked");
-    let mut linker = wasmtime::component::Linker::new(&engine);
+    let mut components = Functions::default();
+    let mut linker = wasmtime::component::Linker::new(&Engine::default());
     super::wasi::link(&mut linker, &mut components).expect("they are linked");
     super::world::link(&mut linker, &mut components).expect("they are linked");
-    let mut linker = wasmtime::Linker::new(&engine);
-    super::node_pack::link(&mut linker, &mut packs, |_| super::node_pack::PairForm::Two)
-        .expect("they are linked");
     let mut page = include_str!("functions.md").to_owned();
-    section(&mut page, "Core modules", &core);
+    section(&mut page, "Core modules", &link_core().1);
     section(&mut page, "Components", &components);
-    section(&mut page, "Packs of nodes", &packs);
+    section(&mut page, "Packs of nodes", &link_packs().1);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/host-functions.md");
     if std::env::var_os("SANDGLASS_WRITE_DOCS").is_some() {
         std::fs::write(path, &page).expect("the page can be written");
     }
-    let kept = std::fs::read_to_string(path).expect("the page is there");
-    assert_eq!(kept, page, "write it anew with SANDGLASS_WRITE_DOCS=1");
+    let stored = std::fs::read_to_string(path).expect("the page is there");
+    assert_eq!(stored, page, "write it again with SANDGLASS_WRITE_DOCS=1");
 }
 
 /// A function that is linked without the boundary is in the linker and not in the table.
 #[test]
 fn core_modules_and_packs_find_what_the_tables_list_and_nothing_else() {
-    let engine = wasmtime::Engine::default();
-    let mut store = wasmtime::Store::new(&engine, crate::store::RunStore::idle());
-    let mut check = |linker: &wasmtime::Linker<_>, functions: &Functions| {
+    for (linker, functions) in [link_core(), link_packs()] {
+        let mut store = wasmtime::Store::new(linker.engine(), RunStore::idle());
         let name = |module: &str, field: &str| (module.to_owned(), field.to_owned());
         let linked: BTreeSet<_> =
             linker.iter(&mut store).map(|(module, field, _)| name(module, field)).collect();
@@ -71,30 +79,16 @@ fn core_modules_and_packs_find_what_the_tables_list_and_nothing_else() {
             functions.iter().map(|one| name(one.module(), one.field())).collect();
         assert_eq!(linked, listed);
         assert_eq!(listed.len(), functions.iter().count(), "a function is listed twice");
-    };
-
-    let (mut linker, mut core) = (wasmtime::Linker::new(&engine), Functions::default());
-    super::env::link(&mut linker, &mut core).expect("they are linked");
-    super::wasi::preview1::link(&mut linker, &mut core).expect("they are linked");
-    check(&linker, &core);
-
-    let (mut linker, mut packs) = (wasmtime::Linker::new(&engine), Functions::default());
-    super::node_pack::link(&mut linker, &mut packs, |_| super::node_pack::PairForm::Two)
-        .expect("they are linked");
-    check(&linker, &packs);
+    }
 }
 
-/// A guest is killed in each import of this fixture, elsewhere.
+/// A guest is killed in each import of this fixture, in the tests of fixtures.
 #[test]
 fn the_fixture_that_imports_everything_imports_what_a_core_module_finds() {
-    let engine = wasmtime::Engine::default();
-    let mut linker = wasmtime::Linker::new(&engine);
-    let mut functions = Functions::default();
-    super::env::link(&mut linker, &mut functions).expect("they are linked");
-    super::wasi::preview1::link(&mut linker, &mut functions).expect("they are linked");
+    let (_, functions) = link_core();
     let linked: BTreeSet<_> = functions
         .iter()
-        // It needs a grant, and who dies in it died in what was asked: `ask:TYPE.ACTION`.
+        // It needs a grant, and its dying span is `ask:TYPE.ACTION`.
         .filter(|function| function.field() != "host_ask")
         .map(|function| (function.module().to_owned(), function.field().to_owned()))
         .collect();

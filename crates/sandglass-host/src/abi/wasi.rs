@@ -1,6 +1,5 @@
-//! What a run has of WASI, whichever version of it its guest speaks: clocks and
-//! randomness of the system, streams to the log, an empty standard input, no
-//! arguments, no environment, no files and no sockets.
+//! WASI of both versions: clocks and randomness of the system, streams to the log, an empty standard
+//! input, no arguments, no environment, no files and no sockets.
 
 mod charges;
 mod clocks;
@@ -30,15 +29,14 @@ use charges::Charges;
 use sending::{HEADERS_MAX_BYTES, Sending};
 use stdio::LogStream;
 
-/// Most resources (streams, pollables, requests) that a run may hold at once:
-/// more than a program uses, and a bound on what one that leaks can keep.
+/// Most resources (streams, pollables, requests) of one handler run: more than a program uses, and a
+/// bound on what one that leaks can keep.
 const MAX_RESOURCES: usize = 10_000;
 
-/// Most random bytes that one call may ask for: under a millisecond of work,
-/// since nothing interrupts it.
+/// Most random bytes of one call: under a millisecond of work, because nothing interrupts it.
 const MAX_RANDOM_BYTES: u64 = 64 << 10;
 
-/// The state of both versions for one run.
+/// The state of both versions for one handler run.
 pub(crate) struct Wasi {
     pub(crate) preview1: WasiP1Ctx,
     http: WasiHttpCtx,
@@ -55,7 +53,7 @@ impl WasiView for Wasi {
 }
 
 impl Wasi {
-    /// The state of a run that writes to `log` and sends its requests by `outside`.
+    /// For a handler run that writes to `log` and sends its requests through `outside`.
     pub(crate) fn new(log: &GuestLog, outside: Outside) -> Self {
         let mut builder = WasiCtxBuilder::new();
         if !outside.clock.is_of_the_system() {
@@ -83,7 +81,7 @@ impl Wasi {
         }
     }
 
-    /// Charges the resources of these numbers with what they take now.
+    /// Charges the resources with these numbers for the memory that they take now.
     ///
     /// # Errors
     /// The account has no room, or one of them has a type that cannot be measured.
@@ -91,13 +89,13 @@ impl Wasi {
         self.charges.settle(self.preview1.ctx().table, &mut self.sending, numbers)
     }
 
-    /// Where the resources are that the guest holds.
+    /// The resources of the guest.
     pub(crate) fn table(&mut self) -> &mut ResourceTable {
         self.preview1.ctx().table
     }
 }
 
-/// Links all that components can import of WASI 0.2.
+/// Links everything that components can import of WASI 0.2.
 pub(crate) fn link(
     linker: &mut Linker<RunStore>,
     functions: &mut Functions,
@@ -110,14 +108,25 @@ pub(crate) fn link(
     http::link(linker)
 }
 
-impl<T: std::error::Error + Send + Sync + 'static> CallError for TrappableError<T> {
-    fn ending(error: Error) -> Self {
-        Self::trap(error)
-    }
+/// Errors of Wasmtime's WASI that either end the run or contain an error for the guest.
+macro_rules! trappable {
+    ($([$($generic:ident)?] $error:ty;)+) => {$(
+        impl$(<$generic: std::error::Error + Send + Sync + 'static>)? CallError for $error {
+            fn ending(error: Error) -> Self {
+                Self::trap(error)
+            }
 
-    fn ends_the_run(&self) -> bool {
-        self.downcast_ref().is_none()
-    }
+            fn ends_the_run(&self) -> bool {
+                self.downcast_ref().is_none()
+            }
+        }
+    )+};
+}
+
+trappable! {
+    [T] TrappableError<T>;
+    [] HttpError;
+    [] HeaderError;
 }
 
 impl CallError for StreamError {
@@ -130,28 +139,8 @@ impl CallError for StreamError {
     }
 }
 
-impl CallError for HttpError {
-    fn ending(error: Error) -> Self {
-        Self::trap(error)
-    }
-
-    fn ends_the_run(&self) -> bool {
-        self.downcast_ref().is_none()
-    }
-}
-
-impl CallError for HeaderError {
-    fn ending(error: Error) -> Self {
-        Self::trap(error)
-    }
-
-    fn ends_the_run(&self) -> bool {
-        self.downcast_ref().is_none()
-    }
-}
-
-/// As `boundary::imports!`, for functions that Wasmtime implements: each line names
-/// the view of the run's [`Wasi`] that does the work.
+/// As `boundary::imports!`, for functions that Wasmtime implements. Each interface names the view of
+/// the handler run's [`Wasi`] that implements it.
 macro_rules! delegate {
     ($table:ident from $first:expr;
      $($interface:literal in $($module:ident)::+ by $view:ident {

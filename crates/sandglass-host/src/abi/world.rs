@@ -1,13 +1,12 @@
-//! The WIT world `sandglass:integration`, as guests import it: each function
-//! through the boundary by its WIT name, and nothing in here but the way from its
-//! types to those of a capability and back.
+//! The WIT world `sandglass:integration`, as components import it. Each function passes the boundary
+//! under its WIT name; all that is here is the conversion between its types and those of a capability.
 
 mod ask;
+mod basics;
 mod http;
 mod recorded;
 mod scratch;
 mod telemetry;
-mod basics;
 
 use std::fmt;
 
@@ -57,11 +56,11 @@ use bindings::sandglass::integration as interface;
 pub(crate) use bindings::{Completion, DispatchContext, Failure, Integration, IntegrationPre};
 pub(crate) use interface::types::TypedFailure;
 
-/// Where the functions of this world begin among those of components.
+/// The index of the first function of this world among those of components.
 const FIRST: usize =
     wasi::command::IMPORTS.len() + wasi::http::IMPORTS.len() + wasi::http::HANDLER.len();
 
-/// Links all of it.
+/// Links every function of this world.
 pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     functions.add_imports(basics::IMPORTS);
     functions.add_imports(http::IMPORTS);
@@ -73,7 +72,7 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
 
 impl interface::types::Host for RunStore {}
 
-/// The error by which a guest ends its own run as failed.
+/// The error by which a guest ends itself as failed.
 #[derive(Debug)]
 pub(crate) struct Raised(pub(crate) TypedFailure);
 
@@ -85,38 +84,35 @@ impl fmt::Display for Raised {
 
 impl std::error::Error for Raised {}
 
-/// An object, from its text; an empty text stands for an empty one.
+/// Parses a JSON object. An empty text stands for an empty object.
 fn object(what: &str, text: &str) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
         return Ok(Map::new());
     }
-    match json(what, text)? {
-        Value::Object(fields) => Ok(fields),
-        _ => Err(format!("{what} must be a JSON object")),
+    match sandglass_model::json::read(text) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(format!("{what} must be a JSON object")),
+        Err(error) => Err(format!("{what} is no JSON: {error}")),
     }
 }
 
-/// The object that `text` is, within what is told of one thing.
+/// Parses a JSON object within the bound on the fields of one log line, event or span.
 fn fields_of(what: &str, text: &str) -> Result<Map<String, Value>, String> {
-    bounded(what, text, FIELDS_MAX_BYTES).and_then(|()| object(what, text))
+    check_length(what, text, FIELDS_MAX_BYTES).and_then(|()| object(what, text))
 }
 
-fn bounded(what: &str, text: &str, max: u32) -> Result<(), String> {
+fn check_length(what: &str, text: &str, max: u32) -> Result<(), String> {
     if text.len() > max as usize {
         return Err(format!("{what} has {} bytes, and {max} are allowed", text.len()));
     }
     Ok(())
 }
 
-fn json(what: &str, text: &str) -> Result<Value, String> {
-    sandglass_model::json::read(text).map_err(|error| format!("{what} is no JSON: {error}"))
-}
-
 impl DispatchContext {
-    /// The context of a run.
+    /// The context of a handler run.
     ///
     /// # Errors
-    /// It was made before, and can't be read.
+    /// It comes from a recording, and cannot be read.
     pub(crate) fn of(context: &RunContext) -> Result<Self> {
         match context.facts() {
             Some(facts) => Ok(facts.into()),
@@ -124,7 +120,7 @@ impl DispatchContext {
         }
     }
 
-    /// The context of a run, from the JSON that core modules get.
+    /// Reads the JSON that core modules get.
     fn read(context: &[u8]) -> Result<Self> {
         #[derive(Deserialize)]
         struct Given {
@@ -193,7 +189,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_component_is_told_what_a_core_module_is() {
+    fn components_and_core_modules_get_the_same_context() {
         let params = json!({ "z": [1.5, 1e300, -0.0], "a": { "y": null, "b": "\u{1f}é" } });
         let context = Context {
             params: serde_json::from_value(params).expect("an object"),
@@ -207,7 +203,7 @@ mod tests {
         let (id, trace) = (DispatchId::from_bytes([7; 16]), TraceContext::root([9; 24]));
         let context = RunContext::of(Facts { dispatch, id, trace, remaining_ms: 12 });
         let read = DispatchContext::read(context.json()).expect("it was just made");
-        let told = DispatchContext::of(&context).expect("nothing to read");
-        assert_eq!(format!("{told:?}"), format!("{read:?}"));
+        let converted = DispatchContext::of(&context).expect("nothing to read");
+        assert_eq!(format!("{converted:?}"), format!("{read:?}"));
     }
 }

@@ -1,7 +1,6 @@
-//! Calls that hold a thread: bounded in number, and counted while they run on
-//! after whoever called them has gone.
+//! Calls that block a thread: bounded in number, and counted while they linger after their caller has
+//! gone.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_supervisor::secret::Answer;
@@ -10,43 +9,38 @@ use sandglass_telemetry::metrics::{Level, LevelGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The blocking calls of one host.
+#[derive(Debug)]
 pub(crate) struct BlockingCalls {
     most: u32,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     metrics: Metrics,
 }
 
 impl BlockingCalls {
     pub(crate) fn new(most: u32, metrics: Metrics) -> Self {
-        Self { most, places: Arc::new(Semaphore::new(most as usize)), metrics }
+        Self { most, permits: Arc::new(Semaphore::new(most as usize)), metrics }
     }
 
-    /// Starts `work` on a thread; the future answers nothing where it panics.
-    /// Dropping the future leaves it lingering.
+    /// Starts `work` on a thread. The output of the future is `None` if `work` panics. If the future is
+    /// dropped, `work` continues and lingers.
     ///
     /// # Errors
-    /// As many as may be are under way; that many.
+    /// The most calls are in progress; the error is their number.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Answer<'static, Option<T>>, u32> {
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| self.most)?;
-        let call = Call { stage: Arc::default(), _place: place };
-        let heard = Heard { stage: Arc::clone(&call.stage), metrics: self.metrics.clone() };
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| self.most)?;
+        let call = ThreadSide { stage: Arc::default(), _permit: permit };
+        let caller = CallerSide { stage: Arc::clone(&call.stage), metrics: self.metrics.clone() };
         let running = tokio::task::spawn_blocking(move || {
             let _call = call;
             work()
         });
         Ok(Box::pin(async move {
-            let _heard = heard;
+            let _caller = caller;
             running.await.ok()
         }))
-    }
-}
-
-impl fmt::Debug for BlockingCalls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlockingCalls").field("most", &self.most).finish_non_exhaustive()
     }
 }
 
@@ -60,25 +54,25 @@ enum Stage {
 
 type SharedStage = Arc<Mutex<Stage>>;
 
-/// The thread's side: gives the place back, and is counted out.
-struct Call {
+/// The thread's side. Dropping it releases the permit, and ends lingering.
+struct ThreadSide {
     stage: SharedStage,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Call {
+impl Drop for ThreadSide {
     fn drop(&mut self) {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = Stage::Ended;
     }
 }
 
-/// The caller's side: counts the call as lingering where it goes first.
-struct Heard {
+/// The caller's side. If it is dropped first, the call counts as lingering.
+struct CallerSide {
     stage: SharedStage,
     metrics: Metrics,
 }
 
-impl Drop for Heard {
+impl Drop for CallerSide {
     fn drop(&mut self) {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         if let Stage::Running = *stage {

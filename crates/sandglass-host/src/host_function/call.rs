@@ -1,5 +1,4 @@
-//! What an embedder's function learns about the call, and how it says that it
-//! failed.
+//! What an embedder's function gets to know about the call, and its error.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +10,7 @@ use crate::store::RunStore;
 use sandglass_supervisor::origin::Origin;
 use sandglass_supervisor::run::Run;
 
-/// One call of a host function: who makes it, and how long there is. Cheap to
-/// clone.
+/// One call of a host function: its caller, and the time that remains. Cheap to clone.
 #[derive(Clone)]
 pub struct HostCall {
     origin: Arc<Origin>,
@@ -38,32 +36,32 @@ impl HostCall {
         &self.origin.dispatch.entity
     }
 
-    /// The tenant that it works for.
+    /// The tenant of the dispatch.
     #[must_use]
     pub fn tenant(&self) -> &str {
         &self.origin.dispatch.context.tenant
     }
 
-    /// The dispatch: the same for each attempt, so it serves as idempotency key.
+    /// The dispatch. It is the same for each attempt, so it can be an idempotency key.
     #[must_use]
     pub fn dispatch(&self) -> DispatchId {
         self.origin.id
     }
 
-    /// Which attempt of the dispatch it is, from 1.
+    /// The attempt of the dispatch, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.origin.dispatch.attempt
     }
 
-    /// The span of this call, for what the function calls in its turn; of the run,
-    /// where nobody sees spans, and beyond the first 128 calls of a run.
+    /// The span of this call, for propagation. It is the span of the handler run if spans are not
+    /// exported, and after the first 128 calls of a handler run.
     #[must_use]
     pub fn trace(&self) -> TraceContext {
         self.trace
     }
 
-    /// What is left of the run's deadline; nothing once the run has ended.
+    /// The time until the deadline; zero after the handler run has ended.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         if self.run.cause().is_some() {
@@ -82,8 +80,8 @@ impl fmt::Debug for HostCall {
     }
 }
 
-/// Why an embedder's function failed. The guest reads the text and goes on. Any
-/// error becomes one by `?`, with its own text.
+/// Why an embedder's function failed. The guest gets the text and continues. `?` converts any error to
+/// one with the text of that error.
 #[derive(Debug)]
 pub struct HostError(String);
 

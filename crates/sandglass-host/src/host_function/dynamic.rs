@@ -1,20 +1,19 @@
-//! Functions whose types are known when the program runs, and not when it is compiled: what
-//! tests put in the place of an embedder's functions.
+//! Functions whose types are known only at run time: tests use them in place of an embedder's functions.
 
 use std::sync::Arc;
 
 use wasmtime::component::Val;
 
-use super::typed::{Link, answered};
+use super::typed::{Link, execute};
 use super::value::{Type, Value};
 use super::{Body, HostCall, HostError, HostFunction};
 use sandglass_supervisor::secret::Answer;
 
 impl HostFunction {
-    /// A function that takes values of the types `params` and answers one of the type
-    /// `returned`. It may wait, as an [asynchronous](HostFunction::asynchronous) one.
+    /// A function that takes values of the types `params` and returns one of the type `returned`. It may
+    /// wait, as an [asynchronous](HostFunction::asynchronous) one.
     ///
-    /// Where it answers a value of another type, the call fails.
+    /// If it returns a value of another type, the call fails.
     pub fn dynamic(
         interface: &str,
         name: &str,
@@ -26,9 +25,9 @@ impl HostFunction {
         + 'static,
     ) -> Self {
         let checked = move |call, values| -> Answer<'static, Result<Value, HostError>> {
-            let answer = function(call, values);
+            let result = function(call, values);
             Box::pin(async move {
-                let value = answer.await?;
+                let value = result.await?;
                 if value.ty() == returned {
                     return Ok(value);
                 }
@@ -49,8 +48,8 @@ impl HostFunction {
     }
 }
 
-/// How such a function is linked for components: its parameters are checked at each call.
-#[allow(clippy::disallowed_methods, reason = "it enters by the boundary")]
+/// Links such a function for components. Its parameters are checked at each call.
+#[allow(clippy::disallowed_methods, reason = "it enters through the boundary")]
 const LINK: Link = Link(|linker, function| {
     let name = function.function.field().to_owned();
     linker.func_new_async(&name, move |store, _, params, results| {
@@ -60,12 +59,12 @@ const LINK: Link = Link(|linker, function| {
             let values: Option<Vec<Value>> = values.map(|(value, ty)| read(value, *ty)).collect();
             let values = values.filter(|values| values.len() == params.len());
             let values = values.ok_or_else(|| wrong("is called with"))?;
-            let answer = match answered(store, &function, values).await? {
+            let result = match execute(store, &function, values).await? {
                 Ok(value) => Ok(write(value).map(Box::new)),
                 Err(why) => Err(Some(Box::new(Val::String(why)))),
             };
-            let Some(result) = results.first_mut() else { return Err(wrong("is to answer")) };
-            *result = Val::Result(answer);
+            let Some(slot) = results.first_mut() else { return Err(wrong("is to answer")) };
+            *slot = Val::Result(result);
             Ok(())
         })
     })
@@ -96,7 +95,7 @@ fn read(value: &Val, ty: Type) -> Option<Value> {
     })
 }
 
-/// The value as components have it; none of nothing.
+/// The value as components get it; `None` for [`Value::None`].
 fn write(value: Value) -> Option<Val> {
     Some(match value {
         Value::None => return None,

@@ -1,21 +1,20 @@
-//! What an embedder's function is called and takes, as those see it who write guests
-//! for it, or make them.
+//! The name and types of an embedder's function, for authors of guests and for tools.
 
 use super::HostFunction;
 use super::value::Type;
 
-/// One host function of the embedder's own, as guests import it
+/// One of the embedder's own host functions, as guests import it
 /// ([`Host::functions`](crate::Host::functions)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// The interface, with its version where it has one: the module that core modules
-    /// import it from.
+    /// The interface, with its version if it has one. Core modules import the function from a module
+    /// with this name.
     pub interface: String,
     /// Its name in the interface.
     pub name: String,
-    /// What it takes, beside the call.
+    /// Types of its parameters, without the call.
     pub params: Vec<Type>,
-    /// What it answers; [`Type::None`] where that is nothing.
+    /// Type of its result; [`Type::None`] if it returns nothing.
     pub returned: Type,
 }
 
@@ -29,8 +28,7 @@ impl Signature {
         }
     }
 
-    /// `interface.name` without a version: what manifests grant, and what reports and dying
-    /// spans say.
+    /// `interface.name` without a version: its name in manifests, reports and dying spans.
     #[must_use]
     pub fn full_name(&self) -> String {
         let interface = &*self.interface;

@@ -1,5 +1,5 @@
-//! From typed Rust functions to ones that take values: which types there are is
-//! said here, and nobody outside can add any.
+//! Converts typed Rust functions to functions that take values. The traits are not exported, so the
+//! supported types are those of this file.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::store::RunStore;
 use sandglass_supervisor::race::Race;
 use sandglass_supervisor::secret::Answer;
 
-/// Any value that serde knows, passed as JSON text.
+/// Any value that serde can convert, passed as JSON text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Json<T>(pub T);
 
@@ -29,11 +29,11 @@ pub trait Parameter: Sized + Send + 'static {
     /// Reads it.
     ///
     /// # Errors
-    /// The value is none of this type; the text says why.
+    /// The value is not of this type; the text states why.
     fn read(wire: Self::Wire) -> Result<Self, String>;
 }
 
-/// A type that a function can answer.
+/// A type that a function can return.
 pub trait Returned: Sized + Send + 'static {
     /// What it is passed as.
     type Wire: Wire;
@@ -41,7 +41,7 @@ pub trait Returned: Sized + Send + 'static {
     /// Writes it.
     ///
     /// # Errors
-    /// It can't be written; the text says why.
+    /// It cannot be written; the text states why.
     fn write(self) -> Result<Self::Wire, String>;
 }
 
@@ -91,7 +91,7 @@ impl<T: Serialize + Send + 'static> Returned for Json<T> {
     }
 }
 
-/// The parameters of a function, beside the call.
+/// The parameters of a function, without the call.
 pub trait Arguments: Sized + Send + 'static {
     /// Their types.
     fn types() -> Vec<Type>;
@@ -99,23 +99,23 @@ pub trait Arguments: Sized + Send + 'static {
     /// Reads them.
     ///
     /// # Errors
-    /// One of them can't be read.
+    /// One of them cannot be read.
     fn read(values: Vec<Value>) -> Result<Self, HostError>;
 
-    /// How a function that answers an `R` is linked for components.
+    /// How a function that returns an `R` is linked for components.
     fn link<R: Returned>() -> Link;
 }
 
-/// How a function is linked into the instance that components import it from.
+/// How a function is linked into the instance from which components import it.
 #[derive(Clone, Copy)]
-#[allow(missing_debug_implementations, reason = "nobody outside can name it")]
+#[allow(missing_debug_implementations, reason = "it cannot be named outside of this crate")]
 pub struct Link(pub(super) LinkInto);
 
 type LinkInto = fn(&mut LinkerInstance<'_, RunStore>, Arc<Linked>) -> wasmtime::Result<()>;
 
 /// An async function that takes a [`HostCall`] and `Args`.
 pub trait AsyncFunction<Args>: Send + Sync + 'static {
-    /// What it answers.
+    /// What it returns.
     type Returned: Returned;
 
     /// Calls it.
@@ -124,13 +124,13 @@ pub trait AsyncFunction<Args>: Send + Sync + 'static {
 
 /// A function that takes a [`HostCall`] and `Args`.
 pub trait SyncFunction<Args>: Send + Sync + 'static {
-    /// What it answers.
+    /// What it returns.
     type Returned: Returned;
 
     /// Calls it.
     ///
     /// # Errors
-    /// It failed, or its arguments can't be read.
+    /// It failed, or its arguments cannot be read.
     fn call(&self, call: HostCall, values: Vec<Value>) -> Outcome;
 }
 
@@ -147,21 +147,21 @@ fn read<A: Parameter>(value: Option<Value>, nth: usize) -> Result<A, HostError> 
     A::read(wire).map_err(|why| HostError::new(format_args!("argument {nth} can't be read: {why}")))
 }
 
-/// A component's call of `function`.
-async fn call_from_component<R: Returned>(
+/// As [`execute`], with a typed result.
+async fn execute_typed<R: Returned>(
     store: StoreContextMut<'_, RunStore>,
     function: &Linked,
     values: Vec<Value>,
 ) -> wasmtime::Result<(Result<R::Wire, String>,)> {
     let wrong = || wasmtime::format_err!("a host function answered another type than its own");
-    Ok((match answered(store, function, values).await? {
+    Ok((match execute(store, function, values).await? {
         Ok(value) => Ok(R::Wire::from_value(value).ok_or_else(wrong)?),
         Err(why) => Err(why),
     },))
 }
 
-/// What `function` answers to a component.
-pub(super) async fn answered(
+/// Executes a component's call of `function`.
+pub(super) async fn execute(
     mut store: StoreContextMut<'_, RunStore>,
     function: &Linked,
     values: Vec<Value>,
@@ -196,7 +196,7 @@ macro_rules! arity {
                 Ok(($($arg,)*))
             }
 
-            #[allow(clippy::disallowed_methods, reason = "it enters by the boundary")]
+            #[allow(clippy::disallowed_methods, reason = "it enters through the boundary")]
             fn link<R: Returned>() -> Link {
                 Link(|linker, function| {
                     let name = function.function.field().to_owned();
@@ -207,7 +207,7 @@ macro_rules! arity {
                             let function = Arc::clone(&function);
                             Box::new(async move {
                                 let values = vec![$($arg.into_value()),*];
-                                call_from_component::<R>(store, &function, values).await
+                                execute_typed::<R>(store, &function, values).await
                             })
                         },
                     )

@@ -1,12 +1,11 @@
-//! The values that pass between guests and embedders' functions, and their types
-//! in both ABIs.
+//! The values that pass between guests and embedders' functions, and their types in both ABIs.
 
 use wasmtime::component::{ComponentType, Lift, Lower};
 
 use crate::abi::passed::variants;
 
-/// The type of a value. A core module has texts and bytes as (pointer, length),
-/// and answers in a buffer, numbers in little-endian.
+/// The type of a value. Core modules pass texts and bytes as (pointer, length), and get results in a
+/// buffer, numbers in little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// Nothing at all.
@@ -48,7 +47,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What it occupies outside of itself, in bytes.
+    /// Memory that it occupies on the heap, in bytes.
     pub(crate) fn heap_bytes(&self) -> u64 {
         match self {
             Self::Text(text) => text.capacity() as u64,
@@ -74,7 +73,7 @@ impl Value {
         }
     }
 
-    /// The bytes that a core module finds in its buffer.
+    /// The bytes that are written to a core module's buffer.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         match self {
             Self::None => Vec::new(),
@@ -93,28 +92,20 @@ impl Value {
 
 variants! {
     Value {
-        0: None;
-        1: Bool(value);
-        2: S32(value);
-        3: U32(value);
-        4: S64(value);
-        5: U64(value);
-        6: F32(value);
-        7: F64(value);
-        8: Text(value);
-        9: Bytes(value);
+        0: None; 1: Bool(value); 2: S32(value); 3: U32(value); 4: S64(value); 5: U64(value);
+        6: F32(value); 7: F64(value); 8: Text(value); 9: Bytes(value);
     }
 }
 
-/// A Rust type that is a value's as it is.
+/// A Rust type that corresponds to a [`Type`].
 pub trait Wire: ComponentType + Lift + Lower + Send + Sync + 'static {
     /// The type of its values.
     const TYPE: Type;
 
-    /// This as a value.
+    /// Converts it to a value.
     fn into_value(self) -> Value;
 
-    /// A value as this, where it is of this type.
+    /// Converts a value; `None` if it is of another type.
     fn from_value(value: Value) -> Option<Self>;
 }
 

@@ -39,7 +39,7 @@ impl CoreSections {
 /// The sections of each core module in `binary`, a core module or a component. Modules that
 /// name nothing are left out. What cannot be parsed ends the list: the compiler rejects it.
 pub(super) fn of(binary: &[u8]) -> Vec<CoreSections> {
-    // Modules inside of components nest; each has its place on this stack.
+    // Modules and components can nest.
     let mut open: Vec<CoreSections> = Vec::new();
     let mut found = Vec::new();
     for payload in Parser::new(0).parse_all(binary).map_while(Result::ok) {

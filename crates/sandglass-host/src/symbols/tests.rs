@@ -1,3 +1,5 @@
+//! Tests of parsing with DWARF and name sections that no compiler writes.
+
 use super::*;
 
 /// Writes DWARF by hand: compilers do not write what these tests are about.
@@ -134,7 +136,7 @@ fn rows_give_files_and_lines() {
 }
 
 #[test]
-fn functions_that_are_inlined_without_end_neither_recurse_nor_add_up() {
+fn deeply_inlined_functions_neither_recurse_nor_take_much_work() {
     let mut dwarf = Dwarf::new();
     let mut entries = [vec![UNIT], function(FUNCTION, "outer", 10, 1000)].concat();
     for _ in 0..100_000 {
@@ -204,7 +206,7 @@ fn headers_that_declare_entries_without_bytes_are_refused() {
 }
 
 #[test]
-fn a_header_or_a_file_too_many_is_refused() {
+fn a_long_header_or_an_instruction_that_defines_a_file_is_refused() {
     let long = [HEADER_4, &[0; 200_000]].concat();
     let mut dwarf = Dwarf::new();
     dwarf.program(4, &long, ROWS);
@@ -219,7 +221,7 @@ fn a_header_or_a_file_too_many_is_refused() {
 }
 
 #[test]
-fn a_table_keeps_what_fits() {
+fn a_table_keeps_what_the_budget_allows() {
     let mut dwarf = Dwarf::new();
     dwarf.program(4, HEADER_4, &ROWS.repeat(1000));
     dwarf.unit_with_lines(0);
@@ -269,7 +271,7 @@ fn a_long_name_is_cut_and_a_resolved_frame_stays() {
 }
 
 #[test]
-fn hidden_names_move_nothing_and_wasmtime_reads_none() {
+fn hiding_names_moves_no_offset_and_wasmtime_reads_no_name() {
     let binary = named("second");
     let mut hidden = binary.clone();
     hide_names(&mut hidden);

@@ -1,4 +1,4 @@
-//! Requests of a batch, and what comes of them, as JSON.
+//! The requests of a batch, and their responses, as JSON.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -23,8 +23,8 @@ pub(super) struct BatchRequest {
     body: Option<String>,
 }
 
-/// One answer of a batch. A request that failed has the status 0, which no server
-/// answers, and says why.
+/// One response of a batch. A request that failed has the status 0, which no server sends, and an
+/// error.
 #[derive(Serialize)]
 pub(super) struct BatchResponse<'a> {
     status: u16,
@@ -33,7 +33,7 @@ pub(super) struct BatchResponse<'a> {
     error: Option<String>,
 }
 
-/// Bytes as text, with `U+FFFD` for what is not UTF-8; it is never copied as a whole.
+/// Bytes as text, with `U+FFFD` for what is not UTF-8. The text is never copied as a whole.
 struct Lossy<'a>(&'a [u8]);
 
 impl Display for Lossy<'_> {
@@ -51,21 +51,22 @@ impl Serialize for Lossy<'_> {
     }
 }
 
-/// JSON for a buffer of the guest's. What does not fit is only counted.
+/// JSON for a buffer of the guest. What does not fit is counted, and not stored.
 pub(super) struct ForBuffer<'a> {
     store: &'a RunStore,
+    /// For the memory of `json`.
     charge: Charge,
-    /// As much of it as fits, charged as long as this is there.
+    /// As much of it as fits.
     pub(super) json: Vec<u8>,
     max_bytes: usize,
-    /// How long the JSON is so far.
+    /// The length of the JSON so far, with what does not fit.
     pub(super) size: usize,
-    /// From which size on the deadline is checked again.
+    /// The size at which the deadline is checked again: serializing megabytes takes milliseconds.
     check_from: usize,
 }
 
 impl<'a> ForBuffer<'a> {
-    /// How much is written between two looks at the deadline: a fraction of a millisecond.
+    /// How much is written between two checks of the deadline: a fraction of a millisecond.
     const PIECE_BYTES: usize = 64 << 10;
 
     pub(super) fn new(store: &'a RunStore, max_bytes: usize) -> Self {
@@ -102,8 +103,7 @@ impl io::Write for ForBuffer<'_> {
 impl BatchRequest {
     pub(super) fn read(self) -> Result<Request, String> {
         let headers = self.headers.map(|headers| headers.to_string()).unwrap_or_default();
-        let body = self.body.unwrap_or_default().into_bytes();
-        Request::read(Ok(self.method), Ok(self.url), Ok(headers), Ok(body))
+        Request::read(&self.method, &self.url, &headers, self.body.unwrap_or_default())
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_counted_and_not_kept() {
+    fn json_that_does_not_fit_is_counted_and_not_stored() {
         let store = RunStore::idle();
         let responses = [BatchResponse { status: 200, body: Lossy(b"a\xff\x01"), error: None }];
         let whole = "[{\"status\":200,\"body\":\"a\u{fffd}\\u0001\"}]";

@@ -1,35 +1,30 @@
-//! What a guest is given and gives back: its context and the fields
-//! of its entity, its result, and why the last
-//! function failed.
+//! What a guest gets and gives back: its context, the fields of its entity, its result, and why the
+//! last function failed.
 
 use std::sync::Arc;
 
 use wasmtime::{Linker, Result};
 
-use crate::abi::guest_memory::{WhenTooSmall, fill, memory, slice, text};
+use crate::abi::guest_memory::{WhenTooSmall, fatal, fill, memory, slice, text};
 use crate::boundary::instant;
 use crate::store::RunStore;
 use sandglass_supervisor::functions::{Functions, Reads};
 
-use super::{MODULE, NAME_BYTES, failed};
+use super::{MODULE, NAME_BYTES};
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_get_context(caller, ptr: i32, len: i32) -> i32 {
             let context = Arc::clone(caller.data().guest().context().json());
-            fill(caller, (ptr, len), &context, WhenTooSmall::SayTheSize)
+            fill(caller, (ptr, len), &context, WhenTooSmall::ReturnSize)
         }
     }
     instant! { linker, functions, MODULE;
         fn host_read_field(caller, name_ptr: i32, name_len: i32, ptr: i32, len: i32) reads [(name_ptr, name_len)] up_to (Reads::bytes(NAME_BYTES)) -> i32 {
-            let name = match text(caller, "the field's name", (name_ptr, name_len), NAME_BYTES)? {
-                Ok(name) => name,
-                Err(unreadable) => return Ok(failed(caller, unreadable)),
-            };
-            match caller.data_mut().guest_mut().field_bytes(&name) {
-                Some(value) => fill(caller, (ptr, len), &value, WhenTooSmall::SayTheSize),
-                None => Ok(failed(caller, format!("the entity has no field `{name}`"))),
-            }
+            let name = text(caller, "the field's name", (name_ptr, name_len), NAME_BYTES)?;
+            let value = caller.data_mut().guest_mut().field_bytes(&name);
+            let value = value.ok_or_else(|| format!("the entity has no field `{name}`"))?;
+            fill(caller, (ptr, len), &value, WhenTooSmall::ReturnSize)
         }
     }
     instant! { linker, functions, MODULE;
@@ -37,13 +32,14 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             let memory = memory(caller)?;
             #[allow(clippy::disallowed_methods, reason = "a result has a limit of its own")]
             let (memory, store) = memory.data_and_store_mut(caller);
-            Ok(store.guest_mut().result.set(slice(memory, "the result", ptr, len))?)
+            // The function returns nothing, so a guest could not notice that its result is lost.
+            store.guest_mut().result.set(slice(memory, "the result", ptr, len)).map_err(fatal)
         }
     }
     instant! { linker, functions, MODULE;
         fn host_last_error(caller, ptr: i32, len: i32) -> i32 {
             let error = caller.data().guest().last_error().to_owned();
-            fill(caller, (ptr, len), error.as_bytes(), WhenTooSmall::RefuseInSilence)
+            fill(caller, (ptr, len), error.as_bytes(), WhenTooSmall::RefuseSilently)
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! What a guest waits for: secrets, and HTTP, one request or several.
+//! What a guest requests from outside and waits for: secrets, and HTTP, one request or several.
 
 use wasmtime::{Linker, Result};
 
-use crate::abi::guest_memory::{WhenTooSmall, bytes, fill, text, too_small};
+use crate::abi::guest_memory::{WhenTooSmall, bytes, fill, refuse_buffer, text};
 use crate::boundary::waiting;
 use crate::store::RunStore;
 use sandglass_supervisor::capability::http::Request;
@@ -11,35 +11,38 @@ use sandglass_supervisor::functions::{Functions, Reads};
 use sandglass_supervisor::race::CallEnded;
 
 use super::batch::{BatchRequest, BatchResponse, ForBuffer};
-use super::{MODULE, NAME_BYTES, failed, json};
+use super::{MODULE, NAME_BYTES, json};
 
-/// What is read of a URL, in bytes; servers refuse ones of a fraction of this.
+/// Longest URL that is read, in bytes; servers refuse URLs of a fraction of this.
 pub(super) const URL_BYTES: u32 = 64 * 1024;
-/// What is read of a batch of requests with their bodies, as JSON, in bytes: parsing
-/// can't be interrupted either, and takes a few milliseconds for this.
+/// Largest batch of requests that is read, with their bodies, as JSON, in bytes. Nothing interrupts
+/// parsing, which takes a few milliseconds for this.
 const BATCH_BYTES: u32 = 1024 * 1024;
-/// What is read of all headers of a request, as JSON, in bytes; likewise.
+/// Largest headers of a request that are read, as JSON, in bytes; likewise.
 pub(super) const HEADERS_BYTES: u32 = 256 * 1024;
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
+    link_secrets(linker, functions)?;
+    link_http(linker, functions)?;
+    link_http_batch(linker, functions)
+}
+
+fn link_secrets(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     waiting! { linker, functions, MODULE;
         fn host_get_secret(caller, race, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len)] up_to (Reads::bytes(NAME_BYTES)) -> i32 {
-            let key = match text(caller, "the secret's name", (key_ptr, key_len), NAME_BYTES)? {
-                Ok(key) => key,
-                Err(unreadable) => return Ok(Some(failed(caller, unreadable))),
-            };
+            let key = text(caller, "the secret's name", (key_ptr, key_len), NAME_BYTES)?;
             let wait = caller.data().guest().secret(key.clone());
             let Some(secret) = race.call(wait).await else { return Ok(None) };
-            match secret {
-                Ok(secret) => {
-                    caller.data_mut().give_secret(&key, &secret);
-                    let value = secret.expose().as_bytes();
-                    fill(caller, (ptr, len), value, WhenTooSmall::SayTheSize).map(Some)
-                }
-                Err(why) => Ok(Some(failed(caller, why))),
-            }
+            let secret = secret?;
+            caller.data_mut().give_secret(&key, &secret);
+            let value = secret.expose().as_bytes();
+            fill(caller, (ptr, len), value, WhenTooSmall::ReturnSize).map(Some)
         }
     }
+    Ok(())
+}
+
+fn link_http(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     waiting! { linker, functions, MODULE;
         fn host_http_call(
             caller, race,
@@ -47,64 +50,49 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             headers_ptr: i32, headers_len: i32, body_ptr: i32, body_len: i32,
             out_ptr: i32, out_len: i32
         ) reads [(method_ptr, method_len), (url_ptr, url_len), (headers_ptr, headers_len), (body_ptr, body_len)] up_to (Reads::HostMemory) -> i32 {
-            let request = Request::read(
-                text(caller, "the method", (method_ptr, method_len), NAME_BYTES)?,
-                text(caller, "the URL", (url_ptr, url_len), URL_BYTES)?,
-                text(caller, "the headers", (headers_ptr, headers_len), HEADERS_BYTES)?,
-                bytes(caller, "the body", (body_ptr, body_len))?,
-            );
-            let request = match request {
-                Ok(request) => request,
-                Err(why) => return Ok(Some(failed(caller, why))),
-            };
+            let method = text(caller, "the method", (method_ptr, method_len), NAME_BYTES)?;
+            let url = text(caller, "the URL", (url_ptr, url_len), URL_BYTES)?;
+            let headers = text(caller, "the headers", (headers_ptr, headers_len), HEADERS_BYTES)?;
+            let body = bytes(caller, "the body", (body_ptr, body_len))?;
+            let request = Request::read(&method, &url, &headers, body)?;
             let wait = caller.data().outside().send(request);
             let Some(answer) = race.call(wait).await else { return Ok(None) };
-            match answer {
-                Ok(received) => {
-                    let answer = received.response.as_status_line_and_body();
-                    fill(caller, (out_ptr, out_len), &answer, WhenTooSmall::Refuse).map(Some)
-                }
-                Err(error) => Ok(Some(failed(caller, error))),
-            }
+            let answer = answer?.response.as_status_line_and_body();
+            fill(caller, (out_ptr, out_len), &answer, WhenTooSmall::Refuse).map(Some)
         }
     }
+    Ok(())
+}
+
+fn link_http_batch(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     waiting! { linker, functions, MODULE;
         fn host_http_call_batch(caller, race, ptr: i32, len: i32, out_ptr: i32, out_len: i32) reads [(ptr, len)] up_to (Reads::bytes(BATCH_BYTES)) -> i32 {
-            let requests = match len {
-                0 => Ok(Vec::new()),
-                _ => json::<Vec<BatchRequest>>(caller, "the batch", (ptr, len), BATCH_BYTES)?,
+            let requests: Vec<BatchRequest> = match len {
+                0 => Vec::new(),
+                _ => json(caller, "the batch", (ptr, len), BATCH_BYTES)?,
             };
-            let requests = match requests {
-                Ok(requests) if requests.len() > REQUESTS_MAX => {
-                    let why = format!(
-                        "the batch has {} requests, and {REQUESTS_MAX} are allowed",
-                        requests.len()
-                    );
-                    return Ok(Some(failed(caller, why)));
-                }
-                Ok(requests) => requests.into_iter().map(BatchRequest::read).collect(),
-                Err(why) => return Ok(Some(failed(caller, why))),
-            };
+            if requests.len() > REQUESTS_MAX {
+                let count = requests.len();
+                let why = format!("the batch has {count} requests, and {REQUESTS_MAX} are allowed");
+                return Err(why.into());
+            }
+            let requests = requests.into_iter().map(BatchRequest::read).collect();
             let batch = caller.data().outside().send_batch(requests);
             let wait = async { Ok::<_, CallEnded>(batch.await) };
             let Some(answers) = race.call(wait).await else { return Ok(None) };
-            let answers = match answers {
-                Ok(answers) => answers,
-                Err(ended) => return Ok(Some(failed(caller, ended))),
-            };
+            let answers = answers?;
             let store = caller.data();
-            let responses: Vec<_> = answers
-                .iter()
-                .map(|answer| BatchResponse::of(answer, &store.guest().redactor))
-                .collect();
+            let redactor = &store.guest().redactor;
+            let responses: Vec<_> =
+                answers.iter().map(|answer| BatchResponse::of(answer, redactor)).collect();
             let mut output = ForBuffer::new(store, out_len.cast_unsigned() as usize);
             let written = serde_json::to_writer(&mut output, &responses);
             let (json, size) = (output.json, output.size);
-            match written {
-                Ok(()) if size > json.len() => Ok(Some(too_small(caller, out_len, size))),
-                Ok(()) => fill(caller, (out_ptr, out_len), &json, WhenTooSmall::Refuse).map(Some),
-                Err(error) => Ok(Some(failed(caller, error))),
+            written.map_err(|error| error.to_string())?;
+            if size > json.len() {
+                return Ok(Some(refuse_buffer(caller, out_len, size)));
             }
+            fill(caller, (out_ptr, out_len), &json, WhenTooSmall::Refuse).map(Some)
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What a guest tells people: log lines, progress and status.
+//! What a guest reports to people: log lines, progress and status.
 
 use wasmtime::{Linker, Result};
 
@@ -9,12 +9,12 @@ use sandglass_supervisor::capability::log::{LINE_MAX_BYTES, Level};
 use sandglass_supervisor::capability::signal;
 use sandglass_supervisor::functions::{Functions, Reads};
 
-use super::{MODULE, NAME_BYTES, done};
+use super::{MODULE, NAME_BYTES, OK};
 
-/// What is read of a log line, in bytes: with room for the secrets that are taken
-/// out before it is cut.
+/// Longest log line that is read, in bytes: more than is logged, because secrets are removed before
+/// the line is cut.
 const LOG_BYTES: u32 = 4 * LINE_MAX_BYTES;
-/// What is read of a status, likewise.
+/// Longest status that is read; likewise.
 const STATUS_BYTES: u32 = 4 * signal::STATUS_MAX_BYTES;
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
@@ -22,30 +22,22 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         fn host_log(caller, level_ptr: i32, level_len: i32, ptr: i32, len: i32) reads [(level_ptr, level_len), (ptr, len)] up_to (Reads::bytes(NAME_BYTES + LOG_BYTES)) -> () {
             let level = start_of_text(caller, "the log level", (level_ptr, level_len), NAME_BYTES)?;
             let message = start_of_text(caller, "the log message", (ptr, len), LOG_BYTES)?;
-            let guest = caller.data_mut().guest_mut();
-            match level.and_then(|level| message.map(|message| (level, message))) {
-                Ok((level, message)) => guest.log(Level::of(&level), message),
-                Err(unreadable) => guest.fail(unreadable),
-            }
+            caller.data_mut().guest_mut().log(Level::of(&level), message);
             Ok(())
         }
     }
     instant! { linker, functions, MODULE;
         fn host_emit_progress(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(signal::SIGNAL_MAX_BYTES)) -> i32 {
-            let max = signal::SIGNAL_MAX_BYTES;
-            let text = text(caller, "the progress", (ptr, len), max)?;
-            let progress = text
-                .map_err(|unreadable| unreadable.to_string())
-                .and_then(|text| signal::progress(&text));
-            let told = progress.map(|progress| caller.data_mut().guest_mut().progress(progress));
-            Ok(done(caller, told))
+            let text = text(caller, "the progress", (ptr, len), signal::SIGNAL_MAX_BYTES)?;
+            caller.data_mut().guest_mut().progress(signal::progress(&text)?);
+            Ok(OK)
         }
     }
     instant! { linker, functions, MODULE;
         fn host_set_status(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(STATUS_BYTES)) -> i32 {
             let status = start_of_text(caller, "the status", (ptr, len), STATUS_BYTES)?;
-            let told = status.map(|status| caller.data_mut().guest_mut().status(status));
-            Ok(done(caller, told))
+            caller.data_mut().guest_mut().status(status);
+            Ok(OK)
         }
     }
     Ok(())

@@ -1,11 +1,11 @@
-//! Streams by name, the cache that they are kept in from run to run, their hashes,
-//! and HTTP from one to another.
+//! Named streams, the cache that keeps them for later handler runs, their hashes, and HTTP from one
+//! stream to another.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use wasmtime::{Caller, Linker, Result};
 
-use crate::abi::guest_memory::{WhenTooSmall, fill, text};
+use crate::abi::guest_memory::{CallFailure, WhenTooSmall, fill, text};
 use crate::boundary::{instant, waiting};
 use crate::store::RunStore;
 use sandglass_supervisor::capability::http::Request;
@@ -13,13 +13,9 @@ use sandglass_supervisor::executor::give_way;
 use sandglass_supervisor::functions::{Functions, Reads};
 
 use super::outside::{HEADERS_BYTES, URL_BYTES};
-use super::{MODULE, NAME_BYTES, done, failed};
+use super::{MODULE, NAME_BYTES, OK};
 
-/// Whether something is cached.
-const CACHED: i32 = 1;
-const NOT_CACHED: i32 = 0;
-
-/// What is hashed at once, in bytes: well under a millisecond of work.
+/// How much is hashed at once, in bytes: well under a millisecond of work.
 const PIECE_BYTES: usize = 64 << 10;
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
@@ -31,51 +27,42 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
 fn link_cache(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_cache_contains(caller, key_ptr: i32, key_len: i32) reads [(key_ptr, key_len)] up_to (Reads::bytes(NAME_BYTES)) -> i32 {
-            let key = text(caller, "the key", (key_ptr, key_len), NAME_BYTES)?;
-            let guest = caller.data_mut().guest_mut();
-            let found = key.map_err(|unreadable| unreadable.to_string()).and_then(|key| {
-                guest.cache.contains(&key).map_err(|error| error.to_string())
-            });
-            Ok(match found {
-                Ok(true) => CACHED,
-                Ok(false) => NOT_CACHED,
-                // It has no answer for an error: what can't be a key isn't there.
-                Err(why) => {
-                    guest.fail(why);
-                    NOT_CACHED
+            let found = text(caller, "the key", (key_ptr, key_len), NAME_BYTES)
+                .and_then(|key| Ok(caller.data().guest().cache.contains(&key)?));
+            match found {
+                Ok(is_cached) => Ok(is_cached.into()),
+                // The ABI has no code for an error: what cannot be a key is not cached.
+                Err(failure) => {
+                    failure.report(caller.data_mut())?;
+                    Ok(0)
                 }
-            })
+            }
         }
     }
     instant! { linker, functions, MODULE;
         fn host_cache_to_stream(
             caller, key_ptr: i32, key_len: i32, stream_ptr: i32, stream_len: i32
         ) reads [(key_ptr, key_len), (stream_ptr, stream_len)] up_to (Reads::bytes(2 * NAME_BYTES)) -> i32 {
-            let names = key_and_stream(caller, (key_ptr, key_len), (stream_ptr, stream_len))?;
+            let (key, stream) =
+                key_and_stream(caller, (key_ptr, key_len), (stream_ptr, stream_len))?;
             let guest = caller.data_mut().guest_mut();
-            let put = names.and_then(|(key, stream)| {
-                let found = guest.cache.find(&key).map_err(|error| error.to_string())?;
-                let bytes = found.ok_or_else(|| {
-                    format!("there is nothing in the cache under the key `{key}`")
-                })?;
-                let size = bytes.len();
-                guest.put_stream(&stream, bytes).map_err(|error| error.to_string())?;
-                i32::try_from(size).map_err(|_| "its size is beyond an i32".to_owned())
-            });
-            Ok(put.unwrap_or_else(|why| failed(caller, why)))
+            let bytes = guest.cache.find(&key)?.ok_or_else(|| {
+                format!("there is nothing in the cache under the key `{key}`")
+            })?;
+            let size = bytes.len();
+            guest.put_stream(&stream, bytes)?;
+            Ok(i32::try_from(size).map_err(|_| "its size is beyond an i32")?)
         }
     }
     instant! { linker, functions, MODULE;
         fn host_cache_from_stream(
             caller, key_ptr: i32, key_len: i32, stream_ptr: i32, stream_len: i32
         ) reads [(key_ptr, key_len), (stream_ptr, stream_len)] up_to (Reads::bytes(2 * NAME_BYTES)) -> i32 {
-            let names = key_and_stream(caller, (key_ptr, key_len), (stream_ptr, stream_len))?;
+            let (key, stream) =
+                key_and_stream(caller, (key_ptr, key_len), (stream_ptr, stream_len))?;
             let guest = caller.data().guest();
-            let kept = names.and_then(|(key, stream)| {
-                let bytes = guest.stream(&stream).map_err(|error| error.to_string())?;
-                guest.cache.keep(&key, bytes).map_err(|error| error.to_string())
-            });
-            Ok(done(caller, kept))
+            guest.cache.keep(&key, guest.stream(&stream)?)?;
+            Ok(OK)
         }
     }
     Ok(())
@@ -85,15 +72,13 @@ fn key_and_stream(
     caller: &mut Caller<'_, RunStore>,
     key: (i32, i32),
     stream: (i32, i32),
-) -> Result<Result<(String, String), String>> {
+) -> Result<(String, String), CallFailure> {
     let key = text(caller, "the key", key, NAME_BYTES)?;
-    let stream = text(caller, "the stream's name", stream, NAME_BYTES)?;
-    let names = key.and_then(|key| stream.map(|stream| (key, stream)));
-    Ok(names.map_err(|unreadable| unreadable.to_string()))
+    Ok((key, text(caller, "the stream's name", stream, NAME_BYTES)?))
 }
 
-/// It computes as long as the stream is large, so it does so in pieces, gives others
-/// a turn between them, and can be cut there.
+/// Hashing takes time in proportion to the stream, so it is done in pieces. Between them, other
+/// guests run, and the call can be cut.
 fn link_hash(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     waiting! { linker, functions, MODULE;
         fn host_hash_stream(
@@ -104,18 +89,10 @@ fn link_hash(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
                 text(caller, "the stream's name", (stream_ptr, stream_len), NAME_BYTES)?;
             let algorithm =
                 text(caller, "the algorithm", (algorithm_ptr, algorithm_len), NAME_BYTES)?;
-            let (stream, algorithm) = match stream.and_then(|s| algorithm.map(|a| (s, a))) {
-                Ok(names) => names,
-                Err(unreadable) => return Ok(Some(failed(caller, unreadable))),
-            };
             if algorithm != "sha256" {
-                let why = "the algorithm is not known: there is `sha256`";
-                return Ok(Some(failed(caller, why)));
+                return Err("the algorithm is not known: there is `sha256`".into());
             }
-            let bytes = match caller.data().guest().stream(&stream) {
-                Ok(bytes) => bytes,
-                Err(error) => return Ok(Some(failed(caller, error))),
-            };
+            let bytes = caller.data().guest().stream(&stream)?;
             let mut hash = Sha256::new();
             for piece in bytes.chunks(PIECE_BYTES) {
                 hash.update(piece);
@@ -123,12 +100,8 @@ fn link_hash(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
                     return Ok(None);
                 }
             }
-            let answer = hash.finalize().iter().fold("sha256:".to_owned(), |mut answer, byte| {
-                use std::fmt::Write as _;
-                // Writing to a string can't fail.
-                let _ = write!(answer, "{byte:02x}");
-                answer
-            });
+            let digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+            let answer = format!("sha256:{digits}");
             fill(caller, (out_ptr, out_len), answer.as_bytes(), WhenTooSmall::Refuse).map(Some)
         }
     }
@@ -149,39 +122,25 @@ fn link_http(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
             let body = text(caller, "the body's stream", (body_ptr, body_len), NAME_BYTES)?;
             let out = text(caller, "the response's stream", (out_ptr, out_len), NAME_BYTES)?;
             let guest = caller.data().guest();
-            let prepared = body.and_then(|body| out.map(|out| (body, out)));
-            let prepared = prepared.map_err(|unreadable| unreadable.to_string());
-            let prepared = prepared.and_then(|(body, out)| {
-                // Without a name there is no body, or nobody wants the response's.
-                let body = match body.as_str() {
-                    "" => Bytes::new(),
-                    name => guest.stream(name).map_err(|error| error.to_string())?,
-                };
-                let room = match out.as_str() {
-                    "" => guest.response_bytes(),
-                    name => guest.stream_room(name).map_err(|error| error.to_string())?,
-                };
-                Ok((Request::read(method, url, headers, Ok(body))?, out, room))
-            });
-            let (request, out, room) = match prepared {
-                Ok(prepared) => prepared,
-                Err(why) => return Ok(Some(failed(caller, why))),
+            // An empty name stands for no body, or for a body of the response that is not wanted.
+            let body = match body.as_str() {
+                "" => Bytes::new(),
+                name => guest.stream(name)?,
             };
-            let wait = caller.data().outside().send_within(request, room);
+            let max_bytes = match out.as_str() {
+                "" => guest.response_bytes(),
+                name => guest.stream_room(name)?,
+            };
+            let request = Request::read(&method, &url, &headers, body)?;
+            let wait = caller.data().outside().send_within(request, max_bytes);
             let Some(answer) = race.call(wait).await else { return Ok(None) };
-            let response = match answer {
-                // From here on, the stream is charged.
-                Ok(received) => received.response,
-                Err(error) => return Ok(Some(failed(caller, error))),
-            };
+            let response = answer?.response;
             let status = i32::from(response.status);
-            if out.is_empty() {
-                return Ok(Some(status));
+            if !out.is_empty() {
+                // From here on, the stream is charged.
+                caller.data_mut().guest_mut().put_stream(&out, response.body.into())?;
             }
-            match caller.data_mut().guest_mut().put_stream(&out, response.body.into()) {
-                Ok(()) => Ok(Some(status)),
-                Err(error) => Ok(Some(failed(caller, error))),
-            }
+            Ok(Some(status))
         }
     }
     Ok(())

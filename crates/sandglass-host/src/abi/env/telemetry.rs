@@ -1,5 +1,5 @@
-//! What a guest tells machines: structured log lines, wide events, metrics and
-//! spans, each as JSON.
+//! What a guest reports to machines: structured log lines, wide events, metrics and spans, each as
+//! JSON.
 
 use sandglass_telemetry::metrics::GuestKind;
 use sandglass_telemetry::trace::Kind;
@@ -7,16 +7,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use wasmtime::{Caller, Linker, Result};
 
-use crate::abi::guest_memory::FAILED;
+use crate::abi::guest_memory::CallFailure;
 use crate::boundary::instant;
 use crate::store::RunStore;
 use sandglass_supervisor::capability::log::{FIELDS_MAX_BYTES, Level};
 use sandglass_supervisor::capability::spans::{Attributes, SpanEnd};
 use sandglass_supervisor::functions::{Functions, Reads};
 
-use super::{MODULE, done, failed, json};
+use super::{MODULE, OK, json};
 
-/// What is read of one observation of a metric, in bytes: a name and a few labels.
+/// Largest observation of a metric that is read, in bytes: a name and a few labels.
 const METRIC_BYTES: u32 = 16 * 1024;
 
 #[derive(Deserialize)]
@@ -36,7 +36,7 @@ struct Observation {
     tags: Option<Map<String, Value>>,
 }
 
-/// A span that starts, or an event of one.
+/// A span that starts, or an event of a span.
 #[derive(Deserialize)]
 #[serde(expecting = "an object with a `name`")]
 struct Named {
@@ -45,10 +45,10 @@ struct Named {
     attributes: Option<Map<String, Value>>,
 }
 
-/// What is added to a span, or the end of one.
+/// An addition to a span, or its end.
 #[derive(Default, Deserialize)]
 #[serde(expecting = "an object")]
-struct Known {
+struct Update {
     status: Option<String>,
     #[serde(rename = "error.type")]
     error_type: Option<String>,
@@ -66,23 +66,22 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
 fn link_log(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_log_structured(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
-            let line = json::<LogLine>(caller, "the log line", (ptr, len), FIELDS_MAX_BYTES)?;
-            let written = line.map(|LogLine { level, message, fields }| {
-                let level = Level::of(level.as_deref().unwrap_or_default());
-                let guest = caller.data_mut().guest_mut();
-                match fields {
-                    Some(fields) => guest.log_fields(level, message, fields),
-                    None => guest.log(level, message),
-                }
-            });
-            Ok(done(caller, written))
+            let LogLine { level, message, fields } =
+                json(caller, "the log line", (ptr, len), FIELDS_MAX_BYTES)?;
+            let level = Level::of(level.as_deref().unwrap_or_default());
+            let guest = caller.data_mut().guest_mut();
+            match fields {
+                Some(fields) => guest.log_fields(level, message, fields),
+                None => guest.log(level, message),
+            }
+            Ok(OK)
         }
     }
     instant! { linker, functions, MODULE;
         fn host_emit_wide_event(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
-            let event = json::<Map<_, _>>(caller, "the wide event", (ptr, len), FIELDS_MAX_BYTES)?;
-            let told = event.map(|event| caller.data_mut().guest_mut().wide_event(event));
-            Ok(done(caller, told))
+            let event = json(caller, "the wide event", (ptr, len), FIELDS_MAX_BYTES)?;
+            caller.data_mut().guest_mut().wide_event(event);
+            Ok(OK)
         }
     }
     Ok(())
@@ -91,30 +90,28 @@ fn link_log(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<
 fn link_metrics(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_emit_metric(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(METRIC_BYTES)) -> i32 {
-            let observed = json::<Observation>(caller, "the metric", (ptr, len), METRIC_BYTES)?;
-            let taken = observed.and_then(|Observation { name, value, kind, tags }| {
-                let kind = metric_kind(kind.as_deref())?;
-                let labels = tags.unwrap_or_default().into_iter().filter_map(label).collect();
-                let guest = caller.data_mut().guest_mut();
-                guest.observe(&name, kind, value, labels).map_err(|error| error.to_string())
-            });
-            Ok(done(caller, taken))
+            let Observation { name, value, kind, tags } =
+                json(caller, "the metric", (ptr, len), METRIC_BYTES)?;
+            let kind = metric_kind(kind.as_deref())?;
+            let labels = tags.unwrap_or_default().into_iter().filter_map(label).collect();
+            caller.data_mut().guest_mut().observe(&name, kind, value, labels)?;
+            Ok(OK)
         }
     }
     Ok(())
 }
 
-/// A metric that doesn't say what it is is a histogram, as its users have it.
-fn metric_kind(kind: Option<&str>) -> Result<GuestKind, String> {
+/// A metric without a kind is a histogram, because most guests measure durations.
+fn metric_kind(kind: Option<&str>) -> Result<GuestKind, CallFailure> {
     match kind {
         Some("counter") => Ok(GuestKind::Counter),
         Some("gauge") => Ok(GuestKind::Gauge),
         None | Some("" | "histogram" | "distribution" | "timing") => Ok(GuestKind::Histogram),
-        Some(_) => Err("the metric's `kind` is none of counter, gauge and histogram".to_owned()),
+        Some(_) => Err("the metric's `kind` is none of counter, gauge and histogram".into()),
     }
 }
 
-/// A tag as a label; what is no single value has no place in one.
+/// A tag as a label; `None` if it is not a single value.
 fn label((name, value): (String, Value)) -> Option<(String, String)> {
     match value {
         Value::String(text) => Some((name, text)),
@@ -126,59 +123,35 @@ fn label((name, value): (String, Value)) -> Option<(String, String)> {
 fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_start_span(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i64 {
-            let span = named(caller, "the span", (ptr, len))?;
-            let started = span.and_then(|Named { name, kind, attributes }| {
-                let guest = caller.data_mut().guest_mut();
-                guest
-                    .start_span(None, &name, span_kind(kind.as_deref()), listed(attributes))
-                    .map_err(|error| error.to_string())
-            });
-            Ok(match started {
-                Ok(handle) => handle,
-                Err(why) => {
-                    caller.data_mut().guest_mut().fail(why);
-                    i64::from(FAILED)
-                }
-            })
+            let Named { name, kind, attributes } = named(caller, "the span", (ptr, len))?;
+            let (kind, attributes) = (span_kind(kind.as_deref()), listed(attributes));
+            Ok(caller.data_mut().guest_mut().start_span(None, &name, kind, attributes)?)
         }
     }
     instant! { linker, functions, MODULE;
         fn host_add_span_event(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
-            let Named { name, attributes, .. } = match named(caller, "the event", (ptr, len))? {
-                Ok(event) => event,
-                Err(why) => return Ok(failed(caller, why)),
-            };
-            let guest = caller.data_mut().guest_mut();
-            let added = guest.add_span_event(span, &name, listed(attributes));
-            Ok(done(caller, added))
+            let Named { name, attributes, .. } = named(caller, "the event", (ptr, len))?;
+            caller.data_mut().guest_mut().add_span_event(span, &name, listed(attributes))?;
+            Ok(OK)
         }
     }
     instant! { linker, functions, MODULE;
         fn host_set_span_attributes(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
-            let known =
-                json::<Known>(caller, "the attributes' JSON", (ptr, len), FIELDS_MAX_BYTES)?;
-            let known = match known {
-                Ok(known) => known,
-                Err(why) => return Ok(failed(caller, why)),
-            };
-            let guest = caller.data_mut().guest_mut();
-            let set = guest.set_span_attributes(span, listed(known.attributes));
-            Ok(done(caller, set))
+            let update: Update =
+                json(caller, "the attributes' JSON", (ptr, len), FIELDS_MAX_BYTES)?;
+            caller.data_mut().guest_mut().set_span_attributes(span, listed(update.attributes))?;
+            Ok(OK)
         }
     }
     instant! { linker, functions, MODULE;
         fn host_end_span(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
-            let known = match len {
-                0 => Ok(Known::default()),
+            let mut update = match len {
+                0 => Update::default(),
                 _ => json(caller, "the span's end", (ptr, len), FIELDS_MAX_BYTES)?,
             };
-            let mut known = match known {
-                Ok(known) => known,
-                Err(why) => return Ok(failed(caller, why)),
-            };
-            let attributes = listed(known.attributes.take());
-            let ended = caller.data_mut().guest_mut().end_span(span, attributes, span_end(known));
-            Ok(done(caller, ended))
+            let attributes = listed(update.attributes.take());
+            caller.data_mut().guest_mut().end_span(span, attributes, span_end(update))?;
+            Ok(OK)
         }
     }
     Ok(())
@@ -188,19 +161,19 @@ fn named(
     caller: &mut Caller<'_, RunStore>,
     what: &'static str,
     place: (i32, i32),
-) -> Result<Result<Named, String>> {
-    let named = json::<Named>(caller, what, place, FIELDS_MAX_BYTES)?;
-    Ok(named.and_then(|named| match named.name.trim() {
-        "" => Err(format!("{what} has no name")),
-        _ => Ok(named),
-    }))
+) -> Result<Named, CallFailure> {
+    let named: Named = json(caller, what, place, FIELDS_MAX_BYTES)?;
+    if named.name.trim().is_empty() {
+        return Err(format!("{what} has no name").into());
+    }
+    Ok(named)
 }
 
 fn listed(attributes: Option<Map<String, Value>>) -> Attributes {
     attributes.unwrap_or_default().into_iter().collect()
 }
 
-/// Whatever is none of the kinds is internal.
+/// A kind that is not known counts as internal.
 fn span_kind(kind: Option<&str>) -> Kind {
     match kind {
         Some("client" | "producer") => Kind::Client,
@@ -209,10 +182,10 @@ fn span_kind(kind: Option<&str>) -> Kind {
     }
 }
 
-fn span_end(known: Known) -> SpanEnd {
-    if !known.status.is_some_and(|status| status.eq_ignore_ascii_case("error")) {
+fn span_end(update: Update) -> SpanEnd {
+    if !update.status.is_some_and(|status| status.eq_ignore_ascii_case("error")) {
         return SpanEnd::Done;
     }
-    let message = known.error_message.unwrap_or_else(|| "the span failed".to_owned());
-    SpanEnd::Failed { kind: known.error_type, message }
+    let message = update.error_message.unwrap_or_else(|| "the span failed".to_owned());
+    SpanEnd::Failed { kind: update.error_type, message }
 }

@@ -1,8 +1,8 @@
-//! What time it is, and how much of it is left.
+//! The time, and how much of the budget remains.
 
 use wasmtime::{Linker, Result};
 
-use crate::abi::guest_memory::{FAILED, WhenTooSmall, fill};
+use crate::abi::guest_memory::{WhenTooSmall, fill};
 use crate::boundary::instant;
 use crate::store::RunStore;
 use sandglass_supervisor::capability::time;
@@ -13,13 +13,9 @@ use super::MODULE;
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_get_time(caller, ptr: i32, len: i32) -> i32 {
-            match time::compact_utc(caller.data().clock().shared().wall()) {
-                Some(time) => fill(caller, (ptr, len), time.as_bytes(), WhenTooSmall::Refuse),
-                None => {
-                    caller.data_mut().guest_mut().fail("the host's clock shows no time of this calendar");
-                    Ok(FAILED)
-                }
-            }
+            let time = time::compact_utc(caller.data().clock().shared().wall())
+                .ok_or("the host's clock shows no time of this calendar")?;
+            fill(caller, (ptr, len), time.as_bytes(), WhenTooSmall::Refuse)
         }
     }
     instant! { linker, functions, MODULE;
@@ -30,8 +26,8 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     instant! { linker, functions, MODULE;
         fn host_deadline_remaining_ms(caller) -> i64 {
             let store = caller.data();
-            let left = store.run().deadline().since(store.checked_at()).as_millis();
-            Ok(i64::try_from(left).unwrap_or(i64::MAX))
+            let remaining = store.run().deadline().since(store.checked_at()).as_millis();
+            Ok(i64::try_from(remaining).unwrap_or(i64::MAX))
         }
     }
     instant! { linker, functions, MODULE;

@@ -1,9 +1,9 @@
-//! The functions of the OpenWOP node pack ABI, version 1: names and types.
+//! The names and types of the functions of the OpenWOP node pack ABI, version 1.
 
 /// The module that packs import from.
 pub(crate) const MODULE: &str = "openwop";
 
-/// The version that this host has.
+/// The version that this host implements.
 pub(crate) const VERSION: i32 = 1;
 
 pub(crate) const ABI_VERSION: &str = "openwop_abi_version";
@@ -28,7 +28,7 @@ pub(crate) enum PairForm {
 }
 
 impl PairForm {
-    /// The pair that `packed` holds.
+    /// Returns the pair in `packed`.
     pub(crate) fn unpack(packed: i64) -> (i32, i32) {
         let half = |bits: u64| {
             let bytes = (bits & u64::from(u32::MAX)).to_le_bytes();
@@ -38,15 +38,15 @@ impl PairForm {
         (half(bits), half(bits >> 32))
     }
 
-    /// What holds this pair.
+    /// Packs a pair.
     pub(crate) fn pack((ptr, len): (i32, i32)) -> i64 {
         let [ptr, len] = [ptr, len].map(|half| u64::from(half.cast_unsigned()));
         (ptr | (len << 32)).cast_signed()
     }
 }
 
-/// A function, with its types as people write them. Where there are two, it answers a pair:
-/// the first has two results, the second has it packed.
+/// A function and its type in the notation of messages. A function that returns a pair has two types:
+/// the first with two results, the second with a packed one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function {
     pub(crate) name: &'static str,
@@ -54,19 +54,19 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// Which of its types `shown` is; none where it is another one.
+    /// Which of its types `shown` is; `None` if it is neither.
     pub(crate) fn form(&self, shown: &str) -> Option<PairForm> {
         let forms = [PairForm::Two, PairForm::Packed];
         self.types.iter().zip(forms).find(|(ty, _)| **ty == shown).map(|(_, form)| form)
     }
 
-    /// Its types, for a sentence.
-    pub(crate) fn wanted(&self) -> String {
+    /// Its types, for a message.
+    pub(crate) fn expected(&self) -> String {
         self.types.join(" or ")
     }
 }
 
-/// What a pack exports, besides its memory.
+/// What a pack exports in addition to its memory.
 pub(crate) const EXPORTS: &[Function] = &[
     Function { name: ABI_VERSION, types: &["() -> (i32)"] },
     Function { name: PACK_NAME, types: &["() -> (i32, i32)", "() -> (i64)"] },
@@ -92,17 +92,17 @@ pub(crate) const IMPORTS: &[Function] = &[
     Function { name: "openwop_random", types: &["(i32, i32) -> ()"] },
 ];
 
-/// What is exported under this name.
+/// The export with this name.
 pub(crate) fn export(name: &str) -> Option<&'static Function> {
     EXPORTS.iter().find(|function| function.name == name)
 }
 
-/// What can be imported under this name.
+/// The function that packs can import under this name.
 pub(crate) fn import(module: &str, name: &str) -> Option<&'static Function> {
     IMPORTS.iter().find(|function| module == MODULE && function.name == name)
 }
 
-/// The names of what can be imported.
+/// The names of the functions that packs can import.
 pub(crate) fn imports() -> impl Iterator<Item = &'static str> {
     IMPORTS.iter().map(|function| function.name)
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_comes_out_as_it_was_packed() {
+    fn unpacking_a_packed_pair_returns_the_pair() {
         for pair in [(0, 0), (1, 2), (-1, 1), (i32::MIN, -1), (i32::MAX, i32::MIN)] {
             assert_eq!(PairForm::unpack(PairForm::pack(pair)), pair);
         }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_says_in_which_form_a_pair_is() {
+    fn the_type_of_a_function_determines_the_form_of_its_pair() {
         let invoke = export(NODE_INVOKE).expect("it is there");
         assert_eq!(invoke.form("(i32, i32, i32) -> (i32, i32)"), Some(PairForm::Two));
         assert_eq!(invoke.form("(i32, i32, i32) -> (i64)"), Some(PairForm::Packed));

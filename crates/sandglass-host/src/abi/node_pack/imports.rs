@@ -1,11 +1,11 @@
-//! What a pack imports from `openwop`. A call is over, and recorded, when its answer is known:
-//! that the pack then allocates the place for it is the pack's own work.
+//! What a pack imports from `openwop`. A call ends, and is recorded, when its result is known: that
+//! the pack then allocates memory for the result counts as the pack's own work.
 
 use sandglass_model::json;
 use serde_json::Value;
 use wasmtime::{Caller, Linker, Result};
 
-use crate::abi::guest_memory::{self, WhenTooSmall, fill, start_of_text, text};
+use crate::abi::guest_memory::{self, CallFailure, WhenTooSmall, fatal, fill, start_of_text, text};
 use crate::boundary::{self, Arguments, instant};
 use crate::store::RunStore;
 use sandglass_supervisor::argument::Unreadable;
@@ -14,59 +14,56 @@ use sandglass_supervisor::functions::{Class, FunctionId, Functions, Reads};
 use sandglass_supervisor::node::NodeStatus;
 
 use super::contract::{CHANNEL_READ, INTERRUPT, MODULE, PairForm, VARIABLE_GET};
-use super::random::MOST_BYTES;
+use super::random::CALL_MAX_BYTES;
 use super::response;
-use super::run::{ended, give, node};
+use super::run::{end_with, node, return_bytes};
 
-/// What is read of the name of a channel or a variable, in bytes.
+/// Longest name of a channel or a variable that is read, in bytes.
 const NAME_BYTES: u32 = 1024;
 
-/// What is read of a log line, in bytes: as of a handler's.
+/// Longest log line that is read, in bytes: as for a handler.
 const LOG_BYTES: u32 = 4 * LINE_MAX_BYTES;
 
-/// A function that answers a pair.
+/// A function that returns a pair: a pointer and a length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gives {
-    Channel,
-    Variable,
-    Resumption,
+enum PairFunction {
+    ChannelRead,
+    VariableGet,
+    Interrupt,
 }
 
-/// Links every function of this ABI, those that answer a pair as `form_of` says.
+/// Links every function of this ABI. Those that return a pair have the form that `form_of` returns.
 pub(crate) fn link(
     linker: &mut Linker<RunStore>,
     functions: &mut Functions,
     form_of: impl Fn(&str) -> PairForm,
 ) -> Result<()> {
-    for (name, gives) in [
-        (CHANNEL_READ, Gives::Channel),
-        (VARIABLE_GET, Gives::Variable),
-        (INTERRUPT, Gives::Resumption),
+    for (name, function) in [
+        (CHANNEL_READ, PairFunction::ChannelRead),
+        (VARIABLE_GET, PairFunction::VariableGet),
+        (INTERRUPT, PairFunction::Interrupt),
     ] {
         let id = functions.add_bare(MODULE, name, Class::Instant, Reads::Response);
-        link_giving(linker, (id, name), gives, form_of(name))?;
+        link_pair_function(linker, (id, name), function, form_of(name))?;
     }
     instant! { linker, functions, MODULE;
         fn openwop_channel_write(caller, name_ptr: i32, name_len: i32, ptr: i32, len: i32) reads [(name_ptr, name_len), (ptr, len)] up_to (Reads::Response) -> i32 {
-            written(caller, (name_ptr, name_len), (ptr, len), |store, name, value| {
+            write(caller, (name_ptr, name_len), (ptr, len), |store, name, value| {
                 Ok(node(store)?.access.channel_write(name, value))
             })
         }
     }
     instant! { linker, functions, MODULE;
         fn openwop_variable_set(caller, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len), (ptr, len)] up_to (Reads::Response) -> i32 {
-            written(caller, (key_ptr, key_len), (ptr, len), |store, key, value| {
+            write(caller, (key_ptr, key_len), (ptr, len), |store, key, value| {
                 Ok(node(store)?.access.variable_set(key, value))
             })
         }
     }
     instant! { linker, functions, MODULE;
         fn openwop_log(caller, level: i32, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(LOG_BYTES)) -> () {
-            match start_of_text(caller, "the log message", (ptr, len), LOG_BYTES)? {
-                Ok(message) => log(caller.data_mut(), Level::numbered(level), message)?,
-                Err(unreadable) => caller.data_mut().guest_mut().fail(unreadable),
-            }
-            Ok(())
+            let message = start_of_text(caller, "the log message", (ptr, len), LOG_BYTES)?;
+            Ok(log(caller.data_mut(), Level::numbered(level), message)?)
         }
     }
     instant! { linker, functions, MODULE;
@@ -77,13 +74,16 @@ pub(crate) fn link(
     instant! { linker, functions, MODULE;
         fn openwop_random(caller, ptr: i32, len: i32) -> () {
             let count = len.cast_unsigned() as usize;
-            if count > MOST_BYTES {
-                wasmtime::bail!("{count} random bytes are too many for one call: {MOST_BYTES} are allowed");
+            if count > CALL_MAX_BYTES {
+                return Err(fatal(wasmtime::format_err!(
+                    "{count} random bytes are too many for one call: {CALL_MAX_BYTES} are allowed"
+                )));
             }
             let memory = guest_memory::memory(caller)?;
             #[allow(clippy::disallowed_methods, reason = "nothing is read")]
             let bytes = memory.data(&*caller);
-            guest_memory::slice(bytes, "the place for random bytes", ptr, len)?;
+            // There is no error code, and a pack must not go on with bytes that are not random.
+            guest_memory::slice(bytes, "the place for random bytes", ptr, len).map_err(fatal)?;
             let random = node(caller.data_mut())?.random.take(count);
             fill(caller, (ptr, len), &random, WhenTooSmall::Refuse)?;
             Ok(())
@@ -92,11 +92,11 @@ pub(crate) fn link(
     Ok(())
 }
 
-#[allow(clippy::disallowed_methods, reason = "`given` enters by the boundary")]
-fn link_giving(
+#[allow(clippy::disallowed_methods, reason = "`call_pair` enters through the boundary")]
+fn link_pair_function(
     linker: &mut Linker<RunStore>,
     (id, name): (FunctionId, &'static str),
-    gives: Gives,
+    function: PairFunction,
     form: PairForm,
 ) -> Result<()> {
     match form {
@@ -104,67 +104,68 @@ fn link_giving(
             MODULE,
             name,
             move |mut caller: Caller<'_, RunStore>, place: (i32, i32)| {
-                Box::new(async move { given(&mut caller, id, gives, place).await })
+                Box::new(async move { call_pair(&mut caller, id, function, place).await })
             },
         ),
         PairForm::Packed => linker.func_wrap_async(
             MODULE,
             name,
             move |mut caller: Caller<'_, RunStore>, place: (i32, i32)| {
-                Box::new(
-                    async move { given(&mut caller, id, gives, place).await.map(PairForm::pack) },
-                )
+                Box::new(async move {
+                    call_pair(&mut caller, id, function, place).await.map(PairForm::pack)
+                })
             },
         ),
     }?;
     Ok(())
 }
 
-/// Carries out a call that answers a pair.
-async fn given(
+/// Executes a call that returns a pair.
+async fn call_pair(
     caller: &mut Caller<'_, RunStore>,
-    function: FunctionId,
-    gives: Gives,
+    id: FunctionId,
+    function: PairFunction,
     place: (i32, i32),
 ) -> Result<(i32, i32)> {
-    let arguments =
-        Arguments { numbers: &[place.0.into(), place.1.into()], texts: &[place], list: None };
-    let entered = boundary::enter_from_module(caller, function, &arguments)?;
-    let answer = boundary::carry_out_for_module(caller, entered, |caller| {
-        Ok(gives.answer(caller, place)?.map(|value| value.to_string().into_bytes()))
+    let numbers = [place.0.into(), place.1.into()];
+    let arguments = Arguments { numbers: &numbers, texts: &[place], lists: &[] };
+    let entered = boundary::enter_from_module(caller, id, &arguments)?;
+    let result = boundary::execute_for_module(caller, entered, |caller| {
+        Ok(function.look_up(caller, place)?.map(|value| value.to_string().into_bytes()))
     })?;
-    match answer {
-        Some(bytes) => give(caller, &bytes).await,
-        None if gives == Gives::Resumption => Err(suspended(caller, place)?),
+    match result {
+        Some(bytes) => return_bytes(caller, &bytes).await,
+        // The error unwinds a node whose interrupt is not resolved, or has no valid payload.
+        None if function == PairFunction::Interrupt => {
+            Err(end_with(response::suspended(payload(caller, place)?)))
+        }
         None => Ok((0, 0)),
     }
 }
 
-impl Gives {
+impl PairFunction {
     /// What the host has under the name, or for the payload, at this place.
-    fn answer(self, caller: &mut Caller<'_, RunStore>, place: (i32, i32)) -> Result<Option<Value>> {
-        if self == Self::Resumption {
+    fn look_up(
+        self,
+        caller: &mut Caller<'_, RunStore>,
+        place: (i32, i32),
+    ) -> Result<Option<Value>, CallFailure> {
+        if self == Self::Interrupt {
             let payload = payload(caller, place)?;
             let access = &node(caller.data_mut())?.access;
-            // One that can't be read ends the run behind this call.
+            // One that cannot be read ends the run after this call.
             return Ok(payload.ok().and_then(|payload| access.interrupt(&payload)));
         }
-        let name = match text(caller, "the name", place, NAME_BYTES)? {
-            Ok(name) => name,
-            Err(unreadable) => {
-                caller.data_mut().guest_mut().fail(unreadable);
-                return Ok(None);
-            }
-        };
+        let name = text(caller, "the name", place, NAME_BYTES)?;
         let access = &node(caller.data_mut())?.access;
         Ok(match self {
-            Self::Channel => access.channel_read(&name),
-            Self::Variable | Self::Resumption => access.variable_get(&name),
+            Self::ChannelRead => access.channel_read(&name),
+            Self::VariableGet | Self::Interrupt => access.variable_get(&name),
         })
     }
 }
 
-/// The payload of an interrupt, or the failure that it is.
+/// The payload of an interrupt, or why it has none.
 #[allow(clippy::disallowed_methods, reason = "the payload has the limit of a response")]
 fn payload(
     caller: &mut Caller<'_, RunStore>,
@@ -176,28 +177,33 @@ fn payload(
     Ok(response::payload(bytes, max))
 }
 
-/// The error that unwinds a node whose interrupt isn't resolved, or is none.
-fn suspended(caller: &mut Caller<'_, RunStore>, place: (i32, i32)) -> Result<wasmtime::Error> {
-    Ok(ended(response::suspended(payload(caller, place)?)))
-}
-
-/// Writes the JSON at `value` under the name at `name`; answers the status.
-fn written(
+/// Writes the JSON at `value` under the name at `name`. Returns the status.
+fn write(
     caller: &mut Caller<'_, RunStore>,
     name: (i32, i32),
     value: (i32, i32),
     write: impl FnOnce(&mut RunStore, &str, Value) -> Result<NodeStatus>,
-) -> Result<i32> {
-    let name = text(caller, "the name", name, NAME_BYTES)?;
-    let status = match (name, value_at(caller, value)?) {
-        (Ok(name), Ok(value)) => write(caller.data_mut(), &name, value)?,
-        (Err(unreadable), _) => {
-            caller.data_mut().guest_mut().fail(unreadable);
+) -> Result<i32, CallFailure> {
+    let max = u32::try_from(caller.data().guest().response_bytes()).unwrap_or(u32::MAX);
+    let name = text(caller, "the name", name, NAME_BYTES);
+    let value = text(caller, "the value", value, max);
+    let status = match (name, value) {
+        (Ok(name), Ok(value)) => match json::read(&value) {
+            Ok(value) => write(caller.data_mut(), &name, value)?,
+            Err(error) => {
+                caller.data_mut().guest_mut().fail(format!("the value is no JSON: {error}"));
+                status_of(matches!(error, json::Error::TooManyValues(_)))
+            }
+        },
+        (Err(failure), _) => {
+            failure.report(caller.data_mut())?;
             NodeStatus::ValidationError
         }
-        (_, Err((status, why))) => {
-            caller.data_mut().guest_mut().fail(why);
-            status
+        (_, Err(failure)) => {
+            let is_too_large =
+                matches!(failure, CallFailure::Unreadable(Unreadable::TooLong { .. }));
+            failure.report(caller.data_mut())?;
+            status_of(is_too_large)
         }
     };
     if status != NodeStatus::Ok {
@@ -206,33 +212,12 @@ fn written(
     Ok(status.code())
 }
 
-/// The JSON at this place, or what is wrong with it.
-fn value_at(
-    caller: &mut Caller<'_, RunStore>,
-    place: (i32, i32),
-) -> Result<Result<Value, (NodeStatus, String)>> {
-    let max = u32::try_from(caller.data().guest().response_bytes()).unwrap_or(u32::MAX);
-    let text = text(caller, "the value", place, max)?;
-    Ok(text
-        .map_err(|unreadable| {
-            let status = match unreadable {
-                Unreadable::TooLong { .. } => NodeStatus::CapabilityBreach,
-                _ => NodeStatus::ValidationError,
-            };
-            (status, unreadable.to_string())
-        })
-        .and_then(|text| {
-            json::read(&text).map_err(|error| {
-                let status = match error {
-                    json::Error::TooManyValues(_) => NodeStatus::CapabilityBreach,
-                    _ => NodeStatus::ValidationError,
-                };
-                (status, format!("the value is no JSON: {error}"))
-            })
-        }))
+/// The status of a value that is refused.
+const fn status_of(is_too_large: bool) -> NodeStatus {
+    if is_too_large { NodeStatus::CapabilityBreach } else { NodeStatus::ValidationError }
 }
 
-/// Tells a line to the host's log, and to whoever invoked the node.
+/// Writes a line to the host's log, and to the log of the workflow that invoked the node.
 fn log(store: &mut RunStore, level: Level, message: String) -> Result<()> {
     let line = cut(&message, LINE_MAX_BYTES);
     if !store.guest().lines().is_full() {

@@ -1,42 +1,42 @@
-//! The random bytes of one invocation, which its seed alone decides.
+//! The random bytes of one invocation, which only its seed decides.
 
 use sha2::{Digest, Sha256};
 
-/// Most bytes that one call is given: hashing can't be interrupted, and this much takes a
-/// millisecond or two. As much as browsers give.
-pub(crate) const MOST_BYTES: usize = 64 << 10;
+/// Most bytes that one call gets, as in browsers. Nothing interrupts hashing, and this much takes a
+/// millisecond or two.
+pub(crate) const CALL_MAX_BYTES: usize = 64 << 10;
 
 /// A stream of bytes: block `n` is the SHA-256 of the seed and of `n`, in little-endian.
 #[derive(Debug)]
 pub(crate) struct RandomStream {
     seed: [u8; 32],
     next: u64,
-    /// The rest of the block before, at its end.
+    /// The block before, whose last `unused` bytes come next.
     block: [u8; 32],
-    left: usize,
+    unused: usize,
 }
 
 impl RandomStream {
     pub(crate) const fn new(seed: [u8; 32]) -> Self {
-        Self { seed, next: 0, block: [0; 32], left: 0 }
+        Self { seed, next: 0, block: [0; 32], unused: 0 }
     }
 
     /// The next `count` bytes.
     pub(crate) fn take(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count);
         while bytes.len() < count {
-            if self.left == 0 {
+            if self.unused == 0 {
                 let mut hash = Sha256::new();
                 hash.update(self.seed);
                 hash.update(self.next.to_le_bytes());
                 self.block = hash.finalize().into();
                 self.next = self.next.wrapping_add(1);
-                self.left = self.block.len();
+                self.unused = self.block.len();
             }
-            let rest = &self.block[self.block.len() - self.left..];
+            let rest = &self.block[self.block.len() - self.unused..];
             let taken = rest.len().min(count - bytes.len());
             bytes.extend_from_slice(&rest[..taken]);
-            self.left -= taken;
+            self.unused -= taken;
         }
         bytes
     }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_are_those_of_the_seed_however_they_are_taken() {
+    fn the_seed_alone_decides_the_bytes_whatever_pieces_they_are_taken_in() {
         let whole = RandomStream::new([7; 32]).take(100);
         let mut parts = RandomStream::new([7; 32]);
         let taken: Vec<u8> = [0, 1, 31, 40, 28].into_iter().flat_map(|n| parts.take(n)).collect();

@@ -1,16 +1,16 @@
-//! What a node answered: JSON of one of three shapes, or a failure that says what is wrong
+//! Reads the response of a node: JSON of one of three shapes, or a failure that states what is wrong
 //! with it.
 
-use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome, json};
+use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome};
 use serde_json::Value;
 
-use crate::abi::result::{MESSAGE_MAX_BYTES, unread};
+use crate::abi::result::{MESSAGE_MAX_BYTES, check_size, invalid_shape, parse};
 use sandglass_supervisor::argument::Unreadable;
 use sandglass_supervisor::capability::log::cut;
 use sandglass_supervisor::capability::result::violation;
 use sandglass_supervisor::node::PackDescription;
 
-/// The outcome that the response `bytes` stands for.
+/// The outcome of a node whose response is `bytes`.
 pub(super) fn outcome(bytes: &[u8]) -> Outcome {
     match parse("the response", bytes).and_then(read) {
         Ok(completion) => Outcome::Completed(completion),
@@ -18,11 +18,11 @@ pub(super) fn outcome(bytes: &[u8]) -> Outcome {
     }
 }
 
-/// What an interrupt's payload is called.
+/// What messages call the payload of an interrupt.
 pub(super) const PAYLOAD: &str = "the interrupt's payload";
 
-/// The outcome of a node that is suspended until its interrupt is resolved: the same as if it
-/// had answered so. Of a payload that is none, its failure.
+/// The outcome of a node that is suspended until its interrupt is resolved, as if the node had
+/// returned that response; or the failure of its payload.
 pub(super) fn suspended(payload: Result<Value, Failure>) -> Outcome {
     let payload = match payload {
         Ok(payload) => payload,
@@ -37,13 +37,10 @@ pub(super) fn suspended(payload: Result<Value, Failure>) -> Outcome {
 /// The payload of an interrupt, of at most `max_bytes`.
 ///
 /// # Errors
-/// It can't be read, or is no object.
+/// It cannot be read, or is not an object.
 pub(super) fn payload(bytes: Result<&[u8], Unreadable>, max_bytes: u64) -> Result<Value, Failure> {
     let bytes = bytes.map_err(|why| violation(FailureKind::ResultOutOfBounds, why.to_string()))?;
-    if bytes.len() as u64 > max_bytes {
-        let message = format!("{PAYLOAD} has {} bytes, and {max_bytes} are allowed", bytes.len());
-        return Err(violation(FailureKind::ResultTooLarge, message));
-    }
+    check_size(PAYLOAD, bytes.len(), max_bytes)?;
     let payload = parse(PAYLOAD, bytes)?;
     if payload.is_object() {
         return Ok(payload);
@@ -52,18 +49,10 @@ pub(super) fn payload(bytes: Result<&[u8], Unreadable>, max_bytes: u64) -> Resul
     Err(Failure { kind: FailureKind::InvalidShape, message, result: Some(payload) })
 }
 
-/// The outcome that tells what a pack says of itself.
+/// The outcome of a pack that has described itself.
 pub(super) fn description(description: &PackDescription) -> Outcome {
     let described = serde_json::to_value(description).expect("plain data");
     Outcome::Completed(completed(described))
-}
-
-fn parse(what: &str, bytes: &[u8]) -> Result<Value, Failure> {
-    let text = str::from_utf8(bytes).map_err(|error| {
-        let message = format!("{what} is no UTF-8 (byte {})", error.valid_up_to());
-        violation(FailureKind::InvalidUtf8, message)
-    })?;
-    json::read(text).map_err(|error| unread(what, &error))
 }
 
 fn read(response: Value) -> Result<Completion, Failure> {
@@ -98,11 +87,7 @@ fn failed(response: Value) -> Failure {
 }
 
 fn shape(response: Value, why: &str) -> Failure {
-    Failure {
-        kind: FailureKind::InvalidShape,
-        message: format!("the response has not the shape of one: {why}"),
-        result: Some(response),
-    }
+    invalid_shape("the response", response, why)
 }
 
 #[cfg(test)]
@@ -121,7 +106,7 @@ mod tests {
     fn each_shape_is_read() {
         for response in [
             json!({"outcome": "completed", "output": {"a": 1}}),
-            // Many languages leave out what is null.
+            // Many languages leave out a null.
             json!({"outcome": "completed"}),
             json!({"outcome": "suspended", "interrupt": {"kind": "approval"}}),
         ] {
@@ -161,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_node_is_told_as_if_it_had_answered_so() {
+    fn a_suspended_node_has_the_outcome_of_one_that_returns_suspended() {
         let answered = outcome(br#"{"outcome":"suspended","interrupt":{"key":"k"}}"#);
         let payload = |bytes: &[u8]| payload(Ok(bytes), 11);
         assert_eq!(suspended(payload(br#"{"key":"k"}"#)), answered);

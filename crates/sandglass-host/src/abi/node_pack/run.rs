@@ -1,4 +1,4 @@
-//! What one run of a pack has while it runs, and what the host puts into its memory.
+//! The state of a pack while it executes, and what the host writes to its memory.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use super::random::RandomStream;
 pub(crate) struct NodeRun {
     pub(super) access: Arc<dyn NodeAccess>,
     pub(super) random: RandomStream,
-    /// The time that the node is told, as long as it runs.
+    /// The time that the node reads as long as it executes, so that a replay is the same.
     pub(super) now: WallTime,
     alloc: TypedFunc<i32, i32>,
-    /// The host has had the pack allocate, on behalf of a call of the pack's.
+    /// Whether the pack is allocating memory for the result of one of its calls.
     is_allocating: bool,
 }
 
@@ -39,7 +39,7 @@ impl NodeRun {
     }
 }
 
-/// That a pack's memory has no place for what the host was to write.
+/// A pack's memory has no place for what the host has to write.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum NotAllocated {
     #[error("`{ALLOC}` had no room for {len} bytes: it answered 0")]
@@ -56,8 +56,8 @@ pub(crate) enum NotAllocated {
 #[error("the invocation has ended")]
 struct Ended(Outcome);
 
-/// Ends the invocation with `outcome`, wherever the guest is.
-pub(super) fn ended(outcome: Outcome) -> wasmtime::Error {
+/// The error that ends the invocation with `outcome`, wherever the guest is.
+pub(super) fn end_with(outcome: Outcome) -> wasmtime::Error {
     Ended(outcome).into()
 }
 
@@ -66,9 +66,9 @@ pub(super) fn outcome_of(error: &wasmtime::Error) -> Option<Outcome> {
     error.downcast_ref::<Ended>().map(|Ended(outcome)| outcome.clone())
 }
 
-/// The length of `bytes`, as the ABI has it.
+/// The length of `bytes`, as the ABI passes it.
 pub(super) fn length(bytes: &[u8]) -> Result<i32, NotAllocated> {
-    // No memory of this host reaches as far as half of what 32 bits address.
+    // No guest's memory has more than a fraction of the 2 GiB that fit.
     i32::try_from(bytes.len()).map_err(|_| NotAllocated::NoRoom { len: bytes.len() })
 }
 
@@ -94,28 +94,30 @@ pub(super) fn write(
 /// The state of the invocation.
 ///
 /// # Errors
-/// The pack isn't instantiated yet.
+/// The pack is not instantiated yet.
 pub(super) fn node(store: &mut RunStore) -> Result<&mut NodeRun> {
     let not_yet = || wasmtime::Error::msg("a pack can't call the host while it is instantiated");
     store.node().ok_or_else(not_yet)
 }
 
-/// Gives a pack, behind a call of its, the `bytes` that the call answers, in memory that the
-/// pack allocates.
+/// Returns `bytes` from a call of the pack, in memory that the pack allocates after the call.
 ///
 /// # Errors
-/// It doesn't allocate it, or it was asked for it by what it calls in there.
-pub(super) async fn give(caller: &mut Caller<'_, RunStore>, bytes: &[u8]) -> Result<(i32, i32)> {
+/// The pack does not allocate it, or makes another such call while it allocates.
+pub(super) async fn return_bytes(
+    caller: &mut Caller<'_, RunStore>,
+    bytes: &[u8],
+) -> Result<(i32, i32)> {
     let len = length(bytes)?;
     let node = node(caller.data_mut())?;
     if node.is_allocating {
-        // Without an end, else, of stacks upon stacks.
+        // Otherwise, the pack could nest such calls without limit, each with a stack of its own.
         wasmtime::bail!("`{ALLOC}` calls what needs `{ALLOC}` for its answer");
     }
     node.is_allocating = true;
     let alloc = node.alloc.clone();
     let allocated = alloc.call_async(&mut *caller, len).await;
-    // Also where it throws an exception, which the pack can catch.
+    // Also if it throws an exception, because the pack can catch that and make further calls.
     self::node(caller.data_mut())?.is_allocating = false;
     let ptr = allocated?;
     let memory = guest_memory::memory(caller)?;

@@ -1,4 +1,5 @@
-//! What a component's resources take of the host's memory, by their numbers in the table.
+//! Charges a component's resources for the memory that they take in the host, by their numbers in the
+//! resource table.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -27,15 +28,15 @@ use sandglass_supervisor::capability::{spans, streams};
 use sandglass_supervisor::covered;
 use sandglass_supervisor::host_memory::{Charge, HostMemory};
 
-/// What a resource takes besides its texts, in bytes: its entry in the table, the object itself,
+/// What a resource takes in addition to its texts, in bytes: its entry in the table, the object itself,
 /// and its charge. Streams, pollables and other objects of a fixed size take no more.
 const OBJECT_BYTES: u64 = 1024;
 
-/// Further values of a map of headers that are not copied to save room: what they take is a part
-/// of [`OBJECT_BYTES`].
+/// With at most this many further values, a map of headers is not copied to save memory, because
+/// [`OBJECT_BYTES`] covers them.
 const LEAST_SPARE: usize = 4;
 
-/// The charges of one run's resources.
+/// The charges for the resources of one handler run.
 #[derive(Debug)]
 pub(super) struct Charges {
     memory: HostMemory,
@@ -45,11 +46,11 @@ pub(super) struct Charges {
 // Resources are charged one by one, and as many as the table holds.
 covered!(in Measured; Charges: memory, of);
 
-/// What is known of one resource.
+/// The charge for one resource.
 #[derive(Debug)]
 struct Charged {
     charge: Charge,
-    /// Most further values that it had as a map of headers, since its last copy.
+    /// If it is a map of headers: the most further values that it has had since its last copy.
     further_values: usize,
 }
 
@@ -58,8 +59,8 @@ impl Charges {
         Self { memory, of: BTreeMap::new() }
     }
 
-    /// Measures the resources of these numbers in `table`, and charges each with what it takes now;
-    /// those that are gone, with nothing.
+    /// Measures the resources with these numbers in `table`, and charges each for what it takes now.
+    /// Removes the charges for those that are gone.
     ///
     /// # Errors
     /// The account has no room for one of them, or one has a type that cannot be measured.
@@ -97,7 +98,7 @@ impl Charges {
 #[error("the host cannot measure resource {0}, because its type is missing in `measure`")]
 struct UnknownResource(u32);
 
-/// What `object` takes, in bytes; `None` if its type is not listed here.
+/// Memory that `object` takes, in bytes; `None` if its type is not listed here.
 fn measure(object: &dyn Any) -> Option<u64> {
     macro_rules! one_of {
         ($($type:ty),+ $(,)?) => {
@@ -175,26 +176,26 @@ fn further_values(fields: &HeaderMap) -> usize {
     fields.len().saturating_sub(fields.keys_len())
 }
 
-/// Copies `fields` if it has had more than twice as many further values, because the map does not
-/// shrink, nor says how much room it keeps for them. Returns how many they have been at most since
-/// the copy.
+/// Copies `fields` if it has had more than twice as many further values as now, because the map neither
+/// shrinks nor states how much memory it keeps for them. Returns the most that it has had since the
+/// copy.
 fn without_spare_room(fields: &mut FieldMap, hooks: &mut dyn WasiHttpHooks, most: usize) -> usize {
     let now = further_values(fields);
     if most <= 2 * now.max(LEAST_SPARE) {
         return most.max(now);
     }
-    // While there are two handles, taking the map out of one of them copies what is in use.
+    // While there are two handles, taking the map out of one of them copies the values in use.
     let copy = HeaderMap::from(fields.clone());
     *fields = FieldMap::new_immutable(hooks, copy);
-    // Only a map that the guest may change has fewer values than before.
+    // The map has fewer values than before, so it is one that the guest may change.
     fields.set_mutable(HEADERS_MAX_BYTES);
     now
 }
 
-/// What a map of headers takes: an upper bound from how `http::HeaderMap` lays them out (two
-/// vectors that double, and an index of a third more slots than entries), and from an allocation
-/// for each name and value. Of further values there may be twice as many without
-/// [`without_spare_room`], and room for twice as many as that.
+/// Memory that a map of headers takes: an upper bound from the layout of `http::HeaderMap` (two vectors
+/// that double, and an index with a third more slots than entries) and an allocation for each name and
+/// value. [`without_spare_room`] allows twice as many further values, and the vector may have room for
+/// twice as many as that.
 fn fields_bytes(fields: &HeaderMap) -> u64 {
     const ALLOCATION_BYTES: usize = 32;
     const ENTRY_BYTES: usize = size_of::<HeaderName>() + size_of::<HeaderValue>() + 48;
@@ -211,17 +212,17 @@ mod tests {
     use proptest::prelude::*;
     use wasmtime::component::Resource;
     use wasmtime_wasi_http::p2::bindings::http::types::{
-        HostFields, HostOutgoingBody, HostOutgoingRequest as _,
+        HostFields, HostOutgoingBody as BodyFunctions, HostOutgoingRequest as RequestFunctions,
+        HostOutgoingResponse as ResponseFunctions,
     };
-    use wasmtime_wasi_http::p2::types::HostOutgoingRequest as Request;
 
-    /// What a guest has of `wasi:http`, and what it does with one of each.
+    /// The resources of `wasi:http` that a guest has.
     #[derive(Default)]
     struct Hoard {
         fields: Vec<Resource<FieldMap>>,
-        requests: Vec<Resource<Request>>,
+        requests: Vec<Resource<HostOutgoingRequest>>,
         responses: Vec<Resource<HostOutgoingResponse>>,
-        bodies: Vec<Resource<wasmtime_wasi_http::p2::body::HostOutgoingBody>>,
+        bodies: Vec<Resource<HostOutgoingBody>>,
     }
 
     /// A second handle of the same resource.
@@ -250,7 +251,7 @@ mod tests {
                 }
                 4 => {
                     if let Some(fields) = self.fields.pop() {
-                        self.requests.push(store.new_request(fields)?);
+                        self.requests.push(RequestFunctions::new(store, fields)?);
                     }
                 }
                 5 => {
@@ -260,17 +261,17 @@ mod tests {
                 }
                 6 => {
                     if let Some(request) = self.requests.last().map(borrowed) {
-                        self.bodies.extend(store.request_body(request)?.ok());
+                        self.bodies.extend(RequestFunctions::body(store, request)?.ok());
                     }
                 }
                 7 => {
                     if let Some(fields) = self.fields.pop() {
-                        self.responses.push(store.new_response(fields)?);
+                        self.responses.push(ResponseFunctions::new(store, fields)?);
                     }
                 }
                 8 => {
                     if let Some(request) = self.requests.pop() {
-                        store.drop_request(request)?;
+                        RequestFunctions::drop(store, request)?;
                     }
                 }
                 _ => {
@@ -283,54 +284,16 @@ mod tests {
         }
 
         fn drop_all(self, store: &mut RunStore) -> wasmtime::Result<()> {
-            self.bodies.into_iter().try_for_each(|body| HostOutgoingBody::drop(store, body))?;
+            self.bodies.into_iter().try_for_each(|body| BodyFunctions::drop(store, body))?;
             self.fields.into_iter().try_for_each(|fields| HostFields::drop(store, fields))?;
-            self.requests.into_iter().try_for_each(|request| store.drop_request(request))?;
-            self.responses.into_iter().try_for_each(|response| store.drop_response(response))
-        }
-    }
-
-    /// The functions of two interfaces that have the same names.
-    impl RunStore {
-        fn new_request(
-            &mut self,
-            fields: Resource<FieldMap>,
-        ) -> wasmtime::Result<Resource<Request>> {
-            wasmtime_wasi_http::p2::bindings::http::types::HostOutgoingRequest::new(self, fields)
-        }
-
-        fn request_body(
-            &mut self,
-            request: Resource<Request>,
-        ) -> wasmtime::Result<Result<Resource<wasmtime_wasi_http::p2::body::HostOutgoingBody>, ()>>
-        {
-            wasmtime_wasi_http::p2::bindings::http::types::HostOutgoingRequest::body(self, request)
-        }
-
-        fn drop_request(&mut self, request: Resource<Request>) -> wasmtime::Result<()> {
-            wasmtime_wasi_http::p2::bindings::http::types::HostOutgoingRequest::drop(self, request)
-        }
-
-        fn new_response(
-            &mut self,
-            fields: Resource<FieldMap>,
-        ) -> wasmtime::Result<Resource<HostOutgoingResponse>> {
-            wasmtime_wasi_http::p2::bindings::http::types::HostOutgoingResponse::new(self, fields)
-        }
-
-        fn drop_response(
-            &mut self,
-            response: Resource<HostOutgoingResponse>,
-        ) -> wasmtime::Result<()> {
-            wasmtime_wasi_http::p2::bindings::http::types::HostOutgoingResponse::drop(
-                self, response,
-            )
+            self.requests.into_iter().try_for_each(|one| RequestFunctions::drop(store, one))?;
+            self.responses.into_iter().try_for_each(|one| ResponseFunctions::drop(store, one))
         }
     }
 
     proptest! {
-        /// Whatever a component does with objects of `wasi:http`, each of them is charged with at
-        /// least its texts, and nothing is charged once they are dropped.
+        /// Whatever a component does with objects of `wasi:http`, each is charged for at least its
+        /// texts, and nothing is charged after they are dropped.
         #[test]
         fn charges_of_resources_return_to_zero(
             steps in prop::collection::vec((0_u8..10, 0_usize..2_000), 0..100),
@@ -358,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hoard_ends_when_the_account_is_full() {
+    fn no_more_resources_can_be_made_when_the_account_is_full() {
         let mut store = RunStore::idle();
         let error = loop {
             let list = vec![("a".to_owned(), vec![b'v'; 60_000])];

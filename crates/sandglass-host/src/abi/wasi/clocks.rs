@@ -1,4 +1,4 @@
-//! The clocks of WASI for guests of a host that has a clock of its own.
+//! WASI's clocks for a host whose clock is not the system's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,26 +6,26 @@ use std::time::Duration;
 use sandglass_model::Clock;
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtxBuilder};
 
-struct Of(Arc<dyn Clock>);
+struct GuestClock(Arc<dyn Clock>);
 
-/// Has guests read `clock`.
+/// Makes guests read `clock`.
 pub(super) fn set(builder: &mut WasiCtxBuilder, clock: &Arc<dyn Clock>) {
-    builder.wall_clock(Of(Arc::clone(clock)));
-    builder.monotonic_clock(Of(Arc::clone(clock)));
+    builder.wall_clock(GuestClock(Arc::clone(clock)));
+    builder.monotonic_clock(GuestClock(Arc::clone(clock)));
 }
 
-impl HostWallClock for Of {
+impl HostWallClock for GuestClock {
     fn resolution(&self) -> Duration {
         Duration::from_millis(1)
     }
 
     fn now(&self) -> Duration {
-        // WASI knows no time before 1970.
+        // WASI has no time before 1970.
         Duration::from_millis(u64::try_from(self.0.wall().as_millis()).unwrap_or(0))
     }
 }
 
-impl HostMonotonicClock for Of {
+impl HostMonotonicClock for GuestClock {
     fn resolution(&self) -> u64 {
         1
     }

@@ -1,6 +1,6 @@
-//! WASI 0.2's command world, each function through the boundary by its WIT name;
-//! Wasmtime does the work. Clocks, randomness, polling, standard streams and the
-//! environment work; there is no file to open, and sockets are refused.
+//! The command world of WASI 0.2. Each function passes the boundary under its WIT name; Wasmtime
+//! implements it. Clocks, randomness, polling, standard streams and the environment work; there are no
+//! files, and sockets are refused.
 
 use wasmtime::Result;
 use wasmtime::component::Resource;
@@ -15,7 +15,7 @@ use wasmtime_wasi::sockets::WasiSocketsView;
 use super::delegate;
 use crate::store::RunStore;
 
-/// Wasmtime's error of a stream, beside the one that guests see.
+/// Wasmtime's error of a stream, as opposed to the one that guests get.
 type StreamFailure = wasmtime_wasi::p2::StreamError;
 
 delegate! { IMPORTS from 0;
@@ -298,7 +298,7 @@ delegate! { IMPORTS from 0;
     }
 }
 
-/// Not linked: it isn't stable, and generated code wants it all the same.
+/// Not linked, because it is unstable; but the generated code requires it.
 impl clocks::timezone::Host for RunStore {
     fn display(
         &mut self,

@@ -1,5 +1,5 @@
-//! WASI's outgoing HTTP, each function through the boundary by its WIT name;
-//! Wasmtime keeps requests, fields and bodies, and this host's client sends.
+//! WASI's outgoing HTTP. Each function passes the boundary under its WIT name. Wasmtime keeps requests,
+//! fields and bodies; this host's client sends them.
 
 use wasmtime::Result;
 use wasmtime::component::{HasSelf, Linker, Resource};
@@ -118,7 +118,7 @@ imports! { HANDLER from command::IMPORTS.len() + IMPORTS.len();
                 let options_number = options.as_ref().map(Resource::rep);
                 let handled = Host::handle(&mut store.wasi().http(), request, options);
                 if let Some(number) = options_number {
-                    // The guest has given them away, and Wasmtime only reads them.
+                    // The guest has given up its handle, but Wasmtime only reads the options.
                     let given = Resource::<RequestOptions>::new_own(number);
                     store.wasi().table().delete(given)?;
                 }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn options_are_gone_with_the_request_that_they_were_given_with() {
+    async fn the_options_of_a_request_are_dropped_when_it_is_sent() {
         let mut store = RunStore::idle();
         let fields = HostFields::new(&mut store).expect("fields");
         let request = HostOutgoingRequest::new(&mut store, fields).expect("a request");

@@ -1,6 +1,6 @@
-//! WASI preview 1, each function through the boundary by its name: clocks,
-//! randomness, polling and standard streams work; there are no files and no
-//! sockets, so whatever names one is refused by its own error code.
+//! WASI preview 1. Each function passes the boundary under its name. Clocks, randomness, polling and
+//! standard streams work; there are no files and no sockets, so functions that need one return their
+//! error codes.
 
 use wasmtime::{Caller, Linker, Result};
 use wasmtime_wasi::p1::WasiP1Ctx;
@@ -17,29 +17,28 @@ use crate::abi::guest_memory::{memory, slice};
 /// The module that these functions are imported from.
 pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
 
-/// Most bytes that one call may make the host look through or copy: a few milliseconds of work.
+/// Most bytes that one call may make the host read or copy: a few milliseconds of work.
 const CALL_BYTES: usize = 16 << 20;
 
-/// [`CALL_BYTES`], as a function declares it that reads a guest's memory.
+/// [`CALL_BYTES`], as the declaration of functions that read a guest's memory.
 const READS: Reads = Reads::Bytes(CALL_BYTES as u64);
 
-/// Most buffers that one call may name: nothing interrupts a call between two of them.
+/// Most buffers of one call: nothing interrupts a call between two of them.
 const MAX_BUFFERS: u32 = LISTED_MAX;
 
-/// Size of what names a buffer, of a subscription and of an event, in bytes, as preview
-/// 1 lays them out.
+/// Sizes of the description of a buffer, of a subscription and of an event in preview 1, in bytes.
 const BUFFER_BYTES: i32 = 8;
 const SUBSCRIPTION_BYTES: i32 = 48;
 const EVENT_BYTES: i32 = 32;
 
-/// Most events that one call may wait for. Each takes resources of the run, which
-/// are bounded too.
+/// Most events that one call may wait for. Each takes resources of the handler run, which are bounded,
+/// too.
 const MAX_SUBSCRIPTIONS: u32 = 4096;
 
-/// The error code of an argument that isn't allowed, as preview 1 numbers it.
+/// The error code of preview 1 for an invalid argument.
 const INVAL: i32 = 28;
 
-/// What a function reads: nothing, unless its line names a list or places in the guest's memory.
+/// What a function may read: nothing, unless its line names a list or places in the guest's memory.
 macro_rules! bound {
     () => {
         Reads::Numbers
@@ -49,10 +48,9 @@ macro_rules! bound {
     };
 }
 
-/// Links the functions, one line each: those that never wait, and those that may;
-/// each with the bound of the list that it takes, and with the places in the guest's
-/// memory that it reads and writes, as pointers and lengths. Empty `reads []` are for places that
-/// the recording leaves out.
+/// Links the functions, one line each: those that never wait, and those that may. A line states the
+/// bound on the list that the function takes, and the places in the guest's memory that it reads and
+/// writes, as pointers and lengths. An empty `reads []` stands for places that a recording leaves out.
 macro_rules! link {
     ($linker:ident, $functions:ident;
      instant { $($name:ident($($arg:ident: $ty:ty),*)
@@ -65,13 +63,13 @@ macro_rules! link {
             fn $name(caller $(, $arg: $ty)*) reads [$($($reads)*)?]
                 up_to (bound!($($count)? $([$($reads)*])?)) -> i32 {
                 $(if $count.cast_unsigned() > $max {
-                    note(caller, INVAL);
+                    note_errno(caller, INVAL);
                     return Ok(INVAL);
                 })?
                 let (context, mut memory) = split(caller)?;
                 let errno = wasi::$name(context, &mut memory $(, $arg)*)?;
-                note(caller, errno);
-                $(wrote(caller, errno, &[$($writes)*])?;)?
+                note_errno(caller, errno);
+                $(record_writes(caller, errno, &[$($writes)*])?;)?
                 Ok(errno)
             }
         })*
@@ -79,14 +77,14 @@ macro_rules! link {
             fn $wname(caller, race $(, $warg: $wty)*) reads [$($($wreads)*)?]
                 up_to (bound!($($wcount)? $([$($wreads)*])? $($gathers)?)) $(gathers $gathers)? -> i32 {
                 $(if $wcount.cast_unsigned() > $wmax {
-                    note(caller, INVAL);
+                    note_errno(caller, INVAL);
                     return Ok(Some(INVAL));
                 })?
                 let (context, mut memory) = split(caller)?;
                 let wait = wasi::$wname(context, &mut memory $(, $warg)*);
                 let Some(errno) = race.run(wait).await.transpose()? else { return Ok(None) };
-                note(caller, errno);
-                $(wrote(caller, errno, &[$($wwrites)*])?;)?
+                note_errno(caller, errno);
+                $(record_writes(caller, errno, &[$($wwrites)*])?;)?
                 Ok(Some(errno))
             }
         })*
@@ -152,34 +150,34 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     Ok(())
 }
 
-/// `proc_exit` is the only one that never returns.
+/// `proc_exit` is the only function that never returns.
 fn link_exit(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn proc_exit(caller, code: i32) -> () {
             let (context, mut memory) = split(caller)?;
-            wasi::proc_exit(context, &mut memory, code)
+            Ok(wasi::proc_exit(context, &mut memory, code)?)
         }
     }
     Ok(())
 }
 
-/// `random_get` computes as long as its buffer is large, so it does so in pieces, and gives others
-/// a turn between them.
+/// `random_get` takes time in proportion to its buffer, so it works in pieces, between which other
+/// guests are executed.
 fn link_random(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     /// Well under a millisecond of work.
     const PIECE_BYTES: u32 = 64 << 10;
     waiting! { linker, functions, MODULE;
         fn random_get(caller, race, ptr: i32, len: i32) -> i32 {
-            let (mut at, mut left) = (ptr.cast_unsigned(), len.cast_unsigned());
+            let (mut at, mut missing) = (ptr.cast_unsigned(), len.cast_unsigned());
             loop {
-                let piece = left.min(PIECE_BYTES);
+                let piece = missing.min(PIECE_BYTES);
                 let (context, mut memory) = split(caller)?;
                 let (from, size) = (at.cast_signed(), piece.cast_signed());
                 let errno = wasi::random_get(context, &mut memory, from, size)?;
-                note(caller, errno);
-                wrote(caller, errno, &[(from, size)])?;
-                left -= piece;
-                if errno != 0 || left == 0 {
+                note_errno(caller, errno);
+                record_writes(caller, errno, &[(from, size)])?;
+                missing -= piece;
+                if errno != 0 || missing == 0 {
                     return Ok(Some(errno));
                 }
                 at = at.wrapping_add(piece);
@@ -192,23 +190,27 @@ fn link_random(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resu
     Ok(())
 }
 
-/// Notes that a call failed, which it says by its number.
-fn note(caller: &mut Caller<'_, RunStore>, errno: i32) {
+/// Notes that a call failed if its error code says so.
+fn note_errno(caller: &mut Caller<'_, RunStore>, errno: i32) {
     if errno != 0 {
         caller.data_mut().guest_mut().note_failure();
     }
 }
 
-/// Has the tape note what a call that succeeded wrote to the guest's memory.
-#[allow(clippy::disallowed_methods, reason = "the tape keeps no more than its limit")]
-fn wrote(caller: &mut Caller<'_, RunStore>, errno: i32, places: &[(i32, i32)]) -> Result<()> {
+/// Records what a successful call wrote to the guest's memory.
+#[allow(clippy::disallowed_methods, reason = "a recording keeps no more than its limit")]
+fn record_writes(
+    caller: &mut Caller<'_, RunStore>,
+    errno: i32,
+    places: &[(i32, i32)],
+) -> Result<()> {
     if errno != 0 || caller.data().tape().is_off() {
         return Ok(());
     }
     let memory = memory(caller)?;
     let (memory, store) = memory.data_and_store_mut(caller);
     for (ptr, len) in places {
-        // The call succeeded, so it found its place.
+        // The call succeeded, so the place is inside the memory.
         if let Ok(bytes) = slice(memory, "what was written", *ptr, *len) {
             store.tape_mut().wrote(ptr.cast_unsigned(), bytes);
         }

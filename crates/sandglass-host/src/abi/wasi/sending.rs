@@ -1,5 +1,5 @@
-//! How requests of `wasi:http` are sent: by this host's client, where the guest
-//! may go, for as long as it has. Redirects are the guest's to follow.
+//! Sends requests of `wasi:http` with this host's client, to destinations that the guest may reach, and
+//! within its time. The guest follows redirects itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use sandglass_supervisor::capability::http::{self, HttpError, Opened, Pieces, Re
 use sandglass_supervisor::capability::outside::Outside;
 use sandglass_supervisor::host_memory::HostMemory;
 
-/// Largest piece of a body that a guest may write before the one in front of it is sent, in bytes.
+/// Largest piece of a body that a guest may write before the previous piece is sent, in bytes.
 pub(super) const BODY_PIECE_BYTES: usize = 64 << 10;
 
-/// Largest headers or trailers that a guest makes, in bytes as Wasmtime counts them: with some for
-/// each name and value. Few servers accept a quarter of it.
+/// Largest headers or trailers of a guest, in bytes as Wasmtime counts them, with an overhead for each
+/// name and value. Few servers accept a quarter of this.
 pub(super) const HEADERS_MAX_BYTES: usize = 64 << 10;
 
 /// What the body of a request takes until it is sent: a piece in the queue, a piece that is being
@@ -31,7 +31,7 @@ pub(super) const BODY_BYTES: u64 = (2 * BODY_PIECE_BYTES + 4 * HEADERS_MAX_BYTES
 type Sent = Result<(::http::Response<WasiBody>, Finishing), Error>;
 type Finishing = Box<dyn Future<Output = Result<(), Error>> + Send>;
 
-/// Sends what the guest of one run has put together.
+/// Sends the requests of one handler run.
 pub(crate) struct Sending(pub(crate) Outside);
 
 impl Measured for Sending {
@@ -46,13 +46,13 @@ impl WasiHttpHooks for Sending {
         Arc::new(|name| DEFAULT_FORBIDDEN_HEADERS.contains(name) || http::is_reserved(name))
     }
 
-    /// A body that nobody sends yet is in memory: two pieces at most.
+    /// Unsent pieces of a body, two at most, are in memory.
     fn p2_outgoing_body_chunk_size(&mut self) -> usize {
         BODY_PIECE_BYTES
     }
 
     fn set_host_header(&mut self) -> bool {
-        // The client writes it, from the URL that was checked.
+        // The client sets it from the URL that was checked.
         false
     }
 
@@ -63,23 +63,26 @@ impl WasiHttpHooks for Sending {
         _finished: Finishing,
     ) -> Box<dyn Future<Output = Sent> + Send> {
         let options = options.unwrap_or_default();
-        // A poll of WASI has no bound of its own, so the request has that of a call.
-        let most = self.0.timeout();
-        // The request is charged before the guest can make the next one, not when it is polled.
-        let opening = read(request, &self.0.memory)
+        // A poll of WASI has no time limit of its own, so the request has that of a call.
+        let longest = self.0.timeout();
+        // Charged here and not when it is polled, because the guest could make others before that.
+        let opening = from_wasi_request(request, &self.0.memory)
             .and_then(|request| self.0.clone().open(request).map_err(wasi_error));
         Box::new(async move {
-            let timeout = options.first_byte_timeout.unwrap_or(most).min(most);
-            let patience = options.between_bytes_timeout.unwrap_or(most).min(most);
+            let timeout = options.first_byte_timeout.unwrap_or(longest).min(longest);
+            let patience = options.between_bytes_timeout.unwrap_or(longest).min(longest);
             let opened = http::within(timeout, opening?).await;
-            let response = answer(opened.map_err(wasi_error)?, patience)?;
+            let response = to_wasi_response(opened.map_err(wasi_error)?, patience)?;
             Ok((response, Box::new(async { Ok(()) }) as Finishing))
         })
     }
 }
 
 /// The request as this host sends it. A body is charged to `memory` until it is sent.
-fn read(request: ::http::Request<WasiBody>, memory: &HostMemory) -> Result<Request, Error> {
+fn from_wasi_request(
+    request: ::http::Request<WasiBody>,
+    memory: &HostMemory,
+) -> Result<Request, Error> {
     let (head, body) = request.into_parts();
     let headers: Vec<_> = head
         .headers
@@ -103,8 +106,11 @@ fn read(request: ::http::Request<WasiBody>, memory: &HostMemory) -> Result<Reque
     request.map_err(|why| Error::InternalError(Some(why)))
 }
 
-/// The response, whose pieces come within `patience` each.
-fn answer(opened: Opened, patience: Duration) -> Result<::http::Response<WasiBody>, Error> {
+/// The response as the guest reads it. Each piece must arrive within `patience`.
+fn to_wasi_response(
+    opened: Opened,
+    patience: Duration,
+) -> Result<::http::Response<WasiBody>, Error> {
     let Opened { status, headers, body } = opened;
     let frames = futures_util::stream::unfold(body, move |mut body| async move {
         let piece = match http::within(patience, async { Ok(body.next().await) }).await {

@@ -1,4 +1,4 @@
-//! WASI's standard output and error, line by line to the guest's log.
+//! WASI's standard output and error, which go line by line to the guest's log.
 
 use std::io;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use sandglass_supervisor::capability::log::{GuestLog, LINE_MAX_BYTES, Level};
 use sandglass_supervisor::capability::outside::Outside;
 use sandglass_supervisor::run::Run;
 
-/// What is kept of a line, in bytes: more than is logged, so that a secret at the
-/// cut is found before it is cut.
+/// How much of a line is kept, in bytes: more than is logged, so that a secret at the cut is removed
+/// before the line is cut.
 const KEPT_BYTES: usize = 4 * LINE_MAX_BYTES as usize;
 
 /// One of the two streams. Clones write to the same.
@@ -28,7 +28,7 @@ struct Lines {
     level: Level,
     run: Arc<Run>,
     clock: Arc<dyn Clock>,
-    /// The beginning of a line that has no end yet.
+    /// The beginning of a line whose end has not been written.
     partial: Vec<u8>,
 }
 
@@ -44,8 +44,8 @@ impl LogStream {
 }
 
 impl Lines {
-    /// Writes the lines of one call, of which there may be millions: until no more are taken, or the
-    /// run must end.
+    /// Writes the lines of one call, until the log is full or the run must end: there may be millions of
+    /// lines.
     fn write(&mut self, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             if self.log.is_full() || self.run.due(self.clock.now()).is_some() {
@@ -100,7 +100,7 @@ impl OutputStream for LogStream {
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        /// How much one write may bring; what guests' buffers hold at most.
+        /// How much one write may have: the largest buffers of guests.
         const WRITE_BYTES: usize = 64 * 1024;
         Ok(WRITE_BYTES)
     }

@@ -7,13 +7,13 @@ use wasmtime::Result;
 use super::interface::ask::{self, Error, ErrorKind, Until};
 use super::{object, scratch, telemetry};
 use crate::boundary::imports;
-use sandglass_supervisor::capability::ask::{self as capability, Request as Asked};
+use sandglass_supervisor::capability::ask::{self as capability, Request as CapabilityRequest};
 
 imports! { IMPORTS from telemetry::END + scratch::IMPORTS.len();
     "sandglass:integration/ask" in ask {
         Host {
             waiting "ask" fn ask(store, race, request: Request) -> Result<Result<Answer, Error>> {
-                let wait = read(request).and_then(|request| capability::begin(store, request));
+                let wait = to_request(request).and_then(|request| capability::begin(store, request));
                 let wait = match wait {
                     Ok(wait) => wait,
                     Err(error) => return Ok(Some(Err(error.into()))),
@@ -29,7 +29,7 @@ imports! { IMPORTS from telemetry::END + scratch::IMPORTS.len();
     }
 }
 
-fn read(request: ask::Request) -> Result<Asked, AskError> {
+fn to_request(request: ask::Request) -> Result<CapabilityRequest, AskError> {
     let size = request.params.len();
     if size > capability::REQUEST_MAX_BYTES as usize {
         return Err(AskError::Invalid(format!(
@@ -45,7 +45,8 @@ fn read(request: ask::Request) -> Result<Asked, AskError> {
         Until::Transition => AskUntil::Transition,
         Until::Settled => AskUntil::Settled,
     };
-    Ok(Asked { entity, action: request.action, params: params.into_iter().collect(), until })
+    let params = params.into_iter().collect();
+    Ok(CapabilityRequest { entity, action: request.action, params, until })
 }
 
 impl From<AskError> for Error {

@@ -1,11 +1,11 @@
-//! The interfaces of the world that need nothing but the run itself: log, context,
+//! The interfaces of the world without resources or types of their own to convert: log, context,
 //! secrets, clock, progress, fail.
 
 use serde_json::Value;
 use wasmtime::{Error, Result};
 
 use super::interface::{clock, context, fail, log, progress, secrets};
-use super::{FIRST, Raised, bounded, fields_of};
+use super::{FIRST, Raised, check_length, fields_of};
 use crate::boundary::imports;
 use sandglass_supervisor::capability::log::Level as LogLevel;
 use sandglass_supervisor::capability::signal;
@@ -58,7 +58,7 @@ imports! { IMPORTS from FIRST;
                 Ok(store.clock().shared().wall().as_millis())
             }
             instant "deadline-remaining-ms" fn deadline_remaining_ms(store) -> Result<u64> {
-                Ok(u64::try_from(store.left().as_millis()).unwrap_or(u64::MAX))
+                Ok(u64::try_from(store.remaining().as_millis()).unwrap_or(u64::MAX))
             }
             instant "should-stop" fn should_stop(store) -> Result<bool> {
                 Ok(store.run().should_stop(store.checked_at()))
@@ -68,7 +68,7 @@ imports! { IMPORTS from FIRST;
     "sandglass:integration/progress" in progress {
         Host {
             instant "emit" fn emit(store, progress: Json) -> Result<Result<(), String>> {
-                Ok(bounded("the progress", &progress, signal::SIGNAL_MAX_BYTES)
+                Ok(check_length("the progress", &progress, signal::SIGNAL_MAX_BYTES)
                     .and_then(|()| signal::progress(&progress))
                     .map(|progress| store.guest_mut().progress(progress)))
             }
@@ -85,7 +85,7 @@ imports! { IMPORTS from FIRST;
     "sandglass:integration/fail" in fail {
         Host {
             instant "raise" fn raise(_store, failure: TypedFailure) -> Result<()> {
-                // The boundary has looked at the clock already, so this one is in time.
+                // The boundary has checked the clock when the call entered, so this is in time.
                 Err(Error::from(Raised(failure)))
             }
         }

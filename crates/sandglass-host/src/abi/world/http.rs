@@ -20,7 +20,7 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len();
             waiting "send" fn send(store, race, request: Request)
                 -> Result<Result<Response, Error>>
             {
-                let request = match store.whole(request) {
+                let request = match store.http_request(request) {
                     Ok(request) => request,
                     Err(error) => return Ok(Some(Err(error))),
                 };
@@ -35,7 +35,7 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len();
             waiting "open" fn open(store, race, request: Request)
                 -> Result<Result<Resource<IncomingResponse>, Error>>
             {
-                let request = match store.whole(request) {
+                let request = match store.http_request(request) {
                     Ok(request) => request,
                     Err(error) => return Ok(Some(Err(error))),
                 };
@@ -127,15 +127,15 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len();
 }
 
 impl RunStore {
-    /// The request, whose body is charged until it is sent.
-    fn whole(&self, request: http::Request) -> Result<Sendable, http::Error> {
+    /// The request with its whole body, which is charged until it is sent.
+    fn http_request(&self, request: http::Request) -> Result<Sendable, http::Error> {
         let http::RequestHead { method, url, headers } = request.head;
         let body = self.guest().memory.bytes(request.body).map_err(HttpError::from)?;
         Sendable::new(&method, &url, headers, body).map_err(http::Error::InvalidRequest)
     }
 
-    /// What is left of the deadline.
-    pub(super) fn left(&self) -> Duration {
+    /// The time until the deadline.
+    pub(super) fn remaining(&self) -> Duration {
         self.run().deadline().since(self.now())
     }
 }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_charged_from_the_moment_it_is_made() {
+    fn a_request_is_charged_as_soon_as_it_is_made() {
         let mut store = RunStore::idle();
         let mut start = || {
             let head = RequestHead {

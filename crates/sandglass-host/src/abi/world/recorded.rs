@@ -1,4 +1,4 @@
-//! What the functions of `sandglass:integration` take and answer, as recordings have it.
+//! How recordings store the arguments and results of `sandglass:integration`.
 
 use super::TypedFailure;
 use super::interface::{ask, http, log, metrics, scratch};
@@ -16,45 +16,23 @@ records! {
 
 variants! {
     ask::ErrorKind {
-        0: NotAllowed;
-        1: UnknownTarget;
-        2: Cycle;
-        3: TooDeep;
-        4: Refused;
-        5: Busy;
-        6: TimedOut;
-        7: CutShort;
-        8: Unavailable;
-        9: InvalidRequest;
+        0: NotAllowed; 1: UnknownTarget; 2: Cycle; 3: TooDeep; 4: Refused; 5: Busy; 6: TimedOut;
+        7: CutShort; 8: Unavailable; 9: InvalidRequest;
     }
     ask::Until {
-        0: Transition;
-        1: Settled;
+        0: Transition; 1: Settled;
     }
     http::Error {
-        0: InvalidRequest(why);
-        1: NotAllowed(host);
-        2: TimedOut(after_ms);
-        3: CutShort(why);
-        4: TooLarge(bytes);
-        5: TooManyRedirects;
-        6: Transport(why);
+        0: InvalidRequest(why); 1: NotAllowed(host); 2: TimedOut(after_ms); 3: CutShort(why);
+        4: TooLarge(bytes); 5: TooManyRedirects; 6: Transport(why);
     }
     log::Level {
-        0: Trace;
-        1: Debug;
-        2: Info;
-        3: Warn;
-        4: Error;
+        0: Trace; 1: Debug; 2: Info; 3: Warn; 4: Error;
     }
     metrics::Kind {
-        0: Counter;
-        1: Gauge;
-        2: Histogram;
+        0: Counter; 1: Gauge; 2: Histogram;
     }
     scratch::Error {
-        0: Denied;
-        1: Full(bytes);
-        2: InvalidKey(why);
+        0: Denied; 1: Full(bytes); 2: InvalidKey(why);
     }
 }

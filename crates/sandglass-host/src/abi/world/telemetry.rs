@@ -1,4 +1,4 @@
-//! `sandglass:integration/spans` and `metrics`: what a guest tells machines.
+//! `sandglass:integration/spans` and `metrics`: what a guest reports to machines.
 
 use sandglass_telemetry::metrics::GuestKind;
 use sandglass_telemetry::trace::Kind as SpanKind;
@@ -6,11 +6,11 @@ use wasmtime::Result;
 use wasmtime::component::Resource;
 
 use super::interface::{metrics, spans};
-use super::{FIRST, fields_of, http, basics};
+use super::{FIRST, basics, fields_of, http};
 use crate::boundary::imports;
 use sandglass_supervisor::capability::spans::{Attributes, Handle, SpanEnd};
 
-/// Where the functions of the next table begin.
+/// The index of the first function of the next table.
 pub(super) const END: usize = FIRST + basics::IMPORTS.len() + http::IMPORTS.len() + IMPORTS.len();
 
 imports! { IMPORTS from FIRST + basics::IMPORTS.len() + http::IMPORTS.len();
@@ -42,7 +42,7 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len() + http::IMPORTS.len();
                 let end = error.map_or(SpanEnd::Done, |message| {
                     SpanEnd::Failed { kind: None, message }
                 });
-                // It may have been ended with the span that it was in.
+                // It may have ended with its parent.
                 let _ = store.guest_mut().end_span(span, Attributes::new(), end);
                 Ok(())
             }

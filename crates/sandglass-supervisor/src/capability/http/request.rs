@@ -10,7 +10,6 @@ use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, USER_A
 use reqwest::{Method, StatusCode, Url};
 
 use super::{DEADLINE_HEADER, HttpError, Pieces, Sender};
-use crate::argument::Unreadable;
 use crate::capability::outside::RequestCharge;
 use crate::capability::requests::Journey;
 
@@ -169,16 +168,12 @@ impl Request {
     /// Reads a request as the core ABI gives it: headers are a JSON array of
     /// pairs, or nothing.
     pub fn read(
-        method: Result<String, Unreadable>,
-        url: Result<String, Unreadable>,
-        headers: Result<String, Unreadable>,
-        body: Result<impl Into<Bytes>, Unreadable>,
+        method: &str,
+        url: &str,
+        headers: &str,
+        body: impl Into<Bytes>,
     ) -> Result<Self, String> {
-        let readable = |unreadable: Unreadable| unreadable.to_string();
-        let method = method.map_err(readable)?;
-        let url = url.map_err(readable)?;
-        let headers = pairs(&headers.map_err(readable)?)?;
-        Self::new(&method, &url, headers, body.map_err(readable)?)
+        Self::new(method, url, pairs(headers)?, body)
     }
 
     /// A request with its whole body.
@@ -375,12 +370,7 @@ mod tests {
     use super::*;
 
     fn request(method: &str, url: &str, headers: &str) -> Result<Request, String> {
-        Request::read(
-            Ok(method.to_owned()),
-            Ok(url.to_owned()),
-            Ok(headers.to_owned()),
-            Ok(vec![1]),
-        )
+        Request::read(method, url, headers, vec![1])
     }
 
     #[test]
