@@ -1,5 +1,5 @@
 ;; Returns -1 and never sets a result.
-;; The host says that the result is absent: -1 is no pointer.
+;; The host reports that the result is absent: -1 is no pointer.
 (module
   (memory (export "memory") 1)
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

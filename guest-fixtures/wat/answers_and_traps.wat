@@ -1,5 +1,5 @@
 ;; Sets its result, and then traps.
-;; The host says that it trapped: the result doesn't count.
+;; The host reports that it trapped: the result does not count.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (memory (export "memory") 1)

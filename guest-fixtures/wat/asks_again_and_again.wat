@@ -1,4 +1,4 @@
-;; Asks what the field `ask` of its entity says, whatever comes of it, again and again.
+;; Sends the ask in the field `ask` of its entity, whatever the result is, again and again.
 ;; The host ends it at its deadline, in the ask that waits.
 (module
   (import "env" "host_read_field" (func $read_field (param i32 i32 i32 i32) (result i32)))

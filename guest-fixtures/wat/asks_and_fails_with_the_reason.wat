@@ -1,5 +1,5 @@
-;; Asks what the field `ask` of its entity says, and fails with the reason where that isn't done.
-;; The host answers -1 and says why; a success is an answer without action.
+;; Sends the ask in the field `ask` of its entity, and fails with the reason if that fails.
+;; The host returns -1 and states why; a success is an answer without action.
 (module
   (import "env" "host_read_field" (func $read_field (param i32 i32 i32 i32) (result i32)))
   (import "env" "host_ask" (func $ask (param i32 i32 i32 i32) (result i32)))

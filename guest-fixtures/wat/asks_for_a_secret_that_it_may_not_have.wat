@@ -1,5 +1,5 @@
-;; Asks for a secret that it wasn't given.
-;; The host answers -1, and says why.
+;; Asks for a secret that it was not given.
+;; The host returns -1, and states why.
 (module
   (import "env" "host_get_secret" (func $get_secret (param i32 i32 i32 i32) (result i32)))
   (import "env" "host_last_error" (func $last_error (param i32 i32) (result i32)))

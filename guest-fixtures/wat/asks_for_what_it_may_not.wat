@@ -1,5 +1,5 @@
-;; Asks another entity for an action that it wasn't granted.
-;; The host answers -1 and says why; the guest fails with that.
+;; Asks another entity for an action that it was not granted.
+;; The host returns -1 and states why; the guest fails with that.
 (module
   (import "env" "host_ask" (func $ask (param i32 i32 i32 i32) (result i32)))
   (import "env" "host_last_error" (func $last_error (param i32 i32) (result i32)))

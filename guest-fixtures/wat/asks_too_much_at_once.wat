@@ -1,5 +1,5 @@
-;; Hands host functions megabytes where a few bytes are meant, and reads why each refuses.
-;; The host must refuse by the length alone, and keep its reason for whoever asks.
+;; Passes megabytes to host functions that expect a few bytes, and reads why each refuses.
+;; The host must refuse by the length alone, and keep its reason for the last error.
 (module
   (import "env" "host_emit_progress" (func $progress (param i32 i32) (result i32)))
   (import "env" "host_get_secret" (func $secret (param i32 i32 i32 i32) (result i32)))

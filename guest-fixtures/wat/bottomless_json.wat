@@ -1,5 +1,5 @@
 ;; Sets a result of 60,000 opening brackets.
-;; The host refuses to follow it down.
+;; The host refuses to parse it that deep.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (memory (export "memory") 1)

@@ -1,5 +1,5 @@
-;; Sends a batch of four: two that the server answers, one to a host that is not allowed, one that is no request; then batches that are none.
-;; Each of the four has an answer or an error of its own; what is no batch is -1.
+;; Sends a batch of four: two that the server answers, one to a host that is not allowed, an invalid request; then invalid batches.
+;; Each of the four has an answer or an error of its own; what is not a batch returns -1.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (import "env" "host_read_field" (func $read_field (param i32 i32 i32 i32) (result i32)))

@@ -1,4 +1,4 @@
-;; Calls the `url` of its entity's fields, whatever comes of it, again and again.
+;; Calls the `url` of its entity's fields, whatever the result is, again and again.
 ;; The host ends it at its deadline, in the call that waits.
 (module
   (import "env" "host_read_field" (func $read_field (param i32 i32 i32 i32) (result i32)))

@@ -1,5 +1,5 @@
 ;; Calls a table element that is null.
-;; The host says which trap it was, and where.
+;; The host reports the kind of the trap, and where it was.
 (module
   (memory (export "memory") 1)
   (table 1 funcref)

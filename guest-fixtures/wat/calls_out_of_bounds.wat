@@ -1,5 +1,5 @@
-;; Calls a table element that isn't there.
-;; The host says which trap it was, and where.
+;; Calls a table element that is not there.
+;; The host reports the kind of the trap, and where it was.
 (module
   (memory (export "memory") 1)
   (table 1 funcref)

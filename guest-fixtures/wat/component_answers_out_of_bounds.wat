@@ -1,5 +1,5 @@
 ;; Is a component whose answer lies outside its memory.
-;; The host ends the run: the component broke the rules by which they speak.
+;; The host ends the run: the component broke the rules of the component model.
 (component
   (import "sandglass:integration/types@0.1.0" (instance $types
     (type $config (list (tuple string string)))

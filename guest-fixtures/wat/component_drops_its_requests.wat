@@ -1,4 +1,4 @@
-;; Is a component that makes outgoing requests with methods of a megabyte and drops each, for ever.
+;; Is a component that makes outgoing requests with methods of a megabyte and drops each, forever.
 ;; The host holds one at a time, and ends it at its deadline.
 (component
   (import "sandglass:integration/types@0.1.0" (instance $types

@@ -1,5 +1,5 @@
-;; Is a component whose `handle` takes nothing and answers nothing.
-;; The host refuses it, and says what a handler is.
+;; Is a component whose `handle` takes nothing and returns nothing.
+;; The host rejects it, and states what a handler is.
 (component
   (core module $module (func (export "handle")))
   (core instance $instance (instantiate $module))

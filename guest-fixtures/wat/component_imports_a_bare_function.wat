@@ -1,4 +1,4 @@
 ;; Is a component that imports a function of no interface.
-;; The host refuses it.
+;; The host rejects it.
 (component
   (import "host-log" (func (param "message" string))))

@@ -1,5 +1,5 @@
 ;; Is a handler that wants a monotonic clock of 32 bits.
-;; The host refuses it, and says which import it is and what both have.
+;; The host rejects it, and states which import it is and what both have.
 (component
   (import "wasi:clocks/monotonic-clock@0.2.0" (instance (export "now" (func (result u32)))))
   (type $context-type (record

@@ -1,4 +1,4 @@
 ;; Is a component that imports the function `noww` of a clock.
-;; The host refuses it, and names the function that it may mean.
+;; The host rejects it, and names the function that it may mean.
 (component
   (import "wasi:clocks/wall-clock@0.2.0" (instance (export "noww" (func (result u64))))))

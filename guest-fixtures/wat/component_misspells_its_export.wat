@@ -1,5 +1,5 @@
 ;; Is a component whose handler is called `handles`.
-;; The host refuses it, and says what it must be called.
+;; The host rejects it, and states what it must be called.
 (component
   (import "sandglass:integration/types@0.1.0" (instance $types
     (type $config (list (tuple string string)))

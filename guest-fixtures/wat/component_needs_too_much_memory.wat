@@ -1,5 +1,5 @@
 ;; Is a component that begins with 5,000 pages of memory.
-;; The host refuses it.
+;; The host rejects it.
 (component
   (import "sandglass:integration/types@0.1.0" (instance $types
     (type $config (list (tuple string string)))

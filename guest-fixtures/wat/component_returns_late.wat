@@ -1,4 +1,4 @@
-;; Is a component that waits until hardly any time is left, fills its memory by one instruction, which nothing can interrupt, and answers success.
+;; Is a component that waits until hardly any time is left, fills its memory by one instruction, which nothing can interrupt, and returns a success.
 ;; The host reads the clock as it returns: a late success is a timeout.
 (component
   (import "sandglass:integration/types@0.1.0" (instance $types

@@ -1,5 +1,5 @@
 ;; Is a component whose handler runs into `unreachable`.
-;; The host says so, and where.
+;; The host reports that, and where.
 (component
   (import "sandglass:integration/types@0.1.0" (instance $types
     (type $config (list (tuple string string)))

@@ -1,4 +1,4 @@
-;; Tells how far it is, sleeps for 20 ms, and tells it again, for ever.
+;; Reports its progress, sleeps for 20 ms, and reports it again, forever.
 ;; The host passes it on, and ends the guest at its deadline: progress lengthens no budget.
 (module
   (import "env" "host_emit_progress" (func $emit_progress (param i32 i32) (result i32)))

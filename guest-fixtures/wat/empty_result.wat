@@ -1,5 +1,5 @@
 ;; Sets a result of no bytes.
-;; The host says that it is no JSON: setting nothing is setting something.
+;; The host reports that it is no JSON: setting nothing is setting something.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (memory (export "memory") 1)

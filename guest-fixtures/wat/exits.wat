@@ -1,5 +1,5 @@
 ;; Ends itself by proc_exit(0).
-;; The host ends it there: a handler answers by returning.
+;; The host ends it there: a handler ends by returning its result.
 (module
   (import "wasi_snapshot_preview1" "proc_exit" (func $proc_exit (param i32)))
   (memory (export "memory") 1)

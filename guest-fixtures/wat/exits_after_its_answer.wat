@@ -1,5 +1,5 @@
 ;; Sets its result, and then ends itself by proc_exit(1).
-;; The host says that it exited: the result doesn't count.
+;; The host reports that it exited: the result does not count.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (import "wasi_snapshot_preview1" "proc_exit" (func $proc_exit (param i32)))

@@ -1,5 +1,5 @@
 ;; Exports a function called memory.
-;; The host says what it is and what it should be.
+;; The host states what it is and what it must be.
 (module
   (func (export "memory"))
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

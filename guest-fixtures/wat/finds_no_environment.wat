@@ -1,5 +1,5 @@
 ;; Asks for its environment and its arguments.
-;; The host has neither: what the host's process was given is no business of a guest's.
+;; The host has neither: a guest must not read the environment of the host's process.
 (module
   (import "wasi_snapshot_preview1" "environ_sizes_get" (func $environ_sizes_get (param i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "args_sizes_get" (func $args_sizes_get (param i32 i32) (result i32)))

@@ -1,5 +1,5 @@
 ;; Grows its memory by 1 MiB at a time until that is refused, and gives up.
-;; The host says that it hit the memory limit, not just that it trapped.
+;; The host reports that it hit the memory limit, not just that it trapped.
 (module
   (memory (export "memory") 1)
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

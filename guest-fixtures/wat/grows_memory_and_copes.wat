@@ -1,4 +1,4 @@
-;; Grows its memory until that is refused, and answers success.
+;; Grows its memory until that is refused, and returns a success.
 ;; The host lets it: a refusal that a guest copes with is no breach.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))

@@ -1,5 +1,5 @@
 ;; Asks for 4 GiB in one step, is refused, and gives up.
-;; The host says that it hit the memory limit.
+;; The host reports that it hit the memory limit.
 (module
   (memory (export "memory") 1)
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

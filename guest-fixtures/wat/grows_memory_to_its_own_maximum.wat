@@ -1,5 +1,5 @@
 ;; Is refused a growth by the maximum that it declares itself, and gives up.
-;; The host says that it trapped: no limit of the host was in the way.
+;; The host reports that it trapped: no limit of the host was in the way.
 (module
   (memory (export "memory") 1 4)
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

@@ -1,5 +1,5 @@
 ;; Grows a table until that is refused, and gives up.
-;; The host says that it hit the table limit.
+;; The host reports that it hit the table limit.
 (module
   (memory (export "memory") 1)
   (table $table 1 funcref)

@@ -1,4 +1,4 @@
-;; Grows a table until that is refused, and answers success.
+;; Grows a table until that is refused, and returns a success.
 ;; The host lets it.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))

@@ -1,4 +1,4 @@
-;; Answers failure, with a sentence.
+;; Returns failure, with a sentence.
 ;; The host reports it as the guest's failure.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))

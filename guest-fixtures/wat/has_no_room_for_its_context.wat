@@ -1,4 +1,4 @@
-;; Doesn't fetch its context, and its memory may not grow.
+;; Does not fetch its context, and its memory may not grow.
 ;; The host can place the context nowhere, and refuses to run it.
 (module
   (memory (export "memory") 1 1)

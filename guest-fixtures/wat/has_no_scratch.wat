@@ -1,5 +1,5 @@
-;; Uses a scratch that its manifest doesn't grant.
-;; Each function answers -1.
+;; Uses a scratch that its manifest does not grant.
+;; Each function returns -1.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (import "env" "host_scratch_get" (func $scratch_get (param i32 i32 i32 i32) (result i32)))

@@ -1,5 +1,5 @@
 ;; Calls a host that it may not reach, ignores the error, and calls again.
-;; The host answers -1 to each call, and ends the guest at its deadline.
+;; The host returns -1 to each call, and ends the guest at its deadline.
 (module
   (import "env" "host_http_call" (func $http_call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 1)

@@ -1,5 +1,5 @@
 ;; Imports host_log as a global.
-;; The host says what it is and what it should be.
+;; The host states what it is and what it must be.
 (module
   (import "env" "host_log" (global i32))
   (memory (export "memory") 1)

@@ -1,5 +1,5 @@
-;; Has a data segment that doesn't fit its memory.
-;; The host says which trap it was, and where.
+;; Has a data segment that does not fit its memory.
+;; The host reports the kind of the trap, and where it was.
 (module
   (memory (export "memory") 1)
   (data (i32.const 65535) "too long")

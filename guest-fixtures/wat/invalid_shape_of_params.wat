@@ -1,5 +1,5 @@
-;; Answers params that are a list.
-;; The host says that this is no result.
+;; Returns params that are a list.
+;; The host reports that this is not a valid result.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (memory (export "memory") 1)

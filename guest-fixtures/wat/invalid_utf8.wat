@@ -1,5 +1,5 @@
 ;; Sets a result whose string holds the byte ff.
-;; The host says so.
+;; The host reports that.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (memory (export "memory") 1)

@@ -1,3 +1,3 @@
 ;; Is an empty component.
-;; The host refuses it: it has no handler.
+;; The host rejects it: it has no handler.
 (component)

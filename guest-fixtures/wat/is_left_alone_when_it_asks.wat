@@ -1,4 +1,4 @@
-;; Imports host_get_context, and checks that nobody grew or wrote its memory.
+;; Imports host_get_context, and checks that nothing grew or wrote its memory.
 ;; The host writes nothing by itself into a guest that fetches its context.
 (module
   (import "env" "host_get_context" (func $get_context (param i32 i32) (result i32)))

@@ -1,3 +1,3 @@
 ;; Is a sentence and no module.
-;; The host refuses it, and says why.
+;; The host rejects it, and states why.
 Dear host, please finish my session.

@@ -1,5 +1,5 @@
 ;; Puts, reads, replaces and removes values in its scratch of 1000 bytes, also with bad keys, pointers and sizes.
-;; The host answers as the contract has it for each.
+;; The host returns what the contract states for each.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (import "env" "host_scratch_get" (func $scratch_get (param i32 i32 i32 i32) (result i32)))

@@ -1,5 +1,5 @@
-;; Reads a secret, logs it, tells it as its status and answers it.
-;; The host takes it out of everything that people or disks see.
+;; Reads a secret, logs it, sets it as its status and returns it.
+;; The host redacts it in everything that people read or disks store.
 (module
   (import "env" "host_get_secret" (func $get_secret (param i32 i32 i32 i32) (result i32)))
   (import "env" "host_log" (func $log (param i32 i32 i32 i32)))

@@ -1,4 +1,4 @@
-;; Logs at each level, at one that isn't known, and a line that would clear a terminal.
+;; Logs at each level, at one that is not known, and a line that would clear a terminal.
 ;; The host writes them all, and lets nothing through that a terminal obeys.
 (module
   (import "env" "host_log" (func $log (param i32 i32 i32 i32)))

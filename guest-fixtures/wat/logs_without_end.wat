@@ -1,4 +1,4 @@
-;; Logs the same line for ever.
+;; Logs the same line forever.
 ;; The host neither fills a disk nor slows down, and ends it at its deadline.
 (module
   (import "env" "host_log" (func $log (param i32 i32 i32 i32)))

@@ -1,4 +1,4 @@
-;; Imports from a module that isn't there.
+;; Imports from a module that is not there.
 ;; The host names it.
 (module
   (import "wasi_unstable" "fd_write" (func (param i32 i32 i32 i32) (result i32)))

@@ -1,5 +1,5 @@
 ;; Sets its result twice, the same both times.
-;; The host says so, and takes neither.
+;; The host reports that, and uses neither.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (memory (export "memory") 1)

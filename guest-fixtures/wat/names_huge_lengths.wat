@@ -1,5 +1,5 @@
 ;; Calls each host function with a length of 2 GiB.
-;; The host answers -1 to each, allocates nothing, and says why.
+;; The host returns -1 to each, allocates nothing, and states why.
 (module
   (import "env" "host_emit_progress" (func $emit_progress (param i32 i32) (result i32)))
   (import "env" "host_get_context" (func $get_context (param i32 i32) (result i32)))

@@ -1,5 +1,5 @@
 ;; Calls host_http_call with a length of 2 GiB in each of its five places.
-;; The host answers -1 to each, allocates nothing, and calls nobody.
+;; The host returns -1 to each, allocates nothing, and sends nothing.
 (module
   (import "env" "host_http_call" (func $http_call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
   (import "env" "host_set_result" (func $set_result (param i32 i32)))

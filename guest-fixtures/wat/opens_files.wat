@@ -1,5 +1,5 @@
 ;; Looks for directories that it may use, and tries to open, read, make and remove files anyhow.
-;; The host gives it none, and answers an error to each try.
+;; The host gives it none, and returns an error for each attempt.
 (module
   (import "wasi_snapshot_preview1" "fd_prestat_get" (func $fd_prestat_get (param i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "path_open" (func $path_open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))

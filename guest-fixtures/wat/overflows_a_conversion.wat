@@ -1,5 +1,5 @@
-;; Converts a number to a type that it doesn't fit.
-;; The host says which trap it was, and where.
+;; Converts a number to a type that it does not fit.
+;; The host reports the kind of the trap, and where it was.
 (module
   (memory (export "memory") 1)
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

@@ -1,5 +1,5 @@
 ;; Returns a pointer with 4 GiB as the length before it.
-;; The host allocates nothing for it, and says that it is out of bounds.
+;; The host allocates nothing for it, and reports that it is out of bounds.
 (module
   (memory (export "memory") 1)
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

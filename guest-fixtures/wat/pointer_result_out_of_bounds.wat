@@ -1,5 +1,5 @@
 ;; Returns a pointer outside its memory.
-;; The host says so.
+;; The host reports that.
 (module
   (memory (export "memory") 1)
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

@@ -1,5 +1,5 @@
 ;; Returns a pointer with a length of 1 MiB and a byte before it.
-;; The host says that it is too large.
+;; The host reports that it is too large.
 (module
   (memory (export "memory") 18)
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

@@ -1,5 +1,5 @@
 ;; Returns the pointer 2, which leaves no room for a length before it.
-;; The host says that it is out of bounds.
+;; The host reports that it is out of bounds.
 (module
   (memory (export "memory") 1)
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

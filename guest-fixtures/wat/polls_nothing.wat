@@ -1,5 +1,5 @@
 ;; Polls for no event at all, over and over.
-;; The host answers each poll, and ends the guest at its deadline.
+;; The host returns each poll, and ends the guest at its deadline.
 (module
   (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll_oneoff (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 1)

@@ -1,5 +1,5 @@
 ;; Offers buffers that are too small.
-;; The host writes nothing to them, and answers the size needed or -2, as the contract has it for each function.
+;; The host writes nothing to them, and returns the needed size or -2, as the contract states for each function.
 (module
   (import "env" "host_get_context" (func $get_context (param i32 i32) (result i32)))
   (import "env" "host_get_secret" (func $get_secret (param i32 i32 i32 i32) (result i32)))

@@ -1,5 +1,5 @@
 ;; Reads fields of its entity: a text, a number, null, one that is not there; with small buffers and bad pointers.
-;; A text comes without quotes, and the size needed where the buffer is too small.
+;; A text comes without quotes, and the size needed if the buffer is too small.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (import "env" "host_read_field" (func $read_field (param i32 i32 i32 i32) (result i32)))

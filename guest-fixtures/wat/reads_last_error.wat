@@ -1,5 +1,5 @@
 ;; Asks for the last error before and after a call to a host that it may not reach.
-;; The host answers nothing before, and afterwards a sentence that names the host.
+;; The host returns nothing before, and afterwards a sentence that names the host.
 (module
   (import "env" "host_last_error" (func $last_error (param i32 i32) (result i32)))
   (import "env" "host_http_call" (func $http_call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))

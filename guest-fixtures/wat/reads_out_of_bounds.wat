@@ -1,5 +1,5 @@
 ;; Reads a byte past its memory.
-;; The host says which trap it was, and where.
+;; The host reports the kind of the trap, and where it was.
 (module
   (memory (export "memory") 1)
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

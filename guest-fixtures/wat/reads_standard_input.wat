@@ -1,5 +1,5 @@
 ;; Reads standard input.
-;; The host says that it has ended: nobody types to a handler.
+;; The host reports that it has ended: a handler has no input.
 (module
   (import "wasi_snapshot_preview1" "fd_read" (func $fd_read (param i32 i32 i32 i32) (result i32)))
   (import "env" "host_set_result" (func $set_result (param i32 i32)))

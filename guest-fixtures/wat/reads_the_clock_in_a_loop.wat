@@ -1,5 +1,5 @@
-;; Reads WASI's clocks and the host's until an hour has passed by them, and then answers success.
-;; The host ends it at its deadline: who watches a clock is not idle.
+;; Reads WASI's clocks and the host's until an hour has passed by them, and then returns a success.
+;; The host ends it at its deadline: reading a clock does not prevent that.
 (module
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock_time_get (param i32 i64 i32) (result i32)))
   (import "env" "host_get_time_millis" (func $get_time_millis (result i64)))

@@ -1,5 +1,5 @@
 ;; Reads the time in every way that there is.
-;; The host tells the same time by all of them.
+;; The host returns the same time in all of them.
 (module
   (import "env" "host_get_time" (func $get_time (param i32 i32) (result i32)))
   (import "env" "host_get_time_millis" (func $get_time_millis (result i64)))

@@ -1,5 +1,5 @@
 ;; Sets a result of 2 GiB in a memory of one page.
-;; The host allocates nothing for it, and says that it is out of bounds.
+;; The host allocates nothing for it, and reports that it is out of bounds.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (memory (export "memory") 1)

@@ -1,5 +1,5 @@
 ;; Sets a result of 1 MiB and a byte.
-;; The host says that it is too large.
+;; The host reports that it is too large.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (memory (export "memory") 17)

@@ -1,5 +1,5 @@
 ;; Sets a result far outside its memory, where pointer and length together pass 32 bits.
-;; The host says that it is out of bounds.
+;; The host reports that it is out of bounds.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (memory (export "memory") 1)

@@ -1,4 +1,4 @@
-;; Watches the clock until its budget is long over, and then answers success.
+;; Watches the clock until its budget is long over, and then returns a success.
 ;; The host has killed it by then.
 (module
   (import "env" "host_get_time_millis" (func $get_time_millis (result i64)))

@@ -1,5 +1,5 @@
 ;; Makes HTTP calls with no method, with no URL, and with headers that are no list of pairs.
-;; The host answers -1 to each, and calls nobody.
+;; The host returns -1 to each, and sends nothing.
 (module
   (import "env" "host_http_call" (func $http_call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
   (import "env" "host_set_result" (func $set_result (param i32 i32)))

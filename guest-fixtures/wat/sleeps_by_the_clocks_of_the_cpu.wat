@@ -1,5 +1,5 @@
 ;; Sleeps for an hour of CPU time, by WASI's clock of the process and by that of the thread, over and over.
-;; The host doesn't wait by those, and ends the guest at its deadline.
+;; The host does not wait by those, and ends the guest at its deadline.
 (module
   (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll_oneoff (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 1)

@@ -1,5 +1,5 @@
 ;; Sleeps for an hour by WASI's real-time clock, and then again.
-;; The host drops the poll at the deadline: whichever clock it waits by, the deadline has its own.
+;; The host drops the poll at the deadline: whatever clock it waits by, the deadline uses another one.
 (module
   (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll_oneoff (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 1)

@@ -1,4 +1,4 @@
-;; Loops for ever with fuel to spend.
+;; Loops forever with fuel to spend.
 ;; The host ends it when the fuel is spent, long before its deadline.
 (module
   (memory (export "memory") 1)

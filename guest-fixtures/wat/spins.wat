@@ -1,4 +1,4 @@
-;; Loops for ever in its own code.
+;; Loops forever in its own code.
 ;; The host interrupts it at instruction level.
 (module
   (memory (export "memory") 1)

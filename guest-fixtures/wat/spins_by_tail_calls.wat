@@ -1,5 +1,5 @@
-;; Calls itself in tail position for ever, with no loop and no growing stack.
-;; The host interrupts it all the same.
+;; Calls itself in tail position forever, with no loop and no growing stack.
+;; The host still interrupts it.
 (module
   (memory (export "memory") 1)
   (func $spin (param $n i32) (result i32)

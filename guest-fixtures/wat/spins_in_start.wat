@@ -1,4 +1,4 @@
-;; Loops for ever in its start function.
+;; Loops forever in its start function.
 ;; The host ends it while it is instantiated.
 (module
   (memory (export "memory") 1)

@@ -1,4 +1,4 @@
-;; Starts spans, each inside the one before, with an event each, and ends none, for ever.
+;; Starts spans, each inside the one before, with an event each, and ends none, forever.
 ;; The host keeps as many as a run may have, counts the others, and ends the guest at its deadline.
 (module
   (import "env" "host_start_span" (func $start_span (param i32 i32) (result i64)))

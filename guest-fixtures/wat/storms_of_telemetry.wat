@@ -1,4 +1,4 @@
-;; Starts a thousand spans and ends none, with an event each, measures under a thousand names, and logs and tells as often.
+;; Starts a thousand spans and ends none, with an event each, measures under a thousand names, and logs and reports as often.
 ;; What goes over the bounds is dropped; no answer is an error.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))

@@ -1,5 +1,5 @@
-;; Calls a dozen host functions in turn, as fast as it can, for ever.
-;; The host answers each within its bounds, and ends the guest at its deadline.
+;; Calls a dozen host functions in turn, as fast as it can, forever.
+;; The host returns each within its bounds, and ends the guest at its deadline.
 (module
   (import "env" "host_get_time_millis" (func $get_time_millis (result i64)))
   (import "env" "host_get_time" (func $get_time (param i32 i32) (result i32)))

@@ -1,5 +1,5 @@
 ;; Gives JSON that is none, or of another shape, and pointers outside its memory, to each function that takes JSON.
-;; Each answers -1, and the guest goes on.
+;; Each returns -1, and the guest goes on.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (import "env" "host_log_structured" (func $log_structured (param i32 i32) (result i32)))

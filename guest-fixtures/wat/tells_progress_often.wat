@@ -1,5 +1,5 @@
-;; Says two hundred times how far it is.
-;; The host answers 0 each time; how much of it is kept is not its concern.
+;; Reports its progress two hundred times.
+;; The host returns 0 each time; how much of it is kept is not its concern.
 (module
   (import "env" "host_emit_progress" (func $emit_progress (param i32 i32) (result i32)))
   (import "env" "host_set_result" (func $set_result (param i32 i32)))

@@ -1,5 +1,5 @@
-;; Tells progress that is no JSON, and a status that is no UTF-8.
-;; The host answers -1 to both, says why, and goes on.
+;; Reports progress that is not JSON, and a status that is not UTF-8.
+;; The host returns -1 to both, states why, and continues.
 (module
   (import "env" "host_emit_progress" (func $emit_progress (param i32 i32) (result i32)))
   (import "env" "host_set_status" (func $set_status (param i32 i32) (result i32)))

@@ -1,5 +1,5 @@
-;; Says what it is doing, and how far it is.
-;; The host answers 0 to both.
+;; Sets its status, and reports its progress.
+;; The host returns 0 to both.
 (module
   (import "env" "host_set_status" (func $set_status (param i32 i32) (result i32)))
   (import "env" "host_emit_progress" (func $emit_progress (param i32 i32) (result i32)))

@@ -1,5 +1,5 @@
-;; Throws an exception that it doesn't catch.
-;; The host says which trap it was, and where.
+;; Throws an exception that it does not catch.
+;; The host reports the kind of the trap, and where it was.
 (module
   (memory (export "memory") 1)
   (tag $thrown)

@@ -1,4 +1,4 @@
-;; Throws and catches exceptions for ever, with too little memory for the heap that they need.
+;; Throws and catches exceptions forever, with too little memory for the heap that they need.
 ;; The host must end it as a limit: the growth of that heap was denied.
 (module
   (tag $thrown (param i32))

@@ -1,5 +1,5 @@
 ;; Reaches an unreachable instruction, two functions deep.
-;; The host says which trap it was, and where.
+;; The host reports the kind of the trap, and where it was.
 (module
   (memory (export "memory") 1)
   (func $innermost (unreachable))

@@ -1,5 +1,5 @@
 ;; Traps in its start function.
-;; The host says which trap it was, and where.
+;; The host reports the kind of the trap, and where it was.
 (module
   (memory (export "memory") 1)
   (func $start (unreachable))

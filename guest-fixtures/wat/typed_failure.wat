@@ -1,4 +1,4 @@
-;; Answers a failure that tools can read.
+;; Returns a failure that tools can read.
 ;; The host reports it as a typed failure, and keeps its details.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))

@@ -1,5 +1,5 @@
 ;; Has a 64-bit memory.
-;; The host refuses it, and says why.
+;; The host rejects it, and states why.
 (module
   (memory (export "memory") i64 1)
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

@@ -1,5 +1,5 @@
 ;; Accepts, sends and receives on descriptors that are no sockets.
-;; The host answers an error to each.
+;; The host returns an error to each.
 (module
   (import "wasi_snapshot_preview1" "sock_accept" (func $sock_accept (param i32 i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "sock_recv" (func $sock_recv (param i32 i32 i32 i32 i32 i32) (result i32)))

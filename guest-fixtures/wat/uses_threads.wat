@@ -1,5 +1,5 @@
 ;; Waits for an hour on shared memory.
-;; The host refuses it: nothing could end that wait in time.
+;; The host rejects it: nothing could end that wait in time.
 (module
   (memory (export "memory") 1 1 shared)
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)

@@ -1,5 +1,5 @@
 ;; Imports host_log with two parameters in place of four.
-;; The host says which type it has and which it should have.
+;; The host states which type it has and which it must have.
 (module
   (import "env" "host_log" (func (param i32 i32)))
   (memory (export "memory") 1)
