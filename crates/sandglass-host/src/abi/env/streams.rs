@@ -1,6 +1,8 @@
 //! Named streams, the cache that keeps them for later handler runs, their hashes, and HTTP from one
 //! stream to another.
 
+use std::fmt::Write as _;
+
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use wasmtime::{Caller, Linker, Result};
@@ -100,8 +102,11 @@ fn link_hash(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
                     return Ok(None);
                 }
             }
-            let digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-            let answer = format!("sha256:{digits}");
+            let mut answer = "sha256:".to_owned();
+            for byte in hash.finalize() {
+                // Writing to a string cannot fail.
+                let _ = write!(answer, "{byte:02x}");
+            }
             fill(caller, (out_ptr, out_len), answer.as_bytes(), WhenTooSmall::Refuse).map(Some)
         }
     }
