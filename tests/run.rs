@@ -274,7 +274,7 @@ fn any_bytes_are_a_guest_or_a_rejection() {
         ("noise.wasm", &[0xff, 0, 0x1b, 0x9b, 7, 13, 10], "module"),
         ("text.wat", b"(module (func", "module"),
         ("magic.wasm", b"\0asm", "module"),
-        ("component.wasm", b"\0asm\x0d\0\x01\0", "component doesn't export `handle`"),
+        ("component.wasm", b"\0asm\x0d\0\x01\0", "component does not export `handle`"),
         ("half.wasm", half, "module"),
     ];
     for (name, bytes, why) in cases {

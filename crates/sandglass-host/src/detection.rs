@@ -29,7 +29,7 @@ pub fn abi_of(bytes: &[u8]) -> Result<Abi, Rejection> {
             let shown = text.map_or_else(String::new, |text| {
                 format!(": it begins with `{}`", shortened(text, 20).escape_debug())
             });
-            let message = format!("module is no WebAssembly{shown}");
+            let message = format!("module is not WebAssembly{shown}");
             Err(rejection(RejectionKind::InvalidModule, message))
         }
     }

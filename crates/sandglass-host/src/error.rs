@@ -14,7 +14,7 @@ pub enum Error {
     #[error(transparent)]
     Busy(#[from] Busy),
     /// The host lacks something that the handler run needs.
-    #[error("the host can't start the run: {0}")]
+    #[error("the host cannot start the handler: {0}")]
     Unavailable(String),
     /// Deadlines cannot be enforced, so no guest is started.
     #[error(
@@ -53,7 +53,7 @@ pub enum BuildError {
         why: String,
     },
     /// One of the embedder's own host functions cannot be registered.
-    #[error("the host function `{name}` can't be registered: {why}")]
+    #[error("the host function `{name}` cannot be registered: {why}")]
     Function {
         /// Its name.
         name: String,

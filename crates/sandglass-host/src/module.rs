@@ -323,7 +323,7 @@ pub(crate) fn check_functions(compiled: &Compiled, manifest: &Manifest) -> Resul
     match compiled.needs.embedders.iter().find(|name| !manifest.functions.contains(*name)) {
         Some(name) => Err(rejection(
             RejectionKind::MissingGrant,
-            format!("module imports `{name}`, which its manifest doesn't grant; name it there"),
+            format!("module imports `{name}`, which its manifest does not grant; name it there"),
         )),
         None => Ok(()),
     }

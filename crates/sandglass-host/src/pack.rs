@@ -31,23 +31,22 @@ impl Host {
         let invalid = |why: String| rejection(RejectionKind::InvalidPack, why);
         match outcome.map_err(|error| unavailable(error.to_string()))? {
             Outcome::Completed(completion) => serde_json::from_value(completion.result)
-                .map_err(|error| invalid(format!("pack's description can't be read: {error}"))),
+                .map_err(|error| invalid(format!("pack's description cannot be read: {error}"))),
             Outcome::Rejected(rejection) => Err(rejection),
             Outcome::TimedOut(exceeded) => Err(invalid(format!(
-                "pack didn't say what it is within {} ms; it was stopped in `{}`",
+                "pack did not describe itself within {} ms; it was stopped in `{}`",
                 exceeded.budget_ms, exceeded.dying_span
             ))),
-            Outcome::Trapped(trap) => Err(invalid(format!(
-                "pack trapped when it had to say what it is: {}",
-                trap.message
-            ))),
+            Outcome::Trapped(trap) => {
+                Err(invalid(format!("pack trapped when it described itself: {}", trap.message)))
+            }
             Outcome::Failed(failure) => Err(invalid(failure.message)),
             Outcome::Limit(breach) => Err(rejection(
                 RejectionKind::NeedsTooMuch,
-                format!("pack can't say what it is within its limits: {breach}"),
+                format!("pack cannot describe itself within its limits: {breach}"),
             )),
             Outcome::Cancelled(_) | Outcome::Interrupted => {
-                Err(unavailable("the host stopped before the pack had said what it is".to_owned()))
+                Err(unavailable("the host stopped before the pack had described itself".to_owned()))
             }
         }
     }

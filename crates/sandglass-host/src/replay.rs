@@ -43,7 +43,7 @@ pub struct RecordedRun {
 
 /// The bytes are not a recording that this host can replay; the text states why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the recording can't be played: {0}")]
+#[error("the recording cannot be replayed: {0}")]
 pub struct InvalidRecording(String);
 
 impl RecordedRun {

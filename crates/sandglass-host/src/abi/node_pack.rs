@@ -76,7 +76,7 @@ pub(crate) async fn describe(
         }
         Ok(Err(refused)) => Ok(Called::NotCalled(refused)),
         Err(error) if run::outcome_of(&error).is_some() => Ok(Called::NotCalled(invalid(
-            "pack calls `openwop_interrupt` when it has to say what it is".to_owned(),
+            "pack calls `openwop_interrupt` when it describes itself".to_owned(),
         ))),
         Err(error) => Err(error),
     }

@@ -48,14 +48,8 @@ impl Request {
         let mut head = Vec::with_capacity(REQUEST_HEAD_BYTES);
         head.extend(MAGIC);
         head.extend(self.key);
-        head.push(match self.kind {
-            Kind::CoreModule => 0,
-            Kind::Component => 1,
-        });
-        head.push(match self.metering {
-            Metering::Unmetered => 0,
-            Metering::Fuel => 1,
-        });
+        // As `read` expects them: by the order of their declaration.
+        head.extend([self.kind as u8, self.metering as u8]);
         for number in [self.memory_bytes, self.cpu_seconds, self.binary_bytes] {
             head.extend(number.to_le_bytes());
         }
@@ -109,10 +103,7 @@ pub(super) enum Body {
 /// What precedes a body of `length` bytes.
 pub(super) fn response_head(body: Body, length: usize) -> Vec<u8> {
     let mut head = MAGIC.to_vec();
-    head.push(match body {
-        Body::Code => 0,
-        Body::Rejection => 1,
-    });
+    head.push(body as u8);
     head.extend((length as u64).to_le_bytes());
     head
 }

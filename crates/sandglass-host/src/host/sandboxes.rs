@@ -49,7 +49,7 @@ impl Sandboxes {
     /// As [`Sandboxes::get_or_make`], with the rejection of a module that needs the sandbox.
     pub(super) fn for_module(&self, kind: EngineKind) -> Result<Arc<Sandbox>, Rejection> {
         self.get_or_make(kind).map_err(|error| {
-            let message = format!("the sandbox that the module needs can't be set up: {error:#}");
+            let message = format!("the sandbox that the module needs cannot be set up: {error:#}");
             rejection(RejectionKind::HostUnavailable, message)
         })
     }

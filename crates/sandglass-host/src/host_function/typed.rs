@@ -136,7 +136,7 @@ pub trait SyncFunction<Args>: Send + Sync + 'static {
 
 fn write<R: Returned>(answer: Result<R, HostError>) -> Outcome {
     let wire = answer?.write().map_err(|why| {
-        HostError::new(format_args!("the function's answer can't be written as JSON: {why}"))
+        HostError::new(format_args!("the function's result cannot be written as JSON: {why}"))
     })?;
     Ok(wire.into_value())
 }
@@ -144,7 +144,8 @@ fn write<R: Returned>(answer: Result<R, HostError>) -> Outcome {
 fn read<A: Parameter>(value: Option<Value>, nth: usize) -> Result<A, HostError> {
     let wire = value.and_then(A::Wire::from_value);
     let wire = wire.ok_or_else(|| HostError::new(format_args!("argument {nth} is missing")))?;
-    A::read(wire).map_err(|why| HostError::new(format_args!("argument {nth} can't be read: {why}")))
+    A::read(wire)
+        .map_err(|why| HostError::new(format_args!("argument {nth} cannot be read: {why}")))
 }
 
 /// As [`execute`], with a typed result.

@@ -140,7 +140,7 @@ fn missing_import(sandbox: &Sandbox, shown: &str, asked: &str) -> Rejection {
     rejection(
         RejectionKind::MissingImport,
         format!(
-            "component imports `{}`, which this host doesn't have ({WORLD} and WASI 0.2){near}",
+            "component imports `{}`, which this host does not have ({WORLD} and WASI 0.2){near}",
             printable(shown)
         ),
     )
@@ -163,7 +163,7 @@ fn check_export(
         return Err(rejection(
             RejectionKind::MissingExport,
             format!(
-                "component doesn't export `{HANDLE}`{near}; a handler is built for the world \
+                "component does not export `{HANDLE}`{near}; a handler is built for the world \
                  `integration` of {WORLD}"
             ),
         ));

@@ -42,7 +42,7 @@ pub(super) fn compile(
         check_room_for_context(&module)?;
     }
     let pre = sandbox.linker.instantiate_pre(&module).map_err(|error| {
-        rejection(RejectionKind::WrongSignature, format!("module can't be linked: {error:#}"))
+        rejection(RejectionKind::WrongSignature, format!("module cannot be linked: {error:#}"))
     })?;
     let imported = || module.imports().map(|import| (import.module(), import.name()));
     let needs = Needs {
@@ -144,7 +144,7 @@ fn missing_export(module: &Module, name: &str, what: &str) -> Rejection {
     let near = nearest_export(name, module.exports().map(|export| export.name()));
     rejection(
         RejectionKind::MissingExport,
-        format!("module doesn't export `{name}`{near}; a handler exports {what} under that name"),
+        format!("module does not export `{name}`{near}; a handler exports {what} under that name"),
     )
 }
 
@@ -182,7 +182,7 @@ fn missing_import(sandbox: &Sandbox, module: &str, name: &str) -> Rejection {
     rejection(
         RejectionKind::MissingImport,
         format!(
-            "module imports `{}`, which this host doesn't have ({} and WASI preview 1){near}",
+            "module imports `{}`, which this host does not have ({} and WASI preview 1){near}",
             printable(&asked),
             Abi::Core.contract(),
         ),

@@ -52,7 +52,7 @@ pub(super) fn compile(source: &Source<'_>) -> Result<(NodePack, Needs), NotCompi
     check_memory(&module)?;
     let forms = check_imports(&module)?;
     let pre = link(source, &module, &forms).map_err(|error| {
-        rejection(RejectionKind::WrongSignature, format!("pack can't be linked: {error:#}"))
+        rejection(RejectionKind::WrongSignature, format!("pack cannot be linked: {error:#}"))
     })?;
     let plain = |name| export(&module, name).map(|export| export.function);
     // No call of a pack waits.
@@ -94,7 +94,7 @@ fn export(module: &Module, name: &str) -> Result<PairExport, Rejection> {
         return Err(rejection(
             RejectionKind::MissingExport,
             format!(
-                "pack doesn't export `{name}`{near}; an OpenWOP node pack exports a function \
+                "pack does not export `{name}`{near}; an OpenWOP node pack exports a function \
                  {expected} under that name"
             ),
         ));
@@ -150,7 +150,7 @@ fn missing_import(module: &str, name: &str) -> Rejection {
     rejection(
         RejectionKind::MissingImport,
         format!(
-            "pack imports `{}`, which this host doesn't have for packs ({}): {why}",
+            "pack imports `{}`, which this host does not have for packs ({}): {why}",
             printable(&asked),
             Abi::NodePack.contract(),
         ),

@@ -29,9 +29,9 @@ pub(crate) fn to_binary(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Rejection> {
     }
     wat::parse_bytes(bytes).map_err(|error| {
         let what = if str::from_utf8(bytes).is_ok() {
-            format!("module is no WebAssembly text: {}", in_one_line(&error.to_string()))
+            format!("module is not WebAssembly text: {}", in_one_line(&error.to_string()))
         } else {
-            "module is no WebAssembly: it begins with neither \\0asm nor text".to_owned()
+            "module is not WebAssembly: it begins with neither \\0asm nor text".to_owned()
         };
         rejection(RejectionKind::InvalidModule, what)
     })

@@ -110,7 +110,7 @@ async fn values_pass_in_both_directions_and_the_guest_reads_errors() {
     assert_eq!(answer, r#"{"name":"Ada","age":37}"#);
     assert_eq!(status_of(&host, "older", r#"{"name":"A","age":255}"#).await, "nobody is that old");
     let unread = status_of(&host, "older", "{}").await;
-    assert!(unread.starts_with("argument 1 can't be read: missing field `name`"), "{unread}");
+    assert!(unread.starts_with("argument 1 cannot be read: missing field `name`"), "{unread}");
 }
 
 #[tokio::test]
@@ -347,7 +347,7 @@ fn a_name_that_is_taken_is_refused_when_the_host_is_built() {
     let refusal = twice.expect_err("it is registered already").to_string();
     assert_eq!(
         refusal,
-        "the host function `acme:crm/contacts.older` can't be registered: it is registered already"
+        "the host function `acme:crm/contacts.older` cannot be registered: it is registered already"
     );
 }
 

@@ -17,7 +17,7 @@ fn a_module_that_does_not_fit_is_rejected_with_a_reason() {
             "\"openwop_alloc\"",
             "\"openwop_malloc\"",
             RejectionKind::MissingExport,
-            "doesn't export `openwop_alloc` (the nearest that it exports is `openwop_malloc`)",
+            "does not export `openwop_alloc` (the nearest that it exports is `openwop_malloc`)",
         ),
         (
             "\"openwop_node_invoke\"",
