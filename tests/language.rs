@@ -39,6 +39,7 @@ const SEARCHED: &[&str] = &[
     "crates/sandglass-journal",
     "crates/sandglass-liveness",
     "crates/sandglass-runtime",
+    "crates/sandglass-host",
     "dashboards",
     "deny.toml",
     "docs",
