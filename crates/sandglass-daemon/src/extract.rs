@@ -4,7 +4,7 @@
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use sandglass_http::body::{self, Limits};
+use sandglass_http::body::{self, DuplicateKeys, Limits};
 use sandglass_http::find_invalid_escape;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{DispatchId, EntityRef, TraceContext};
@@ -149,7 +149,7 @@ impl<T: DeserializeOwned + Default> FromRequest<Daemon> for Body<T> {
         let limits = Limits { max_bytes: settings.max_body_bytes, timeout: settings.body_timeout };
         let slot = || daemon.large_body(&principal);
         let bytes = body::bytes(&parts.headers, body, limits, slot).await?;
-        Ok(Self(body::json(&parts.headers, &bytes)?.unwrap_or_default()))
+        Ok(Self(body::json(&parts.headers, &bytes, DuplicateKeys::LastWins)?.unwrap_or_default()))
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use sandglass_model::{DispatchId, EntityRef, Event, Position, Sequence, WallTime, json};
+use sandglass_model::{DispatchId, EntityRef, Event, Position, Sequence, WallTime};
+use sandglass_source::json;
 
 use crate::Error;
 
@@ -13,16 +14,18 @@ use crate::Error;
 /// integration sets more), and still small enough for memory.
 pub const RECORD_MAX_BYTES: usize = 16 << 20;
 
-/// Most values in the body of a record, counted as [`sandglass_model::json::MAX_VALUES`] are. A few
+/// Most values in the body of a record, counted as [`sandglass_source::json::MAX_VALUES`] are. A few
 /// bytes of JSON can occupy a hundred in memory, even in a forged journal. The largest variables
 /// that a spec may have (1 MiB) have 1.5 million values.
 pub(crate) const RECORD_MAX_VALUES: u32 = 2 << 20;
 
 /// Whether a body holds at most [`RECORD_MAX_VALUES`]. Bodies too short for more are not counted.
 pub(crate) fn has_few_values(body: &str) -> bool {
+    const BOUNDS: json::Bounds =
+        json::Bounds { max_values: RECORD_MAX_VALUES, ..json::Bounds::DEFAULT };
     /// The densest JSON, a list of `{"":0}`, has ten values in seven bytes.
     const UNCOUNTED_BYTES: usize = (RECORD_MAX_VALUES / 10) as usize * 7;
-    body.len() <= UNCOUNTED_BYTES || json::is_within(body, RECORD_MAX_VALUES)
+    body.len() <= UNCOUNTED_BYTES || json::check(body, BOUNDS).is_ok()
 }
 /// Most records of one batch: a transition starts a few handlers and ends a few.
 pub const BATCH_MAX_RECORDS: usize = 256;

@@ -10,7 +10,6 @@ pub mod clock;
 pub mod ended;
 pub mod entropy;
 pub mod id;
-pub mod json;
 pub mod limit;
 pub mod outcome;
 pub mod record;

@@ -27,6 +27,7 @@ mod name;
 mod printable;
 pub mod size;
 mod table;
+pub mod toml_value;
 
 pub use diagnostic::{DIAGNOSTICS_MAX, Diagnostic, Diagnostics, Severity, did_you_mean, nearest};
 pub use document::{Document, KEY_PARTS_MAX, not_text};

@@ -11,7 +11,7 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::{Diagnostics, Name, did_you_mean, duration, json, size};
+use crate::{Diagnostics, Name, did_you_mean, duration, size, toml_value};
 
 /// A value, and where it stands.
 pub type Spot<'t, 's> = &'t Spanned<DeValue<'s>>;
@@ -183,9 +183,8 @@ impl<'t, 's> Table<'t, 's> {
         let value = self.value(key)?;
         let read = match value.get_ref() {
             DeValue::String(text) => size::parse(text),
-            DeValue::Integer(number) => {
-                json::integer(number).map_or_else(|| size::parse(number.as_str()), size::positive)
-            }
+            DeValue::Integer(number) => toml_value::integer(number)
+                .map_or_else(|| size::parse(number.as_str()), size::positive),
             _ => Err(wrong_type(key, &self.label, "a size", value)),
         };
         let help = "write a number and a unit, such as \"64MiB\" or \"500kB\"";
@@ -200,7 +199,7 @@ impl<'t, 's> Table<'t, 's> {
         out: &mut Diagnostics<'_>,
     ) -> Option<u64> {
         let value = self.value(key)?;
-        let number = value.get_ref().as_integer().and_then(json::integer);
+        let number = value.get_ref().as_integer().and_then(toml_value::integer);
         let count = number.and_then(|number| u64::try_from(number).ok());
         let count = count.filter(|count| range.contains(count));
         if count.is_none() {
@@ -284,7 +283,9 @@ impl<'t, 's> Table<'t, 's> {
 
     /// A table of any values, as JSON.
     pub fn object(&self, key: &str, out: &mut Diagnostics<'_>) -> Object {
-        self.table(key, key, out).map(|table| json::object(table.values)).unwrap_or_default()
+        self.table(key, key, out)
+            .map(|table| toml_value::to_object(table.values))
+            .unwrap_or_default()
     }
 }
 

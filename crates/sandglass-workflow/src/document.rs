@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sandglass_model::json;
+use sandglass_source::json::{self, Bounds, DuplicateKeys, MAX_VALUES, Violation, ViolationKind};
 use serde_json::Value;
 
-use crate::problem::{Place, Problem, Problems, push_key, quoted};
+use crate::problem::{Place, Problem, push_key, quoted};
 
 /// Deepest nesting of a definition or a manifest: several times what its schema has, so
 /// that there is room for configurations, and far from what a thread's stack holds.
@@ -16,9 +16,14 @@ pub const DEPTH_MAX: usize = 64;
 /// shorter, and a pointer to what is wrong names each key on its way.
 pub const KEY_MAX_BYTES: usize = 1_024;
 
-/// What `text` says, which has at most `max_bytes`.
-///
-/// A key that an object has twice is a problem: which of the two counts is told nowhere.
+const BOUNDS: Bounds = Bounds {
+    max_values: MAX_VALUES,
+    max_depth: DEPTH_MAX,
+    max_key_bytes: KEY_MAX_BYTES,
+    duplicate_keys: DuplicateKeys::Rejected,
+};
+
+/// Reads `text`, which may have `max_bytes`.
 pub(crate) fn read(text: &str, max_bytes: usize) -> Result<Value, Vec<Problem>> {
     if text.len() > max_bytes {
         let what = format!(
@@ -27,47 +32,32 @@ pub(crate) fn read(text: &str, max_bytes: usize) -> Result<Value, Vec<Problem>> 
         );
         return Err(vec![Problem::new("", what)]);
     }
-    let value = json::read::<Value>(text).map_err(|error| vec![not_read(&error, text)])?;
-    let mut problems = Problems::default();
-    walk(text, |pointer, _, seen| match seen {
-        Seen::Value => true,
-        Seen::Twice(key) => {
-            let what = format!("the key {} stands here twice; keep one of them", quoted(key));
-            problems.add(pointer, what);
-            true
-        }
-        Seen::LongKey => {
-            let what = format!("it has a key of more than {KEY_MAX_BYTES} bytes; shorten it");
-            problems.add(pointer, what);
-            false
-        }
-        Seen::TooDeep => {
-            problems.add(pointer, format!("it is nested more than {DEPTH_MAX} deep; flatten it"));
-            false
-        }
-    });
-    if problems.is_empty() { Ok(value) } else { Err(placed(problems.into_vec(), text)) }
+    json::read_within(text, BOUNDS).map_err(|error| match error {
+        json::Error::Violations(found) => placed(found.into_iter().map(problem).collect(), text),
+        json::Error::Invalid(error) => vec![not_valid(&error, text)],
+        error => vec![Problem::new("", error.to_string())],
+    })
 }
 
-/// The pointer to the first object in `text`, which is valid JSON, that has a key twice; and the
-/// key.
-pub fn doubled(text: &str) -> Option<(String, String)> {
-    let mut found = None;
-    walk(text, |pointer, _, seen| {
-        if let Seen::Twice(key) = seen {
-            found = Some((pointer.to_owned(), key.to_owned()));
+fn problem(Violation { pointer, kind }: Violation) -> Problem {
+    let what = match kind {
+        ViolationKind::DuplicateKey(key) => {
+            format!("the key {} stands here twice; keep one of them", quoted(&key))
         }
-        found.is_none()
-    });
-    found
+        ViolationKind::LongKey => {
+            format!("it has a key of more than {KEY_MAX_BYTES} bytes; shorten it")
+        }
+        ViolationKind::TooDeep => format!("it is nested more than {DEPTH_MAX} deep; flatten it"),
+    };
+    Problem::new(pointer, what)
 }
 
 /// The problems with the places that their pointers have in `text`, which is JSON.
 pub(crate) fn placed(mut problems: Vec<Problem>, text: &str) -> Vec<Problem> {
     let wanted: BTreeSet<String> = problems.iter().map(|one| one.path.clone()).collect();
     let mut offsets = BTreeMap::new();
-    walk(text, |pointer, offset, seen| {
-        if matches!(seen, Seen::Value) && wanted.contains(pointer) {
+    walk(text, |pointer, offset| {
+        if wanted.contains(pointer) {
             offsets.entry(pointer.to_owned()).or_insert(offset);
         }
         offsets.len() < wanted.len()
@@ -80,13 +70,12 @@ pub(crate) fn placed(mut problems: Vec<Problem>, text: &str) -> Vec<Problem> {
     problems
 }
 
-fn not_read(error: &json::Error, text: &str) -> Problem {
-    let json::Error::Invalid(error) = error else { return Problem::new("", error.to_string()) };
-    let told = error.to_string();
+fn not_valid(error: &serde_json::Error, text: &str) -> Problem {
+    let message = error.to_string();
     // The parser counts columns in bytes.
     let place = format!(" at line {} column {}", error.line(), error.column());
-    let what = told.strip_suffix(&place).unwrap_or(&told);
-    let mut problem = Problem::new("", format!("it is no valid JSON: {what}; mend it"));
+    let what = message.strip_suffix(&place).unwrap_or(&message);
+    let mut problem = Problem::new("", format!("it is no valid JSON: {what}; fix it"));
     problem.place = error.line().checked_sub(1).and_then(|line| {
         let line_text = text.split('\n').nth(line)?;
         let before = error.column().saturating_sub(1);
@@ -94,18 +83,6 @@ fn not_read(error: &json::Error, text: &str) -> Problem {
         Some(Place { line: line + 1, column: characters + 1 })
     });
     problem
-}
-
-/// What a walk comes by.
-enum Seen<'k> {
-    /// A value begins; the pointer points to it.
-    Value,
-    /// The object that the pointer points to has this key already.
-    Twice(&'k str),
-    /// The object that the pointer points to has a key that is too long.
-    LongKey,
-    /// What the pointer points to is nested too deeply.
-    TooDeep,
 }
 
 /// A list or an object that the walk is in.
@@ -117,12 +94,12 @@ struct Level {
 
 enum Inside {
     List { index: usize },
-    Object { keys: BTreeSet<String> },
+    Object,
 }
 
-/// Goes over JSON that is known to be valid, value by value, as long as `on` says so. It
-/// is given the pointer and the place in the text, in bytes.
-fn walk(text: &str, mut on: impl FnMut(&str, usize, Seen<'_>) -> bool) {
+/// Visits the values of valid JSON until `on` returns false. `on` gets the pointer to the value, and
+/// where it begins in the text, in bytes, which the parser does not report.
+fn walk(text: &str, mut on: impl FnMut(&str, usize) -> bool) {
     let bytes = text.as_bytes();
     let mut pointer = String::new();
     let mut levels: Vec<Level> = Vec::new();
@@ -147,31 +124,20 @@ fn walk(text: &str, mut on: impl FnMut(&str, usize, Seen<'_>) -> bool) {
             }
             b'"' if key_is_next => {
                 next = string_end(bytes, start);
-                let Some(Level { pointer: own, inside: Inside::Object { keys } }) =
-                    levels.last_mut()
-                else {
-                    return;
-                };
-                pointer.truncate(*own);
+                let Some(level) = levels.last() else { return };
+                pointer.truncate(level.pointer);
                 let Ok(key) = serde_json::from_str::<String>(&text[start..next]) else { return };
-                if key.len() > KEY_MAX_BYTES && !on(&pointer, start, Seen::LongKey) {
-                    return;
-                }
-                if keys.contains(&key) && !on(&pointer, start, Seen::Twice(&key)) {
-                    return;
-                }
                 push_key(&mut pointer, &key);
-                keys.insert(key);
                 key_is_next = false;
             }
             value => {
-                if !on(&pointer, start, Seen::Value) {
+                if !on(&pointer, start) {
                     return;
                 }
                 let own = pointer.len();
                 let inside = match value {
                     b'[' => Inside::List { index: 0 },
-                    b'{' => Inside::Object { keys: BTreeSet::new() },
+                    b'{' => Inside::Object,
                     b'"' => {
                         next = string_end(bytes, start);
                         continue;
@@ -183,11 +149,7 @@ fn walk(text: &str, mut on: impl FnMut(&str, usize, Seen<'_>) -> bool) {
                         continue;
                     }
                 };
-                if levels.len() >= DEPTH_MAX {
-                    on(&pointer, start, Seen::TooDeep);
-                    return;
-                }
-                key_is_next = matches!(inside, Inside::Object { .. });
+                key_is_next = matches!(inside, Inside::Object);
                 if !key_is_next {
                     pointer.push_str("/0");
                 }
@@ -235,8 +197,7 @@ mod tests {
 
     fn pointers(text: &str) -> Vec<(String, usize)> {
         let mut seen = Vec::new();
-        walk(text, |pointer, offset, what| {
-            assert!(matches!(what, Seen::Value));
+        walk(text, |pointer, offset| {
             seen.push((pointer.to_owned(), offset));
             true
         });

@@ -27,6 +27,6 @@ pub mod state;
 pub mod step;
 pub mod variables;
 
-pub use document::{DEPTH_MAX, KEY_MAX_BYTES, doubled};
+pub use document::{DEPTH_MAX, KEY_MAX_BYTES};
 pub use problem::{PROBLEMS_MAX, Place, Problem, quoted};
 pub use size::json_size;

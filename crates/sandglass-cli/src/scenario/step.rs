@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandglass_liveness::session::LimitSettings;
 use sandglass_model::Object;
-use sandglass_source::{Diagnostics, Table, did_you_mean, json};
+use sandglass_source::{Diagnostics, Table, did_you_mean, toml_value};
 use serde_json::Value;
 
 use super::{Act, Restart, Step, expectation, value, with_servers};
@@ -102,7 +102,7 @@ fn act(
                 from: value::entity(table, "from", out),
                 payload: table
                     .value("payload")
-                    .map(|value| json::value(value.get_ref()))
+                    .map(|value| toml_value::to_json(value.get_ref()))
                     .unwrap_or_default(),
             }
         }

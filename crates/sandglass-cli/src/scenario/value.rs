@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sandglass_model::EntityRef;
-use sandglass_source::{Diagnostics, Table, json, wrong_type};
+use sandglass_source::{Diagnostics, Table, toml_value, wrong_type};
 use toml::de::DeValue;
 
 use super::WAIT_MAX;
@@ -48,7 +48,7 @@ pub(super) fn count(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>)
 pub(super) fn number(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<f64> {
     let value = table.value(key)?;
     let number = match value.get_ref() {
-        DeValue::Integer(_) | DeValue::Float(_) => json::value(value.get_ref()).as_f64(),
+        DeValue::Integer(_) | DeValue::Float(_) => toml_value::to_json(value.get_ref()).as_f64(),
         _ => None,
     };
     if number.is_none() {

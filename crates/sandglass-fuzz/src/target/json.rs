@@ -1,6 +1,6 @@
 //! JSON of guests and clients, which may hold only so many values.
 
-use sandglass_model::json::{self, Error, MAX_VALUES};
+use sandglass_source::json::{self, Error, MAX_VALUES};
 use serde_json::Value;
 
 use crate::promise;

@@ -1,6 +1,6 @@
 //! Workflow definitions, manifests of node packs, conditions and expressions.
 
-use sandglass_model::json;
+use sandglass_source::json;
 use sandglass_workflow::condition::Condition;
 use sandglass_workflow::definition::Definition;
 use sandglass_workflow::expression::Expression;

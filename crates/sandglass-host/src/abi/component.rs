@@ -1,7 +1,8 @@
 //! Calls the handler of a component by the WIT world: its context, its export, and its result, which
 //! becomes the same outcomes as that of a core module.
 
-use sandglass_model::{Outcome, json};
+use sandglass_model::Outcome;
+use sandglass_source::json;
 use serde_json::{Map, Value, json};
 use wasmtime::Store;
 

@@ -54,6 +54,6 @@ fn json<T: DeserializeOwned>(
     max: u32,
 ) -> Result<T, CallFailure> {
     let text = text(caller, what, place, max)?;
-    let parsed = sandglass_model::json::read(&text);
+    let parsed = sandglass_source::json::read(&text);
     Ok(parsed.map_err(|error| format!("{what} is not valid JSON: {error}"))?)
 }

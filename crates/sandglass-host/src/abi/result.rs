@@ -1,7 +1,8 @@
 //! Reads the result of a handler: JSON of one of three shapes, or a failure that states what is wrong
 //! with it.
 
-use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome, json};
+use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome};
+use sandglass_source::json;
 use serde_json::Value;
 
 use sandglass_supervisor::capability::log::cut;
@@ -51,7 +52,7 @@ pub(super) fn invalid_json(what: &str, error: &json::Error) -> Failure {
         json::Error::TooManyValues(_) => {
             violation(FailureKind::ResultTooLarge, format!("{what} is too large: {error}"))
         }
-        json::Error::Empty | json::Error::Invalid(_) => {
+        json::Error::Empty | json::Error::Violations(_) | json::Error::Invalid(_) => {
             violation(FailureKind::InvalidJson, format!("{what} is no JSON: {error}"))
         }
     }

@@ -89,7 +89,7 @@ fn object(what: &str, text: &str) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
         return Ok(Map::new());
     }
-    match sandglass_model::json::read(text) {
+    match sandglass_source::json::read(text) {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(_) => Err(format!("{what} must be a JSON object")),
         Err(error) => Err(format!("{what} is no JSON: {error}")),

@@ -79,7 +79,7 @@ impl<T: DeserializeOwned + Send + 'static> Parameter for Json<T> {
     type Wire = String;
 
     fn read(text: String) -> Result<Self, String> {
-        sandglass_model::json::read(&text).map(Self).map_err(|error| error.to_string())
+        sandglass_source::json::read(&text).map(Self).map_err(|error| error.to_string())
     }
 }
 

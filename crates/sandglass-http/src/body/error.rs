@@ -1,9 +1,14 @@
 //! What is wrong with a body.
 
 use axum::http::StatusCode;
+use sandglass_source::json::{self, Violation, ViolationKind};
+use sandglass_source::{printable, shortened};
 use serde_json::error::Category;
 
 use super::json::DEPTH_MAX;
+
+/// Most characters of the pointer to what is nested too deep.
+const POINTER_MAX_CHARS: usize = 80;
 
 /// What is wrong with a body, and where. It is for an interface to render, in its shape of
 /// errors; the text is for people, and says what to do.
@@ -31,10 +36,18 @@ pub enum Error {
     #[error("send the body as `Content-Type: application/json`")]
     MediaType,
     /// It nests deeper than [`DEPTH_MAX`].
-    #[error("the body nests deeper than {DEPTH_MAX} at byte {at}")]
+    #[error("the body nests deeper than {DEPTH_MAX} at `{at}`")]
     TooDeep {
-        /// Where, in bytes.
-        at: usize,
+        /// The JSON pointer to what is nested too deep, shortened.
+        at: String,
+    },
+    /// An object of it has a key twice.
+    #[error("the body has the key `{}` twice, at `{}`", printable(.key), printable(.pointer))]
+    DuplicateKey {
+        /// The JSON pointer to the object.
+        pointer: String,
+        /// The key.
+        key: String,
     },
     /// It is no text.
     #[error("the body is no UTF-8 at byte {at}")]
@@ -45,9 +58,9 @@ pub enum Error {
     /// It is JSON, and no object.
     #[error("the body must be a JSON object")]
     NotAnObject,
-    /// It has more values than [`sandglass_model::json::MAX_VALUES`], or none.
+    /// It has more values than [`json::MAX_VALUES`], or none.
     #[error("the body can't be read: {0}")]
-    Values(sandglass_model::json::Error),
+    Values(json::Error),
     /// It is no JSON.
     #[error("the body can't be read: {0}")]
     Syntax(serde_json::Error),
@@ -66,6 +79,7 @@ impl Error {
             Self::Coded | Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Broken
             | Self::TooDeep { .. }
+            | Self::DuplicateKey { .. }
             | Self::NotText { .. }
             | Self::NotAnObject
             | Self::Values(_)
@@ -81,11 +95,23 @@ impl Error {
     }
 }
 
-impl From<serde_json::Error> for Error {
-    fn from(error: serde_json::Error) -> Self {
-        match error.classify() {
-            Category::Data => Self::Shape(error),
-            Category::Syntax | Category::Eof | Category::Io => Self::Syntax(error),
+impl From<json::Error> for Error {
+    fn from(error: json::Error) -> Self {
+        match error {
+            json::Error::Invalid(error) => match error.classify() {
+                Category::Data => Self::Shape(error),
+                Category::Syntax | Category::Eof | Category::Io => Self::Syntax(error),
+            },
+            json::Error::Violations(mut found) => match found.swap_remove(0) {
+                Violation { pointer, kind: ViolationKind::DuplicateKey(key) } => {
+                    Self::DuplicateKey { pointer, key }
+                }
+                Violation { pointer, kind: ViolationKind::TooDeep | ViolationKind::LongKey } => {
+                    let pointer = printable(&pointer);
+                    Self::TooDeep { at: shortened(&pointer, POINTER_MAX_CHARS).into_owned() }
+                }
+            },
+            error @ (json::Error::Empty | json::Error::TooManyValues(_)) => Self::Values(error),
         }
     }
 }

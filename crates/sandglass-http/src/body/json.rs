@@ -1,21 +1,24 @@
 //! Reads a body as JSON.
 
 use axum::http::{HeaderMap, header};
-use sandglass_model::json as bounded;
+use sandglass_source::json::{Bounds, DuplicateKeys, read_within};
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::{Error, require_plain};
 
-/// Deepest nesting of what a client sends. It is kept in records that nest it further,
-/// and what reads those stops at 128.
+/// Deepest nesting of what a client sends. Records nest it further, and their parser stops at 128.
 pub const DEPTH_MAX: usize = 64;
 
-/// The value of a body that has to be a JSON object; none where there is no body.
+/// Reads a body that must be a JSON object; `None` if there is no body.
 ///
 /// # Errors
-/// It isn't said to be JSON, is compressed, nests too deep, holds too many values, or is no
-/// JSON object of a `T`.
-pub fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<Option<T>, Error> {
+/// Its media type is not JSON, it is compressed, nests too deep, has too many values or duplicate
+/// keys that are rejected, or is not a JSON object of a `T`.
+pub fn json<T: DeserializeOwned>(
+    headers: &HeaderMap,
+    body: &[u8],
+    duplicate_keys: DuplicateKeys,
+) -> Result<Option<T>, Error> {
     if body.is_empty() {
         return Ok(None);
     }
@@ -23,19 +26,14 @@ pub fn json<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<Opt
         return Err(Error::MediaType);
     }
     require_plain(headers)?;
-    if let Some(at) = too_deep(body) {
-        return Err(Error::TooDeep { at });
-    }
-    let begins = body.iter().find(|byte| !byte.is_ascii_whitespace());
-    if begins.is_some_and(|byte| b"[\"-0123456789tfn".contains(byte)) {
-        serde_json::from_slice::<IgnoredAny>(body)?;
-        return Err(Error::NotAnObject);
-    }
     let text = str::from_utf8(body).map_err(|error| Error::NotText { at: error.valid_up_to() })?;
-    bounded::read(text).map(Some).map_err(|error| match error {
-        bounded::Error::Invalid(error) => error.into(),
-        other => Error::Values(other),
-    })
+    let bounds = Bounds { max_depth: DEPTH_MAX, duplicate_keys, ..Bounds::DEFAULT };
+    if text.trim_start().starts_with('{') {
+        return Ok(Some(read_within(text, bounds)?));
+    }
+    // A list or a number would be reported in the parser's words for a `T`.
+    read_within::<IgnoredAny>(text, bounds)?;
+    Err(Error::NotAnObject)
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -44,31 +42,10 @@ fn is_json(headers: &HeaderMap) -> bool {
     sent.map(essence).as_deref() == Some("application/json")
 }
 
-/// The place of the first bracket that opens more than [`DEPTH_MAX`] of them.
-fn too_deep(body: &[u8]) -> Option<usize> {
-    let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
-    for (at, byte) in body.iter().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_text => escaped = true,
-            b'"' => in_text = !in_text,
-            b'[' | b'{' if !in_text => {
-                depth += 1;
-                if depth > DEPTH_MAX {
-                    return Some(at);
-                }
-            }
-            b']' | b'}' if !in_text => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use axum::http::StatusCode;
-    use sandglass_model::json::MAX_VALUES;
+    use sandglass_source::json::MAX_VALUES;
     use serde_json::Value;
 
     use super::*;
@@ -76,7 +53,7 @@ mod tests {
     fn read(body: &str) -> Result<Option<Value>, Error> {
         let headers =
             [(header::CONTENT_TYPE, "application/json; charset=utf-8".parse().expect("a value"))];
-        json(&headers.into_iter().collect(), body.as_bytes())
+        json(&headers.into_iter().collect(), body.as_bytes(), DuplicateKeys::Rejected)
     }
 
     #[test]
@@ -104,6 +81,10 @@ mod tests {
     fn an_error_tells_its_place() {
         let error = read("{\n  \"a\": 1,\n}").expect_err("a comma too many");
         assert!(error.to_string().contains("line 3 column 1"), "{error}");
+        let error = read(r#"{"a":[{"b":1,"b":2}]}"#).expect_err("a duplicate key");
+        assert_eq!(error.to_string(), "the body has the key `b` twice, at `/a/0`");
+        let error = read(&format!(r#"{{"a": {}"#, "[".repeat(DEPTH_MAX))).expect_err("too deep");
+        assert!(error.to_string().contains("deeper than 64 at `/a/0/0"), "{error}");
     }
 
     #[test]
@@ -120,7 +101,8 @@ mod tests {
         for syntax in ["[1", "{", "nul", "{\"a\":}"] {
             assert!(!read(syntax).expect_err("no JSON").is_shape(), "{syntax}");
         }
-        let plain = json::<Value>(&HeaderMap::new(), b"{}").expect_err("it says no media type");
+        let plain = json::<Value>(&HeaderMap::new(), b"{}", DuplicateKeys::LastWins)
+            .expect_err("it says no media type");
         assert_eq!(plain.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
 }

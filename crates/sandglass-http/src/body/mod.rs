@@ -13,6 +13,7 @@ use futures_util::StreamExt as _;
 pub use self::error::Error;
 pub use self::json::{DEPTH_MAX, json};
 use crate::timer::within;
+pub use sandglass_source::json::DuplicateKeys;
 
 /// How much a body may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

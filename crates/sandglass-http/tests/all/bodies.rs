@@ -9,7 +9,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use sandglass_http::Settings;
-use sandglass_http::body::{self, Limits};
+use sandglass_http::body::{self, DuplicateKeys, Limits};
 use serde_json::Value;
 
 use crate::world::{SHORT, World};
@@ -20,7 +20,7 @@ async fn read(request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let read = async {
         let bytes = body::bytes(&parts.headers, body, LIMITS, || Ok::<_, body::Error>(())).await?;
-        body::json::<Value>(&parts.headers, &bytes)
+        body::json::<Value>(&parts.headers, &bytes, DuplicateKeys::LastWins)
     };
     match read.await {
         Ok(value) => format!("read {value:?}").into_response(),

@@ -1,7 +1,7 @@
 //! Times that a spec file states in seconds, converted to milliseconds.
 
 use sandglass_source::duration::bounded;
-use sandglass_source::{Diagnostics, Table, json, wrong_type};
+use sandglass_source::{Diagnostics, Table, toml_value, wrong_type};
 use toml::de::DeValue;
 
 /// A number of seconds, in milliseconds; a string is read as a number.
@@ -38,7 +38,7 @@ fn seconds_as(
 /// The number in a value, or in its text.
 fn number(value: &DeValue<'_>) -> Option<f64> {
     match value {
-        DeValue::Integer(number) => json::integer(number)?.to_string().parse().ok(),
+        DeValue::Integer(number) => toml_value::integer(number)?.to_string().parse().ok(),
         DeValue::Float(number) => number.as_str().parse().ok(),
         DeValue::String(text) => text.trim().parse().ok(),
         _ => None,

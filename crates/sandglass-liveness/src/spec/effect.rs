@@ -3,7 +3,9 @@
 use sandglass_model::limit::MAX_BUDGET_MS;
 use toml::de::DeValue;
 
-use sandglass_source::{Diagnostics, Spot, Table, did_you_mean, json, valid_name, wrong_type};
+use sandglass_source::{
+    Diagnostics, Spot, Table, did_you_mean, toml_value, valid_name, wrong_type,
+};
 
 use super::{Assigned, EFFECTS_MAX, Effect, Name, duration};
 
@@ -111,7 +113,7 @@ fn set(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
     table.only(&["type", "var", "value", "param"], out);
     let variable = table.required_name("var", out)?;
     let value = match (table.value("value"), table.value("param")) {
-        (Some(value), None) => Assigned::Literal(json::value(value.get_ref())),
+        (Some(value), None) => Assigned::Literal(toml_value::to_json(value.get_ref())),
         (None, Some(_)) => Assigned::Param(table.name("param", out)?),
         _ => {
             let help = "give `value` for a literal, or `param` for a parameter of the action";

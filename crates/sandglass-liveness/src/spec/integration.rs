@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use sandglass_model::Limit;
 use sandglass_model::limit::DEFAULT_BUDGET_MS;
-use sandglass_source::{Diagnostics, Table, did_you_mean, json, nearest, wrong_type};
+use sandglass_source::{Diagnostics, Table, did_you_mean, nearest, toml_value, wrong_type};
 use serde_json::Value;
 use toml::de::DeValue;
 
@@ -193,7 +193,7 @@ fn config(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<String, 
 
 /// A TOML value as text, as in a handler's configuration.
 fn config_text(value: &DeValue<'_>) -> String {
-    match json::value(value) {
+    match toml_value::to_json(value) {
         Value::String(text) => text,
         other => other.to_string(),
     }

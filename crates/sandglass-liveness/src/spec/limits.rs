@@ -6,7 +6,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use sandglass_model::Limit;
-use sandglass_source::{Diagnostics, Table, did_you_mean, duration, json, no_unit, wrong_type};
+use sandglass_source::{
+    Diagnostics, Table, did_you_mean, duration, no_unit, toml_value, wrong_type,
+};
 use toml::de::DeValue;
 
 use super::{Limits, Name, Spec};
@@ -127,7 +129,9 @@ pub(super) fn of_integration(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -
 fn time_or_off(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Setting> {
     let value = table.value(key)?;
     let read = match value.get_ref() {
-        DeValue::Integer(number) if json::integer(number) == Some(0) => return Some(Setting::Off),
+        DeValue::Integer(number) if toml_value::integer(number) == Some(0) => {
+            return Some(Setting::Off);
+        }
         DeValue::Integer(number) => Err(format!("`{key}`: {}", no_unit(number.as_str()))),
         DeValue::String(text) => {
             duration::from_text_or_zero(text).map_err(|why| format!("`{key}`: {why}"))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use sandglass_model::{Object, RulesVersion, SpecDigest};
-use sandglass_source::{Diagnostics, Document, Spot, Table, did_you_mean, json, wrong_type};
+use sandglass_source::{Diagnostics, Document, Spot, Table, did_you_mean, toml_value, wrong_type};
 use serde_json::Value;
 use toml::de::DeValue;
 
@@ -189,7 +189,7 @@ fn variable(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Variable
     };
     let initial = match table.value("initial") {
         None => kind.zero(),
-        Some(value) => kind.hold(&json::value(value.get_ref())).unwrap_or_else(|| {
+        Some(value) => kind.hold(&toml_value::to_json(value.get_ref())).unwrap_or_else(|| {
             let message = format!("`initial` must be a {}", kind.as_str());
             let help = "a counter holds whole numbers from 0, a bool true or false";
             out.error_with_help(&value.span(), message, help);
@@ -297,7 +297,7 @@ fn state_timeout(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Sta
 
 fn max_occurrences(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<u32> {
     let value = table.value("max_occurrences")?;
-    let number: Option<u32> = match json::value(value.get_ref()) {
+    let number: Option<u32> = match toml_value::to_json(value.get_ref()) {
         Value::Number(number) => number.as_u64().and_then(|number| number.try_into().ok()),
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
@@ -319,7 +319,7 @@ fn timeout_params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Object {
         (Some(value), None) | (None, Some(value)) => value,
         (None, None) => return Object::new(),
     };
-    match json::value(value.get_ref()) {
+    match toml_value::to_json(value.get_ref()) {
         Value::Object(params) => params.into_iter().collect(),
         _ => {
             out.error(&value.span(), wrong_type("params", &table.label, "a table", value));

@@ -231,16 +231,14 @@ impl OpenWop {
                 ),
             ),
         })?;
-        let fields = body::json::<Map<String, Value>>(headers, &bytes);
-        let fields = fields.map_err(|error| told(&error))?.unwrap_or_default();
         // Duplicate keys are rejected, because parsers differ in which one they use.
-        match str::from_utf8(&bytes).ok().and_then(sandglass_workflow::doubled) {
-            None => Ok(fields),
-            Some((path, key)) => {
-                let message = format!("the key {} stands here twice", quoted(&key));
-                Err(Error::invalid(&path, message))
+        let fields = body::json(headers, &bytes, body::DuplicateKeys::Rejected);
+        fields.map(Option::unwrap_or_default).map_err(|error| match error {
+            body::Error::DuplicateKey { pointer, key } => {
+                Error::invalid(&pointer, format!("the key {} stands here twice", quoted(&key)))
             }
-        }
+            error => told(&error),
+        })
     }
 }
 

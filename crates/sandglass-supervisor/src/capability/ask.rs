@@ -68,7 +68,7 @@ impl Request {
     /// # Errors
     /// It is not valid; the text says why.
     pub fn from_json(text: &str) -> Result<Self, AskError> {
-        sandglass_model::json::read(text)
+        sandglass_source::json::read(text)
             .map_err(|error| AskError::Invalid(format!("the ask can't be read: {error}")))
     }
 

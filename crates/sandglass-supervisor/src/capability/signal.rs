@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use sandglass_model::json;
+use sandglass_source::json;
 use serde_json::Value;
 
 /// Longest status text, in bytes: one line of a status view.
@@ -12,7 +12,7 @@ pub const STATUS_MAX_BYTES: u32 = 256;
 /// Largest signal, in bytes of JSON. Progress is a note; data goes into the result.
 pub const SIGNAL_MAX_BYTES: u32 = 16 * 1024;
 
-/// Most values of a signal's JSON, counted as [`sandglass_model::json::MAX_VALUES`] are. 16 KiB of
+/// Most values of a signal's JSON, counted as [`sandglass_source::json::MAX_VALUES`] are. 16 KiB of
 /// text could hold objects that occupy more than 1 MiB, and signals are kept in queues, by those
 /// who watch, and in the journal.
 pub const SIGNAL_VALUES_MAX: u32 = 1024;
@@ -22,7 +22,8 @@ pub const SIGNAL_VALUES_MAX: u32 = 1024;
 /// # Errors
 /// It is not valid JSON, or holds more than [`SIGNAL_VALUES_MAX`] values.
 pub fn progress(text: &str) -> Result<Value, String> {
-    json::read_within(text, SIGNAL_VALUES_MAX)
+    let bounds = json::Bounds { max_values: SIGNAL_VALUES_MAX, ..json::Bounds::DEFAULT };
+    json::read_within(text, bounds)
         .map_err(|error| format!("the progress is not valid JSON: {error}"))
 }
 

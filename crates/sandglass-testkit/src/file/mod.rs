@@ -87,7 +87,7 @@ fn read_file(top: &Table<'_, '_>, folder: &Path, out: &mut Diagnostics<'_>) -> C
 
 /// Reads any value as JSON.
 fn any(table: &Table<'_, '_>, key: &str) -> Option<Value> {
-    table.value(key).map(|value| sandglass_source::json::value(value.get_ref()))
+    table.value(key).map(|value| sandglass_source::toml_value::to_json(value.get_ref()))
 }
 
 /// Reads any value as JSON: that of `key`, or the JSON text of `key_json`, which can contain null.
@@ -105,7 +105,7 @@ fn any_or_json(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> O
 /// Reads a list of any values as JSON.
 fn list(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Vec<Value>> {
     let value = table.value(key)?;
-    match sandglass_source::json::value(value.get_ref()) {
+    match sandglass_source::toml_value::to_json(value.get_ref()) {
         Value::Array(items) => Some(items),
         _ => {
             out.error(&value.span(), wrong_type(key, &table.label, "a list", value));

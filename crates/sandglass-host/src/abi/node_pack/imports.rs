@@ -1,7 +1,7 @@
 //! What a pack imports from `openwop`. A call ends, and is recorded, when its result is known: that
 //! the pack then allocates memory for the result counts as the pack's own work.
 
-use sandglass_model::json;
+use sandglass_source::json;
 use serde_json::Value;
 use wasmtime::{Caller, Linker, Result};
 

@@ -305,7 +305,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    sandglass_model::json::read(text)
+    sandglass_source::json::read(text)
         .map_err(|error| format!("the headers are no JSON array of pairs: {error}"))
 }
 
