@@ -7,44 +7,35 @@ use crate::Object;
 use crate::busy::Busy;
 use crate::clock::Monotonic;
 use crate::id::{DispatchId, EntityRef, Sequence};
+use crate::named::named;
 use crate::trace::TraceContext;
 
-/// When an ask is answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AskUntil {
-    /// When the action has been taken.
-    #[default]
-    Transition,
-    /// When no handler of the asked entity is in flight any more.
-    Settled,
-}
-
-impl AskUntil {
-    /// The name as it is written.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Transition => "transition",
-            Self::Settled => "settled",
-        }
+named! {
+    /// When an ask is answered.
+    #[derive(Default)]
+    AskUntil {
+        /// When the action has been taken.
+        #[default]
+        Transition = "transition",
+        /// When no handler of the asked entity is in flight any more.
+        Settled = "settled",
     }
 }
 
-/// The handler that asked for an action, and what it can give.
+/// The handler that asked for an action, and the bounds of its ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     /// The entity whose handler it is.
     pub by: EntityRef,
     /// The handler.
     pub dispatch: DispatchId,
-    /// Which attempt of it.
+    /// The attempt of the handler.
     pub attempt: u32,
     /// When it is answered.
     pub until: AskUntil,
-    /// What its deadline had left, in milliseconds, rounded up.
+    /// How long its deadline was away, in milliseconds, rounded up.
     pub remaining_ms: u64,
-    /// How many asks it lies deep, this one counted.
+    /// How many asks deep it is nested, including this one.
     pub depth: u32,
 }
 

@@ -1,50 +1,31 @@
-//! That there is no room for one more dispatch: where, and when to ask again.
-
-use std::fmt;
+//! The refusal of a dispatch because a bound is reached: which bound, and when to try again.
 
 use serde::{Deserialize, Serialize};
 
-/// Whose bound was met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BusyScope {
-    /// The whole host's.
-    Host,
-    /// The integration's.
-    Integration,
-    /// The tenant's.
-    Tenant,
-}
+use crate::named::named;
 
-impl BusyScope {
-    /// The name as it is written.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Integration => "integration",
-            Self::Tenant => "tenant",
-        }
+named! {
+    /// Whose bound is reached.
+    BusyScope {
+        /// That of the whole host.
+        Host = "host",
+        /// That of the integration.
+        Integration = "integration",
+        /// That of the tenant.
+        Tenant = "tenant",
     }
 }
 
-impl fmt::Display for BusyScope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// Nothing was taken in, and nothing was recorded: as many as may be are there
-/// already. Ask again later.
+/// The dispatch was refused because a bound is reached. Nothing was recorded; try again later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error(
     "the {scope} is busy: {limit} dispatches are in it already; try again in {retry_after_ms} ms"
 )]
 pub struct Busy {
-    /// Whose bound was met.
+    /// Whose bound is reached.
     pub scope: BusyScope,
-    /// The bound: how many may be in it at once.
+    /// The bound: how many dispatches may be in the scope at once.
     pub limit: u64,
-    /// When there is likely to be room, in milliseconds from now; never 0.
+    /// When a retry is likely to succeed, in milliseconds from now; never 0.
     pub retry_after_ms: u64,
 }

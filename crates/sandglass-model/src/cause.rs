@@ -1,10 +1,10 @@
-//! Which cause ended a run: the first that is named, whoever names it.
+//! Why a handler run ended: the first cause that any thread names.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-/// What can end a run. One of them does (rule 1 of handler deadlines).
+/// Why a handler run ended. Each run has exactly one cause (rule 1 of handler deadlines).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -13,23 +13,23 @@ pub enum Cause {
     Returned = 1,
     /// The handler's own deadline passed.
     Deadline = 2,
-    /// The deadline of whoever asked for this handler passed.
+    /// The deadline of the asking handler passed.
     ParentDeadline = 3,
-    /// Somebody cancelled it.
+    /// An operator or the embedder cancelled it.
     Cancel = 4,
     /// The entity left the state that started it.
     StateLeft = 5,
     /// The host is shutting down.
     Shutdown = 6,
-    /// Whoever waited for the run went away.
+    /// The caller that waited for the run went away.
     CallerGone = 7,
     /// The guest trapped, or a host function refused to go on with it.
     Trap = 8,
-    /// The host process ended in mid-run, or lost the run.
+    /// The host process ended during the run, or lost the run.
     HostLost = 9,
     /// The host could not start the guest.
     NotStarted = 10,
-    /// The run of the session that it belongs to was stopped.
+    /// The session run that it belongs to was stopped.
     RunStopped = 11,
 }
 
@@ -53,7 +53,7 @@ impl Cause {
     }
 }
 
-/// Holds the first cause that anybody names, from any thread.
+/// The first cause that a thread names.
 #[derive(Debug, Default)]
 pub struct FirstCause(AtomicU8);
 
@@ -64,8 +64,7 @@ impl FirstCause {
         Self(AtomicU8::new(0))
     }
 
-    /// Names a cause, and answers the one that holds: `cause` itself, or the one
-    /// that somebody else named before.
+    /// Names a cause. Returns the cause that holds: `cause`, or the one that was named before it.
     pub fn name(&self, cause: Cause) -> Cause {
         match self.0.compare_exchange(0, cause as u8, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => cause,
@@ -77,7 +76,7 @@ impl FirstCause {
     #[must_use]
     #[inline]
     pub fn get(&self) -> Option<Cause> {
-        // A run is asked at each of its host calls, and mostly there is none.
+        // Each host call reads it, and usually there is none.
         match self.0.load(Ordering::Acquire) {
             0 => None,
             named => Cause::from_code(named),
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_cause_holds_and_the_rest_are_told_so() {
+    fn the_first_cause_holds_and_later_ones_get_it_back() {
         let cause = FirstCause::new();
         assert_eq!(cause.get(), None);
         assert_eq!(cause.name(Cause::Deadline), Cause::Deadline);

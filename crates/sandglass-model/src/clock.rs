@@ -1,18 +1,18 @@
-//! Time, as an argument: two kinds that are never mixed, and the trait by which
-//! the shell learns them.
+//! Time as an argument: monotonic and wall-clock time, which are never mixed, and the trait that
+//! provides both.
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// A point on a clock that never goes back, in nanoseconds since an origin that
-/// only that clock knows. For waiting and measuring; never persisted.
+/// A point on a clock that never goes back, in nanoseconds since an origin that is private to the
+/// clock. For waiting and measuring; never persisted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Monotonic(u64);
 
 impl Monotonic {
-    /// Later than every point that a clock reaches.
+    /// Later than every point that a clock can reach.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// The point `nanos` nanoseconds after the origin.
@@ -27,13 +27,13 @@ impl Monotonic {
         self.0
     }
 
-    /// How long after `earlier` this is; zero where it is not after it.
+    /// How long after `earlier` this is; zero if it is not later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The point `wait` later, or [`Monotonic::NEVER`] where that is out of range.
+    /// The point `wait` later, or [`Monotonic::NEVER`] if that is out of range.
     #[must_use]
     pub fn after(self, wait: Duration) -> Self {
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
@@ -41,8 +41,8 @@ impl Monotonic {
     }
 }
 
-/// A moment that people can read, in milliseconds since 1970-01-01T00:00:00Z.
-/// It may jump, so nothing waits by it; it is what records carry.
+/// A moment of the calendar, in milliseconds since 1970-01-01T00:00:00Z. Records carry it. The clock
+/// may be set, so nothing waits for such a moment directly.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -62,7 +62,7 @@ impl WallTime {
         self.0
     }
 
-    /// How long after `earlier` this is; zero where the clock was set back.
+    /// How long after `earlier` this is; zero if the clock was set back.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
@@ -93,15 +93,14 @@ impl fmt::Display for WallTime {
     }
 }
 
-/// Where the shell learns the time. Everything that has to be tested in virtual
-/// time takes one in its constructor.
+/// A source of time. Whatever is tested in virtual time takes one in its constructor.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The present moment for waiting and measuring.
     fn now(&self) -> Monotonic;
     /// The present moment for people and records.
     fn wall(&self) -> WallTime;
-    /// Whether it goes as fast as the operating system's does, so that a short stretch
-    /// may as well be measured by the processor. Where nobody says so, it doesn't.
+    /// Whether it is the operating system's clock, so that the processor's counter may measure
+    /// short intervals in its place.
     fn is_of_the_system(&self) -> bool {
         false
     }
@@ -114,7 +113,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock whose origin lies one second back, so that no point is zero.
+    /// Creates a clock whose origin lies one second back, so that no point is zero.
     #[must_use]
     pub fn new() -> Self {
         #[allow(clippy::disallowed_methods, reason = "the real clock lives here")]

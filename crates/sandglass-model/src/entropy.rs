@@ -1,20 +1,18 @@
-//! Randomness, as an argument: the trait by which the shell draws what tells one life or
-//! trace from another, so that a simulation draws the same again.
+//! Randomness as an argument, so that a simulation can repeat the ids that it draws.
 
 use std::fmt;
 
-/// There is no randomness to be had.
+/// No randomness is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the operating system gives no randomness")]
+#[error("the operating system provides no randomness")]
 pub struct NoEntropy;
 
-/// Where the shell draws ids. What can be guessed must not protect anything: these only
-/// have to differ.
+/// A source of ids. They only have to differ, and protect nothing: a simulation can guess them.
 pub trait Entropy: Send + Sync + fmt::Debug {
-    /// Fills `bytes` with random ones.
+    /// Fills `bytes` with random values.
     ///
     /// # Errors
-    /// There are none; nothing is to be made of `bytes`.
+    /// No randomness is available; `bytes` must not be used.
     fn fill(&self, bytes: &mut [u8]) -> Result<(), NoEntropy>;
 }
 

@@ -1,4 +1,4 @@
-//! Names and ids: bounded, printable, and told apart by their types.
+//! Names and ids: bounded, printable, and each of a type of its own.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::clock::WallTime;
-use crate::entropy::{Entropy, NoEntropy};
+use crate::entropy::{Entropy, NoEntropy, SystemEntropy};
 use crate::rules::RulesVersion;
 
-/// Longest entity type, action, state or integration name, in bytes: long enough
-/// for any identifier that people write, short enough for a metric label.
+/// Longest entity type, action, state or integration name, in bytes: enough for identifiers that
+/// people write, and short enough for a metric label.
 pub const NAME_MAX_BYTES: usize = 128;
-/// Longest entity id, in bytes: room for a URL-like id in one journal key.
+/// Longest entity id, in bytes: enough for an id that is a URL.
 pub const ENTITY_ID_MAX_BYTES: usize = 256;
 
-/// Why a string is no name or id.
+/// Why a text is not a valid name or id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no valid {what}: {why}", shown(.text))]
 pub struct InvalidId {
@@ -29,11 +29,10 @@ fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
-/// Checks that `text` may be used as a name that appears in records, labels and
-/// terminals.
+/// Checks that `text` is a valid name, which records, labels and terminals can show.
 ///
 /// # Errors
-/// It is empty, longer than `max` bytes, or holds a control character.
+/// It is empty, longer than `max` bytes, or contains a control character.
 pub fn check_name(what: &'static str, text: &str, max: usize) -> Result<(), InvalidId> {
     let why = if text.is_empty() {
         "it is empty"
@@ -56,11 +55,11 @@ pub struct EntityRef {
 }
 
 impl EntityRef {
-    /// An entity of type `entity_type` (at most [`NAME_MAX_BYTES`], no `/`) and
-    /// id `id` (at most [`ENTITY_ID_MAX_BYTES`]).
+    /// Names an entity of type `entity_type` (at most [`NAME_MAX_BYTES`], without `/`) and id `id`
+    /// (at most [`ENTITY_ID_MAX_BYTES`]).
     ///
     /// # Errors
-    /// One of them is empty, too long, or holds what it may not.
+    /// One of them is empty, too long, or contains a character that is not allowed.
     pub fn new(entity_type: impl Into<String>, id: impl Into<String>) -> Result<Self, InvalidId> {
         let (entity_type, id) = (entity_type.into(), id.into());
         check_name("entity type", &entity_type, NAME_MAX_BYTES)?;
@@ -123,8 +122,8 @@ impl From<EntityRef> for String {
     }
 }
 
-/// How many transitions an entity has taken: 0 when it was created, one more
-/// with each transition, and never more for a signal.
+/// How many transitions an entity has taken: 0 when it is created, and one more with each
+/// transition. Signals do not count.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -132,7 +131,7 @@ impl From<EntityRef> for String {
 pub struct Sequence(pub u64);
 
 impl Sequence {
-    /// The one after this.
+    /// The next sequence.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -145,7 +144,7 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// Writes `bytes` in lower-case hexadecimal by way of `digits`, twice as long. Ids are
+/// Writes `bytes` in lower-case hexadecimal. `digits` is a buffer of twice their length: ids are
 /// written several times for each record, and `{:02x}` takes ten times as long.
 fn write_hex(bytes: &[u8], digits: &mut [u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     const DIGITS: [u8; 16] = *b"0123456789abcdef";
@@ -165,7 +164,7 @@ macro_rules! hex_id {
         pub struct $name([u8; $bytes]);
 
         impl $name {
-            /// The id made of these bytes.
+            /// Creates the id with these bytes.
             #[must_use]
             pub const fn from_bytes(bytes: [u8; $bytes]) -> Self {
                 Self(bytes)
@@ -237,20 +236,20 @@ fn unhex(text: &str, out: &mut [u8]) -> bool {
 }
 
 hex_id! {
-    /// One dispatch of one integration. The guest gets it as its idempotency key;
-    /// it stays the same when the dispatch is run again.
+    /// One dispatch of one integration. The guest gets it as its idempotency key; all attempts of
+    /// a dispatch have the same id.
     DispatchId, 16, "dispatch id"
 }
 
 hex_id! {
-    /// The life of one entity from its creation on: random, so that ids derived
-    /// from it differ between two journals that hold an entity of the same name. It begins
-    /// with the rule that they are derived by, so that a replay derives them as they were.
+    /// One life of an entity, from its creation on. It is random, so that ids derived from it
+    /// differ between two journals with an entity of the same name. Its first bytes name the rule
+    /// by which ids are derived, so that a replay derives the recorded ids.
     Incarnation, 16, "incarnation"
 }
 
 hex_id! {
-    /// SHA-256 of a module's bytes as they were given (text or binary).
+    /// SHA-256 of a module's file, text or binary.
     ModuleHash, 32, "module hash"
 }
 
@@ -270,32 +269,28 @@ hex_id! {
 }
 
 impl Incarnation {
-    /// A new one, from the operating system's randomness.
-    ///
-    /// # Errors
-    /// The operating system gives none.
-    pub fn random() -> Result<Self, getrandom::Error> {
-        let mut bytes = Self::TIMED;
-        getrandom::fill(&mut bytes[Self::RULE_BYTES..])?;
-        Ok(Self(bytes))
-    }
-}
-
-impl Incarnation {
-    /// How many of its bytes say the rule. What an earlier version drew begins with random
-    /// ones; that it says a rule by chance is as likely as that of two ids of 32 bits.
+    /// How many of its bytes name the rule. Earlier versions drew them at random; one in four
+    /// billion of those ids names a rule by chance.
     const RULE_BYTES: usize = 4;
-    /// Ids of dispatches have the time in them.
+    /// The rule by which ids of dispatches contain the time.
     const TIMED: [u8; 16] = [0x53, 0x64, 0x47, 0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
     fn is_timed(self) -> bool {
         self.0[..Self::RULE_BYTES] == Self::TIMED[..Self::RULE_BYTES]
     }
 
-    /// A new one, drawn from `entropy`.
+    /// Draws a new one from the randomness of the operating system.
     ///
     /// # Errors
-    /// It gives none.
+    /// No randomness is available.
+    pub fn random() -> Result<Self, NoEntropy> {
+        Self::drawn(&SystemEntropy)
+    }
+
+    /// Draws a new one from `entropy`.
+    ///
+    /// # Errors
+    /// No randomness is available.
     pub fn drawn(entropy: &dyn Entropy) -> Result<Self, NoEntropy> {
         let mut bytes = Self::TIMED;
         entropy.fill(&mut bytes[Self::RULE_BYTES..])?;
@@ -304,12 +299,12 @@ impl Incarnation {
 }
 
 impl DispatchId {
-    /// The id of the `nth` dispatch that the transition to `sequence` of an
-    /// entity's `incarnation` asked for, `at` that time. Pure, so that a replay names it again.
+    /// Derives the id of the `nth` dispatch of the transition to `sequence` of an entity's
+    /// `incarnation`, `at` that time. A replay derives the same id.
     ///
-    /// Its bytes 8 to 13 are the milliseconds since 1970, so that ids which come one after
-    /// the other are near to one another in an index that begins there: one at random places
-    /// costs a journal a page for each.
+    /// Bytes 8 to 13 are the milliseconds since 1970, so that an index which begins there has
+    /// successive ids next to each other: with ids at random places, a journal would write a page
+    /// for each of them.
     #[must_use]
     pub fn derive(incarnation: Incarnation, sequence: Sequence, nth: u32, at: WallTime) -> Self {
         let digest = Sha256::new()
@@ -336,8 +331,8 @@ impl ModuleHash {
 }
 
 impl SpecDigest {
-    /// The digest of a spec file whose text is `source`, decided by `rules`: for version 1 the
-    /// SHA-256 of the text, and for later ones that of the version and the text.
+    /// The digest of a spec file with the text `source`, whose entities are decided by `rules`: for
+    /// version 1 the SHA-256 of the text, for later versions that of the version and the text.
     #[must_use]
     pub fn of(source: &str, rules: RulesVersion) -> Self {
         let mut hash = Sha256::new();
@@ -359,7 +354,7 @@ mod tests {
 
     #[test]
     fn entities_are_written_type_slash_id() {
-        let entity: EntityRef = "Session/a/b".parse().expect("the id may hold a slash");
+        let entity: EntityRef = "Session/a/b".parse().expect("the id may contain a slash");
         assert_eq!((entity.entity_type(), entity.id()), ("Session", "a/b"));
         assert_eq!(entity.to_string(), "Session/a/b");
         for bad in ["", "Session", "/x", "Session/", "Session/a\u{7}", "Se\nssion/a"] {
@@ -375,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_ids_round_trip_and_refuse_the_rest() {
+    fn hex_ids_round_trip_and_reject_other_texts() {
         let id = DispatchId::derive(Incarnation::from_bytes([7; 16]), Sequence(3), 0, AT);
         assert_eq!(id.to_string().parse::<DispatchId>(), Ok(id));
         for bad in ["", "zz", &"0".repeat(31), &"0".repeat(33), &"é".repeat(16)] {
@@ -384,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_lives_that_begin_now_have_the_time_and_those_of_earlier_ones_none() {
+    fn dispatch_ids_contain_the_time_unless_an_earlier_version_drew_the_incarnation() {
         let begun = Incarnation::random().expect("randomness");
         let later = WallTime::from_millis(AT.as_millis() + 1);
         let [one, two] = [AT, later].map(|at| DispatchId::derive(begun, Sequence(1), 0, at));
@@ -397,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn dispatch_ids_differ_by_life_sequence_and_place() {
+    fn dispatch_ids_differ_by_incarnation_sequence_and_number() {
         let one = Incarnation::from_bytes([1; 16]);
         let ids = [
             DispatchId::derive(one, Sequence(1), 0, AT),

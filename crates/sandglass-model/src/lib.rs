@@ -1,7 +1,16 @@
-//! The plain data that every part of Sandglass shares: names and ids, time,
-//! limits, refusals, outcomes, run reports and the records of the journal.
+//! The plain data that every part of Sandglass shares.
 //!
-//! Nothing here does I/O, waits, or decides what an entity does next.
+//! - [`record`]: what a journal can contain. Start here.
+//! - [`outcome`], [`cause`], [`report`], [`story`]: how a handler run ended, and what it did.
+//! - [`session`], [`limit`]: the limits of sessions, runs and handlers.
+//! - [`ask`], [`busy`]: requests from one entity to another, and refusals.
+//! - [`id`], [`clock`], [`entropy`], [`trace`]: names and ids, time, randomness, trace contexts.
+//!
+//! The serialized names of these types are contracts with journals, clients and guests: a Rust item
+//! may be renamed, its serialized name may not.
+//!
+//! Nothing here waits, decides what an entity does next, or does I/O, except [`SystemClock`] and
+//! [`SystemEntropy`], which ask the operating system.
 
 pub mod ask;
 pub mod busy;
@@ -11,6 +20,7 @@ pub mod ended;
 pub mod entropy;
 pub mod id;
 pub mod limit;
+mod named;
 pub mod outcome;
 pub mod record;
 pub mod report;
@@ -52,5 +62,10 @@ pub use story::{
 };
 pub use trace::{SpanId, TraceContext, TraceId};
 
-/// A JSON object with its keys in order, as parameters and variables are kept.
+/// A JSON object with ordered keys: the form of parameters and variables.
 pub type Object = std::collections::BTreeMap<String, serde_json::Value>;
+
+/// Whether a field has its default, which records do not contain.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

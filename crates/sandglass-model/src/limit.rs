@@ -1,27 +1,26 @@
-//! The limits that one run of a guest is held to, besides its deadline.
+//! The limits of one handler run besides its deadline.
 
 use serde::{Deserialize, Serialize};
 
-/// Budget of a handler whose integration declares none, in milliseconds. Its use
-/// is logged and counted: an inherited default of 30 s once killed 30 of 50
-/// sessions, so nobody should depend on this one unknowingly.
+/// Budget of a handler whose integration declares none, in milliseconds. Its use is logged and
+/// counted: an inherited default of 30 s once killed 30 of 50 sessions, so no spec should depend on
+/// this one unknowingly.
 pub const DEFAULT_BUDGET_MS: u64 = 120_000;
 
-/// Largest budget that can be asked for, in milliseconds (366 days): every
-/// deadline stays far inside the range of the clocks.
+/// Largest budget, in milliseconds (366 days): every deadline stays far inside the range of the
+/// clocks.
 pub const MAX_BUDGET_MS: u64 = 366 * 24 * 3600 * 1000;
 
-/// What one run of a guest may use. All sizes are in bytes.
+/// What one handler run may use. All sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestLimits {
-    /// Linear memory, all memories of the guest together.
+    /// All linear memories of the guest together.
     pub memory_bytes: u64,
     /// Elements of one table.
     pub table_elements: u64,
-    /// Fuel (about one unit per instruction); none means that fuel isn't counted.
+    /// Fuel (about one unit per instruction); `None` means that fuel is not counted.
     pub fuel: Option<u64>,
-    /// The result that the guest answers, and each response that a host function
-    /// reads for it.
+    /// The result that the guest returns, and each response that a host function reads for it.
     pub response_bytes: u64,
     /// What the host may hold in memory on behalf of one run: resources, bodies, streams, scratch
     /// and results. `None` means the default, which [`GuestLimits::host_memory_for`] computes.
@@ -29,8 +28,8 @@ pub struct GuestLimits {
     pub host_memory_bytes: Option<u64>,
     /// A core module's file.
     pub module_bytes: u64,
-    /// A component's file. Larger, since a JavaScript or Python component brings
-    /// its interpreter along.
+    /// A component's file. It is larger, because a JavaScript or Python component contains its
+    /// interpreter.
     #[serde(default = "component_bytes")]
     pub component_bytes: u64,
 }
@@ -43,7 +42,7 @@ impl Default for GuestLimits {
     fn default() -> Self {
         Self {
             memory_bytes: 64 << 20,
-            // Enough for the function table of any toolchain seen; 8 bytes each.
+            // Enough for the function tables of known toolchains; 8 bytes each.
             table_elements: 100_000,
             fuel: None,
             response_bytes: 1 << 20,

@@ -1,4 +1,4 @@
-//! How a run of a handler ended: a value for everything that a guest can do.
+//! How a handler run ended: a value for everything that a guest can do.
 
 use std::fmt;
 
@@ -8,17 +8,18 @@ use serde_json::Value;
 use crate::Object;
 use crate::cause::Cause;
 use crate::id::TraceId;
+use crate::named::named;
 use crate::report::{Frame, TimeSplit};
 use crate::signature::TIMED_OUT;
 
-/// How one run ended. An `Outcome` is what the guest did or suffered; that the
-/// host could not do its work is an `Err` elsewhere.
+/// How one handler run ended. An `Outcome` is what the guest did or suffered; if the host could not
+/// do its work, that is an `Err` elsewhere.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It answered success, within its deadline.
+    /// It returned a success within its deadline.
     Completed(Completion),
-    /// It answered failure, or nothing valid.
+    /// It returned a failure, or no valid result.
     Failed(Failure),
     /// Its deadline passed.
     TimedOut(Box<HandlerDeadlineExceeded>),
@@ -26,12 +27,12 @@ pub enum Outcome {
     Trapped(Trap),
     /// It hit a limit other than its deadline.
     Limit(LimitBreach),
-    /// The host could not run it.
+    /// The host could not start it.
     Rejected(Rejection),
-    /// Somebody stopped it.
+    /// It was stopped from outside.
     Cancelled(Cancellation),
-    /// The host ended while it was in flight, or lost it through a fault of its own.
-    /// No report of a host says this; whoever waits for one finds it.
+    /// The host ended while it was in flight, or lost it through a fault of its own. No report of a
+    /// host has this outcome; the runtime decides it when a report is missing.
     Interrupted,
 }
 
@@ -51,7 +52,7 @@ impl Outcome {
         }
     }
 
-    /// The kind of the error and a sentence about it; none for a completed run.
+    /// The kind of the error and a sentence about it; `None` if the run completed.
     #[must_use]
     pub fn error(&self) -> Option<(String, String)> {
         let (kind, message) = match self {
@@ -74,7 +75,7 @@ impl Outcome {
     }
 }
 
-/// A success that a guest answered.
+/// A success that a guest returned.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Completion {
     /// The action that the guest names, if it names one.
@@ -83,51 +84,23 @@ pub struct Completion {
     /// The parameters of that action.
     #[serde(default)]
     pub params: Object,
-    /// The whole answer.
+    /// The whole result.
     pub result: Value,
 }
 
-/// A failure that a guest answered, or an answer that isn't valid.
+/// A failure that a guest returned, or a result that is not valid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// What is wrong.
     pub kind: FailureKind,
     /// A sentence about it, for people.
     pub message: String,
-    /// The whole answer, where it was readable.
+    /// The whole result, if it was readable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
 }
 
-/// Defines a closed set of names with one spelling in reports, records and labels.
-macro_rules! named_kinds {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum $name {
-            $($(#[$vdoc])* #[serde(rename = $text)] $variant,)*
-        }
-
-        impl $name {
-            /// All of them.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
-
-            /// The name as it is written.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)* }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-    };
-}
-
-named_kinds! {
+named! {
     /// The name of an [`Outcome`], as reports, records and metric labels spell it.
     OutcomeKind {
         /// [`Outcome::Completed`]
@@ -149,56 +122,56 @@ named_kinds! {
     }
 }
 
-named_kinds! {
-    /// Why a run counts as failed.
+named! {
+    /// Why a handler run failed.
     FailureKind {
-        /// The guest answered `success: false`.
+        /// The guest returned `success: false`.
         GuestFailure = "guest_failure",
-        /// The guest answered a typed failure.
+        /// The guest returned a typed failure.
         TypedFailure = "typed_failure",
-        /// The guest gave no result.
+        /// The guest returned no result.
         AbsentResult = "absent_result",
-        /// The guest gave a result more than once.
+        /// The guest set its result more than once.
         MultipleWrites = "multiple_writes",
-        /// The guest set a result and returned a pointer to one, too.
+        /// The guest set a result and also returned a pointer to one.
         MultipleSources = "multiple_sources",
         /// The result lies outside the guest's memory.
         ResultOutOfBounds = "result_out_of_bounds",
         /// The result is larger than allowed.
         ResultTooLarge = "result_too_large",
-        /// The result is no UTF-8.
+        /// The result is not UTF-8.
         InvalidUtf8 = "invalid_utf8",
-        /// The result is no JSON.
+        /// The result is not JSON.
         InvalidJson = "invalid_json",
-        /// The result is JSON of another shape than a result has.
+        /// The result is JSON, but not of the shape of a result.
         InvalidShape = "invalid_shape",
         /// The result names no action, and the integration declares no `on_success`.
         NoAction = "no_action",
-        /// The result names an action that the entity's state doesn't take.
+        /// The result names an action that the entity's state does not take.
         ActionNotTaken = "action_not_taken",
     }
 }
 
-named_kinds! {
+named! {
     /// How a guest trapped.
     TrapKind {
         /// It reached an `unreachable` instruction: how most languages abort.
         Unreachable = "unreachable",
         /// It used up its stack.
         StackOverflow = "stack_overflow",
-        /// It touched memory that it doesn't have.
+        /// It accessed memory outside its bounds.
         MemoryOutOfBounds = "memory_out_of_bounds",
-        /// It touched a table element that it doesn't have.
+        /// It accessed a table element outside its bounds.
         TableOutOfBounds = "table_out_of_bounds",
         /// It called through a null or wrongly typed table element.
         BadIndirectCall = "bad_indirect_call",
-        /// It divided by zero, or a number didn't fit its type.
+        /// It divided by zero, or a number did not fit its type.
         Arithmetic = "arithmetic",
-        /// It threw an exception that nobody caught.
+        /// It threw an exception that was not caught.
         UncaughtException = "uncaught_exception",
         /// It called `proc_exit`.
         Exit = "exit",
-        /// It gave a host function arguments that can't be meant.
+        /// It passed invalid arguments to a host function.
         BadHostCall = "bad_host_call",
         /// Any other trap.
         Other = "other",
@@ -214,7 +187,7 @@ pub struct Trap {
     pub message: String,
 }
 
-named_kinds! {
+named! {
     /// A limit that a guest hit.
     LimitKind {
         /// Linear memory: a growth was denied, and the guest trapped on it.
@@ -261,7 +234,7 @@ impl fmt::Display for LimitBreach {
     }
 }
 
-named_kinds! {
+named! {
     /// Why the host could not run a guest.
     RejectionKind {
         /// No module of that name is known.
@@ -375,25 +348,15 @@ impl fmt::Display for Cancellation {
     }
 }
 
-/// Whose deadline it was that ended a run, or would have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DeadlineOwner {
-    /// The handler's own budget.
-    #[default]
-    Handler,
-    /// What was left to the one who asked for this handler.
-    Parent,
-}
-
-impl DeadlineOwner {
-    /// The name as it is written.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Handler => "handler",
-            Self::Parent => "parent",
-        }
+named! {
+    /// Whose deadline it was that ended a run, or would have.
+    #[derive(Default)]
+    DeadlineOwner {
+        /// The handler's own budget.
+        #[default]
+        Handler = "handler",
+        /// What was left to the one who asked for this handler.
+        Parent = "parent",
     }
 }
 

@@ -1,4 +1,4 @@
-//! The records of the journal: what was decided, in the order in which it was.
+//! The records of the journal: what was decided, in order.
 //!
 //! A record is written before its effect is visible, and never changed. State is
 //! the fold of the records; the fold reads no clock.
@@ -15,7 +15,7 @@ use crate::rules::RulesVersion;
 use crate::session::{Limit, LimitBreached, RunLimits, RunStopped, RunStopping};
 use crate::trace::TraceContext;
 
-/// The tenant of whatever names none.
+/// The tenant of entities and dispatches that name none.
 pub const DEFAULT_TENANT: &str = "default";
 
 /// The place of a record in its journal, from 1, without gaps.
@@ -31,26 +31,26 @@ impl std::fmt::Display for Position {
     }
 }
 
-/// One record, as the journal gives it back.
+/// One record, as the journal returns it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its place.
+    /// Its position in the journal.
     pub position: Position,
     /// When it was decided.
     pub at: WallTime,
-    /// The entity that it is about; none for what concerns all (a spec).
+    /// The entity that it is about; `None` for a spec, which concerns many.
     pub entity: Option<EntityRef>,
-    /// The entity's sequence once this record holds.
+    /// The entity's sequence after this record.
     pub sequence: Sequence,
     /// What was decided.
     pub event: Event,
 }
 
-/// What a record says.
+/// What a record states.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    /// A spec came into use. Its text is kept, so that a journal replays alone.
+    /// A spec came into use. The record contains its text, so that a journal replays by itself.
     SpecRegistered {
         /// The digest of `source` and `rules`.
         digest: SpecDigest,
@@ -66,21 +66,21 @@ pub enum Event {
         )]
         rules: RulesVersion,
     },
-    /// An entity came to be, at sequence 0.
+    /// An entity was created, at sequence 0.
     Created {
-        /// The spec that it obeys.
+        /// Its spec.
         spec: SpecDigest,
-        /// Tells this life of the entity from any other of the same name.
+        /// Distinguishes this life of the entity from others of the same name.
         incarnation: Incarnation,
         /// Its first state.
         state: String,
         /// Its variables.
         variables: Object,
-        /// On whose behalf it lives; none for [`DEFAULT_TENANT`].
+        /// Its tenant; `None` for [`DEFAULT_TENANT`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tenant: Option<String>,
     },
-    /// An action was taken. The sequence goes up by one.
+    /// An action was taken. The sequence increases by one.
     Transition {
         /// The action.
         action: String,
@@ -97,31 +97,30 @@ pub enum Event {
         /// The trace that it belongs to.
         trace: TraceContext,
     },
-    /// The entity went over to another version of its spec, which is in the journal by
-    /// then.
+    /// The entity changed to another version of its spec, which an earlier record contains.
     SpecChanged {
-        /// The version that it obeyed.
+        /// The version before.
         from: SpecDigest,
-        /// The one that it obeys from now on.
+        /// The version from now on.
         to: SpecDigest,
         /// Its variables afterwards.
         variables: Object,
     },
-    /// A handler was asked for. Durable before its guest starts.
+    /// A handler was dispatched. The record is durable before its guest starts.
     Dispatched(Box<Dispatched>),
-    /// A handler ended, and what that means was decided.
+    /// A handler ended, and what follows was decided.
     Ended(Box<Ended>),
-    /// A state had no action for its whole time.
+    /// No action was taken in a state for as long as the state allows.
     StateIdle {
         /// The state.
         state: String,
         /// The time that it allows, in milliseconds.
         after_ms: u64,
-        /// How long nothing had been dispatched, in milliseconds.
+        /// How long nothing was dispatched, in milliseconds.
         idle_ms: u64,
-        /// How often this state's timer has now fired for this entity, from 1.
+        /// How often this state's timer has fired for this entity, from 1.
         occurrence: u32,
-        /// The action that is to be taken.
+        /// The action to take.
         action: String,
         /// Whether the state takes it; a guard may refuse.
         taken: bool,
@@ -132,7 +131,7 @@ pub enum Event {
         schedule: u64,
         /// The action.
         action: String,
-        /// When.
+        /// When it is due.
         due: WallTime,
     },
     /// A scheduled action came due.
@@ -141,10 +140,10 @@ pub enum Event {
         schedule: u64,
         /// The action.
         action: String,
-        /// Whether the present state takes it.
+        /// Whether the current state takes it.
         taken: bool,
     },
-    /// Something was told that is no action: it changes no state and no sequence.
+    /// A signal arrived. It is not an action: it changes no state and no sequence.
     Signal {
         /// What kind: a name, or `progress` or `status` from a handler.
         name: String,
@@ -154,7 +153,7 @@ pub enum Event {
         /// The handler that sent it, if one did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dispatch: Option<DispatchId>,
-        /// What it says.
+        /// Its content.
         #[serde(default)]
         payload: serde_json::Value,
         /// Whether it restarts the state's idle timer.
@@ -163,22 +162,22 @@ pub enum Event {
     /// A run of a session began.
     #[serde(rename = "run.started")]
     RunStarted {
-        /// Which, from 1.
+        /// Its number, from 1.
         run_seq: u32,
-        /// What holds it.
+        /// Its limits.
         limits: RunLimits,
     },
     /// A limit of a session was breached.
     #[serde(rename = "limit.breached")]
     LimitBreached(Box<LimitBreached>),
-    /// A session gave a sign of life after a silence that was warned of.
+    /// A session was active again after a warning about its inactivity.
     #[serde(rename = "limit.cleared")]
     LimitCleared {
-        /// In which run of it.
+        /// The run of the session.
         run_seq: u32,
         /// Which limit had been breached.
         limit: Limit,
-        /// How long the silence lasted, in milliseconds, as the records tell.
+        /// How long it was inactive by its records, in milliseconds.
         silent_ms: u64,
     },
     /// A run of a session is to stop.
@@ -187,43 +186,42 @@ pub enum Event {
     /// A run of a session has stopped.
     #[serde(rename = "run.stopped")]
     RunStopped(Box<RunStopped>),
-    /// A session goes on: its next run begins.
+    /// A session was resumed: its next run begins.
     #[serde(rename = "session.resumed")]
     SessionResumed {
         /// The run that had stopped.
         from_run_seq: u32,
         /// The one that begins.
         run_seq: u32,
-        /// Who asked for that; none where the directive was to retry.
+        /// Who resumed it; `None` if the directive was to retry.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
-        /// Why; may be empty.
+        /// The reason; may be empty.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         reason: String,
-        /// Whether that is for one thing alone: the session is cancelled, and what was held of
-        /// it ends without a start.
+        /// Whether the session is resumed only to be cancelled: its held handlers end without a
+        /// start.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         to_cancel: bool,
     },
 }
 
-/// That a handler was asked for, and everything that it was asked with.
+/// The dispatch of a handler, with all of its inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dispatched {
     /// Which dispatch.
     pub dispatch: DispatchId,
-    /// The spec that it was asked for by.
+    /// The spec that declares its integration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<SpecDigest>,
-    /// The entity's sequence that the decision was made at, and so the one that the
-    /// journal had to find.
+    /// The entity's sequence when this was decided, which the journal verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<Sequence>,
     /// The integration, as the spec names it.
     pub integration: String,
     /// The module that the integration names.
     pub module: String,
-    /// The hash of that module's bytes, where it was known by then.
+    /// The hash of that module, if it was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module_hash: Option<ModuleHash>,
     /// The action that triggered it.
@@ -240,42 +238,35 @@ pub struct Dispatched {
     pub attempt: u32,
     /// The budget, in milliseconds.
     pub budget_ms: u64,
-    /// Whether the spec declares no budget, so that this is the default.
+    /// Whether the budget is the default, because the spec declares none.
     #[serde(default)]
     pub budget_defaulted: bool,
-    /// Whose budget it is: the asker's, where it had less left than the handler may
-    /// have.
+    /// Whose budget it is: the asker's, if that had less time left than the handler may have.
     #[serde(default)]
     pub owner: DeadlineOwner,
-    /// The handler that asked for the action, or that waits for what follows it, if one
-    /// does. It gives this one at most what it has left itself.
+    /// The handler that asked for the action, or that waits for its consequences, if there is one.
+    /// Its remaining time bounds the budget of this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asker: Option<DispatchId>,
-    /// How many asks lead to it.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// How many asks deep it is nested.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub depth: u32,
-    /// Who asked for this attempt, where it is neither the first nor a rerun.
+    /// Who requested this attempt, if it is neither the first nor a rerun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retried: Option<Retried>,
-    /// The span that its run will have.
+    /// The span of its run.
     pub trace: TraceContext,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-/// That somebody asked for one more attempt of a dispatch that had ended.
+/// The request for one more attempt of an ended dispatch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retried {
-    /// Who.
+    /// Who requested it.
     pub by: String,
-    /// Why; may be empty.
+    /// The reason; may be empty.
     #[serde(default)]
     pub reason: String,
-    /// The budget that was asked for, in milliseconds; none for that of the last
-    /// attempt.
+    /// The requested budget, in milliseconds; `None` for that of the last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_ms: Option<u64>,
 }
@@ -289,16 +280,16 @@ pub enum Decision {
         /// The action.
         action: String,
     },
-    /// The entity's state has moved on and takes it no more: nothing changes.
+    /// The entity's state has changed and no longer takes it: nothing follows.
     Superseded {
-        /// The action that it would have been.
+        /// The action that would have been taken.
         action: String,
     },
-    /// The integration allows that a lost run is run again: the next record.
+    /// The integration allows another attempt of a lost handler: the next record.
     Rerun,
-    /// The run of its session was stopped: it is dispatched anew when that is resumed.
+    /// The run of its session was stopped: it is dispatched again when the session is resumed.
     Held,
-    /// The session was stopped for good before it could begin: nothing follows.
+    /// The session was stopped permanently before it could begin: nothing follows.
     Dropped,
 }
 
@@ -306,7 +297,7 @@ pub enum Decision {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cause", rename_all = "snake_case")]
 pub enum TransitionCause {
-    /// Somebody asked for it.
+    /// A client or operator requested it.
     Requested,
     /// A handler of an entity asked for it.
     Asked(Asked),
@@ -315,7 +306,7 @@ pub enum TransitionCause {
         /// Which dispatch.
         dispatch: DispatchId,
     },
-    /// The state was idle for its whole time.
+    /// The state was idle for as long as it allows.
     StateIdle,
     /// It was scheduled.
     Scheduled {
@@ -325,7 +316,7 @@ pub enum TransitionCause {
 }
 
 impl Event {
-    /// All types of records, as they are written.
+    /// All record types, as they are serialized.
     pub const KINDS: [&'static str; 16] = [
         "spec_registered",
         "created",
@@ -345,7 +336,7 @@ impl Event {
         "session.resumed",
     ];
 
-    /// The record's type, as it is written: one of [`Event::KINDS`].
+    /// The serialized type of the record: one of [`Event::KINDS`].
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {

@@ -1,5 +1,4 @@
-//! What is known of one run when it has ended: the report that the command line
-//! prints and that records are made from.
+//! The report of one ended handler run: the command line prints it, and records are made from it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,20 +17,20 @@ use crate::session::Limit;
 use crate::story::{Call, OutgoingRequest, Story};
 use crate::trace::TraceContext;
 
-/// Most overruns that a run tells: as many host functions as breach their limits in any run
-/// that is worth a look. Sums of all functions are in [`HostCalls`].
+/// Most overruns of a report. A run that breaches the limits of more host functions has other
+/// problems; the totals of all functions are in [`HostCalls`].
 pub const OVERRUNS_MAX: usize = 16;
 
 /// One frame of a guest's stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
-    /// The function's name, where the module carries names.
+    /// The function's name, if the module contains names.
     pub function: Option<String>,
-    /// The module's name, where it has one.
+    /// The module's name, if it has one.
     pub module: Option<String>,
     /// Offset of the instruction in the module's file, in bytes.
     pub offset: u64,
-    /// Source file, where the module carries DWARF.
+    /// Source file, if the module contains DWARF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// Source line, from 1.
@@ -39,27 +38,26 @@ pub struct Frame {
     pub line: Option<u32>,
 }
 
-/// Where the time of a run went, in microseconds. The parts follow each other without a gap:
-/// together they are [`RunReport::wall_us`], but for what rounding takes from each.
+/// Where the time of a run went, in microseconds. The parts have no gaps: except for rounding, their
+/// sum is [`RunReport::wall_us`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeSplit {
-    /// From the dispatch until the guest might run.
+    /// From the dispatch until the budget began.
     pub queue: u64,
-    /// Compiling the module, or waiting for somebody who did.
+    /// Compiling the module, or waiting for another dispatch to compile it.
     pub compile: u64,
-    /// Instantiating it, with its `start` function.
+    /// Instantiating it, including its `start` function.
     pub instantiate: u64,
-    /// In the guest's own code, or ready to be: others' slices are in it, too.
+    /// In the guest's own code or ready to execute it: time slices of other guests are included.
     pub guest: u64,
     /// In host functions.
     pub host: u64,
-    /// From the end of its code until its answer was read, and the store and all that it held
-    /// were dropped.
+    /// From the end of its code until its result was read and its store was dropped.
     pub teardown: u64,
 }
 
 impl TimeSplit {
-    /// All parts together.
+    /// The sum of all parts.
     #[must_use]
     pub fn total(&self) -> u64 {
         let Self { queue, compile, instantiate, guest, host, teardown } = *self;
@@ -68,7 +66,7 @@ impl TimeSplit {
     }
 }
 
-/// How much of what a guest told went nowhere, because it was more than one run may tell.
+/// How much telemetry of a guest was dropped because it exceeded the bounds of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TelemetryDropped {
     /// Spans.
@@ -79,63 +77,63 @@ pub struct TelemetryDropped {
     pub attributes: u64,
     /// Observations of metrics.
     pub metrics: u64,
-    /// Lines of the log, and wide events.
+    /// Log lines and wide events.
     pub log_lines: u64,
 }
 
 impl TelemetryDropped {
-    /// Whether nothing went nowhere.
+    /// Whether nothing was dropped.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Where the instances of a module come from.
+/// How the instances of a module are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Allocation {
-    /// From a slot of the host's pool, which is ready: the usual.
+    /// In a slot of the host's pool, as usual.
     Pooled,
-    /// Made for each run, because the module may be larger than a slot: it has more
-    /// memories, tables or modules, a larger state, or is granted more memory. Such runs
-    /// take several times as long to start, and a host has few of them at once.
+    /// Outside of the pool, because the module may exceed a slot: it has more memories, tables or
+    /// modules, a larger state, or is granted more memory. Such runs take several times as long to
+    /// start, and a host has few of them at a time.
     OnDemand,
 }
 
 /// The host calls of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostCalls {
-    /// How many were begun.
+    /// How many began.
     pub count: u64,
-    /// The same by function, in the order of each one's first call.
+    /// The calls by function, in the order of first calls.
     pub by_function: Vec<FunctionCalls>,
 }
 
-/// Where a run ended, in terms that a replay of it comes by again: which host call, and on
-/// which side of it. Time is none of them.
+/// Where a run ended, in terms that a replay reaches again: at which host call, and on which side of
+/// it. Time is not such a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndPoint {
-    /// Where it was in respect of that call.
+    /// The position relative to that call.
     pub place: CallPlace,
-    /// Which host call of the run, from 1; 0 before the first.
+    /// The number of the host call in the run, from 1; 0 before the first.
     pub call: u64,
 }
 
-/// Where a run that ended was in respect of a host call.
+/// The position of a run's end relative to a host call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallPlace {
-    /// At its entry: nothing of it was done, and it isn't counted.
+    /// At its entry: the call did nothing, and does not count.
     Before,
-    /// In it, or on the way out of it: the guest never had its answer.
+    /// Inside it, or on its way out: the guest never got its result.
     Inside,
-    /// In the guest's code behind it.
+    /// In the guest's code after it.
     After,
 }
 
 impl EndPoint {
-    /// How many host calls such a run has begun.
+    /// How many host calls had begun.
     #[must_use]
     pub const fn calls_begun(self) -> u64 {
         match self.place {
@@ -156,61 +154,55 @@ impl fmt::Display for EndPoint {
     }
 }
 
-/// That a limit inside of a run was breached, other than its deadline, which its outcome tells:
-/// by calls of one host function, or by the wait for its start. The first breach is told as it
-/// was, and the others are counted.
+/// The breach of a limit inside a run other than its deadline, which its outcome states: by calls of
+/// one host function, or by the wait for its start. The values are those of the first breach; later
+/// ones are counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overrun {
     /// Which limit.
     pub limit: Limit,
-    /// The host function, as the guest imports it, or what its calls turned out to be about;
-    /// none where it is no call.
+    /// The host function as the guest imports it, or what its calls were about; `None` if it was not
+    /// a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_call: Option<Cow<'static, str>>,
-    /// From the begin of the budget until it began, in microseconds; zero where it began
-    /// before that.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// From the start of the budget until it began, in microseconds; zero if it began earlier.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub started_us: u64,
-    /// What is allowed, in milliseconds.
+    /// The limit, in milliseconds.
     pub threshold_ms: u64,
-    /// What was measured, in milliseconds, rounded up: always above `threshold_ms`.
+    /// The measured time, in milliseconds, rounded up: always above `threshold_ms`.
     pub observed_ms: u64,
-    /// How often it was breached so, from 1.
+    /// How often it was breached, from 1.
     pub times: u64,
 }
 
 impl Overrun {
-    /// That `limit` allows `allowed`, and `measured` is more: once, by no call.
+    /// One breach of `limit`, which allows `allowed`, by `measured`; not by a host call.
     #[must_use]
     pub fn once(limit: Limit, allowed: Duration, measured: Duration) -> Self {
         let threshold_ms = u64::try_from(allowed.as_millis()).unwrap_or(u64::MAX - 1);
         let observed = measured.as_nanos().div_ceil(1_000_000);
         let observed_ms = u64::try_from(observed).unwrap_or(u64::MAX);
-        // Clocks differ by what they are read apart; that it is more is known.
+        // Clocks are read at slightly different moments, but the caller knows that it is more.
         let observed_ms = observed_ms.max(threshold_ms.saturating_add(1));
         Self { limit, host_call: None, started_us: 0, threshold_ms, observed_ms, times: 1 }
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-/// What was kept of a run for its replay.
+/// What a run was recorded as, for its replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recording {
-    /// All that the host told the guest, in the host's own form.
+    /// All results of host calls, in the host's own form.
     Whole(WholeRecording),
-    /// Nothing: its decision alone can be replayed.
+    /// Nothing: only the decision about it can be replayed.
     DecisionOnly {
         /// Why.
         reason: String,
     },
 }
 
-/// A recording in memory, and its share of what a host may keep there: that is given back
-/// when the last clone is dropped.
+/// A recording in memory, with its share of the host's memory for recordings, which is released when
+/// the last clone is dropped.
 #[derive(Clone)]
 pub struct WholeRecording {
     bytes: Arc<[u8]>,
@@ -218,7 +210,7 @@ pub struct WholeRecording {
 }
 
 impl WholeRecording {
-    /// These bytes, which hold `share` for as long as this is somewhere.
+    /// Creates a recording of these bytes that keeps `share` until its last clone is dropped.
     #[must_use]
     pub fn holding(bytes: impl Into<Arc<[u8]>>, share: Arc<dyn Send + Sync>) -> Self {
         Self { bytes: bytes.into(), share: Some(share) }
@@ -256,18 +248,18 @@ impl fmt::Debug for WholeRecording {
     }
 }
 
-/// What a record says of a run's recording.
+/// What a record states about a run's recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recorded {
-    /// There is one, of this size in bytes.
+    /// There is a recording of this size, in bytes.
     Bytes(u64),
-    /// There is none, and why.
+    /// There is none, for this reason.
     DecisionOnly(String),
 }
 
 impl Recording {
-    /// What its run's record says of it.
+    /// What the record of its run states about it.
     #[must_use]
     pub fn recorded(&self) -> Recorded {
         match self {
@@ -277,8 +269,7 @@ impl Recording {
     }
 }
 
-/// A time as reports and records have it: in whole microseconds, `u64::MAX` where it is
-/// beyond that.
+/// Converts a time to the unit of reports and records: whole microseconds, at most `u64::MAX`.
 #[must_use]
 pub fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
@@ -289,36 +280,36 @@ pub fn micros(time: Duration) -> u64 {
 pub struct FunctionCalls {
     /// The function, as the guest imports it.
     pub name: Cow<'static, str>,
-    /// How many calls were begun.
+    /// How many calls began.
     pub count: u64,
     /// Time in them, in microseconds.
     pub total_us: u64,
-    /// Whether the run ended inside one.
+    /// Whether the run ended inside one of them.
     pub in_flight: bool,
 }
 
-/// The deadline of a run and how it went.
+/// The deadline of a run, and how much of it was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadlineReport {
-    /// The budget that held, in milliseconds.
+    /// The effective budget, in milliseconds.
     pub budget_ms: u64,
-    /// Time from when the guest might run to its end, in milliseconds, rounded up.
+    /// Time from the start of the budget to the end, in milliseconds, rounded up.
     pub elapsed_ms: u64,
-    /// Time from the deadline to the guest off the CPU, in microseconds; zero
-    /// where the deadline wasn't reached.
+    /// Time from the deadline until the guest was off the CPU, in microseconds; zero if the deadline
+    /// was not reached.
     pub overrun_us: u64,
     /// Whose deadline it was.
     pub owner: DeadlineOwner,
 }
 
-/// What a record keeps of a run beside what was decided, where it keeps it.
+/// The details of a run that some records contain besides what was decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// What it did.
     #[serde(flatten)]
     pub story: Story,
-    /// Where the guest was when it was stopped or trapped, innermost frame first; nothing
-    /// where it timed out, since that outcome has it.
+    /// Where the guest was when it was stopped or trapped, innermost frame first; empty if it timed
+    /// out, because that outcome contains the frames.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backtrace: Vec<Frame>,
     /// As [`RunReport::wall_us`].
@@ -327,19 +318,19 @@ pub struct Account {
     pub cpu_us: u64,
     /// As [`RunReport::peak_memory_bytes`].
     pub peak_memory_bytes: u64,
-    /// As [`RunReport::peak_host_memory_bytes`]; 0, too, in what earlier versions recorded.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// As [`RunReport::peak_host_memory_bytes`]; also 0 in records of earlier versions.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub peak_host_memory_bytes: u64,
-    /// As [`RunReport::allocation`]; none, too, in what earlier versions recorded.
+    /// As [`RunReport::allocation`]; also `None` in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
-    /// As [`RunReport::telemetry_dropped`]; none, too, in what earlier versions recorded.
+    /// As [`RunReport::telemetry_dropped`]; also `None` in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry_dropped: Option<TelemetryDropped>,
 }
 
 impl Account {
-    /// What is kept of the run that `report` is of.
+    /// The details of the run that `report` describes.
     #[must_use]
     pub fn of(report: &RunReport) -> Self {
         let backtrace = match &report.outcome {
@@ -359,54 +350,53 @@ impl Account {
     }
 }
 
-/// Everything that the host can say of one run. As JSON it is the report of
-/// `sandglass run`.
+/// Everything that the host reports about one run. As JSON it is the output of `sandglass run`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunReport {
     /// Which dispatch.
     pub dispatch_id: DispatchId,
     /// The span of the run.
     pub trace: TraceContext,
-    /// The module that ran; none where none was found.
+    /// The module that ran; `None` if it was not found.
     pub module: Option<ModuleHash>,
-    /// Where its instance came from, or would have; none where no module was found.
+    /// How its instance was allocated, or would have been; `None` if no module was found.
     pub allocation: Option<Allocation>,
     /// How it ended.
     pub outcome: Outcome,
-    /// What ended it: the first cause that was named.
+    /// Why it ended: the first cause.
     pub cause: Cause,
-    /// When the guest might run; none where it never might.
+    /// When its budget began; `None` if it never started.
     pub started_at: Option<WallTime>,
     /// Its deadline.
     pub deadline: DeadlineReport,
     /// What was running when it was stopped or trapped.
     pub dying_span: Option<String>,
-    /// Where among its host calls that was.
+    /// Where that was, in host calls.
     pub ended_at: Option<EndPoint>,
     /// Where the guest was then, innermost frame first.
     pub backtrace: Vec<Frame>,
     /// The host calls that it made.
     pub host_calls: HostCalls,
-    /// The limits inside of it that were breached: at most [`OVERRUNS_MAX`].
+    /// The breached limits inside it, at most [`OVERRUNS_MAX`].
     pub overruns: Vec<Overrun>,
     /// Its host calls one by one, and its requests.
     pub story: Story,
     /// Where the time went.
     pub time_split_us: TimeSplit,
-    /// From the dispatch to the end of the teardown, and what was compiled for it before,
+    /// From the dispatch to the end of the teardown, plus the compilation for it before the dispatch,
     /// in microseconds.
     pub wall_us: u64,
-    /// Time on a CPU from the instantiation to the answer, in microseconds. The first slice
-    /// of a run, until it waits or 1 ms has passed, counts as long as it took.
+    /// CPU time from the instantiation to the result, in microseconds. The first time slice of a run
+    /// (until it waits or 1 ms has passed) counts with its wall time.
     pub cpu_us: u64,
-    /// Most linear memory that it had, in bytes.
+    /// Largest linear memory at any time, in bytes.
     pub peak_memory_bytes: u64,
-    /// Most memory that the host held for it at any time, in bytes: resources, bodies, streams,
+    /// Most memory that the host used for it at any time, in bytes: resources, bodies, streams,
     /// scratch and results.
     pub peak_host_memory_bytes: u64,
-    /// How much of what its guest told went nowhere; none where it never ran.
+    /// How much of its telemetry was dropped; `None` if it never ran.
     pub telemetry_dropped: Option<TelemetryDropped>,
-    /// What was kept for its replay; none where nobody asked for it, or it never ran.
+    /// Its recording; `None` if none was requested, or it never ran.
     pub recording: Option<Recording>,
 }
 
@@ -422,7 +412,7 @@ struct MemoryView {
     host_peak_bytes: u64,
 }
 
-/// A story as reports show it: with all its keys, whatever is in it.
+/// A story in a report: empty lists and zeros are serialized, too.
 #[derive(Serialize)]
 struct StoryView<'a> {
     calls: &'a [Call],
@@ -461,7 +451,7 @@ struct ReportView<'a> {
 }
 
 impl RunReport {
-    /// The guest's whole answer, where it gave a readable one.
+    /// The guest's whole result, if it returned a readable one.
     #[must_use]
     pub fn result(&self) -> Option<&Value> {
         match &self.outcome {

@@ -1,5 +1,4 @@
-//! What records say of sessions: the limits of a run, what breaches them, how a run stops,
-//! and what follows from that.
+//! The records of sessions: the limits of a run, their breaches, how a run stops, and what follows.
 
 use std::fmt;
 
@@ -7,19 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::WallTime;
 use crate::id::EntityRef;
+use crate::named::named;
 use crate::signature::Signature;
 
-/// Longest reason that whoever stops or resumes a session gives, in bytes: a note for
-/// people, kept in the journal.
+/// Longest reason for a stop or resume of a session, in bytes: a note for people, which the journal
+/// stores.
 pub const STOP_REASON_MAX_BYTES: usize = 4 << 10;
 
-/// What a limit belongs to. Each holds the ones behind it.
+/// What a limit belongs to. Each scope contains the following ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// An entity from its creation on.
     Session,
-    /// The time from a start or resume of it until the next stop.
+    /// The part of a session from its start or a resume until the next stop.
     Run,
     /// One attempt of one handler.
     Handler,
@@ -31,37 +31,25 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Meter {
-    /// Milliseconds since something.
+    /// Elapsed milliseconds.
     Elapsed,
-    /// How often something was done.
+    /// A number of events.
     Count,
 }
 
-/// What a breach does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// It is recorded, and nothing else.
-    Record,
-    /// What the limit holds is stopped; what becomes of a session then is its directive.
-    Stop,
-}
-
-impl Action {
-    /// As it is written.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Record => "record",
-            Self::Stop => "stop",
-        }
+named! {
+    /// What a breach does.
+    Action {
+        /// It is recorded, without further effect.
+        Record = "record",
+        /// What the limit bounds is stopped; the directive states what a session does next.
+        Stop = "stop",
     }
 }
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $scope:ident, $meter:ident;)+) => {
-        /// A limit, of whatever scope. The names are those of spec files, settings, requests
-        /// and records.
+        /// A limit of any scope. Spec files, settings, requests and records use its serialized name.
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
         )]
@@ -74,7 +62,7 @@ macro_rules! limits {
             /// All limits, the outermost last.
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$name),+];
 
-            /// As it is written.
+            /// The serialized name.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
@@ -96,15 +84,15 @@ macro_rules! limits {
 }
 
 limits! {
-    /// Of a call of a host function, since it began. A breach ends the call, not the run.
+    /// A call of a host function, since it began. A breach ends the call, not the run.
     HostCallTimeout = "host_call_timeout", HostCall, Elapsed;
-    /// From the dispatch of a handler until its guest may run.
+    /// From the dispatch of a handler until its budget begins.
     ScheduleToStartTimeout = "schedule_to_start_timeout", Handler, Elapsed;
-    /// The budget of a handler, since its guest might run.
+    /// The budget of a handler, since it began.
     Deadline = "deadline", Handler, Elapsed;
-    /// Silence while work is in flight or queued, which is warned of.
+    /// Inactivity while work is in flight or queued; a breach is a warning.
     InactivityWarn = "inactivity_warn", Run, Elapsed;
-    /// Silence while work is in flight or queued, which stops the run.
+    /// Inactivity while work is in flight or queued; a breach stops the run.
     InactivityTimeout = "inactivity_timeout", Run, Elapsed;
     /// Work without progress.
     ProgressTimeout = "progress_timeout", Run, Elapsed;
@@ -112,12 +100,12 @@ limits! {
     RunTimeout = "run_timeout", Run, Elapsed;
     /// A session, since its first run started.
     ExecutionTimeout = "execution_timeout", Session, Elapsed;
-    /// Handlers that were asked to end, since then.
+    /// Handlers that were requested to stop, since the request.
     AbortTimeout = "abort_timeout", Run, Elapsed;
-    /// The turns of a loop: the handlers that a spec calls so, and where it calls none so, those
-    /// that followed from the end of another, by themselves.
+    /// Iterations of a loop: the handlers that the spec declares as iterations, or, without such a
+    /// declaration, those that followed from the end of another handler without a request.
     MaxLoopIterations = "max_loop_iterations", Run, Count;
-    /// Handlers that a run starts, without those that go on with another's work.
+    /// Handlers that a run starts, except those that continue the work of another.
     MaxHandlerRuns = "max_handler_runs", Run, Count;
     /// Failures of the same shape.
     RepeatThreshold = "repeat_threshold", Session, Count;
@@ -138,13 +126,13 @@ impl Limit {
         )
     }
 
-    /// The limit of this name.
+    /// Returns the limit of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|limit| limit.as_str() == name)
     }
 
-    /// What its breach does, where nothing else is said.
+    /// What its breach does by default.
     #[must_use]
     pub const fn action(self) -> Action {
         match self {
@@ -162,7 +150,7 @@ impl Limit {
         }
     }
 
-    /// Why a run stopped that it stops: one of an open set of codes.
+    /// The reason code of a run that it stops, from an open set.
     #[must_use]
     pub const fn stop_reason_code(self) -> &'static str {
         match self {
@@ -188,8 +176,8 @@ impl fmt::Display for Limit {
     }
 }
 
-/// The limits that hold one run, once everybody who has a say was heard. Times are in
-/// milliseconds; none is off.
+/// The effective limits of one run, after all settings are combined. Times are in milliseconds;
+/// `None` means off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunLimits {
@@ -219,41 +207,40 @@ pub struct RunLimits {
     /// [`Limit::RepeatThreshold`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat_threshold: Option<u64>,
-    /// From when on a session without a sign of life is marked STUCK: it ends nothing.
+    /// After how much inactivity a session is marked STUCK, which ends nothing.
     pub stuck_after_ms: u64,
 }
 
-/// What a handler was doing at some moment.
+/// What a handler was doing at a moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doing {
     /// The integration.
     pub handler: String,
-    /// The host function that it was in, or `guest`, or what else it could be in; none
-    /// where it had not been started.
+    /// The host call that it was in, `guest`, or another phase; `None` if it had not started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_call: Option<String>,
-    /// Since when it did that; where nobody knows, since it was asked for.
+    /// Since when; if that is unknown, since its dispatch.
     pub since: WallTime,
 }
 
-/// The last sign of life of a session.
+/// The last activity of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastSignal {
-    /// What it was: the name of a signal, `action`, `dispatched` or `ended`.
+    /// The kind: the name of a signal, `action`, `dispatched` or `ended`.
     pub kind: String,
-    /// Which action or handler it was about.
+    /// The action or handler that it was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
     /// When.
     pub at: WallTime,
 }
 
-/// That a limit was breached: the one event for every breach.
+/// The breach of a limit: one event for every kind of breach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitBreached {
-    /// Whose.
+    /// The session.
     pub session: EntityRef,
-    /// In which run of it.
+    /// The run of the session.
     pub run_seq: u32,
     /// What the limit belongs to.
     pub scope: Scope,
@@ -261,22 +248,21 @@ pub struct LimitBreached {
     pub limit: Limit,
     /// What it measures.
     pub kind: Meter,
-    /// What it allows: milliseconds, or how many.
+    /// The limit: milliseconds, or a count.
     pub threshold: u64,
-    /// What was measured, always above `threshold`: milliseconds, rounded up, or how many.
+    /// The measured value, always above `threshold`: milliseconds, rounded up, or a count.
     pub observed: u64,
-    /// When that was noticed.
+    /// When it was noticed.
     pub at: WallTime,
-    /// The last sign of life before.
+    /// The last activity before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_signal: Option<LastSignal>,
-    /// What was going on.
+    /// What was in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<Doing>,
     /// What follows.
     pub action: Action,
-    /// How often that came to be in one run of a handler, where it was more than once: the
-    /// rest is of the first time.
+    /// How often it happened in one handler run; the other values are those of the first time.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub times: u64,
 }
@@ -290,7 +276,7 @@ const fn is_once(times: &u64) -> bool {
     *times == 1
 }
 
-/// What stopped a run: the first that was named.
+/// Why a run stopped: the first cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum StopCause {
@@ -299,7 +285,7 @@ pub enum StopCause {
         /// Which.
         limit: Limit,
     },
-    /// An operator asked for it.
+    /// An operator requested it.
     Operator {
         /// Who.
         by: String,
@@ -307,25 +293,25 @@ pub enum StopCause {
         #[serde(default)]
         reason: String,
     },
-    /// Whoever it works for stopped.
+    /// The parent that it works for stopped.
     Parent {
-        /// Who that is, where it is an entity.
+        /// The parent, if it is an entity.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<EntityRef>,
         /// Why; may be empty.
         #[serde(default)]
         reason: String,
     },
-    /// The host was shut down, in whatever way it is told to.
+    /// The host was shut down.
     Shutdown,
     /// A trap of a handler ended the session.
     Trap,
-    /// The session came to an end of its own.
+    /// The session completed.
     Completion,
 }
 
 impl StopCause {
-    /// Why the run stopped, as one of an open set of codes.
+    /// The reason code of the stop, from an open set.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -338,7 +324,7 @@ impl StopCause {
         }
     }
 
-    /// The limit that it is the breach of, where it is one.
+    /// The limit that was breached, if that was the cause.
     #[must_use]
     pub const fn limit(&self) -> Option<Limit> {
         match self {
@@ -347,7 +333,7 @@ impl StopCause {
         }
     }
 
-    /// Whether handlers in flight are asked to end before they are killed.
+    /// Whether handlers in flight are requested to stop before they are killed.
     #[must_use]
     pub const fn has_grace(&self) -> bool {
         match self {
@@ -359,22 +345,22 @@ impl StopCause {
     }
 }
 
-/// What is to become of a session whose run has stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Directive {
-    /// It waits to be resumed.
-    Wait,
-    /// It is resumed at once.
-    Retry,
-    /// Somebody has to look after it, and it waits until then.
-    Unstuck,
-    /// It is over.
-    Cancel,
+named! {
+    /// What a session does after its run has stopped.
+    Directive {
+        /// It waits to be resumed.
+        Wait = "wait",
+        /// It is resumed at once.
+        Retry = "retry",
+        /// It waits for the attention of an operator.
+        Unstuck = "unstuck",
+        /// It ends.
+        Cancel = "cancel",
+    }
 }
 
 impl Directive {
-    /// Whether the session goes on, at once or when somebody resumes it.
+    /// Whether the session can continue, at once or after a resume.
     #[must_use]
     pub const fn goes_on(self) -> bool {
         match self {
@@ -382,75 +368,64 @@ impl Directive {
             Self::Cancel => false,
         }
     }
-
-    /// As it is written.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Wait => "wait",
-            Self::Retry => "retry",
-            Self::Unstuck => "unstuck",
-            Self::Cancel => "cancel",
-        }
-    }
 }
 
-/// A failure that came more than once in a session.
+/// A failure that occurred more than once in a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repeated {
-    /// What it is.
+    /// What the failures have in common.
     pub signature: Signature,
-    /// How often it came, of the whole session.
+    /// How often it occurred in the whole session.
     pub count: u64,
-    /// What the last one was given: redacted, and cut to what people read.
+    /// The input of the last one: redacted, and shortened for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sample: String,
-    /// What all of them took together, in milliseconds.
+    /// The time of all of them together, in milliseconds.
     pub cost_ms: u64,
 }
 
-/// What the next run of a session is told of the one before.
+/// What the next run of a session learns about the previous one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
     /// The run that stopped.
     pub prior_run: u32,
-    /// What it stopped by.
+    /// Why it stopped.
     pub cause: String,
     /// Its most frequent failure, if it had any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Repeated>,
 }
 
-/// That a run is to stop: recorded before anything is done about it. The first holds.
+/// The decision to stop a run, recorded before it takes effect. Only the first one of a run counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStopping {
-    /// Which run.
+    /// The run.
     pub run_seq: u32,
-    /// Why.
+    /// The cause.
     pub cause: StopCause,
-    /// The same as a code.
+    /// The cause as a code.
     pub stop_reason_code: String,
-    /// What is to become of the session, decided once.
+    /// What the session does next; decided once.
     pub directive: Directive,
-    /// How long its handlers have to end by themselves, in milliseconds.
+    /// How long its handlers may take to stop by themselves, in milliseconds.
     pub grace_ms: u64,
 }
 
-/// That a run has stopped, and nothing of it is in flight any more.
+/// The end of a stopped run, of which nothing is in flight any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStopped {
-    /// Which run.
+    /// The run.
     pub run_seq: u32,
-    /// Why.
+    /// The cause.
     pub cause: StopCause,
-    /// The same as a code.
+    /// The cause as a code.
     pub stop_reason_code: String,
-    /// What becomes of the session; none where it came to an end by itself.
+    /// What the session does next; `None` if it completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directive: Option<Directive>,
-    /// How long the run lasted, in milliseconds, as the records tell.
+    /// How long the run lasted by its records, in milliseconds.
     pub elapsed_ms: u64,
-    /// Its most frequent failure, where that came often enough to be one of a kind.
+    /// Its most frequent failure, if that occurred often enough to count as repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Repeated>,
 }
@@ -460,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_written_by_their_names() {
+    fn limits_are_serialized_as_their_names() {
         for limit in Limit::ALL {
             let text = serde_json::to_value(limit).expect("plain data");
             assert_eq!(text, limit.as_str());
@@ -470,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_and_operators_leave_no_grace() {
+    fn stops_by_counts_and_operators_have_no_grace() {
         let by_limit = |limit| StopCause::Limit { limit }.has_grace();
         assert!(by_limit(Limit::RunTimeout) && by_limit(Limit::InactivityTimeout));
         assert!(!by_limit(Limit::MaxLoopIterations));

@@ -1,5 +1,5 @@
-//! The shape of a failure: what two failures have in common that are the same one
-//! again. Never what was passed, and never a text.
+//! The signature of a failure: equal for repetitions of one failure. It contains no arguments and
+//! no messages.
 
 use std::fmt;
 
@@ -9,34 +9,34 @@ use crate::ended::Ended;
 use crate::id::{EntityRef, NAME_MAX_BYTES, check_name};
 use crate::record::Dispatched;
 
-/// The parameter of an action by which whoever asks for it says what its handlers are
-/// about: a name, as long as names may be. Failures of other shapes aren't the same.
+/// The parameter of an action by which the caller states what its handlers are about: a name of at
+/// most [`NAME_MAX_BYTES`]. Failures of different shapes count as different.
 pub const SHAPE_PARAM: &str = "shape_key";
 
-/// The kind of error of a deadline that passed, as reports spell it.
+/// The error kind of a passed deadline in reports.
 pub const TIMED_OUT: &str = "handler_deadline_exceeded";
 
-/// What a handler failed by: the handler, what was running, the kind of the error, and the
-/// shape that whoever asked gave it. The action that triggered it is no part of it: a retry by
-/// another action meets the same failure.
+/// What a handler failed with: the handler, what was running, the kind of the error, and the shape
+/// that the caller named. The triggering action is not part of it, because a retry by another action
+/// meets the same failure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Signature {
     /// The type of the entity.
     pub entity_type: String,
     /// The integration.
     pub integration: String,
-    /// What was running when it ended: a host function, the guest's own code, its
-    /// instantiation or an ask; none where it ended by itself, or never ran.
+    /// What was running when it ended: a host function, the guest's own code, its instantiation or an
+    /// ask. `None` if it ended by itself, or never ran.
     pub dying_span: Option<String>,
-    /// The kind of the error, as reports spell it.
+    /// The kind of the error in reports.
     pub error: String,
-    /// The action's [`SHAPE_PARAM`], where it has one.
+    /// The action's [`SHAPE_PARAM`], if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<String>,
 }
 
 impl Signature {
-    /// The signature of a handler of `entity` that ended so; none of one that completed.
+    /// Returns the signature of a handler of `entity`; `None` if it completed.
     #[must_use]
     pub fn of(entity: &EntityRef, dispatched: &Dispatched, ended: &Ended) -> Option<Self> {
         let (error, _) = ended.outcome.error()?;
@@ -53,7 +53,7 @@ impl Signature {
 }
 
 impl Signature {
-    /// Whether it is that of a deadline that passed.
+    /// Whether the deadline passed.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         self.error == TIMED_OUT

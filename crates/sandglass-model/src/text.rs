@@ -1,7 +1,7 @@
-//! Which characters are no text: what a terminal or a reader's eye obeys.
+//! Which characters must not be printed as they are.
 
-/// Whether `c` drives what shows it, rather than being shown: a control character, one that
-/// turns the direction of writing, a separator of lines, one that has no width.
+/// Whether `c` would control a terminal or mislead its reader: a control character, a change of the
+/// writing direction, a line separator, or a character without width.
 #[must_use]
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_drives_is_told_from_what_is_shown() {
+    fn controls_and_invisible_characters_are_unprintable() {
         for c in "\0\n\u{1b}\u{7f}\u{80}\u{9f}\u{61c}\u{200b}\u{200d}\u{200f}\u{2028}\u{2029}\u{202e}\u{2069}\u{feff}".chars()
         {
             assert!(is_unprintable(c), "{c:?}");

@@ -1,4 +1,4 @@
-//! Where a run stands in a distributed trace: W3C Trace Context, as carried in
+//! The place of a handler run in a distributed trace: W3C Trace Context, as carried in
 //! `traceparent` headers and in the journal.
 
 use std::fmt;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::WallTime;
-use crate::entropy::{Entropy, NoEntropy};
+use crate::entropy::{Entropy, NoEntropy, SystemEntropy};
 use crate::id::{DispatchId, Incarnation, Sequence};
 pub use crate::id::{SpanId, TraceId};
 
@@ -20,11 +20,11 @@ pub struct TraceContext {
     pub trace_id: TraceId,
     /// The span within it.
     pub span_id: SpanId,
-    /// Whether the caller asked for the trace to be kept.
+    /// Whether the caller wants the trace to be kept.
     pub sampled: bool,
 }
 
-/// A text that is no `traceparent`.
+/// The text is not a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a W3C traceparent: expected 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, ids not zero"
@@ -32,7 +32,7 @@ pub struct TraceContext {
 pub struct InvalidTraceparent;
 
 impl TraceContext {
-    /// The root of a new trace, sampled, from 24 random bytes.
+    /// Creates the root of a new, sampled trace from 24 random bytes.
     #[must_use]
     pub fn root(random: [u8; 24]) -> Self {
         let (mut trace, mut span) = ([0; 16], [0; 8]);
@@ -41,29 +41,26 @@ impl TraceContext {
         Self { trace_id: nonzero_trace(trace), span_id: nonzero_span(span), sampled: true }
     }
 
-    /// The root of a new trace, from the operating system's randomness.
+    /// Draws the root of a new trace from the randomness of the operating system.
     ///
     /// # Errors
-    /// The operating system gives none.
-    pub fn random() -> Result<Self, getrandom::Error> {
-        let mut bytes = [0; 24];
-        getrandom::fill(&mut bytes)?;
-        Ok(Self::root(bytes))
+    /// No randomness is available.
+    pub fn random() -> Result<Self, NoEntropy> {
+        Self::drawn(&SystemEntropy)
     }
 
-    /// The root of a new trace, drawn from `entropy`.
+    /// Draws the root of a new trace from `entropy`.
     ///
     /// # Errors
-    /// It gives none.
+    /// No randomness is available.
     pub fn drawn(entropy: &dyn Entropy) -> Result<Self, NoEntropy> {
         let mut bytes = [0; 24];
         entropy.fill(&mut bytes)?;
         Ok(Self::root(bytes))
     }
 
-    /// The span of attempt `attempt` of dispatch `dispatch`, in the same trace.
-    /// It is derived and not drawn, so that the journal and the collector name
-    /// the same span, also after a restart.
+    /// Derives the span of attempt `attempt` of dispatch `dispatch`, in the same trace. It is not
+    /// random, so that the journal and the collector name the same span, even after a restart.
     #[must_use]
     pub fn of_dispatch(self, dispatch: DispatchId, attempt: u32) -> Self {
         let mut span = [0; 8];
@@ -74,11 +71,11 @@ impl TraceContext {
         Self { span_id: nonzero_span(span), ..self }
     }
 
-    /// The span of the transition to `sequence` of an entity's `incarnation`, in the same
-    /// trace. Derived as well; no dispatch has the same.
+    /// Derives the span of the transition to `sequence` of an entity's `incarnation`, in the same
+    /// trace. It differs from the spans of all dispatches.
     #[must_use]
     pub fn of_transition(self, incarnation: Incarnation, sequence: Sequence) -> Self {
-        // The time in an id is no part of the span.
+        // The span does not contain the time of the id.
         let any_time = WallTime::from_millis(0);
         self.of_dispatch(DispatchId::derive(incarnation, sequence, u32::MAX, any_time), 0)
     }
