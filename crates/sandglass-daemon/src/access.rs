@@ -1,13 +1,10 @@
-//! Who may ask for what: keys, their owners, and what each owner may do. It keeps no
-//! key, only its digest.
+//! Permissions: keys, their owners, and what each owner may do. Only digests of keys are kept.
 
 use std::fmt;
 
 use axum::http::{HeaderMap, Uri};
 use sandglass_http::{Holder, key, require_same_site};
-use sandglass_telemetry::metrics::CancelTarget;
 
-use crate::Daemon;
 use crate::error::{Code, Error};
 
 pub use sandglass_http::key::{InvalidKey, KEY_MAX_BYTES, KEY_MIN_BYTES};
@@ -15,21 +12,21 @@ pub use sandglass_http::key::{InvalidKey, KEY_MAX_BYTES, KEY_MIN_BYTES};
 /// What the owner of a key may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Permission {
-    /// Look at entities, dispatches, modules and metrics, and read events.
+    /// Read entities, dispatches, modules, metrics and events.
     Read,
-    /// Create entities and have them take actions.
+    /// Create entities and request actions.
     Act,
     /// Cancel and retry dispatches, and cancel and resume sessions.
     Operate,
-    /// Put new versions of modules.
+    /// Upload new versions of modules.
     Deploy,
 }
 
 impl Permission {
-    /// All of them.
+    /// All permissions.
     pub const ALL: [Self; 4] = [Self::Read, Self::Act, Self::Operate, Self::Deploy];
 
-    /// The name as settings write it.
+    /// The name in settings.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -49,10 +46,10 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key `text` of `owner`, who may do everything for every tenant.
+    /// The key `text` of `owner`, with all permissions for every tenant.
     ///
     /// # Errors
-    /// The text can't be a key.
+    /// Errors if the text cannot be a key.
     pub fn new(owner: impl Into<String>, text: &str) -> Result<Self, InvalidKey> {
         let digest = key::Digest::of_key(text)?;
         let may = Permission::ALL.to_vec();
@@ -60,26 +57,26 @@ impl Key {
         Ok(Self { digest, principal })
     }
 
-    /// Whose it is.
+    /// The name of the owner.
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.principal.owner
     }
 
-    /// Whether both have the same text: one of them would never be found.
+    /// Whether both have the same text, so that one of them would never be found.
     #[must_use]
     pub fn is_same_text(&self, other: &Self) -> bool {
         self.digest.is_same(&other.digest)
     }
 
-    /// Only for entities of this tenant.
+    /// Restricts the key to entities of `tenant`.
     #[must_use]
     pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
         self.principal.tenant = Some(tenant.into());
         self
     }
 
-    /// Only for this.
+    /// Restricts the key to these permissions.
     #[must_use]
     pub fn may(mut self, may: impl IntoIterator<Item = Permission>) -> Self {
         self.principal.may = may.into_iter().collect();
@@ -93,17 +90,17 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Who asks, and what they may do.
+/// The sender of a request, and what it may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Principal {
     pub(crate) owner: String,
-    /// The one tenant whose entities they may see; none for all.
+    /// The only tenant whose entities it may see; `None` for all.
     pub(crate) tenant: Option<String>,
     may: Vec<Permission>,
 }
 
 impl Principal {
-    /// Whoever reaches a loopback address that needs no key.
+    /// A client of a loopback address that needs no key.
     pub(crate) fn local() -> Self {
         let may = Permission::ALL.to_vec();
         Self { owner: "local".to_owned(), tenant: None, may }
@@ -116,12 +113,26 @@ impl Principal {
         let (owner, what) = (&self.owner, permission.as_str());
         Err(Error::new(
             Code::Forbidden,
-            format!("the key of `{owner}` may not `{what}`; that takes a key whose `may` lists it"),
+            format!("the key of `{owner}` may not `{what}`; use a key whose `may` lists it"),
         ))
     }
 
-    /// Under which name it holds what clients share: that of its tenant, else of its owner. A key
-    /// that may operate on all tenants has the reserve, too.
+    /// Refuses a key of a single tenant: the request concerns all tenants.
+    pub(crate) fn require_all_tenants(&self) -> Result<(), Error> {
+        match &self.tenant {
+            None => Ok(()),
+            Some(tenant) => Err(self.other_tenant(tenant)),
+        }
+    }
+
+    /// The error of a request that concerns more than the tenant of the key.
+    pub(crate) fn other_tenant(&self, own: &str) -> Error {
+        let owner = &self.owner;
+        Error::new(Code::Forbidden, format!("the key of `{owner}` is for tenant `{own}` only"))
+    }
+
+    /// The name under which it holds slots that clients share: that of its tenant, or else of its
+    /// owner. A key that may operate on all tenants can use the reserve, too.
     pub(crate) fn holder(&self) -> Holder {
         match &self.tenant {
             Some(tenant) => Holder::Client(format!("tenant {tenant}").into()),
@@ -129,26 +140,9 @@ impl Principal {
             None => Holder::Client(format!("owner {}", self.owner).into()),
         }
     }
-
-    /// Whether it may cancel that; where it may not, that is counted.
-    pub(crate) fn require_to_cancel(&self, of: CancelTarget, daemon: &Daemon) -> Result<(), Error> {
-        let metrics = &daemon.handlers().host().telemetry().metrics;
-        self.require(Permission::Operate).inspect_err(|_| metrics.cancel_refused(of))
-    }
-
-    /// What concerns every tenant is for those who may see all of them.
-    pub(crate) fn require_all_tenants(&self) -> Result<(), Error> {
-        match &self.tenant {
-            None => Ok(()),
-            Some(tenant) => Err(Error::new(
-                Code::Forbidden,
-                format!("the key of `{}` is for tenant `{tenant}` alone", self.owner),
-            )),
-        }
-    }
 }
 
-/// The keys that open the interface; with none, it is open to whoever reaches it.
+/// The keys of an interface. Without keys, every client that can connect may use it.
 #[derive(Clone, Debug, Default)]
 pub struct Keys(Vec<Key>);
 
@@ -159,7 +153,7 @@ impl Keys {
         self.0.is_empty()
     }
 
-    /// Who sends a request with these headers.
+    /// The sender of a request with these headers.
     pub(crate) fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<Principal, Error> {
         if self.is_empty() {
             require_same_site(uri, headers)?;
@@ -191,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_for_its_owner_alone() {
+    fn a_key_is_admitted_as_its_owner_with_its_permissions() {
         let long = "k".repeat(KEY_MIN_BYTES);
         let keys: Keys = [
             Key::new("ann", &long).expect("long enough"),
@@ -199,15 +193,15 @@ mod tests {
         ]
         .into_iter()
         .collect();
-        let asked =
+        let admit =
             |value: &str| keys.admit(&Uri::default(), &headers(&[("authorization", value)]));
-        assert_eq!(asked(&format!("Bearer {long}")).expect("a key").owner, "ann");
-        let bob = asked("bearer bob's-key-is-longer").expect("a key");
+        assert_eq!(admit(&format!("Bearer {long}")).expect("a key").owner, "ann");
+        let bob = admit("bearer bob's-key-is-longer").expect("a key");
         assert!(bob.require(Permission::Read).is_ok() && bob.require(Permission::Act).is_err());
         for bad in
             ["", "Bearer", "Bearer ", "Basic abc", &long, "Bearer é", &format!("Bearer {long}k")]
         {
-            assert!(asked(bad).is_err(), "{bad:?}");
+            assert!(admit(bad).is_err(), "{bad:?}");
         }
         let twice = format!("Bearer {long}");
         let mut twice_sent = headers(&[("authorization", &twice)]);
@@ -217,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_could_be_guessed_or_not_be_sent_are_none() {
+    fn keys_that_are_guessable_or_cannot_be_sent_are_refused() {
         for bad in
             ["", "short", &"k".repeat(KEY_MAX_BYTES + 1), "sixteen letters\n", "ääääääääääääääää"]
         {
@@ -228,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn without_keys_only_pages_of_this_machine_are_let_in() {
+    fn without_keys_only_pages_of_this_machine_are_admitted() {
         let keys = Keys::default();
         let admitted = |pairs: &[(&'static str, &str)]| {
             keys.admit(&Uri::from_static("/v1"), &headers(pairs)).map_err(|error| error.code())

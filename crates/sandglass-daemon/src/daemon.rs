@@ -1,5 +1,5 @@
-//! What all requests share: the runtime and what is known beside it, and the bounds
-//! that they have in common.
+//! The state that all requests share: the runtime and what surrounds it, and the bounds that clients
+//! share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,22 +9,25 @@ use sandglass_http::{SharedSlots, Slot};
 use sandglass_journal::{Health, Journal};
 use sandglass_model::{Clock, EntityRef};
 use sandglass_runtime::{HostHandlers, RunView, Runtime};
+use sandglass_telemetry::metrics::CancelTarget;
 use sandglass_telemetry::prometheus::Exporter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::access::{Keys, Principal};
+use crate::access::{Keys, Permission, Principal};
 use crate::error::{Code, Error};
 use crate::feed::Feed;
-use crate::live::Live;
+use crate::live::{Live, LiveSnapshot};
 use crate::modules::Modules;
+use crate::recent_kills::RecentKills;
 use crate::settings::Settings;
+use crate::view::ReasonCode;
 
-/// Pages of histories that are read and written out at the same time: each is in memory
-/// several times over then. More wait.
+/// Pages of histories that are read and serialized at the same time. Each is in memory several times
+/// meanwhile; further requests wait.
 const READING_MAX: usize = 8;
 
 /// Uploads of modules at the same time: each may have its largest size in memory.
-const PUTS_MAX: usize = 4;
+const UPLOADS_MAX: usize = 4;
 
 /// Large bodies that are read at the same time: each may have `max_body_bytes`, and take minutes.
 const LARGE_BODIES_MAX: usize = 64;
@@ -32,17 +35,17 @@ const LARGE_BODIES_MAX: usize = 64;
 /// What a daemon is made of.
 #[derive(Debug)]
 pub struct Parts {
-    /// Its entities.
+    /// The runtime whose entities are served.
     pub runtime: Runtime,
-    /// What runs their handlers: the same that the runtime has.
+    /// The handlers that the runtime uses.
     pub handlers: HostHandlers,
-    /// Where they are recorded: the same that the runtime has.
+    /// The journal that the runtime writes.
     pub journal: Arc<dyn Journal>,
-    /// Its metrics.
+    /// The exporter of the metrics.
     pub exporter: Exporter,
-    /// The clock that the runtime has.
+    /// The clock that the runtime uses.
     pub clock: Arc<dyn Clock>,
-    /// Its modules, as `handlers` were given them.
+    /// The modules that were given to `handlers`.
     pub modules: Modules,
     /// Types of entities that another interface creates and operates: this one shows them, and
     /// cancels their sessions.
@@ -63,43 +66,34 @@ struct Inner {
     closing: watch::Sender<bool>,
     waiting: SharedSlots,
     subscribers: SharedSlots,
-    puts: SharedSlots,
+    uploads: SharedSlots,
     large_bodies: SharedSlots,
     reading: Arc<Semaphore>,
 }
 
-/// Why the daemon doesn't do its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unhealthy {
-    Ticker,
-    KillOverdue,
-    Journal,
-    Closing,
-}
-
 impl Daemon {
-    /// The interface of these, with these bounds, for these keys. Needs a tokio runtime.
+    /// Creates the interface of `parts`, with the bounds of `settings`, for clients with `keys`.
+    /// Needs a tokio runtime.
     #[must_use]
     pub fn new(parts: Parts, settings: Settings, keys: Keys) -> Self {
-        let places = |most| Arc::new(Semaphore::new(most));
-        let live = Live::default();
+        let kills = Arc::new(RecentKills::default());
         Self(Arc::new(Inner {
-            feed: Feed::of(&parts.runtime, live.kills()),
-            live,
+            feed: Feed::new(&parts.runtime, Arc::clone(&kills)),
+            live: Live::new(kills),
             keys: watch::Sender::new(Arc::new(keys)),
             closing: watch::Sender::new(false),
             waiting: SharedSlots::new(settings.max_waiting),
             subscribers: SharedSlots::new(settings.max_subscribers),
-            puts: SharedSlots::new(PUTS_MAX),
+            uploads: SharedSlots::new(UPLOADS_MAX),
             large_bodies: SharedSlots::new(LARGE_BODIES_MAX),
-            reading: places(READING_MAX),
+            reading: Arc::new(Semaphore::new(READING_MAX)),
             parts,
             settings,
         }))
     }
 
-    /// Takes these keys for every request from now on. The streams of events of keys that
-    /// are gone, or may no more read them, end.
+    /// Uses `keys` for every request from now on. Event streams end if their key was removed or may
+    /// no longer read them.
     pub fn set_keys(&self, keys: Keys) {
         self.0.keys.send_replace(Arc::new(keys));
     }
@@ -110,6 +104,10 @@ impl Daemon {
         &self.0.parts.runtime
     }
 
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.0.parts
+    }
+
     pub(crate) fn settings(&self) -> &Settings {
         &self.0.settings
     }
@@ -118,85 +116,73 @@ impl Daemon {
         Arc::clone(&self.0.keys.borrow())
     }
 
-    /// The keys, to be looked at once in any case: they may have changed since the door let
-    /// somebody in; and each change of them.
+    /// Each change of the keys. The first one is reported at once, because they may have changed
+    /// since the request was admitted.
     pub(crate) fn watch_keys(&self) -> watch::Receiver<Arc<Keys>> {
         let mut keys = self.0.keys.subscribe();
         keys.mark_changed();
         keys
     }
 
-    pub(crate) fn handlers(&self) -> &HostHandlers {
-        &self.0.parts.handlers
-    }
-
-    pub(crate) fn journal(&self) -> &Arc<dyn Journal> {
-        &self.0.parts.journal
-    }
-
-    pub(crate) fn exporter(&self) -> &Exporter {
-        &self.0.parts.exporter
-    }
-
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.0.parts.clock
-    }
-
-    pub(crate) fn modules(&self) -> &Modules {
-        &self.0.parts.modules
-    }
-
-    /// Whether clients may create `entity` and operate on it here.
-    ///
-    /// # Errors
-    /// Another interface is for entities of its type.
-    pub(crate) fn operates(&self, entity: &EntityRef) -> Result<(), Error> {
-        if !self.0.parts.operated_elsewhere.contains(entity.entity_type()) {
+    /// Checks that clients may create `entity` and operate on it through this interface.
+    pub(crate) fn require_operated_here(&self, entity: &EntityRef) -> Result<(), Error> {
+        let entity_type = entity.entity_type();
+        if !self.0.parts.operated_elsewhere.contains(entity_type) {
             return Ok(());
         }
         let message = format!(
-            "entities of type `{}` are shown here; what is done with them goes through the \
-             interface that they are of",
-            entity.entity_type()
+            "entities of type `{entity_type}` are read-only here; use the interface that creates them"
         );
         Err(Error::new(Code::Forbidden, message))
+    }
+
+    /// Checks that `principal` may cancel, and counts a refusal.
+    pub(crate) fn require_to_cancel(
+        &self,
+        principal: &Principal,
+        target: CancelTarget,
+    ) -> Result<(), Error> {
+        let metrics = &self.0.parts.handlers.host().telemetry().metrics;
+        principal.require(Permission::Operate).inspect_err(|_| metrics.cancel_refused(target))
     }
 
     pub(crate) fn feed(&self) -> &Feed {
         &self.0.feed
     }
 
-    pub(crate) fn live(&self) -> &Live {
-        &self.0.live
+    /// A snapshot for the live view, at most a moment old.
+    pub(crate) fn live_snapshot(&self) -> Arc<LiveSnapshot> {
+        let Parts { runtime, handlers, clock, .. } = &self.0.parts;
+        self.0.live.snapshot(runtime, handlers.host(), &**clock, || self.unhealthy())
     }
 
-    /// A slot of a request that waits for an entity to settle.
+    /// A slot for a request that waits for an entity to settle.
     pub(crate) fn waiting(&self, principal: &Principal) -> Result<Slot, Error> {
-        share(&self.0.waiting, principal, "a request that waits for an entity to settle")
+        take_slot(&self.0.waiting, principal, "a request that waits for an entity to settle")
     }
 
-    /// A slot of a reader of events.
+    /// A slot for a reader of events.
     pub(crate) fn subscriber(&self, principal: &Principal) -> Result<Slot, Error> {
-        share(&self.0.subscribers, principal, "a reader of events")
+        take_slot(&self.0.subscribers, principal, "a reader of events")
     }
 
-    /// A slot of an uploaded module. It may be in memory and compile for a minute.
-    pub(crate) fn put(&self, principal: &Principal) -> Result<Slot, Error> {
-        share(&self.0.puts, principal, "an upload of a module")
+    /// A slot for an upload of a module, which may be in memory and compile for a minute.
+    pub(crate) fn upload(&self, principal: &Principal) -> Result<Slot, Error> {
+        take_slot(&self.0.uploads, principal, "an upload of a module")
     }
 
-    /// A slot of a body that is larger than [`sandglass_http::body::LARGE_BYTES`].
+    /// A slot for a body that is larger than [`sandglass_http::body::LARGE_BYTES`].
     pub(crate) fn large_body(&self, principal: &Principal) -> Result<Slot, Error> {
-        share(&self.0.large_bodies, principal, "a large body")
+        take_slot(&self.0.large_bodies, principal, "a large body")
     }
 
-    /// A place among those who read pages of histories, when there is one. None where
-    /// nothing is bounded any more.
-    pub(crate) async fn reading(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0.reading).acquire_owned().await.ok()
+    /// Waits for a permit to read a page of a history.
+    pub(crate) async fn reading(&self) -> OwnedSemaphorePermit {
+        let permit = Arc::clone(&self.0.reading).acquire_owned().await;
+        permit.expect("this semaphore is never closed")
     }
 
-    /// Takes no more requests.
+    /// Refuses all further requests.
     pub(crate) fn close(&self) {
         self.0.closing.send_replace(true);
     }
@@ -209,20 +195,16 @@ impl Daemon {
         *self.0.closing.borrow()
     }
 
-    /// Why it is not healthy; nothing where it is.
-    pub(crate) fn unhealthy(&self) -> Vec<Unhealthy> {
-        let host = self.handlers().host();
-        let ticker = host.ticker_health() != TickerHealth::Healthy;
-        let overdue = host.kills_overdue() > 0;
-        let journal = self.journal().health() != Health::Working;
-        let closing = self.is_closing();
+    /// Why the daemon is not healthy; empty if it is.
+    pub(crate) fn unhealthy(&self) -> Vec<ReasonCode> {
+        let host = self.0.parts.handlers.host();
         let reasons = [
-            (ticker, Unhealthy::Ticker),
-            (overdue, Unhealthy::KillOverdue),
-            (journal, Unhealthy::Journal),
-            (closing, Unhealthy::Closing),
+            (host.ticker_health() != TickerHealth::Healthy, ReasonCode::Ticker),
+            (host.kills_overdue() > 0, ReasonCode::KillOverdue),
+            (self.0.parts.journal.health() != Health::Working, ReasonCode::Journal),
+            (self.is_closing(), ReasonCode::ShuttingDown),
         ];
-        reasons.into_iter().filter_map(|(is, reason)| is.then_some(reason)).collect()
+        reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
     }
 
     /// The handlers that are queued or in flight, by dispatch.
@@ -233,9 +215,9 @@ impl Daemon {
     }
 }
 
-fn share(shares: &SharedSlots, principal: &Principal, what: &str) -> Result<Slot, Error> {
-    shares.take(&principal.holder()).map_err(|refused| {
-        let message = format!("no slot for {what} is free: {refused}; try again later");
+fn take_slot(slots: &SharedSlots, principal: &Principal, purpose: &str) -> Result<Slot, Error> {
+    slots.take(&principal.holder()).map_err(|refused| {
+        let message = format!("no slot for {purpose} is free: {refused}; try again later");
         Error::new(Code::Busy, message)
     })
 }

@@ -1,12 +1,10 @@
-//! What a client is told when it doesn't get what it asked for: one shape for every
-//! error, with a code that programs can go by.
-
-use std::time::Duration;
+//! The errors of the interface: one shape for all, with a code for programs and a message for people.
+//! Errors of the runtime, the journal and HTTP are mapped to codes here.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use sandglass_http::{CrossSite, NoRoute, body};
+use sandglass_http::{CrossSite, body};
 use sandglass_journal as journal;
 use sandglass_liveness::Refusal;
 use sandglass_model::{Rejection, RejectionKind};
@@ -14,11 +12,9 @@ use sandglass_runtime::ActorError;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::openapi;
-
-/// When to come again where nothing says how soon there is room: about as long as a
-/// short handler takes.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// When a client may retry if nothing states when capacity will be free: about as long as a short
+/// handler takes.
+const RETRY_AFTER_MS: u64 = 1_000;
 
 /// Defines the codes, each with its status.
 macro_rules! codes {
@@ -43,9 +39,9 @@ codes! {
     BadPath = BAD_REQUEST,
     BadQuery = BAD_REQUEST,
     BadHeader = BAD_REQUEST,
-    /// The body is no JSON.
+    /// The body is not JSON.
     BadJson = BAD_REQUEST,
-    /// The body is JSON of another shape than it should have.
+    /// The body is JSON, but does not have the expected shape.
     BadBody = BAD_REQUEST,
     Unauthorized = UNAUTHORIZED,
     Forbidden = FORBIDDEN,
@@ -59,20 +55,20 @@ codes! {
     MethodNotAllowed = METHOD_NOT_ALLOWED,
     SlowRequest = REQUEST_TIMEOUT,
     EntityExists = CONFLICT,
-    /// The entity isn't at the expected sequence.
+    /// The entity is not at the expected sequence.
     Conflict = CONFLICT,
-    /// The entity's state doesn't take it, or a guard refuses.
+    /// The entity's state does not take the action, or a guard refuses it.
     NotTaken = CONFLICT,
     NotInFlight = CONFLICT,
-    /// The dispatch is in flight, or its entity's state doesn't take how it may end.
+    /// The dispatch is in flight, or its entity's state does not take all endings of the handler.
     NotRetried = CONFLICT,
-    /// The entity is no session.
+    /// The entity is not a session.
     NoSession = CONFLICT,
-    /// The run of the session goes on, or isn't the one that was expected.
+    /// The run of the session has not stopped, or is not the expected one.
     NotStopped = CONFLICT,
     /// The run of the session has stopped, or is about to.
     AlreadyStopped = CONFLICT,
-    /// The journal doesn't go as far as the position asked for.
+    /// The requested position is after the end of the journal.
     AheadOfJournal = CONFLICT,
     TooLarge = PAYLOAD_TOO_LARGE,
     UnsupportedMediaType = UNSUPPORTED_MEDIA_TYPE,
@@ -82,21 +78,21 @@ codes! {
     JournalUnavailable = SERVICE_UNAVAILABLE,
     ShuttingDown = SERVICE_UNAVAILABLE,
     Unavailable = SERVICE_UNAVAILABLE,
-    /// It takes longer than a request may; whether it was done, a later one tells.
+    /// The request took too long; read the entity to see whether it was done.
     TimedOut = SERVICE_UNAVAILABLE,
     Internal = INTERNAL_SERVER_ERROR,
 }
 
-/// An error, as every answer of a status of 400 or above carries it.
+/// An error, as in every response with a status of 400 or above.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Error {
     code: Code,
     /// What is wrong, on what, and what to do, for people.
     message: String,
-    /// Why a module was refused, as runs name it; `sandglass explain` tells more of it.
+    /// Why a module was refused: a code that `sandglass explain` describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     rejection: Option<&'static str>,
-    /// When the same may succeed, in milliseconds from now.
+    /// When the same request may succeed, in milliseconds from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
 }
@@ -110,13 +106,8 @@ pub(crate) struct Envelope {
 impl Error {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         let retry = matches!(code, Code::Busy | Code::JournalUnavailable | Code::Unavailable);
-        let error = Self { code, message: message.into(), rejection: None, retry_after_ms: None };
-        if retry { error.retry_after(RETRY_AFTER) } else { error }
-    }
-
-    fn retry_after(self, time: Duration) -> Self {
-        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Self { retry_after_ms: Some(millis), ..self }
+        let retry_after_ms = retry.then_some(RETRY_AFTER_MS);
+        Self { code, message: message.into(), rejection: None, retry_after_ms }
     }
 
     pub(crate) const fn code(&self) -> Code {
@@ -128,7 +119,10 @@ impl Error {
     }
 
     pub(crate) fn closing() -> Self {
-        Self::new(Code::ShuttingDown, "the daemon is shutting down; ask the next one")
+        Self::new(
+            Code::ShuttingDown,
+            "the daemon is shutting down; send the request to the next one",
+        )
     }
 }
 
@@ -168,18 +162,6 @@ impl From<CrossSite> for Error {
     }
 }
 
-impl From<NoRoute> for Error {
-    fn from(unserved: NoRoute) -> Self {
-        match unserved {
-            NoRoute::Path { .. } => {
-                let message = format!("{unserved}; {} tells what there is", openapi::PATH);
-                Self::new(Code::UnknownPath, message)
-            }
-            NoRoute::Method { .. } => Self::new(Code::MethodNotAllowed, unserved.to_string()),
-        }
-    }
-}
-
 impl From<ActorError> for Error {
     fn from(error: ActorError) -> Self {
         let code = match &error {
@@ -188,27 +170,26 @@ impl From<ActorError> for Error {
             ActorError::UnknownDispatch { .. } => Code::UnknownDispatch,
             ActorError::EntityExists(_) => Code::EntityExists,
             ActorError::Conflict { .. } => Code::Conflict,
-            ActorError::Refused { refusal, .. } => refused(refusal),
+            ActorError::Refused { refusal, .. } => code_of_refusal(refusal),
             ActorError::MailboxFull(_) | ActorError::Busy { .. } => Code::Busy,
             ActorError::JournalUnavailable { .. } => Code::JournalUnavailable,
-            ActorError::Journal(error) => refused_by_journal(error),
+            ActorError::Journal(error) => code_of_journal_error(error),
             ActorError::Fenced { .. } | ActorError::NoRandomness => Code::Unavailable,
             ActorError::NotAnOperator { .. } => Code::Forbidden,
             ActorError::Closed => Code::ShuttingDown,
-            // Whoever waits for handlers is told their outcomes, not this.
+            // A request that waits for handlers gets their outcomes instead of this error.
             ActorError::HandlerDeadlineExceeded(_) => Code::Internal,
         };
-        let told = Self::new(code, error.to_string());
-        match error {
-            ActorError::Busy { busy, .. } => {
-                told.retry_after(Duration::from_millis(busy.retry_after_ms))
-            }
-            _ => told,
-        }
+        let retry_after_ms = match &error {
+            ActorError::Busy { busy, .. } => Some(busy.retry_after_ms),
+            _ => None,
+        };
+        let error = Self::new(code, error.to_string());
+        Self { retry_after_ms: retry_after_ms.or(error.retry_after_ms), ..error }
     }
 }
 
-const fn refused(refusal: &Refusal) -> Code {
+const fn code_of_refusal(refusal: &Refusal) -> Code {
     match refusal {
         Refusal::UnknownEntity => Code::UnknownEntity,
         Refusal::EntityExists => Code::EntityExists,
@@ -246,12 +227,12 @@ const fn refused(refusal: &Refusal) -> Code {
 
 impl From<journal::Error> for Error {
     fn from(error: journal::Error) -> Self {
-        Self::new(refused_by_journal(&error), error.to_string())
+        Self::new(code_of_journal_error(&error), error.to_string())
     }
 }
 
-/// Only what is unavailable may succeed later: the rest fails again.
-const fn refused_by_journal(error: &journal::Error) -> Code {
+// Only unavailability is temporary; clients must not retry what the journal will never accept.
+const fn code_of_journal_error(error: &journal::Error) -> Code {
     match error {
         journal::Error::Unavailable { .. } => Code::JournalUnavailable,
         journal::Error::Closed => Code::ShuttingDown,
@@ -283,23 +264,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_stands_in_the_page_about_them_with_its_status() {
+    fn every_code_is_on_the_page_of_errors_with_its_status() {
         let page = include_str!("../../../docs/errors/daemon.md");
         for code in Code::ALL {
             let name = serde_json::to_value(code).expect("plain data");
             let name = format!("`{}`", name.as_str().expect("a text"));
             let status = format!("({})", code.status().as_u16());
-            let told = page.split(&name).skip(1).any(|behind| {
-                // The status stands behind the last of those that share it.
-                let until = behind.find(['(', ':']).unwrap_or(0);
-                behind[until..].starts_with(&status)
+            let is_listed = page.split(&name).skip(1).any(|rest| {
+                // Codes that share a status are listed together, followed by the status.
+                let until = rest.find(['(', ':']).unwrap_or(0);
+                rest[until..].starts_with(&status)
             });
-            assert!(told, "docs/errors/daemon.md has no {name} {status}");
+            assert!(is_listed, "docs/errors/daemon.md has no {name} {status}");
         }
     }
 
     #[test]
-    fn nobody_is_told_to_try_again_what_the_journal_will_never_take() {
+    fn no_client_is_asked_to_retry_what_the_journal_never_takes() {
         let (place, what) = ("position 7".to_owned(), "no record".to_owned());
         let large = journal::Error::TooLarge { what: "record", size: 2, limit: 1 };
         for (error, status, again) in [
@@ -309,9 +290,9 @@ mod tests {
             (journal::Error::Invalid { what: what.clone() }, 500, false),
             (journal::Error::Damaged { place, what }, 500, false),
         ] {
-            for told in [Error::from(error.clone()), ActorError::Journal(error.clone()).into()] {
-                assert_eq!(told.code.status().as_u16(), status, "{error}");
-                assert_eq!(told.retry_after_ms.is_some(), again, "{error}");
+            for sent in [Error::from(error.clone()), ActorError::Journal(error.clone()).into()] {
+                assert_eq!(sent.code.status().as_u16(), status, "{error}");
+                assert_eq!(sent.retry_after_ms.is_some(), again, "{error}");
             }
         }
     }

@@ -1,128 +1,144 @@
-//! Takes requests apart, so that whatever is wrong with one is told in the one shape of
-//! errors.
+//! Extractors: the parts of a request that routes use, each with an error in the shape of this
+//! interface.
 
-use axum::extract::rejection::{PathRejection, QueryRejection};
+use std::fmt::Display;
+
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use sandglass_http::body::{self, DuplicateKeys, Limits};
 use sandglass_http::find_invalid_escape;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{DispatchId, EntityRef, TraceContext};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use crate::Daemon;
 use crate::access::Principal;
 use crate::error::{Code, Error};
 
-/// Who asks.
-pub(crate) struct By(pub(crate) Principal);
+/// The sender of the request.
+pub(crate) struct Caller(pub(crate) Principal);
 
-impl FromRequestParts<Daemon> for By {
+impl FromRequestParts<Daemon> for Caller {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &Daemon) -> Result<Self, Error> {
-        // Each request goes through the door, which puts it there.
+        // The door in front of all routes has put it there.
         let principal = parts.extensions.get::<Principal>().cloned();
         principal.map(Self).ok_or_else(|| Error::new(Code::Unauthorized, "send a key"))
     }
 }
 
-/// The entity of the path.
+/// The path of an entity.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct EntityPath {
+    #[serde(rename = "type")]
+    #[param(min_length = 1, max_length = 128, pattern = r"^[^/\x00-\x1f\x7f-\x9f]+$")]
+    entity_type: String,
+    #[param(min_length = 1, max_length = 256, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+    id: String,
+}
+
+/// The entity that the path names.
 pub(crate) struct Entity(pub(crate) EntityRef);
 
 impl FromRequestParts<Daemon> for Entity {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, daemon: &Daemon) -> Result<Self, Error> {
-        let Segments((entity_type, id)) = Segments::from_request_parts(parts, daemon).await?;
-        named(entity_type, id).map(Self)
+        let EntityPath { entity_type, id } = read_path(parts, daemon).await?;
+        EntityRef::new(entity_type, id).map(Self).map_err(bad_path)
     }
 }
 
-/// The entity and the action of the path.
-pub(crate) struct EntityAction(pub(crate) EntityRef, pub(crate) String);
+/// The last part of a path of an action.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct ActionPath {
+    #[param(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+    action: String,
+}
 
-impl FromRequestParts<Daemon> for EntityAction {
+/// The action that the path names.
+pub(crate) struct Action(pub(crate) String);
+
+impl FromRequestParts<Daemon> for Action {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, daemon: &Daemon) -> Result<Self, Error> {
-        let Segments((entity_type, id, action)) =
-            Segments::<(String, String, String)>::from_request_parts(parts, daemon).await?;
-        name("action", action.as_str())?;
-        Ok(Self(named(entity_type, id)?, action))
+        let ActionPath { action } = read_path(parts, daemon).await?;
+        check_name("action", &action, NAME_MAX_BYTES).map_err(bad_path)?;
+        Ok(Self(action))
     }
 }
 
-/// The dispatch of the path.
+/// The path of a dispatch.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct DispatchPath {
+    #[param(pattern = "^[0-9a-f]{32}$")]
+    id: String,
+}
+
+/// The dispatch that the path names.
 pub(crate) struct Dispatch(pub(crate) DispatchId);
 
 impl FromRequestParts<Daemon> for Dispatch {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, daemon: &Daemon) -> Result<Self, Error> {
-        let Segments(id) = Segments::<String>::from_request_parts(parts, daemon).await?;
-        let id = id.parse();
-        id.map(Self).map_err(|error: sandglass_model::id::InvalidId| {
-            Error::new(Code::BadPath, error.to_string())
-        })
+        let DispatchPath { id } = read_path(parts, daemon).await?;
+        id.parse().map(Self).map_err(|error: sandglass_model::id::InvalidId| bad_path(error))
     }
 }
 
-/// The module of the path.
+/// The module that the path names.
 pub(crate) struct ModuleName(pub(crate) String);
 
 impl FromRequestParts<Daemon> for ModuleName {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, daemon: &Daemon) -> Result<Self, Error> {
-        let Segments(module) = Segments::<String>::from_request_parts(parts, daemon).await?;
-        name("module", &module)?;
+        let module: String = read_path(parts, daemon).await?;
+        check_name("module", &module, NAME_MAX_BYTES).map_err(bad_path)?;
         Ok(Self(module))
     }
 }
 
-fn named(entity_type: String, id: String) -> Result<EntityRef, Error> {
-    EntityRef::new(entity_type, id).map_err(|error| Error::new(Code::BadPath, error.to_string()))
+/// Reads the segments of the path that a route names, decoded.
+async fn read_path<T: DeserializeOwned + Send>(
+    parts: &mut Parts,
+    daemon: &Daemon,
+) -> Result<T, Error> {
+    if let Some(at) = find_invalid_escape(parts.uri.path()) {
+        let message = format!("`%` at byte {at} of the path is not followed by two hex digits");
+        return Err(bad_path(message));
+    }
+    let path = Path::from_request_parts(parts, daemon).await;
+    path.map(|Path(segments)| segments).map_err(|error| bad_path(error.body_text()))
 }
 
-fn name(what: &'static str, text: &str) -> Result<(), Error> {
-    check_name(what, text, NAME_MAX_BYTES)
-        .map_err(|error| Error::new(Code::BadPath, error.to_string()))
+fn bad_path(error: impl Display) -> Error {
+    Error::new(Code::BadPath, error.to_string())
 }
 
-/// The segments of the path that a route names, decoded.
-struct Segments<T>(T);
+/// The parameters of the query.
+pub(crate) struct QueryParams<T>(pub(crate) T);
 
-impl<T: DeserializeOwned + Send> FromRequestParts<Daemon> for Segments<T> {
+impl<T: DeserializeOwned> FromRequestParts<Daemon> for QueryParams<T> {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, daemon: &Daemon) -> Result<Self, Error> {
-        if let Some(at) = find_invalid_escape(parts.uri.path()) {
-            let message = format!("`%` at byte {at} of the path is followed by no two digits");
-            return Err(Error::new(Code::BadPath, message));
+        match Query::from_request_parts(parts, daemon).await {
+            Ok(Query(params)) => Ok(Self(params)),
+            Err(error) => Err(Error::new(Code::BadQuery, error.body_text())),
         }
-        let path = Path::from_request_parts(parts, daemon).await;
-        path.map(|Path(segments)| Self(segments))
-            .map_err(|error: PathRejection| Error::new(Code::BadPath, error.body_text()))
     }
 }
 
-/// The query.
-pub(crate) struct Asked<T>(pub(crate) T);
-
-impl<T: DeserializeOwned> FromRequestParts<Daemon> for Asked<T> {
-    type Rejection = Error;
-
-    async fn from_request_parts(parts: &mut Parts, daemon: &Daemon) -> Result<Self, Error> {
-        let query = Query::from_request_parts(parts, daemon).await;
-        query
-            .map(|Query(asked)| Self(asked))
-            .map_err(|error: QueryRejection| Error::new(Code::BadQuery, error.body_text()))
-    }
-}
-
-/// That nothing is asked in the query: what is there and does nothing was meant for
-/// something.
+/// Refuses a query. A parameter that has no effect was meant to have one, so it is not ignored.
 pub(crate) struct NoQuery;
 
 impl FromRequestParts<Daemon> for NoQuery {
@@ -131,12 +147,12 @@ impl FromRequestParts<Daemon> for NoQuery {
     async fn from_request_parts(parts: &mut Parts, _: &Daemon) -> Result<Self, Error> {
         match parts.uri.query() {
             None | Some("") => Ok(Self),
-            Some(_) => Err(Error::new(Code::BadQuery, "there is nothing to ask in a query here")),
+            Some(_) => Err(Error::new(Code::BadQuery, "this path takes no query parameters")),
         }
     }
 }
 
-/// The body, as JSON; the default where there is none.
+/// The JSON body; the default if there is none.
 pub(crate) struct Body<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Default> FromRequest<Daemon> for Body<T> {
@@ -145,7 +161,7 @@ impl<T: DeserializeOwned + Default> FromRequest<Daemon> for Body<T> {
     async fn from_request(request: Request, daemon: &Daemon) -> Result<Self, Error> {
         let settings = daemon.settings();
         let (mut parts, body) = request.into_parts();
-        let By(principal) = By::from_request_parts(&mut parts, daemon).await?;
+        let Caller(principal) = Caller::from_request_parts(&mut parts, daemon).await?;
         let limits = Limits { max_bytes: settings.max_body_bytes, timeout: settings.body_timeout };
         let slot = || daemon.large_body(&principal);
         let bytes = body::bytes(&parts.headers, body, limits, slot).await?;
@@ -153,8 +169,7 @@ impl<T: DeserializeOwned + Default> FromRequest<Daemon> for Body<T> {
     }
 }
 
-/// The span that asks. A `traceparent` that can't be read starts a new trace, as W3C
-/// Trace Context wants it.
+/// The client's span. An invalid `traceparent` starts a new trace, as W3C Trace Context requires.
 pub(crate) struct Trace(pub(crate) Option<TraceContext>);
 
 impl FromRequestParts<Daemon> for Trace {

@@ -1,8 +1,9 @@
-//! The records as they come, for any number of readers: each reads them from the
-//! journal at its own pace and holds one at a time, so that a slow one misses nothing and
-//! costs no more memory than a record and its text.
+//! The stream of records for any number of readers. Each reads from the journal at its own pace and
+//! holds one record at a time, so that a slow reader misses nothing and costs no more memory than a
+//! record and its text.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
@@ -13,14 +14,13 @@ use sandglass_runtime::{Event, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::live::Kills;
-use crate::settings::Settings;
+use crate::recent_kills::RecentKills;
 
-/// Entries that a reader holds. Each may have [`sandglass_journal::RECORD_MAX_BYTES`],
-/// and there are many readers.
+/// Entries that a reader holds. Each may have [`sandglass_journal::RECORD_MAX_BYTES`], and there are
+/// many readers.
 const HELD_ENTRIES: usize = 1;
 
-/// Wakes readers when something was recorded.
+/// Wakes readers when something is recorded.
 #[derive(Debug)]
 pub(crate) struct Feed {
     recorded: watch::Receiver<()>,
@@ -28,8 +28,8 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Of what `runtime` records; what was killed is noted in `kills`.
-    pub(crate) fn of(runtime: &Runtime, kills: Arc<Kills>) -> Self {
+    /// Follows the records of `runtime`, and notes those about kills in `kills`.
+    pub(crate) fn new(runtime: &Runtime, kills: Arc<RecentKills>) -> Self {
         let (wake, recorded) = watch::channel(());
         let mut events = runtime.subscribe();
         let waking = tokio::spawn(async move {
@@ -37,7 +37,7 @@ impl Feed {
                 if let Ok(Event::Recorded(record)) = &event {
                     kills.note(record);
                 }
-                // What was missed may have been a record.
+                // If events were missed, a record may have been among them.
                 if matches!(event, Ok(Event::Recorded(_)) | Err(_)) {
                     wake.send_replace(());
                 }
@@ -46,28 +46,25 @@ impl Feed {
         Self { recorded, waking }
     }
 
-    /// Changes when something was recorded.
+    /// A channel that changes when something is recorded.
     pub(crate) fn recorded(&self) -> watch::Receiver<()> {
         self.recorded.clone()
     }
 
-    /// All entries after `position`, also those to come; ends when `closing`, or when
-    /// the journal can't be read: whoever comes again goes on where it ended.
+    /// All present and future entries after `position`. Ends when `closing` becomes true or the
+    /// journal cannot be read; a client that reconnects continues where the stream ended. The journal
+    /// is also read every `poll_every`.
     pub(crate) fn after(
         &self,
         position: Position,
         journal: Arc<dyn Journal>,
         closing: watch::Receiver<bool>,
-        settings: &Settings,
+        poll_every: Duration,
     ) -> impl Stream<Item = Entry> + use<> {
-        let reader = Reader {
-            journal,
-            next: Position(position.0.saturating_add(1)),
-            recorded: self.recorded.clone(),
-            closing,
-            look_again: settings.keep_alive,
-        };
-        unfold(reader, async |mut reader| Some((reader.entry().await?, reader)))
+        let next = Position(position.0.saturating_add(1));
+        let recorded = self.recorded();
+        let reader = Reader { journal, next, recorded, closing, poll_every };
+        unfold(reader, async |mut reader| Some((reader.next_entry().await?, reader)))
     }
 }
 
@@ -82,21 +79,21 @@ struct Reader {
     next: Position,
     recorded: watch::Receiver<()>,
     closing: watch::Receiver<bool>,
-    look_again: std::time::Duration,
+    poll_every: Duration,
 }
 
 impl Reader {
-    async fn entry(&mut self) -> Option<Entry> {
+    async fn next_entry(&mut self) -> Option<Entry> {
         loop {
             if *self.closing.borrow() {
                 return None;
             }
-            // Before the journal is read, so that no record falls between.
+            // Before the journal is read: a record that is appended meanwhile still wakes this.
             self.recorded.mark_unchanged();
             let page = match self.journal.read(self.next, HELD_ENTRIES).await {
                 Ok(page) => page,
                 Err(error) => {
-                    tracing::warn!(%error, "events can't be read on");
+                    tracing::warn!(%error, "failed to read the journal; a stream of events ends");
                     return None;
                 }
             };
@@ -107,20 +104,16 @@ impl Reader {
                 }
                 return Some(entry);
             }
-            self.more().await;
+            // Records of which the runtime reports nothing are found by polling.
+            let _ = within(self.poll_every, wake(&mut self.recorded, &mut self.closing)).await;
         }
     }
+}
 
-    /// Waits until there may be more, or it is closing.
-    async fn more(&mut self) {
-        let Self { recorded, closing, look_again, .. } = self;
-        let woken = async {
-            tokio::select! {
-                _ = recorded.changed() => {}
-                _ = closing.changed() => {}
-            }
-        };
-        // A record that nobody told of is found all the same.
-        let _ = within(*look_again, woken).await;
+/// Waits until something is recorded, or the daemon is closing.
+pub(crate) async fn wake(recorded: &mut watch::Receiver<()>, closing: &mut watch::Receiver<bool>) {
+    tokio::select! {
+        _ = recorded.changed() => {}
+        _ = closing.changed() => {}
     }
 }

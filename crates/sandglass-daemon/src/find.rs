@@ -1,4 +1,5 @@
-//! Finds entities and dispatches for those who may see them.
+//! Look-ups of entities and dispatches that check what the caller may see, and reading of their
+//! records.
 
 use std::sync::Arc;
 
@@ -12,21 +13,24 @@ use crate::access::Principal;
 use crate::error::{Code, Error};
 use crate::view::{DispatchView, OutcomeView};
 
-/// Entries that are read at once in search of something.
-const SEARCH_PAGE: usize = 256;
+/// Entries that are read from a history at once.
+const READ_PAGE: usize = 256;
 
-/// How many entries a page is to have.
-pub(crate) fn limit(asked: Option<usize>, default: usize, max: usize) -> Result<usize, Error> {
-    let limit = asked.unwrap_or(default);
-    if (1..=max).contains(&limit) {
+/// Entries on one page of a response: by default, and at most.
+const PAGE_DEFAULT: usize = 100;
+const PAGE_MAX: usize = 1_000;
+
+/// The number of entries on a page, if the client requests `limit`.
+pub(crate) fn page_limit(limit: Option<usize>) -> Result<usize, Error> {
+    let limit = limit.unwrap_or(PAGE_DEFAULT);
+    if (1..=PAGE_MAX).contains(&limit) {
         return Ok(limit);
     }
-    Err(Error::new(Code::BadQuery, format!("`limit` is {limit}, and must be 1 to {max}")))
+    Err(Error::new(Code::BadQuery, format!("`limit` is {limit}, and must be 1 to {PAGE_MAX}")))
 }
 
-/// The entity, where the principal may see it: one of another tenant doesn't exist for
-/// them.
-pub(crate) async fn entity(
+/// Finds an entity. For a principal of one tenant, entities of other tenants do not exist.
+pub(crate) async fn find_entity(
     daemon: &Daemon,
     principal: &Principal,
     entity: &EntityRef,
@@ -36,22 +40,23 @@ pub(crate) async fn entity(
     if hidden { Err(ActorError::UnknownEntity(entity.clone()).into()) } else { Ok(snapshot) }
 }
 
-/// The entity that has or had this dispatch, where the principal may see it, and the
-/// position of its first record.
-pub(crate) async fn owner(
+/// Finds the entity of a dispatch, if the principal may see it, and the position of the dispatch's
+/// first record.
+pub(crate) async fn find_dispatch(
     daemon: &Daemon,
     principal: &Principal,
     dispatch: DispatchId,
 ) -> Result<(EntityRef, Position), Error> {
     let found = daemon.runtime().find_dispatch(dispatch).await?;
-    let (found, at) = found.ok_or_else(|| unknown(dispatch))?;
-    let seen = entity(daemon, principal, &found).await;
-    seen.map_err(|error| hidden(error, dispatch))?;
-    Ok((found, at))
+    let (entity, at) = found.ok_or_else(|| unknown(dispatch))?;
+    let visible = find_entity(daemon, principal, &entity).await;
+    visible.map_err(|error| hide_entity(error, dispatch))?;
+    Ok((entity, at))
 }
 
-/// What is hidden is as unknown as what never was; what can't be read is neither.
-fn hidden(error: Error, dispatch: DispatchId) -> Error {
+/// Reports a dispatch of an entity that is hidden like one that never existed. Other errors stay: a
+/// journal that cannot be read says nothing about the dispatch.
+fn hide_entity(error: Error, dispatch: DispatchId) -> Error {
     if error.code() == Code::UnknownEntity { unknown(dispatch) } else { error }
 }
 
@@ -59,39 +64,40 @@ fn unknown(dispatch: DispatchId) -> Error {
     Error::new(Code::UnknownDispatch, format!("there is no dispatch {dispatch}"))
 }
 
-/// What the records of its entity tell of a dispatch that was first recorded at `from`.
-pub(crate) async fn dispatch(
+/// Reads a dispatch from the records of its entity; the first one is at `from`.
+pub(crate) async fn read_dispatch(
     daemon: &Daemon,
     entity: &EntityRef,
     dispatch: DispatchId,
     from: Position,
 ) -> Result<DispatchView, Error> {
     let mut view = None;
-    let mut fold = |record: Record| match record.event {
+    let fold = |record: Record| match record.event {
         Event::Dispatched(dispatched) if dispatched.dispatch == dispatch => {
-            view = Some(DispatchView::of(entity.clone(), record.at, *dispatched));
+            view = Some(DispatchView::new(entity.clone(), record.at, *dispatched));
         }
         Event::Ended(ended) if ended.dispatch == dispatch => {
-            view = view.take().map(|view| view.ended(record.at, *ended));
+            view = view.take().map(|view| view.with_end(record.at, *ended));
         }
         _ => {}
     };
-    each(daemon, entity, from, &mut fold).await?;
+    fold_records(daemon, entity, from, fold).await?;
     view.ok_or_else(|| unknown(dispatch))
 }
 
-/// Why a dispatch of `entity` ended as it did, by all of the entity's records.
-pub(crate) async fn explanation(
+/// Explains why a dispatch of `entity` ended as it did, from all records of the entity.
+pub(crate) async fn explain_dispatch(
     daemon: &Daemon,
     entity: &EntityRef,
     dispatch: DispatchId,
 ) -> Result<Explanation, Error> {
     let mut inquiry = Inquiry::about(Which::Dispatch(dispatch)).host(Host::Alive);
-    // The records of an entity have no specs. Of one that obeys an older one it stays unknown.
+    // An entity's records do not contain its spec. If the dispatch used an older spec than the
+    // present one, the inquiry notices and leaves that part unknown.
     if let Some(spec) = daemon.runtime().spec(entity.entity_type()) {
         inquiry = inquiry.knowing(spec);
     }
-    each_entry(daemon, entity, Position(1), &mut |entry| match entry {
+    fold_entries(daemon, entity, Position(1), |entry| match entry {
         Entry::Record(record) => inquiry.feed(&record),
         torn if torn.damage().is_some() => inquiry.gap(),
         _ => {}
@@ -102,7 +108,7 @@ pub(crate) async fn explanation(
     Ok(explanation)
 }
 
-/// Resolves the frames that were recorded as offsets.
+/// Resolves backtrace frames that were recorded as offsets.
 async fn resolve_frames(daemon: &Daemon, explanation: &mut Explanation) {
     let module = explanation.dispatched.module_hash;
     let ended = explanation.ending.as_mut().map(|ending| &mut ending.ended);
@@ -112,15 +118,19 @@ async fn resolve_frames(daemon: &Daemon, explanation: &mut Explanation) {
     }
 }
 
-/// How those of `dispatches` ended that have, which were recorded at `from` or later.
-pub(crate) async fn outcomes(
+/// Reads the outcomes of those of `dispatches` that have ended. Their first records are at `from` or
+/// later.
+pub(crate) async fn read_outcomes(
     daemon: &Daemon,
     entity: &EntityRef,
     dispatches: &[DispatchId],
     from: Position,
 ) -> Result<Vec<OutcomeView>, Error> {
     let mut outcomes = Vec::new();
-    let mut fold = |record: Record| {
+    if dispatches.is_empty() {
+        return Ok(outcomes);
+    }
+    fold_records(daemon, entity, from, |record| {
         if let Event::Ended(ended) = record.event
             && dispatches.contains(&ended.dispatch)
             && ended.decision != Decision::Rerun
@@ -128,40 +138,38 @@ pub(crate) async fn outcomes(
             let HandlerEnd { dispatch, outcome, .. } = Arc::unwrap_or_clone(ended.end);
             outcomes.push(OutcomeView { dispatch, outcome });
         }
-    };
-    if !dispatches.is_empty() {
-        each(daemon, entity, from, &mut fold).await?;
-    }
+    })
+    .await?;
     Ok(outcomes)
 }
 
-/// Gives each whole record of an entity from `from` on to `fold`.
-async fn each(
+/// Passes each intact record of an entity, from `from` on, to `fold`.
+async fn fold_records(
     daemon: &Daemon,
     entity: &EntityRef,
     from: Position,
-    fold: &mut (dyn FnMut(Record) + Send),
+    mut fold: impl FnMut(Record) + Send,
 ) -> Result<(), Error> {
-    let mut whole = |entry: Entry| {
+    fold_entries(daemon, entity, from, |entry| {
         if let Entry::Record(record) = entry {
             fold(record);
         }
-    };
-    each_entry(daemon, entity, from, &mut whole).await
+    })
+    .await
 }
 
-/// Gives each entry of an entity from `from` on to `fold`, whole or not.
-async fn each_entry(
+/// Passes each entry of an entity, intact or not, from `from` on, to `fold`.
+async fn fold_entries(
     daemon: &Daemon,
     entity: &EntityRef,
     from: Position,
-    fold: &mut (dyn FnMut(Entry) + Send),
+    mut fold: impl FnMut(Entry) + Send,
 ) -> Result<(), Error> {
     let mut next = Some(from);
     while let Some(from) = next {
-        let page = daemon.runtime().history(entity, from, SEARCH_PAGE).await?;
+        let page = daemon.runtime().history(entity, from, READ_PAGE).await?;
         next = page.next;
-        page.entries.into_iter().for_each(&mut *fold);
+        page.entries.into_iter().for_each(&mut fold);
     }
     Ok(())
 }
@@ -171,13 +179,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_may_not_be_seen_is_unknown_and_not_what_cannot_be_read() {
+    fn a_hidden_entity_hides_its_dispatch_and_an_unreadable_journal_does_not() {
         let (dispatch, one) = (DispatchId::from_bytes([7; 16]), EntityRef::new("Session", "1"));
-        let told = |error: ActorError| hidden(error.into(), dispatch).code();
+        let code = |error: ActorError| hide_entity(error.into(), dispatch).code();
         let unknown = ActorError::UnknownEntity(one.expect("a name"));
-        assert_eq!(told(unknown), Code::UnknownDispatch);
+        assert_eq!(code(unknown), Code::UnknownDispatch);
         let what = "disk full".to_owned();
-        assert_eq!(told(ActorError::JournalUnavailable { what }), Code::JournalUnavailable);
-        assert_eq!(told(ActorError::Closed), Code::ShuttingDown);
+        assert_eq!(code(ActorError::JournalUnavailable { what }), Code::JournalUnavailable);
+        assert_eq!(code(ActorError::Closed), Code::ShuttingDown);
     }
 }

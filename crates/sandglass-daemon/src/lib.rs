@@ -1,12 +1,17 @@
-//! The HTTP interface of a runtime: entities, dispatches, events and modules, as
-//! JSON, described by the OpenAPI document that it serves. It decides nothing: what it
-//! is asked for, the runtime does.
+//! The HTTP interface of a runtime: entities, dispatches, sessions, events and modules, as JSON, with
+//! a live view for browsers and an OpenAPI document of itself.
+//!
+//! It owns routes, permissions and the shape of requests and responses. It never decides anything
+//! about an entity: each request becomes one call of the runtime, and the response shows its result.
+//!
+//! Start with [`Daemon::router`] (`route/mod.rs`), which lists every route, then read one handler in
+//! `route/`. `serving.rs` has the shutdown, `access.rs` the keys.
 //!
 //! ```text
 //!  connection ──▶ door ──────────▶ route ──▶ runtime ──▶ journal
 //!  (bounded:      (key, or same     │            │           │
 //!   head, body,    site; closing)   │            ▼           │
-//!   time, places)                   │         handlers       │
+//!   time, slots)                    │         handlers       │
 //!                                   └── events ◀── feed ◀────┘ (each reader at its own pace)
 //! ```
 
@@ -15,12 +20,13 @@ mod daemon;
 mod error;
 mod extract;
 mod feed;
+mod find;
 mod live;
-mod lookup;
 mod module_store;
 mod modules;
 mod openapi;
 mod page;
+mod recent_kills;
 mod reload;
 mod route;
 mod serving;

@@ -1,6 +1,6 @@
-//! The modules that clients have put, kept in a folder beside the journal: each file by
-//! the hash of its bytes, and an index that names the present ones and is replaced
-//! whole. What a crash leaves behind is an old index, or a file that none names.
+//! Uploaded modules, stored in a folder beside the journal: one file for each, named by the hash of its
+//! bytes, and an index of the current ones, which is replaced atomically. A crash leaves the old index,
+//! and at most a file that no index names.
 //!
 //! ```text
 //! runs.db.modules/
@@ -20,19 +20,19 @@ const INDEX: &str = "index.json";
 /// Largest index that is read, in bytes: thousands of modules.
 const INDEX_MAX_BYTES: u64 = 4 << 20;
 
-/// Why modules that were put can't be read or kept.
+/// Why uploaded modules cannot be read or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A file can't be read or written.
-    #[error("can't use `{}`, which keeps the modules that were put: {why}", path.display())]
+    /// A file cannot be read or written.
+    #[error("failed to read or write `{}`, which stores uploaded modules: {why}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// Why.
         why: io::Error,
     },
-    /// A file isn't what was written.
-    #[error("`{}` isn't what was put ({what}); remove it, and put the module again", path.display())]
+    /// A file does not have the content that was written.
+    #[error("`{}` is damaged ({what}); remove it, and upload the module again", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -41,21 +41,21 @@ pub enum StoreError {
     },
 }
 
-/// The modules that were put, by name.
+/// The uploaded modules, by name.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Index {
-    modules: BTreeMap<String, Kept>,
+    modules: BTreeMap<String, StoredModule>,
 }
 
-/// A module that was put.
+/// An uploaded module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct StoredModule {
     pub(crate) hash: ModuleHash,
     pub(crate) by: String,
     pub(crate) at: WallTime,
 }
 
-/// The folder.
+/// The folder of uploaded modules.
 #[derive(Clone, Debug)]
 pub(crate) struct ModuleStore {
     folder: PathBuf,
@@ -66,32 +66,36 @@ impl ModuleStore {
         Self { folder }
     }
 
-    /// Everything that it keeps, with its bytes.
-    pub(crate) fn read(&self) -> Result<BTreeMap<String, (Kept, Vec<u8>)>, StoreError> {
+    /// Reads all modules with their bytes.
+    pub(crate) fn read(&self) -> Result<BTreeMap<String, (StoredModule, Vec<u8>)>, StoreError> {
         let index = self.index()?;
         let mut modules = BTreeMap::new();
-        for (name, kept) in index.modules {
-            let path = self.file(kept.hash);
+        for (name, module) in index.modules {
+            let path = self.file(module.hash);
             let bytes =
                 fs::read(&path).map_err(|why| StoreError::Io { path: path.clone(), why })?;
-            if ModuleHash::of(&bytes) != kept.hash {
+            if ModuleHash::of(&bytes) != module.hash {
                 let what = "its bytes have another hash than its name".to_owned();
                 return Err(StoreError::Damaged { path, what });
             }
-            modules.insert(name, (kept, bytes));
+            modules.insert(name, (module, bytes));
         }
         Ok(modules)
     }
 
-    /// Keeps this version of the module called `name`. It is on the disk when this
-    /// returns; where it fails, the one before is kept.
-    pub(crate) fn keep(&self, name: &str, kept: Kept, bytes: &[u8]) -> Result<(), StoreError> {
-        let made = fs::create_dir_all(&self.folder);
-        made.map_err(|why| StoreError::Io { path: self.folder.clone(), why })?;
+    /// Stores this version of the module `name` durably. If that fails, the previous version stays.
+    pub(crate) fn store(
+        &self,
+        name: &str,
+        module: StoredModule,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
+        let created = fs::create_dir_all(&self.folder);
+        created.map_err(|why| StoreError::Io { path: self.folder.clone(), why })?;
         let mut index = self.index()?;
-        let file = self.file(kept.hash);
+        let file = self.file(module.hash);
         self.replace(&file, bytes)?;
-        index.modules.insert(name.to_owned(), kept);
+        index.modules.insert(name.to_owned(), module);
         let text = serde_json::to_vec_pretty(&index).expect("plain data with text for keys");
         self.replace(&self.folder.join(INDEX), &text)?;
         self.sweep(&index);
@@ -117,7 +121,7 @@ impl ModuleStore {
         self.folder.join(hash.to_string())
     }
 
-    /// Replaces a file at once: a reader, or a restart, finds the old or the new one.
+    /// Replaces a file atomically: a reader, or a restart, finds the old or the new one.
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         let new = path.with_extension("new");
         let written = File::create(&new)
@@ -127,10 +131,10 @@ impl ModuleStore {
         written.map_err(|why| StoreError::Io { path: path.to_owned(), why })
     }
 
-    /// Removes what the index doesn't name; what can't be removed costs only room.
+    /// Removes files that the index does not name. A file that cannot be removed only costs space.
     fn sweep(&self, index: &Index) {
         let named: BTreeSet<String> =
-            index.modules.values().map(|kept| kept.hash.to_string()).collect();
+            index.modules.values().map(|module| module.hash.to_string()).collect();
         for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let name = file.file_name();
             let is_ours = name.to_str().is_some_and(|name| {
@@ -148,29 +152,33 @@ impl ModuleStore {
 mod tests {
     use super::*;
 
-    fn kept(bytes: &[u8]) -> Kept {
-        Kept { hash: ModuleHash::of(bytes), by: "ann".to_owned(), at: WallTime::from_millis(7) }
+    fn stored(bytes: &[u8]) -> StoredModule {
+        StoredModule {
+            hash: ModuleHash::of(bytes),
+            by: "ann".to_owned(),
+            at: WallTime::from_millis(7),
+        }
     }
 
     #[test]
-    fn the_last_version_is_kept_and_earlier_ones_go() {
+    fn the_last_version_is_stored_and_earlier_ones_are_removed() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = ModuleStore::new(folder.path().join("modules"));
         assert!(store.read().expect("nothing yet").is_empty());
         for bytes in [b"one", b"two"] {
-            store.keep("a/../b", kept(bytes), bytes).expect("room on the disk");
+            store.store("a/../b", stored(bytes), bytes).expect("room on the disk");
         }
         let modules = store.read().expect("as written");
-        assert_eq!(modules["a/../b"], (kept(b"two"), b"two".to_vec()));
+        assert_eq!(modules["a/../b"], (stored(b"two"), b"two".to_vec()));
         assert_eq!(fs::read_dir(folder.path().join("modules")).expect("there").count(), 2);
     }
 
     #[test]
-    fn what_is_not_as_it_was_put_is_told() {
+    fn a_file_that_was_changed_is_reported_as_damaged() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = ModuleStore::new(folder.path().to_owned());
-        store.keep("tool", kept(b"one"), b"one").expect("room on the disk");
-        fs::write(store.file(kept(b"one").hash), b"other").expect("written");
+        store.store("tool", stored(b"one"), b"one").expect("room on the disk");
+        fs::write(store.file(stored(b"one").hash), b"other").expect("written");
         assert!(matches!(store.read(), Err(StoreError::Damaged { .. })));
         fs::write(folder.path().join(INDEX), b"{").expect("written");
         assert!(matches!(store.read(), Err(StoreError::Damaged { .. })));

@@ -1,5 +1,5 @@
-//! The modules that handlers run: those of the folder of specs, and the versions that
-//! clients have put, which take their place until their file is removed.
+//! The modules that handlers use: those of the folder of specs, and uploaded versions, which replace
+//! them until their file is removed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,38 +10,37 @@ use sandglass_model::{Rejection, RejectionKind, WallTime};
 use sandglass_runtime::{Handlers as _, HostHandlers, Module};
 
 use crate::error::{Code, Error};
-use crate::module_store::{Kept, ModuleStore, StoreError};
+use crate::module_store::{ModuleStore, StoreError, StoredModule};
 use crate::view::{ModuleView, Source};
 
-/// A module of the folder, and its grants. These hold for versions that are put, too.
+/// A module of the folder, and its grants, which also apply to uploaded versions of it.
 #[derive(Clone, Debug)]
 pub struct DeclaredModule {
-    /// The name that integrations give it.
+    /// The name that integrations use.
     pub name: String,
-    /// Its bytes.
+    /// The bytes of the module.
     pub bytes: Arc<[u8]>,
-    /// What it may do.
+    /// Its grants and limits.
     pub manifest: Manifest,
 }
 
-/// The modules by name: those that were declared. Nobody can add a name by putting it.
+/// The declared modules by name. An upload replaces a module, and never adds a name.
 #[derive(Debug)]
 pub struct Modules {
-    table: Mutex<BTreeMap<String, Known>>,
+    table: Mutex<BTreeMap<String, Entry>>,
     store: Option<ModuleStore>,
-    /// Held while the table is changed, so that what runs, what is kept and what is
-    /// shown are the same.
+    /// Held during a change, so that handlers, store and table always agree.
     changing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct Entry {
     module: Module,
     view: ModuleView,
 }
 
-impl Known {
-    fn of(declared: DeclaredModule) -> (String, Self) {
+impl Entry {
+    fn declared(declared: DeclaredModule) -> (String, Self) {
         let DeclaredModule { name, bytes, manifest } = declared;
         let size = bytes.len();
         let module = Module::new(bytes, manifest);
@@ -56,9 +55,9 @@ impl Known {
         (name, Self { module, view })
     }
 
-    /// `module`, with the grants that this has, in its place.
-    fn put(self, module: Module, kept: Kept, source: Source) -> Self {
-        let Kept { hash, by, at } = kept;
+    /// The entry that replaces this one after an upload of `module`.
+    fn uploaded(self, module: Module, stored: StoredModule, source: Source) -> Self {
+        let StoredModule { hash, by, at } = stored;
         let name = self.view.name;
         let (by, at) = (Some(by), Some(at));
         let view = ModuleView { name, hash, bytes: module.bytes().len(), source, by, at };
@@ -66,9 +65,9 @@ impl Known {
     }
 }
 
-/// A module that is being put.
+/// An uploaded module that is to be checked and used.
 #[derive(Debug)]
-pub(crate) struct Put {
+pub(crate) struct Upload {
     pub(crate) name: String,
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) by: String,
@@ -76,166 +75,171 @@ pub(crate) struct Put {
 }
 
 impl Modules {
-    /// The declared modules, and in place of them what was put before, which is kept in
-    /// `folder`; without one, what is put lives as long as the process.
+    /// The declared modules, replaced by uploads that `folder` stores. Without a folder, uploads live
+    /// as long as the process.
     ///
     /// # Errors
-    /// What was put before can't be read.
+    /// Errors if earlier uploads cannot be read.
     pub fn open(
         declared: impl IntoIterator<Item = DeclaredModule>,
         folder: Option<PathBuf>,
     ) -> Result<Self, StoreError> {
-        let mut table: BTreeMap<String, Known> = declared.into_iter().map(Known::of).collect();
+        let mut table: BTreeMap<String, Entry> =
+            declared.into_iter().map(Entry::declared).collect();
         let store = folder.map(ModuleStore::new);
-        let kept = store.as_ref().map(ModuleStore::read).transpose()?.unwrap_or_default();
-        for (name, (kept, bytes)) in kept {
+        let stored = store.as_ref().map(ModuleStore::read).transpose()?.unwrap_or_default();
+        for (name, (stored, bytes)) in stored {
             match table.remove(&name) {
-                Some(known) => {
-                    let module = Module::new(bytes, known.module.manifest().clone());
-                    let known = known.put(module, kept, Source::Put);
-                    table.insert(name, known);
+                Some(entry) => {
+                    let module = Module::new(bytes, entry.module.manifest().clone());
+                    table.insert(name, entry.uploaded(module, stored, Source::Put));
                 }
                 None => tracing::warn!(
                     module = name,
-                    "a version was put of a module that no spec names any more; it stays unused"
+                    "an uploaded version of a module is unused, because no spec names the module"
                 ),
             }
         }
         Ok(Self { table: Mutex::new(table), store, changing: tokio::sync::Mutex::default() })
     }
 
-    /// What to give to [`HostHandlers::new`].
+    /// The modules for [`HostHandlers::new`].
     pub fn for_handlers(&self) -> Vec<(String, Module)> {
-        self.lock().iter().map(|(name, known)| (name.clone(), known.module.clone())).collect()
+        named_modules(&self.lock())
     }
 
-    /// The names of those that were put by a client, and by whom.
+    /// The names of the uploaded modules, and who uploaded them.
     pub fn uploaded(&self) -> Vec<(String, String)> {
-        let put = |known: &Known| Some((known.view.name.clone(), known.view.by.clone()?));
-        self.lock().values().filter_map(put).collect()
+        let uploaded = |entry: &Entry| Some((entry.view.name.clone(), entry.view.by.clone()?));
+        self.lock().values().filter_map(uploaded).collect()
     }
 
     pub(crate) fn list(&self) -> Vec<ModuleView> {
-        self.lock().values().map(|known| known.view.clone()).collect()
+        self.lock().values().map(|entry| entry.view.clone()).collect()
     }
 
-    /// Whether integrations may name it.
+    /// Checks that specs name the module.
     pub(crate) fn require(&self, name: &str) -> Result<(), Error> {
-        self.known(name).map(drop)
+        self.entry(name).map(drop)
     }
 
-    /// Checks the new version, keeps it, and gives it to new dispatches, in this order:
-    /// where one fails, the one before stays.
-    pub(crate) async fn put(&self, handlers: &HostHandlers, put: Put) -> Result<ModuleView, Error> {
-        let Put { name, bytes, by, at } = put;
+    /// Checks the new version, stores it, and uses it for new dispatches, in this order. If one step
+    /// fails, the previous version stays.
+    pub(crate) async fn upload(
+        &self,
+        handlers: &HostHandlers,
+        upload: Upload,
+    ) -> Result<ModuleView, Error> {
+        let Upload { name, bytes, by, at } = upload;
         require_binary(&bytes)?;
-        let manifest = self.known(&name)?.module.manifest().clone();
-        // Compiled before the lock is taken: it may take a minute, in which others are put.
+        let manifest = self.entry(&name)?.module.manifest().clone();
+        // Compiled before the lock is taken, because it may take a minute.
         let (module, _compiled) =
             check(handlers, &by, move || Module::new(bytes, manifest)).await?;
-        let _one_at_a_time = self.changing.lock().await;
-        let known = self.known(&name)?;
-        // A reload may have changed its grants meanwhile. What it compiled to is there.
-        let module = module.granted(known.module.manifest().clone());
+        let _changing = self.changing.lock().await;
+        let entry = self.entry(&name)?;
+        // A reload may have changed the grants meanwhile. The compiled code is cached.
+        let module = module.granted(entry.module.manifest().clone());
         let (module, _compiled) = check(handlers, &by, move || module).await?;
-        let kept = Kept { hash: module.hash(), by, at };
+        let stored = StoredModule { hash: module.hash(), by, at };
         let source = if self.store.is_some() { Source::Put } else { Source::PutInMemory };
-        let known = known.put(module.clone(), kept.clone(), source);
+        let entry = entry.uploaded(module.clone(), stored.clone(), source);
         if let Some(store) = self.store.clone() {
             let name = name.clone();
-            let keeping =
-                tokio::task::spawn_blocking(move || store.keep(&name, kept, module.bytes()));
-            keeping.await.map_err(|_| broken())?.map_err(|error| unkept(&error))?;
+            let storing =
+                tokio::task::spawn_blocking(move || store.store(&name, stored, module.bytes()));
+            let internal = |_| Error::new(Code::Internal, "storing the module failed");
+            storing.await.map_err(internal)?.map_err(|error| not_stored(&error))?;
         }
-        handlers.put(&name, known.module.clone()).await?;
-        let view = known.view.clone();
-        self.lock().insert(name, known);
+        handlers.put(&name, entry.module.clone()).await?;
+        let view = entry.view.clone();
+        self.lock().insert(name, entry);
         Ok(view)
     }
 
-    /// Prepares to take these instead of the ones that were declared; what was put stays
-    /// in their place. They are compiled and checked.
+    /// Compiles and checks modules that are to replace the declared ones. Uploaded versions stay in
+    /// use.
     ///
     /// # Errors
-    /// One can't be run: its name, and why.
+    /// Errors if the host refuses one of them, with its name.
     pub(crate) async fn prepare<'m>(
         &'m self,
         handlers: &HostHandlers,
         declared: impl IntoIterator<Item = DeclaredModule>,
     ) -> Result<Prepared<'m>, (String, Rejection)> {
-        let declared: Vec<_> = declared.into_iter().map(Known::of).collect();
-        // Before the lock is taken, as in `put`.
+        let declared: Vec<_> = declared.into_iter().map(Entry::declared).collect();
+        // Before the lock is taken, as in `upload`.
         let mut checked = Vec::new();
-        for (_, known) in &declared {
-            let module = known.module.clone();
+        for (_, entry) in &declared {
+            let module = entry.module.clone();
             checked.push(check(handlers, RELOADING, move || module).await);
         }
-        let held = self.changing.lock().await;
+        let changing = self.changing.lock().await;
         let (mut table, mut compiled) = (BTreeMap::new(), Vec::new());
-        for ((name, mut known), mut checked) in declared.into_iter().zip(checked) {
+        for ((name, mut entry), mut checked) in declared.into_iter().zip(checked) {
             let present = self.lock().get(&name).cloned();
             if let Some(present) = present.filter(|one| one.view.source != Source::Folder) {
-                let module = present.module.granted(known.module.manifest().clone());
-                known = Known { module: module.clone(), view: present.view };
+                let module = present.module.granted(entry.module.manifest().clone());
+                entry = Entry { module: module.clone(), view: present.view };
                 checked = check(handlers, RELOADING, move || module).await;
             }
             let (_, integration) = checked.map_err(|rejection| (name.clone(), rejection))?;
             compiled.push(integration);
-            table.insert(name, known);
+            table.insert(name, entry);
         }
-        Ok(Prepared { modules: self, table, _compiled: compiled, _held: held })
+        Ok(Prepared { modules: self, table, _compiled: compiled, _changing: changing })
     }
 
-    fn known(&self, name: &str) -> Result<Known, Error> {
+    fn entry(&self, name: &str) -> Result<Entry, Error> {
         let table = self.lock();
         table.get(name).cloned().ok_or_else(|| {
             let names: Vec<&str> = table.keys().map(String::as_str).take(20).collect();
             let message = format!(
-                "no spec names a module `{name}` (known are: {}); reload with one that does",
+                "no spec names a module `{name}` (known are: {}); reload with a spec that does",
                 names.join(", ")
             );
             Error::new(Code::UnknownModule, message)
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
-        // Each change is made whole before anything can panic.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        // Poisoning does not matter: the table is changed by single assignments.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Modules that were checked and can be taken.
+fn named_modules(table: &BTreeMap<String, Entry>) -> Vec<(String, Module)> {
+    table.iter().map(|(name, entry)| (name.clone(), entry.module.clone())).collect()
+}
+
+/// Checked modules that can be put to use.
 #[derive(Debug)]
 pub(crate) struct Prepared<'m> {
     modules: &'m Modules,
-    table: BTreeMap<String, Known>,
-    /// So that they are not compiled again when they are taken.
+    table: BTreeMap<String, Entry>,
+    /// Held so that the modules are not compiled again by [`Prepared::commit`].
     _compiled: Vec<Integration>,
-    _held: tokio::sync::MutexGuard<'m, ()>,
+    _changing: tokio::sync::MutexGuard<'m, ()>,
 }
 
 impl Prepared<'_> {
-    /// Gives handlers those whose names they don't know.
+    /// Gives the handlers those modules whose names they do not know.
     pub(crate) async fn add_new(&self, handlers: &HostHandlers) -> Result<(), (String, Rejection)> {
-        let new = |(name, _): &(&String, &Known)| handlers.module_hash(name).is_none();
-        let new = self.table.iter().filter(new);
-        let run: Vec<_> = new.map(|(name, known)| (name.clone(), known.module.clone())).collect();
-        handlers.put_all(run).await
+        let mut modules = named_modules(&self.table);
+        modules.retain(|(name, _)| handlers.module_hash(name).is_none());
+        handlers.put_all(modules).await
     }
 
-    /// Gives them to new dispatches. A module that is no longer declared stays known to
-    /// handlers: entities that obey an older spec may still name it.
-    pub(crate) async fn take(self, handlers: &HostHandlers) -> Result<(), (String, Rejection)> {
-        let Self { modules, table, _compiled, _held } = self;
-        let run: Vec<_> =
-            table.iter().map(|(name, known)| (name.clone(), known.module.clone())).collect();
-        handlers.put_all(run).await?;
-        *modules.lock() = table;
+    /// Uses the modules for new dispatches. The handlers keep modules that are no longer declared,
+    /// because entities with an older spec may still name them.
+    pub(crate) async fn commit(self, handlers: &HostHandlers) -> Result<(), (String, Rejection)> {
+        handlers.put_all(named_modules(&self.table)).await?;
+        *self.modules.lock() = self.table;
         Ok(())
     }
 }
 
-/// Text modules are for files that people write: parsing costs far more than the bytes suggest.
+/// Refuses modules as text: parsing costs far more than their size suggests.
 fn require_binary(bytes: &[u8]) -> Result<(), Rejection> {
     if bytes.starts_with(b"\0asm") {
         return Ok(());
@@ -248,9 +252,8 @@ fn require_binary(bytes: &[u8]) -> Result<(), Rejection> {
 /// The tenant for which a reload compiles.
 const RELOADING: &str = "";
 
-/// Makes a module and compiles it, away from the threads of requests, among the modules that
-/// `owner` puts. The host keeps it for when it is taken, at least as long as the integration is
-/// held.
+/// Makes a module and compiles it on a thread for blocking work, as one of the modules of `owner`. The
+/// host caches the code at least as long as the integration is held.
 async fn check(
     handlers: &HostHandlers,
     owner: &str,
@@ -263,16 +266,12 @@ async fn check(
         Ok((module, integration))
     };
     tokio::task::spawn_blocking(checking).await.unwrap_or_else(|_| {
-        let message = "compiling the module failed in the compiler itself".to_owned();
+        let message = "the compiler failed while it compiled the module".to_owned();
         Err(Rejection { kind: RejectionKind::InvalidModule, message })
     })
 }
 
-fn unkept(error: &StoreError) -> Error {
-    tracing::error!(%error, "a module that was put can't be kept");
-    Error::new(Code::Unavailable, "the module can't be kept on the disk; the log says why")
-}
-
-fn broken() -> Error {
-    Error::new(Code::Internal, "keeping the module failed")
+fn not_stored(error: &StoreError) -> Error {
+    tracing::error!(%error, "failed to store an uploaded module");
+    Error::new(Code::Unavailable, "the module cannot be stored on the disk; see the daemon's log")
 }

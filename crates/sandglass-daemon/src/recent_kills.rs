@@ -1,4 +1,4 @@
-//! The handlers that were killed last: what the records say of them, as they come.
+//! The handlers that were killed most recently, collected from records as they are written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,15 +9,14 @@ use sandglass_model::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// How many are kept: what fits a screen or two, and enough to see which host call most of
-/// them died in.
+/// Kills that are kept: a screen or two, and enough to see which host call most of them died in.
 const KEPT: usize = 50;
 
-/// Most handlers in flight whose action is kept: more than a host has. Those that are there
-/// beyond are of ends that were missed.
+/// Handlers in flight whose action is kept: more than a host has. If there are more, the records of
+/// some ends were missed.
 const OPEN_MAX: usize = 1 << 16;
 
-/// A handler that was killed: at its deadline, or because somebody asked for it.
+/// A handler that was killed: at its deadline, or because it was cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct KillView {
     #[schema(value_type = String)]
@@ -26,7 +25,7 @@ pub(crate) struct KillView {
     /// TYPE/ID.
     #[schema(value_type = String)]
     entity: EntityRef,
-    /// The action that triggered it; not there where the record that says it was missed.
+    /// The action that triggered it; absent if its record was missed.
     #[serde(skip_serializing_if = "Option::is_none")]
     action: Option<String>,
     by: KilledBy,
@@ -34,26 +33,30 @@ pub(crate) struct KillView {
     dying_span: String,
     budget_ms: u64,
     elapsed_ms: u64,
-    /// From its deadline until it was off the CPU.
+    /// Time from its deadline until it was off the CPU.
     overrun_us: u64,
-    /// When that was recorded, in milliseconds since 1970.
+    /// When the kill was recorded, in milliseconds since 1970.
     #[schema(value_type = i64)]
     at: WallTime,
 }
 
 impl KillView {
-    /// What a record says of a kill of a handler of `action`, where it is one.
-    fn of(record: &Record, action: Option<String>) -> Option<Self> {
+    /// The kill that `record` reports, if any. `action` triggered the handler, as far as known.
+    fn from_record(record: &Record, action: Option<String>) -> Option<Self> {
         let (Event::Ended(ended), Some(entity)) = (&record.event, &record.entity) else {
             return None;
         };
-        let (by, told) = killed(&ended.outcome)?;
         let HandlerEnd { dispatch, attempt, deadline, dying_span, .. } = &*ended.end;
+        let (by, action) = match &ended.outcome {
+            Outcome::TimedOut(exceeded) => (KilledBy::Deadline, Some(exceeded.action.clone())),
+            Outcome::Cancelled(cancellation) => (cancellation.by.into(), action),
+            _ => return None,
+        };
         Some(Self {
             dispatch: *dispatch,
             attempt: *attempt,
             entity: entity.clone(),
-            action: told.or(action),
+            action,
             by,
             dying_span: dying_span.clone()?,
             budget_ms: deadline.budget_ms,
@@ -64,25 +67,15 @@ impl KillView {
     }
 }
 
-/// What killed a handler, and on which action it ran where that is told; none where nobody
-/// killed it.
-fn killed(outcome: &Outcome) -> Option<(KilledBy, Option<String>)> {
-    match outcome {
-        Outcome::TimedOut(exceeded) => Some((KilledBy::Deadline, Some(exceeded.action.clone()))),
-        Outcome::Cancelled(cancellation) => Some((cancellation.by.into(), None)),
-        _ => None,
-    }
-}
-
-/// Who killed a handler.
+/// Why a handler was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum KilledBy {
-    /// Its deadline passed, or its asker's.
+    /// Its deadline passed, or that of the handler that asked for it.
     Deadline,
-    /// Somebody cancelled it.
+    /// An operator cancelled it.
     Operator,
-    /// Whoever waited for it went away.
+    /// The caller that waited for it disconnected.
     Caller,
     /// Its entity left the state that started it.
     StateLeft,
@@ -104,41 +97,41 @@ impl From<CancelledBy> for KilledBy {
     }
 }
 
-/// The last kills of this process.
+/// The most recent kills since this process started.
 #[derive(Debug, Default)]
-pub(crate) struct Kills(Mutex<Noted>);
+pub(crate) struct RecentKills(Mutex<State>);
 
 #[derive(Debug, Default)]
-struct Noted {
+struct State {
     kills: VecDeque<Arc<KillView>>,
-    /// The actions of the handlers that have not ended.
+    /// The actions of handlers in flight.
     actions: BTreeMap<DispatchId, String>,
 }
 
-impl Kills {
-    /// Keeps what `record` says of a kill, and whose that would be.
+impl RecentKills {
+    /// Keeps the kill that `record` reports, or the action of a handler that it starts.
     pub(crate) fn note(&self, record: &Record) {
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let action = match &record.event {
             Event::Dispatched(dispatched) => {
-                if noted.actions.len() >= OPEN_MAX {
-                    noted.actions.clear();
+                if state.actions.len() >= OPEN_MAX {
+                    state.actions.clear();
                 }
-                noted.actions.insert(dispatched.dispatch, dispatched.action.clone());
+                state.actions.insert(dispatched.dispatch, dispatched.action.clone());
                 return;
             }
-            Event::Ended(ended) => noted.actions.remove(&ended.dispatch),
+            Event::Ended(ended) => state.actions.remove(&ended.dispatch),
             _ => return,
         };
-        let Some(kill) = KillView::of(record, action) else { return };
-        noted.kills.truncate(KEPT - 1);
-        noted.kills.push_front(Arc::new(kill));
+        let Some(kill) = KillView::from_record(record, action) else { return };
+        state.kills.truncate(KEPT - 1);
+        state.kills.push_front(Arc::new(kill));
     }
 
-    /// The last ones, the latest first.
-    pub(super) fn all(&self) -> Vec<Arc<KillView>> {
-        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.kills.iter().cloned().collect()
+    /// The kept kills, the latest first.
+    pub(crate) fn all(&self) -> Vec<Arc<KillView>> {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.kills.iter().cloned().collect()
     }
 }
 
@@ -160,9 +153,9 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_that_somebody_asked_for_has_its_action_too() {
+    fn a_cancelled_handler_is_listed_with_its_action() {
         let dispatch = "b7fe14e2fde4b443f0a8e0b918aafe8d";
-        let kills = Kills::default();
+        let kills = RecentKills::default();
         kills.note(&record(json!({
             "type": "dispatched", "dispatch": dispatch, "integration": "pay", "module": "pay",
             "action": "Pay", "params": {}, "state": "Idle", "variables": {}, "config": {},

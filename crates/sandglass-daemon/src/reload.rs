@@ -1,4 +1,4 @@
-//! Takes new specs, modules, keys and ceilings while everything runs: all of them, or none.
+//! Replaces specs, modules, keys and ceilings while the daemon is running: all of them, or none.
 
 use sandglass_liveness::Spec;
 use sandglass_liveness::session::Ceilings;
@@ -10,11 +10,11 @@ use crate::{Daemon, DeclaredModule};
 /// Why nothing was reloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// The specs can't be used together, or can't be recorded.
+    /// The specs cannot be used together, or cannot be recorded.
     #[error(transparent)]
     Specs(#[from] sandglass_runtime::ReloadError),
-    /// A module can't be run.
-    #[error("module `{name}` can't be run: {rejection}")]
+    /// The host refuses a module.
+    #[error("module `{name}` cannot be used: {rejection}")]
     Module {
         /// Its name.
         name: String,
@@ -24,12 +24,12 @@ pub enum ReloadError {
 }
 
 impl Daemon {
-    /// Takes these specs, modules, keys and ceilings, or none of them. Entities that live stay
-    /// on their spec until they next rest; handlers in flight finish on their modules, and
-    /// runs of sessions on the limits that they were started with.
+    /// Uses these specs, modules, keys and ceilings from now on, or changes nothing. Live entities
+    /// keep their spec until they are next at rest; handlers in flight finish with their modules, and
+    /// runs of sessions with the limits that they were started with.
     ///
     /// # Errors
-    /// Something of it can't be used; nothing has changed.
+    /// Errors if one of them cannot be used; nothing has changed then.
     pub async fn reload(
         &self,
         specs: Vec<Spec>,
@@ -38,12 +38,17 @@ impl Daemon {
         ceilings: Ceilings,
     ) -> Result<(), ReloadError> {
         let refused = |(name, rejection)| ReloadError::Module { name, rejection };
-        let prepared = self.modules().prepare(self.handlers(), declared).await.map_err(refused)?;
-        // Names that nothing calls yet change nothing, so new modules are there before the
-        // specs that name them. The rest was checked, and waits until the specs hold.
-        prepared.add_new(self.handlers()).await.map_err(refused)?;
+        let prepared = self
+            .parts()
+            .modules
+            .prepare(&self.parts().handlers, declared)
+            .await
+            .map_err(refused)?;
+        // Modules with new names come before the specs that name them, because nothing uses them yet.
+        // The others were checked, and replace their predecessors once the specs are in effect.
+        prepared.add_new(&self.parts().handlers).await.map_err(refused)?;
         self.runtime().reload(specs).await?;
-        prepared.take(self.handlers()).await.map_err(refused)?;
+        prepared.commit(&self.parts().handlers).await.map_err(refused)?;
         self.runtime().set_ceilings(ceilings);
         self.set_keys(keys);
         Ok(())

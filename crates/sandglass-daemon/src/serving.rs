@@ -1,4 +1,4 @@
-//! Serves the interface until it is told to end; then drains what is in flight.
+//! Serves the interface until it is shut down, and then drains what is in flight.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,34 +14,33 @@ use tokio::net::TcpListener;
 
 use crate::Daemon;
 
-/// How much of the grace is kept for ending handlers and recording how they ended.
+/// The part of the grace that is reserved for stopping handlers and recording their endings.
 const ENDING_PART: u32 = 4;
-/// The most of it that is kept: a handler ends at once, and a disk writes within this.
+/// The most that is reserved: handlers end at once, and a disk writes within this time.
 const ENDING_MAX: Duration = Duration::from_secs(5);
-/// How long the answers may take that were waiting for those records.
-const ANSWERS_MAX: Duration = Duration::from_secs(2);
-/// How long handlers have to end by themselves that are left to the next start, once there are no
-/// others.
-const LEAVING_MAX: Duration = Duration::from_secs(2);
-/// How often it is looked whether handlers are left.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long the responses that waited for these records may take.
+const RESPONSES_MAX: Duration = Duration::from_secs(2);
+/// How long handlers that the next start resumes may take to end, once there are no others.
+const RESUMABLE_MAX: Duration = Duration::from_secs(2);
+/// How often the remaining handlers are counted.
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// An interface that is being served. Dropped, it ends at once.
+/// An interface that is being served. Dropping it ends it at once.
 #[derive(Debug)]
 pub struct Serving {
     daemon: Daemon,
     http: sandglass_http::Serving,
 }
 
-/// How the draining goes.
+/// A step of the shutdown.
 #[derive(Clone, Debug)]
 pub enum ShutdownProgress {
-    /// No connection is accepted any more, and so many handlers are in flight.
+    /// No connection is accepted any more, and handlers are in flight.
     Waiting {
         /// How many.
         in_flight: usize,
     },
-    /// These handlers have not ended in time and are asked to.
+    /// These handlers did not end in time, and are stopped.
     Stopping {
         /// The handlers and their entities.
         handlers: Vec<(EntityRef, RunView)>,
@@ -52,18 +51,18 @@ impl Daemon {
     /// Serves the interface on `listener`, on the current tokio runtime.
     ///
     /// # Errors
-    /// The listener doesn't know its address.
+    /// Errors if the listener has no local address.
     pub fn serve(&self, listener: TcpListener) -> io::Result<Serving> {
         self.serve_with(listener, Router::new(), None)
     }
 
-    /// The same, with the routes of `others` beside its own, and over HTTPS if there is `tls`.
+    /// Serves the interface together with the routes of `others`, over HTTPS if `tls` is given.
     ///
     /// # Errors
     /// As [`Daemon::serve`].
     ///
     /// # Panics
-    /// A route of `others` is one of its own, or they have a fallback.
+    /// Panics if `others` has a route of this interface, or a fallback.
     pub fn serve_with(
         &self,
         listener: TcpListener,
@@ -93,44 +92,48 @@ impl Serving {
         self.http.local_addr()
     }
 
-    /// Accepts no more, stops the sessions that have work in flight, which is recorded at once,
-    /// lets handlers end for most of `grace`, asks the rest to, records
-    /// how they did, and answers those who wait, at least with `shutting_down`. `tell`
-    /// hears how it goes. It takes no longer than `grace`; the journal is closed
-    /// afterwards. Answers the handlers whose end could not be recorded by then: the next
-    /// start finds them as interrupted.
+    /// Shuts the interface down within `grace`, and reports each step to `progress`:
+    ///
+    /// 1. accepts no more, and stops the sessions that have work in flight, which is recorded at once;
+    /// 2. lets handlers end by themselves for most of `grace`, then stops the rest;
+    /// 3. records how they ended, and answers the requests that waited for that, at least with
+    ///    `shutting_down`. The caller closes the journal afterwards.
+    ///
+    /// Returns the handlers whose end could not be recorded in time; the next start finds them as
+    /// interrupted.
     pub async fn shutdown(
         self,
         grace: Duration,
-        mut tell: impl FnMut(ShutdownProgress),
+        mut progress: impl FnMut(ShutdownProgress),
     ) -> Vec<(EntityRef, RunView)> {
-        let clock = Arc::clone(self.daemon.clock());
-        let over = clock.now().after(grace);
-        let left = |until: Monotonic| until.since(clock.now());
+        let clock = Arc::clone(&self.daemon.parts().clock);
+        let end = clock.now().after(grace);
+        let remaining = |until: Monotonic| until.since(clock.now());
         self.daemon.close();
         self.http.stop_accepting();
         let runtime = self.daemon.runtime();
-        tell(ShutdownProgress::Waiting { in_flight: self.daemon.awaited().len() });
+        progress(ShutdownProgress::Waiting { in_flight: self.daemon.awaited().len() });
         let ending = (grace / ENDING_PART).min(ENDING_MAX);
         let settled = async {
-            // Recorded at once: whoever sends a signal may send a harder one soon.
+            // First, because a signal that ends the process at once may follow.
             runtime.stop_sessions_for_shutdown().await;
             while !self.daemon.awaited().is_empty() {
-                pause(LOOK_EVERY).await;
+                pause(POLL_EVERY).await;
             }
         };
-        if within(left(over).saturating_sub(ending), settled).await.is_err() {
-            tell(ShutdownProgress::Stopping { handlers: self.daemon.awaited() });
+        if within(remaining(end).saturating_sub(ending), settled).await.is_err() {
+            progress(ShutdownProgress::Stopping { handlers: self.daemon.awaited() });
         }
-        let answers = (ending / 2).min(ANSWERS_MAX);
-        let mut ending = left(over).saturating_sub(answers);
-        let has_left_some = self.daemon.awaited().is_empty() && !self.daemon.in_flight().is_empty();
-        if has_left_some {
-            ending = ending.min(LEAVING_MAX);
+        let responses = (ending / 2).min(RESPONSES_MAX);
+        let mut ending = remaining(end).saturating_sub(responses);
+        let only_resumable =
+            self.daemon.awaited().is_empty() && !self.daemon.in_flight().is_empty();
+        if only_resumable {
+            ending = ending.min(RESUMABLE_MAX);
         }
         runtime.shutdown(ending).await;
-        // Whoever takes the answer more slowly finds it in the journal.
-        let _ = self.http.drain(left(over)).await;
+        // A client that is slower than this finds the result in the journal.
+        let _ = self.http.drain(remaining(end)).await;
         self.daemon.awaited()
     }
 }

@@ -2,32 +2,30 @@
 
 use std::time::Duration;
 
-/// How much the HTTP interface takes. [`Settings::default`] fits one machine whose
-/// callers are a few services and some people.
+/// Bounds of the HTTP interface. [`Settings::default`] fits one machine whose clients are a few
+/// services and some people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What it takes of connections, with and without a key.
+    /// Bounds of connections, with and without a key.
     pub connections: sandglass_http::Settings,
-    /// Requests that wait at once for an entity to settle. Fewer than connections, so
-    /// that a client that wants to cancel what they wait for gets through. A tenant may hold about
-    /// half of them, and some are kept for operators.
+    /// Requests that wait for an entity to settle at the same time. Fewer than connections, so that a
+    /// client can still cancel what they wait for. One tenant may hold about half of them, and some
+    /// are reserved for operators.
     pub max_waiting: usize,
-    /// Readers of events at once: each may hold a record of the journal and its text. Shared as
-    /// `max_waiting` is.
+    /// Readers of events at the same time: each may hold a record of the journal and its text.
+    /// Shared between tenants like `max_waiting`.
     pub max_subscribers: usize,
-    /// Largest JSON body, in bytes: room for the largest parameters of an action.
+    /// Largest JSON body, in bytes: enough for the largest parameters of an action.
     pub max_body_bytes: usize,
-    /// Largest module, in bytes: room for a component that brings its interpreter.
+    /// Largest module, in bytes: enough for a component that contains an interpreter.
     pub max_module_bytes: usize,
-    /// How long a client may take for a JSON body, or for the next piece of a module.
+    /// How long a client may take to send a JSON body, or the next piece of a module.
     pub body_timeout: Duration,
-    /// How long anything may take that waits for no handler: far longer than a disk.
+    /// How long a request that waits for no handler may take: far longer than a disk needs.
     pub request_timeout: Duration,
-    /// The longest wait for an entity to settle; who asks for a longer one waits as
-    /// long as this.
+    /// The longest wait for an entity to settle; a longer one that a client requests is cut to this.
     pub max_wait: Duration,
-    /// How often a reader of events hears something when nothing happens, so that
-    /// whatever stands between doesn't take the connection for dead.
+    /// How often a silent event stream sends a comment, so that proxies do not close the connection.
     pub keep_alive: Duration,
 }
 

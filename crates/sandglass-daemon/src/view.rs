@@ -1,4 +1,4 @@
-//! What answers look like.
+//! The bodies of responses. Doc comments of types and fields appear in the OpenAPI document.
 
 use std::sync::Arc;
 
@@ -13,15 +13,13 @@ use sandglass_runtime::{Accepted, RunView, Snapshot};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::daemon::Unhealthy;
-
-/// An entity as it is at one moment.
+/// An entity at one moment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct EntityView {
     #[serde(rename = "type")]
     entity_type: String,
     id: String,
-    /// On whose behalf it lives.
+    /// The tenant that it belongs to.
     tenant: String,
     state: String,
     /// Its variables.
@@ -30,45 +28,31 @@ pub(crate) struct EntityView {
     /// How many transitions it has taken.
     #[schema(value_type = u64)]
     sequence: Sequence,
-    /// The digest of the spec that it obeys.
+    /// The digest of its spec.
     #[schema(value_type = String)]
     spec: SpecDigest,
     /// The handlers that are queued or in flight, in the order of their dispatch.
     in_flight: Vec<HandlerView>,
     /// How many actions are scheduled for later.
     schedules: usize,
-    /// Why it has not gone over to the version of its spec that new entities obey, where
-    /// that doesn't fit it.
+    /// Why it has not moved to the current version of its spec, if it has not.
     #[schema(required)]
     held_back: Option<String>,
 }
 
 impl EntityView {
-    pub(crate) fn of(snapshot: &Snapshot) -> Self {
-        let Snapshot {
-            entity,
-            spec,
-            tenant,
-            state,
-            variables,
-            sequence,
-            in_flight,
-            schedules,
-            held_back,
-            incarnation: _,
-            session: _,
-        } = snapshot;
+    pub(crate) fn new(snapshot: &Snapshot) -> Self {
         Self {
-            entity_type: entity.entity_type().to_owned(),
-            id: entity.id().to_owned(),
-            tenant: tenant.clone(),
-            state: state.clone(),
-            fields: variables.clone(),
-            sequence: *sequence,
-            spec: *spec,
-            in_flight: in_flight.iter().map(HandlerView::of).collect(),
-            schedules: *schedules,
-            held_back: held_back.clone(),
+            entity_type: snapshot.entity.entity_type().to_owned(),
+            id: snapshot.entity.id().to_owned(),
+            tenant: snapshot.tenant.clone(),
+            state: snapshot.state.clone(),
+            fields: snapshot.variables.clone(),
+            sequence: snapshot.sequence,
+            spec: snapshot.spec,
+            in_flight: snapshot.in_flight.iter().map(HandlerView::new).collect(),
+            schedules: snapshot.schedules,
+            held_back: snapshot.held_back.clone(),
         }
     }
 }
@@ -86,7 +70,7 @@ pub(crate) struct HandlerView {
 }
 
 impl HandlerView {
-    pub(crate) fn of(run: &RunView) -> Self {
+    pub(crate) fn new(run: &RunView) -> Self {
         Self {
             dispatch: run.dispatch,
             integration: run.integration.clone(),
@@ -97,7 +81,7 @@ impl HandlerView {
     }
 }
 
-/// A handler in flight, and whose.
+/// A handler in flight, with its entity.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InFlightView {
     /// TYPE/ID.
@@ -111,12 +95,12 @@ pub(crate) struct InFlightView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InFlightPage {
     pub(crate) dispatches: Vec<InFlightView>,
-    /// The `after` of the next page; none where this is the last.
+    /// The `after` of the next page; null on the last page.
     #[schema(value_type = Option<String>, required)]
     pub(crate) next: Option<DispatchId>,
 }
 
-/// An action that was taken: it is durable, and its handlers run in the background.
+/// A transition that was taken. It is durable, and its handlers execute in the background.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TakenView {
     /// The entity's state after it.
@@ -127,27 +111,27 @@ pub(crate) struct TakenView {
     /// The handlers that it started.
     #[schema(value_type = Vec<String>)]
     dispatches: Vec<DispatchId>,
-    /// The place of its record.
+    /// The position of its record in the journal.
     #[schema(value_type = u64)]
     position: Position,
-    /// Where it was waited for: what came of it.
+    /// The result of waiting, if the request waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     waited: Option<WaitedView>,
 }
 
-/// What came of waiting for an entity to settle.
+/// The result of waiting for an entity to settle.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WaitedView {
     /// Whether it has settled: no handler of it is queued or in flight.
     pub(crate) settled: bool,
-    /// The entity now; left out where that can't be told.
+    /// The entity now; absent if it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) entity: Option<EntityView>,
-    /// How the handlers ended that the action started, as far as they have.
+    /// How the handlers that the action started ended; only of those that have.
     pub(crate) outcomes: Vec<OutcomeView>,
-    /// Why not all of it can be told, where that is so; what was taken stays taken.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) untold: Option<String>,
+    /// Why this is incomplete, if it is. The transition was taken in any case.
+    #[serde(rename = "untold", skip_serializing_if = "Option::is_none")]
+    pub(crate) incomplete: Option<String>,
 }
 
 /// How a handler ended.
@@ -160,19 +144,20 @@ pub(crate) struct OutcomeView {
 }
 
 impl TakenView {
-    pub(crate) fn of(accepted: Accepted, waited: Option<WaitedView>) -> Self {
+    pub(crate) fn new(accepted: Accepted, waited: Option<WaitedView>) -> Self {
         let Accepted { sequence, state, dispatches, position } = accepted;
         Self { state, sequence, dispatches, position, waited }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.waited.as_ref().is_none_or(|waited| waited.settled && waited.untold.is_none())
+    /// Whether there is nothing more to wait for or to read.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.waited.as_ref().is_none_or(|waited| waited.settled && waited.incomplete.is_none())
     }
 }
 
-/// How a handler ended; the other fields depend on that.
+/// How a handler ended; further fields depend on `outcome`.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what another type writes")]
+#[expect(dead_code, reason = "describes how another type is serialized")]
 pub(crate) struct OutcomeSchema {
     outcome: OutcomeName,
 }
@@ -180,7 +165,7 @@ pub(crate) struct OutcomeSchema {
 /// The names of outcomes.
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
-#[expect(dead_code, reason = "describes what another type writes")]
+#[expect(dead_code, reason = "describes how another type is serialized")]
 pub(crate) enum OutcomeName {
     Completed,
     Failed,
@@ -192,7 +177,7 @@ pub(crate) enum OutcomeName {
     Interrupted,
 }
 
-/// A dispatch, as its records tell of its last attempt.
+/// A dispatch and its last attempt, from its records.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DispatchView {
     #[schema(value_type = String)]
@@ -203,7 +188,7 @@ pub(crate) struct DispatchView {
     status: Status,
     integration: String,
     module: String,
-    /// The hash of the module's bytes, where it was known when it was dispatched.
+    /// The hash of the module, if it was known when the handler was dispatched.
     #[schema(value_type = Option<String>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     module_hash: Option<ModuleHash>,
@@ -213,13 +198,13 @@ pub(crate) struct DispatchView {
     state: String,
     attempt: u32,
     budget_ms: u64,
-    /// The span of its run, as a W3C `traceparent`.
+    /// The span of the handler, as a W3C `traceparent`.
     #[schema(value_type = String)]
     trace: TraceContext,
-    /// When it was recorded, in milliseconds since 1970.
+    /// When the dispatch was recorded, in milliseconds since 1970.
     #[schema(value_type = i64)]
     dispatched_at: WallTime,
-    /// Where it has ended.
+    /// Its end; absent while it is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<EndView>,
 }
@@ -235,24 +220,24 @@ pub(crate) enum Status {
 /// How a dispatch ended.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct EndView {
-    /// When it was recorded, in milliseconds since 1970.
+    /// When the end was recorded, in milliseconds since 1970.
     #[schema(value_type = i64)]
     at: WallTime,
     #[schema(value_type = OutcomeSchema)]
     outcome: Outcome,
-    /// What ended it.
+    /// The first cause of the end.
     #[schema(value_type = String)]
     cause: Cause,
-    /// What followed.
+    /// The decision that followed.
     #[schema(value_type = Object)]
     decision: Decision,
-    /// When its guest might run, in milliseconds since 1970; none where it never might.
+    /// When its guest was permitted to start, in milliseconds since 1970; absent if it never was.
     #[schema(value_type = Option<i64>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     started_at: Option<WallTime>,
     #[schema(value_type = Object)]
     deadline: DeadlineReport,
-    /// What was running when it was stopped or trapped.
+    /// What was executing when the handler was killed or trapped.
     #[serde(skip_serializing_if = "Option::is_none")]
     dying_span: Option<String>,
     #[schema(value_type = Object)]
@@ -262,7 +247,7 @@ pub(crate) struct EndView {
 }
 
 impl DispatchView {
-    pub(crate) fn of(entity: EntityRef, at: WallTime, dispatched: Dispatched) -> Self {
+    pub(crate) fn new(entity: EntityRef, at: WallTime, dispatched: Dispatched) -> Self {
         Self {
             dispatch: dispatched.dispatch,
             entity,
@@ -280,7 +265,7 @@ impl DispatchView {
         }
     }
 
-    pub(crate) fn ended(self, at: WallTime, ended: Ended) -> Self {
+    pub(crate) fn with_end(self, at: WallTime, ended: Ended) -> Self {
         let Ended { end, decision, .. } = ended;
         let end = Arc::unwrap_or_clone(end);
         let end = EndView {
@@ -298,7 +283,7 @@ impl DispatchView {
     }
 }
 
-/// That a handler was asked to end: how it did is in its dispatch soon.
+/// A handler that is being cancelled. Its dispatch will have the outcome soon.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CancelledView {
     #[schema(value_type = String)]
@@ -313,19 +298,19 @@ pub(crate) struct CancelledView {
 pub(crate) struct HistoryPage {
     #[schema(value_type = Vec<EntrySchema>)]
     entries: Vec<EntryView>,
-    /// The `after` of the next page; none at the end of what there is by now.
+    /// The `after` of the next page; null at the present end of the history.
     #[schema(value_type = Option<u64>, required)]
     next: Option<Position>,
 }
 
 impl HistoryPage {
-    pub(crate) fn of(page: sandglass_journal::Page) -> Self {
+    pub(crate) fn new(page: sandglass_journal::Page) -> Self {
         let next = page.next.map(|next| Position(next.0.saturating_sub(1)));
         Self { entries: page.entries.into_iter().map(EntryView).collect(), next }
     }
 }
 
-/// A place of the journal, as `sandglass log --json` writes it.
+/// An entry of the journal, as `sandglass log --json` writes it.
 pub(crate) struct EntryView(pub(crate) Entry);
 
 impl Serialize for EntryView {
@@ -345,25 +330,25 @@ impl Serialize for EntryView {
     }
 }
 
-/// A record, or what is left of one.
+/// A record, or a damaged entry.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "describes what another type writes")]
+#[expect(dead_code, reason = "describes how another type is serialized")]
 pub(crate) enum EntrySchema {
     /// A record.
     Record {
         position: u64,
         /// When it was decided, in milliseconds since 1970.
         at: i64,
-        /// TYPE/ID; none for what concerns all.
+        /// TYPE/ID; null if the record concerns no single entity.
         #[schema(required)]
         entity: Option<String>,
-        /// The entity's sequence once this record holds.
+        /// The entity's sequence after this record.
         sequence: u64,
-        /// What was decided: an object whose `type` says what.
+        /// What was decided.
         event: EventSchema,
     },
-    /// What is no record as it was written.
+    /// An entry that is not as it was written.
     Damaged {
         position: u64,
         /// What is wrong.
@@ -371,7 +356,7 @@ pub(crate) enum EntrySchema {
     },
 }
 
-/// What a record says; the other fields depend on its type.
+/// The content of a record; further fields depend on `type`.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct EventSchema {
     r#type: String,
@@ -387,10 +372,10 @@ pub(crate) struct ModuleView {
     pub(crate) bytes: usize,
     /// Where its bytes come from.
     pub(crate) source: Source,
-    /// Where it was put: by whom.
+    /// Who uploaded it, if it was uploaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<String>,
-    /// Where it was put: when, in milliseconds since 1970.
+    /// When it was uploaded, in milliseconds since 1970, if it was.
     #[schema(value_type = Option<i64>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) at: Option<WallTime>,
@@ -402,9 +387,9 @@ pub(crate) struct ModuleView {
 pub(crate) enum Source {
     /// The folder of specs.
     Folder,
-    /// A client, and it is kept beside the journal.
+    /// An upload, which is stored beside the journal.
     Put,
-    /// A client, and it is gone with this process: there is no journal file.
+    /// An upload, which ends with this process, because there is no journal file.
     PutInMemory,
 }
 
@@ -414,23 +399,22 @@ pub(crate) struct ModuleList {
     pub(crate) modules: Vec<ModuleView>,
 }
 
-/// Whether the daemon does its work.
+/// The health of the daemon.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct HealthView {
     pub(crate) healthy: bool,
-    /// Why it isn't; empty where it is.
+    /// Why it is not healthy; empty if it is.
     reasons: Vec<ReasonView>,
 }
 
 impl HealthView {
-    /// Of a daemon with these troubles.
-    pub(crate) fn of(unhealthy: &[Unhealthy]) -> Self {
-        let reasons: Vec<_> = unhealthy.iter().copied().map(reason).collect();
-        Self { healthy: reasons.is_empty(), reasons }
+    pub(crate) fn new(unhealthy: &[ReasonCode]) -> Self {
+        let view = |code: &ReasonCode| ReasonView { code: *code, message: code.message() };
+        Self { healthy: unhealthy.is_empty(), reasons: unhealthy.iter().map(view).collect() }
     }
 }
 
-/// Why the daemon doesn't do its work.
+/// Why the daemon is not healthy.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ReasonView {
     code: ReasonCode,
@@ -438,28 +422,8 @@ pub(crate) struct ReasonView {
     message: &'static str,
 }
 
-/// Tells no path and no name: it is for everybody. The log says more.
-const fn reason(unhealthy: Unhealthy) -> ReasonView {
-    let (code, message) = match unhealthy {
-        Unhealthy::Ticker => (
-            ReasonCode::Ticker,
-            "deadlines can't be kept, so no handler is started; restart the daemon",
-        ),
-        Unhealthy::KillOverdue => (
-            ReasonCode::KillOverdue,
-            "a handler is more than a second past its deadline and has not ended",
-        ),
-        Unhealthy::Journal => (
-            ReasonCode::Journal,
-            "the journal takes no appends, so nothing is taken; look at its disk",
-        ),
-        Unhealthy::Closing => (ReasonCode::ShuttingDown, "the daemon is shutting down"),
-    };
-    ReasonView { code, message }
-}
-
-/// What isn't healthy.
-#[derive(Clone, Copy, Serialize, ToSchema)]
+/// What is not healthy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ReasonCode {
     Ticker,
@@ -468,14 +432,32 @@ pub(crate) enum ReasonCode {
     ShuttingDown,
 }
 
-/// How a session stands.
+impl ReasonCode {
+    // Contains no path and no name, because clients without a key read it. The log has the details.
+    const fn message(self) -> &'static str {
+        match self {
+            Self::Ticker => {
+                "deadlines cannot be enforced, so no handler is started; restart the daemon"
+            }
+            Self::KillOverdue => {
+                "a handler is more than a second past its deadline and has not ended"
+            }
+            Self::Journal => {
+                "the journal takes no appends, so requests are refused; check its disk"
+            }
+            Self::ShuttingDown => "the daemon is shutting down",
+        }
+    }
+}
+
+/// The status of a session.
 #[derive(Serialize, ToSchema)]
 #[schema(value_type = Object)]
 #[serde(transparent)]
 pub(crate) struct SessionView(StatusView);
 
 impl SessionView {
-    pub(crate) const fn of(status: StatusView) -> Self {
+    pub(crate) const fn new(status: StatusView) -> Self {
         Self(status)
     }
 
@@ -489,7 +471,7 @@ impl SessionView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SessionPage {
     pub(crate) sessions: Vec<SessionView>,
-    /// The `after` of the next page; none where this is the last.
+    /// The `after` of the next page; null on the last page.
     #[schema(required)]
     pub(crate) next: Option<String>,
 }

@@ -1,5 +1,4 @@
-//! What a scene tells of sessions: how those stand that have handlers in flight, and which wait
-//! to be resumed.
+//! Sessions in the live view: those with handlers in flight, and those that are blocked.
 
 use std::time::Duration;
 
@@ -11,7 +10,8 @@ use utoipa::ToSchema;
 
 use super::millis;
 
-/// A session with handlers in flight. What passes with time alone isn't in it, but for marks.
+/// A session with handlers in flight. Except for its marks, nothing in it changes by the mere passing
+/// of time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SessionNow {
     run_seq: u32,
@@ -19,24 +19,26 @@ pub(super) struct SessionNow {
     is_stuck: bool,
     stop_reason_code: Option<String>,
     status_text: Option<String>,
-    /// When its run has taken as long as it may.
+    /// When `run_timeout` will stop its run.
     ends_at: Option<WallTime>,
 }
 
 impl SessionNow {
-    /// How the session of `snapshot` stands at `now`; none where it is no session.
-    pub(super) fn of(snapshot: &Snapshot, now: WallTime) -> Option<Self> {
+    /// The session of `snapshot` at `now`; `None` if the entity is not a session.
+    pub(super) fn new(snapshot: &Snapshot, now: WallTime) -> Option<Self> {
         let view = snapshot.status(now)?;
         let session = snapshot.session.as_deref()?;
-        let most = session.limits.run_timeout_ms.map(Duration::from_millis);
-        let goes_on = !matches!(session.phase, RunPhase::Stopped(_));
+        let run_timeout = session.limits.run_timeout_ms.map(Duration::from_millis);
+        let is_running = !matches!(session.phase, RunPhase::Stopped(_));
         Some(Self {
             run_seq: view.run_seq,
             status: view.status,
             is_stuck: view.stuck,
             stop_reason_code: view.stop_reason_code,
             status_text: view.status_text,
-            ends_at: most.filter(|_| goes_on).map(|most| session.run_started.after(most)),
+            ends_at: run_timeout
+                .filter(|_| is_running)
+                .map(|timeout| session.run_started.after(timeout)),
         })
     }
 
@@ -52,28 +54,28 @@ impl SessionNow {
     }
 }
 
-/// How a session stands that has a handler in flight.
+/// A session with a handler in flight.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SessionNowView<'a> {
     #[schema(minimum = 1)]
     run_seq: u32,
-    /// `RUNNING`, `SILENT`, `STUCK` or `STOPPING`; `QUEUED`, `BLOCKED` or `DONE` where what is
-    /// in flight is about to begin or to be recorded.
+    /// `RUNNING`, `SILENT`, `STUCK` or `STOPPING`; `QUEUED`, `BLOCKED` or `DONE` if its handler is
+    /// about to begin, or its end is about to be recorded.
     status: &'static str,
-    /// Whether it is marked STUCK: it has given no sign of life for as long as it may.
+    /// Whether it is marked STUCK: it has given no sign of life for the whole permitted time.
     stuck: bool,
-    /// Why it stops, as a code.
+    /// The code of the reason for its stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     stop_reason_code: Option<&'a str>,
-    /// What its handler says that it is about.
+    /// The status that its handler reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     status_text: Option<&'a str>,
-    /// How much of `run_timeout` is left; not there where that is off.
+    /// What is left of `run_timeout`; absent if that limit is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget_left_ms: Option<u64>,
 }
 
-/// A session that waits to be resumed.
+/// A session that is blocked until it is resumed.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BlockedView<'a> {
     /// TYPE/ID.
@@ -82,12 +84,12 @@ pub(crate) struct BlockedView<'a> {
     /// The run that has stopped.
     #[schema(minimum = 1)]
     run_seq: u32,
-    /// Why, as a code.
+    /// The code of the reason.
     stop_reason_code: &'a str,
-    /// What was decided of it: `wait`, or `unstuck` where somebody has to look after it.
+    /// The decision: `wait`, or `unstuck` if an operator has to look at it.
     #[serde(skip_serializing_if = "Option::is_none")]
     directive: Option<&'static str>,
-    /// Since when it waits, in milliseconds since 1970.
+    /// When it was blocked, in milliseconds since 1970.
     #[schema(value_type = i64)]
     at: WallTime,
 }

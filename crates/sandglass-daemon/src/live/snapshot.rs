@@ -1,77 +1,76 @@
-//! A scene: the handlers in flight with what each is in, and the last kills, at one moment.
+//! A snapshot of the live view: the handlers in flight with what each is doing, the most recent kills,
+//! and the blocked sessions, at one moment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_host::RunNow;
+use sandglass_host::{Host, RunNow};
 use sandglass_liveness::is_stuck;
-use sandglass_model::{DispatchId, EntityRef, Monotonic, WallTime};
-use sandglass_runtime::{BlockedSession, RunView, Snapshot};
+use sandglass_model::{Clock, DispatchId, EntityRef, Monotonic, WallTime};
+use sandglass_runtime::{BlockedSession, RunView, Runtime, Snapshot};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::kills::{KillView, Kills};
 use super::sessions::{BlockedView, SessionNow, SessionNowView};
-use super::{left_ms, millis};
-use crate::Daemon;
-use crate::daemon::Unhealthy;
-use crate::view::{HandlerView, HealthView};
+use super::{millis, remaining_ms};
+use crate::recent_kills::KillView;
+use crate::view::{HandlerView, HealthView, ReasonCode};
 
-/// Most handlers of a scene: more than anybody reads, and a scene is sent four times a second.
+/// Handlers of a snapshot: more than anyone reads, and a snapshot is sent four times a second.
 const ROWS_MAX: usize = 200;
 
-/// Most sessions that wait to be resumed of a scene: as many as kills, for the same reason.
+/// Blocked sessions of a snapshot: as many as kills, for the same reason.
 const BLOCKED_MAX: usize = 50;
 
-/// What a handler is in that isn't with the host: its module is being compiled, or its end
-/// is being recorded.
+/// The activity of a handler that is not in the host: its module is being compiled, or its end is
+/// being recorded.
 const PENDING: &str = "pending";
 
-/// One moment. What passes with time alone is in none of it, so that two scenes are the same
-/// where nothing has happened.
+/// The state at one moment.
 #[derive(Debug)]
-pub(crate) struct Scene {
+pub(crate) struct LiveSnapshot {
     pub(super) taken_at: Monotonic,
     at: WallTime,
-    seen: Seen,
+    content: Content,
 }
 
+/// Everything but the moment itself. Nothing in it changes by the mere passing of time, so that two
+/// snapshots are equal if nothing happened between them.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
-    unhealthy: Vec<Unhealthy>,
+struct Content {
+    unhealthy: Vec<ReasonCode>,
     rows: Vec<Row>,
     in_flight: usize,
     kills: Vec<Arc<KillView>>,
     blocked: Vec<BlockedSession>,
-    /// How many wait to be resumed.
+    /// The number of all blocked sessions.
     all_blocked: usize,
 }
 
 /// A handler in flight.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
-    entity: EntityRef,
-    run: RunView,
-    doing: String,
+    handler: InFlight,
+    activity: String,
     since: Option<Monotonic>,
     /// When its budget began, and its deadline.
     budget: Option<(Monotonic, Monotonic)>,
     is_stuck: bool,
-    session: Option<Arc<SessionNow>>,
 }
 
 /// A handler in flight, as its entity knows it.
-struct Known {
+#[derive(Debug, PartialEq, Eq)]
+struct InFlight {
     entity: EntityRef,
     run: RunView,
     session: Option<Arc<SessionNow>>,
 }
 
-impl Known {
-    /// The handlers of `snapshot`, as they are at `now`.
+impl InFlight {
+    /// The handlers of `snapshot`, with the state of their session at `now`.
     fn all_of(snapshot: &Snapshot, now: WallTime) -> impl Iterator<Item = Self> {
-        let session = SessionNow::of(snapshot, now).map(Arc::new);
+        let session = SessionNow::new(snapshot, now).map(Arc::new);
         snapshot.in_flight.iter().map(move |run| Self {
             entity: snapshot.entity.clone(),
             run: run.clone(),
@@ -80,70 +79,91 @@ impl Known {
     }
 }
 
-impl Scene {
-    /// Looks at `daemon` now.
-    pub(super) fn look(daemon: &Daemon, kills: &Kills) -> Self {
-        let live = daemon.handlers().host().live_runs(ROWS_MAX);
-        let busy = daemon.runtime().busy();
-        let (blocked, all_blocked) = daemon.runtime().blocked_sessions(BLOCKED_MAX);
-        let (taken_at, at) = (daemon.clock().now(), daemon.clock().wall());
-        let in_flight: Vec<Known> =
-            busy.iter().flat_map(|snapshot| Known::all_of(snapshot, at)).collect();
-        let seen = Seen {
-            unhealthy: daemon.unhealthy(),
+impl LiveSnapshot {
+    pub(super) fn take(
+        runtime: &Runtime,
+        host: &Host,
+        clock: &dyn Clock,
+        unhealthy: Vec<ReasonCode>,
+        kills: Vec<Arc<KillView>>,
+    ) -> Self {
+        // The host is read before the entities: a handler that ends in between is then left out
+        // instead of being shown twice.
+        let live = host.live_runs(ROWS_MAX);
+        let busy = runtime.busy();
+        let (blocked, all_blocked) = runtime.blocked_sessions(BLOCKED_MAX);
+        let (taken_at, at) = (clock.now(), clock.wall());
+        let in_flight: Vec<InFlight> =
+            busy.iter().flat_map(|snapshot| InFlight::all_of(snapshot, at)).collect();
+        let content = Content {
+            unhealthy,
             in_flight: in_flight.len(),
             rows: rows(live.runs, in_flight, taken_at),
-            kills: kills.all(),
+            kills,
             blocked,
             all_blocked,
         };
-        Self { taken_at, at, seen }
+        Self { taken_at, at, content }
     }
 
-    /// Whether there is nothing that could change unless something is recorded.
-    pub(super) fn is_idle(&self) -> bool {
-        self.seen.in_flight == 0
+    /// Whether nothing can change until something is recorded.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.content.in_flight == 0
     }
 
     /// Whether nothing has happened between the two.
-    pub(super) fn is_as(&self, other: &Self) -> bool {
-        self.seen == other.seen
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.content == other.content
     }
 }
 
-/// Those with the host in its order, and then the rest.
-fn rows(live: Vec<RunNow>, in_flight: Vec<Known>, now: Monotonic) -> Vec<Row> {
-    let of = |known: Known| (known.run.dispatch, known);
-    let mut in_flight: BTreeMap<DispatchId, _> = in_flight.into_iter().map(of).collect();
-    // One that has just ended is still with the host, and in flight no more.
-    let with_host = live.into_iter().filter_map(|live| {
-        let known = in_flight.remove(&live.dispatch)?;
-        Some(Row::of(known, live, now))
+/// The handlers in the host, in its order, and then the others.
+fn rows(live: Vec<RunNow>, in_flight: Vec<InFlight>, now: Monotonic) -> Vec<Row> {
+    let by_dispatch = in_flight.into_iter().map(|handler| (handler.run.dispatch, handler));
+    let mut in_flight: BTreeMap<DispatchId, _> = by_dispatch.collect();
+    // A handler that has just ended may still be in the host, but is no longer in flight.
+    let in_host = live.into_iter().filter_map(|live| {
+        let handler = in_flight.remove(&live.dispatch)?;
+        Some(Row::in_host(handler, live, now))
     });
-    let mut rows: Vec<Row> = with_host.collect();
-    let room = ROWS_MAX.saturating_sub(rows.len());
-    rows.extend(in_flight.into_values().take(room).map(Row::pending));
+    let mut rows: Vec<Row> = in_host.collect();
+    let free = ROWS_MAX.saturating_sub(rows.len());
+    rows.extend(in_flight.into_values().take(free).map(Row::pending));
     rows
 }
 
 impl Row {
-    fn of(known: Known, live: RunNow, now: Monotonic) -> Self {
-        let Known { entity, run, session } = known;
+    fn in_host(handler: InFlight, live: RunNow, now: Monotonic) -> Self {
         let RunNow { doing, since, budget, .. } = live;
         let is_stuck =
             budget.is_some_and(|(began, end)| is_stuck(now.since(since), end.since(began)));
-        let doing = doing.as_str().to_owned();
-        Self { entity, run, doing, since: Some(since), budget, is_stuck, session }
+        let activity = doing.as_str().to_owned();
+        Self { handler, activity, since: Some(since), budget, is_stuck }
     }
 
-    fn pending(known: Known) -> Self {
-        let Known { entity, run, session } = known;
-        let doing = PENDING.to_owned();
-        Self { entity, run, doing, since: None, budget: None, is_stuck: false, session }
+    fn pending(handler: InFlight) -> Self {
+        let activity = PENDING.to_owned();
+        Self { handler, activity, since: None, budget: None, is_stuck: false }
+    }
+
+    fn view(&self, now: Monotonic, at: WallTime) -> HandlerNowView<'_> {
+        let InFlight { entity, run, session } = &self.handler;
+        let declared = Duration::from_millis(run.budget_ms);
+        let (began, end) = self.budget.unwrap_or((now, now.after(declared)));
+        HandlerNowView {
+            entity,
+            handler: HandlerView::new(run),
+            has_ms: millis(end.since(began)),
+            left_ms: remaining_ms(end, now),
+            doing: &self.activity,
+            for_ms: self.since.map(|since| millis(now.since(since))),
+            stuck: self.is_stuck,
+            session: session.as_ref().map(|session| session.view(at)),
+        }
     }
 }
 
-/// What the handlers are doing at one moment, and which were killed last.
+/// What the handlers are doing at one moment, and the most recent kills.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct LiveView<'a> {
     /// The moment, in milliseconds since 1970.
@@ -152,17 +172,17 @@ pub(crate) struct LiveView<'a> {
     health: HealthView,
     /// How many handlers are queued or in flight.
     in_flight: usize,
-    /// Those whose deadline is nearest first, 200 at most.
+    /// The handlers, at most 200, ordered by deadline.
     handlers: Vec<HandlerNowView<'a>>,
-    /// The last 50 that were killed since the daemon started, the latest first.
+    /// The last 50 kills since the daemon started, the latest first.
     kills: Vec<&'a KillView>,
-    /// How many sessions wait to be resumed.
+    /// How many sessions are blocked until they are resumed.
     blocked: usize,
-    /// The 50 of them that began to last, the latest first.
+    /// The 50 sessions that were blocked last, the latest first.
     blocked_sessions: Vec<BlockedView<'a>>,
 }
 
-/// A handler that is queued or in flight, at that moment.
+/// A handler that is queued or in flight at that moment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct HandlerNowView<'a> {
     /// TYPE/ID.
@@ -170,53 +190,35 @@ pub(crate) struct HandlerNowView<'a> {
     entity: &'a EntityRef,
     #[serde(flatten)]
     handler: HandlerView,
-    /// What it has of its budget, where that has begun: less than `budget_ms` where whoever
-    /// asked for it had less left.
+    /// Its budget: `budget_ms`, or less if the handler that asked for it had less left.
     has_ms: u64,
-    /// What it has left of that, below zero past its deadline.
+    /// What is left of its budget; negative after its deadline.
     left_ms: i64,
-    /// The host call that it is in; or `guest`, `instantiate`, `queued`, or `pending` where
-    /// its module is compiled or its end recorded.
+    /// The host call that it is in; or `guest`, `instantiate`, `queued`, or `pending` while its
+    /// module is compiled or its end is recorded.
     doing: &'a str,
-    /// For how long, where that is known.
+    /// For how long, if known.
     #[schema(required)]
     for_ms: Option<u64>,
-    /// Whether it looks stuck: it has been in one host call, or in its own code without any,
-    /// for longer than half its budget, but at least 1 s and at most 300 s.
+    /// Whether it looks stuck: it has been in one host call, or in its own code without any, for
+    /// longer than half its budget, but at least 1 s and at most 300 s.
     stuck: bool,
-    /// How its session stands, where its entity is one.
+    /// The state of its session, if its entity is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<SessionNowView<'a>>,
 }
 
-impl<'a> From<&'a Scene> for LiveView<'a> {
-    fn from(scene: &'a Scene) -> Self {
-        let Seen { unhealthy, rows, in_flight, kills, blocked, all_blocked } = &scene.seen;
+impl<'a> From<&'a LiveSnapshot> for LiveView<'a> {
+    fn from(snapshot: &'a LiveSnapshot) -> Self {
+        let Content { unhealthy, rows, in_flight, kills, blocked, all_blocked } = &snapshot.content;
         Self {
-            at: scene.at,
-            health: HealthView::of(unhealthy),
+            at: snapshot.at,
+            health: HealthView::new(unhealthy),
             in_flight: *in_flight,
-            handlers: rows.iter().map(|row| row.view(scene.taken_at, scene.at)).collect(),
+            handlers: rows.iter().map(|row| row.view(snapshot.taken_at, snapshot.at)).collect(),
             kills: kills.iter().map(|kill| &**kill).collect(),
             blocked: *all_blocked,
             blocked_sessions: blocked.iter().map(BlockedView::from).collect(),
-        }
-    }
-}
-
-impl Row {
-    fn view(&self, now: Monotonic, at: WallTime) -> HandlerNowView<'_> {
-        let declared = Duration::from_millis(self.run.budget_ms);
-        let (began, end) = self.budget.unwrap_or((now, now.after(declared)));
-        HandlerNowView {
-            entity: &self.entity,
-            handler: HandlerView::of(&self.run),
-            has_ms: millis(end.since(began)),
-            left_ms: left_ms(end, now),
-            doing: &self.doing,
-            for_ms: self.since.map(|since| millis(now.since(since))),
-            stuck: self.is_stuck,
-            session: self.session.as_ref().map(|session| session.view(at)),
         }
     }
 }

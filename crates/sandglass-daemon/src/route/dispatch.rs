@@ -1,5 +1,4 @@
-//! Dispatches: which handlers are in flight, how one ended, and what operators do about
-//! them.
+//! Routes of dispatches: listing those in flight, reading and explaining one, cancel and retry.
 
 use std::time::Duration;
 
@@ -12,31 +11,25 @@ use sandglass_telemetry::metrics::CancelTarget;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
+use super::check_reason;
 use crate::Daemon;
-use crate::access::{Permission, Principal};
-use crate::error::{Code, Envelope, Error};
-use crate::extract::{Asked, Body, By, Dispatch, NoQuery};
-use crate::lookup;
+use crate::access::Permission;
+use crate::error::{Code, Error};
+use crate::extract::{Body, Caller, Dispatch, DispatchPath, NoQuery, QueryParams};
+use crate::find::{explain_dispatch, find_dispatch, page_limit, read_dispatch};
 use crate::view::{
     CancelledView, DispatchView, HandlerView, InFlightPage, InFlightView, TakenView,
 };
 
-/// Most dispatches of one page, and how many it has where nothing is said.
-const PAGE_MAX: usize = 1_000;
-const PAGE_DEFAULT: usize = 100;
-/// Longest reason, in characters: a sentence or two, which records keep.
-const REASON_MAX_CHARS: usize = 500;
-
-/// Which dispatches.
+/// The query of the list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Which {
-    /// Must be said, and `true`: those that have ended are in the histories of their
-    /// entities.
+pub(crate) struct ListParams {
+    /// Required, and must be `true`: ended dispatches are in the histories of their entities.
     #[param(value_type = OnlyTrue, inline)]
     in_flight: Option<String>,
-    /// From behind this dispatch on.
+    /// Only dispatches after this one.
     #[param(value_type = Option<String>, pattern = "^[0-9a-f]{32}$")]
     after: Option<String>,
     /// How many at most.
@@ -46,85 +39,74 @@ pub(crate) struct Which {
 
 /// True.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "describes what a query says")]
+#[expect(dead_code, reason = "describes a query parameter")]
 pub(crate) enum OnlyTrue {
     #[schema(rename = "true")]
     True,
 }
 
 /// The handlers that are queued or in flight, in the order of their ids
-#[utoipa::path(get, path = "/v1/dispatches", tag = "dispatches", params(Which),
-    responses(
-        (status = 200, body = InFlightPage, description = "A page"),
-        (status = "4XX", body = Envelope, description = "Not understood"),
-        (status = "5XX", body = Envelope, description = "Not to be had now"),
-    ))]
+#[utoipa::path(get, path = "/v1/dispatches", tag = "dispatches", params(ListParams),
+    responses((status = 200, body = InFlightPage, description = "A page")))]
 pub(crate) async fn list(
     State(daemon): State<Daemon>,
-    By(principal): By,
-    Asked(which): Asked<Which>,
+    Caller(principal): Caller,
+    QueryParams(params): QueryParams<ListParams>,
 ) -> Result<Json<InFlightPage>, Error> {
     principal.require(Permission::Read)?;
     principal.require_all_tenants()?;
-    if which.in_flight.as_deref() != Some("true") {
-        let message = "only those in flight are listed: ask with `in_flight=true`";
+    if params.in_flight.as_deref() != Some("true") {
+        let message = "only dispatches in flight are listed: add `in_flight=true`";
         return Err(Error::new(Code::BadQuery, message));
     }
-    let limit = lookup::limit(which.limit, PAGE_DEFAULT, PAGE_MAX)?;
-    let after = which.after.map(|id| id.parse::<DispatchId>()).transpose();
+    let limit = page_limit(params.limit)?;
+    let after = params.after.map(|id| id.parse::<DispatchId>()).transpose();
     let after = after.map_err(|error| Error::new(Code::BadQuery, format!("`after`: {error}")))?;
     let mut runs = daemon.in_flight();
     runs.retain(|(_, run)| after.is_none_or(|after| run.dispatch > after));
     let more = runs.len() > limit;
     runs.truncate(limit);
     let next = runs.last().filter(|_| more).map(|(_, run)| run.dispatch);
-    let view = |(entity, run)| InFlightView { entity, handler: HandlerView::of(&run) };
+    let view = |(entity, run)| InFlightView { entity, handler: HandlerView::new(&run) };
     Ok(Json(InFlightPage { dispatches: runs.into_iter().map(view).collect(), next }))
 }
 
-/// Looks at a dispatch
-#[utoipa::path(get, path = "/v1/dispatches/{id}", tag = "dispatches",
-    params(("id" = String, Path, pattern = "^[0-9a-f]{32}$")),
-    responses(
-        (status = 200, body = DispatchView, description = "As its records tell of its last attempt"),
-        (status = "4XX", body = Envelope, description = "There is none, or it isn't yours"),
-        (status = "5XX", body = Envelope, description = "It can't be read now"),
-    ))]
-pub(crate) async fn look(
+/// A dispatch
+#[utoipa::path(get, path = "/v1/dispatches/{id}", operation_id = "look", tag = "dispatches",
+    params(DispatchPath),
+    responses((status = 200, body = DispatchView, description = "The dispatch with its last attempt")))]
+pub(crate) async fn show(
     State(daemon): State<Daemon>,
-    By(principal): By,
+    Caller(principal): Caller,
     _: NoQuery,
     Dispatch(id): Dispatch,
 ) -> Result<Json<DispatchView>, Error> {
     principal.require(Permission::Read)?;
-    let (entity, at) = lookup::owner(&daemon, &principal, id).await?;
-    Ok(Json(lookup::dispatch(&daemon, &entity, id, at).await?))
+    let (entity, at) = find_dispatch(&daemon, &principal, id).await?;
+    Ok(Json(read_dispatch(&daemon, &entity, id, at).await?))
 }
 
-/// Tells why a dispatch ended as it did
+/// An explanation of why a dispatch ended as it did
 ///
-/// As `sandglass why` does, by the records of its entity: the keys of a run's report, its
-/// host calls one by one where they are kept, what was decided, how often its entity saw
-/// that before, and what to do next.
-#[utoipa::path(get, path = "/v1/dispatches/{id}/story", tag = "dispatches",
-    params(("id" = String, Path, pattern = "^[0-9a-f]{32}$")),
-    responses(
-        (status = 200, body = Object, description = "Its last attempt; `outcome` is null while it goes on"),
-        (status = "4XX", body = Envelope, description = "There is none, or it isn't yours"),
-        (status = "5XX", body = Envelope, description = "It can't be read now"),
-    ))]
-pub(crate) async fn story(
+/// As `sandglass why` explains it, from the records of its entity: the keys of a report, the host
+/// calls if they were recorded, the decision, how often the entity has seen this before, and what to
+/// do next.
+#[utoipa::path(get, path = "/v1/dispatches/{id}/story", operation_id = "story", tag = "dispatches",
+    params(DispatchPath),
+    responses((status = 200, body = Object,
+        description = "The last attempt; `outcome` is null while it is in flight")))]
+pub(crate) async fn explain(
     State(daemon): State<Daemon>,
-    By(principal): By,
+    Caller(principal): Caller,
     _: NoQuery,
     Dispatch(id): Dispatch,
 ) -> Result<Json<Explanation>, Error> {
     principal.require(Permission::Read)?;
-    let (entity, _) = lookup::owner(&daemon, &principal, id).await?;
-    Ok(Json(lookup::explanation(&daemon, &entity, id).await?))
+    let (entity, _) = find_dispatch(&daemon, &principal, id).await?;
+    Ok(Json(explain_dispatch(&daemon, &entity, id).await?))
 }
 
-/// Why a handler is to end.
+/// Why a handler is cancelled.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Cancel {
@@ -133,44 +115,42 @@ pub(crate) struct Cancel {
     reason: String,
 }
 
-/// Asks the handler of a dispatch to end
+/// Cancels the handler of a dispatch
 ///
-/// It ends as cancelled, and its entity takes the action that its spec declares for
-/// that. The record names the owner of the key and the reason.
+/// It ends as cancelled, and its entity takes the action that its spec declares for that. The record
+/// contains the owner of the key and the reason.
 #[utoipa::path(post, path = "/v1/dispatches/{id}/cancel", tag = "dispatches",
-    params(("id" = String, Path, pattern = "^[0-9a-f]{32}$")),
-    request_body(content = Cancel, description = "May be left out"),
-    responses(
-        (status = 202, body = CancelledView, description = "It was asked to end, and does soon"),
-        (status = "4XX", body = Envelope, description = "There is none, or it has ended"),
-        (status = "5XX", body = Envelope, description = "It can't be found now"),
-    ))]
+    params(DispatchPath), request_body = Cancel,
+    responses((status = 202, body = CancelledView, description = "The handler is being stopped")))]
 pub(crate) async fn cancel(
     State(daemon): State<Daemon>,
-    By(principal): By,
+    Caller(principal): Caller,
     _: NoQuery,
     Dispatch(dispatch): Dispatch,
-    Body(cancel): Body<Cancel>,
+    Body(Cancel { reason }): Body<Cancel>,
 ) -> Result<(StatusCode, Json<CancelledView>), Error> {
-    principal.require_to_cancel(CancelTarget::Dispatch, &daemon)?;
-    let reason = reason(&principal, &cancel.reason)?;
-    let (entity, _) = lookup::owner(&daemon, &principal, dispatch).await?;
-    daemon.operates(&entity)?;
-    if daemon.runtime().cancel(&entity, Some(dispatch), &reason)? == 0 {
+    daemon.require_to_cancel(&principal, CancelTarget::Dispatch)?;
+    check_reason(&reason)?;
+    let (entity, _) = find_dispatch(&daemon, &principal, dispatch).await?;
+    daemon.require_operated_here(&entity)?;
+    let by = &principal.owner;
+    let recorded =
+        if reason.is_empty() { format!("by {by}") } else { format!("by {by}: {reason}") };
+    if daemon.runtime().cancel(&entity, Some(dispatch), &recorded)? == 0 {
         let message = format!("dispatch {dispatch} of {entity} has ended");
         return Err(Error::new(Code::NotInFlight, message));
     }
     Ok((StatusCode::ACCEPTED, Json(CancelledView { dispatch, entity })))
 }
 
-/// How a dispatch is to be tried again.
+/// How a dispatch is retried.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Retry {
-    /// The attempt that was seen to end: `not_retried` where it isn't the last any more.
+    /// The attempt that the client saw end; `not_retried` if it is no longer the last one.
     #[schema(minimum = 1)]
     attempt: Option<u32>,
-    /// Its budget, in milliseconds; as before, unless it is said.
+    /// The new budget, in milliseconds; by default the previous one.
     #[schema(minimum = 1)]
     budget_ms: Option<u64>,
     /// For the record.
@@ -178,21 +158,16 @@ pub(crate) struct Retry {
     reason: String,
 }
 
-/// Runs the handler of a dispatch again that has ended
+/// Retries a dispatch that has ended
 ///
-/// The dispatch keeps its id, which handlers take for idempotency, and its attempt goes
-/// up by one. The entity's present state has to take whatever the handler may end in.
+/// The dispatch keeps its id, which handlers use for idempotency, and its attempt increases by one.
+/// The present state of the entity must take every action in which the handler may end.
 #[utoipa::path(post, path = "/v1/dispatches/{id}/retry", tag = "dispatches",
-    params(("id" = String, Path, pattern = "^[0-9a-f]{32}$")),
-    request_body(content = Retry, description = "May be left out"),
-    responses(
-        (status = 200, body = TakenView, description = "It is queued or in flight again"),
-        (status = "4XX", body = Envelope, description = "It isn't run again: nothing has changed"),
-        (status = "5XX", body = Envelope, description = "It isn't run again, or `timed_out`"),
-    ))]
+    params(DispatchPath), request_body = Retry,
+    responses((status = 200, body = TakenView, description = "It is queued or in flight again")))]
 pub(crate) async fn retry(
     State(daemon): State<Daemon>,
-    By(principal): By,
+    Caller(principal): Caller,
     _: NoQuery,
     Dispatch(dispatch): Dispatch,
     Body(retry): Body<Retry>,
@@ -202,28 +177,12 @@ pub(crate) async fn retry(
     if expected_attempt == Some(0) || budget_ms == Some(0) {
         return Err(Error::new(Code::BadBody, "`attempt` and `budget_ms` must be at least 1"));
     }
-    short(&reason)?;
-    let (entity, _) = lookup::owner(&daemon, &principal, dispatch).await?;
-    daemon.operates(&entity)?;
+    check_reason(&reason)?;
+    let (entity, _) = find_dispatch(&daemon, &principal, dispatch).await?;
+    daemon.require_operated_here(&entity)?;
     let budget = budget_ms.map(Duration::from_millis);
     let retry = sandglass_runtime::Retry { budget, by: principal.owner, reason, expected_attempt };
-    // Once it is taken nothing is read any more that could fail.
+    // The last step that can fail: an accepted retry is always reported as accepted.
     let accepted = daemon.runtime().retry(&entity, dispatch, retry).await?;
-    Ok(Json(TakenView::of(accepted, None)))
-}
-
-/// Refuses a reason that is longer than people read.
-pub(super) fn short(reason: &str) -> Result<(), Error> {
-    if reason.chars().count() <= REASON_MAX_CHARS {
-        return Ok(());
-    }
-    let message = format!("the reason has more than {REASON_MAX_CHARS} characters");
-    Err(Error::new(Code::BadBody, message))
-}
-
-/// The reason as it is recorded: with who gives it.
-fn reason(principal: &Principal, given: &str) -> Result<String, Error> {
-    short(given)?;
-    let by = &principal.owner;
-    Ok(if given.is_empty() { format!("by {by}") } else { format!("by {by}: {given}") })
+    Ok(Json(TakenView::new(accepted, None)))
 }

@@ -1,4 +1,4 @@
-//! Events: every record as it comes, to be read on from where a reader left off.
+//! The stream of events: every record as it is written, resumable at any position.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt as _};
+use sandglass_http::Slot;
 use sandglass_journal::Entry;
 use sandglass_model::Position;
 use serde::Deserialize;
@@ -18,110 +19,113 @@ use utoipa::IntoParams;
 
 use crate::Daemon;
 use crate::access::{Keys, Permission, Principal};
-use crate::error::{Code, Envelope, Error};
-use crate::extract::{Asked, By};
+use crate::error::{Code, Error};
+use crate::extract::{Caller, QueryParams};
 use crate::view::EntryView;
 
-/// The header by which a client that comes again says where it left off.
+/// The header with which a client that reconnects names the last event that it has received.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// The header that tells of a stream how long it is silent at most while its daemon lives,
-/// in milliseconds: who hears nothing for some times as long has lost it.
+/// The header with the longest silence of a stream whose daemon is alive, in milliseconds. A client
+/// that hears nothing for a multiple of that has lost the connection.
 const KEEP_ALIVE: &str = "sandglass-keep-alive-ms";
 
 /// Where to begin.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct From {
-    /// From behind this position of the journal on, 0 for everything; from now on, unless
-    /// it is said. `Last-Event-ID` goes before it.
+pub(crate) struct FollowParams {
+    /// Only records after this position of the journal, 0 for all; by default only new ones.
+    /// `Last-Event-ID` takes precedence.
     after: Option<u64>,
 }
 
-/// Every record, as it comes
+/// Every record as it is written
 ///
-/// Server-sent events: `id` is the position in the journal, `event` the record's type (or
-/// `damaged`), `data` the record. Whoever comes again with `Last-Event-ID` goes on behind
-/// it, and none is left out, however slowly they are read. The stream ends when the
-/// daemon does, or when the key is taken away.
+/// Server-sent events: `id` is the position in the journal, `event` the type of the record (or
+/// `damaged`), `data` the record. A client that reconnects with `Last-Event-ID` continues after it;
+/// no record is omitted, however slowly the client reads. The stream ends when the daemon does, or
+/// when the key is removed.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
-    params(From, ("Last-Event-ID" = Option<u64>, Header, description = "Where a client left off")),
+    params(FollowParams,
+        ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was received")),
     responses(
         (status = 200, content_type = "text/event-stream", body = String, description = "The stream",
             headers(("sandglass-keep-alive-ms" = u64,
-                description = "How long it is silent at most while the daemon lives"))),
-        (status = "4XX", body = Envelope, description = "Not understood, or there are too many readers"),
-        (status = "5XX", body = Envelope, description = "The journal can't be read now"),
+                description = "The longest silence while the daemon is alive"))),
     ))]
 pub(crate) async fn follow(
     State(daemon): State<Daemon>,
-    By(principal): By,
-    Asked(from): Asked<From>,
+    Caller(principal): Caller,
+    QueryParams(params): QueryParams<FollowParams>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     let keys = daemon.watch_keys();
-    may_follow(&principal)?;
-    let place = daemon.subscriber(&principal)?;
-    let last = daemon.journal().last().await?;
-    let after = match left_off(&headers)?.or(from.after.map(Position)) {
+    require_to_follow(&principal)?;
+    let slot = daemon.subscriber(&principal)?;
+    let journal = &daemon.parts().journal;
+    let last = journal.last().await?;
+    let after = match last_event_id(&headers)?.or(params.after.map(Position)) {
         Some(after) if after > last => {
             let message = format!(
-                "the journal ends at {last}, before {after}: it is another one; begin again \
+                "the journal ends at {last}, before {after}: it is a different journal; start \
                  without a position"
             );
             return Err(Error::new(Code::AheadOfJournal, message));
         }
         after => after.unwrap_or(last),
     };
-    let journal = daemon.journal().clone();
-    let settings = daemon.settings();
-    let entries = daemon.feed().after(after, journal, daemon.closing(), settings);
-    let entries = entries.take_until(shut_out(keys, uri, headers));
-    let events = entries.map(move |entry| {
-        // Kept as long as the stream.
-        let _ = &place;
-        Ok(event(entry))
-    });
-    Ok(stream(events, settings.keep_alive))
+    let keep_alive = daemon.settings().keep_alive;
+    let entries = daemon.feed().after(after, Arc::clone(journal), daemon.closing(), keep_alive);
+    let entries = entries.take_until(key_removed(keys, uri, headers));
+    Ok(stream_response(entries.map(event), keep_alive, slot))
 }
 
-/// Events as a response that is never silent for longer than `keep_alive`, and says so.
-pub(super) fn stream(
-    events: impl Stream<Item = Result<Event, Infallible>> + Send + 'static,
+/// A response that streams `events`, is never silent for longer than `keep_alive`, and holds `slot`
+/// until it ends.
+pub(super) fn stream_response(
+    events: impl Stream<Item = Event> + Send + 'static,
     keep_alive: Duration,
+    slot: Slot,
 ) -> Response {
-    let told = [(KEEP_ALIVE, keep_alive.as_millis().to_string())];
-    let alive = KeepAlive::new().interval(keep_alive);
-    (told, Sse::new(events).keep_alive(alive)).into_response()
+    let events = events.map(move |event| {
+        let _held = &slot;
+        Ok::<_, Infallible>(event)
+    });
+    let headers = [(KEEP_ALIVE, keep_alive.as_millis().to_string())];
+    let keep_alive = KeepAlive::new().interval(keep_alive);
+    (headers, Sse::new(events).keep_alive(keep_alive)).into_response()
 }
 
-/// Refuses who may not see what concerns every tenant.
-pub(super) fn may_follow(principal: &Principal) -> Result<(), Error> {
+/// Refuses a principal that may not see the entities of all tenants.
+pub(super) fn require_to_follow(principal: &Principal) -> Result<(), Error> {
     principal.require(Permission::Read)?;
     principal.require_all_tenants()
 }
 
-/// Ends when who sent this request would no more be let in.
-pub(super) async fn shut_out(mut keys: watch::Receiver<Arc<Keys>>, uri: Uri, headers: HeaderMap) {
+/// Returns when the sender of this request would no longer be admitted.
+pub(super) async fn key_removed(
+    mut keys: watch::Receiver<Arc<Keys>>,
+    uri: Uri,
+    headers: HeaderMap,
+) {
     while keys.changed().await.is_ok() {
         let present = Arc::clone(&keys.borrow_and_update());
         let admitted = present.admit(&uri, &headers);
-        if admitted.and_then(|principal| may_follow(&principal)).is_err() {
+        if admitted.and_then(|principal| require_to_follow(&principal)).is_err() {
             return;
         }
     }
-    // The daemon is gone, and the stream ends by itself.
+    // The daemon was dropped, which ends the stream by other means.
     pending().await
 }
 
-fn left_off(headers: &HeaderMap) -> Result<Option<Position>, Error> {
-    let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
-    // A client that has seen no event yet sends nothing in it.
-    if value.is_empty() {
+fn last_event_id(headers: &HeaderMap) -> Result<Option<Position>, Error> {
+    // A client that has not received any event sends an empty header.
+    let Some(value) = headers.get(LAST_EVENT_ID).filter(|value| !value.is_empty()) else {
         return Ok(None);
-    }
+    };
     let position = value.to_str().ok().and_then(|text| text.parse().ok());
     position.map(|position| Some(Position(position))).ok_or_else(|| {
         Error::new(Code::BadHeader, "`Last-Event-ID` must be the position of an event")
@@ -129,7 +133,7 @@ fn left_off(headers: &HeaderMap) -> Result<Option<Position>, Error> {
 }
 
 fn event(entry: Entry) -> Event {
-    // Who comes again goes on behind all that is missing.
+    // A damaged entry can span several positions; a client that reconnects continues after all.
     let last = entry.position().0.saturating_add(entry.places()).saturating_sub(1);
     let kind = match &entry {
         Entry::Record(record) => record.event.kind(),

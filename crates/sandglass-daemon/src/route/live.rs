@@ -1,74 +1,118 @@
-//! The live view: what the handlers are doing, once or as it changes.
+//! The live view: what the handlers are doing, once or as a stream of changes.
 
-use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt as _;
+use futures_util::stream::unfold;
+use futures_util::{Stream, StreamExt as _};
+use sandglass_http::timer::within;
 use serde::Deserialize;
+use tokio::sync::watch;
 use utoipa::IntoParams;
 
-use super::event::{may_follow, shut_out, stream};
+use super::event::{key_removed, require_to_follow, stream_response};
 use crate::Daemon;
-use crate::error::{Code, Envelope, Error};
-use crate::extract::{Asked, By};
-use crate::live::{self, LiveView, Scene};
+use crate::error::{Code, Error};
+use crate::extract::{Caller, QueryParams};
+use crate::feed::wake;
+use crate::live::{LiveSnapshot, LiveView};
 
-/// How often to look.
+/// The least time between two snapshots for one watcher: people cannot read more than four a second.
+const PACE: Duration = Duration::from_millis(250);
+
+/// Whether to stream.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct HowOften {
-    /// One look and no stream: `?once`, or `once=true`.
+pub(crate) struct WatchParams {
+    /// One snapshot instead of a stream: `?once`, or `once=true`.
     once: Option<String>,
 }
 
-/// What the handlers are doing now, as it changes
+/// What the handlers are doing, as it changes
 ///
-/// Server-sent events of the type `live`, each a whole scene as its `data`: one at once, and
-/// one whenever something is different, four a second at most. What merely passes with time
-/// makes none: whoever shows `left_ms`, `for_ms` and `budget_left_ms` goes on counting. With
-/// `once`, one scene as JSON. The stream ends when the daemon does, or when the key is taken away.
-#[utoipa::path(get, path = "/v1/live", tag = "dispatches", params(HowOften),
+/// Server-sent events of type `live`, each with a complete snapshot as its `data`: one at once, and
+/// one after each change, at most four a second. The mere passing of time is not a change: a client
+/// that shows `left_ms`, `for_ms` and `budget_left_ms` counts on its own. With `once`, one snapshot
+/// as JSON. The stream ends when the daemon does, or when the key is removed.
+#[utoipa::path(get, path = "/v1/live", tag = "dispatches", params(WatchParams),
     responses(
-        (status = 200, description = "The stream, or one scene",
+        (status = 200, description = "The stream, or one snapshot",
             headers(("sandglass-keep-alive-ms" = u64,
-                description = "Of a stream: how long it is silent at most while the daemon lives")),
+                description = "Of a stream: the longest silence while the daemon is alive")),
             content((LiveView = "application/json"), (String = "text/event-stream"))),
-        (status = "4XX", body = Envelope, description = "Not for you, or too many watch"),
-        (status = "5XX", body = Envelope, description = "Not to be had now"),
     ))]
 pub(crate) async fn watch(
     State(daemon): State<Daemon>,
-    By(principal): By,
-    Asked(how_often): Asked<HowOften>,
+    Caller(principal): Caller,
+    QueryParams(params): QueryParams<WatchParams>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     let keys = daemon.watch_keys();
-    may_follow(&principal)?;
-    match how_often.once.as_deref() {
+    require_to_follow(&principal)?;
+    match params.once.as_deref() {
         None => {}
         Some("" | "true") => {
-            let scene = daemon.live().scene(&daemon);
-            return Ok(Json(LiveView::from(&*scene)).into_response());
+            return Ok(Json(LiveView::from(&*daemon.live_snapshot())).into_response());
         }
-        Some(_) => return Err(Error::new(Code::BadQuery, "`once` is `true`, or isn't there")),
+        Some(_) => return Err(Error::new(Code::BadQuery, "`once` must be `true` or absent")),
     }
-    let place = daemon.subscriber(&principal)?;
-    let scenes = live::scenes(&daemon).take_until(shut_out(keys, uri, headers));
-    let events = scenes.map(move |scene| {
-        // Kept as long as the stream.
-        let _ = &place;
-        Ok::<_, Infallible>(event(&scene))
-    });
-    Ok(stream(events, daemon.settings().keep_alive))
+    let slot = daemon.subscriber(&principal)?;
+    let snapshots = snapshots(&daemon).take_until(key_removed(keys, uri, headers));
+    let events = snapshots.map(|snapshot| event(&snapshot));
+    Ok(stream_response(events, daemon.settings().keep_alive, slot))
 }
 
-fn event(scene: &Scene) -> Event {
-    let data = serde_json::to_string(&LiveView::from(scene)).expect("plain data");
+fn event(snapshot: &LiveSnapshot) -> Event {
+    let data = serde_json::to_string(&LiveView::from(snapshot)).expect("plain data");
     Event::default().event("live").data(data)
+}
+
+/// A snapshot now, and another after each change; ends when the daemon is closing.
+fn snapshots(daemon: &Daemon) -> impl Stream<Item = Arc<LiveSnapshot>> + use<> {
+    let watcher = Watcher {
+        daemon: daemon.clone(),
+        recorded: daemon.feed().recorded(),
+        closing: daemon.closing(),
+        sent: None,
+    };
+    unfold(watcher, async |mut watcher| Some((watcher.next().await?, watcher)))
+}
+
+struct Watcher {
+    daemon: Daemon,
+    recorded: watch::Receiver<()>,
+    closing: watch::Receiver<bool>,
+    sent: Option<Arc<LiveSnapshot>>,
+}
+
+impl Watcher {
+    async fn next(&mut self) -> Option<Arc<LiveSnapshot>> {
+        loop {
+            if let Some(sent) = &self.sent {
+                if sent.is_idle() {
+                    // Polls as well, because a failing ticker records nothing.
+                    let keep_alive = self.daemon.settings().keep_alive;
+                    let _ = within(keep_alive, wake(&mut self.recorded, &mut self.closing)).await;
+                }
+                // Before the pause, so that a record during the pause wakes the next call.
+                self.recorded.mark_unchanged();
+                let _ = within(PACE, self.closing.wait_for(|closing| *closing)).await;
+            }
+            if *self.closing.borrow() {
+                return None;
+            }
+            let snapshot = self.daemon.live_snapshot();
+            if self.sent.as_ref().is_none_or(|sent| !sent.is_same(&snapshot)) {
+                self.sent = Some(Arc::clone(&snapshot));
+                return Some(snapshot);
+            }
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Modules: which there are, and new versions of them.
+//! Routes of modules: listing them, and uploading a new version of one.
 
 use std::sync::Arc;
 
@@ -9,76 +9,65 @@ use sandglass_http::body::{self, Limits};
 
 use crate::Daemon;
 use crate::access::Permission;
-use crate::error::{Code, Envelope, Error};
-use crate::extract::{By, ModuleName, NoQuery};
-use crate::modules::Put;
+use crate::error::{Code, Error};
+use crate::extract::{Caller, ModuleName, NoQuery};
+use crate::modules::Upload;
 use crate::view::{ModuleList, ModuleView};
 
-/// The media types of modules: their own, and what clients send by themselves.
+/// The media types of modules: their own, and the one that clients send by default.
 const MEDIA_TYPES: [&str; 2] = ["application/wasm", "application/octet-stream"];
 
 /// The modules that integrations name
 #[utoipa::path(get, path = "/v1/modules", tag = "modules",
-    responses(
-        (status = 200, body = ModuleList, description = "All of them, by name"),
-        (status = "4XX", body = Envelope, description = "Not for you"),
-        (status = "5XX", body = Envelope, description = "Not to be had now"),
-    ))]
+    responses((status = 200, body = ModuleList, description = "All modules, by name")))]
 pub(crate) async fn list(
     State(daemon): State<Daemon>,
-    By(principal): By,
+    Caller(principal): Caller,
     _: NoQuery,
 ) -> Result<Json<ModuleList>, Error> {
     principal.require(Permission::Read)?;
-    Ok(Json(ModuleList { modules: daemon.modules().list() }))
+    Ok(Json(ModuleList { modules: daemon.parts().modules.list() }))
 }
 
-/// Puts a new version of a module that integrations name
+/// Uploads a new version of a module that integrations name
 ///
-/// It is compiled and checked before it is taken, with the grants that the module has.
-/// New dispatches take it; those in flight finish on theirs. It is kept beside the
-/// journal and used after a restart; without a journal file it is gone with the process
-/// (`source` says which).
+/// It is compiled and checked first, with the grants of the module; if that fails, the previous
+/// version stays. New dispatches use it; those in flight finish with theirs. It is stored beside the
+/// journal and used after a restart; without a journal file it ends with the process (see `source`).
 #[utoipa::path(put, path = "/v1/modules/{name}", tag = "modules",
     params(("name" = String, Path, min_length = 1, max_length = 128)),
-    request_body(content((Vec<u8> = "application/wasm"), (Vec<u8> = "application/octet-stream")), description = "The module, in binary form"),
-    responses(
-        (status = 200, body = ModuleView, description = "Taken"),
-        (status = "4XX", body = Envelope, description = "Not taken: the one before stays"),
-        (status = "5XX", body = Envelope, description = "Not taken: the one before stays"),
-    ))]
+    request_body(content((Vec<u8> = "application/wasm"), (Vec<u8> = "application/octet-stream")),
+        description = "The module, in binary form"),
+    responses((status = 200, body = ModuleView, description = "The new version is used")))]
 pub(crate) async fn put(
     State(daemon): State<Daemon>,
-    By(principal): By,
+    Caller(principal): Caller,
     _: NoQuery,
     ModuleName(name): ModuleName,
     request: Request,
 ) -> Result<Json<ModuleView>, Error> {
     principal.require(Permission::Deploy)?;
     principal.require_all_tenants()?;
-    let place = daemon.put(&principal)?;
+    let slot = daemon.upload(&principal)?;
     let settings = daemon.settings();
     let (parts, body) = request.into_parts();
     require_media_type(&parts.headers)?;
     body::require_plain(&parts.headers)?;
-    daemon.modules().require(&name)?;
+    daemon.parts().modules.require(&name)?;
     let limits = Limits { max_bytes: settings.max_module_bytes, timeout: settings.body_timeout };
-    // It has a slot already.
+    // It already has a slot for an upload, so it needs none for a large body.
     let bytes = body::bytes(&parts.headers, body, limits, || Ok::<_, Error>(())).await?;
-    let bytes = Arc::from(&*bytes);
-    let at = daemon.clock().wall();
-    let put = Put { name, bytes, by: principal.owner, at };
-    // On a task of its own: a client that goes away leaves nothing half done. It has the
-    // place, too: what is held and compiled counts until it is done.
-    let putting = {
-        let daemon = daemon.clone();
-        tokio::spawn(async move {
-            let _place = place;
-            daemon.modules().put(daemon.handlers(), put).await
-        })
-    };
-    let put = putting.await;
-    put.unwrap_or_else(|_| Err(Error::new(Code::Internal, "putting the module failed"))).map(Json)
+    let at = daemon.parts().clock.wall();
+    let upload = Upload { name, bytes: Arc::from(&*bytes), by: principal.owner, at };
+    // On a task of its own, so that a client that disconnects leaves nothing half done. The task
+    // holds the slot, because memory and compiler are in use until it ends.
+    let uploading = tokio::spawn(async move {
+        let _slot = slot;
+        let parts = daemon.parts();
+        parts.modules.upload(&parts.handlers, upload).await
+    });
+    let failed = |_| Err(Error::new(Code::Internal, "uploading the module failed"));
+    uploading.await.unwrap_or_else(failed).map(Json)
 }
 
 fn require_media_type(headers: &HeaderMap) -> Result<(), Error> {

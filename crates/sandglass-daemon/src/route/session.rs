@@ -1,4 +1,4 @@
-//! Sessions: how they stand, that they stop, and that they go on.
+//! Routes of sessions: listing those that are awake, reading one, cancel and resume.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,24 +10,20 @@ use sandglass_telemetry::metrics::CancelTarget;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::dispatch::short;
+use super::check_reason;
 use crate::Daemon;
 use crate::access::Permission;
-use crate::error::{Code, Envelope, Error};
-use crate::extract::{Asked, Body, By, Entity, NoQuery};
-use crate::lookup;
+use crate::error::{Code, Error};
+use crate::extract::{Body, Caller, Entity, EntityPath, NoQuery, QueryParams};
+use crate::find::{find_entity, page_limit};
 use crate::view::{SessionPage, SessionView, TakenView};
 
-/// Most sessions of one page, and how many it has where nothing is said.
-const PAGE_MAX: usize = 1_000;
-const PAGE_DEFAULT: usize = 100;
-
-/// Which sessions.
+/// The query of the list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Which {
-    /// From behind this one on, TYPE/ID.
+pub(crate) struct ListParams {
+    /// Only sessions after this one, TYPE/ID.
     #[param(value_type = Option<String>)]
     after: Option<EntityRef>,
     /// How many at most.
@@ -37,61 +33,51 @@ pub(crate) struct Which {
 
 /// The sessions that are awake, in the order of their names
 ///
-/// Those that have work in flight, and those that had until a moment ago. The rest sleeps, and
-/// is looked at one by one.
-#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(Which),
-    responses(
-        (status = 200, body = SessionPage, description = "A page"),
-        (status = "4XX", body = Envelope, description = "Not understood"),
-        (status = "5XX", body = Envelope, description = "Not to be had now"),
-    ))]
+/// These are the sessions that have work in flight or had some a moment ago. The others are asleep,
+/// and can be read one by one.
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(ListParams),
+    responses((status = 200, body = SessionPage, description = "A page")))]
 pub(crate) async fn list(
     State(daemon): State<Daemon>,
-    By(principal): By,
-    Asked(which): Asked<Which>,
+    Caller(principal): Caller,
+    QueryParams(params): QueryParams<ListParams>,
 ) -> Result<Json<SessionPage>, Error> {
     principal.require(Permission::Read)?;
-    let limit = lookup::limit(which.limit, PAGE_DEFAULT, PAGE_MAX)?;
-    let awake = daemon.runtime().awake_sessions(which.after.as_ref(), |snapshot| {
+    let limit = page_limit(params.limit)?;
+    let awake = daemon.runtime().awake_sessions(params.after.as_ref(), |snapshot| {
         principal.tenant.as_ref().is_none_or(|tenant| *tenant == snapshot.tenant)
     });
     let mut sessions: Vec<SessionView> =
-        awake.into_iter().take(limit.saturating_add(1)).map(SessionView::of).collect();
+        awake.into_iter().take(limit.saturating_add(1)).map(SessionView::new).collect();
     let is_more = sessions.len() > limit;
     sessions.truncate(limit);
     let next = sessions.last().filter(|_| is_more).map(|last| last.session().to_owned());
     Ok(Json(SessionPage { sessions, next }))
 }
 
-/// How a session stands
-#[utoipa::path(get, path = "/v1/sessions/{type}/{id}", tag = "sessions",
-    params(
-        ("type" = String, Path, min_length = 1, max_length = 128, pattern = r"^[^/\x00-\x1f\x7f-\x9f]+$"),
-        ("id" = String, Path, min_length = 1, max_length = 256, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"),
-    ),
-    responses(
-        (status = 200, body = SessionView, description = "As it is now"),
-        (status = "4XX", body = Envelope, description = "There is none, or it isn't yours"),
-        (status = "5XX", body = Envelope, description = "It can't be read now"),
-    ))]
-pub(crate) async fn look(
+/// The status of a session
+#[utoipa::path(get, path = "/v1/sessions/{type}/{id}", operation_id = "look", tag = "sessions",
+    params(EntityPath),
+    responses((status = 200, body = SessionView, description = "Its present status")))]
+pub(crate) async fn show(
     State(daemon): State<Daemon>,
-    By(principal): By,
+    Caller(principal): Caller,
     _: NoQuery,
     Entity(entity): Entity,
 ) -> Result<Json<SessionView>, Error> {
     principal.require(Permission::Read)?;
-    lookup::entity(&daemon, &principal, &entity).await?;
+    find_entity(&daemon, &principal, &entity).await?;
     let status = daemon.runtime().session_status(&entity).await?;
-    let none = || Error::new(Code::NoSession, format!("{entity} is no session: nothing limits it"));
-    status.map(SessionView::of).map(Json).ok_or_else(none)
+    let no_session =
+        || Error::new(Code::NoSession, format!("{entity} is not a session: it has no limits"));
+    status.map(SessionView::new).map(Json).ok_or_else(no_session)
 }
 
-/// Why a session is to stop.
+/// Why a session is cancelled.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Cancel {
-    /// The run that was seen: refused where it isn't the present one any more.
+pub(crate) struct CancelSession {
+    /// The run that the client saw; refused if it is no longer the present one.
     #[schema(minimum = 1)]
     run_seq: Option<u32>,
     /// For the record.
@@ -99,48 +85,39 @@ pub(crate) struct Cancel {
     reason: String,
 }
 
-/// That a session is being stopped.
+/// A session that is being stopped.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StoppedView {
     /// TYPE/ID.
     #[schema(value_type = String)]
     session: EntityRef,
-    /// Which run of it.
+    /// The run that stops.
     run_seq: u32,
-    /// `cancelled`: it doesn't go on.
+    /// `cancelled`: the session ends.
     status: &'static str,
-    /// Whether that is durable; where it isn't, its handlers are stopped all the same, and the
-    /// record follows.
+    /// Whether the stop is durable. If not, its handlers are stopped nevertheless, and the record
+    /// follows.
     recorded: bool,
 }
 
 /// Cancels a session
 ///
-/// What is queued of it never starts, and what runs is stopped now, also in the middle of a host
-/// call or of the grace that another stop has given it. What waits to be resumed never is. The
-/// record names the owner of the key and the reason.
+/// Its queued handlers never start. Those in flight are killed now, even in a host call or within the
+/// grace of an earlier stop. A blocked session can no longer be resumed. The record contains the
+/// owner of the key and the reason.
 #[utoipa::path(post, path = "/v1/sessions/{type}/{id}/cancel", tag = "sessions",
-    params(
-        ("type" = String, Path, min_length = 1, max_length = 128, pattern = r"^[^/\x00-\x1f\x7f-\x9f]+$"),
-        ("id" = String, Path, min_length = 1, max_length = 256, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"),
-    ),
-    request_body(content = Cancel, description = "May be left out"),
-    responses(
-        (status = 202, body = StoppedView, description = "It is being stopped, for good"),
-        (status = "4XX", body = Envelope, description = "There is none, or `already_stopped`"),
-        (status = "5XX", body = Envelope, description = "It can't be found now, or `timed_out`"),
-    ))]
+    params(EntityPath), request_body = CancelSession,
+    responses((status = 202, body = StoppedView, description = "The session is being stopped and ends")))]
 pub(crate) async fn cancel(
     State(daemon): State<Daemon>,
-    By(principal): By,
+    Caller(principal): Caller,
     _: NoQuery,
     Entity(entity): Entity,
-    Body(cancel): Body<Cancel>,
+    Body(CancelSession { run_seq, reason }): Body<CancelSession>,
 ) -> Result<(StatusCode, Json<StoppedView>), Error> {
-    principal.require_to_cancel(CancelTarget::Session, &daemon)?;
-    let Cancel { run_seq, reason } = cancel;
-    short(&reason)?;
-    lookup::entity(&daemon, &principal, &entity).await?;
+    daemon.require_to_cancel(&principal, CancelTarget::Session)?;
+    check_reason(&reason)?;
+    find_entity(&daemon, &principal, &entity).await?;
     let cause = StopCause::Operator { by: principal.owner, reason };
     let stopped = daemon.runtime().stop_session(&entity, SessionStop { run_seq, cause }).await?;
     let view = StoppedView {
@@ -152,55 +129,47 @@ pub(crate) async fn cancel(
     Ok((StatusCode::ACCEPTED, Json(view)))
 }
 
-/// How a session is to go on.
+/// How a session is resumed.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Resume {
-    /// The run that was seen to stop: refused where it isn't the last one any more.
+    /// The run that the client saw stop; refused if it is no longer the last one.
     #[schema(minimum = 1)]
     run_seq: Option<u32>,
     /// For the record.
     #[schema(max_length = 500)]
     reason: String,
-    /// The limits of the next run that are to be others than the spec's, within the host's
-    /// ceilings: `{"run_timeout": "2h"}`.
+    /// Limits of the next run that differ from those of the spec, within the host's ceilings:
+    /// `{"run_timeout": "2h"}`.
     #[schema(value_type = std::collections::BTreeMap<String, serde_json::Value>)]
     limits: Object,
 }
 
 /// Resumes a session
 ///
-/// A new run of it begins, with the handlers dispatched anew that the stop has cut.
+/// A new run begins. The handlers that the stop interrupted are dispatched again.
 #[utoipa::path(post, path = "/v1/sessions/{type}/{id}/resume", tag = "sessions",
-    params(
-        ("type" = String, Path, min_length = 1, max_length = 128, pattern = r"^[^/\x00-\x1f\x7f-\x9f]+$"),
-        ("id" = String, Path, min_length = 1, max_length = 256, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"),
-    ),
-    request_body(content = Resume, description = "May be left out"),
-    responses(
-        (status = 200, body = TakenView, description = "It goes on"),
-        (status = "4XX", body = Envelope, description = "It doesn't: nothing has changed"),
-        (status = "5XX", body = Envelope, description = "It doesn't, or `timed_out`"),
-    ))]
+    params(EntityPath), request_body = Resume,
+    responses((status = 200, body = TakenView, description = "A new run has begun")))]
 pub(crate) async fn resume(
     State(daemon): State<Daemon>,
-    By(principal): By,
+    Caller(principal): Caller,
     _: NoQuery,
     Entity(entity): Entity,
     Body(resume): Body<Resume>,
 ) -> Result<Json<TakenView>, Error> {
     principal.require(Permission::Operate)?;
     let Resume { run_seq: expected_run, reason, limits } = resume;
-    short(&reason)?;
-    let limits = limits_of(&limits)?;
-    lookup::entity(&daemon, &principal, &entity).await?;
-    daemon.operates(&entity)?;
+    check_reason(&reason)?;
+    let limits = parse_limits(&limits)?;
+    find_entity(&daemon, &principal, &entity).await?;
+    daemon.require_operated_here(&entity)?;
     let resume = SessionResume { by: principal.owner, reason, expected_run, limits };
     let accepted = daemon.runtime().resume_session(&entity, resume).await?;
-    Ok(Json(TakenView::of(accepted, None)))
+    Ok(Json(TakenView::new(accepted, None)))
 }
 
-/// The limits that a request asks for.
-pub(super) fn limits_of(said: &Object) -> Result<LimitSettings, Error> {
-    LimitSettings::of_request(said).map_err(|bad| Error::new(Code::BadParams, bad.to_string()))
+/// Reads the limits of a request.
+pub(super) fn parse_limits(limits: &Object) -> Result<LimitSettings, Error> {
+    LimitSettings::of_request(limits).map_err(|bad| Error::new(Code::BadParams, bad.to_string()))
 }
