@@ -10,23 +10,23 @@ const [open, keyed, shots] = process.argv.slice(2);
 const KEY = process.env.CHECK_KEY;
 const FROZEN = Number(process.env.FROZEN);
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
-/** What a browser would run, were it markup. */
+/** Text that a browser would execute if it became markup. */
 const ATTACK = `<img src=x onerror="document.title='taken'">`;
 const POLL = "wasi_snapshot_preview1.poll_oneoff";
 const WIDE = { width: 1100, height: 800 };
 const PHONE = { width: 360, height: 740 };
 
 const post = async (path, body) => {
-  const answer = await fetch(`${open}${path}`, {
+  const response = await fetch(`${open}${path}`, {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: body && JSON.stringify(body),
   });
-  assert.ok(answer.ok, `${path}: ${answer.status} ${await answer.clone().text()}`);
-  return answer.json();
+  assert.ok(response.ok, `${path}: ${response.status} ${await response.clone().text()}`);
+  return response.json();
 };
 
-/** Starts a handler of a new entity; answers its dispatch. */
+/** Starts a handler of a new entity, and returns its dispatch. */
 async function start(id, action, type = "Job") {
   const at = `/v1/entities/${type}/${encodeURIComponent(id)}`;
   await post(at);
@@ -36,7 +36,7 @@ async function start(id, action, type = "Job") {
 const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
 const faults = [];
 
-/** A new tab, whose every fault and every request elsewhere fails the check. */
+/** A new tab. Each error in it and each request to another site fails the check. */
 async function tab(at, options = {}) {
   const context = await browser.newContext({ viewport: WIDE, colorScheme: "light", ...options });
   context.setDefaultTimeout(20_000);
@@ -50,7 +50,7 @@ async function tab(at, options = {}) {
   });
   page.on("request", (request) => {
     const url = new URL(request.url());
-    if (url.protocol !== "data:" && url.origin !== home) faults.push(`asks ${url.origin}`);
+    if (url.protocol !== "data:" && url.origin !== home) faults.push(`requests ${url.origin}`);
   });
   await page.goto(at);
   return page;
@@ -63,7 +63,7 @@ const row = (page, name) => page.locator("#rows tr", { hasText: name });
 const fitsWidth = (page) =>
   page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth);
 
-/** WCAG's contrast of each text that is seen with what is behind it; the least of them. */
+/** The least contrast (WCAG) of a visible text with its background. */
 const leastContrast = (page) => page.evaluate(() => {
   const parse = (color) => color.match(/[\d.]+/g).map(Number);
   const light = ([r, g, b]) => {
@@ -98,7 +98,7 @@ async function isReadable(page, name) {
   assert.ok(ratio >= 4.5, `${name}: a contrast of ${ratio.toFixed(2)} in "${text}"`);
 }
 
-async function rowsComeAndGo(page) {
+async function showsHandlersAndKills(page) {
   await page.getByText("No handler is in flight.").waitFor();
   await start("order-1041", "Poll");
   await row(page, "Job/order-1041").getByText(POLL).waitFor();
@@ -110,7 +110,7 @@ async function rowsComeAndGo(page) {
   assert.equal(await page.locator("main img, dialog img").count(), 0, "a name became markup");
   await start("order-1043", "Hurry");
   await page.locator("#kills tr", { hasText: "Job/order-1043" }).getByText(POLL).waitFor();
-  assert.equal(await row(page, "Job/order-1043").count(), 0, "it has been killed");
+  assert.equal(await row(page, "Job/order-1043").count(), 0, "a killed handler has no row");
   await page.locator("#spans li", { hasText: POLL }).waitFor();
   const left = () => row(page, "Job/order-1042").locator("td").nth(2).innerText();
   const before = await left();
@@ -130,9 +130,9 @@ async function isMarkedStuck(page) {
 async function showsSessions(page) {
   await start("watcher", "Watch", "Agent");
   const watcher = row(page, "Agent/watcher");
-  await watcher.getByText(/^run 1, SILENT, 3 h 59 m left of it$/).waitFor();
+  await watcher.getByText(/^run 1, SILENT, 3 h 59 m of the run left$/).waitFor();
   await watcher.locator("td").first().getByText("STUCK").waitFor();
-  assert.equal(await row(page, "Job/order-1042").getByText("run 1").count(), 0, "it is no session");
+  assert.equal(await row(page, "Job/order-1042").getByText("run 1").count(), 0, "an entity that is not a session shows no run");
   await post(`/v1/entities/Agent/${encodeURIComponent(ATTACK)}`, { limits: { run_timeout: "100ms" } });
   const blocked = page.locator("#blocked-rows tr", { hasText: "onerror" });
   await blocked.getByText("watchdog_wall_clock_exceeded").waitFor();
@@ -157,23 +157,23 @@ async function readsAndCancelsByKeyboard() {
   }
   assert.equal(await page.locator(":focus").innerText(), "Job/order-1041");
   await page.keyboard.press("Enter");
-  const story = page.locator("#story");
-  await story.getByText("Job/order-1041").waitFor();
-  await story.getByLabel("Why cancel it?").waitFor();
-  await shoot(page, "story");
-  await isReadable(page, "story");
+  const explanation = page.locator("#explanation");
+  await explanation.getByText("Job/order-1041").waitFor();
+  await explanation.getByLabel("Reason for cancelling").waitFor();
+  await shoot(page, "explanation");
+  await isReadable(page, "explanation");
   await page.keyboard.press("Escape");
-  assert.equal(await story.isVisible(), false);
-  assert.equal(await page.locator(":focus").innerText(), "Job/order-1041", "focus comes back");
+  assert.equal(await explanation.isVisible(), false);
+  assert.equal(await page.locator(":focus").innerText(), "Job/order-1041", "the focus returns");
   await page.keyboard.press("Enter");
-  await story.getByLabel("Why cancel it?").fill("the upstream is down");
+  await explanation.getByLabel("Reason for cancelling").fill("the upstream is down");
   await page.keyboard.press("Enter");
-  await story.getByText("It has ended.").waitFor();
-  await story.getByText("cancelled", { exact: true }).waitFor();
-  await story.getByText("What to do").waitFor();
-  await shoot(page, "story-ended");
-  await isReadable(page, "story of one that ended");
-  await story.getByRole("button", { name: "Close" }).click();
+  await explanation.getByText("It has ended.").waitFor();
+  await explanation.getByText("cancelled", { exact: true }).waitFor();
+  await explanation.getByText("What to do").waitFor();
+  await shoot(page, "explanation-ended");
+  await isReadable(page, "explanation of an ended dispatch");
+  await explanation.getByRole("button", { name: "Close" }).click();
   await row(page, "Job/order-1041").waitFor({ state: "detached" });
   const kill = page.locator("#kills tr", { hasText: "Job/order-1041" });
   await kill.getByText("cancelled").waitFor();
@@ -191,13 +191,13 @@ async function looksRight() {
   ]) {
     const page = await tab(open, options);
     await row(page, "Job/order-1042").waitFor();
-    assert.ok(await fitsWidth(page), `${name}: it is wider than the screen`);
+    assert.ok(await fitsWidth(page), `${name}: the page is wider than the screen`);
     await isReadable(page, name);
     await shoot(page, name);
     await row(page, "Job/order-1042").getByRole("button").click();
-    await page.locator("#story dd").first().waitFor();
-    assert.ok(await fitsWidth(page), `${name}: the story is wider than the screen`);
-    await shoot(page, `${name}-story`);
+    await page.locator("#explanation dd").first().waitFor();
+    assert.ok(await fitsWidth(page), `${name}: the explanation is wider than the screen`);
+    await shoot(page, `${name}-explanation`);
     await page.context().close();
   }
 }
@@ -210,7 +210,7 @@ async function takesAKey() {
   await isReadable(page, "key");
   await key.fill("a-key-that-is-wrong");
   await page.keyboard.press("Enter");
-  await page.getByText("This key opens nothing here.").waitFor();
+  await page.getByText("The daemon does not accept this key.").waitFor();
   await key.fill(KEY);
   await page.keyboard.press("Enter");
   await page.getByText("No handler is in flight.").waitFor();
@@ -221,24 +221,24 @@ async function takesAKey() {
   await page.context().close();
 }
 
-/** A name is text in the story too, and in the announcement. */
+/** A name is text in the explanation and in the announcement, too. */
 async function isInert(page) {
   await row(page, "onerror").getByRole("button").click();
-  await page.locator("#story dd").first().waitFor();
+  await page.locator("#explanation dd").first().waitFor();
   assert.equal(await page.locator("img").count(), 0);
   assert.notEqual(await page.title(), "taken");
   await page.keyboard.press("Escape");
 }
 
-async function tellsOfADaemonThatIsFrozen() {
+async function reportsADaemonThatFroze() {
   const page = await tab(open);
   const health = page.locator("#health");
   await health.getByText("ticker and journal work").waitFor();
   process.kill(FROZEN, "SIGSTOP");
   try {
     await health.getByText("no news for").waitFor();
-    await health.getByText("the daemon is silent").waitFor();
-    await page.getByText("Coming again in").waitFor();
+    await health.getByText("the daemon does not respond").waitFor();
+    await page.getByText("Reconnecting in").waitFor();
     await shoot(page, "frozen");
   } finally {
     process.kill(FROZEN, "SIGCONT");
@@ -249,14 +249,14 @@ async function tellsOfADaemonThatIsFrozen() {
 }
 
 const page = await tab(open);
-await rowsComeAndGo(page);
+await showsHandlersAndKills(page);
 await isInert(page);
 await isMarkedStuck(page);
 await showsSessions(page);
 await readsAndCancelsByKeyboard();
 await looksRight();
 await takesAKey();
-await tellsOfADaemonThatIsFrozen();
+await reportsADaemonThatFroze();
 await browser.close();
 assert.deepEqual(faults, []);
-console.log("the page does what it is for");
+console.log("the page works");

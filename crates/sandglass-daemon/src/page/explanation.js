@@ -1,55 +1,55 @@
-// The story of one dispatch: sections of which each is there where the daemon tells it.
+// The explanation of one dispatch: sections, each of which is shown if the daemon has its data.
 
 function section(title, ...content) {
-  return content.length === 0 ? [] : [made("h3", "", title), ...content];
+  return content.length === 0 ? [] : [create("h3", "", title), ...content];
 }
 
 const words = (name) => String(name ?? "").replaceAll("_", " ");
 
 const outcomeOf = (run) => run.outcome?.outcome ?? run.outcome;
 
-const toldDate = (at) => new Date(at).toLocaleString();
+const formatDate = (at) => new Date(at).toLocaleString();
 
-/** What followed from its end. */
-function decided(run) {
+/** The decision after its end. */
+function formatDecision(run) {
   const { decision, transition } = run;
   if (!decision) return "";
-  if (decision.decision === "rerun") return "it is run again";
+  if (decision.decision === "rerun") return "the handler is executed again";
   const way = transition ? `, from ${transition.from} to ${transition.to}` : "";
   return decision.decision === "superseded"
-    ? `nothing: its entity has moved on and takes no ${decision.action}`
+    ? `nothing: the state of its entity does not take ${decision.action}`
     : `${decision.action}${way}`;
 }
 
-function storyFacts(run) {
+function summary(run) {
   const deadline = run.deadline ?? {};
   const ended = run.status === "ended";
-  const late = deadline.overrun_us > 0 ? `, ${toldMicros(deadline.overrun_us)} late` : "";
+  const late = deadline.overrun_us > 0 ? `, ${formatUs(deadline.overrun_us)} late` : "";
   const isKnown = typeof deadline.elapsed_ms === "number";
-  const took = ended && isKnown ? told(deadline.elapsed_ms) + late : "";
+  const took = ended && isKnown ? formatMs(deadline.elapsed_ms) + late : "";
   const why = run.error?.message ?? run.outcome?.message ?? run.outcome?.reason;
-  const budget = run.budget_ms && told(run.budget_ms);
-  const name = (text) => (text ? made("span", "name", text) : "");
+  const budget = run.budget_ms && formatMs(run.budget_ms);
+  const name = (text) => (text ? create("span", "name", text) : "");
   return facts([
     ["Handler", `${run.integration} for ${run.action}, entering ${run.state}`],
-    ["Asked at", run.dispatched_at && toldDate(run.dispatched_at)],
+    ["Dispatched at", run.dispatched_at && formatDate(run.dispatched_at)],
     ["Attempt", run.attempt > 1 ? String(run.attempt) : ""],
     ["Budget", budget],
-    ["Ended", ended ? words(outcomeOf(run)) : run.end_unread ? "can't be read" : "not yet"],
+    ["Ended", ended ? words(outcomeOf(run)) : run.end_unread ? "cannot be read" : "not yet"],
     ["Because", ended ? why : ""],
     ["Died in", name(run.dying_span)],
     ["After", took],
-    ["Then", decided(run)],
+    ["Then", formatDecision(run)],
     ["Dispatch", name(run.dispatch)],
     ["Trace", name(run.trace_id ?? run.trace?.split("-")[1])],
   ]);
 }
 
-/** Lines of a name, a bar and what it says. */
+/** Lines with a name, a bar and its meaning. */
 function lines(entries) {
-  const line = ({ name, share, from, says, cut }) => made("li", "",
-    made("span", "name", name), bar(share, from), made("span", cut ? "cut" : "", says));
-  return made("ul", "calls", ...entries.map(line));
+  const line = ({ name, share, from, says, cut }) => create("li", "",
+    create("span", "name", name), bar(share, from), create("span", cut ? "cut" : "", says));
+  return create("ul", "calls", ...entries.map(line));
 }
 
 function timeSplit(split) {
@@ -57,31 +57,31 @@ function timeSplit(split) {
   const total = parts.reduce((sum, [, us]) => sum + us, 0);
   if (parts.length === 0) return [];
   return section("Where the time went", lines(parts.map(([name, us]) => (
-    { name, share: us / total, says: toldMicros(us) }))));
+    { name, share: us / total, says: formatUs(us) }))));
 }
 
-/** What is told one by one, each at its place in time. */
-function inTime(list, nameOf) {
+/** Calls as bars on a common time scale. */
+function timeline(list, nameOf) {
   const end = Math.max(1, ...list.map((one) => one.started_us + one.duration_us));
   return lines(list.map((one) => {
     const quiet = ["ok", "answered"].includes(one.outcome);
     const how = quiet ? "" : words(one.outcome);
-    const came = one.status && how ? `answered ${one.status}, body ${how}` : one.status ?? how;
+    const result = one.status && how ? `status ${one.status}, body ${how}` : one.status ?? how;
     return {
       name: nameOf(one),
       share: one.duration_us / end,
       from: one.started_us / end,
-      says: [toldMicros(one.duration_us), came].filter(Boolean).join(", "),
+      says: [formatUs(one.duration_us), result].filter(Boolean).join(", "),
       cut: one.outcome === "unfinished",
     };
   }));
 }
 
-const omitted = (count) => (count ? [made("p", "quiet", `${count} more are left out.`)] : []);
+const omitted = (count) => (count ? [create("p", "quiet", `${count} more are not shown.`)] : []);
 
 function hostCalls(run) {
   if (run.calls?.length) {
-    return section("Host calls", inTime(run.calls, (call) => call.name),
+    return section("Host calls", timeline(run.calls, (call) => call.name),
       ...omitted(run.calls_omitted));
   }
   const functions = run.host_calls?.by_function ?? [];
@@ -90,7 +90,7 @@ function hostCalls(run) {
   return section("Host calls", lines(functions.map((one) => ({
     name: one.name,
     share: one.total_us / total,
-    says: `${one.count} in ${toldMicros(one.total_us)}${one.in_flight ? ", unfinished" : ""}`,
+    says: `${one.count} in ${formatUs(one.total_us)}${one.in_flight ? ", unfinished" : ""}`,
     cut: one.in_flight,
   }))));
 }
@@ -98,34 +98,34 @@ function hostCalls(run) {
 function requests(run) {
   if (!run.requests?.length) return [];
   const name = ({ method, host, path }) => `${method} ${host}${path}`;
-  return section("Requests", inTime(run.requests, name), ...omitted(run.requests_omitted));
+  return section("Requests", timeline(run.requests, name), ...omitted(run.requests_omitted));
 }
 
 function backtrace(frames) {
   if (!frames?.length) return [];
   const line = (frame) => {
     const place = [frame.file, frame.line].filter(Boolean).join(":");
-    return made("li", "wraps", made("span", "name", frame.function ?? `at ${frame.offset}`),
-      place ? made("span", "under", place) : null);
+    return create("li", "wraps", create("span", "name", frame.function ?? `at ${frame.offset}`),
+      place ? create("span", "under", place) : null);
   };
-  return section("Where the guest was", made("ol", "frames", ...frames.map(line)));
+  return section("Backtrace of the guest", create("ol", "frames", ...frames.map(line)));
 }
 
 function seenBefore(before) {
   if (!before?.count) return [];
   const times = before.count === 1 ? "Once" : `${before.count} times`;
-  return section("Seen before", made("p", "", `${times}, the last on ${toldDate(before.last_at)}.`));
+  return section("Seen before", create("p", "", `${times}, the last on ${formatDate(before.last_at)}.`));
 }
 
 function advice(next) {
   if (!next?.length) return [];
-  return section("What to do", made("ul", "said", ...next.map((one) => made("li", "wraps", one))));
+  return section("What to do", create("ul", "advice", ...next.map((one) => create("li", "wraps", one))));
 }
 
-/** All that is known of a dispatch. */
-function storyOf(run) {
+/** All sections of a dispatch. */
+function explanationOf(run) {
   return [
-    storyFacts(run),
+    summary(run),
     ...(run.status === "ended" ? advice(run.next) : []),
     ...seenBefore(run.seen_before),
     ...timeSplit(run.time_split_us),

@@ -1,5 +1,5 @@
-//! The page of the live view: one document with its style and script inside, which loads
-//! nothing from anywhere.
+//! The page of the live view: one document that contains its style and scripts, and loads nothing from
+//! elsewhere.
 
 use std::sync::LazyLock;
 
@@ -12,14 +12,14 @@ use sha2::{Digest as _, Sha256};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = concat!(
-    include_str!("reading.js"),
-    include_str!("showing.js"),
-    include_str!("story.js"),
+    include_str!("client.js"),
+    include_str!("elements.js"),
+    include_str!("explanation.js"),
     include_str!("page.js")
 );
 const FRAME: &str = include_str!("page.html");
 
-/// The page, and the headers that let a browser do no more with it than it needs.
+/// The page, and the policy that permits a browser only what the page needs.
 struct Page {
     text: Bytes,
     policy: HeaderValue,
@@ -37,12 +37,12 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
     Page { text: text.into(), policy }
 });
 
-/// How a policy names an inline text (CSP 3, 2.3.1).
+/// The source expression of an inline text in a policy (CSP 3, 2.3.1).
 fn source_of(text: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(text)))
 }
 
-/// The page, as it is answered.
+/// The response with the page.
 pub(crate) fn response() -> Response {
     let fixed = |name: HeaderName, value| (name, HeaderValue::from_static(value));
     let headers = [
@@ -68,6 +68,6 @@ mod tests {
         }
         assert!(!text.contains("{style}") && !text.contains("{script}"));
         assert_eq!(text.matches("<script>").count(), 1);
-        assert_eq!(text.matches("</script>").count(), 1, "the script can't end early");
+        assert_eq!(text.matches("</script>").count(), 1, "the script cannot end early");
     }
 }

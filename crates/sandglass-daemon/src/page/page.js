@@ -1,21 +1,21 @@
-// Follows the daemon, and does what people ask for.
+// Follows the daemon, and handles input.
 
-/** How long to wait before coming again, at first and at most. */
-const AGAIN_FIRST_MS = 500;
-const AGAIN_MAX_MS = 15_000;
-/** How far apart two announcements are: a screen reader is no ticker. */
-const SAY_EVERY_MS = 8_000;
-/** How often figures go on by themselves. */
+/** How long to wait before reconnecting, at first and at most. */
+const RECONNECT_FIRST_MS = 500;
+const RECONNECT_MAX_MS = 15_000;
+/** The least time between two announcements by a screen reader. */
+const ANNOUNCE_EVERY_MS = 8_000;
+/** How often times are updated without a snapshot. */
 const COUNT_EVERY_MS = 250;
-/** After how many times the longest silence of a daemon that lives it is doubted. */
+/** The daemon is doubted after this multiple of its longest silence. */
 const DOUBTED_AFTER = 1.5;
 
 const shownRows = new Map();
-let scene = null;
-let seenAt = 0;
+let snapshot = null;
+let snapshotAt = 0;
 let aliveAt = 0;
 let doubtedAfter = Infinity;
-let saidAt = 0;
+let announcedAt = 0;
 let opened = null;
 
 const keyOf = (handler) => `${handler.dispatch} ${handler.attempt}`;
@@ -30,7 +30,7 @@ function showHealth(text, kind) {
   byId("health").className = `health ${kind}`;
 }
 
-/** Puts rows into the order of the scene, and moves none that stands right already. */
+/** Puts rows into the order of the snapshot, and moves only those that are elsewhere. */
 function showRows(handlers) {
   const body = byId("rows");
   const present = new Set(handlers.map(keyOf));
@@ -39,49 +39,49 @@ function showRows(handlers) {
     shown.row.remove();
     shownRows.delete(key);
   }
-  let place = body.firstElementChild;
+  let next = body.firstElementChild;
   for (const handler of handlers) {
     const key = keyOf(handler);
     const shown = shownRows.get(key) ?? handlerRow(handler);
     shown.handler = handler;
     shownRows.set(key, shown);
-    if (shown.row === place) {
-      place = place.nextElementSibling;
+    if (shown.row === next) {
+      next = next.nextElementSibling;
       continue;
     }
-    const held = shown.row.contains(document.activeElement) && document.activeElement;
-    body.insertBefore(shown.row, place);
-    if (held) held.focus({ preventScroll: true });
+    const focused = shown.row.contains(document.activeElement) && document.activeElement;
+    body.insertBefore(shown.row, next);
+    if (focused) focused.focus({ preventScroll: true });
   }
 }
 
-/** Says how long nothing was heard, where that is longer than it should be. */
+/** Shows how long the daemon has been silent, if that is too long. */
 function showSilence() {
   const silence = performance.now() - aliveAt;
   if (silence < doubtedAfter) return;
   showHealth(`no news for ${Math.floor(silence / 1000)} s`, "bad");
-  notice("What is shown is old. The daemon is silent.");
+  notice("These data are old: the daemon does not respond.");
 }
 
 function count() {
-  if (scene === null) return;
+  if (snapshot === null) return;
   showSilence();
-  const passed = performance.now() - seenAt;
+  const passed = performance.now() - snapshotAt;
   for (const shown of shownRows.values()) showHandler(shown, passed);
-  setText(byId("clock"), toldTime(scene.at + passed));
-  const looked = [...shownRows.values()].find((shown) => shown.handler.dispatch === opened);
-  byId("story-now").hidden = !looked;
-  if (looked) setText(byId("story-now"), present(looked));
+  setText(byId("clock"), formatTime(snapshot.at + passed));
+  const openedRow = [...shownRows.values()].find((shown) => shown.handler.dispatch === opened);
+  byId("explanation-now").hidden = !openedRow;
+  if (openedRow) setText(byId("explanation-now"), formatActivity(openedRow));
 }
 
-/** Takes back what was doubted, at a sign of life. */
+/** Removes the doubt at a sign of life. */
 function alive(keepAlive) {
   const doubted = performance.now() - aliveAt >= doubtedAfter;
   aliveAt = performance.now();
   doubtedAfter = keepAlive * DOUBTED_AFTER;
-  if (!doubted || scene === null) return;
+  if (!doubted || snapshot === null) return;
   notice(null);
-  showDaemon(scene.health);
+  showDaemon(snapshot.health);
 }
 
 function showDaemon(health) {
@@ -91,30 +91,30 @@ function showDaemon(health) {
 
 function showKills(kills) {
   const newest = (list) => (list.length ? `${list[0].dispatch} ${list[0].attempt}` : "");
-  if (scene !== null && newest(kills) === newest(scene.kills)) return;
-  const held = byId("kills").contains(document.activeElement)
+  if (snapshot !== null && newest(kills) === newest(snapshot.kills)) return;
+  const focused = byId("kills").contains(document.activeElement)
     && document.activeElement.dataset.dispatch;
   byId("kills").replaceChildren(...kills.map(killRow));
   byId("spans").replaceChildren(...spansOf(kills));
   byId("kills-table").hidden = kills.length === 0;
   byId("no-kills").hidden = kills.length > 0;
   setText(byId("kill-count"), kills.length ? String(kills.length) : "");
-  if (held) byId("kills").querySelector(`[data-dispatch="${CSS.escape(held)}"]`)?.focus();
+  if (focused) byId("kills").querySelector(`[data-dispatch="${CSS.escape(focused)}"]`)?.focus();
 }
 
-/** The sessions that wait to be resumed. */
+/** The blocked sessions. */
 function showBlocked(sessions, count) {
   byId("blocked").hidden = count === 0;
   setText(byId("blocked-count"), count ? String(count) : "");
   byId("blocked-more").hidden = sessions.length >= count;
   setText(byId("blocked-more"), `and ${count - sessions.length} more`);
-  const isSame = scene !== null && JSON.stringify(scene.blocked_sessions) === JSON.stringify(sessions);
+  const isSame = snapshot !== null && JSON.stringify(snapshot.blocked_sessions) === JSON.stringify(sessions);
   if (!isSame) byId("blocked-rows").replaceChildren(...sessions.map(blockedRow));
 }
 
-/** Says what somebody who doesn't see the page must hear: kills and marks, now and then. */
+/** Announces kills and stuck handlers to users of a screen reader, but not too often. */
 function announce(before, now) {
-  if (before === null || performance.now() - saidAt < SAY_EVERY_MS) return;
+  if (before === null || performance.now() - announcedAt < ANNOUNCE_EVERY_MS) return;
   const known = new Set(before.kills.map(keyOf));
   const killed = now.kills.filter((kill) => !known.has(keyOf(kill)));
   const stuckBefore = new Set(before.handlers.filter(isStuck).map(keyOf));
@@ -124,8 +124,8 @@ function announce(before, now) {
   if (stuck.length) parts.push(`${stuck.length} stuck, one in ${stuck[0].doing}`);
   if (now.blocked > before.blocked) parts.push(`${now.blocked} sessions are blocked`);
   if (parts.length === 0) return;
-  saidAt = performance.now();
-  setText(byId("said"), parts.join("; "));
+  announcedAt = performance.now();
+  setText(byId("announcement"), parts.join("; "));
 }
 
 function show(now) {
@@ -137,10 +137,10 @@ function show(now) {
   showKills(kills);
   showBlocked(now.blocked_sessions, now.blocked);
   showRows(handlers);
-  announce(scene, now);
+  announce(snapshot, now);
   if (opened && !handlers.some((one) => one.dispatch === opened)) refreshEnded(opened);
-  scene = now;
-  seenAt = performance.now();
+  snapshot = now;
+  snapshotAt = performance.now();
   byId("handlers-table").hidden = handlers.length === 0;
   byId("no-rows").hidden = inFlight > 0;
   byId("more").hidden = handlers.length >= inFlight;
@@ -151,107 +151,107 @@ function show(now) {
 }
 
 function askForKey(refused) {
-  const sent = heldKey();
+  const sent = storedKey();
   sessionStorage.removeItem(KEY_AT);
   byId("main").hidden = true;
   byId("key-form").hidden = false;
-  scene = null;
+  snapshot = null;
   showHealth("a key is needed", "");
-  const wrong = sent && refused.status === 401 ? "This key opens nothing here." : refused.message;
+  const wrong = sent && refused.status === 401 ? "The daemon does not accept this key." : refused.message;
   notice(sent ? wrong : null);
   byId("key").focus();
 }
 
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
-/** Follows the live view, and comes again when it ends, until a key is needed. */
+/** Follows the live view, and reconnects when it ends, until a key is needed. */
 async function follow() {
-  let again = AGAIN_FIRST_MS;
+  let reconnectIn = RECONNECT_FIRST_MS;
   for (;;) {
     try {
-      await followLive((now) => { again = AGAIN_FIRST_MS; show(now); }, alive);
-      showHealth("the daemon went away", "bad");
+      await followLive((now) => { reconnectIn = RECONNECT_FIRST_MS; show(now); }, alive);
+      showHealth("the daemon closed the connection", "bad");
     } catch (error) {
-      if (error instanceof Refused && [401, 403].includes(error.status)) return askForKey(error);
+      if (error instanceof RequestError && [401, 403].includes(error.status)) return askForKey(error);
       const isSilent = error.name === "AbortError";
-      const lost = isSilent ? "the daemon is silent" : "the daemon can't be reached";
-      showHealth(error instanceof Refused ? error.message : lost, "bad");
+      const lost = isSilent ? "the daemon does not respond" : "the daemon cannot be reached";
+      showHealth(error instanceof RequestError ? error.message : lost, "bad");
     }
     doubtedAfter = Infinity;
-    notice(`What is shown is old. Coming again in ${told(again)}.`);
-    await pause(again);
-    again = Math.min(again * 2, AGAIN_MAX_MS);
+    notice(`These data are old. Reconnecting in ${formatMs(reconnectIn)}.`);
+    await pause(reconnectIn);
+    reconnectIn = Math.min(reconnectIn * 2, RECONNECT_MAX_MS);
   }
 }
 
-function storyNotice(text, good) {
-  const element = byId("story-notice");
+function explanationNotice(text, good) {
+  const element = byId("explanation-notice");
   element.hidden = !text;
   element.classList.toggle("good", Boolean(good));
   setText(element, text ?? "");
 }
 
-/** Reads the story anew, where that dispatch is still the one that is looked at. */
-async function readStory(id) {
+/** Reads the explanation again, and shows it if that dispatch is still open. */
+async function readExplanation(id) {
   try {
     const run = await readDispatch(id);
     if (opened !== id) return;
-    setText(byId("story-title"), `${run.entity ?? id}`);
-    byId("story-body").replaceChildren(...storyOf(run));
+    setText(byId("explanation-title"), `${run.entity ?? id}`);
+    byId("explanation-body").replaceChildren(...explanationOf(run));
     byId("cancel-form").hidden = run.status === "ended";
   } catch (error) {
-    if (opened === id) storyNotice(error.message);
+    if (opened === id) explanationNotice(error.message);
   }
 }
 
 const refreshed = new Set();
 
-/** Once, when a dispatch that is looked at has gone from those in flight. */
+/** Refreshes, once, an open dispatch that is no longer in flight. */
 function refreshEnded(id) {
   if (refreshed.has(id) || byId("cancel-form").hidden) return;
   refreshed.add(id);
-  // Its end is recorded by then: that is what took it away.
-  readStory(id).then(() => { if (opened === id) storyNotice("It has ended.", true); });
+  // Its end is already recorded, because the record removes it from those in flight.
+  readExplanation(id).then(() => { if (opened === id) explanationNotice("It has ended.", true); });
 }
 
-async function openStory(id) {
+async function openExplanation(id) {
   opened = id;
   refreshed.delete(id);
-  storyNotice(null);
+  explanationNotice(null);
   byId("cancel-form").hidden = true;
   byId("cancel-form").reset();
-  setText(byId("story-title"), "…");
-  byId("story-body").replaceChildren();
+  setText(byId("explanation-title"), "…");
+  byId("explanation-body").replaceChildren();
   count();
-  byId("story").showModal();
-  await readStory(id);
+  byId("explanation").showModal();
+  await readExplanation(id);
 }
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-dispatch]");
-  if (button) openStory(button.dataset.dispatch);
+  if (button) openExplanation(button.dataset.dispatch);
 });
-byId("story-close").addEventListener("click", () => byId("story").close());
-byId("story").addEventListener("close", () => {
-  // Somebody may have opened another one before this was told.
-  if (!byId("story").open) opened = null;
+byId("explanation-close").addEventListener("click", () => byId("explanation").close());
+byId("explanation").addEventListener("close", () => {
+  // Another one may have been opened before this event.
+  if (!byId("explanation").open) opened = null;
 });
 byId("cancel-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const id = opened;
   try {
     await cancelDispatch(id, byId("reason").value);
-    if (opened === id) storyNotice("It was asked to end.", true);
+    if (opened === id) explanationNotice("It is being cancelled.", true);
   } catch (error) {
-    storyNotice(error.message);
+    explanationNotice(error.message);
   }
 });
 byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const key = byId("key").value.trim();
   byId("key").value = "";
-  // A header takes nothing else.
-  if (!/^[\x21-\x7e]+$/.test(key)) return notice("This can't be a key.");
+  // A header cannot contain other characters.
+  if (!/^[\x21-\x7e]+$/.test(key)) return notice("This cannot be a key.");
   sessionStorage.setItem(KEY_AT, key);
   byId("key-form").hidden = true;
   follow();
