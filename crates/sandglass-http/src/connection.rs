@@ -1,5 +1,5 @@
-//! A connection whose client has to take what it is sent: one that takes nothing for a
-//! time is let go, so that it holds no place for ever.
+//! A connection with a write timeout: if the client reads nothing for too long, the connection is
+//! closed, so that it cannot hold its slot forever.
 
 use std::io;
 use std::pin::Pin;
@@ -18,27 +18,27 @@ pub(crate) struct Connection {
     stream: TcpStream,
     slot: ConnectionSlot,
     is_silent: bool,
-    patience: Duration,
-    /// Runs while the client takes nothing. The connection is not idle then if it is
-    /// authenticated; otherwise, its time for a head goes on.
+    write_timeout: Duration,
+    /// The write timeout, while the client reads nothing. An authenticated connection is not idle
+    /// meanwhile; for others the time for a head continues.
     stuck: Option<(Pin<Box<Sleep>>, Option<Busy>)>,
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, slot: ConnectionSlot, patience: Duration) -> Self {
-        Self { stream, slot, is_silent: true, patience, stuck: None }
+    pub(crate) fn new(stream: TcpStream, slot: ConnectionSlot, write_timeout: Duration) -> Self {
+        Self { stream, slot, is_silent: true, write_timeout, stuck: None }
     }
 
-    /// Waits for the first byte of the client and returns it, still unread; none if the client has
-    /// closed its side.
+    /// Waits for the first byte of the client and returns it unread; `None` if the client has closed
+    /// its side.
     pub(crate) async fn peek(&self) -> io::Result<Option<u8>> {
         let mut first = [0];
         let length = self.stream.peek(&mut first).await?;
         Ok((length > 0).then_some(first[0]))
     }
 
-    /// What came of a write, or that the client has taken nothing for too long.
-    fn patient<T>(
+    /// Returns the result of a write, or an error if the client has read nothing for too long.
+    fn limit_write<T>(
         &mut self,
         written: Poll<io::Result<T>>,
         context: &mut Context<'_>,
@@ -47,9 +47,9 @@ impl Connection {
             self.stuck = None;
             return written;
         }
-        let Self { slot, patience, stuck, .. } = self;
+        let Self { slot, write_timeout, stuck, .. } = self;
         let (stuck, _) = stuck.get_or_insert_with(|| {
-            (Box::pin(pause(*patience)), slot.is_authenticated().then(|| slot.busy()))
+            (Box::pin(pause(*write_timeout)), slot.is_authenticated().then(|| slot.busy()))
         });
         ready!(stuck.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
@@ -78,7 +78,7 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.patient(written, context)
+        self.limit_write(written, context)
     }
 
     fn poll_write_vectored(
@@ -87,7 +87,7 @@ impl AsyncWrite for Connection {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.patient(written, context)
+        self.limit_write(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -96,7 +96,7 @@ impl AsyncWrite for Connection {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.patient(flushed, context)
+        self.limit_write(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,12 +1,11 @@
-//! Descriptors that are kept for `accept`: if the process has no other left, a health check is
-//! still accepted.
+//! Spare descriptors for `accept`: if the process has no other left, a health check is still accepted.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use tokio::net::TcpListener;
 
-/// How many are kept: health checks at the same time are few, and each one ends soon.
+/// Concurrent health checks are few, and each one ends soon.
 const SPARES: usize = 4;
 
 /// Spare descriptors, which are copies of the listener's.
@@ -14,7 +13,7 @@ const SPARES: usize = 4;
 pub(crate) struct Spares(Vec<OwnedFd>);
 
 impl Spares {
-    /// Opens as many as are missing, as far as the process has some left.
+    /// Opens the missing ones, unless the process has no descriptor left.
     pub(crate) fn refill(&mut self, listener: &TcpListener) {
         while self.0.len() < SPARES {
             let Ok(spare) = listener.as_fd().try_clone_to_owned() else { return };

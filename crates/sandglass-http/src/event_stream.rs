@@ -1,9 +1,9 @@
-//! Writes a stream of events (`text/event-stream`) on a connection that carries nothing
-//! else from then on. hyper keeps two buffers of 8 KiB for each connection, and most readers
-//! of events hear nothing most of the time; here one takes what its stream holds.
+//! Writes a stream of events (`text/event-stream`) to a connection that carries nothing else from then
+//! on. It is written by hand because hyper keeps two buffers of 8 KiB for each connection, and most
+//! readers of events wait most of the time (ADR 28; measured by `tests/idle`).
 //!
 //! ```text
-//!  hyper: head ──▶ service ──▶ answer ── is it events? ──no──▶ hyper
+//!  hyper: head ──▶ service ──▶ response ── events? ──no──▶ hyper
 //!                                            │ yes: hyper and its buffers are dropped
 //!                                            ▼
 //!                              here: head, chunks as they come, end; close
@@ -30,45 +30,45 @@ use crate::tls::Io;
 /// The media type of events (WHATWG HTML, 9.2).
 const MEDIA_TYPE: &str = "text/event-stream";
 
-/// Headers that say how an answer is framed, which is decided here.
+/// Headers about the framing of a response, which is decided here.
 const FRAMING: [header::HeaderName; 3] =
     [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
 
-/// Whether nothing but the answer can follow `request`: it has come whole, and its client
-/// understands chunks.
+/// Whether only the response can follow `request`: it has arrived completely, and its client supports
+/// chunks.
 pub(crate) fn may_follow(request: &Request<Incoming>) -> bool {
     request.method() == Method::GET
         && request.version() == Version::HTTP_11
         && request.body().is_end_stream()
 }
 
-/// Whether `answer` is a stream of events.
-pub(crate) fn is(answer: &Response) -> bool {
-    let sent = answer.headers().get(header::CONTENT_TYPE);
+/// Whether `response` is a stream of events.
+pub(crate) fn is_event_stream(response: &Response) -> bool {
+    let sent = response.headers().get(header::CONTENT_TYPE);
     let essence = sent.and_then(|value| value.to_str().ok()?.split(';').next());
-    answer.status() == StatusCode::OK && essence.is_some_and(|text| text.trim() == MEDIA_TYPE)
+    response.status() == StatusCode::OK && essence.is_some_and(|text| text.trim() == MEDIA_TYPE)
 }
 
-/// Writes `answer` until its stream or the connection ends, and closes the connection.
-pub(crate) async fn write(mut connection: Io, answer: Response) -> io::Result<()> {
-    let (parts, body) = answer.into_parts();
+/// Writes `response` until its stream or the connection ends, and closes the connection.
+pub(crate) async fn write(mut connection: Io, response: Response) -> io::Result<()> {
+    let (parts, body) = response.into_parts();
     connection.write_all(&head(&parts.headers)?).await?;
     drop(parts);
-    carry(&mut connection, body).await?;
+    write_chunks(&mut connection, body).await?;
     connection.write_all(b"0\r\n\r\n").await?;
     connection.shutdown().await
 }
 
-/// Writes what `body` says as chunks (RFC 9112, 7.1).
-async fn carry(connection: &mut Io, body: Body) -> io::Result<()> {
+/// Writes the pieces of `body` as chunks (RFC 9112, 7.1).
+async fn write_chunks(connection: &mut Io, body: Body) -> io::Result<()> {
     let mut pieces = body.into_data_stream();
-    let mut listens = true;
+    let mut is_reading = true;
     loop {
         let piece = tokio::select! {
             piece = pieces.next() => piece,
-            heard = poll_fn(|context| hear(connection, context)), if listens => {
-                heard?;
-                listens = false;
+            read = poll_fn(|context| poll_client(connection, context)), if is_reading => {
+                read?;
+                is_reading = false;
                 continue;
             }
         };
@@ -87,15 +87,16 @@ async fn write_chunk(connection: &mut Io, piece: Bytes) -> io::Result<()> {
     connection.write_all_buf(&mut chunk).await
 }
 
-/// What the client does in the meantime. A connection that breaks off ends the stream at
-/// once; one who has said all still listens; and what else it says is no more answered.
-fn hear(connection: &mut Io, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-    let mut said = [0; 16];
-    ready!(Pin::new(connection).poll_read(context, &mut ReadBuf::new(&mut said)))?;
+/// Waits until the client sends something or closes its side, and errors if the connection breaks, so
+/// that the stream ends at once. A client that has closed its side still reads, and what it sends is
+/// ignored.
+fn poll_client(connection: &mut Io, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    let mut buffer = [0; 16];
+    ready!(Pin::new(connection).poll_read(context, &mut ReadBuf::new(&mut buffer)))?;
     Poll::Ready(Ok(()))
 }
 
-/// The head of the answer, with what a server says by itself (RFC 9110, 6.6.1).
+/// The head of the response, with the date that a server must add (RFC 9110, 6.6.1).
 fn head(headers: &HeaderMap) -> io::Result<Vec<u8>> {
     let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
     for (name, value) in headers.iter().filter(|(name, _)| !FRAMING.contains(name)) {
@@ -111,7 +112,7 @@ fn head(headers: &HeaderMap) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// The moment as HTTP writes it (RFC 9110, 5.6.7).
+/// A date in the format of HTTP (RFC 9110, 5.6.7).
 fn date(moment: WallTime) -> String {
     let moment = Timestamp::from_millisecond(moment.as_millis()).unwrap_or_default();
     DateTimePrinter::new().timestamp_to_rfc9110_string(&moment).unwrap_or_default()
@@ -122,26 +123,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_is_written_as_http_wants_it() {
+    fn a_date_has_the_format_of_http() {
         let moment = WallTime::from_millis(784_111_777_999);
         assert_eq!(date(moment), "Sun, 06 Nov 1994 08:49:37 GMT");
     }
 
     #[test]
-    fn only_a_stream_of_events_is_one() {
-        let answer = |status, media_type: &str| {
+    fn only_a_successful_response_of_its_media_type_is_an_event_stream() {
+        let response = |status, media_type: &str| {
             let head = Response::builder().status(status).header(header::CONTENT_TYPE, media_type);
-            head.body(Body::empty()).expect("an answer")
+            head.body(Body::empty()).expect("a response")
         };
-        assert!(is(&answer(StatusCode::OK, "text/event-stream")));
-        assert!(is(&answer(StatusCode::OK, "text/event-stream; charset=utf-8")));
-        assert!(!is(&answer(StatusCode::OK, "application/json")));
-        assert!(!is(&answer(StatusCode::CONFLICT, "text/event-stream")));
-        assert!(!is(&Response::new(Body::empty())));
+        assert!(is_event_stream(&response(StatusCode::OK, "text/event-stream")));
+        assert!(is_event_stream(&response(StatusCode::OK, "text/event-stream; charset=utf-8")));
+        assert!(!is_event_stream(&response(StatusCode::OK, "application/json")));
+        assert!(!is_event_stream(&response(StatusCode::CONFLICT, "text/event-stream")));
+        assert!(!is_event_stream(&Response::new(Body::empty())));
     }
 
     #[test]
-    fn a_head_is_framed_here_alone() {
+    fn a_head_has_no_framing_but_its_own() {
         let sent = [("content-length", "7"), ("cache-control", "no-store"), ("x-a", "1")];
         let sent = sent.map(|(name, value)| {
             (header::HeaderName::from_static(name), value.parse().expect("a value"))

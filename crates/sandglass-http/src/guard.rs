@@ -1,5 +1,5 @@
-//! What goes around the routes of an interface: what they don't serve, what they never
-//! leave out, and what becomes of a panic.
+//! Layers around the routes of an interface: responses to unknown paths and methods, headers of every
+//! response, and panics.
 
 use std::any::Any;
 use std::future::{Ready, ready};
@@ -10,78 +10,79 @@ use axum::middleware::map_response;
 use axum::response::Response;
 use tower_http::catch_panic::CatchPanicLayer;
 
-/// Most characters of a path that are told back.
-const PATH_TOLD_MAX: usize = 200;
-/// Most characters of a method that are told back.
-const METHOD_TOLD_MAX: usize = 40;
+/// Most characters of a path in an error.
+const PATH_MAX_CHARS: usize = 200;
+/// Most characters of a method in an error.
+const METHOD_MAX_CHARS: usize = 40;
 
-/// What no route serves.
+/// A request that no route serves.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoute {
     /// There is no such path: 404.
     #[error("there is no `{path}`")]
     Path {
-        /// It, as it was sent, up to 200 characters.
+        /// The path as it was sent, up to 200 characters.
         path: String,
     },
-    /// The path doesn't take the method: 405. `Allow` is set on the answer by the router.
-    #[error("the path doesn't take {method}; `Allow` names what it takes")]
+    /// The path does not support the method: 405. The router sets `Allow` on the response.
+    #[error("the path does not support {method}; `Allow` lists the supported methods")]
     Method {
-        /// It, up to 40 characters.
+        /// The method, up to 40 characters.
         method: String,
     },
 }
 
-/// Has `router` answer what it doesn't serve with what `told` makes of it. Layers that are
-/// added afterwards are around these answers, too.
-pub fn with_fallbacks<S, T>(router: Router<S>, told: T) -> Router<S>
+/// Answers requests that no route of `router` serves with the response of `render`. Layers that are
+/// added later also apply to these responses.
+pub fn with_fallbacks<S, T>(router: Router<S>, render: T) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
     T: Fn(NoRoute) -> Response + Clone + Send + Sync + 'static,
 {
-    with_method_fallback(router.fallback(path_fallback(told.clone())), told)
+    with_method_fallback(router.fallback(path_fallback(render.clone())), render)
 }
 
-/// Has the routes of `router` answer methods that they don't take with what `told` makes of it,
-/// and leaves other paths to those that it is merged with.
-pub fn with_method_fallback<S, T>(router: Router<S>, told: T) -> Router<S>
+/// Answers unsupported methods of the paths of `router` with the response of `render`. Other paths are
+/// left to the routers that it is merged with.
+pub fn with_method_fallback<S, T>(router: Router<S>, render: T) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
     T: Fn(NoRoute) -> Response + Clone + Send + Sync + 'static,
 {
     router.method_not_allowed_fallback(async move |method: Method| {
-        let method = method.as_str().chars().take(METHOD_TOLD_MAX).collect();
-        told(NoRoute::Method { method })
+        let method = method.as_str().chars().take(METHOD_MAX_CHARS).collect();
+        render(NoRoute::Method { method })
     })
 }
 
-/// A handler of paths that aren't there, which answers what `told` makes of them.
-pub fn path_fallback<T>(told: T) -> impl Fn(Uri) -> Ready<Response> + Clone + Send + Sync + 'static
+/// A handler of unknown paths, which returns the response of `render`.
+pub fn path_fallback<T>(
+    render: T,
+) -> impl Fn(Uri) -> Ready<Response> + Clone + Send + Sync + 'static
 where
     T: Fn(NoRoute) -> Response + Clone + Send + Sync + 'static,
 {
     move |uri: Uri| {
-        let path = uri.path().chars().take(PATH_TOLD_MAX).collect();
-        ready(told(NoRoute::Path { path }))
+        let path = uri.path().chars().take(PATH_MAX_CHARS).collect();
+        ready(render(NoRoute::Path { path }))
     }
 }
 
-/// Has `router` say of each answer that it is what it says it is and, where nothing else is
-/// said, that it isn't kept by anybody; and has a request that panics answered with what
-/// `panicked` says. To be added around all else.
+/// Adds the outermost layers to `router`: every response forbids browsers to guess its media type, and
+/// forbids caching unless it states otherwise; a request that panics gets the response of `panicked`.
 pub fn with_guards<S>(router: Router<S>, panicked: fn() -> Response) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,
 {
     let panicked = move |_: Box<dyn Any + Send>| {
-        // The panic hook has told where.
+        // The panic hook has logged the location.
         tracing::error!("a request failed in the server itself");
         panicked()
     };
-    router.layer(map_response(plain)).layer(CatchPanicLayer::custom(panicked))
+    router.layer(map_response(add_headers)).layer(CatchPanicLayer::custom(panicked))
 }
 
-async fn plain(mut response: Response) -> Response {
+async fn add_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));

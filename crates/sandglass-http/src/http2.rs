@@ -1,6 +1,5 @@
-//! Serves requests over HTTP/2. A client may take its answers as slowly there as it wants without
-//! any write that waits, so each answer is handed over in pieces, and whether it goes on is
-//! checked here.
+//! Serves requests over HTTP/2. There, a client can stop reading a response without blocking any write
+//! on the connection, so the write timeout is enforced here: each response is handed over in pieces.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,22 +20,22 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::requests::{answer, stopping};
+use crate::requests::{respond, stopping};
 use crate::settings::{HEAD_MIN_BYTES, Settings};
 use crate::slots::ConnectionSlot;
 use crate::timer::{now, pause};
 use crate::tls::Io;
 
-/// Requests of a connection at once: enough for a page and its live views. Each may have a body in
+/// Concurrent requests of a connection: enough for a page and its live views. Each may have a body in
 /// memory.
 const STREAMS_MAX: u32 = 16;
-/// What a client may send ahead of what is read, in bytes: of a request, and of all.
+/// How much a client may send ahead of what is read, in bytes: of one request, and of all.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
-/// What is kept of an answer until the client takes it, in bytes.
+/// How much of a response is buffered until the client reads it, in bytes.
 const PIECE_MAX_BYTES: usize = 64 << 10;
 
-/// That a client has taken nothing of an answer for too long.
+/// The client has read nothing of a response for too long.
 #[derive(Debug, thiserror::Error)]
 #[error("the client read nothing of a response within the write timeout")]
 struct Stalled;
@@ -64,7 +63,7 @@ impl Http2 {
         Self { builder, headers_max, write_timeout }
     }
 
-    /// Serves `connection` to its end, or until the client takes nothing of an answer for too long.
+    /// Serves `connection` to its end, or until the client reads nothing of a response for too long.
     pub(crate) async fn serve(
         self,
         connection: Io,
@@ -73,23 +72,23 @@ impl Http2 {
         mut stopped: watch::Receiver<bool>,
     ) -> Result<(), axum::BoxError> {
         let Self { builder, headers_max, write_timeout } = self;
-        let answers = Answers::default();
+        let responses = Responses::default();
         let in_reserve = Arc::new(Notify::new());
-        let (stalled, ends) = (answers.stalled(write_timeout), Arc::clone(&in_reserve));
+        let (stalled, ends) = (responses.stalled(write_timeout), Arc::clone(&in_reserve));
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let (router, slot) = (router.clone(), slot.clone());
-            let (answers, in_reserve) = (answers.clone(), Arc::clone(&in_reserve));
+            let (responses, in_reserve) = (responses.clone(), Arc::clone(&in_reserve));
             async move {
                 let request = with_host(request);
-                let answer = if request.headers().len() > headers_max {
+                let response = if request.headers().len() > headers_max {
                     StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response()
                 } else {
-                    answer(router, request, slot.clone()).await
+                    respond(router, request, slot.clone()).await
                 };
                 if slot.is_in_reserve() {
                     in_reserve.notify_one();
                 }
-                Ok::<Response, Infallible>(answer.map(|body| answers.track(body)))
+                Ok::<Response, Infallible>(response.map(|body| responses.track(body)))
             }
         });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(connection), service));
@@ -100,7 +99,7 @@ impl Http2 {
                 ended = &mut connection => return Ok(ended?),
                 () = &mut stalled => return Err(Stalled.into()),
                 () = &mut stopping, if !is_stopping => is_stopping = true,
-                // It carries one request, as over HTTP/1.1.
+                // A connection of the reserve carries one request, as over HTTP/1.1.
                 () = ends.notified() => {}
             }
             connection.as_mut().graceful_shutdown();
@@ -118,9 +117,9 @@ fn with_host(mut request: hyper::Request<Incoming>) -> hyper::Request<Incoming> 
     request
 }
 
-/// The answers of a connection that wait until the client takes more, with since when.
+/// The responses of a connection that wait for the client to read, with when each began to wait.
 #[derive(Clone, Debug, Default)]
-struct Answers(Arc<Mutex<Waiting>>);
+struct Responses(Arc<Mutex<Waiting>>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -128,7 +127,7 @@ struct Waiting {
     since: BTreeMap<u64, Instant>,
 }
 
-impl Answers {
+impl Responses {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,15 +137,15 @@ impl Answers {
         let id = waiting.next;
         waiting.next += 1;
         waiting.since.insert(id, now());
-        Body::new(Tracked { body, rest: Bytes::new(), id, answers: self.clone() })
+        Body::new(Tracked { body, rest: Bytes::new(), id, responses: self.clone() })
     }
 
     /// Returns when one of them has waited for longer than `time`.
     fn stalled(&self, time: Duration) -> impl Future<Output = ()> + use<> {
-        let answers = self.clone();
+        let responses = self.clone();
         async move {
             loop {
-                let oldest = answers.waiting().since.values().min().copied();
+                let oldest = responses.waiting().since.values().min().copied();
                 let left = oldest.map_or(time, |since| time.saturating_sub(now() - since));
                 if left.is_zero() {
                     return;
@@ -157,13 +156,13 @@ impl Answers {
     }
 }
 
-/// A body that is handed over in pieces, each one when the client has taken the last one.
+/// A body that is handed over in pieces, each when the client has read the previous one.
 #[derive(Debug)]
 struct Tracked {
     body: Body,
     rest: Bytes,
     id: u64,
-    answers: Answers,
+    responses: Responses,
 }
 
 impl http_body::Body for Tracked {
@@ -178,8 +177,8 @@ impl http_body::Body for Tracked {
         if this.rest.is_empty() {
             match Pin::new(&mut this.body).poll_frame(context) {
                 Poll::Pending => {
-                    // It waits for the host, not for the client.
-                    this.answers.waiting().since.remove(&this.id);
+                    // It waits for this process, not for the client.
+                    this.responses.waiting().since.remove(&this.id);
                     return Poll::Pending;
                 }
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -189,7 +188,7 @@ impl http_body::Body for Tracked {
                 ended => return ended,
             }
         }
-        this.answers.waiting().since.insert(this.id, now());
+        this.responses.waiting().since.insert(this.id, now());
         let length = this.rest.len().min(PIECE_MAX_BYTES);
         Poll::Ready(Some(Ok(Frame::data(this.rest.split_to(length)))))
     }
@@ -211,6 +210,6 @@ impl http_body::Body for Tracked {
 
 impl Drop for Tracked {
     fn drop(&mut self) {
-        self.answers.waiting().since.remove(&self.id);
+        self.responses.waiting().since.remove(&self.id);
     }
 }

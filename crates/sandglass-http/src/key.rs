@@ -1,5 +1,4 @@
-//! Keys that clients send: their text is compared by digest, in constant time, and never
-//! kept.
+//! API keys: only their digests are kept, and they are compared in constant time.
 
 use std::fmt;
 
@@ -7,28 +6,28 @@ use axum::http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// Shortest key, in bytes: what can't be guessed over a network in any time.
+/// Shortest key, in bytes: too long to be guessed over a network.
 pub const KEY_MIN_BYTES: usize = 16;
-/// Longest key, in bytes: what fits a request head beside all else.
+/// Longest key, in bytes: fits into a request head together with other headers.
 pub const KEY_MAX_BYTES: usize = 1_024;
 
-/// The scheme of keys (RFC 6750), and the space behind it.
+/// The authorization scheme of keys (RFC 6750), and the space after it.
 const SCHEME: &str = "bearer ";
 
 /// The SHA-256 digest of a key.
 #[derive(Clone, Copy)]
 pub struct Digest([u8; 32]);
 
-/// Why a text can't be a key.
+/// A text that cannot be a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a key has {KEY_MIN_BYTES} to {KEY_MAX_BYTES} printable characters of ASCII, and no space")]
+#[error("a key has {KEY_MIN_BYTES} to {KEY_MAX_BYTES} printable ASCII characters, and no space")]
 pub struct InvalidKey;
 
 impl Digest {
-    /// The digest of a key that somebody chose.
+    /// The digest of a configured key.
     ///
     /// # Errors
-    /// The text can't be a key.
+    /// Errors if the text cannot be a key.
     pub fn of_key(text: &str) -> Result<Self, InvalidKey> {
         let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
         if !(KEY_MIN_BYTES..=KEY_MAX_BYTES).contains(&text.len()) || !printable {
@@ -37,13 +36,13 @@ impl Digest {
         Ok(Self::of(text))
     }
 
-    /// The digest of whatever was sent.
+    /// The digest of any text, such as one that a client sent.
     #[must_use]
     pub fn of(text: &str) -> Self {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 
-    /// Whether both are of the same text, in a time that doesn't depend on it.
+    /// Whether both are digests of the same text, in constant time.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -56,20 +55,20 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// What belongs to the key that was `sent`: it is compared with every key, so that the time
-/// tells neither which one fits nor how much of it. The last, where several fit.
+/// The value that belongs to the key `sent`; the last one if several match. It is compared with every
+/// key, so that the time reveals neither which one matches nor how much of it.
 pub fn find<'a, T>(sent: &str, keys: impl IntoIterator<Item = (&'a Digest, T)>) -> Option<T> {
     let sent = Digest::of(sent);
     let mut found = None;
-    for (digest, of) in keys {
+    for (digest, value) in keys {
         if digest.is_same(&sent) {
-            found = Some(of);
+            found = Some(value);
         }
     }
     found
 }
 
-/// The key of `Authorization: Bearer KEY`; none where there are several such headers.
+/// The key of `Authorization: Bearer KEY`; `None` if there are several such headers.
 #[must_use]
 pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut sent = headers.get_all(header::AUTHORIZATION).iter();
@@ -83,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_could_be_guessed_or_not_be_sent_are_none() {
+    fn keys_that_are_guessable_or_cannot_be_sent_are_refused() {
         for bad in
             ["", "short", &"k".repeat(KEY_MAX_BYTES + 1), "sixteen letters\n", "ääääääääääääääää"]
         {
@@ -95,17 +94,17 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_by_its_whole_text_alone() {
-        let keys = ["a-key-of-somebody", "a-key-of-somebody-else"].map(Digest::of);
+    fn a_key_is_found_only_by_its_whole_text() {
+        let keys = ["a-key-of-another", "a-key-of-another-client"].map(Digest::of);
         let found = |text| find(text, keys.iter().zip(0..));
-        assert_eq!(found("a-key-of-somebody"), Some(0));
-        assert_eq!(found("a-key-of-somebody-else"), Some(1));
-        assert_eq!(found("a-key-of-somebod"), None);
+        assert_eq!(found("a-key-of-another"), Some(0));
+        assert_eq!(found("a-key-of-another-client"), Some(1));
+        assert_eq!(found("a-key-of-anothe"), None);
         assert_eq!(found(""), None);
     }
 
     #[test]
-    fn one_authorization_is_a_key_and_two_are_none() {
+    fn a_key_is_read_from_exactly_one_authorization_header() {
         let with = |values: &[&str]| -> HeaderMap {
             let header = |value: &&str| (header::AUTHORIZATION, value.parse().expect("a value"));
             values.iter().map(header).collect()

@@ -1,7 +1,12 @@
-//! What every HTTP interface of Sandglass needs and none should write again: bounded
-//! connections, bodies that are read within a size, a depth and a time, keys, and how the
-//! whole ends. It knows no route, and no shape of errors: what is wrong with a request is
-//! a value, and the interface says it in its own words.
+//! What the HTTP interfaces of Sandglass share: bounded connections (TLS, HTTP/1.1, HTTP/2) and their
+//! shutdown, request bodies with bounds on size, depth and time, API keys, and checks against requests
+//! from pages of other sites.
+//!
+//! It knows no route, no runtime and no format of errors: what is wrong with a request is a value,
+//! which each interface renders itself.
+//!
+//! Start with [`serve`] and the [`ConnectionSlot`] that it attaches to every request. The bodies are in
+//! [`body`].
 //!
 //! ```text
 //!  listener ──▶ connection ─────────────▶ guarded ──▶ door, routes, fallbacks: the interface
@@ -17,7 +22,6 @@ mod descriptors;
 mod event_stream;
 mod guard;
 mod http2;
-mod in_flight;
 pub mod key;
 mod loopback;
 mod requests;

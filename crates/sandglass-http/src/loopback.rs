@@ -1,4 +1,4 @@
-//! Which addresses and hosts are this machine, by a name that nobody else can give a meaning.
+//! Which addresses and host names mean this machine, whatever DNS says.
 
 use std::net::IpAddr;
 

@@ -9,6 +9,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, Version, header};
 use axum::response::Response;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -20,13 +21,12 @@ use tower::Service as _;
 use crate::connection::Connection;
 use crate::event_stream;
 use crate::http2::Http2;
-use crate::in_flight::InFlight;
 use crate::settings::{HEAD_MIN_BYTES, Settings};
 use crate::slots::ConnectionSlot;
 use crate::timer::pause;
 use crate::tls::{Io, Tls, speaks_http2};
 
-/// What serves the connections of one interface.
+/// Serves the connections of one interface.
 #[derive(Clone)]
 pub(crate) struct Requests {
     router: Router,
@@ -59,14 +59,14 @@ impl Requests {
             .header_read_timeout(None)
             .max_buf_size(settings.head_max_bytes.max(HEAD_MIN_BYTES))
             .max_headers(settings.headers_max)
-            // A client that has closed its side still gets the answer.
+            // A client that has closed its side still gets the response.
             .half_close(true);
         Self { router, http1, http2: Http2::new(settings), tls, stopped }
     }
 
     /// Serves `connection` to its end.
     pub(crate) async fn serve(self, connection: Connection, slot: ConnectionSlot) {
-        // Boxed, so that a stream of events that is written after it does not hold its memory.
+        // Boxed, so that its memory is freed before a stream of events is written.
         let requests = Box::pin(self.until_quiet(connection, slot.clone()));
         let ended = match requests.await {
             Ok(None) => Ok(()),
@@ -111,7 +111,7 @@ impl Requests {
         let mut stopped = self.stopped.clone();
         let stream = tokio::select! {
             stream = tls.accept(connection) => stream?,
-            // No request has come over it.
+            // No request has arrived over it.
             () = stopping(&mut stopped) => return Ok(None),
         };
         let Some(stream) = stream else { return Ok(None) };
@@ -125,7 +125,7 @@ impl Requests {
         }
     }
 
-    /// Serves requests until the connection ends, or has nothing to do but to carry events.
+    /// Serves requests until the connection ends, or only has to carry events.
     async fn http1(
         self,
         connection: Io,
@@ -133,26 +133,28 @@ impl Requests {
     ) -> Result<Option<(Io, Response)>, axum::BoxError> {
         let Self { router, http1, mut stopped, .. } = self;
         let (hand_over, mut handed_over) = mpsc::channel(1);
-        // Whether all answers before a later one are written is not known here.
+        // Only for the first request is it known that no earlier response is still being written.
         let is_first = AtomicBool::new(true);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let is_first = is_first.swap(false, Ordering::Relaxed);
             let can_be_alone = is_first && event_stream::may_follow(&request);
             let hand_over = can_be_alone.then(|| hand_over.clone());
-            let answer = answer(router.clone(), request, slot.clone());
+            let response = respond(router.clone(), request, slot.clone());
             async move {
                 if !is_first {
                     // Requests that were pipelined are ready one after the other, without a pause
                     // in which other connections would be served.
                     yield_now().await;
                 }
-                let answer = answer.await;
-                if let Some(hand_over) = hand_over.filter(|_| event_stream::is(&answer)) {
-                    // It is taken, and this dropped, as soon as this waits.
-                    let _ = hand_over.try_send(answer);
+                let response = response.await;
+                if let Some(hand_over) =
+                    hand_over.filter(|_| event_stream::is_event_stream(&response))
+                {
+                    // The receiver takes it and drops this future as soon as this waits.
+                    let _ = hand_over.try_send(response);
                     return pending().await;
                 }
-                Ok::<_, Infallible>(answer)
+                Ok::<_, Infallible>(response)
             }
         });
         let mut connection = http1.serve_connection(TokioIo::new(connection), service);
@@ -172,8 +174,8 @@ impl Requests {
     }
 }
 
-/// Answers a request; its connection is busy until the answer was handed over whole.
-pub(crate) async fn answer(
+/// Answers a request. Its connection is busy until the response was handed over completely.
+pub(crate) async fn respond(
     mut router: Router,
     request: hyper::Request<Incoming>,
     slot: ConnectionSlot,
@@ -183,17 +185,23 @@ pub(crate) async fn answer(
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(slot.clone());
     // A router is always ready.
-    let answer = router.call(request).await.unwrap_or_else(|never| match never {});
-    let mut answer = answer.map(|body| InFlight::body(body, busy));
+    let response = router.call(request).await.unwrap_or_else(|never| match never {});
+    let mut response = response.map(|body| {
+        // The closure only owns `busy`, which is so dropped together with the body.
+        Body::new(body.map_err(move |error| {
+            let _owned = &busy;
+            error
+        }))
+    });
     if is_http1 && slot.is_in_reserve() {
-        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    answer
+    response
 }
 
 /// Returns when the interface accepts no more.
 pub(crate) async fn stopping(stopped: &mut watch::Receiver<bool>) {
-    // If nobody can stop it any more, it is being dropped.
+    // If the sender was dropped, the interface is being dropped.
     if stopped.wait_for(|stopped| *stopped).await.is_err() {
         pending::<()>().await;
     }

@@ -1,21 +1,20 @@
-//! Keeps pages of other sites away from an interface that needs no key.
+//! Protects an interface without keys from requests of pages of other sites.
 
 use axum::http::{HeaderMap, Uri, header};
 
 use crate::loopback::is_loopback_host;
 
-/// That a page of another site may have sent a request, and how it shows: 403.
+/// A page of another site may have sent the request: 403, with the indication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CrossSite(&'static str);
 
-/// Refuses what a page of another site has a browser send: to a loopback address that
-/// needs no key, everybody's browser has access. A name that was made to mean this
-/// address (DNS rebinding) shows in `Host`; a form or script of a page shows in
-/// `Origin` and `Sec-Fetch-Site`.
+/// Refuses a request that a page of another site makes a browser send: a loopback address without keys
+/// is reachable from every page in a local browser. A name that was made to resolve to this address (DNS
+/// rebinding) is visible in `Host`; forms and scripts are visible in `Origin` and `Sec-Fetch-Site`.
 ///
 /// # Errors
-/// It is of another site, or doesn't say enough to tell.
+/// Errors if the request comes from another site, or its headers do not show where it comes from.
 pub fn require_same_site(uri: &Uri, headers: &HeaderMap) -> Result<(), CrossSite> {
     let refuse = |why| Err(CrossSite(why));
     let text = |name| match headers.get(name) {
@@ -27,22 +26,22 @@ pub fn require_same_site(uri: &Uri, headers: &HeaderMap) -> Result<(), CrossSite
         return refuse("`Host` and `Origin` must be text");
     };
     let Some(host) = host.filter(|_| hosts == 1) else {
-        return refuse("send one `Host`, the loopback address that is asked");
+        return refuse("send exactly one `Host`, with the loopback address");
     };
-    let elsewhere = uri.authority().is_some_and(|authority| !is_loopback(authority.as_str()));
-    if elsewhere || !is_loopback(host) {
-        return refuse("without keys only `localhost` and loopback addresses are served as `Host`");
+    let is_elsewhere = uri.authority().is_some_and(|authority| !is_loopback(authority.as_str()));
+    if is_elsewhere || !is_loopback(host) {
+        return refuse("without keys, `Host` must be `localhost` or a loopback address");
     }
-    let site_of = |origin: &str| {
+    let is_own = |origin: &str| {
         let site = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         site == Some(host)
     };
-    if origin.is_some_and(|origin| !site_of(origin)) {
-        return refuse("without keys no page of another origin is served");
+    if origin.is_some_and(|origin| !is_own(origin)) {
+        return refuse("without keys, pages of other origins are refused");
     }
     let site = headers.get("sec-fetch-site").map(|value| value.as_bytes());
     if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
-        return refuse("without keys no page of another site is served");
+        return refuse("without keys, pages of other sites are refused");
     }
     Ok(())
 }
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_served_and_no_page_of_others() {
+    fn only_pages_of_this_machine_are_served() {
         let admitted = |pairs: &[(&'static str, &str)]| {
             require_same_site(&Uri::from_static("/v1"), &headers(pairs)).is_ok()
         };

@@ -1,5 +1,5 @@
-//! Accepts connections, each of which has a slot, until it is stopped; then waits until requests
-//! in flight are answered.
+//! Accepts connections, each with a slot, until it is stopped, and then waits until requests in flight
+//! are answered.
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,10 +32,10 @@ const BACKLOG: u32 = 4096;
 /// clients try again only after a second.
 ///
 /// # Errors
-/// The address is taken, or this process may not use it.
+/// Errors if the address is taken, or this process may not use it.
 ///
 /// # Panics
-/// There is no tokio runtime.
+/// Panics outside a tokio runtime.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -43,7 +43,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// An interface that is being served. Dropped, it ends at once, with all its connections.
+/// An interface that is being served. Dropping it ends it at once, with all its connections.
 #[derive(Debug)]
 pub struct Serving {
     local_addr: SocketAddr,
@@ -56,10 +56,10 @@ pub struct Serving {
 /// [`ConnectionSlot`], or those stay few and brief.
 ///
 /// # Errors
-/// The listener doesn't know its address.
+/// Errors if the listener has no local address.
 ///
 /// # Panics
-/// There is no tokio runtime.
+/// Panics outside a tokio runtime.
 pub fn serve(
     listener: TcpListener,
     router: Router,
@@ -88,17 +88,17 @@ impl Serving {
         self.local_addr
     }
 
-    /// Accepts no connection from now on, and no further request on those that are open;
-    /// requests that have come are answered. The address is free soon.
+    /// Accepts no connection from now on, and no further request on open ones. Requests that have
+    /// arrived are answered. The address is free soon.
     pub fn stop_accepting(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Accepts no more and waits until all that has come is answered, and every stream of
-    /// events has ended, for at most `time`. What is left then is cut off.
+    /// Stops accepting, and waits for at most `time` until all requests are answered and all event
+    /// streams have ended. Connections that remain are then cut off.
     ///
     /// # Errors
-    /// Something was left.
+    /// Errors if connections remained.
     pub async fn drain(mut self, time: Duration) -> Result<(), TimedOut> {
         self.stop_accepting();
         let answered = async {
@@ -144,11 +144,11 @@ impl Accepting {
                 Ok((stream, peer)) => {
                     let slot = self.slots.admit(peer.ip());
                     self.serve(stream, slot);
-                    // It reads what has come before the next one may take its slot.
+                    // The connection reads what has arrived before the next one can take its slot.
                     yield_now().await;
                 }
                 Err(error) if is_exhausted(&error) => self.accept_exhausted().await,
-                // The connection broke off while it was accepted: the next one may be whole.
+                // The connection broke while it was accepted; the next one may be intact.
                 Err(_) => yield_now().await,
             }
         }
@@ -170,13 +170,13 @@ impl Accepting {
     }
 
     fn serve(&mut self, stream: TcpStream, slot: ConnectionSlot) {
-        // Answers are small, and a client waits for each.
+        // Responses are small, and a client waits for each.
         let _ = stream.set_nodelay(true);
         let connection = Connection::new(stream, slot.clone(), self.settings.write_timeout);
         self.connections.spawn(self.requests.clone().serve(connection, slot));
     }
 
-    /// Logs what is wrong, if something is.
+    /// Logs shed connections and `error`. False if there was nothing to log.
     fn log(&self, error: Option<&io::Error>) -> bool {
         let shed = self.slots.take_shed();
         if shed > 0 {

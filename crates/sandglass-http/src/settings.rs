@@ -5,18 +5,18 @@ use std::time::Duration;
 /// The least that [`Settings::head_max_bytes`] can be: what hyper reads at once.
 pub const HEAD_MIN_BYTES: usize = 8 << 10;
 
-/// How much a served interface takes of its connections. A process needs a descriptor for each
+/// Bounds of the connections of an interface. A process needs a descriptor for each
 /// connection: `max_connections` + `max_unauthenticated` + `max_reserve` of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Connections that are open at once over which a request was authenticated; at least 1. If
-    /// one more is authenticated, an idle one of the same client, or of the client with the most, is
-    /// closed; if there is none, the request is refused.
+    /// Open connections over which a request was authenticated; at least 1. If one more is
+    /// authenticated, an idle one of the same client, or of the client with the most, is closed; if
+    /// there is none, the request is refused.
     pub max_connections: usize,
-    /// Connections that are open at once without that; at least 1. If there is one more, the
-    /// oldest idle one of the address that has the most is closed.
+    /// Open connections that are not authenticated; at least 1. If there is one more, the oldest idle
+    /// one of the address that has the most is closed.
     pub max_unauthenticated: usize,
-    /// Of those, connections of a single address (IPv6: of a /64 network); at least 1.
+    /// Those of them that one address may have (IPv6: of a /64 network); at least 1.
     pub max_unauthenticated_per_address: usize,
     /// Further connections while all unauthenticated ones have a request in flight; at least 1.
     /// They carry one request each, which should be a health check or authenticate.
@@ -26,7 +26,7 @@ pub struct Settings {
     pub head_timeout: Duration,
     /// How long an authenticated client may be idle, including the time for the next head.
     pub idle_timeout: Duration,
-    /// How long a client may take no byte of its answer.
+    /// How long a client may read nothing of a response.
     pub write_timeout: Duration,
     /// Largest request head, in bytes; at least [`HEAD_MIN_BYTES`].
     pub head_max_bytes: usize,

@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// One part in so many is reserved for operators.
 const RESERVE_PART: usize = 8;
 
-/// Whose request or connection it is, for bounds that clients share.
+/// The client that holds a slot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
-    /// Someone who operates the whole server: may take every slot, also the reserved ones.
+    /// An operator of the whole server, who may take every slot, also the reserved ones.
     Operator,
-    /// A client by the name of its tenant or owner: may take a slot only while it holds fewer
-    /// than are free, so one client gets half of them at most, and the next ones still get some.
+    /// A client, by the name of its tenant or owner. It may take a slot only while it holds fewer than
+    /// are free, so one client gets at most half of them, and the next ones still get some.
     Client(Arc<str>),
 }
 
 /// Why there is no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoSlot {
-    /// All are taken, but for those of operators.
+    /// All are taken, except those for operators.
     #[error("all {most} are taken")]
     Full {
         /// How many there are.
@@ -61,7 +61,7 @@ pub(crate) fn may_take(
     Ok(())
 }
 
-/// A number of slots for work that takes long, such as waiting. Cheap to clone.
+/// Slots for work that takes long, such as waiting. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct SharedSlots(Arc<Inner>);
 
@@ -72,7 +72,7 @@ struct Inner {
 }
 
 impl SharedSlots {
-    /// So many slots.
+    /// Creates `most` slots.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self(Arc::new(Inner { most, held: Mutex::default() }))
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_leaves_half_and_each_next_one_leaves_some_and_operators_have_a_reserve() {
+    fn one_client_gets_at_most_half_and_operators_have_a_reserve() {
         let shares = SharedSlots::new(128);
         let first = take_all(&shares, &client("a"));
         assert_eq!(first.len(), 56, "half of what is not reserved");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_slot_is_for_everybody() {
+    fn a_single_slot_is_for_every_client() {
         let shares = SharedSlots::new(1);
         let slot = shares.take(&client("a")).expect("it is free");
         assert!(shares.take(&Holder::Operator).is_err());

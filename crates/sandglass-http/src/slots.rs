@@ -1,5 +1,5 @@
-//! The slots of connections: which connections are open, who has them, and which one is closed
-//! if another needs its slot.
+//! The slots of connections: which connections are open, who holds them, and which one is closed if
+//! another needs its slot.
 //!
 //! ```text
 //!            accepted                        a request is authenticated
@@ -21,7 +21,7 @@ use crate::settings::Settings;
 use crate::shared_slots::{Holder, NoSlot, may_take};
 use crate::timer::now;
 
-/// The bits of an IPv6 address that name its network: clients have all addresses of one.
+/// The bits of an IPv6 address that name its network: a client has all addresses of a network.
 const NETWORK_BITS: u32 = 64;
 
 /// All connections of a served interface.
@@ -38,16 +38,16 @@ struct Shared {
 struct Table {
     next: u64,
     entries: BTreeMap<u64, Entry>,
-    /// How many were shed since that was last reported.
+    /// How many were shed since the last report.
     shed: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     class: Class,
-    /// Requests in flight, and answers that are being written.
+    /// Requests in flight, and responses that are being written.
     busy: usize,
-    /// Whether anything came from the client.
+    /// Whether the client has sent nothing yet.
     is_silent: bool,
     quiet_since: Instant,
     closed: Arc<Notify>,
@@ -65,7 +65,7 @@ impl Slots {
         Self(Arc::new(Shared { settings, table: Mutex::default() }))
     }
 
-    /// A slot for a new connection of `peer`. There always is one: if need be, another connection
+    /// A slot for a new connection of `peer`. There always is one: if necessary, another connection
     /// is closed.
     pub(crate) fn admit(&self, peer: IpAddr) -> ConnectionSlot {
         let network = network(peer);
@@ -175,7 +175,7 @@ impl Table {
     /// Makes the connection one of `holder`.
     fn authenticate(&mut self, id: u64, holder: &Holder, most: usize) -> Result<(), NoSlot> {
         let own = Class::Authenticated(holder.clone());
-        // It was closed meanwhile, if it is not there.
+        // If the entry is absent, the connection was closed meanwhile.
         if self.entries.get(&id).is_none_or(|entry| entry.class == own) {
             return Ok(());
         }
@@ -187,7 +187,7 @@ impl Table {
             if self.shed_idle(|entry| entry.class == own) {
                 continue;
             }
-            // Of the others only from those that have more.
+            // From other holders only if they have more connections.
             let greediest = self.greediest(|entry| others(entry) && entry.busy == 0);
             let greediest =
                 greediest.filter(|class| self.count(|entry| entry.class == *class) > held);
@@ -216,8 +216,8 @@ pub enum NoConnection {
     Reserve,
 }
 
-/// The slot of a connection, which is among the extensions of each of its requests
-/// ([`axum::Extension`]). Free again when the connection ends.
+/// The slot of a connection, which is an extension of each of its requests ([`axum::Extension`]). It
+/// is freed when the connection ends.
 #[derive(Clone, Debug)]
 pub struct ConnectionSlot(Arc<Own>);
 
@@ -235,9 +235,9 @@ impl Drop for Own {
 }
 
 impl ConnectionSlot {
-    /// Makes the connection one of `holder`, because a request with a valid key came over it.
-    /// Each interface must call this, or its connections stay few and brief. If a key is
-    /// needed for nothing, a complete request is enough.
+    /// Makes the connection one of `holder`, because a request with a valid key came over it. Each
+    /// interface must call this, or its connections stay few and brief. An interface without keys calls
+    /// it for every complete request.
     ///
     /// # Errors
     /// Errors if the holder has its share of the connections, or all are taken, and none of those
@@ -278,12 +278,12 @@ impl ConnectionSlot {
         Busy(self.clone())
     }
 
-    /// Returns when the connection was shed.
+    /// Returns when the connection is shed.
     pub(crate) async fn shed(&self) {
         self.0.closed.notified().await;
     }
 
-    /// How long the connection may still be quiet; none if it is busy.
+    /// How long the connection may still be quiet; `None` if it is busy.
     pub(crate) fn quiet_left(&self) -> Option<Duration> {
         let settings = &self.0.of.0.settings;
         self.with(|entry| {
@@ -302,12 +302,12 @@ impl ConnectionSlot {
         settings.idle_timeout.min(settings.head_timeout)
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        self.0.of.table().entries.get_mut(&self.0.id).map(look)
+    fn with<T>(&self, use_entry: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.0.of.table().entries.get_mut(&self.0.id).map(use_entry)
     }
 }
 
-/// As long as it lives, its connection is not idle.
+/// While this exists, its connection is not idle.
 #[derive(Debug)]
 pub(crate) struct Busy(ConnectionSlot);
 
@@ -320,7 +320,7 @@ impl Drop for Busy {
     }
 }
 
-/// What counts as one address: an IPv4 address, also one that is written as IPv6, or the network of an IPv6 one.
+/// What counts as one address: an IPv4 address, also if it is mapped to IPv6, or an IPv6 network.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {

@@ -1,6 +1,6 @@
-//! What can be wrong with the target of a request before any route is known.
+//! Checks of the target of a request that do not depend on routes.
 
-/// The place of a `%` that begins no percent-encoded byte (RFC 3986, 2.1).
+/// Finds a `%` that is not followed by two hexadecimal digits (RFC 3986, 2.1).
 #[must_use]
 pub fn find_invalid_escape(path: &str) -> Option<usize> {
     let bytes = path.as_bytes();

@@ -1,5 +1,5 @@
-//! The one place where HTTP waits for time to pass: it bounds real sockets and the people
-//! behind them, which no test looks at in virtual time.
+//! The only place where HTTP reads the clock and waits: it bounds real sockets, which no test uses in
+//! virtual time.
 
 #![allow(clippy::disallowed_methods, reason = "bounds real sockets")]
 
@@ -7,25 +7,25 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// That something took longer than it may.
+/// The work took too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it took longer than it may")]
+#[error("it took too long")]
 pub struct TimedOut;
 
-/// What `work` answers, where it does so in `time`.
+/// Returns the result of `work`.
 ///
 /// # Errors
-/// It doesn't; it is dropped then.
+/// Errors if it takes longer than `time`; `work` is dropped then.
 pub async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Result<T, TimedOut> {
     tokio::time::timeout(time, work).await.map_err(|_| TimedOut)
 }
 
-/// Ends after `time`.
+/// Waits for `time`.
 pub fn pause(time: Duration) -> Sleep {
     tokio::time::sleep(time)
 }
 
-/// The present moment on the runtime's clock.
+/// The present moment on the clock of tokio.
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

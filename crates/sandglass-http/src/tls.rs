@@ -21,15 +21,15 @@ const H2: &[u8] = b"h2";
 const HTTP_11: &[u8] = b"http/1.1";
 /// The first byte of a TLS connection: a handshake record (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
-/// What is said of a file that is cut or damaged.
+/// The message about a file that is cut or damaged.
 const NOT_PEM: &str = "it is not PEM, or not all of it";
 /// Most certificates in a file.
 const CERTIFICATES_MAX: usize = 1_000;
-/// How much is read of what a client without TLS sends, in bytes, so that it reads the answer
+/// How much of the request of a client without TLS is read, in bytes, so that it receives the response
 /// before the connection is reset.
 const PLAIN_MAX_BYTES: u64 = 64 << 10;
-/// The answer to a client without TLS.
-const PLAIN_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\
+/// The response to a client without TLS.
+const PLAIN_RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\
     content-length: 55\r\nconnection: close\r\n\r\n\
     this address serves TLS only: use https:// to reach it\n";
 
@@ -44,7 +44,7 @@ pub struct Tls(Arc<RwLock<Arc<ServerConfig>>>);
 #[derive(Clone, Debug)]
 pub struct TlsSettings(Arc<ServerConfig>);
 
-/// Which part of the settings of TLS is wrong, and how.
+/// Which part of the TLS settings is wrong, and why.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -65,7 +65,7 @@ impl TlsSettings {
     /// certificate that one of those certificates has signed. All are PEM.
     ///
     /// # Errors
-    /// Errors if one of them is not what it should be, or the key is not that of the certificate.
+    /// Errors if one of them is invalid, or the key does not belong to the certificate.
     /// No error contains a part of the key.
     pub fn from_pem(
         certificate: &[u8],
@@ -165,11 +165,10 @@ impl Tls {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
 
-    /// Completes the handshake. None if the client does not speak TLS; it has been answered then.
+    /// Completes the handshake. `None` if the client does not speak TLS; it got an error then.
     ///
     /// # Errors
-    /// Errors if the handshake fails, for instance because the client has no certificate although
-    /// it needs one.
+    /// Errors if the handshake fails, for example because a required client certificate is missing.
     pub(crate) async fn accept(
         &self,
         connection: Connection,
@@ -185,9 +184,9 @@ impl Tls {
 }
 
 async fn refuse_plain(mut connection: Connection) -> io::Result<()> {
-    connection.write_all(PLAIN_ANSWER).await?;
+    connection.write_all(PLAIN_RESPONSE).await?;
     connection.shutdown().await?;
-    // Bounded by its slot in time.
+    // The slot bounds the time.
     tokio::io::copy(&mut connection.take(PLAIN_MAX_BYTES), &mut tokio::io::sink()).await?;
     Ok(())
 }

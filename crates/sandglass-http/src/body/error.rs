@@ -1,4 +1,4 @@
-//! What is wrong with a body.
+//! Errors of request bodies.
 
 use axum::http::StatusCode;
 use sandglass_source::json::{self, Violation, ViolationKind};
@@ -10,29 +10,29 @@ use super::json::DEPTH_MAX;
 /// Most characters of the pointer to what is nested too deep.
 const POINTER_MAX_CHARS: usize = 80;
 
-/// What is wrong with a body, and where. It is for an interface to render, in its shape of
-/// errors; the text is for people, and says what to do.
+/// What is wrong with a body, and where. Each interface renders it in its own format; the text is for
+/// people, and states what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// It is larger than allowed.
     #[error("{}", too_large(*announced, *max))]
     TooLarge {
-        /// Its size, in bytes, where it said that itself.
+        /// Its size in bytes, if it was announced.
         announced: Option<u64>,
-        /// What is allowed, in bytes.
+        /// The largest permitted size, in bytes.
         max: usize,
     },
-    /// It, or a piece of it, took too long to come.
-    #[error("the body took too long to come")]
+    /// It, or a piece of it, took too long to arrive.
+    #[error("the body took too long to arrive")]
     Slow,
     /// It ended before its end.
-    #[error("the body broke off, or its chunks are none")]
+    #[error("the body ended early, or its chunks are invalid")]
     Broken,
     /// It is compressed.
-    #[error("send the body as it is, without a `Content-Encoding`")]
+    #[error("send the body uncompressed, without a `Content-Encoding`")]
     Coded,
-    /// It doesn't say that it is JSON.
+    /// Its media type is not JSON.
     #[error("send the body as `Content-Type: application/json`")]
     MediaType,
     /// It nests deeper than [`DEPTH_MAX`].
@@ -41,7 +41,7 @@ pub enum Error {
         /// The JSON pointer to what is nested too deep, shortened.
         at: String,
     },
-    /// An object of it has a key twice.
+    /// One of its objects has a duplicate key.
     #[error("the body has the key `{}` twice, at `{}`", printable(.key), printable(.pointer))]
     DuplicateKey {
         /// The JSON pointer to the object.
@@ -49,28 +49,28 @@ pub enum Error {
         /// The key.
         key: String,
     },
-    /// It is no text.
-    #[error("the body is no UTF-8 at byte {at}")]
+    /// It is not UTF-8.
+    #[error("the body is not UTF-8 at byte {at}")]
     NotText {
-        /// Where, in bytes.
+        /// The offset, in bytes.
         at: usize,
     },
-    /// It is JSON, and no object.
+    /// It is JSON, but not an object.
     #[error("the body must be a JSON object")]
     NotAnObject,
     /// It has more values than [`json::MAX_VALUES`], or none.
-    #[error("the body can't be read: {0}")]
+    #[error("the body cannot be read: {0}")]
     Values(json::Error),
-    /// It is no JSON.
-    #[error("the body can't be read: {0}")]
+    /// It is not JSON.
+    #[error("the body cannot be read: {0}")]
     Syntax(serde_json::Error),
-    /// It is a JSON object of another shape than it should have.
-    #[error("the body can't be read: {0}")]
+    /// It is a JSON object that does not have the expected shape.
+    #[error("the body cannot be read: {0}")]
     Shape(serde_json::Error),
 }
 
 impl Error {
-    /// The status that says so: 400, 408, 413 or 415.
+    /// The status of the response: 400, 408, 413 or 415.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self {
@@ -88,7 +88,7 @@ impl Error {
         }
     }
 
-    /// Whether the body is JSON, of another shape than it should have.
+    /// Whether the body is JSON that does not have the expected shape.
     #[must_use]
     pub const fn is_shape(&self) -> bool {
         matches!(self, Self::NotAnObject | Self::Shape(_))

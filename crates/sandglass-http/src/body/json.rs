@@ -12,7 +12,7 @@ pub const DEPTH_MAX: usize = 64;
 /// Reads a body that must be a JSON object; `None` if there is no body.
 ///
 /// # Errors
-/// Its media type is not JSON, it is compressed, nests too deep, has too many values or duplicate
+/// Errors if its media type is not JSON, or it is compressed, nests too deep, has too many values or duplicate
 /// keys that are rejected, or is not a JSON object of a `T`.
 pub fn json<T: DeserializeOwned>(
     headers: &HeaderMap,
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nests_as_deep_as_allowed_is_read_and_no_deeper() {
+    fn a_body_that_nests_deeper_than_allowed_is_refused() {
         let nested = |depth: usize| {
             format!(r#"{{"a": {}{}}}"#, "[".repeat(depth - 1), "]".repeat(depth - 1))
         };
@@ -69,16 +69,16 @@ mod tests {
     }
 
     #[test]
-    fn so_many_values_are_read_and_no_more() {
+    fn a_body_with_more_values_than_allowed_is_refused() {
         let values = |count: usize| format!(r#"{{"a": [{}1]}}"#, "1,".repeat(count - 1));
         let most = MAX_VALUES as usize;
         assert!(read(&values(most / 2)).is_ok());
-        let error = read(&values(most)).expect_err("it is more with what is around them");
+        let error = read(&values(most)).expect_err("the values around them count, too");
         assert!(error.to_string().contains("more than the 65536 values"), "{error}");
     }
 
     #[test]
-    fn an_error_tells_its_place() {
+    fn an_error_names_line_and_column() {
         let error = read("{\n  \"a\": 1,\n}").expect_err("a comma too many");
         assert!(error.to_string().contains("line 3 column 1"), "{error}");
         let error = read(r#"{"a":[{"b":1,"b":2}]}"#).expect_err("a duplicate key");
@@ -88,13 +88,13 @@ mod tests {
     }
 
     #[test]
-    fn no_body_is_none_and_a_blank_one_is_an_error() {
+    fn no_body_is_none_and_a_blank_body_is_an_error() {
         assert_eq!(read("").expect("no body"), None);
-        assert_eq!(read(" \n").expect_err("it says nothing").status(), StatusCode::BAD_REQUEST);
+        assert_eq!(read(" \n").expect_err("it has no value").status(), StatusCode::BAD_REQUEST);
     }
 
     #[test]
-    fn what_is_json_of_another_shape_is_told_from_what_is_none() {
+    fn invalid_json_and_json_of_another_shape_are_different_errors() {
         for shape in ["[1]", "7", "\"a\"", "null"] {
             assert!(read(shape).expect_err("no object").is_shape(), "{shape}");
         }
@@ -102,7 +102,7 @@ mod tests {
             assert!(!read(syntax).expect_err("no JSON").is_shape(), "{syntax}");
         }
         let plain = json::<Value>(&HeaderMap::new(), b"{}", DuplicateKeys::LastWins)
-            .expect_err("it says no media type");
+            .expect_err("it has no media type");
         assert_eq!(plain.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
 }

@@ -1,5 +1,5 @@
-//! Reads bodies of requests: bounded in size and time and, where they are JSON, in depth and
-//! values. What is wrong with one is told with its place.
+//! Reads request bodies, bounded in size and time, and if they are JSON, in depth and values. Errors
+//! name the offset of what is wrong.
 
 mod error;
 mod json;
@@ -15,32 +15,31 @@ pub use self::json::{DEPTH_MAX, json};
 use crate::timer::within;
 pub use sandglass_source::json::DuplicateKeys;
 
-/// How much a body may be.
+/// Bounds of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest body, in bytes.
     pub max_bytes: usize,
-    /// How long each piece of it may take to come; four times that for all of it.
+    /// How long each piece of it may take to arrive; the whole body may take four times that.
     pub timeout: Duration,
 }
 
 /// A body above this size, in bytes, is large: few are read at the same time.
 pub const LARGE_BYTES: usize = 256 << 10;
 
-/// All of a body. One that says itself that it is too large is refused before any of it is
-/// read. Before more than [`LARGE_BYTES`] are held, it takes a `slot`, which is dropped when the
-/// body was read.
+/// Reads a whole body. One whose announced size is too large is refused unread. Before more than
+/// [`LARGE_BYTES`] are held, it takes a `slot`, which is dropped when the body was read.
 ///
 /// # Errors
-/// It is [too large](Error::TooLarge), [too slow](Error::Slow) or [broken](Error::Broken), or there
-/// is no slot.
+/// Errors if it is [too large](Error::TooLarge), [too slow](Error::Slow) or [broken](Error::Broken), or
+/// there is no slot.
 pub async fn bytes<S, E: From<Error>>(
     headers: &HeaderMap,
     body: Body,
     limits: Limits,
     slot: impl FnOnce() -> Result<S, E>,
 ) -> Result<Bytes, E> {
-    /// A body comes in a few pieces, or its client trickles it to hold a connection.
+    /// A body arrives in a few pieces, unless its client trickles it to hold a connection.
     const PIECES_MAX: u32 = 4;
     let Limits { max_bytes: max, timeout } = limits;
     let announced = refuse_announced(headers, max)?;
@@ -66,7 +65,7 @@ pub async fn bytes<S, E: From<Error>>(
     within(timeout.saturating_mul(PIECES_MAX), whole).await.map_err(|_| Error::Slow)?
 }
 
-/// The length that a body says it has; 0 if it says none.
+/// The announced length of a body; 0 if it announces none.
 fn refuse_announced(headers: &HeaderMap, max: usize) -> Result<usize, Error> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     match length.and_then(|text| text.parse::<u64>().ok()) {
@@ -77,7 +76,7 @@ fn refuse_announced(headers: &HeaderMap, max: usize) -> Result<usize, Error> {
     }
 }
 
-/// Refuses a body that is compressed: taken for what it says it would be nothing.
+/// Refuses a compressed body, which would be misread as its media type.
 ///
 /// # Errors
 /// [`Error::Coded`].
