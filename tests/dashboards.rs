@@ -126,7 +126,7 @@ fn unusable_arguments_are_refused_with_the_reason() {
     for prefix in ["", "Temper", "a-b", "1st", "_", "a\u{1b}[31m", "é"] {
         let refused = sandglass(&[&"dashboards", &"--prefix", &prefix, &"--out", &out]).exits(2);
         assert!(!refused.err.contains('\u{1b}'), "{}", refused.err);
-        refused.says("is no metric prefix: use lower-case letters, digits and `_`");
+        refused.says("is not a metric prefix: use lower-case letters, digits and `_`");
     }
     let refused = sandglass(&[&"dashboards", &"--prefix", &"temper_", &"--out", &out]).exits(2);
     refused.says("use `temper`");

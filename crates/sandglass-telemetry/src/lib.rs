@@ -1,6 +1,11 @@
-//! Every metric and span name of Sandglass, once, with its unit and help; and
-//! the set-up of Prometheus, OTLP and logs. It measures what it is told and
-//! decides nothing.
+//! Metrics, spans and logs of Sandglass: each name is defined once here, with its unit and help text,
+//! together with the set-up of Prometheus, OTLP and the log.
+//!
+//! It holds no logic: other crates call one typed method per event, such as
+//! [`Metrics::dispatch_refused`], and never name a metric.
+//!
+//! Start with [`table`], which lists every metric, and [`trace`], which starts spans whose ids are
+//! decided beforehand. [`Telemetry`] bundles both for a host or a runtime.
 
 pub mod logs;
 pub mod metrics;
@@ -13,13 +18,12 @@ pub use metrics::Metrics;
 pub use table::Prefix;
 pub use trace::{Span, SpanStart, Tracer};
 
-/// Where a part of Sandglass reports what it does. Cheap to clone; the default
-/// reports nowhere and costs nothing.
+/// Metrics and spans of one part of Sandglass. Cheap to clone; the default reports nowhere, at no cost.
 #[derive(Clone, Debug, Default)]
 pub struct Telemetry {
-    /// Its metrics.
+    /// The metrics.
     pub metrics: Metrics,
-    /// Its spans.
+    /// The spans.
     pub tracer: Tracer,
 }
 

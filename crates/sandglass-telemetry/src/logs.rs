@@ -1,4 +1,4 @@
-//! The log of the binary: to standard error, as text or JSON, at chosen levels.
+//! The log of the binary: written to standard error as text or JSON, at configurable levels.
 
 use std::io::{self, IsTerminal as _};
 
@@ -8,7 +8,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// The environment variable that chooses levels.
+/// The environment variable with the levels.
 pub const LEVEL_VARIABLE: &str = "SANDGLASS_LOG";
 
 /// How lines are written.
@@ -21,33 +21,33 @@ pub enum Format {
     Json,
 }
 
-/// Why there is no log.
+/// Why the log cannot be set up.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The levels can't be read.
+    /// The levels are invalid.
     #[error(
-        "`{}` is no log level: use off, error, warn, info, debug or trace, or target=level, \
-         several separated by commas", shown(.0)
+        "`{}` is not a log level: use off, error, warn, info, debug or trace, or target=level, \
+         several separated by commas", escape(.0)
     )]
     InvalidLevels(String),
-    /// The process has a log already.
+    /// The process already has a log.
     #[error("log is already set up in this process")]
     AlreadySet,
 }
 
-fn shown(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.chars().take(80).flat_map(char::escape_debug).collect()
 }
 
 /// Reads levels: `warn`, or `sandglass_host=debug,warn`.
 ///
 /// # Errors
-/// The text is neither.
+/// Errors if the text is neither.
 pub fn levels(text: &str) -> Result<Targets, Error> {
     let invalid = || Error::InvalidLevels(text.to_owned());
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     for part in &parts {
-        // A misspelt level would be taken for a target of which all is logged.
+        // The parser takes a misspelled level for a target, and would log everything of it.
         let level = part.rsplit('=').next().unwrap_or(part);
         if level.is_empty() || level.parse::<LevelFilter>().is_err() {
             return Err(invalid());
@@ -56,24 +56,24 @@ pub fn levels(text: &str) -> Result<Targets, Error> {
     parts.join(",").parse().map_err(|_| invalid())
 }
 
-/// Lines that may wait to be written: some seconds of a terminal's. More are lost.
+/// Lines that may wait to be written: a terminal shows them in a few seconds. More are dropped.
 const WAITING_MAX_LINES: usize = 8 * 1024;
 
-/// The log of this process. Dropped, it writes what waits, for a second at most.
+/// The log of this process. When dropped, it writes the waiting lines, for at most a second.
 #[derive(Debug)]
 #[must_use = "the log ends when this is dropped"]
 pub struct Log {
     _writer: WorkerGuard,
 }
 
-/// Sets up the log of this process. `levels` is what the user asked for, by
-/// default [`LEVEL_VARIABLE`]; without it, warnings and errors are logged.
+/// Sets up the log of this process with `levels`, by default those of [`LEVEL_VARIABLE`], or else warnings
+/// and errors.
 ///
-/// A thread of its own writes: where nobody reads, lines are lost, and neither a
-/// guest nor a kill waits.
+/// A separate thread writes. If the reader of standard error is slow, lines are dropped, so that neither
+/// guests nor kills wait.
 ///
 /// # Errors
-/// The levels can't be read, or there is a log already.
+/// Errors if the levels are invalid, or the process already has a log.
 pub fn init(format: Format, levels: Option<&str>) -> Result<Log, Error> {
     let from_environment =
         std::env::var_os(LEVEL_VARIABLE).map(|text| text.to_string_lossy().into_owned());

@@ -1,16 +1,16 @@
-//! Exports spans over OTLP, where the standard environment variables ask for it.
+//! Exports spans over OTLP, if the standard environment variables request it.
 //!
-//! Spans wait in a bounded queue for a thread of their own; where the collector
-//! is slow or dead they are dropped, and nobody waits.
+//! Spans wait in a bounded queue for a separate thread. If the collector is slow or dead, they are dropped,
+//! so that no handler waits.
 
 mod client;
-mod cutting;
 mod delivery;
 mod environment;
 mod pairs;
 mod sampler;
 mod settings;
-mod unserved;
+mod truncate;
+mod unsupported;
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::trace::{DecidedIds, Tracer};
 use client::{Client, LastFailure};
 use delivery::{Losses, Queue};
 pub use environment::InvalidSetting;
-use settings::{Asked, Sampling, Settings};
+use settings::{Requested, Sampling, Settings};
 
 /// An exporter of spans.
 #[derive(Debug)]
@@ -33,47 +33,46 @@ pub struct Otlp {
     failure: LastFailure,
 }
 
-/// What became of the spans of an exporter that has stopped.
+/// The result of stopping an exporter.
 #[derive(Debug)]
-#[must_use = "it says whether spans were lost"]
+#[must_use = "it states whether spans were lost"]
 pub struct ShutdownReport {
-    /// Spans that were not exported since the exporter was set up: the queue was full, the
-    /// collector didn't take them, or they still waited, in the queue or for its answer.
+    /// How many spans were not exported since the exporter was set up: the queue was full, the collector
+    /// did not accept them, or they still waited, in the queue or for its response.
     pub lost: u64,
-    /// Why the collector didn't take the last of those that it didn't take, with its address;
-    /// none where it took all that it was sent.
+    /// Why the collector did not accept spans, when that last happened, with its address; `None` if it
+    /// accepted everything.
     pub refusal: Option<String>,
-    /// Why not all that waited could be exported in time, if so.
+    /// Why waiting spans could not be exported in time, if so.
     pub error: Option<Error>,
 }
 
-/// Why spans can't be exported.
+/// Why spans cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An environment variable holds what can't be used: correct it.
+    /// The value of an environment variable is invalid.
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
     /// The exporter could not be set up.
     #[error("failed to set up the export of spans: {0}")]
     SetUp(String),
-    /// What was still waiting could not be exported in time: it is lost.
+    /// The waiting spans could not be exported in time, and are lost.
     #[error("failed to export the last spans: {0}")]
     Shutdown(String),
 }
 
-/// The exporter that the environment asks for; none where it names neither an
-/// endpoint nor an exporter. Spans that it loses are counted in `metrics`. A variable that
-/// asks for something in vain is noted in the log.
+/// The exporter that the environment configures; `None` if it names neither an endpoint nor an exporter.
+/// Lost spans are counted in `metrics`. Variables without effect are logged.
 ///
 /// # Errors
-/// A variable holds what can't be used, whether anything is to be exported or not.
+/// Errors if the value of a variable is invalid, even if nothing is to be exported.
 pub fn from_env(metrics: &Metrics) -> Result<Option<Otlp>, Error> {
     let variable =
         |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     from_variables(variable, metrics)
 }
 
-/// The same as [`from_env`], with the environment given.
+/// As [`from_env`], with a given environment.
 ///
 /// # Errors
 /// As [`from_env`].
@@ -81,20 +80,20 @@ pub fn from_variables(
     variable: impl Fn(&str) -> Option<String>,
     metrics: &Metrics,
 ) -> Result<Option<Otlp>, Error> {
-    let Asked { settings, ignored } = Asked::read(&variable)?;
-    settings::tell(&ignored);
+    let Requested { settings, ignored } = Requested::read(&variable)?;
+    settings::log_ignored(&ignored);
     settings.map(|settings| Otlp::new(&settings, metrics)).transpose()
 }
 
 impl Otlp {
     fn new(settings: &Settings, metrics: &Metrics) -> Result<Self, Error> {
-        // The HTTP client wants a TLS provider even for plain HTTP. That there is
-        // one already is fine.
+        // The HTTP client needs a TLS provider even for plain HTTP. This fails if one is already
+        // installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         if settings.sends_headers_in_clear_text() {
             tracing::warn!(
                 "the headers of OTEL_EXPORTER_OTLP_HEADERS are sent to the collector in clear \
-                 text; name its address with https:// if one of them is a key"
+                 text; use an https:// address if one of them is a key"
             );
         }
         let failure = LastFailure::of(&settings.endpoint);
@@ -141,20 +140,19 @@ impl Otlp {
         Tracer::new(&self.provider)
     }
 
-    /// Exports what is left and stops; answers what was lost. Blocks the thread for at most
-    /// `timeout`.
+    /// Exports the waiting spans and stops. Blocks the thread for at most `timeout`.
     pub fn shutdown(self, timeout: Duration) -> ShutdownReport {
         let stopped = self.provider.shutdown_with_timeout(timeout);
         let error = stopped.err().map(|error| {
-            // The provider gives all errors the same kind.
+            // The provider does not distinguish a timeout from other errors.
             Error::Shutdown(if self.losses.unanswered() > 0 {
                 let collector = self.failure.collector();
-                format!("the collector at {collector} had not taken them after {timeout:?}")
+                format!("the collector at {collector} had not accepted them after {timeout:?}")
             } else {
                 self.failure.or(&error)
             })
         });
-        ShutdownReport { lost: self.losses.at_the_end(), refusal: self.losses.refusal(), error }
+        ShutdownReport { lost: self.losses.total(), refusal: self.losses.refusal(), error }
     }
 }
 

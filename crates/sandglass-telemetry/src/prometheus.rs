@@ -1,9 +1,8 @@
-//! Prometheus: a recorder of our own whose state is rendered as text and served
-//! over HTTP.
+//! Prometheus: a recorder whose state is rendered as text and served over HTTP.
 
+mod histograms;
 mod scrape;
 mod serve;
-mod tally;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,17 +14,17 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use crate::metrics::{IdleGauges, Metrics, SCRAPE_MAX_BYTES};
 use crate::table::{Kind, Prefix, TABLE};
 
+use histograms::TableRecorder;
 use scrape::Scrapes;
 pub use serve::Serving;
-use tally::Tallying;
 
 /// Collects metrics, and renders them in the text format of Prometheus (0.0.4).
 ///
-/// Observations of guests' histograms pile up until [`Exporter::render`] or
-/// [`Exporter::upkeep`] is called; [`Exporter::serve`] sees to that.
+/// Observations of guests' histograms accumulate until [`Exporter::render`] or [`Exporter::upkeep`] is
+/// called; [`Exporter::serve`] does so.
 #[derive(Clone)]
 pub struct Exporter {
-    recorder: Arc<Tallying>,
+    recorder: Arc<TableRecorder>,
     handle: PrometheusHandle,
     prefix: Prefix,
     scrape_max_bytes: usize,
@@ -34,36 +33,36 @@ pub struct Exporter {
 
 impl Exporter {
     /// An exporter of all metrics, with names that begin with `prefix`. A scrape has at most
-    /// [`SCRAPE_MAX_BYTES`], and what guests measure.
+    /// [`SCRAPE_MAX_BYTES`], plus the metrics of guests.
     #[must_use]
     pub fn new(prefix: Prefix) -> Self {
         Self::with_scrape_limit(prefix, SCRAPE_MAX_BYTES)
     }
 
-    /// The same, where a scrape may have `scrape_max_bytes`: for hosts of many entity types
-    /// and actions.
+    /// As [`Exporter::new`], with another limit of a scrape, for hosts with many entity types and
+    /// actions.
     #[must_use]
     pub fn with_scrape_limit(prefix: Prefix, scrape_max_bytes: usize) -> Self {
         let builder = with_buckets(PrometheusBuilder::new(), &prefix)
             .expect("the histograms of guests have buckets");
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
-        let recorder = Arc::new(Tallying::new(recorder, &prefix));
+        let recorder = Arc::new(TableRecorder::new(recorder, &prefix));
         let scrapes = Arc::new(Scrapes::default());
         Self { recorder, handle, prefix, scrape_max_bytes, scrapes }
     }
 
-    /// Metrics that report here. Called again, it gives new label bounds over the
-    /// same series, so call it once and clone the result.
+    /// Metrics that report to this exporter. Call it once and clone the result: each call returns metrics
+    /// with label bounds of their own over the same series.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let recorder = self.recorder.clone();
-        // It was built without an idle timeout.
-        Metrics::of_recorder(recorder, IdleGauges::Kept, &self.prefix, self.scrape_max_bytes)
+        // The recorder was built without an idle timeout.
+        Metrics::with_recorder(recorder, IdleGauges::Kept, &self.prefix, self.scrape_max_bytes)
     }
 
-    /// All metrics as text. A metric that has nothing to report yet appears with
-    /// its help and type, so that its name can be seen from the first scrape.
+    /// All metrics as text. A metric without a value appears with its help and type, so that its name is
+    /// visible from the first scrape on.
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = self.handle.render();
@@ -78,7 +77,7 @@ impl Exporter {
                 continue;
             }
             let (help, kind) = (row.help, row.kind.as_str());
-            // Writing to a string can't fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
             if row.kind == Kind::Histogram {
                 self.recorder.write(&name, &mut text);
@@ -88,14 +87,13 @@ impl Exporter {
         text
     }
 
-    /// As [`Exporter::render`], for an interface that many clients may scrape at the same time:
-    /// those that wait share a rendering.
+    /// As [`Exporter::render`], for many concurrent clients: those that wait share a rendering.
     pub async fn scrape(&self) -> Bytes {
         self.scrapes.scrape(|| self.render()).await
     }
 
-    /// Takes in what guests' histograms have observed. Must be called every few seconds
-    /// where nobody renders, or memory grows without bound.
+    /// Aggregates the observations of guests' histograms. Must be called every few seconds if nothing
+    /// renders, or memory grows without bound.
     pub fn upkeep(&self) {
         self.handle.run_upkeep();
     }
@@ -107,12 +105,12 @@ impl std::fmt::Debug for Exporter {
     }
 }
 
-/// Nobody knows what a guest's histogram is in, so its buckets span many sizes.
+/// The unit of a guest's histogram is unknown, so the buckets span many orders of magnitude.
 const GUEST_BUCKETS: &[f64] =
     &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 10_000.0, 100_000.0];
 
-/// Sets the buckets of guests' histograms: one without would become a summary, which
-/// can't be aggregated.
+/// Sets the buckets of guests' histograms. Without buckets, they would become summaries, which cannot be
+/// aggregated.
 fn with_buckets(
     builder: PrometheusBuilder,
     prefix: &Prefix,

@@ -1,10 +1,10 @@
-//! Spans, with ids that are decided before they start.
+//! Spans whose ids are decided before they start.
 //!
-//! The OpenTelemetry API is used directly: a journal record names the span of a
-//! run before it runs, and what is exported has exactly that id.
+//! The OpenTelemetry API is used directly: a journal record names the span of a handler before the handler
+//! starts, and the exported span has exactly that id.
 
 mod capture;
-mod foreign;
+mod guest;
 mod ids;
 pub mod names;
 
@@ -21,7 +21,7 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span as SdkSpan};
 use sandglass_model::{SpanId, TraceContext, TraceId};
 
 pub use capture::{CapturedEvent, CapturedSpan, CapturedSpans};
-pub use foreign::GuestAttribute;
+pub use guest::GuestAttribute;
 pub use ids::DecidedIds;
 
 /// An attribute's name and value.
@@ -36,7 +36,7 @@ pub enum Value<'a> {
     Number(i64),
     /// A number with a fraction.
     Fraction(f64),
-    /// Yes or no.
+    /// A boolean.
     Flag(bool),
 }
 
@@ -91,7 +91,7 @@ fn key_value((name, value): &Attribute<'_>) -> KeyValue {
     KeyValue::new(*name, value.owned())
 }
 
-/// What a span stands for, as OpenTelemetry sees it.
+/// The kind of a span in OpenTelemetry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// Work inside the process.
@@ -99,66 +99,64 @@ pub enum Kind {
     Internal,
     /// A call to another service.
     Client,
-    /// An answer to a call from another service.
+    /// The handling of a call from another service.
     Server,
 }
 
-/// What is known of a span when it starts.
+/// The properties of a span when it starts.
 #[derive(Clone, Copy, Debug)]
 pub struct SpanStart<'a> {
     /// Its name, one of [`names`].
     pub name: &'static str,
-    /// What it stands for.
+    /// Its kind.
     pub kind: Kind,
     /// Its own ids.
     pub context: TraceContext,
-    /// The span that it belongs under. One of another trace becomes a link.
+    /// Its parent. A parent in another trace becomes a link.
     pub parent: Option<TraceContext>,
-    /// Spans that it has to do with.
+    /// Linked spans.
     pub links: &'a [TraceContext],
-    /// What is known of it.
+    /// Its attributes.
     pub attributes: &'a [Attribute<'a>],
 }
 
-/// Starts spans. Cheap to clone; the default starts spans that nobody sees, and
-/// allocates nothing for them.
+/// Starts spans. Cheap to clone; the default starts spans that are not recorded, without allocations.
 #[derive(Clone, Default)]
 pub struct Tracer(Option<SdkTracer>);
 
 impl Tracer {
-    /// Starts no spans.
+    /// A tracer whose spans are not recorded.
     #[must_use]
     pub fn disabled() -> Self {
         Self::default()
     }
 
-    /// Starts the spans of `provider`, which must have been built with
-    /// [`DecidedIds`]: with any other generator the exported ids differ from the
-    /// journal's.
+    /// A tracer that uses `provider`, which must have been built with [`DecidedIds`]: with another id
+    /// generator the exported ids differ from those in the journal.
     #[must_use]
     pub fn new(provider: &SdkTracerProvider) -> Self {
         Self(Some(provider.tracer("sandglass")))
     }
 
-    /// Whether anybody may see what it starts.
+    /// Whether its spans can be recorded.
     #[must_use]
     pub const fn is_enabled(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Starts a span now. A trace that is not sampled is seen by nobody.
+    /// Starts a span now. It is not recorded if its trace is not sampled.
     pub fn start(&self, start: &SpanStart<'_>) -> Span {
         let Some(tracer) = &self.0 else { return Span(None) };
         if start.parent.is_none() && !start.context.sampled {
-            // Without a parent, no sampler would learn that nobody wants it.
+            // Without a parent, the sampler cannot know that the trace is not sampled.
             return Span(None);
         }
         let own_trace = start.context.trace_id;
-        let (parent, stranger) = match start.parent {
+        let (parent, linked) = match start.parent {
             Some(parent) if parent.trace_id != own_trace => (None, Some(parent)),
             parent => (parent, None),
         };
-        let links = start.links.iter().copied().chain(stranger);
+        let links = start.links.iter().copied().chain(linked);
         let builder = SpanBuilder::from_name(start.name)
             .with_kind(span_kind(start.kind))
             .with_links(links.map(|link| Link::with_context(remote(link))).collect())
@@ -185,8 +183,7 @@ const fn span_kind(kind: Kind) -> SpanKind {
     }
 }
 
-/// A span that may have been started by another process, or by this one before a
-/// restart.
+/// The context of a span that another process may have started, or this one before a restart.
 fn remote(context: TraceContext) -> SpanContext {
     SpanContext::new(
         ids::trace_id(&context),
@@ -200,7 +197,7 @@ fn remote(context: TraceContext) -> SpanContext {
 struct Live {
     tracer: SdkTracer,
     span: Mutex<SdkSpan>,
-    /// Whether its trace is sampled: if it isn't, nobody sees what is under it either.
+    /// Whether its trace is sampled. If not, its children are not recorded either.
     is_recorded: bool,
 }
 
@@ -210,8 +207,8 @@ impl Live {
         Self { tracer: tracer.clone(), span: Mutex::new(span), is_recorded }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut SdkSpan) -> T) -> T {
-        act(&mut self.span.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<T>(&self, use_span: impl FnOnce(&mut SdkSpan) -> T) -> T {
+        use_span(&mut self.span.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -220,18 +217,18 @@ impl Live {
 pub struct Span(Option<Box<Live>>);
 
 impl Span {
-    /// A span that nobody sees.
+    /// A span that is not recorded.
     pub const fn disabled() -> Self {
         Self(None)
     }
 
-    /// Whether anybody sees it. Where nobody does, what it would be told need not be made.
+    /// Whether it is recorded. If not, its attributes need not be computed.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.0.as_ref().is_some_and(|live| live.is_recorded)
     }
 
-    /// Starts a span under this one, with an id of its own, now.
+    /// Starts a child of this span, with a random id, now.
     pub fn child(&self, name: &'static str, kind: Kind, attributes: &[Attribute<'_>]) -> Self {
         if self.0.is_none() {
             return Self(None);
@@ -242,7 +239,7 @@ impl Span {
         self.begin(builder)
     }
 
-    /// The same, of something that began `ago`, and was not known then to be worth a span.
+    /// As [`Span::child`], for something that began `ago`, when it was not known yet to need a span.
     pub fn child_since(
         &self,
         ago: Duration,
@@ -253,7 +250,10 @@ impl Span {
         if self.0.is_none() {
             return Self(None);
         }
-        #[allow(clippy::disallowed_methods, reason = "by which spans that begin now do, too")]
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the SDK uses the same clock for spans that begin now"
+        )]
         let now = SystemTime::now();
         let builder = SpanBuilder::from_name(name)
             .with_kind(span_kind(kind))
@@ -270,7 +270,7 @@ impl Span {
         Self(Some(Box::new(Live::new(&live.tracer, span))))
     }
 
-    /// The ids of this span; none where nobody sees it.
+    /// The ids of this span; `None` if it is disabled.
     #[must_use]
     pub fn context(&self) -> Option<TraceContext> {
         self.0.as_ref()?.with(|span| {
@@ -283,19 +283,19 @@ impl Span {
         })
     }
 
-    /// Adds what has become known.
+    /// Adds attributes.
     pub fn set(&self, attributes: &[Attribute<'_>]) {
         let Some(live) = &self.0 else { return };
         live.with(|span| span.set_attributes(attributes.iter().map(key_value)));
     }
 
-    /// Notes that something happened, now.
+    /// Adds an event that happens now.
     pub fn event(&self, name: &'static str, attributes: &[Attribute<'_>]) {
         let Some(live) = &self.0 else { return };
         live.with(|span| span.add_event(name, attributes.iter().map(key_value).collect()));
     }
 
-    /// Says that what this span stands for failed.
+    /// Marks the span as failed.
     pub fn error(&self, error_type: &str, message: &str) {
         let Some(live) = &self.0 else { return };
         live.with(|span| {

@@ -735,7 +735,10 @@ mod tests {
             ),
             ("[[key]]\nowner = \"a\"\nenv = \"PATH\"\nmay = [\"raed\"]", "did you mean `read`?"),
             ("[admission]\nmax_rusn = 1", "did you mean `max_runs`?"),
-            ("[metrics]\nprefix = \"Acme\"", "2:10: error: `Acme` is no metric prefix: use lower"),
+            (
+                "[metrics]\nprefix = \"Acme\"",
+                "2:10: error: `Acme` is not a metric prefix: use lower",
+            ),
             ("[metrics]\nprefixes = \"a\"", "did you mean `prefix`?"),
             ("listen", "1:"),
         ] {

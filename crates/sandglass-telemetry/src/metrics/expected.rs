@@ -1,11 +1,10 @@
-//! Counters that are exported at zero before their first event: one that first appears at 1
-//! hides that event from `increase()`.
+//! Counters that are exported at zero before their first event. A counter that first appears at 1 hides
+//! that event from `increase()`.
 
 use sandglass_model::{Directive, Limit, OutcomeKind};
 
-use super::openwop::OpenwopRefusal;
-use super::sessions::{CancelTarget, ResumedBy, directive};
-use super::{Metrics, Refusal, SpansDropped};
+use super::sessions::directive;
+use super::{CancelTarget, Metrics, OpenwopRefusal, Refusal, ResumedBy, SpansDropped};
 
 /// Every outcome that a dispatch can have.
 const OUTCOMES: [OutcomeKind; 8] = [
@@ -19,10 +18,10 @@ const OUTCOMES: [OutcomeKind; 8] = [
     OutcomeKind::Interrupted,
 ];
 
-/// Where every handler can be when its deadline comes, whatever it imports.
-const EVERYWHERE: [&str; 2] = ["guest", "instantiate"];
+/// The dying spans that every handler can have, whatever it imports.
+const DYING_SPANS: [&str; 2] = ["guest", "instantiate"];
 
-/// What can happen to the entities of one type, as far as that is known beforehand.
+/// The events that are possible for entities of one type, as far as known beforehand.
 #[derive(Clone, Debug, Default)]
 pub struct ExpectedEvents<'a> {
     /// The type.
@@ -35,56 +34,54 @@ pub struct ExpectedEvents<'a> {
     pub timed_states: Vec<&'a str>,
     /// Its integrations that declare no budget.
     pub without_budget: Vec<&'a str>,
-    /// What can happen to them as sessions, where they are some.
+    /// The events of sessions, if the entities are sessions.
     pub sessions: Option<ExpectedSessionEvents>,
 }
 
-/// What can happen to the sessions of one type, as far as that is known beforehand.
+/// The events that are possible for sessions of one type, as far as known beforehand.
 #[derive(Clone, Debug, Default)]
 pub struct ExpectedSessionEvents {
-    /// The limits that hold them.
+    /// Their limits.
     pub limits: Vec<Limit>,
-    /// Why their runs can stop, as codes, and what becomes of them then.
+    /// The codes of the reasons for which their runs can stop, each with the decision.
     pub stops: Vec<(&'static str, Option<Directive>)>,
     /// What can resume them.
     pub resumes: Vec<ResumedBy>,
 }
 
 impl Metrics {
-    /// What can be known before anything has happened is exported from the start.
-    pub(super) fn expect_what_has_no_names(&self) {
-        if let Some(families) = self.families() {
-            for reason in Refusal::ALL {
-                families.refused.expect([reason.as_str()]);
-            }
-            for reason in SpansDropped::ALL {
-                families.spans_dropped.expect([reason.as_str()]);
-            }
-            for of in CancelTarget::ALL {
-                families.cancels_refused.expect([of.as_str()]);
-            }
-            families.openwop_readers_dropped.expect([]);
-            for of in OpenwopRefusal::ALL {
-                families.openwop_refused.expect([of.as_str()]);
-            }
+    /// Exports the counters that need no names of entities.
+    pub(super) fn expect_known_events(&self) {
+        let Some(families) = self.families() else { return };
+        for reason in Refusal::ALL {
+            families.refused.expect([reason.as_str()]);
+        }
+        for reason in SpansDropped::ALL {
+            families.spans_dropped.expect([reason.as_str()]);
+        }
+        for of in CancelTarget::ALL {
+            families.cancels_refused.expect([of.as_str()]);
+        }
+        families.openwop_readers_dropped.expect([]);
+        for of in OpenwopRefusal::ALL {
+            families.openwop_refused.expect([of.as_str()]);
         }
     }
 
-    /// Has the counters of handlers of `action` of `entity_type` exported from
-    /// now on, so that the first event counts. `dying_spans` are the host
-    /// functions that may hang: those that the guest imports and that wait.
+    /// Exports the counters of handlers of `action` of `entity_type` from now on. `dying_spans` are the
+    /// host functions that may hang: those that the guest imports and that wait.
     pub fn expect_dispatches(&self, entity_type: &str, action: &str, dying_spans: &[&str]) {
         let Some(families) = self.families() else { return };
         for outcome in OUTCOMES {
             families.dispatches.expect([entity_type, action, outcome.as_str()]);
         }
-        for dying_span in EVERYWHERE.iter().chain(dying_spans) {
+        for dying_span in DYING_SPANS.iter().chain(dying_spans) {
             families.deadline_exceeded.expect([entity_type, action, dying_span]);
         }
     }
 
-    /// Has the counters of what can happen to the entities of a type exported from now on, as
-    /// long as they leave half of a scrape to what does happen. The rarest come first.
+    /// Exports the counters of entities of a type from now on, as long as they leave half of the scrape to
+    /// events that do happen. The rarest come first.
     pub fn expect(&self, expected: &ExpectedEvents<'_>) {
         let Some(families) = self.families() else { return };
         let ExpectedEvents {
@@ -106,7 +103,7 @@ impl Metrics {
             self.expect_of_sessions(entity_type, sessions);
         }
         for action in dispatching {
-            for dying_span in EVERYWHERE {
+            for dying_span in DYING_SPANS {
                 families.deadline_exceeded.expect_in_half([entity_type, action, dying_span]);
             }
             for outcome in OUTCOMES {
@@ -124,11 +121,11 @@ impl Metrics {
         let Some(families) = self.families() else { return };
         let ExpectedSessionEvents { limits, stops, resumes } = expected;
         for limit in limits {
-            let does = limit.action().as_str();
-            families.limit_breaches.expect_in_half([entity_type, limit.as_str(), does]);
+            let action = limit.action().as_str();
+            families.limit_breaches.expect_in_half([entity_type, limit.as_str(), action]);
         }
-        for (code, becomes) in stops {
-            families.run_stops.expect_in_half([entity_type, code, directive(*becomes)]);
+        for (code, decision) in stops {
+            families.run_stops.expect_in_half([entity_type, code, directive(*decision)]);
         }
         for by in resumes {
             families.resumes.expect_in_half([entity_type, by.as_str()]);

@@ -1,8 +1,8 @@
-//! One metric with all its label combinations: bounded in number, and with the
-//! handles of counters and histograms kept, so that reporting allocates nothing.
+//! One metric with all its label combinations: bounded in number, and with cached handles of counters
+//! and histograms, so that reporting allocates nothing.
 //!
-//! Gauges are asked for each time, unless the recorder is known to keep them: one that
-//! drops idle gauges would leave a kept handle reporting to nobody.
+//! The handle of a gauge is requested each time, unless the recorder keeps idle gauges: after a recorder
+//! has dropped an idle gauge, a cached handle would report nowhere.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,18 +13,17 @@ use ::metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder
 
 use sandglass_model::text::is_unprintable;
 
-use super::room::{Need, Room, Weight, header};
+use super::scrape_size::{Priority, ScrapeSize, SeriesSize, header_size};
 use crate::table::{Definition, Kind, Prefix, Unit};
 
-/// Distinct values that one label may take: more than any deployment has entity
-/// types, actions or host functions.
+/// Distinct values of one label: more than any deployment has entity types, actions or host functions.
 pub const LABEL_VALUES_MAX: usize = 200;
-/// Combinations of label values that one metric keeps in mind, with a series of their own
-/// or under [`OVERFLOW`], because three labels at their maximum would still be 8 million.
+/// Combinations of label values that one metric remembers, with a series of their own or under
+/// [`OVERFLOW`]. Three labels at their maximum would be 8 million.
 pub const SERIES_MAX: usize = 1000;
-/// Longest label value, in bytes: longer than any name that Sandglass lets in.
+/// Longest label value, in bytes: longer than any name that Sandglass accepts.
 pub const LABEL_VALUE_MAX_BYTES: usize = 256;
-/// The value that stands for all that came after a maximum was reached.
+/// The label value of everything that came after a maximum was reached.
 pub const OVERFLOW: &str = "other";
 
 pub(super) const METADATA: Metadata<'static> =
@@ -33,17 +32,16 @@ pub(super) const METADATA: Metadata<'static> =
 /// The recorder that metrics report to.
 pub(crate) type SharedRecorder = Arc<dyn Recorder + Send + Sync>;
 
-/// What becomes of the gauges of a recorder that nobody sets for a while.
+/// What a recorder does with gauges that are not set for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdleGauges {
-    /// They stay, and so do handles of them.
+    /// They stay, and so do their handles.
     Kept,
-    /// They may be dropped, so that a handle has to be asked for each time.
+    /// They may be dropped, so a handle must be requested each time.
     Dropped,
 }
 
-/// The values that one label has taken, numbered. Shared by all metrics that
-/// have this label.
+/// The numbered values of one label, shared by all metrics that have it.
 #[derive(Debug)]
 struct LabelValues {
     name: &'static str,
@@ -55,7 +53,7 @@ impl LabelValues {
         Self { name, codes: RwLock::new(BTreeMap::from([(OVERFLOW.into(), 0)])) }
     }
 
-    /// The number of `value`, and the value to report: itself or [`OVERFLOW`].
+    /// The number of `value`, and the value that is reported: itself or [`OVERFLOW`].
     fn admit<'v>(&self, value: &'v str) -> (u16, &'v str) {
         if value.len() > LABEL_VALUE_MAX_BYTES {
             return (0, OVERFLOW);
@@ -68,7 +66,7 @@ impl LabelValues {
             return (*code, value);
         }
         match u16::try_from(codes.len()) {
-            // The overflow value itself doesn't count.
+            // The overflow value itself does not count.
             Ok(code) if codes.len() <= LABEL_VALUES_MAX => {
                 codes.insert(value.into(), code);
                 (code, value)
@@ -78,29 +76,29 @@ impl LabelValues {
     }
 }
 
-/// What families are made from.
+/// What all families share.
 pub(crate) struct Source {
     recorder: SharedRecorder,
     idle_gauges: IdleGauges,
     prefix: Prefix,
-    room: Arc<Room>,
+    scrape_size: Arc<ScrapeSize>,
     labels: BTreeMap<&'static str, Arc<LabelValues>>,
 }
 
 impl Source {
-    /// Of metrics that together make a scrape of at most `scrape_max_bytes`.
+    /// For metrics that together make a scrape of at most `scrape_max_bytes`.
     pub(super) fn new(
         recorder: SharedRecorder,
         idle_gauges: IdleGauges,
         prefix: Prefix,
         scrape_max_bytes: usize,
     ) -> Self {
-        let room = Arc::new(Room::new(scrape_max_bytes));
-        Self { recorder, idle_gauges, prefix, room, labels: BTreeMap::new() }
+        let scrape_size = Arc::new(ScrapeSize::new(scrape_max_bytes));
+        Self { recorder, idle_gauges, prefix, scrape_size, labels: BTreeMap::new() }
     }
 
-    pub(super) fn room(&self) -> &Room {
-        &self.room
+    pub(super) fn scrape_size(&self) -> &ScrapeSize {
+        &self.scrape_size
     }
 
     fn label(&mut self, name: &'static str) -> Arc<LabelValues> {
@@ -114,8 +112,8 @@ impl Source {
             Unit::Count => Some(::metrics::Unit::Count),
             Unit::Seconds => Some(::metrics::Unit::Seconds),
             Unit::Bytes => Some(::metrics::Unit::Bytes),
-            // A recorder that appends units to names would break the contract
-            // names, and knows no ratio.
+            // A recorder that appends units would change the names that are a contract; it has no unit
+            // for ratios.
             Unit::Milliseconds | Unit::Ratio => None,
         };
         match definition.kind {
@@ -126,44 +124,44 @@ impl Source {
     }
 }
 
-/// What a family keeps for one combination of label values.
-pub(crate) trait Kept: Clone {
+/// The handle that a family caches for one combination of label values.
+pub(crate) trait Handle: Clone {
     fn make(recorder: &SharedRecorder, idle_gauges: IdleGauges, key: Key) -> Self;
 }
 
-impl Kept for Counter {
+impl Handle for Counter {
     fn make(recorder: &SharedRecorder, _: IdleGauges, key: Key) -> Self {
         recorder.register_counter(&key, &METADATA)
     }
 }
 
-impl Kept for Histogram {
+impl Handle for Histogram {
     fn make(recorder: &SharedRecorder, _: IdleGauges, key: Key) -> Self {
         recorder.register_histogram(&key, &METADATA)
     }
 }
 
-/// How a gauge is come by.
+/// The handle of a gauge.
 #[derive(Clone)]
-pub(super) enum KeptGauge {
+pub(super) enum GaugeHandle {
     Handle(Gauge),
-    AskedFor(Arc<Key>, SharedRecorder),
+    Renewed(Arc<Key>, SharedRecorder),
 }
 
-impl Kept for KeptGauge {
+impl Handle for GaugeHandle {
     fn make(recorder: &SharedRecorder, idle_gauges: IdleGauges, key: Key) -> Self {
         match idle_gauges {
             IdleGauges::Kept => Self::Handle(recorder.register_gauge(&key, &METADATA)),
-            IdleGauges::Dropped => Self::AskedFor(Arc::new(key), Arc::clone(recorder)),
+            IdleGauges::Dropped => Self::Renewed(Arc::new(key), Arc::clone(recorder)),
         }
     }
 }
 
-impl KeptGauge {
+impl GaugeHandle {
     pub(super) fn set(&self, value: f64) {
         match self {
             Self::Handle(gauge) => gauge.set(value),
-            Self::AskedFor(key, recorder) => recorder.register_gauge(key, &METADATA).set(value),
+            Self::Renewed(key, recorder) => recorder.register_gauge(key, &METADATA).set(value),
         }
     }
 }
@@ -171,35 +169,35 @@ impl KeptGauge {
 struct Family<K, const N: usize> {
     recorder: SharedRecorder,
     idle_gauges: IdleGauges,
-    room: Arc<Room>,
-    weight: Weight,
+    scrape_size: Arc<ScrapeSize>,
+    series_size: SeriesSize,
     name: SharedString,
     labels: [Arc<LabelValues>; N],
-    kept: RwLock<BTreeMap<[u16; N], Series<K>>>,
-    /// The one that there is, where there are no labels.
+    series: RwLock<BTreeMap<[u16; N], Series<K>>>,
+    /// The only series, if there are no labels.
     only: OnceLock<Series<K>>,
 }
 
-/// Where a combination of label values is reported.
+/// The series of a combination of label values.
 #[derive(Clone)]
 struct Series<K> {
-    kept: K,
-    /// It is not its own, but the one of what overflows.
-    folded: bool,
+    handle: K,
+    /// Whether it is the shared series of [`OVERFLOW`] instead of its own.
+    is_folded: bool,
 }
 
-/// The series of one combination of label values, looked up when it is first reported to.
-pub(super) struct Looked<K>(OnceLock<Series<K>>);
+/// A cache of the series of one combination of label values, filled by the first report.
+pub(super) struct CachedSeries<K>(OnceLock<Series<K>>);
 
-impl<K> Default for Looked<K> {
+impl<K> Default for CachedSeries<K> {
     fn default() -> Self {
         Self(OnceLock::new())
     }
 }
 
-impl<K> fmt::Debug for Looked<K> {
+impl<K> fmt::Debug for CachedSeries<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Looked").finish_non_exhaustive()
+        f.debug_struct("CachedSeries").finish_non_exhaustive()
     }
 }
 
@@ -209,7 +207,7 @@ impl<K, const N: usize> fmt::Debug for Family<K, N> {
     }
 }
 
-impl<K: Kept, const N: usize> Family<K, N> {
+impl<K: Handle, const N: usize> Family<K, N> {
     fn new(source: &mut Source, definition: &'static Definition) -> Self {
         source.describe(definition);
         let family = Self {
@@ -217,36 +215,37 @@ impl<K: Kept, const N: usize> Family<K, N> {
             labels: std::array::from_fn(|at| source.label(definition.labels[at])),
             recorder: source.recorder.clone(),
             idle_gauges: source.idle_gauges,
-            room: source.room.clone(),
-            weight: Weight::of(definition, &source.prefix),
-            kept: RwLock::default(),
+            scrape_size: source.scrape_size.clone(),
+            series_size: SeriesSize::of(definition, &source.prefix),
+            series: RwLock::default(),
             only: OnceLock::new(),
         };
-        // What overflows must have a place to go, and all is described in any case.
-        family.room.take(header(definition, &source.prefix), Need::Always);
-        family.room.take(family.weight_of([OVERFLOW; N]), Need::Always);
+        // Every metric has its header and its overflow series, however little is left.
+        let header = header_size(definition, &source.prefix);
+        family.scrape_size.take(header, Priority::Always);
+        family.scrape_size.take(family.size_of([OVERFLOW; N]), Priority::Always);
         family
     }
 
     /// Reports to the series of `values`.
     fn observe(&self, values: [&str; N], report: impl FnOnce(&K)) {
         if N == 0 {
-            self.tell(self.only.get_or_init(|| self.get(values)), report);
+            self.report_to(self.only.get_or_init(|| self.get(values)), report);
         } else {
-            self.tell(&self.get(values), report);
+            self.report_to(&self.get(values), report);
         }
     }
 
-    /// The same, where `looked` is of those values.
-    fn observe_looked(&self, looked: &Looked<K>, values: [&str; N], report: impl FnOnce(&K)) {
-        self.tell(looked.0.get_or_init(|| self.get(values)), report);
+    /// As [`Family::observe`], with a cache for these values.
+    fn observe_cached(&self, cache: &CachedSeries<K>, values: [&str; N], report: impl FnOnce(&K)) {
+        self.report_to(cache.0.get_or_init(|| self.get(values)), report);
     }
 
-    fn tell(&self, series: &Series<K>, report: impl FnOnce(&K)) {
-        if series.folded {
-            self.room.fold();
+    fn report_to(&self, series: &Series<K>, report: impl FnOnce(&K)) {
+        if series.is_folded {
+            self.scrape_size.count_folded();
         }
-        report(&series.kept);
+        report(&series.handle);
     }
 
     fn get(&self, values: [&str; N]) -> Series<K> {
@@ -255,42 +254,43 @@ impl<K: Kept, const N: usize> Family<K, N> {
         for (at, value) in values.into_iter().enumerate() {
             (codes[at], admitted[at]) = self.labels[at].admit(value);
         }
-        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner).get(&codes).cloned();
-        let mut series = kept.unwrap_or_else(|| self.make(codes, admitted));
-        series.folded |= admitted != values;
+        let known = self.series.read().unwrap_or_else(PoisonError::into_inner).get(&codes).cloned();
+        let mut series = known.unwrap_or_else(|| self.make(codes, admitted));
+        series.is_folded |= admitted != values;
         series
     }
 
-    /// The series of its own of a combination that is new, where there is room for one.
+    /// The series of a new combination: its own, if the scrape has room for it.
     fn make(&self, codes: [u16; N], values: [&str; N]) -> Series<K> {
         let own = |values| {
-            let kept = K::make(&self.recorder, self.idle_gauges, self.key(values));
-            Series { kept, folded: false }
+            let handle = K::make(&self.recorder, self.idle_gauges, self.key(values));
+            Series { handle, is_folded: false }
         };
-        let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = kept.get(&codes) {
+        let mut all = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(&codes) {
             return known.clone();
         }
-        if codes == [0; N] || self.has_room(kept.len(), values) {
-            return kept.entry(codes).or_insert_with(|| own(values)).clone();
+        if codes == [0; N] || self.has_room(all.len(), values) {
+            return all.entry(codes).or_insert_with(|| own(values)).clone();
         }
-        let overflow = kept.entry([0; N]).or_insert_with(|| own([OVERFLOW; N])).clone();
-        let series = Series { folded: true, ..overflow };
-        if kept.len() <= SERIES_MAX {
-            // The next observation of it finds this without a lock that others wait for.
-            kept.insert(codes, series.clone());
+        let overflow = all.entry([0; N]).or_insert_with(|| own([OVERFLOW; N])).clone();
+        let series = Series { is_folded: true, ..overflow };
+        if all.len() <= SERIES_MAX {
+            // So the next observation of this combination only needs the read lock.
+            all.insert(codes, series.clone());
         }
         series
     }
 
-    /// Whether one more may have a series of its own, where `known` are kept in mind.
+    /// Whether one more combination may have a series of its own, if `known` are remembered.
     fn has_room(&self, known: usize, values: [&str; N]) -> bool {
-        known < SERIES_MAX && self.room.take(self.weight_of(values), self.weight.need())
+        known < SERIES_MAX
+            && self.scrape_size.take(self.size_of(values), self.series_size.priority())
     }
 
-    fn weight_of(&self, values: [&str; N]) -> usize {
+    fn size_of(&self, values: [&str; N]) -> usize {
         let names = self.labels.iter().map(|label| label.name);
-        self.weight.with(names.zip(values.map(printable).iter().map(AsRef::as_ref)))
+        self.series_size.with(names.zip(values.map(printable).iter().map(AsRef::as_ref)))
     }
 
     fn key(&self, values: [&str; N]) -> Key {
@@ -304,7 +304,7 @@ impl<K: Kept, const N: usize> Family<K, N> {
     }
 }
 
-/// `value` without what would drive the terminal of somebody who looks at a scrape.
+/// `value` without control characters, which would act on a terminal that shows a scrape.
 pub(super) fn printable(value: &str) -> Cow<'_, str> {
     if value.contains(is_unprintable) {
         value.replace(is_unprintable, "?").into()
@@ -334,27 +334,27 @@ impl<const N: usize> Counters<N> {
         self.0.observe(labels, |counter| counter.increment(more));
     }
 
-    /// As [`Counters::count`], where `looked` is of these labels.
-    pub(super) fn count_looked(&self, looked: &Looked<Counter>, labels: [&str; N]) {
-        self.0.observe_looked(looked, labels, |counter| counter.increment(1));
+    /// As [`Counters::count`], with a cache for these labels.
+    pub(super) fn count_cached(&self, cache: &CachedSeries<Counter>, labels: [&str; N]) {
+        self.0.observe_cached(cache, labels, |counter| counter.increment(1));
     }
 
-    /// Has the series exported at zero. A counter that first appears at 1 hides
-    /// its first event from `increase()`.
+    /// Exports the series at zero. A counter that first appears at 1 hides its first event from
+    /// `increase()`.
     pub(crate) fn expect(&self, labels: [&str; N]) {
-        self.0.get(labels).kept.increment(0);
+        self.0.get(labels).handle.increment(0);
     }
 
-    /// The same, so long as half of the room for series is free.
+    /// As [`Counters::expect`], as long as half of the scrape is free.
     pub(super) fn expect_in_half(&self, labels: [&str; N]) {
-        if self.0.room.is_half_free() {
+        if self.0.scrape_size.is_half_free() {
             self.expect(labels);
         }
     }
 
-    /// What counts under `labels`.
+    /// The counter of `labels`.
     pub(super) fn handle(&self, labels: [&str; N]) -> Counter {
-        self.0.get(labels).kept
+        self.0.get(labels).handle
     }
 }
 
@@ -366,7 +366,7 @@ impl<const N: usize> Histograms<N> {
     pub(crate) fn new(source: &mut Source, definition: &'static Definition) -> Self {
         let family = Self(Family::new(source, definition));
         if N == 0 {
-            // Registered, and so exported empty.
+            // Registers it, so that it is exported empty.
             let _ = family.0.get([OVERFLOW; N]);
         }
         family
@@ -376,15 +376,20 @@ impl<const N: usize> Histograms<N> {
         self.0.observe(labels, |histogram| histogram.record(value));
     }
 
-    /// As [`Histograms::record`], where `looked` is of these labels.
-    pub(super) fn record_looked(&self, looked: &Looked<Histogram>, labels: [&str; N], value: f64) {
-        self.0.observe_looked(looked, labels, |histogram| histogram.record(value));
+    /// As [`Histograms::record`], with a cache for these labels.
+    pub(super) fn record_cached(
+        &self,
+        cache: &CachedSeries<Histogram>,
+        labels: [&str; N],
+        value: f64,
+    ) {
+        self.0.observe_cached(cache, labels, |histogram| histogram.record(value));
     }
 }
 
 /// A gauge with `N` labels.
 #[derive(Debug)]
-pub(crate) struct Gauges<const N: usize>(Family<KeptGauge, N>);
+pub(crate) struct Gauges<const N: usize>(Family<GaugeHandle, N>);
 
 impl<const N: usize> Gauges<N> {
     pub(crate) fn new(source: &mut Source, definition: &'static Definition) -> Self {
@@ -395,13 +400,18 @@ impl<const N: usize> Gauges<N> {
         self.0.observe(labels, |gauge| gauge.set(value));
     }
 
-    /// As [`Gauges::set`], where `looked` is of these labels.
-    pub(super) fn set_looked(&self, looked: &Looked<KeptGauge>, labels: [&str; N], value: f64) {
-        self.0.observe_looked(looked, labels, |gauge| gauge.set(value));
+    /// As [`Gauges::set`], with a cache for these labels.
+    pub(super) fn set_cached(
+        &self,
+        cache: &CachedSeries<GaugeHandle>,
+        labels: [&str; N],
+        value: f64,
+    ) {
+        self.0.observe_cached(cache, labels, |gauge| gauge.set(value));
     }
 
-    /// How the gauge of `labels` is come by.
-    pub(super) fn handle(&self, labels: [&str; N]) -> KeptGauge {
-        self.0.get(labels).kept
+    /// The handle of the gauge of `labels`.
+    pub(super) fn handle(&self, labels: [&str; N]) -> GaugeHandle {
+        self.0.get(labels).handle
     }
 }

@@ -1,5 +1,5 @@
-//! What guests measure: metrics whose names and labels they choose, all below one
-//! prefix of names, and bounded so that no guest can fill a scrape.
+//! The metrics of guests, who choose names and labels. All names have one prefix, and all numbers are
+//! bounded, so that no guest can fill a scrape.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,50 +11,50 @@ use super::family::{LABEL_VALUES_MAX, METADATA, OVERFLOW, SharedRecorder, printa
 use super::{DroppedTelemetry, Metrics};
 use crate::table::Prefix;
 
-/// Series that the guests of one integration may have: for each of two tenants a few dozen metrics
-/// with a label or two.
+/// Series of the guests of one integration: a few dozen metrics with a label or two for each of two
+/// tenants.
 const SERIES_PER_INTEGRATION: usize = 1000;
 /// Series of all guests together: a scrape of some megabytes.
 const SERIES_IN_ALL: usize = 5000;
-/// What a histogram counts for, because it has a line for each of its buckets.
+/// A histogram counts as this many series, because it has a line for each of its buckets.
 const SERIES_OF_A_HISTOGRAM: usize = 15;
-/// Labels of one observation, `integration` aside; more are of no use in a query.
+/// Labels of one observation, without `integration`; more are of no use in a query.
 const LABELS_MAX: usize = 4;
-/// Values that one label of one integration's metric may take. A label of more has
-/// ids in it, and an id is of no use as a label.
+/// Distinct values of one label of one metric of an integration. A label with more contains ids, which
+/// are of no use as labels.
 const VALUES_MAX: usize = 20;
 /// Longest name of a metric or label, in bytes, and longest value of a label.
 const NAME_MAX_BYTES: usize = 100;
-/// The help of each: what it means, only its guests know.
+/// The help text: only the guests know the meaning.
 const HELP: &str = "Measured by the guests of the integration";
-/// The label that says whose metric it is.
+/// The label with the integration.
 const INTEGRATION: &str = "integration";
-/// Labels that mean something to the exporter itself.
+/// Labels with a meaning for the exporter.
 const RESERVED: [&str; 3] = [INTEGRATION, "le", "quantile"];
 
-/// What a guest's metric is.
+/// The kind of a metric of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuestKind {
-    /// Its values are added up; each is rounded to a whole number.
+    /// Its values are added; each is rounded to a whole number.
     Counter,
-    /// Its last value holds.
+    /// Only its last value counts.
     Gauge,
     /// Its values are counted by size.
     Histogram,
 }
 
-/// One observation that a guest makes.
+/// One observation of a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestMetric<'a> {
-    /// The tenant on whose behalf the guest runs.
+    /// The tenant of the handler.
     pub tenant: &'a str,
-    /// Whose guest it is.
+    /// The integration of the guest.
     pub integration: &'a str,
-    /// The metric, as the guest calls it.
+    /// The name, as the guest writes it.
     pub name: &'a str,
-    /// What it is.
+    /// The kind.
     pub kind: GuestKind,
-    /// What was observed.
+    /// The observed value.
     pub value: f64,
     /// Labels and their values.
     pub labels: &'a [(String, String)],
@@ -69,28 +69,27 @@ pub(super) struct GuestMetrics {
 
 #[derive(Default)]
 struct Known {
-    /// The metric that has each name that one line of a scrape begins with, or may
-    /// be taken for: whoever comes first has it, because a name that means two things
-    /// can't be exported. As many as series, by a few.
+    /// The owner of each name with which a line of a scrape begins: the first metric that uses it,
+    /// because a name with two meanings cannot be exported. There are a few for each series.
     names: BTreeMap<String, (String, GuestKind)>,
     integrations: BTreeMap<String, Shares>,
     weight: Weight,
 }
 
-/// What one integration has taken of the bounds.
+/// How much of the bounds one integration has used.
 #[derive(Default)]
 struct Shares {
-    /// With what each has counted, where it is a counter.
+    /// With the value of each counter.
     series: BTreeMap<Vec<Label>, u64>,
     weight: Weight,
-    /// How the guests write the name of each metric: two ways of writing that are
-    /// exported alike would be added up.
+    /// How the guests write the name of each metric. Two spellings with the same exported name would be
+    /// added up.
     written: BTreeMap<String, String>,
     /// By metric and label.
     values: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
-/// What series count for, and for which tenants they were made.
+/// A number of series, in total and by tenant.
 #[derive(Default)]
 struct Weight {
     all: usize,
@@ -98,8 +97,8 @@ struct Weight {
 }
 
 impl Weight {
-    /// Whether `tenant` may add `weight`, where all tenants together may have `most`. One tenant
-    /// gets half of what the others have left, so that there is always something for the next.
+    /// Whether `tenant` may add `weight`, if all tenants together may have `most`. One tenant gets at most
+    /// half of what the others have left, so that the next tenant always gets some.
     fn has_room(&self, tenant: &str, weight: usize, most: usize) -> bool {
         let held = self.tenants.get(tenant).copied().unwrap_or_default();
         held + weight <= (most - (self.all - held)) / 2
@@ -118,7 +117,7 @@ impl fmt::Debug for GuestMetrics {
 }
 
 impl Metrics {
-    /// Takes what a guest observed; what goes over a bound is counted as dropped.
+    /// Reports an observation of a guest. One that exceeds a bound is counted as dropped.
     pub fn guest_metric(&self, metric: &GuestMetric<'_>) {
         let Some(inner) = &self.0 else { return };
         match inner.guests.admit(metric) {
@@ -138,8 +137,7 @@ impl GuestMetrics {
         Self { recorder, prefix: prefix.clone(), known: Mutex::default() }
     }
 
-    /// The series that `metric` belongs to; none where it goes over a bound, or its
-    /// name is another's.
+    /// The series of `metric`; `None` if it exceeds a bound, or another metric has its name.
     fn admit(&self, metric: &GuestMetric<'_>) -> Option<Admitted> {
         let name = self.name(metric)?;
         let own = format!("{}_", self.prefix);
@@ -151,7 +149,7 @@ impl GuestMetrics {
         }
         let (mut labels, dropped) = known.labels(&integration, &name, metric.labels);
         labels.push(Label::new(INTEGRATION, integration.clone()));
-        // The name is a part of what tells two series apart.
+        // The name is part of the identity of a series.
         let identity: Vec<Label> =
             [Label::new("", name.clone())].into_iter().chain(labels.iter().cloned()).collect();
         let counted = known.admit_series((metric.tenant, &integration), identity, metric.kind)?;
@@ -166,10 +164,10 @@ impl GuestMetrics {
         Some(Admitted { key, dropped_labels: dropped, increment })
     }
 
-    /// The name under which it is exported.
+    /// The exported name.
     fn name(&self, metric: &GuestMetric<'_>) -> Option<String> {
         let name = plain(metric.name)?;
-        // Guests that know their host's prefix write it themselves.
+        // Guests that know the prefix of their host may write it.
         let own = format!("{}_", self.prefix);
         let name = name.strip_prefix(&own).unwrap_or(&name);
         let total = if metric.kind == GuestKind::Counter && !name.ends_with("_total") {
@@ -203,26 +201,24 @@ impl GuestMetrics {
     }
 }
 
-/// An observation that is taken.
+/// An observation that is reported.
 struct Admitted {
     key: Key,
     dropped_labels: usize,
-    /// What a counter is raised by: no more than it can hold, so that it stays at its
-    /// end and never begins anew.
+    /// The increment of a counter, limited so that the counter saturates instead of wrapping around.
     increment: u64,
 }
 
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "such a cast saturates, and nobody counts further than that"
+    reason = "the cast saturates, as the counter does"
 )]
 fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
-/// The names that lines of the metric `name` begin with, and the one by which its
-/// family may be known.
+/// The names with which lines of the metric `name` begin, and the name of its family.
 fn names_of(name: &str, kind: GuestKind) -> Vec<String> {
     let suffixed = |suffix: &str| format!("{name}{suffix}");
     match kind {
@@ -238,21 +234,21 @@ fn names_of(name: &str, kind: GuestKind) -> Vec<String> {
 }
 
 impl Known {
-    /// Whether no other metric has one of the names of this one.
+    /// Whether no other metric owns one of the names of this one.
     fn is_free(&self, name: &str, kind: GuestKind) -> bool {
         names_of(name, kind).iter().all(|taken| {
             self.names.get(taken).is_none_or(|(other, its)| other == name && *its == kind)
         })
     }
 
-    /// Whether the integration writes the metric's name always like this.
+    /// Whether the integration has always used this spelling of the name.
     fn is_written(&self, integration: &str, name: &str, written: &str) -> bool {
         let before = self.integrations.get(integration).and_then(|it| it.written.get(name));
-        // Those that share a place in here have nothing to do with each other.
+        // Integrations that share this entry are unrelated.
         integration == OVERFLOW || before.is_none_or(|before| before == written)
     }
 
-    /// Keeps in mind whose the metric's names are; answers whether it is new.
+    /// Registers the names of the metric. Returns whether it is new.
     fn take(&mut self, integration: &str, name: &str, kind: GuestKind, written: &str) -> bool {
         let is_new = !self.names.contains_key(name);
         for taken in names_of(name, kind) {
@@ -300,8 +296,7 @@ impl Known {
         (labels, dropped)
     }
 
-    /// Takes the place that a series needs, unless it has one, and answers what it
-    /// has counted; nothing where there is none left.
+    /// Registers a series, unless it is known, and returns its counter; `None` if a bound is reached.
     fn admit_series(
         &mut self,
         (tenant, integration): (&str, &str),
@@ -324,9 +319,9 @@ impl Known {
 }
 
 impl Shares {
-    /// `value`, or [`OVERFLOW`] where the label has taken too many.
+    /// `value`, or [`OVERFLOW`] if the label has too many values.
     fn value(&mut self, metric: &str, label: &str, value: &str) -> String {
-        /// Labels that are kept track of: as many as all series can have.
+        /// Labels that are tracked: as many as all series can have.
         const LABELS_KEPT: usize = SERIES_PER_INTEGRATION * LABELS_MAX;
         let value = &*printable(value);
         let place = (metric.to_owned(), label.to_owned());
@@ -344,8 +339,8 @@ impl Shares {
     }
 }
 
-/// `name` as Prometheus spells names: lower-case letters, digits and single `_`;
-/// nothing where none of that is in it, or too much.
+/// `name` in the spelling of Prometheus: lower-case letters, digits and single `_`. `None` if it is too
+/// long or contains none of these characters.
 fn plain(name: &str) -> Option<String> {
     if name.len() > NAME_MAX_BYTES {
         return None;
@@ -363,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_spelled_as_prometheus_wants_them() {
+    fn names_are_converted_to_the_spelling_of_prometheus() {
         for (name, spelled) in [
             ("tool.calls", Some("tool_calls")),
             ("Tokens/Used", Some("tokens_used")),

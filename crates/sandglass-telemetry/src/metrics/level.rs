@@ -1,102 +1,78 @@
-//! Gauges that say how many of something there are now: counted by guards, so
-//! that whatever way a thing ends, it is counted out.
+//! Gauges that count what exists at present. Guards count, so that everything is subtracted however it
+//! ends.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_model::{Limit, StopCause};
 
-use super::family::{KeptGauge, OVERFLOW};
+use super::family::{GaugeHandle, OVERFLOW};
 use super::sessions::NONE;
 use super::{Inner, Metrics};
 use crate::table::Families;
 
-/// Something of which there are more and fewer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// Dispatches that wait for a place on the guest executor.
-    Queued,
-    /// Guests that wait in an ask to another entity, without a place to run.
-    Asking,
-    /// Guests that are running or waiting in a host call.
-    InFlight,
-    /// Dispatches that are not yet fully torn down.
-    LiveDispatches,
-    /// Stores that exist.
-    LiveStores,
-    /// Blocking host calls that have outlived their run.
-    LingeringCalls,
-    /// Entities in memory.
-    Entities,
-    /// Sessions that are awake and whose run goes on, without those that are silent.
-    SessionsRunning,
-    /// Sessions whose silence was warned of, and goes on.
-    SessionsSilent,
-    /// Sessions whose run is to stop, and waits for what is in flight.
-    SessionsStopping,
-    /// Sessions that wait to be resumed, awake or asleep, because a run took too long.
-    BlockedByWatchdog,
-    /// The same, because they made no progress.
-    BlockedWithoutProgress,
-    /// The same, because their host was shut down.
-    BlockedByShutdown,
-    /// The same, for another reason.
-    BlockedOtherwise,
-}
+/// Defines each level with its gauge and the labels of its series.
+macro_rules! levels {
+    ($($(#[$doc:meta])+ $level:ident => $family:ident($($label:expr),*),)+) => {
+        /// Something that is counted while it exists.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Level { $($(#[$doc])+ $level,)+ }
 
-impl Level {
-    pub(super) const ALL: [Self; 14] = [
-        Self::Queued,
-        Self::Asking,
-        Self::InFlight,
-        Self::LiveDispatches,
-        Self::LiveStores,
-        Self::LingeringCalls,
-        Self::Entities,
-        Self::SessionsRunning,
-        Self::SessionsSilent,
-        Self::SessionsStopping,
-        Self::BlockedByWatchdog,
-        Self::BlockedWithoutProgress,
-        Self::BlockedByShutdown,
-        Self::BlockedOtherwise,
-    ];
+        impl Level {
+            const ALL: [Self; <[&str]>::len(&[$(stringify!($level)),+])] = [$(Self::$level),+];
 
-    fn gauge(self, families: &Families) -> KeptGauge {
-        let sessions = |status, code| families.sessions.handle([status, code]);
-        let blocked = |code| sessions("blocked", code);
-        match self {
-            Self::Queued => families.queued.handle([]),
-            Self::Asking => families.asking.handle([]),
-            Self::InFlight => families.in_flight.handle([]),
-            Self::LiveDispatches => families.live_dispatches.handle([]),
-            Self::LiveStores => families.live_stores.handle([]),
-            Self::LingeringCalls => families.lingering_calls.handle([]),
-            Self::Entities => families.entities.handle([]),
-            Self::SessionsRunning => sessions("running", NONE),
-            Self::SessionsSilent => sessions("silent", NONE),
-            Self::SessionsStopping => sessions("stopping", NONE),
-            Self::BlockedByWatchdog => blocked(Limit::RunTimeout.stop_reason_code()),
-            Self::BlockedWithoutProgress => blocked(Limit::ProgressTimeout.stop_reason_code()),
-            Self::BlockedByShutdown => blocked(StopCause::Shutdown.code()),
-            Self::BlockedOtherwise => blocked(OVERFLOW),
+            fn gauge(self, families: &Families) -> GaugeHandle {
+                match self { $(Self::$level => families.$family.handle([$($label),*]),)+ }
+            }
         }
-    }
+    };
 }
 
-/// How many of each level are held.
+levels! {
+    /// Dispatches that wait for an admission permit.
+    Queued => queued(),
+    /// Handlers that wait in an ask to another entity, without an admission permit.
+    Asking => asking(),
+    /// Guests that execute or wait in a host call.
+    InFlight => in_flight(),
+    /// Dispatches that are not yet torn down completely.
+    LiveDispatches => live_dispatches(),
+    /// Stores that exist.
+    LiveStores => live_stores(),
+    /// Blocking host calls that have outlived their handler.
+    LingeringCalls => lingering_calls(),
+    /// Entities in memory.
+    Entities => entities(),
+    /// Sessions that are awake, without those below.
+    SessionsRunning => sessions("running", NONE),
+    /// Sessions that are silent: a warning about their inactivity was recorded.
+    SessionsSilent => sessions("silent", NONE),
+    /// Sessions whose run is being stopped, and waits for handlers in flight.
+    SessionsStopping => sessions("stopping", NONE),
+    /// Blocked sessions, awake or asleep, whose run took too long.
+    BlockedByWatchdog => sessions("blocked", Limit::RunTimeout.stop_reason_code()),
+    /// Blocked sessions that made no progress.
+    BlockedWithoutProgress => sessions("blocked", Limit::ProgressTimeout.stop_reason_code()),
+    /// Blocked sessions whose host was shut down.
+    BlockedByShutdown => sessions("blocked", StopCause::Shutdown.code()),
+    /// Sessions that are blocked for another reason.
+    BlockedOtherwise => sessions("blocked", OVERFLOW),
+}
+
+/// The counts of all levels.
 pub(super) struct Levels([Count; Level::ALL.len()]);
 
-struct Count {
-    gauge: KeptGauge,
-    /// How many are held, where the gauge doesn't know.
-    held: Mutex<u64>,
+/// The count of one level.
+pub(super) struct Count {
+    gauge: GaugeHandle,
+    /// The present value, for a gauge that cannot be incremented.
+    value: Mutex<f64>,
 }
 
 impl Levels {
     pub(super) fn new(families: &Families) -> Self {
         Self(Level::ALL.map(|level| {
-            let count = Count { gauge: level.gauge(families), held: Mutex::default() };
+            let count = Count { gauge: level.gauge(families), value: Mutex::default() };
             // Exported from the start.
             count.gauge.set(0.0);
             count
@@ -111,29 +87,16 @@ impl fmt::Debug for Levels {
 }
 
 impl Count {
-    fn one_more(&self) {
+    fn add(&self, difference: f64) {
         match &self.gauge {
-            KeptGauge::Handle(gauge) => gauge.increment(1.0),
-            renewed @ KeptGauge::AskedFor(..) => {
-                self.change(renewed, |held| held.saturating_add(1));
+            GaugeHandle::Handle(gauge) => gauge.increment(difference),
+            GaugeHandle::Renewed(..) => {
+                // The gauge is set under the lock: otherwise an older value could be set last.
+                let mut value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
+                *value += difference;
+                self.gauge.set(*value);
             }
         }
-    }
-
-    fn one_less(&self) {
-        match &self.gauge {
-            KeptGauge::Handle(gauge) => gauge.decrement(1.0),
-            renewed @ KeptGauge::AskedFor(..) => {
-                self.change(renewed, |held| held.saturating_sub(1));
-            }
-        }
-    }
-
-    fn change(&self, gauge: &KeptGauge, change: impl FnOnce(u64) -> u64) {
-        // The gauge is set under the lock: otherwise an older figure could be set last.
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        *held = change(*held);
-        gauge.set(*held as f64);
     }
 }
 
@@ -144,32 +107,32 @@ impl Inner {
 }
 
 impl Metrics {
-    /// Counts one more of `level`, until the guard is dropped.
+    /// Counts one more of `level` until the guard is dropped.
     pub fn hold(&self, level: Level) -> LevelGuard {
         if let Some(inner) = &self.0 {
-            inner.count(level).one_more();
+            inner.count(level).add(1.0);
         }
         LevelGuard(self.0.clone(), level)
     }
 
-    /// The same, for a guard that goes before these metrics: it costs less.
+    /// As [`Metrics::hold`], but cheaper, because the guard borrows these metrics.
     pub fn hold_scoped(&self, level: Level) -> ScopedLevelGuard<'_> {
         let count = self.0.as_deref().map(|inner| inner.count(level));
         if let Some(count) = count {
-            count.one_more();
+            count.add(1.0);
         }
         ScopedLevelGuard(count, level)
     }
 }
 
-/// One of a [`Level`], counted while this lives.
-#[must_use = "it is counted out when this is dropped"]
+/// One of a [`Level`], counted until this is dropped.
+#[must_use = "it is only counted until this is dropped"]
 pub struct LevelGuard(Option<Arc<Inner>>, Level);
 
 impl Drop for LevelGuard {
     fn drop(&mut self) {
         if let Some(inner) = &self.0 {
-            inner.count(self.1).one_less();
+            inner.count(self.1).add(-1.0);
         }
     }
 }
@@ -180,14 +143,14 @@ impl fmt::Debug for LevelGuard {
     }
 }
 
-/// One of a [`Level`], counted while this lives.
-#[must_use = "it is counted out when this is dropped"]
+/// One of a [`Level`], counted until this is dropped.
+#[must_use = "it is only counted until this is dropped"]
 pub struct ScopedLevelGuard<'a>(Option<&'a Count>, Level);
 
 impl Drop for ScopedLevelGuard<'_> {
     fn drop(&mut self) {
         if let Some(count) = self.0 {
-            count.one_less();
+            count.add(-1.0);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! How spans reach the collector, or don't: they wait in a bounded queue, nobody waits
-//! for them, and each that goes nowhere is counted.
+//! The delivery of spans: a bounded queue that never blocks, and a count of the lost spans.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,39 +14,39 @@ use opentelemetry_sdk::trace::{
 };
 
 use super::client::LastFailure;
-use super::cutting;
 use super::settings::{Batch, Limits};
+use super::truncate;
 use crate::Metrics;
 use crate::metrics::SpansDropped;
 use crate::trace::names;
 
-/// Hands spans to a thread that exports them. It refuses those that the queue has no room
-/// for itself, since the queue says of them only that there are some.
+/// Passes spans to a thread that exports them. It checks the bounds itself, because the SDK's queue does
+/// not count the spans that it drops.
 #[derive(Debug)]
 pub(super) struct Queue {
     batches: BatchSpanProcessor,
-    room: Room,
+    capacity: Capacity,
     losses: Losses,
 }
 
-/// How many spans may wait, of each kind that is told apart: those that come by the million
-/// leave room to those that say what became of a handler.
+/// How many spans of each kind may wait. The frequent ones leave some capacity to those that show the
+/// outcome of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Room {
-    /// Of what happens inside a run: its host calls, and what its guest tells.
+struct Capacity {
+    /// For spans inside a handler: host calls, and spans of the guest.
     inside: usize,
-    /// Of those of them that failed.
+    /// For such spans that failed.
     failed: usize,
-    /// Of runs, transitions and requests.
+    /// For handlers, transitions and requests.
     all: usize,
 }
 
-impl Room {
+impl Capacity {
     const fn of(queue: usize) -> Self {
         Self { inside: queue - queue.div_ceil(4), failed: queue - queue.div_ceil(8), all: queue }
     }
 
-    fn to(self, span: &SpanData) -> usize {
+    fn limit(self, span: &SpanData) -> usize {
         match &*span.name {
             names::DISPATCH | names::TRANSITION | names::REQUEST => self.all,
             _ if matches!(span.status, Status::Error { .. }) => self.failed,
@@ -56,11 +55,11 @@ impl Room {
     }
 }
 
-/// Counts spans that are exported nowhere, and those that wait.
-#[derive(Clone, Debug)]
+/// Counts lost and waiting spans.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Losses {
     waiting: Arc<AtomicUsize>,
-    /// Spans that are on their way, and of which the collector has said nothing yet.
+    /// Spans that were sent, and to which the collector has not responded yet.
     sent: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
     refusal: Arc<Mutex<Option<String>>>,
@@ -69,28 +68,21 @@ pub(super) struct Losses {
 
 impl Losses {
     pub(super) fn new(metrics: &Metrics) -> Self {
-        Self {
-            waiting: Arc::default(),
-            sent: Arc::default(),
-            lost: Arc::default(),
-            refusal: Arc::default(),
-            metrics: metrics.clone(),
-        }
+        Self { metrics: metrics.clone(), ..Self::default() }
     }
 
-    /// Spans that were not exported; once the exporter has stopped, those are among them that
-    /// still wait, in the queue or for an answer.
-    pub(super) fn at_the_end(&self) -> u64 {
+    /// All lost spans after the exporter has stopped, including those that still wait.
+    pub(super) fn total(&self) -> u64 {
         self.lost.load(Ordering::Relaxed) + self.unanswered()
     }
 
-    /// Spans that wait in the queue or for an answer.
+    /// Spans that wait in the queue or for a response.
     pub(super) fn unanswered(&self) -> u64 {
         let sent = self.sent.load(Ordering::Relaxed);
         (self.waiting.load(Ordering::Relaxed) + sent) as u64
     }
 
-    /// Why spans were not taken when that last happened.
+    /// Why spans were not accepted, when that last happened.
     pub(super) fn refusal(&self) -> Option<String> {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -109,7 +101,7 @@ impl Queue {
         losses: Losses,
         failure: LastFailure,
     ) -> Self {
-        let exporter = Watched {
+        let exporter = LoggingExporter {
             exporter,
             failure,
             failing: AtomicBool::new(false),
@@ -122,7 +114,7 @@ impl Queue {
             .with_scheduled_delay(batch.delay)
             .build();
         let batches = BatchSpanProcessor::builder(exporter).with_batch_config(config).build();
-        Self { batches, room: Room::of(batch.queue), losses }
+        Self { batches, capacity: Capacity::of(batch.queue), losses }
     }
 }
 
@@ -133,7 +125,7 @@ impl SpanProcessor for Queue {
 
     fn on_end(&self, span: SpanData) {
         let waiting = &self.losses.waiting;
-        if waiting.fetch_add(1, Ordering::Relaxed) < self.room.to(&span) {
+        if waiting.fetch_add(1, Ordering::Relaxed) < self.capacity.limit(&span) {
             self.batches.on_end(span);
         } else {
             waiting.fetch_sub(1, Ordering::Relaxed);
@@ -154,10 +146,10 @@ impl SpanProcessor for Queue {
     }
 }
 
-/// Says in the log when the collector stops taking spans and when it does again;
-/// the exporter itself is silent.
+/// Logs when the collector stops accepting spans, and when it accepts them again; the exporter itself logs
+/// nothing.
 #[derive(Debug)]
-struct Watched {
+struct LoggingExporter {
     exporter: SpanExporter,
     failure: LastFailure,
     failing: AtomicBool,
@@ -165,13 +157,13 @@ struct Watched {
     losses: Losses,
 }
 
-impl opentelemetry_sdk::trace::SpanExporter for Watched {
+impl opentelemetry_sdk::trace::SpanExporter for LoggingExporter {
     async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         if let Some(most) = self.value_chars {
-            batch.iter_mut().for_each(|span| cutting::cut_values(span, most));
+            batch.iter_mut().for_each(|span| truncate::truncate_values(span, most));
         }
-        // They have left the queue, whatever becomes of them.
+        // They have left the queue, whether or not they are accepted.
         self.losses.sent.fetch_add(spans, Ordering::Relaxed);
         self.losses.waiting.fetch_sub(spans, Ordering::Relaxed);
         let result = self.exporter.export(batch).await;
@@ -181,7 +173,7 @@ impl opentelemetry_sdk::trace::SpanExporter for Watched {
                 let error = self.failure.or(error);
                 self.losses.add(SpansDropped::NotTaken, spans as u64);
                 if !failed_before {
-                    tracing::warn!(%error, spans, "failed to export spans; they are dropped until the collector answers");
+                    tracing::warn!(%error, spans, "failed to export spans; spans are dropped until the collector responds");
                 }
                 *self.losses.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
@@ -206,12 +198,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_queue_has_room_for_runs_that_nothing_inside_them_takes() {
+    fn every_queue_has_capacity_that_only_handlers_can_use() {
         for queue in [1, 2, 3, 10, 2048] {
-            let room = Room::of(queue);
-            assert!(room.inside <= room.failed && room.failed < room.all, "{room:?}");
-            assert_eq!(room.all, queue);
+            let capacity = Capacity::of(queue);
+            assert!(capacity.inside <= capacity.failed, "{capacity:?}");
+            assert!(capacity.failed < capacity.all, "{capacity:?}");
+            assert_eq!(capacity.all, queue);
         }
-        assert_eq!(Room::of(2048), Room { inside: 1536, failed: 1792, all: 2048 });
+        assert_eq!(Capacity::of(2048), Capacity { inside: 1536, failed: 1792, all: 2048 });
     }
 }

@@ -1,34 +1,31 @@
-//! How variables of the environment are read: strictly, and with a note of each that is
-//! set and has no effect.
+//! Reads environment variables strictly, and collects those that are set without effect.
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Longest time that may be asked for, in milliseconds: a day, which no clock's arithmetic
-/// minds.
+/// Longest time in a variable, in milliseconds: a day, which cannot overflow any clock.
 const MILLIS_MAX: u64 = 24 * 60 * 60 * 1000;
 
-/// That an environment variable holds what can't be used. It never shows the
-/// value of a header, which may be a secret.
+/// The value of an environment variable is invalid. The error never contains the value of a header, which
+/// may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{variable}: {why}")]
 pub struct InvalidSetting {
     /// The variable.
     pub variable: &'static str,
-    /// What is wrong with it, and what would be right.
+    /// What is wrong, and what would be right.
     pub why: String,
 }
 
-/// That an environment variable asks for something, and nothing is done about it.
+/// An environment variable is set without effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct IgnoredSetting {
     pub(super) variable: &'static str,
     pub(super) why: String,
 }
 
-/// An environment. An empty variable counts as one that isn't set, as
-/// OpenTelemetry says.
+/// An environment. An empty variable counts as unset, as OpenTelemetry requires.
 pub(super) struct Environment<'a> {
     variable: &'a dyn Fn(&str) -> Option<String>,
     ignored: RefCell<Vec<IgnoredSetting>>,
@@ -39,7 +36,7 @@ impl<'a> Environment<'a> {
         Self { variable, ignored: RefCell::default() }
     }
 
-    /// What was ignored, in the order in which it was read.
+    /// The ignored variables, in the order in which they were read.
     pub(super) fn into_ignored(self) -> Vec<IgnoredSetting> {
         self.ignored.into_inner()
     }
@@ -48,39 +45,35 @@ impl<'a> Environment<'a> {
         (self.variable)(variable).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
-    /// A value of few, which are told apart by neither case: in small letters.
+    /// A value that is compared without case, in lower case.
     pub(super) fn choice(&self, variable: &'static str) -> Option<String> {
         self.get(variable).map(|text| text.to_ascii_lowercase())
     }
 
-    /// Several of them, separated by commas; each once, in their order.
+    /// A list of such values, separated by commas, without duplicates.
     pub(super) fn choices(&self, variable: &'static str) -> Vec<String> {
         let mut choices = Vec::new();
         for choice in self.choice(variable).unwrap_or_default().split(',').map(str::trim) {
-            if !choice.is_empty() && !choices.iter().any(|held| held == choice) {
+            if !choice.is_empty() && !choices.iter().any(|other| other == choice) {
                 choices.push(choice.to_owned());
             }
         }
         choices
     }
 
-    /// Whether it is `true`: anything else means no, as OpenTelemetry says of its booleans.
+    /// Whether it is `true`. Any other value means false, as OpenTelemetry requires.
     pub(super) fn flag(&self, variable: &'static str) -> bool {
         match self.choice(variable).as_deref() {
             Some("true") => true,
             None | Some("false") => false,
             Some(other) => {
-                self.ignore(
-                    variable,
-                    other,
-                    "it is neither true nor false, and so taken for false",
-                );
+                self.ignore(variable, other, "it is neither true nor false, which counts as false");
                 false
             }
         }
     }
 
-    /// A whole number within `range`, where it is set.
+    /// A whole number within `range`, if set.
     pub(super) fn number<T>(
         &self,
         variable: &'static str,
@@ -100,8 +93,7 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// Milliseconds, of which there must be some: neither waiting without a pause nor
-    /// waiting for ever is offered.
+    /// A positive number of milliseconds. Zero, which could mean no delay or no limit, is refused.
     pub(super) fn millis(
         &self,
         variable: &'static str,
@@ -113,23 +105,23 @@ impl<'a> Environment<'a> {
         Ok(millis.map(Duration::from_millis))
     }
 
-    /// Notes that `variable` asks in vain.
+    /// Notes that `variable` has no effect.
     pub(super) fn ignore(&self, variable: &'static str, text: &str, why: &str) {
-        let why = format!("`{}` has no effect: {why}", shown(text));
+        let why = format!("`{}` has no effect: {why}", escape(text));
         self.ignored.borrow_mut().push(IgnoredSetting { variable, why });
     }
 
-    /// The same of one whose value may be a secret.
-    pub(super) fn ignore_unshown(&self, variable: &'static str, why: &str) {
+    /// As [`Environment::ignore`], for a value that may be a secret.
+    pub(super) fn ignore_secret(&self, variable: &'static str, why: &str) {
         let why = format!("it has no effect: {why}");
         self.ignored.borrow_mut().push(IgnoredSetting { variable, why });
     }
 }
 
 pub(super) fn invalid(variable: &'static str, text: &str, advice: &str) -> InvalidSetting {
-    InvalidSetting { variable, why: format!("`{}` can't be used: {advice}", shown(text)) }
+    InvalidSetting { variable, why: format!("`{}` is invalid: {advice}", escape(text)) }
 }
 
-fn shown(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.chars().take(80).flat_map(char::escape_debug).collect()
 }

@@ -1,5 +1,5 @@
-//! Lists of `name=value`, as headers and attributes of the resource are given: what can't
-//! be decoded or sent is an error, and no value is shown, since it may be a secret.
+//! Lists of `name=value`, for headers and resource attributes. A pair that cannot be decoded or sent is an
+//! error. Errors show no values, because they may be secrets.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -9,9 +9,8 @@ use percent_encoding::percent_decode_str;
 
 use super::environment::{Environment, InvalidSetting};
 
-/// Headers that say what is sent and to whom, which the exporter does: another value would
-/// break the request.
-const NOT_TO_BE_SET: [&str; 11] = [
+/// Headers that the exporter sets itself; another value would break the request.
+const RESERVED: [&str; 11] = [
     "connection",
     "content-encoding",
     "content-length",
@@ -25,7 +24,7 @@ const NOT_TO_BE_SET: [&str; 11] = [
     "upgrade",
 ];
 
-/// The headers that `variable` asks for. As given: the exporter decodes the values.
+/// The headers in `variable`. Values stay encoded: the exporter decodes them.
 pub(super) fn headers(
     environment: &Environment<'_>,
     variable: &'static str,
@@ -35,13 +34,15 @@ pub(super) fn headers(
     for (at, (name, value)) in pairs(variable, &text)?.into_iter().enumerate() {
         let wrong = |why: &str| InvalidSetting { variable, why: format!("header {}{why}", at + 1) };
         let name = HeaderName::from_str(&name)
-            .map_err(|_| wrong(" can't be sent: its name is no name of a header"))?;
-        if NOT_TO_BE_SET.contains(&name.as_str()) {
-            return Err(wrong(&format!(", {name}, is the exporter's to set: leave it out")));
+            .map_err(|_| wrong(" cannot be sent: its name is not a valid header name"))?;
+        if RESERVED.contains(&name.as_str()) {
+            return Err(wrong(&format!(", {name}, is set by the exporter; remove it")));
         }
-        let decoded = decoded(&value).ok_or_else(|| wrong(NOT_ENCODED))?;
+        let decoded = decode(&value).ok_or_else(|| wrong(NOT_ENCODED))?;
         if HeaderValue::from_str(&decoded).is_err() {
-            return Err(wrong(" can't be sent: its value has characters that no header may have"));
+            return Err(wrong(
+                " cannot be sent: its value has characters that are invalid in a header",
+            ));
         }
         if headers.insert(name.to_string(), value).is_some() {
             return Err(wrong(&format!(", {name}, is given twice")));
@@ -50,7 +51,7 @@ pub(super) fn headers(
     Ok(Some(headers))
 }
 
-/// The attributes that `variable` asks for, decoded.
+/// The decoded attributes in `variable`.
 pub(super) fn attributes(
     environment: &Environment<'_>,
     variable: &'static str,
@@ -58,7 +59,7 @@ pub(super) fn attributes(
     let text = environment.get(variable).unwrap_or_default();
     let attributes = pairs(variable, &text)?.into_iter().enumerate();
     attributes
-        .map(|(at, (name, value))| match (decoded(&name), decoded(&value)) {
+        .map(|(at, (name, value))| match (decode(&name), decode(&value)) {
             (Some(name), Some(value)) => Ok((name, value)),
             _ => {
                 let why = format!("entry {}{NOT_ENCODED}", at + 1);
@@ -68,11 +69,11 @@ pub(super) fn attributes(
         .collect()
 }
 
-const NOT_ENCODED: &str = " is not percent-encoded UTF-8: write % as %25, and other bytes as % and two hexadecimal digits";
+const NOT_ENCODED: &str = " is not percent-encoded UTF-8: write % as %25, and other bytes as % with two hexadecimal digits";
 
-/// What percent-encoded `text` stands for; nothing where a `%` begins no byte, or the bytes
-/// are no UTF-8.
-fn decoded(text: &str) -> Option<String> {
+/// Decodes percent-encoded `text`; `None` if a `%` is not followed by two digits, or the bytes are not
+/// UTF-8.
+fn decode(text: &str) -> Option<String> {
     let is_encoded = text.split('%').skip(1).all(|rest| {
         rest.as_bytes().get(..2).is_some_and(|byte| byte.iter().all(u8::is_ascii_hexdigit))
     });

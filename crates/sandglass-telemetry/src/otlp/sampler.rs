@@ -1,16 +1,14 @@
-//! Which traces are exported: all of a trace, or nothing of it.
+//! The sampler: it exports a trace completely or not at all.
 //!
-//! The flag in a [`sandglass_model::TraceContext`] is set when a trace begins,
-//! before any sampler is asked, and is then kept in the journal. So here a
-//! sampled parent doesn't settle the matter, as OpenTelemetry's parent-based
-//! sampler has it: the trace id is asked each time, and always answers the same.
+//! The flag in a [`sandglass_model::TraceContext`] is set when a trace begins, before any sampler decides,
+//! and is stored in the journal. So, unlike in OpenTelemetry's parent-based sampler, a sampled parent is
+//! not sufficient: the root sampler decides by the trace id each time, always with the same result.
 
 use opentelemetry::trace::{Link, SpanKind, TraceContextExt as _, TraceId};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, SamplingResult, ShouldSample};
 
-/// Exports what `root` chooses, and nothing of a trace that its beginner doesn't
-/// want to be exported.
+/// Exports the traces that `root` selects, except those that their originator has excluded.
 #[derive(Clone, Debug)]
 pub(super) struct WholeTraces {
     pub(super) root: Sampler,
@@ -27,10 +25,10 @@ impl ShouldSample for WholeTraces {
         links: &[Link],
     ) -> SamplingResult {
         let mut result = self.root.should_sample(parent, trace_id, name, kind, attributes, links);
-        let unwanted = parent
+        let is_excluded = parent
             .filter(|parent| parent.has_active_span())
             .is_some_and(|parent| !parent.span().span_context().is_sampled());
-        if unwanted {
+        if is_excluded {
             result.decision = SamplingDecision::Drop;
         }
         result

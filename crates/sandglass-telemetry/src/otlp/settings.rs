@@ -1,5 +1,6 @@
-//! What the standard `OTEL_*` variables ask for, read strictly, also where nothing is to be
-//! exported: what can't be used is an error at the start and not a silent default.
+//! The settings in the standard `OTEL_*` variables. They are read strictly, even if nothing is to be
+//! exported: an invalid value is an error at the start instead of a silent default. `opentelemetry-otlp`
+//! would ignore it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,26 +11,24 @@ use opentelemetry_sdk::trace::Sampler;
 
 use super::environment::{Environment, IgnoredSetting, InvalidSetting, invalid};
 use super::sampler::WholeTraces;
-use super::{pairs, unserved};
+use super::{pairs, unsupported};
 
-/// Most spans that may be asked to wait for the collector: the queue's memory is
-/// taken at the start, some hundred bytes for each.
+/// Largest queue, in spans: its memory is allocated at the start, some hundred bytes for each.
 const QUEUE_MAX: usize = 100_000;
 
-/// Highest limit of a span's parts that may be asked for: what OpenTelemetry asks to be
-/// taken.
+/// Highest limit of the parts of a span: what OpenTelemetry requires to be supported.
 const LIMIT_MAX: u32 = i32::MAX.unsigned_abs();
 
-/// Where a collector is that nobody has named, as OpenTelemetry says.
+/// The default endpoint of OpenTelemetry.
 const DEFAULT_ENDPOINT: &str = "http://localhost:4318/v1/traces";
 
-/// How an exporter is to be set up.
+/// The settings of an exporter.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) endpoint: String,
-    /// How long one export may take, all attempts together.
+    /// How long one export may take, including repetitions.
     pub(super) timeout: Duration,
-    /// As given: the exporter decodes the values.
+    /// Still encoded: the exporter decodes the values.
     pub(super) headers: BTreeMap<String, String>,
     pub(super) resource: BTreeMap<String, String>,
     pub(super) sampler: Sampling,
@@ -37,12 +36,12 @@ pub(super) struct Settings {
     pub(super) limits: Limits,
 }
 
-/// Whether those who began a trace have a say in whether it is exported.
+/// Whether the originator of a trace can exclude it.
 #[derive(Clone, Debug)]
 pub(super) enum Sampling {
-    /// They have: `parentbased_*`.
+    /// It can: `parentbased_*`.
     ParentBased(WholeTraces),
-    /// They haven't.
+    /// It cannot.
     Own(Sampler),
 }
 
@@ -53,7 +52,7 @@ pub(super) struct Batch {
     pub(super) delay: Duration,
 }
 
-/// How much of a span is exported.
+/// The limits of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) attributes: u32,
@@ -61,13 +60,12 @@ pub(super) struct Limits {
     pub(super) attributes_of_a_link: u32,
     pub(super) events: u32,
     pub(super) links: u32,
-    /// Longest text of an attribute, in characters; without a limit where there is none.
+    /// Longest text of an attribute, in characters; `None` for no limit.
     pub(super) value_chars: Option<usize>,
 }
 
 impl Settings {
-    /// Whether others can read the headers, of which one may be a key, on their way to the
-    /// collector.
+    /// Whether the headers, which may contain a key, are sent unencrypted to another machine.
     pub(super) fn sends_headers_in_clear_text(&self) -> bool {
         let endpoint = self.endpoint.parse::<Uri>().ok();
         let host = endpoint.as_ref().filter(|uri| uri.scheme_str() == Some("http"));
@@ -81,26 +79,26 @@ impl Settings {
     }
 }
 
-/// What an environment asks for.
+/// What an environment requests.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
-    /// None where nothing is to be exported.
+pub(super) struct Requested {
+    /// `None` if nothing is to be exported.
     pub(super) settings: Option<Settings>,
-    /// What is asked for in vain.
+    /// The variables without effect.
     pub(super) ignored: Vec<IgnoredSetting>,
 }
 
 /// Whether spans are to be exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exporter {
-    /// Where an endpoint is named.
-    Unsaid,
+    /// Export if an endpoint is set.
+    Unset,
     Otlp,
     None,
 }
 
-impl Asked {
-    /// What `variable` asks for.
+impl Requested {
+    /// Reads the environment.
     pub(super) fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, InvalidSetting> {
         let environment = Environment::new(variable);
         let settings = settings(&environment)?;
@@ -108,20 +106,20 @@ impl Asked {
     }
 }
 
-/// Says in the log what is asked for in vain.
-pub(super) fn tell(ignored: &[IgnoredSetting]) {
+/// Logs the variables without effect.
+pub(super) fn log_ignored(ignored: &[IgnoredSetting]) {
     for IgnoredSetting { variable, why } in ignored {
         tracing::warn!("{variable}: {why}");
     }
 }
 
 fn settings(environment: &Environment<'_>) -> Result<Option<Settings>, InvalidSetting> {
-    // These count also where all else is turned off.
-    unserved::propagators(environment)?;
+    // These apply even if everything else is turned off.
+    unsupported::check_propagators(environment)?;
     if environment.flag("OTEL_SDK_DISABLED") {
         return Ok(None);
     }
-    unserved::check(environment)?;
+    unsupported::check(environment)?;
     let exporter = exporter(environment)?;
     let endpoint = endpoint(environment)?;
     let settings = Settings {
@@ -134,7 +132,7 @@ fn settings(environment: &Environment<'_>) -> Result<Option<Settings>, InvalidSe
         limits: limits(environment)?,
     };
     let exports = match exporter {
-        Exporter::Unsaid => endpoint.is_some(),
+        Exporter::Unset => endpoint.is_some(),
         Exporter::Otlp => true,
         Exporter::None => false,
     };
@@ -146,7 +144,7 @@ fn exporter(environment: &Environment<'_>) -> Result<Exporter, InvalidSetting> {
     let exporters = environment.choices(EXPORTER);
     let exporters: Vec<&str> = exporters.iter().map(String::as_str).collect();
     match exporters[..] {
-        [] => Ok(Exporter::Unsaid),
+        [] => Ok(Exporter::Unset),
         ["otlp"] => Ok(Exporter::Otlp),
         ["none"] => Ok(Exporter::None),
         _ => Err(invalid(EXPORTER, &exporters.join(","), "use otlp or none")),
@@ -164,7 +162,7 @@ fn address(
     variable: &'static str,
 ) -> Result<Option<String>, InvalidSetting> {
     let Some(text) = environment.get(variable) else { return Ok(None) };
-    // The text may hold a password, so it isn't shown.
+    // The text may contain a password, so it is not shown.
     let wrong = |why: &str| InvalidSetting { variable, why: why.to_owned() };
     let uri = text.parse::<Uri>().ok().filter(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https"))
@@ -178,12 +176,12 @@ fn address(
     let port = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
     let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
     if !port.is_empty() && !port.strip_prefix(':').is_some_and(is_port) {
-        return Err(wrong("its port is no number from 1 to 65535"));
+        return Err(wrong("its port is not a number from 1 to 65535"));
     }
     Ok(Some(text))
 }
 
-/// The shortest of those that bound an export: one request with its repetitions is one.
+/// The shortest of the limits of an export, which is one request with its repetitions.
 fn timeout(environment: &Environment<'_>) -> Result<Duration, InvalidSetting> {
     let of_all = environment.millis("OTEL_EXPORTER_OTLP_TIMEOUT")?;
     let of_traces = environment.millis("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")?;
@@ -223,24 +221,24 @@ fn sampler(environment: &Environment<'_>) -> Result<Sampling, InvalidSetting> {
         "always_off" => Sampler::AlwaysOff,
         "traceidratio" => Sampler::TraceIdRatioBased(ratio),
         _ => {
-            let advice = "use always_on, always_off or traceidratio, each also with parentbased_ \
-                          before it";
+            let advice = "use always_on, always_off or traceidratio, each optionally with the prefix \
+                          parentbased_";
             return Err(invalid(NAME, &name, advice));
         }
     };
     Ok(if parent_based { Sampling::ParentBased(WholeTraces { root }) } else { Sampling::Own(root) })
 }
 
-/// The share that is asked for, of a sampler that takes one or doesn't.
+/// The ratio, if the sampler uses one.
 fn ratio(
     environment: &Environment<'_>,
     sampler: &str,
-    is_taken: bool,
+    has_ratio: bool,
 ) -> Result<f64, InvalidSetting> {
     const RATIO: &str = "OTEL_TRACES_SAMPLER_ARG";
     let Some(text) = environment.get(RATIO) else { return Ok(1.0) };
-    if !is_taken {
-        environment.ignore(RATIO, &text, &format!("the sampler {sampler} takes none"));
+    if !has_ratio {
+        environment.ignore(RATIO, &text, &format!("the sampler {sampler} does not use it"));
         return Ok(1.0);
     }
     match text.parse() {

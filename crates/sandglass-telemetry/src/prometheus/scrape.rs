@@ -1,4 +1,4 @@
-//! Scrapes that share a rendering: it takes milliseconds of a core, and any number of clients may
+//! Scrapes that share a rendering, because it takes milliseconds of a core, and any number of clients can
 //! scrape at the same time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,25 +6,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hyper::body::Bytes;
 use tokio::sync::Mutex;
 
-/// The last rendering, and who may share it.
+/// The last rendering, and which scrapes may share it.
 #[derive(Debug, Default)]
 pub(super) struct Scrapes {
-    /// Scrapes that were begun so far.
+    /// Scrapes that have begun so far.
     begun: AtomicU64,
     last: Mutex<Rendered>,
 }
 
 #[derive(Debug, Default)]
 struct Rendered {
-    /// It was begun after this many scrapes.
+    /// How many scrapes had begun before it.
     begun: u64,
     text: Bytes,
 }
 
 impl Scrapes {
-    /// A text that `render` has returned after this call began: it contains everything that was
-    /// reported before. One rendering runs at a time, and all scrapes that began before it share
-    /// it.
+    /// Returns a text that was rendered after this call began, and so contains everything that was
+    /// reported before. There is one rendering at a time, and all scrapes that began before it share it.
     pub(super) async fn scrape(&self, render: impl FnOnce() -> String) -> Bytes {
         let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
         let mut last = self.last.lock().await;
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn scrapes_that_wait_share_one_rendering_and_later_ones_have_their_own() {
+    async fn waiting_scrapes_share_one_rendering_and_later_ones_do_not() {
         let scrapes = Scrapes::default();
         let rendered = AtomicU64::new(0);
         let render = || (rendered.fetch_add(1, Ordering::Relaxed) + 1).to_string();

@@ -1,4 +1,5 @@
-//! Serves the metrics over HTTP: `GET /metrics`, and nothing else.
+//! Serves the metrics over HTTP: `GET /metrics`, and nothing else. It uses hyper directly, because
+//! `sandglass-http` is above this crate, and the server of the Prometheus crate has no bounds.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,20 +20,20 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::Exporter;
 
-/// Scrapers that are served at once: a pair of Prometheus servers and some people.
+/// Concurrent connections: a pair of Prometheus servers and some people.
 const CONNECTIONS_MAX: usize = 16;
-/// Largest request head that is read, in bytes: the least that hyper accepts.
+/// Largest request head, in bytes: the least that hyper accepts.
 const HEAD_MAX_BYTES: usize = 8192;
-/// How long a scraper may take for its whole request head, and be idle between two.
+/// How long a client may take for a request head, and be idle between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long one connection may last in all: a client that reads its answer slowly
-/// for ever would hold its place. Scrapers connect again.
+/// How long a connection may last: otherwise a client that reads slowly could hold it forever. Scrapers
+/// reconnect.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
-/// How often observations are taken in: often enough that a busy host holds a few
-/// megabytes of them at most.
+/// How often observations are aggregated: often enough that a busy host holds at most a few megabytes of
+/// them.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Metrics that are being served. Dropping it stops serving.
+/// The running server. Dropping it stops the server.
 #[derive(Debug)]
 pub struct Serving {
     local_addr: SocketAddr,
@@ -41,11 +42,10 @@ pub struct Serving {
 }
 
 impl Exporter {
-    /// Serves the metrics at `addr` on the current tokio runtime; port 0 takes a
-    /// free one.
+    /// Serves the metrics at `addr` on the current tokio runtime; port 0 chooses a free port.
     ///
     /// # Errors
-    /// The address can't be bound.
+    /// Errors if the address cannot be bound.
     pub async fn serve(&self, addr: SocketAddr) -> io::Result<Serving> {
         let listener = TcpListener::bind(addr).await?;
         let local_addr = listener.local_addr()?;
@@ -68,7 +68,7 @@ impl Serving {
     pub async fn shutdown(mut self) {
         self.accepting.abort();
         self.upkeep.abort();
-        // Both end by being aborted, which is no failure.
+        // Both end because they were aborted, which is not a failure.
         let _ = (&mut self.accepting).await;
         let _ = (&mut self.upkeep).await;
     }
@@ -83,7 +83,7 @@ impl Drop for Serving {
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "paces real memory, which no test looks at in virtual time"
+    reason = "bounds real memory, which no test observes in virtual time"
 )]
 async fn keep_up(exporter: Exporter) {
     let mut ticks = tokio::time::interval(UPKEEP_EVERY);
@@ -94,32 +94,31 @@ async fn keep_up(exporter: Exporter) {
 }
 
 async fn accept(listener: TcpListener, exporter: Exporter) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, _)) => {
-                connections.spawn(serve_connection(stream, exporter.clone(), place));
+                connections.spawn(serve_connection(stream, exporter.clone(), permit));
             }
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a metrics connection");
-                // Out of file descriptors, most likely: let others run, and end
-                // connections, before the next attempt.
+                // Most likely there are no file descriptors left: wait until some are freed.
                 pause().await;
             }
         }
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "paces a real socket")]
+#[allow(clippy::disallowed_methods, reason = "waits for real descriptors")]
 async fn pause() {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
 #[allow(clippy::disallowed_methods, reason = "bounds a real socket")]
-async fn serve_connection(stream: TcpStream, exporter: Exporter, _place: OwnedSemaphorePermit) {
+async fn serve_connection(stream: TcpStream, exporter: Exporter, _permit: OwnedSemaphorePermit) {
     let service = service_fn(move |request| {
         let exporter = exporter.clone();
         async move { Ok::<_, Infallible>(respond(&request, &exporter).await) }

@@ -1,4 +1,4 @@
-//! Spans kept in memory instead of being exported, for tests.
+//! Spans that are collected in memory instead of being exported, for tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,19 +17,19 @@ use super::{DecidedIds, Tracer};
 pub struct CapturedSpan {
     /// Its name.
     pub name: String,
-    /// The trace that it belongs to.
+    /// Its trace.
     pub trace_id: TraceId,
     /// Its id.
     pub span_id: SpanId,
-    /// The span that it belongs under.
+    /// Its parent.
     pub parent: Option<SpanId>,
-    /// The spans that it is linked to.
+    /// The spans that it links to.
     pub links: Vec<SpanId>,
-    /// What is known of it, values as text.
+    /// Its attributes, with values as text.
     pub attributes: BTreeMap<String, String>,
     /// The message of its failure, if it failed.
     pub error: Option<String>,
-    /// What happened in it, in order.
+    /// Its events, in order.
     pub events: Vec<CapturedEvent>,
 }
 
@@ -38,16 +38,15 @@ pub struct CapturedSpan {
 pub struct CapturedEvent {
     /// Its name.
     pub name: String,
-    /// What is known of it, values as text.
+    /// Its attributes, with values as text.
     pub attributes: BTreeMap<String, String>,
 }
 
-/// The spans that a [`Tracer::capturing`] has seen end.
+/// The ended spans of a [`Tracer::capturing`].
 #[derive(Clone, Debug, Default)]
 pub struct CapturedSpans(Arc<Mutex<Vec<CapturedSpan>>>);
 
-/// Spans that are kept: more than any test looks at, so that a tracer left
-/// capturing doesn't grow for ever.
+/// Spans that are collected: more than any test uses, but not an unbounded number.
 const CAPTURED_MAX: usize = 100_000;
 
 impl CapturedSpans {
@@ -59,7 +58,7 @@ impl CapturedSpans {
 }
 
 impl Tracer {
-    /// A tracer whose spans are kept in memory, up to 100,000.
+    /// A tracer whose spans are collected in memory, up to 100,000.
     #[must_use]
     pub fn capturing() -> (Self, CapturedSpans) {
         let captured = CapturedSpans::default();

@@ -1,8 +1,8 @@
 //! Span ids that are decided before their span starts.
 //!
-//! Journal records name the span of a run before it runs, so the exporter's ids
-//! must be those. The SDK asks its generator for ids while it builds a span; this
-//! one answers with what the calling thread has just decided.
+//! Journal records name the span of a handler before it starts, so the exporter must use these ids. The SDK
+//! takes ids from its generator while it builds a span; this generator returns the ids that the calling
+//! thread has just decided.
 
 use std::cell::Cell;
 
@@ -14,8 +14,8 @@ thread_local! {
     static DECIDED: Cell<Option<TraceContext>> = const { Cell::new(None) };
 }
 
-/// The id generator that a tracer provider must have to serve a
-/// [`crate::Tracer`]. Spans that others start through the provider get random ids.
+/// The id generator that the provider of a [`crate::Tracer`] must have. Other spans of the provider get
+/// random ids.
 #[derive(Clone, Debug, Default)]
 pub struct DecidedIds(RandomIdGenerator);
 
@@ -29,7 +29,7 @@ impl IdGenerator for DecidedIds {
     }
 }
 
-/// Runs `build` so that the span that it builds gets the ids of `context`.
+/// Calls `build`, so that the span that it builds gets the ids of `context`.
 pub(super) fn deciding<T>(context: TraceContext, build: impl FnOnce() -> T) -> T {
     struct Reset;
     impl Drop for Reset {

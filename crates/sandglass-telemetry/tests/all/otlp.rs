@@ -260,7 +260,7 @@ fn a_redirect_is_a_refusal_and_neither_spans_nor_headers_follow_it() {
         assert_eq!(stopped.lost, 1, "{status}: {stopped:?}");
         let refusal = stopped.refusal.expect("it is told why");
         let began =
-            format!("the collector at {}: it answered {}", collector.endpoint, &status[..3]);
+            format!("the collector at {}: it responded with {}", collector.endpoint, &status[..3]);
         assert!(refusal.starts_with(&began), "{refusal}");
         assert!(refusal.ends_with("redirects are not followed"), "{refusal}");
         let counted = "temper_trace_spans_dropped_total{reason=\"not_taken\"} 1";
@@ -276,7 +276,7 @@ fn a_span_that_is_on_its_way_when_time_is_up_is_lost_and_counted() {
     let stopped = export_one(&variables, &Metrics::disabled(), Duration::from_millis(200));
     assert_eq!(stopped.lost, 1, "{stopped:?}");
     let error = stopped.error.expect("time was up").to_string();
-    let told = format!("the collector at {endpoint} had not taken them after 200ms");
+    let told = format!("the collector at {endpoint} had not accepted them after 200ms");
     assert!(error.ends_with(&told), "{error}");
 }
 
@@ -298,7 +298,7 @@ fn why_a_collector_can_t_be_reached_is_told_with_its_address() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let endpoint = format!("http://{}", silent.local_addr().expect("it is bound"));
     let late = told(&endpoint);
-    assert_eq!(late, format!("the collector at {endpoint}: it did not answer in time"));
+    assert_eq!(late, format!("the collector at {endpoint}: it did not respond in time"));
 
     let plain = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let endpoint = format!("https://{}", plain.local_addr().expect("it is bound"));

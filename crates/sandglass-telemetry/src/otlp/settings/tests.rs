@@ -1,24 +1,24 @@
 use super::*;
 
-fn read(variables: &[(&str, &str)]) -> Result<Asked, InvalidSetting> {
-    Asked::read(&|name| {
+fn read(variables: &[(&str, &str)]) -> Result<Requested, InvalidSetting> {
+    Requested::read(&|name| {
         let found = variables.iter().find(|(variable, _)| *variable == name);
         found.map(|(_, value)| (*value).to_owned())
     })
 }
 
-/// What is set up where all of it can be used.
+/// The settings of valid variables.
 #[track_caller]
 fn set(variables: &[(&str, &str)]) -> Settings {
     let asked = read(variables).expect("valid");
-    assert_eq!(asked.ignored, [], "nothing is asked in vain");
+    assert_eq!(asked.ignored, [], "all variables have an effect");
     asked.settings.expect("spans are exported")
 }
 
 const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318/base/");
 
 #[test]
-fn spans_are_exported_where_an_endpoint_or_the_exporter_is_named() {
+fn spans_are_exported_if_an_endpoint_or_the_exporter_is_named() {
     let none: [&[(&str, &str)]; 6] = [
         &[],
         &[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")],
@@ -38,7 +38,7 @@ fn spans_are_exported_where_an_endpoint_or_the_exporter_is_named() {
 }
 
 #[test]
-fn the_endpoint_for_traces_is_taken_as_it_is_and_the_general_one_extended() {
+fn the_endpoint_for_traces_is_used_as_it_is_and_the_general_one_extended() {
     let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://collector/in");
     assert_eq!(set(&[ENDPOINT, traces]).endpoint, "https://collector/in");
     for address in ["http://[::1]:4318", "http://127.0.0.1:65535", "https://collector"] {
@@ -48,7 +48,7 @@ fn the_endpoint_for_traces_is_taken_as_it_is_and_the_general_one_extended() {
 }
 
 #[test]
-fn headers_in_clear_text_are_those_to_another_machine_without_tls() {
+fn headers_to_another_machine_without_tls_are_in_clear_text() {
     let headers = ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a");
     let clear = |address, more: &[(&str, &str)]| {
         let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", address)];
@@ -63,7 +63,7 @@ fn headers_in_clear_text_are_those_to_another_machine_without_tls() {
 }
 
 #[test]
-fn what_is_asked_for_is_what_is_set() {
+fn each_variable_sets_its_setting() {
     let settings = set(&[
         ENDPOINT,
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "1000"),
@@ -96,7 +96,7 @@ fn what_is_asked_for_is_what_is_set() {
 }
 
 #[test]
-fn an_export_may_take_as_long_as_the_shortest_of_its_bounds() {
+fn the_shortest_of_three_timeouts_bounds_an_export() {
     let timeout = |variables: &[(&str, &str)]| set(&[&[ENDPOINT], variables].concat()).timeout;
     assert_eq!(timeout(&[]), Duration::from_secs(10));
     assert_eq!(timeout(&[("OTEL_BSP_EXPORT_TIMEOUT", "70")]), Duration::from_millis(70));
@@ -123,7 +123,7 @@ fn a_limit_of_spans_comes_before_that_of_all_attributes() {
     assert_eq!((found.attributes_of_an_event, found.attributes_of_a_link), (4, 0));
 }
 
-/// Values that can't be used, or that ask for what isn't offered.
+/// Values that are invalid or not supported.
 const REFUSED: &[(&str, &[&str])] = &[
     (
         "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -193,7 +193,7 @@ const REFUSED: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn a_value_that_cant_be_used_is_an_error_that_names_its_variable() {
+fn an_invalid_value_is_an_error_that_names_its_variable() {
     for (variable, values) in REFUSED {
         for value in *values {
             // The endpoint under test is found first.
@@ -211,7 +211,7 @@ fn a_value_that_cant_be_used_is_an_error_that_names_its_variable() {
     }
 }
 
-/// Values that have no effect, and about which that is said.
+/// Values without effect, which are reported.
 const IGNORED: &[(&str, &str)] = &[
     ("OTEL_SDK_DISABLED", "1"),
     ("OTEL_PROPAGATORS", "tracecontext,baggage"),
@@ -244,7 +244,7 @@ const IGNORED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_value_without_effect_is_said_to_have_none() {
+fn a_value_without_effect_is_reported() {
     for (variable, value) in IGNORED {
         for others in [&[][..], &[ENDPOINT]] {
             let asked = read(&[&[(*variable, *value)], others].concat()).expect(variable);
@@ -264,7 +264,7 @@ fn a_value_without_effect_is_said_to_have_none() {
 }
 
 #[test]
-fn where_all_is_turned_off_nothing_but_propagators_counts() {
+fn if_everything_is_turned_off_only_propagators_are_checked() {
     let off = ("OTEL_SDK_DISABLED", "true");
     let asked = read(&[off, ("OTEL_BSP_SCHEDULE_DELAY", "soon")]).expect("not read");
     assert!(asked.settings.is_none());
@@ -272,7 +272,7 @@ fn where_all_is_turned_off_nothing_but_propagators_counts() {
     assert_eq!(error.variable, "OTEL_PROPAGATORS");
 }
 
-/// Every variable that is read stands in the table of the documentation, and the reverse.
+/// The table of the documentation lists exactly the variables that are read.
 #[test]
 fn the_documentation_lists_the_variables_that_are_read() {
     let read = std::cell::RefCell::new(std::collections::BTreeSet::new());
@@ -280,7 +280,7 @@ fn the_documentation_lists_the_variables_that_are_read() {
         read.borrow_mut().insert(name.to_owned());
         None
     };
-    Asked::read(&note).expect("nothing is set");
+    Requested::read(&note).expect("nothing is set");
     let page = include_str!("../../../../../docs/why.md");
     let rows = page.lines().filter(|line| line.starts_with("| `OTEL_"));
     let documented: std::collections::BTreeSet<String> = rows

@@ -1,5 +1,4 @@
-//! Spans, events and attributes whose names a guest chose. Whoever calls this has
-//! bounded their number and size.
+//! Spans, events and attributes whose names a guest chose. The caller bounds their number and size.
 
 use opentelemetry::KeyValue;
 use opentelemetry::trace::{Span as _, SpanBuilder};
@@ -17,7 +16,7 @@ fn key_values(attributes: &[GuestAttribute<'_>]) -> Vec<KeyValue> {
 }
 
 impl Span {
-    /// Starts a span under this one, as [`Span::child`] does.
+    /// Starts a child of this span, as [`Span::child`] does.
     pub fn guest_child(&self, name: &str, kind: Kind, attributes: &[GuestAttribute<'_>]) -> Self {
         if self.0.is_none() {
             return Self(None);
@@ -28,13 +27,13 @@ impl Span {
         self.begin(builder)
     }
 
-    /// Notes that something happened, as [`Span::event`] does.
+    /// Adds an event, as [`Span::event`] does.
     pub fn guest_event(&self, name: &str, attributes: &[GuestAttribute<'_>]) {
         let Some(live) = &self.0 else { return };
         live.with(|span| span.add_event(name.to_owned(), key_values(attributes)));
     }
 
-    /// Adds what has become known, as [`Span::set`] does.
+    /// Adds attributes, as [`Span::set`] does.
     pub fn set_guest_attributes(&self, attributes: &[GuestAttribute<'_>]) {
         let Some(live) = &self.0 else { return };
         live.with(|span| span.set_attributes(key_values(attributes)));

@@ -1,6 +1,5 @@
-//! Counts what the histograms of the table observe, in their buckets and at once: so
-//! nothing piles up until somebody scrapes, and threads that observe the same don't wait
-//! for each other. All else goes to the recorder behind it.
+//! The histograms of the table. They count directly in their buckets, so that nothing accumulates between
+//! scrapes and threads do not wait for each other. Everything else goes to the inner recorder.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,11 +14,11 @@ use metrics_exporter_prometheus::PrometheusRecorder;
 
 use crate::table::{Kind, Prefix, TABLE};
 
-/// Parts of one tally, of which each thread has one: more than there are threads that
-/// observe the same thing at the same moment on most machines, and a KiB for each series.
+/// Parts of one series, to which threads are assigned: on most machines more than the threads that
+/// observe the same series at the same moment, and a KiB for each series.
 const PARTS: usize = 8;
 
-/// Most buckets that a histogram of the table has, with the one that has no bound.
+/// Most buckets of a histogram of the table, including the unbounded one.
 const BUCKETS_MAX: usize = 15;
 
 const _: () = {
@@ -31,36 +30,36 @@ const _: () = {
 };
 
 /// The recorder of an exporter.
-pub(super) struct Tallying {
-    behind: PrometheusRecorder,
+pub(super) struct TableRecorder {
+    inner: PrometheusRecorder,
     /// By the full name of each histogram of the table.
-    histograms: BTreeMap<String, Series>,
+    histograms: BTreeMap<String, Family>,
 }
 
-struct Series {
+struct Family {
     bounds: &'static [f64],
-    /// By their labels, as they are written. Those who report bound how many there are.
-    tallies: Mutex<BTreeMap<String, Arc<Tally>>>,
+    /// By their labels, as they are written. `metrics/family.rs` bounds their number.
+    series: Mutex<BTreeMap<String, Arc<Series>>>,
 }
 
-impl Tallying {
-    /// Takes the histograms of the table, whose names begin with `prefix`.
-    pub(super) fn new(behind: PrometheusRecorder, prefix: &Prefix) -> Self {
+impl TableRecorder {
+    /// Records the histograms of the table, whose names begin with `prefix`.
+    pub(super) fn new(inner: PrometheusRecorder, prefix: &Prefix) -> Self {
         let histograms = TABLE.iter().filter(|row| row.kind == Kind::Histogram);
         let histograms = histograms.map(|row| {
-            let series = Series { bounds: row.buckets, tallies: Mutex::default() };
-            (row.full_name(prefix), series)
+            let family = Family { bounds: row.buckets, series: Mutex::default() };
+            (row.full_name(prefix), family)
         });
-        Self { behind, histograms: histograms.collect() }
+        Self { inner, histograms: histograms.collect() }
     }
 
     /// Adds the lines of the histogram `name` to `text`, in the text format of Prometheus
     /// (0.0.4).
     pub(super) fn write(&self, name: &str, text: &mut String) {
-        let Some(series) = self.histograms.get(name) else { return };
-        let tallies = series.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (labels, tally) in &tallies {
-            tally.write(name, labels, text);
+        let Some(family) = self.histograms.get(name) else { return };
+        let all = family.series.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (labels, series) in &all {
+            series.write(name, labels, text);
         }
     }
 }
@@ -74,58 +73,57 @@ fn labels(key: &Key) -> String {
     labels.collect::<Vec<_>>().join(",")
 }
 
-impl Recorder for Tallying {
+impl Recorder for TableRecorder {
     fn describe_counter(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
-        self.behind.describe_counter(name, unit, help);
+        self.inner.describe_counter(name, unit, help);
     }
 
     fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
-        self.behind.describe_gauge(name, unit, help);
+        self.inner.describe_gauge(name, unit, help);
     }
 
     fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
-        // Those of the table are described where they are rendered.
+        // Those of the table are described when they are rendered.
         if !self.histograms.contains_key(name.as_str()) {
-            self.behind.describe_histogram(name, unit, help);
+            self.inner.describe_histogram(name, unit, help);
         }
     }
 
     fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
-        self.behind.register_counter(key, metadata)
+        self.inner.register_counter(key, metadata)
     }
 
     fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
-        self.behind.register_gauge(key, metadata)
+        self.inner.register_gauge(key, metadata)
     }
 
     fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
-        let Some(series) = self.histograms.get(key.name()) else {
-            return self.behind.register_histogram(key, metadata);
+        let Some(family) = self.histograms.get(key.name()) else {
+            return self.inner.register_histogram(key, metadata);
         };
-        let mut tallies = series.tallies.lock().unwrap_or_else(PoisonError::into_inner);
-        let tally =
-            tallies.entry(labels(key)).or_insert_with(|| Arc::new(Tally::new(series.bounds)));
-        Histogram::from_arc(Arc::clone(tally))
+        let mut all = family.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let series = all.entry(labels(key)).or_insert_with(|| Arc::new(Series::new(family.bounds)));
+        Histogram::from_arc(Arc::clone(series))
     }
 }
 
-/// What one series has observed.
-struct Tally {
+/// The observations of one series.
+struct Series {
     bounds: &'static [f64],
     parts: [Part; PARTS],
 }
 
-/// A thread's part, on cache lines of its own.
+/// The part of some threads, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Part {
-    /// By bucket; the one behind the last bound has what is above that.
+    /// By bucket; the one after the last bound is unbounded.
     counts: [AtomicU64; BUCKETS_MAX],
-    /// The bits of the sum of all that was observed.
+    /// The bits of the sum of all observations.
     sum: AtomicU64,
 }
 
-impl Tally {
+impl Series {
     fn new(bounds: &'static [f64]) -> Self {
         Self { bounds, parts: Default::default() }
     }
@@ -138,7 +136,7 @@ impl Tally {
         let sum: f64 = sums.sum();
         let comma = if labels.is_empty() { "" } else { "," };
         let mut all = 0;
-        // Writing to a string can't fail.
+        // Writing to a string cannot fail.
         for (bucket, bound) in self.bounds.iter().enumerate() {
             all += count(bucket);
             let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {all}");
@@ -150,18 +148,18 @@ impl Tally {
     }
 }
 
-impl HistogramFn for Tally {
+impl HistogramFn for Series {
     fn record(&self, value: f64) {
         let bucket = self.bounds.iter().position(|bound| value <= *bound);
         let part = &self.parts[own_part()];
         part.counts[bucket.unwrap_or(self.bounds.len())].fetch_add(1, Ordering::Relaxed);
         let more = |bits: u64| Some((f64::from_bits(bits) + value).to_bits());
-        // It is added to whatever is there, so it never fails.
+        // The update never returns `None`, so it never fails.
         let _ = part.sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 }
 
-/// Which part is this thread's.
+/// The part of this thread.
 fn own_part() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -181,22 +179,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_many_threads_observe_is_in_its_buckets_and_in_the_sum() {
+    fn observations_of_many_threads_are_all_counted() {
         const EACH: usize = 1000;
-        let tally = Tally::new(&[0.5, 2.0]);
+        let series = Series::new(&[0.5, 2.0]);
         std::thread::scope(|scope| {
             for _ in 0..2 * PARTS {
                 scope.spawn(|| {
                     for _ in 0..EACH {
-                        // On a bound is below it; nothing is above the last but by itself.
-                        [0.25, 0.5, 2.0, 7.25].iter().for_each(|value| tally.record(*value));
+                        // A value on a bound belongs to its bucket; 7.25 is above the last bound.
+                        [0.25, 0.5, 2.0, 7.25].iter().for_each(|value| series.record(*value));
                     }
                 });
             }
         });
         let all = 2 * PARTS * EACH;
         let mut text = String::new();
-        tally.write("x", "a=\"b\"", &mut text);
+        series.write("x", "a=\"b\"", &mut text);
         let expected = format!(
             "x_bucket{{a=\"b\",le=\"0.5\"}} {}\nx_bucket{{a=\"b\",le=\"2\"}} {}\n\
              x_bucket{{a=\"b\",le=\"+Inf\"}} {}\nx_sum{{a=\"b\"}} {}\nx_count{{a=\"b\"}} {}\n",

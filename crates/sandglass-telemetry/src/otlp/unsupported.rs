@@ -1,11 +1,10 @@
-//! Standard variables that ask for what isn't offered here: an error where to go on would
-//! send spans in another way than was asked for, and a note where nothing is lost but what
-//! this process doesn't have.
+//! Standard variables for features that this exporter does not have. A variable is an error if ignoring it
+//! would send spans in another way than requested; otherwise it is logged.
 
 use super::environment::{Environment, InvalidSetting, invalid};
 
-/// Variables that nothing is made of, whatever they hold: to ignore them could send spans
-/// over a connection, or by a configuration, that the user believes to be another.
+/// Variables that are refused with any value. If they were ignored, spans could be sent over a connection,
+/// or with a configuration, that the user does not expect.
 const REFUSED: [(&str, &str); 8] = [
     ("OTEL_CONFIG_FILE", FILE),
     ("OTEL_EXPERIMENTAL_CONFIG_FILE", FILE),
@@ -17,11 +16,11 @@ const REFUSED: [(&str, &str); 8] = [
     ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", CERTIFICATE),
 ];
 
-const FILE: &str = "configuration files are not supported: unset it, and use the variables";
+const FILE: &str = "configuration files are not supported; unset it, and use the variables";
 const CERTIFICATE: &str =
-    "own certificates are not supported: add the authority to the system's store";
+    "custom certificates are not supported; add the authority to the system's store";
 
-/// Variables that have one value of which anything is made.
+/// Variables with a single supported value.
 const ONE_VALUE: [(&str, &str); 4] = [
     ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"),
     ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
@@ -29,9 +28,9 @@ const ONE_VALUE: [(&str, &str); 4] = [
     ("OTEL_EXPORTER_OTLP_COMPRESSION", "none"),
 ];
 
-/// Variables about what this process doesn't send.
+/// Variables about data that this process does not send.
 const WITHOUT_EFFECT: [(&str, &str); 21] = [
-    ("OTEL_LOG_LEVEL", "levels are chosen by SANDGLASS_LOG"),
+    ("OTEL_LOG_LEVEL", "set log levels with SANDGLASS_LOG"),
     ("OTEL_EXPORTER_PROMETHEUS_HOST", SCRAPED),
     ("OTEL_EXPORTER_PROMETHEUS_PORT", SCRAPED),
     ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", NOT_SENT),
@@ -51,14 +50,14 @@ const WITHOUT_EFFECT: [(&str, &str); 21] = [
     ("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", WRITTEN),
     ("OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT", WRITTEN),
     ("OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT", WRITTEN),
-    ("OTEL_EXPORTER_ZIPKIN_ENDPOINT", "spans are sent by OTLP alone"),
+    ("OTEL_EXPORTER_ZIPKIN_ENDPOINT", "spans are only sent over OTLP"),
 ];
 
-const SCRAPED: &str = "metrics are served where --metrics, or a daemon's configuration, says";
-const NOT_SENT: &str = "metrics are not sent, but served to Prometheus";
-const WRITTEN: &str = "logs are not sent, but written to standard error";
+const SCRAPED: &str = "the address of metrics is set by --metrics or the configuration of a daemon";
+const NOT_SENT: &str = "metrics are not sent; Prometheus can scrape them";
+const WRITTEN: &str = "logs are not sent; they are written to standard error";
 
-/// Refuses, or notes, what asks for something else than is done.
+/// Refuses or logs variables for unsupported features.
 pub(super) fn check(environment: &Environment<'_>) -> Result<(), InvalidSetting> {
     for (variable, why) in REFUSED {
         if environment.get(variable).is_some() {
@@ -74,41 +73,45 @@ pub(super) fn check(environment: &Environment<'_>) -> Result<(), InvalidSetting>
     }
     for (variable, why) in WITHOUT_EFFECT {
         match environment.get(variable) {
-            Some(_) if variable.ends_with("_HEADERS") => environment.ignore_unshown(variable, why),
+            Some(_) if variable.ends_with("_HEADERS") => environment.ignore_secret(variable, why),
             Some(text) => environment.ignore(variable, &text, why),
             None => {}
         }
     }
-    exporters(environment, "OTEL_METRICS_EXPORTER", &["prometheus", "none"], NOT_SENT);
-    exporters(environment, "OTEL_LOGS_EXPORTER", &["none"], WRITTEN);
+    ignore_exporters(environment, "OTEL_METRICS_EXPORTER", &["prometheus", "none"], NOT_SENT);
+    ignore_exporters(environment, "OTEL_LOGS_EXPORTER", &["none"], WRITTEN);
     Ok(())
 }
 
-/// Notes exporters that `variable` asks for beyond those that are `served`.
-fn exporters(environment: &Environment<'_>, variable: &'static str, served: &[&str], why: &str) {
+/// Logs the exporters in `variable` that are not `supported`.
+fn ignore_exporters(
+    environment: &Environment<'_>,
+    variable: &'static str,
+    supported: &[&str],
+    why: &str,
+) {
     for exporter in environment.choices(variable) {
-        if !served.contains(&exporter.as_str()) {
+        if !supported.contains(&exporter.as_str()) {
             environment.ignore(variable, &exporter, why);
         }
     }
 }
 
-/// Checks that context is to travel as it does: in a `traceparent`. Formats that nobody
-/// knows are noted, as OpenTelemetry says; known ones that aren't offered are refused, since
-/// the traces of those who use them would end here.
-pub(super) fn propagators(environment: &Environment<'_>) -> Result<(), InvalidSetting> {
+/// Checks that the context is propagated in a `traceparent`. Unknown formats are logged, as OpenTelemetry
+/// requires; known but unsupported ones are refused, because traces in these formats would end here.
+pub(super) fn check_propagators(environment: &Environment<'_>) -> Result<(), InvalidSetting> {
     const PROPAGATORS: &str = "OTEL_PROPAGATORS";
     const ADVICE: &str = "only tracecontext is supported, and always on";
     for propagator in environment.choices(PROPAGATORS) {
         match propagator.as_str() {
             "tracecontext" => {}
             "baggage" => {
-                environment.ignore(PROPAGATORS, "baggage", "no baggage is taken or passed on");
+                environment.ignore(PROPAGATORS, "baggage", "baggage is neither read nor forwarded");
             }
             "b3" | "b3multi" | "jaeger" | "xray" | "ottrace" | "none" => {
                 return Err(invalid(PROPAGATORS, &propagator, ADVICE));
             }
-            other => environment.ignore(PROPAGATORS, other, "it is no known propagator"),
+            other => environment.ignore(PROPAGATORS, other, "it is not a known propagator"),
         }
     }
     Ok(())
