@@ -29,7 +29,7 @@ impl World {
 }
 
 #[test]
-fn without_a_key_only_life_and_the_document_are_shown() {
+fn without_a_key_only_open_paths_are_served() {
     let world = keyed();
     world.get("/healthz").is(200);
     world.get("/openapi.json").is(200);
@@ -47,7 +47,7 @@ fn without_a_key_only_life_and_the_document_are_shown() {
 }
 
 #[test]
-fn a_key_does_what_it_may_and_no_more() {
+fn a_key_permits_only_what_it_lists() {
     let world = keyed();
     world.with(ANN, "POST", "/v1/entities/Session/1").is(201);
     world.with(BOB, "GET", "/v1/entities/Session/1").is(200);
@@ -59,7 +59,7 @@ fn a_key_does_what_it_may_and_no_more() {
 }
 
 #[test]
-fn sessions_are_stopped_and_resumed_by_keys_that_may_operate_alone() {
+fn only_keys_that_may_operate_stop_and_resume_sessions() {
     let actor = "a-key-that-acts-and-reads";
     let may = [Permission::Read, Permission::Act, Permission::Deploy];
     let keys = [
@@ -97,7 +97,7 @@ fn sessions_are_stopped_and_resumed_by_keys_that_may_operate_alone() {
 }
 
 #[test]
-fn cancels_that_a_key_may_not_make_are_counted() {
+fn refused_cancels_are_counted() {
     let world = keyed();
     let counted = |of: &str| {
         let text =
@@ -118,7 +118,7 @@ fn cancels_that_a_key_may_not_make_are_counted() {
 }
 
 #[test]
-fn a_key_that_may_not_read_is_told_no_outcomes() {
+fn a_key_that_may_not_read_gets_no_outcomes() {
     let text = "a-key-that-may-only-act";
     let key = Key::new("actor", text).expect("a key").may([Permission::Act]);
     let world = World::of(Make { keys: [key].into_iter().collect(), ..Make::default() });
@@ -130,7 +130,7 @@ fn a_key_that_may_not_read_is_told_no_outcomes() {
 }
 
 #[test]
-fn a_key_of_one_tenant_sees_that_one_alone() {
+fn a_key_of_one_tenant_sees_only_that_tenant() {
     let world = keyed();
     world.with(ANN, "POST", "/v1/entities/Session/anns").is(201);
     let wait = world.with(ANN, "POST", "/v1/entities/Session/anns/actions/Wait").is(200).json();
@@ -161,17 +161,17 @@ fn a_key_of_one_tenant_sees_that_one_alone() {
 }
 
 #[test]
-fn keys_can_be_changed_while_it_runs() {
+fn keys_can_be_replaced_while_the_daemon_is_running() {
     let world = keyed();
-    world.daemon.set_keys(
-        [Key::new("new", "a-new-key-for-somebody").expect("a key")].into_iter().collect(),
-    );
+    world
+        .daemon
+        .set_keys([Key::new("new", "a-new-key-of-a-client").expect("a key")].into_iter().collect());
     world.with(ANN, "GET", "/metrics").refuses(401, "unauthorized");
-    world.with("a-new-key-for-somebody", "GET", "/metrics").is(200);
+    world.with("a-new-key-of-a-client", "GET", "/metrics").is(200);
 }
 
 #[test]
-fn without_keys_no_other_site_gets_through_a_browser() {
+fn without_keys_pages_of_other_sites_are_refused() {
     let world = World::new();
     let asked =
         |headers: &[(&str, &str)]| world.ask("POST", "/v1/entities/Session/1", headers, b"");

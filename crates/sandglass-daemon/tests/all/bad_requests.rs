@@ -1,4 +1,4 @@
-//! Requests that can't be meant: each is told what is wrong, in the one shape, and none
+//! Invalid requests: each gets an error of the same shape, and none
 //! is the daemon's fault.
 
 use crate::client::{Answer, exchange, request};
@@ -8,7 +8,7 @@ use sandglass_daemon::Settings;
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[test]
-fn each_mistake_is_told_by_its_code() {
+fn each_mistake_has_its_code() {
     let world = World::new();
     world.post("/v1/entities/Session/1", "").is(201);
     let id = "0".repeat(32);
@@ -117,7 +117,7 @@ fn each_mistake_is_told_by_its_code() {
 }
 
 #[test]
-fn whatever_is_sent_is_answered_and_never_a_failure_of_the_daemon() {
+fn no_input_causes_an_internal_error() {
     let head_timeout = std::time::Duration::from_secs(1);
     let connections = sandglass_http::Settings { head_timeout, ..Default::default() };
     let settings = Settings { connections, ..Settings::default() };
@@ -168,7 +168,7 @@ fn whatever_is_sent_is_answered_and_never_a_failure_of_the_daemon() {
 }
 
 #[test]
-fn a_head_that_is_too_large_is_refused_and_read_no_further() {
+fn a_head_that_is_too_large_is_refused_unread() {
     let world = World::new();
     let long = "x".repeat(100 << 10);
     for (target, headers) in

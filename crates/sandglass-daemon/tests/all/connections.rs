@@ -15,7 +15,7 @@ use crate::world::{Make, World};
 const SHORT: Duration = Duration::from_millis(200);
 
 #[test]
-fn a_client_that_never_says_its_whole_head_or_body_is_let_go() {
+fn a_client_that_never_completes_its_head_or_body_is_disconnected() {
     let connections = Connections { head_timeout: SHORT, ..Connections::default() };
     let settings = Settings { connections, body_timeout: SHORT, ..Settings::default() };
     let world = World::of(Make { settings, ..Make::default() });
@@ -32,7 +32,7 @@ fn a_client_that_never_says_its_whole_head_or_body_is_let_go() {
 }
 
 #[test]
-fn a_body_that_breaks_off_or_grows_without_end_is_refused() {
+fn a_body_that_is_cut_off_or_endless_is_refused() {
     let world = World::new();
     let head = |length: &str| {
         format!(
@@ -54,7 +54,7 @@ fn a_body_that_breaks_off_or_grows_without_end_is_refused() {
 }
 
 #[test]
-fn one_who_has_said_all_and_listens_gets_the_answer() {
+fn a_client_that_closed_its_sending_side_gets_the_response() {
     let world = World::new();
     let mut half = connect(world.address);
     half.write_all(&request("POST", "/v1/entities/Session/1", &[], b"")).expect("it listens");
@@ -63,7 +63,7 @@ fn one_who_has_said_all_and_listens_gets_the_answer() {
 }
 
 #[test]
-fn a_client_that_goes_away_cancels_nothing() {
+fn a_client_that_disconnects_cancels_nothing() {
     let world = World::new();
     world.post("/v1/entities/Session/1", "").is(201);
     let target = "/v1/entities/Session/1/actions/Wait?wait=settled";
@@ -76,7 +76,7 @@ fn a_client_that_goes_away_cancels_nothing() {
 }
 
 #[test]
-fn those_who_wait_are_bounded_and_leave_room_for_the_others() {
+fn waiting_requests_are_bounded_and_leave_slots_for_others() {
     let settings = Settings { max_waiting: 1, ..Settings::default() };
     let world = World::of(Make { settings, ..Make::default() });
     world.post("/v1/entities/Session/1", "").is(201);
@@ -126,7 +126,7 @@ fn sockets_without_a_key_delay_neither_health_checks_nor_clients_with_one() {
 }
 
 #[test]
-fn waits_of_one_tenant_leave_some_to_others_and_no_connection_delays_health_checks() {
+fn waits_of_one_tenant_leave_slots_to_others_and_do_not_delay_health_checks() {
     let texts = ["a-key-for-tenant-a", "a-key-for-tenant-b", "a-key-for-operators"];
     let key = |owner: &str, text: &str| Key::new(owner, text).expect("long enough");
     let keys =
@@ -146,7 +146,7 @@ fn waits_of_one_tenant_leave_some_to_others_and_no_connection_delays_health_chec
         waits.write_all(&request("POST", &target, &headers(who), b"")).expect("it listens");
         waits
     };
-    // Half of those that are not kept for operators: 4 of 8 minus 1.
+    // Half of those that are not reserved for operators: 4 of 8 minus 1.
     let held: Vec<_> = (0..4).map(|id| waits(0, &format!("a{id}"))).collect();
     // As an operator sees them.
     let in_flight = || {
@@ -179,7 +179,7 @@ fn waits_of_one_tenant_leave_some_to_others_and_no_connection_delays_health_chec
 }
 
 #[test]
-fn a_shutdown_leaves_nobody_without_an_answer_and_frees_the_address() {
+fn a_shutdown_answers_all_requests_and_frees_the_address() {
     let mut world = World::new();
     waiting(&world, "1");
     world.post("/v1/entities/Session/2", "").is(201);
@@ -206,7 +206,7 @@ fn a_shutdown_leaves_nobody_without_an_answer_and_frees_the_address() {
 }
 
 #[test]
-fn an_action_whose_handler_finds_no_room_changes_nothing_and_says_when_to_come_again() {
+fn an_action_without_a_slot_changes_nothing_and_states_when_to_retry() {
     let host = sandglass_host::Settings { max_runs: 1, max_queued: 1, ..Default::default() };
     let world = World::of(Make { host: Some(host), ..Make::default() });
     let first = waiting(&world, "first");
@@ -226,7 +226,7 @@ fn an_action_whose_handler_finds_no_room_changes_nothing_and_says_when_to_come_a
 }
 
 #[test]
-fn a_disk_that_hangs_holds_no_request_longer_than_it_may_take() {
+fn a_disk_that_hangs_does_not_hold_requests_beyond_their_timeout() {
     let settings = Settings { request_timeout: SHORT, ..Settings::default() };
     let world = World::of(Make { settings, ..Make::default() });
     world.post("/v1/entities/Session/1", "").is(201);
@@ -240,7 +240,7 @@ fn a_disk_that_hangs_holds_no_request_longer_than_it_may_take() {
 }
 
 #[test]
-fn a_shutdown_on_a_full_disk_says_what_is_not_recorded() {
+fn a_shutdown_on_a_full_disk_reports_what_is_not_recorded() {
     let mut world = World::new();
     waiting(&world, "1");
     world.journal.set_failing(Some("disk full".to_owned()));

@@ -1,4 +1,4 @@
-//! The stream of events: whole, in order, and read on from where a reader left off.
+//! The stream of events: complete, in order, and resumable.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -10,8 +10,7 @@ use serde_json::Value;
 use crate::client::{connect, request};
 use crate::world::{Make, World};
 
-/// Reads events; the chunks of the answer end with line breaks of their own, which are
-/// passed over like any line that is none of an event's.
+/// Reads events. It skips the lines of chunks, and every other line that does not belong to an event.
 struct Reader(BufReader<TcpStream>);
 
 impl Reader {
@@ -31,7 +30,7 @@ impl Reader {
         (read > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// The position, type and record of the next event; none at the end.
+    /// The position, type and record of the next event; `None` at the end.
     fn event(&mut self) -> Option<(u64, String, Value)> {
         let (mut id, mut kind) = (None, String::new());
         loop {
@@ -55,13 +54,13 @@ fn touch(world: &World, times: usize) {
 }
 
 #[test]
-fn each_record_comes_once_in_order_and_whoever_comes_again_goes_on() {
+fn each_record_is_sent_once_in_order_and_a_reconnect_continues_after_it() {
     let world = World::new();
     let mut live = Reader::of(&world, &[], "");
     world.post("/v1/entities/Session/1", "").is(201);
     touch(&world, 5);
-    // From now on: without the specs, which were there before.
-    let seen: Vec<_> = (0..6).map(|_| live.event().expect("it goes on")).collect();
+    // Only new records: the specs were recorded before.
+    let seen: Vec<_> = (0..6).map(|_| live.event().expect("the stream continues")).collect();
     let kinds: Vec<&str> = seen.iter().map(|(_, kind, _)| kind.as_str()).collect();
     assert_eq!(
         kinds,
@@ -85,22 +84,22 @@ fn each_record_comes_once_in_order_and_whoever_comes_again_goes_on() {
 }
 
 #[test]
-fn a_reader_that_takes_nothing_for_a_while_misses_nothing() {
+fn a_slow_reader_misses_no_record() {
     let world = World::new();
     world.post("/v1/entities/Session/1", "").is(201);
     let mut slow = Reader::of(&world, &[], "?after=0");
-    // More than any buffer between them holds.
+    // More than all buffers on the way can hold.
     let large = "x".repeat(900 << 10);
     for _ in 0..30 {
         let params = format!(r#"{{"params": {{"text": "{large}"}}}}"#);
         world.post("/v1/entities/Session/1/actions/Touch", &params).is(200);
     }
-    let ids: Vec<u64> = (0..32).map(|_| slow.event().expect("it goes on").0).collect();
+    let ids: Vec<u64> = (0..32).map(|_| slow.event().expect("the stream continues").0).collect();
     assert_eq!(ids, (1..=32).collect::<Vec<u64>>());
 }
 
 #[test]
-fn readers_are_bounded_kept_alive_and_sent_home_at_the_end() {
+fn readers_are_bounded_and_kept_alive_and_disconnected_at_shutdown() {
     let settings = Settings {
         max_subscribers: 2,
         keep_alive: Duration::from_millis(20),
@@ -113,18 +112,18 @@ fn readers_are_bounded_kept_alive_and_sent_home_at_the_end() {
     assert_eq!(refused.header("retry-after"), Some("1"));
     refused.refuses(429, "busy");
     let alive = (0..100).find_map(|_| first.line().filter(|line| line.starts_with(':')));
-    assert!(alive.is_some(), "nothing tells that it lives");
+    assert!(alive.is_some(), "there is no keep-alive");
     drop(second);
-    // The place is free once the daemon has noticed, which the keep-alive sees to.
+    // The slot is free once a failed keep-alive has shown that the reader is gone.
     let again = (0..1_000)
         .find(|_| world.ask("GET", "/v1/events", &[("last-event-id", "99")], b"").status == 409);
-    assert!(again.is_some(), "the place stays taken");
+    assert!(again.is_some(), "the slot stays taken");
     world.shutdown(Duration::from_secs(30));
     assert_eq!(first.event(), None);
 }
 
 #[test]
-fn a_key_that_is_taken_away_loses_its_stream_and_one_that_stays_keeps_it() {
+fn removing_a_key_ends_its_stream_and_no_other() {
     let key = |owner: &str| Key::new(owner, &format!("a-key-that-{owner}-has")).expect("a key");
     let keys = ["ann", "bob", "eve"].map(key).into_iter().collect();
     let world = World::of(Make { keys, ..Make::default() });

@@ -1,5 +1,4 @@
-//! The live view: what is in it, when it changes, and who may see it; and the page that
-//! shows it.
+//! The live view: its content, when it changes, and which keys may see it; and its page.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -14,7 +13,7 @@ use crate::world::{Make, World};
 
 const POLL: &str = "wasi_snapshot_preview1.poll_oneoff";
 
-/// Reads scenes.
+/// Reads snapshots.
 struct Watcher(BufReader<TcpStream>);
 
 impl Watcher {
@@ -33,8 +32,8 @@ impl Watcher {
         (read > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// The next scene; none at the end.
-    fn scene(&mut self) -> Option<Value> {
+    /// The next snapshot; `None` at the end.
+    fn snapshot(&mut self) -> Option<Value> {
         loop {
             let line = self.line()?;
             if let Some(data) = line.strip_prefix("data: ") {
@@ -43,23 +42,23 @@ impl Watcher {
         }
     }
 
-    /// The first scene for which `holds`.
+    /// The first snapshot for which `holds`.
     #[track_caller]
     fn until(&mut self, holds: impl Fn(&Value) -> bool) -> Value {
-        (0..200).find_map(|_| self.scene().filter(&holds)).expect("it never held")
+        (0..200).find_map(|_| self.snapshot().filter(&holds)).expect("it never held")
     }
 }
 
 #[test]
-fn a_handler_is_seen_from_its_start_to_its_kill_with_what_it_is_in() {
+fn the_live_view_shows_a_handler_from_its_start_to_its_kill() {
     let world = World::new();
     let mut watcher = Watcher::of(&world, &[]);
-    let first = watcher.scene().expect("one at once");
+    let first = watcher.snapshot().expect("one at once");
     assert_eq!((&first["in_flight"], &first["handlers"]), (&json!(0), &json!([])));
     assert_eq!((&first["kills"], &first["health"]["healthy"]), (&json!([]), &json!(true)));
 
     let dispatch = waiting(&world, "1");
-    let seen = watcher.until(|scene| scene["handlers"][0]["doing"] == POLL);
+    let seen = watcher.until(|snapshot| snapshot["handlers"][0]["doing"] == POLL);
     let handler = &seen["handlers"][0];
     assert_eq!(handler["dispatch"], *dispatch);
     let named = (&handler["entity"], &handler["integration"], &handler["action"]);
@@ -72,7 +71,8 @@ fn a_handler_is_seen_from_its_start_to_its_kill_with_what_it_is_in() {
     assert_eq!((&handler["stuck"], &seen["in_flight"]), (&json!(false), &json!(1)));
 
     world.post(&format!("/v1/dispatches/{dispatch}/cancel"), "").is(202);
-    let gone = watcher.until(|scene| scene["in_flight"] == 0 && scene["kills"][0].is_object());
+    let gone =
+        watcher.until(|snapshot| snapshot["in_flight"] == 0 && snapshot["kills"][0].is_object());
     let kill = &gone["kills"][0];
     assert_eq!((&kill["dispatch"], &kill["by"]), (&json!(dispatch), &json!("operator")));
     assert_eq!((&kill["dying_span"], &kill["entity"]), (&json!(POLL), &json!("Session/1")));
@@ -84,66 +84,66 @@ fn a_handler_is_seen_from_its_start_to_its_kill_with_what_it_is_in() {
 }
 
 #[test]
-fn sessions_are_seen_with_how_they_stand_and_those_that_wait_to_be_resumed() {
+fn the_live_view_shows_the_status_of_sessions_and_blocked_ones() {
     let world = World::new();
     let mut watcher = Watcher::of(&world, &[]);
-    let first = watcher.scene().expect("one at once");
+    let first = watcher.snapshot().expect("one at once");
     assert_eq!((&first["blocked"], &first["blocked_sessions"]), (&json!(0), &json!([])));
 
     waiting(&world, "1");
-    let seen = watcher.until(|scene| scene["in_flight"] == 1);
-    assert!(seen["handlers"][0]["session"].is_null(), "nothing limits it: {seen}");
+    let seen = watcher.until(|snapshot| snapshot["in_flight"] == 1);
+    assert!(seen["handlers"][0]["session"].is_null(), "it is not a session: {seen}");
 
     let hour = r#"{"limits": {"run_timeout": "2h", "inactivity_warn": "100ms"}}"#;
     world.post("/v1/entities/Bounded/silent", hour).is(201);
     world.post("/v1/entities/Bounded/silent/actions/Work", "").is(200);
-    let session = |scene: &Value| {
-        let handlers = scene["handlers"].as_array().expect("a list").iter();
+    let session = |snapshot: &Value| {
+        let handlers = snapshot["handlers"].as_array().expect("a list").iter();
         let mut found = handlers.filter(|handler| handler["entity"] == "Bounded/silent");
         found.next().map_or(Value::Null, |handler| handler["session"].clone())
     };
-    let silent = session(&watcher.until(|scene| session(scene)["status"] == "SILENT"));
+    let silent = session(&watcher.until(|snapshot| session(snapshot)["status"] == "SILENT"));
     assert_eq!((&silent["run_seq"], &silent["stuck"]), (&json!(1), &json!(true)));
     let left = silent["budget_left_ms"].as_u64().expect("a number");
     assert!((7_080_000..7_200_000).contains(&left), "{left}");
 
     let short = r#"{"limits": {"run_timeout": "50ms"}}"#;
     world.post("/v1/entities/Bounded/2", short).is(201);
-    let blocked = watcher.until(|scene| scene["blocked"] == 1);
+    let blocked = watcher.until(|snapshot| snapshot["blocked"] == 1);
     let blocked = &blocked["blocked_sessions"][0];
     let named = (&blocked["session"], &blocked["run_seq"], &blocked["directive"]);
     assert_eq!(named, (&json!("Bounded/2"), &json!(1), &json!("wait")));
     assert_eq!(blocked["stop_reason_code"], "watchdog_wall_clock_exceeded");
     assert!(blocked["at"].as_i64().is_some_and(|at| at > 0), "{blocked}");
-    // The document describes what is in it.
+    // The document describes the snapshot.
     world.get("/v1/live?once").is(200);
     let resume = r#"{"limits": {"run_timeout": "1h"}}"#;
     world.post("/v1/sessions/Bounded/2/resume", resume).is(200);
-    watcher.until(|scene| scene["blocked"] == 0 && scene["blocked_sessions"] == json!([]));
+    watcher.until(|snapshot| snapshot["blocked"] == 0 && snapshot["blocked_sessions"] == json!([]));
 }
 
 #[test]
-fn where_nothing_happens_nothing_is_sent_and_the_end_ends_it() {
+fn the_live_view_sends_only_changes_and_ends_at_shutdown() {
     let settings = Settings { keep_alive: Duration::from_millis(300), ..Settings::default() };
     let mut world = World::of(Make { settings, ..Make::default() });
     waiting(&world, "1");
     let mut watcher = Watcher::of(&world, &[]);
-    let says_for_how_long = |line: String| line == "sandglass-keep-alive-ms: 300";
-    assert!((0..20).any(|_| watcher.line().is_some_and(says_for_how_long)), "in the head");
-    watcher.until(|scene| scene["handlers"][0]["doing"] == POLL);
-    // The handler's time runs, and there are some signs of life; but there is no news.
+    let states_keep_alive = |line: String| line == "sandglass-keep-alive-ms: 300";
+    assert!((0..20).any(|_| watcher.line().is_some_and(states_keep_alive)), "in the head");
+    watcher.until(|snapshot| snapshot["handlers"][0]["doing"] == POLL);
+    // Time passes and there are keep-alive comments, but no snapshots.
     let mut lives = 0;
     while lives < 5 {
-        let line = watcher.line().expect("it goes on");
+        let line = watcher.line().expect("the stream continues");
         assert!(!line.starts_with("data: "), "{line}");
         lives += usize::from(line.starts_with(':'));
     }
     world.shutdown(Duration::from_millis(200));
-    while watcher.scene().is_some() {}
+    while watcher.snapshot().is_some() {}
 }
 
 #[test]
-fn watchers_are_bounded_with_the_readers_of_events() {
+fn watchers_and_readers_of_events_share_a_bound() {
     let settings = Settings { max_subscribers: 1, ..Settings::default() };
     let world = World::of(Make { settings, ..Make::default() });
     let _watcher = Watcher::of(&world, &[]);
@@ -153,7 +153,7 @@ fn watchers_are_bounded_with_the_readers_of_events() {
 }
 
 #[test]
-fn only_a_key_that_reads_for_all_tenants_watches_and_as_long_as_it_does() {
+fn only_a_key_that_may_read_all_tenants_can_watch_until_it_is_removed() {
     let key = |owner: &str| Key::new(owner, &format!("a-key-that-{owner}-has")).expect("a key");
     let eve = key("eve").tenant("acme");
     let actor = key("actor").may([Permission::Act]);
@@ -174,7 +174,7 @@ fn only_a_key_that_reads_for_all_tenants_watches_and_as_long_as_it_does() {
 }
 
 #[test]
-fn the_page_is_there_for_everybody_and_may_do_nothing_else() {
+fn the_page_needs_no_key_and_has_a_strict_policy() {
     let key = Key::new("ann", "a-key-that-ann-has").expect("a key");
     let world = World::of(Make { keys: [key].into_iter().collect(), ..Make::default() });
     let page = world.get("/").is(200);

@@ -14,7 +14,7 @@ fn put(world: &World, text: &str) -> Answer {
 }
 
 #[test]
-fn text_is_no_module_that_can_be_uploaded() {
+fn a_module_in_text_form_is_refused() {
     let world = World::new();
     let refused = world.ask("PUT", "/v1/modules/waits", &[WASM], FINISHES.as_bytes());
     let refused = refused.refuses(422, "module_refused");
@@ -23,7 +23,7 @@ fn text_is_no_module_that_can_be_uploaded() {
 }
 
 #[test]
-fn new_dispatches_take_a_new_version_and_those_in_flight_finish_on_theirs() {
+fn new_dispatches_use_a_new_version_and_those_in_flight_keep_theirs() {
     let world = World::new();
     let old = waiting(&world, "old");
     let hash = put(&world, FINISHES).is(200).json()["hash"].clone();
@@ -47,7 +47,7 @@ fn new_dispatches_take_a_new_version_and_those_in_flight_finish_on_theirs() {
 }
 
 #[test]
-fn a_version_that_was_put_is_there_again_after_a_restart() {
+fn an_uploaded_version_survives_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let make = || Make { modules: Some(folder.path().join("modules")), ..Make::default() };
     let first = put(&World::of(make()), FINISHES).is(200).json();

@@ -1,4 +1,4 @@
-//! Every operation of the served document, and that none is left out.
+//! Every operation of the served document, and a check that none is omitted.
 
 use sandglass_model::{EntityRef, Object};
 use serde_json::{Value, json};
@@ -14,23 +14,23 @@ pub(crate) fn waiting(world: &World, id: &str) -> String {
 }
 
 #[test]
-fn every_operation_of_the_document_does_what_it_says() {
+fn every_operation_of_the_document_works_as_described() {
     let world = World::new();
-    creates_and_looks(&world);
+    creates_and_reads(&world);
     acts_and_waits(&world);
     pages_a_history(&world);
     finds_cancels_and_retries(&world);
     shows_what_is_operated_elsewhere(&world);
     stops_and_resumes_sessions(&world);
     lists_and_puts_modules(&world);
-    tells_its_state(&world);
-    // The stream is followed where events are tested; here it answers at all.
+    reports_its_state(&world);
+    // Event streams are tested in `events.rs`; here it only has to respond.
     let ahead = world.ask("GET", "/v1/events", &[("last-event-id", "999999")], b"");
     ahead.refuses(409, "ahead_of_journal");
     world.get("/openapi.json").is(200);
     world.get("/v1/live?once").is(200);
     world.get("/").is(200);
-    assert_eq!(world.not_driven(), Vec::<String>::new());
+    assert_eq!(world.unused_operations(), Vec::<String>::new());
 }
 
 fn stops_and_resumes_sessions(world: &World) {
@@ -38,7 +38,7 @@ fn stops_and_resumes_sessions(world: &World) {
     world.post("/v1/entities/Bounded/1", short).is(201);
     let at = "/v1/sessions/Bounded/1";
     let stands = |status: &str| world.get(at).is(200).json()["status"] == *status;
-    // Each look is a request, so this neither spins nor needs a pause.
+    // Each attempt is a request, so this neither spins nor needs a pause.
     assert!((0..20_000).any(|_| stands("BLOCKED")), "{}", world.get(at).is(200).json());
     let blocked = world.get(at).is(200).json();
     assert_eq!(blocked["stop_reason_code"], "watchdog_wall_clock_exceeded");
@@ -47,7 +47,10 @@ fn stops_and_resumes_sessions(world: &World) {
     world.post(&format!("{at}/resume"), r#"{"run_seq": 7}"#).refuses(409, "not_stopped");
     let bad = r#"{"limits": {"run_timeout": "soon"}}"#;
     let bad = world.post(&format!("{at}/resume"), bad).refuses(422, "bad_params");
-    assert!(bad["message"].as_str().is_some_and(|said| said.contains("`run_timeout`")), "{bad}");
+    assert!(
+        bad["message"].as_str().is_some_and(|message| message.contains("`run_timeout`")),
+        "{bad}"
+    );
     let resume = r#"{"run_seq": 1, "limits": {"run_timeout": "1h"}}"#;
     world.post(&format!("{at}/resume"), resume).is(200);
     world.post(&format!("{at}/resume"), "").refuses(409, "not_stopped");
@@ -75,12 +78,12 @@ fn cancels_what_waits_to_be_resumed(world: &World) {
     world.post(&format!("{at}/resume"), "").refuses(409, "already_stopped");
 }
 
-fn creates_and_looks(world: &World) {
+fn creates_and_reads(world: &World) {
     let born = world.post("/v1/entities/Session/1", r#"{"tenant": "acme"}"#).is(201).json();
     assert_eq!((&born["state"], &born["tenant"]), (&json!("Idle"), &json!("acme")));
     assert_eq!(world.get("/v1/entities/Session/1").is(200).json(), born);
     world.post("/v1/entities/Session/1", "").refuses(409, "entity_exists");
-    // Whatever a name may hold can be said.
+    // Every valid name can be written in a path.
     let odd = world.post("/v1/entities/Session/a%2Fb%20%C3%A9%3F", "").is(201).json();
     assert_eq!(odd["id"], "a/b é?");
     world.get("/v1/entities/Session/a%2Fb%20%C3%A9%3F").is(200);
@@ -107,7 +110,7 @@ fn acts_and_waits(world: &World) {
     assert_eq!(outcome["outcome"], "completed");
     assert_eq!(outcome["params"]["trigger_params"]["text"], "é\u{0}");
     assert_eq!(outcome["params"]["tenant"], "acme");
-    // Over before it has settled: it was taken all the same, and goes on.
+    // The wait ends before it has settled; the action was taken, and the handler continues.
     world.post("/v1/entities/Session/slow", "").is(201);
     let slow = "/v1/entities/Session/slow/actions/Wait?wait=settled&timeout=10ms";
     let over = world.post(slow, "").is(202).json();
@@ -135,7 +138,7 @@ fn pages_a_history(world: &World) {
 }
 
 #[test]
-fn a_page_of_large_records_is_as_small_as_one_of_small_ones() {
+fn a_page_of_large_records_is_bounded_in_size() {
     let world = World::new();
     world.post("/v1/entities/Session/1", "").is(201);
     let large = format!(r#"{{"params": {{"note": "{}"}}}}"#, "x".repeat(700 << 10));
@@ -206,15 +209,15 @@ fn finds_cancels_and_retries(world: &World) {
     assert_eq!((&story["outcome"], &story["trace_id"]), (&json!("cancelled"), &json!(trace)));
     assert_eq!(story["seen_before"]["count"], 0, "{story}");
     assert!(story["next"].as_array().is_some_and(|next| !next.is_empty()), "{story}");
-    let nobody = format!("/v1/dispatches/{}/story", "0".repeat(32));
-    world.get(&nobody).refuses(404, "unknown_dispatch");
+    let unknown = format!("/v1/dispatches/{}/story", "0".repeat(32));
+    world.get(&unknown).refuses(404, "unknown_dispatch");
     assert_eq!(ended["ended"]["outcome"]["outcome"], "cancelled");
     let reason = ended["ended"]["outcome"]["reason"].as_str().expect("text");
     assert!(reason.contains("enough") && reason.contains("local"), "{reason}");
     let story = world.get(&format!("{at}/story")).is(200).json();
-    let told = (&story["outcome"], &story["transition"]["to"], &story["dying_span"]);
-    assert_eq!(told.0, "cancelled");
-    assert_eq!((told.1, told.2), (&json!("Failed"), &ended["ended"]["dying_span"]));
+    let explained = (&story["outcome"], &story["transition"]["to"], &story["dying_span"]);
+    assert_eq!(explained.0, "cancelled");
+    assert_eq!((explained.1, explained.2), (&json!("Failed"), &ended["ended"]["dying_span"]));
     assert!(story["next"].as_array().is_some_and(|next| !next.is_empty()), "{story}");
     world.post(&format!("{at}/cancel"), "").refuses(409, "not_in_flight");
     let budget = r#"{"budget_ms": 7200000, "reason": "once more"}"#;
@@ -251,7 +254,7 @@ pub(crate) fn until_ended(world: &World, at: &str) -> Value {
 }
 
 #[test]
-fn the_document_says_which_bodies_may_be_left_out_and_that_modules_are_bytes() {
+fn the_document_marks_optional_bodies_and_modules_as_bytes() {
     let document = World::new().get("/openapi.json").is(200).json();
     let create = &document["paths"]["/v1/entities/{type}/{id}"]["post"]["requestBody"];
     assert_eq!(create["required"], json!(false));
@@ -271,7 +274,7 @@ fn lists_and_puts_modules(world: &World) {
     assert_eq!((&put["source"], &put["by"]), (&json!("put_in_memory"), &json!("local")));
 }
 
-fn tells_its_state(world: &World) {
+fn reports_its_state(world: &World) {
     let metrics = world.get("/metrics").is(200);
     let text = String::from_utf8(metrics.body).expect("text");
     assert!(text.contains("temper_wasm_epoch_ticker_healthy 1"), "{text}");

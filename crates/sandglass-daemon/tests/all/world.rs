@@ -1,5 +1,5 @@
-//! A daemon with two kinds of entities, on a port of its own, and a client that checks
-//! each answer against the document that the daemon serves.
+//! A daemon with some types of entities, on a port of its own, and a client that checks each response
+//! against the document that the daemon serves.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -24,12 +24,11 @@ use crate::document::Document;
 
 /// Finishes at once, with its context as its result.
 pub(crate) const FINISHES: &str = include_str!("../../../../guest-fixtures/wat/echo.wat");
-/// Waits for ever in a WASI poll.
+/// Waits forever in a WASI poll.
 pub(crate) const WAITS: &str =
     include_str!("../../../../guest-fixtures/wat/sleeps_in_wasi_poll.wat");
 
-/// `Begin` runs a tool that finishes at once, and `Wait` one that never does; `Add` takes
-/// a parameter.
+/// `Begin` starts a handler that finishes at once, and `Wait` one that never does.
 pub(crate) const SESSION: &str = r#"
 [automaton]
 name = "Session"
@@ -88,8 +87,7 @@ on_failure = "Fail"
 on_timeout = "Fail"
 "#;
 
-/// A session that has limits: its end is asked of it, or that it waits for a tool that never
-/// answers.
+/// A session, which can be closed, or wait for a handler that never finishes.
 const BOUNDED: &str = r#"
 [automaton]
 name = "Bounded"
@@ -132,22 +130,22 @@ pub(crate) struct World {
     pub(crate) daemon: Daemon,
     pub(crate) address: SocketAddr,
     document: Document,
-    driven: RefCell<BTreeSet<String>>,
+    used: RefCell<BTreeSet<String>>,
 }
 
-/// What a daemon of a test is made with.
+/// The settings of the daemon of a test.
 #[derive(Default)]
 pub(crate) struct Make {
     pub(crate) settings: Settings,
     pub(crate) keys: Keys,
-    /// Where modules that are put are kept.
+    /// The folder of uploaded modules.
     pub(crate) modules: Option<PathBuf>,
-    /// Eight handlers in flight, unless it is said.
+    /// By default with at most eight handlers in flight.
     pub(crate) host: Option<sandglass_host::Settings>,
 }
 
 impl Answer {
-    /// An error of this status and code.
+    /// Checks for an error of this status and code.
     #[track_caller]
     pub(crate) fn refuses(self, status: u16, code: &str) -> Value {
         let error = self.is(status).json()["error"].clone();
@@ -169,15 +167,15 @@ impl World {
             .build()
             .expect("threads");
         let journal = Arc::new(MemoryJournal::new());
-        let (daemon, serving) = threads.block_on(served(make, Arc::clone(&journal)));
+        let (daemon, serving) = threads.block_on(serve(make, Arc::clone(&journal)));
         let address = serving.local_addr();
         let fetched = exchange(address, &request("GET", "/openapi.json", &[], b"")).is(200);
         let document = Document::of(fetched.json(), "Envelope");
-        let driven = RefCell::default();
-        Self { threads, serving: Some(serving), journal, daemon, address, document, driven }
+        let used = RefCell::default();
+        Self { threads, serving: Some(serving), journal, daemon, address, document, used }
     }
 
-    /// Asks, and checks that the answer is one that the document describes.
+    /// Sends a request, and checks that the document describes the response.
     #[track_caller]
     pub(crate) fn ask(
         &self,
@@ -188,7 +186,7 @@ impl World {
     ) -> Answer {
         let answer = exchange(self.address, &request(method, target, headers, body));
         let operation = self.document.check(method, target, &answer);
-        self.driven.borrow_mut().extend(operation);
+        self.used.borrow_mut().extend(operation);
         answer
     }
 
@@ -206,20 +204,20 @@ impl World {
         self.threads.block_on(future)
     }
 
-    /// The operations of the document that nobody has asked for.
-    pub(crate) fn not_driven(&self) -> Vec<String> {
-        let driven = self.driven.borrow();
-        self.document.operations().into_iter().filter(|one| !driven.contains(one)).collect()
+    /// The operations of the document that no request has used.
+    pub(crate) fn unused_operations(&self) -> Vec<String> {
+        let used = self.used.borrow();
+        self.document.operations().into_iter().filter(|one| !used.contains(one)).collect()
     }
 
-    /// Answers how many handlers have an end that isn't recorded.
+    /// Returns the number of handlers whose end is not recorded.
     pub(crate) fn shutdown(&mut self, grace: Duration) -> usize {
-        let serving = self.serving.take().expect("it was not shut down before");
+        let serving = self.serving.take().expect("the first shutdown");
         self.threads.block_on(serving.shutdown(grace, |_| {})).len()
     }
 }
 
-async fn served(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
+async fn serve(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::default() };
     let clock = Arc::new(SystemClock::new());

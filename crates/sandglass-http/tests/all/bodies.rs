@@ -24,7 +24,7 @@ async fn read(request: Request) -> Response {
     };
     match read.await {
         Ok(value) => format!("read {value:?}").into_response(),
-        Err(error) => (error.status(), format!("told: {error}")).into_response(),
+        Err(error) => (error.status(), format!("rendered: {error}")).into_response(),
     }
 }
 
@@ -48,11 +48,11 @@ fn a_body_within_its_limits_is_read() {
 }
 
 #[test]
-fn a_body_that_is_trickled_is_given_up_on() {
+fn a_body_that_is_trickled_is_refused() {
     let world = world();
     let mut slow = world.connect();
     slow.write_all(head("content-length: 90").as_bytes()).expect("it listens");
-    // A byte now and then, each in time, until it is answered; whoever waits for the
+    // A byte now and then, each in time, until there is a response; a server that waits for the
     // answer also waits between the bytes.
     slow.set_read_timeout(Some(SHORT / 4)).expect("a socket");
     let mut answer = Vec::new();
@@ -72,7 +72,7 @@ fn a_body_that_is_trickled_is_given_up_on() {
 }
 
 #[test]
-fn a_body_that_is_too_large_is_refused_whether_it_says_so_or_not() {
+fn a_body_that_is_too_large_is_refused_with_or_without_an_announced_length() {
     let world = world();
     let announced = world.exchange(head("content-length: 101").as_bytes());
     assert!(announced.starts_with("HTTP/1.1 413 "), "{announced}");
@@ -84,7 +84,7 @@ fn a_body_that_is_too_large_is_refused_whether_it_says_so_or_not() {
 }
 
 #[test]
-fn a_body_that_breaks_off_is_told_so() {
+fn a_body_that_is_cut_off_is_reported() {
     let world = world();
     let mut broken = world.connect();
     broken.write_all(head("content-length: 90").as_bytes()).expect("it listens");
@@ -92,5 +92,5 @@ fn a_body_that_breaks_off_is_told_so() {
     broken.shutdown(Shutdown::Write).expect("it is connected");
     let mut answer = String::new();
     broken.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("broke off"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("ended early"), "{answer}");
 }

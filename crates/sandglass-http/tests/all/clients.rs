@@ -17,27 +17,32 @@ fn world(settings: Settings) -> World {
 }
 
 #[test]
-fn what_no_route_serves_is_told_by_the_interface() {
+fn the_interface_renders_errors_of_unknown_paths_and_methods() {
     let world = world(Settings::default());
     let path = world.ask("GET", "/nowhere");
-    assert!(path.starts_with("HTTP/1.1 404 ") && path.ends_with("told: there is no `/nowhere`"));
+    assert!(
+        path.starts_with("HTTP/1.1 404 ") && path.ends_with("rendered: there is no `/nowhere`")
+    );
     let method = world.ask("POST", "/");
     assert!(method.starts_with("HTTP/1.1 405 ") && method.contains("\r\nallow: GET,HEAD\r\n"));
-    assert!(method.contains("told: the path doesn't take POST"), "{method}");
+    assert!(method.contains("rendered: the path does not support POST"), "{method}");
     let head = world.ask("HEAD", "/");
     assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
 }
 
 #[test]
-fn a_panic_is_answered_and_ends_nothing_else() {
+fn a_panic_is_answered_and_affects_no_other_request() {
     let world = world(Settings::default());
     let answer = world.ask("GET", "/panics");
-    assert!(answer.starts_with("HTTP/1.1 500 ") && answer.ends_with("told: it failed"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 500 ") && answer.ends_with("rendered: it failed"),
+        "{answer}"
+    );
     assert!(world.ask("GET", "/").ends_with("here"));
 }
 
 #[test]
-fn answers_say_what_they_are_and_are_not_kept() {
+fn responses_forbid_sniffing_and_caching() {
     let answer = world(Settings::default()).ask("GET", "/");
     for header in ["x-content-type-options: nosniff", "cache-control: no-store"] {
         assert!(answer.contains(header), "{answer}");
@@ -45,7 +50,7 @@ fn answers_say_what_they_are_and_are_not_kept() {
 }
 
 #[test]
-fn a_client_that_never_says_its_whole_head_is_let_go_and_frees_its_place() {
+fn a_client_that_never_completes_its_head_is_disconnected_and_frees_its_slot() {
     let world =
         world(Settings { max_unauthenticated: 1, head_timeout: SHORT, ..Settings::default() });
     let mut silent = world.connect();
@@ -56,7 +61,7 @@ fn a_client_that_never_says_its_whole_head_is_let_go_and_frees_its_place() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_let_go_and_frees_its_place() {
+fn a_client_that_reads_nothing_is_disconnected_and_frees_its_slot() {
     let world = world(Settings { max_connections: 1, write_timeout: SHORT, ..Settings::default() });
     let mut slow = world.connect();
     slow.write_all(keyed("/large", "operator").as_bytes()).expect("it listens");

@@ -41,7 +41,7 @@ fn wait(came: &Notify) {
 }
 
 #[test]
-fn what_has_come_is_answered_after_the_address_is_free() {
+fn requests_that_have_arrived_are_answered_after_the_address_is_free() {
     let (mut world, came, may) = world();
     let mut waits = world.connect();
     waits.write_all(request("GET", "/waits").as_bytes()).expect("it listens");
@@ -56,7 +56,7 @@ fn what_has_come_is_answered_after_the_address_is_free() {
 }
 
 #[test]
-fn what_is_idle_holds_no_end_up() {
+fn idle_connections_do_not_delay_the_shutdown() {
     let (mut world, ..) = world();
     let mut idle = world.connect();
     idle.write_all(b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("it listens");
@@ -66,7 +66,7 @@ fn what_is_idle_holds_no_end_up() {
 }
 
 #[test]
-fn what_goes_on_for_ever_is_cut_off_in_time() {
+fn endless_responses_are_cut_off_in_time() {
     let (mut world, ..) = world();
     let mut reader = world.connect();
     reader.write_all(request("GET", "/endless").as_bytes()).expect("it listens");

@@ -1,4 +1,4 @@
-//! Connections that are too many: which ones are closed, and who is served all the same.
+//! Too many connections: which ones are closed, and which clients are still served.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -47,7 +47,7 @@ fn is_served(stream: &mut TcpStream, key: &str) -> bool {
 }
 
 #[test]
-fn idle_and_slow_sockets_delay_nobody() {
+fn idle_and_slow_sockets_delay_no_client() {
     let (world, _) = world(patient());
     let mut client = world.connect();
     assert!(is_served(&mut client, "ann"));
@@ -68,7 +68,7 @@ fn idle_and_slow_sockets_delay_nobody() {
 }
 
 #[test]
-fn the_oldest_silent_connection_of_an_address_makes_room() {
+fn the_oldest_silent_connection_of_an_address_is_shed() {
     let settings = Settings { max_unauthenticated_per_address: 2, ..patient() };
     let (world, _) = world(settings);
     let (mut first, mut second) = (world.connect(), world.connect());
@@ -98,7 +98,7 @@ fn a_slow_head_and_silence_are_cut_off_but_not_those_of_authenticated_clients() 
 }
 
 #[test]
-fn an_authenticated_client_that_is_idle_is_let_go_in_time() {
+fn an_idle_authenticated_client_is_disconnected_in_time() {
     let (world, _) = world(Settings { idle_timeout: SHORT, ..patient() });
     let mut client = world.connect();
     assert!(is_served(&mut client, "ann"));
@@ -106,7 +106,7 @@ fn an_authenticated_client_that_is_idle_is_let_go_in_time() {
 }
 
 #[test]
-fn idle_authenticated_connections_make_room_the_oldest_first_and_busy_ones_never() {
+fn idle_authenticated_connections_are_shed_oldest_first_and_busy_ones_never() {
     let settings = Settings { max_connections: 2, ..patient() };
     let (world, may) = world(settings);
     let mut busy = world.connect();
@@ -132,7 +132,7 @@ fn idle_authenticated_connections_make_room_the_oldest_first_and_busy_ones_never
 }
 
 #[test]
-fn one_client_leaves_connections_to_the_others() {
+fn one_client_cannot_take_all_connections() {
     let settings = Settings { max_connections: 8, ..patient() };
     let (world, may) = world(settings);
     let wait = |key: &str| {
@@ -166,7 +166,7 @@ fn a_health_check_is_answered_while_all_others_are_busy() {
     // It stays open for one request only, although the client would keep it.
     let answer = world.exchange(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert!(answer.contains("connection: close") && answer.ends_with("here"), "{answer}");
-    assert!(world.ask("GET", "/waits").ends_with("told: in reserve"));
+    assert!(world.ask("GET", "/waits").ends_with("rendered: in reserve"));
     // Authenticated, it is one of the others.
     assert!(is_served(&mut world.connect(), "ann"));
     may.add_permits(2);

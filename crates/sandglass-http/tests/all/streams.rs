@@ -31,7 +31,7 @@ fn world(settings: Settings) -> World {
 }
 
 #[test]
-fn a_stream_is_the_same_on_a_connection_of_its_own_and_behind_another_answer() {
+fn a_stream_is_equal_on_a_connection_of_its_own_and_after_another_response() {
     let world = world(Settings::default());
     let alone = world.ask("GET", "/three");
     let mut reused = world.connect();
@@ -78,7 +78,7 @@ fn chunks(mut body: &str) -> Vec<&str> {
 }
 
 #[test]
-fn who_asks_for_the_head_of_a_stream_gets_no_more() {
+fn a_head_request_of_a_stream_gets_only_the_head() {
     let answer = world(Settings::default()).ask("HEAD", "/three");
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\n"), "{answer}");
 }
@@ -90,7 +90,7 @@ fn an_old_client_gets_a_stream_without_chunks() {
 }
 
 #[test]
-fn a_reader_that_takes_nothing_is_let_go_and_frees_its_place() {
+fn a_reader_that_reads_nothing_is_disconnected_and_frees_its_slot() {
     let world = world(Settings { max_connections: 1, write_timeout: SHORT, ..Settings::default() });
     let mut slow = world.connect();
     slow.write_all(keyed("/large", "operator").as_bytes()).expect("it listens");
@@ -102,14 +102,14 @@ fn a_reader_that_takes_nothing_is_let_go_and_frees_its_place() {
 }
 
 #[test]
-fn a_large_stream_comes_whole() {
+fn a_large_stream_arrives_completely() {
     let answer = world(Settings::default()).ask("GET", "/large");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
     assert_eq!(chunks(body).concat().len(), 64 * (LARGE + "data: \n\n".len()));
 }
 
 #[test]
-fn a_reader_that_breaks_off_frees_its_place_without_waiting_for_an_event() {
+fn a_reader_that_disconnects_frees_its_slot_without_waiting_for_an_event() {
     let world = world(Settings { max_connections: 1, ..Settings::default() });
     let mut reader = world.connect();
     reader.write_all(keyed("/silent", "operator").as_bytes()).expect("it listens");
@@ -120,7 +120,7 @@ fn a_reader_that_breaks_off_frees_its_place_without_waiting_for_an_event() {
 }
 
 #[test]
-fn a_reader_that_has_said_all_still_hears() {
+fn a_reader_that_closed_its_sending_side_still_gets_events() {
     let world = world(Settings::default());
     let mut half = world.connect();
     half.write_all(request("GET", "/silent").as_bytes()).expect("it listens");

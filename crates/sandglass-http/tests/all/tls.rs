@@ -102,7 +102,7 @@ fn gets_through(world: &World, client: &Client) -> bool {
 }
 
 #[test]
-fn requests_come_over_http_1_and_over_http_2_as_clients_choose() {
+fn clients_choose_between_http_1_and_http_2() {
     let ca = Ca::new("a CA");
     let world = world(Settings::default(), &Tls::new(ca.server(None)));
     for (alpn, version) in [("http/1.1", Version::HTTP_11), ("h2", Version::HTTP_2)] {
@@ -118,7 +118,7 @@ fn requests_come_over_http_1_and_over_http_2_as_clients_choose() {
 }
 
 #[test]
-fn over_http_2_a_request_has_as_few_headers_as_over_http_1() {
+fn the_number_of_headers_is_bounded_over_http_2_too() {
     let ca = Ca::new("a CA");
     let settings = Settings { headers_max: 8, ..Settings::default() };
     let world = world(settings, &Tls::new(ca.server(None)));
@@ -141,7 +141,7 @@ fn a_request_without_tls_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_client_that_never_completes_its_handshake_delays_nobody_and_is_cut_off() {
+fn a_client_that_never_completes_its_handshake_is_cut_off_and_delays_no_other() {
     let ca = Ca::new("a CA");
     let client = ca.client(None, b"http/1.1");
     // The head of a record whose rest never comes.
@@ -171,7 +171,7 @@ fn a_client_that_never_completes_its_handshake_delays_nobody_and_is_cut_off() {
 }
 
 #[test]
-fn what_is_in_its_handshake_or_idle_does_not_delay_the_end() {
+fn handshakes_and_idle_connections_do_not_delay_the_shutdown() {
     let ca = Ca::new("a CA");
     let settings = Settings { head_timeout: LONG, ..Settings::default() };
     let mut world = world(settings, &Tls::new(ca.server(None)));
@@ -212,7 +212,7 @@ fn a_certificate_is_replaced_while_a_connection_is_open() {
 }
 
 #[test]
-fn over_http_2_a_client_that_takes_nothing_is_let_go() {
+fn over_http_2_a_client_that_reads_nothing_is_disconnected() {
     let ca = Ca::new("a CA");
     let settings = Settings { max_connections: 1, write_timeout: SHORT, ..Settings::default() };
     let world = world(settings, &Tls::new(ca.server(None)));
@@ -246,7 +246,7 @@ fn over_http_2_a_health_check_is_answered_while_all_others_are_busy() {
 }
 
 #[test]
-fn settings_say_which_file_is_wrong_and_how() {
+fn errors_of_tls_settings_name_the_file_and_the_reason() {
     let ca = Ca::new("a CA");
     let (signed, other) = (ca.sign("127.0.0.1"), ca.sign("127.0.0.1"));
     let read = |certificate: &str, key: &str, client_ca: Option<&str>| {

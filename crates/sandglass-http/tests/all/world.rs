@@ -31,7 +31,7 @@ impl World {
 
     pub(crate) fn with_tls(router: Router, settings: Settings, tls: Option<Tls>) -> Self {
         let runtime = Runtime::new().expect("threads");
-        let router = with_fallbacks(router, unserved).layer(from_fn(door));
+        let router = with_fallbacks(router, render).layer(from_fn(door));
         let router = with_guards(router, panicked);
         let serving = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address");
@@ -118,20 +118,20 @@ async fn door(request: Request, next: Next) -> Response {
     match holder.map(|holder| slot.authenticate(&holder)) {
         Some(Err(refused)) => (StatusCode::TOO_MANY_REQUESTS, refused.to_string()).into_response(),
         None if slot.check_unauthenticated().is_err() && request.uri().path() != "/" => {
-            (StatusCode::TOO_MANY_REQUESTS, "told: in reserve").into_response()
+            (StatusCode::TOO_MANY_REQUESTS, "rendered: in reserve").into_response()
         }
         Some(Ok(())) | None => next.run(request).await,
     }
 }
 
-fn unserved(unserved: NoRoute) -> Response {
-    let status = match unserved {
+fn render(no_route: NoRoute) -> Response {
+    let status = match no_route {
         NoRoute::Path { .. } => StatusCode::NOT_FOUND,
         NoRoute::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
     };
-    (status, format!("told: {unserved}")).into_response()
+    (status, format!("rendered: {no_route}")).into_response()
 }
 
 fn panicked() -> Response {
-    (StatusCode::INTERNAL_SERVER_ERROR, "told: it failed").into_response()
+    (StatusCode::INTERNAL_SERVER_ERROR, "rendered: it failed").into_response()
 }

@@ -1,5 +1,5 @@
 //! A client of an HTTP interface, for tests: one connection for each request, and nothing
-//! that a library would mend.
+//! that a library would fix.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -54,7 +54,7 @@ impl Answer {
     }
 }
 
-/// What chunks hold (RFC 9112, 7.1), as far as they have come.
+/// The content of the chunks (RFC 9112, 7.1) that have arrived.
 fn joined(mut chunks: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     while let Some(end) = chunks.windows(2).position(|two| two == b"\r\n") {

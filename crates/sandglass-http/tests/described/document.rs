@@ -1,4 +1,4 @@
-//! Checks answers against an OpenAPI document.
+//! Checks responses against an OpenAPI document.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use crate::client::Answer;
 
 pub(crate) struct Document {
     pub(crate) text: Value,
-    /// The schema of errors that no operation answers.
+    /// The schema of errors that belong to no operation.
     unserved: Value,
     /// By the texts of their schemas.
     validators: Mutex<BTreeMap<String, Arc<Validator>>>,
@@ -20,7 +20,7 @@ pub(crate) struct Document {
 const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
 
 impl Document {
-    /// Fails where `document` isn't one of OpenAPI 3.1. `envelope` is the schema of errors.
+    /// Fails if `document` is not an OpenAPI 3.1 document. `envelope` is the schema of errors.
     pub(crate) fn of(document: Value, envelope: &str) -> Self {
         assert_eq!(document["openapi"], "3.1.0");
         let text = document.to_string();
@@ -44,8 +44,7 @@ impl Document {
         paths.iter().flat_map(of).collect()
     }
 
-    /// Fails where the answer isn't one that the document describes. Answers the
-    /// operation, where there is one.
+    /// Fails if the document does not describe the response. Returns the operation, if there is one.
     #[track_caller]
     pub(crate) fn check(&self, method: &str, target: &str, answer: &Answer) -> Option<String> {
         let path = target.split('?').next().unwrap_or_default();

@@ -21,7 +21,7 @@ pub(crate) fn live_bytes() -> u64 {
 
 #[allow(unsafe_code, reason = "the trait of allocators is unsafe")]
 // SAFETY: each method passes on what it is given to the system's allocator, which keeps the
-// promises of the trait, and answers what that answers; counting neither allocates nor panics.
+// promises of the trait, and its results are returned; counting neither allocates nor panics.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size() as u64, Ordering::SeqCst);

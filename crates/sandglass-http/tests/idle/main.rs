@@ -72,7 +72,7 @@ fn reader(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
     let request = b"GET /events HTTP/1.1\r\nhost: localhost\r\n\
-                    accept: text/event-stream\r\nauthorization: Bearer a-key-of-somebody\r\n\r\n";
+                    accept: text/event-stream\r\nauthorization: Bearer a-key-of-a-reader\r\n\r\n";
     stream.write_all(request).expect("it listens");
     let mut read = [0; 4 << 10];
     let mut length = 0;

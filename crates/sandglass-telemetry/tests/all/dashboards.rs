@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::queries;
 
-/// Labels that every series gets from whoever scrapes it.
+/// Labels that the scraper adds to every series.
 const FROM_SCRAPING: [&str; 3] = ["instance", "job", "host"];
 
 /// What a query asks of one metric.
@@ -48,7 +48,7 @@ impl ExprVisitor for Reading {
             Expr::MatrixSelector(matrix) => self.select(&matrix.vs),
             Expr::Aggregate(aggregate) => self.grouped_by.push(match &aggregate.modifier {
                 Some(LabelModifier::Include(labels)) => labels.labels.clone(),
-                Some(LabelModifier::Exclude(_)) => panic!("group by what is kept: {expr}"),
+                Some(LabelModifier::Exclude(_)) => panic!("use `by` instead of `without`: {expr}"),
                 None => Vec::new(),
             }),
             _ => {}
@@ -64,7 +64,7 @@ impl ExprVisitor for Reading {
     }
 }
 
-fn asked_in_promql(query: &str) -> Vec<Asked> {
+fn metrics_queried_by_promql(query: &str) -> Vec<Asked> {
     let expr = parser::parse(query).unwrap_or_else(|error| panic!("{query}: {error}"));
     let mut reading = Reading::default();
     let Ok(_) = walk_expr(&mut reading, &expr);
@@ -73,7 +73,7 @@ fn asked_in_promql(query: &str) -> Vec<Asked> {
 }
 
 /// The metric that a Prometheus series belongs to, and the labels that it has.
-fn known_to_prometheus(series: &str) -> Option<(&'static Definition, BTreeSet<&'static str>)> {
+fn find_for_prometheus(series: &str) -> Option<(&'static Definition, BTreeSet<&'static str>)> {
     TABLE.iter().find_map(|row| {
         let suffix = series.strip_prefix(&row.full_name(&Prefix::default()))?;
         let exists = match (row.kind, suffix) {
@@ -87,11 +87,11 @@ fn known_to_prometheus(series: &str) -> Option<(&'static Definition, BTreeSet<&'
 
 fn check_promql(query: &str, recorded: &BTreeMap<&str, BTreeSet<String>>) -> Vec<&'static str> {
     let mut contract = Vec::new();
-    for Asked { name, labels } in asked_in_promql(query) {
+    for Asked { name, labels } in metrics_queried_by_promql(query) {
         let has: BTreeSet<String> = if let Some(labels) = recorded.get(name.as_str()) {
             labels.clone()
         } else {
-            let (row, labels) = known_to_prometheus(&name)
+            let (row, labels) = find_for_prometheus(&name)
                 .unwrap_or_else(|| panic!("{query}: {name} is not reported"));
             contract.extend(CONTRACT.iter().filter(|name| **name == row.name));
             labels.into_iter().map(str::to_owned).collect()
@@ -107,7 +107,7 @@ fn check_promql(query: &str, recorded: &BTreeMap<&str, BTreeSet<String>>) -> Vec
 }
 
 #[test]
-fn the_grafana_dashboard_asks_for_what_is_reported() {
+fn the_grafana_dashboard_queries_existing_metrics() {
     let queries = queries::grafana();
     assert!(queries.len() >= 20, "{}", queries.len());
     let contract: BTreeSet<&str> =
@@ -116,7 +116,7 @@ fn the_grafana_dashboard_asks_for_what_is_reported() {
 }
 
 #[test]
-fn the_variables_of_the_grafana_dashboard_ask_for_what_is_reported() {
+fn the_variables_of_the_grafana_dashboard_query_existing_labels() {
     let dashboard = include_str!("../../../../dashboards/grafana/handler-liveness.json");
     let dashboard: Value = serde_json::from_str(dashboard).expect("the dashboard is JSON");
     let queries = queries::texts_of(&dashboard["templating"], "definition");
@@ -146,14 +146,14 @@ fn the_grafana_dashboard_has_the_row_handler_liveness_and_describes_each_panel()
 }
 
 #[test]
-fn the_prometheus_rules_ask_for_what_is_reported_or_recorded() {
+fn the_prometheus_rules_query_existing_or_recorded_metrics() {
     let rules = queries::rules();
     let mut recorded = BTreeMap::new();
     for (record, expr) in &rules {
         if let Some(name) = record {
             // A rule is named by the labels that it keeps: level:metric:operation.
             let (level, _) = name.split_once(':').expect("level:metric:operation");
-            let mut grouped = asked_in_promql(expr).remove(0).labels;
+            let mut grouped = metrics_queried_by_promql(expr).remove(0).labels;
             grouped.remove("le");
             assert!(grouped.iter().all(|label| level.contains(label)), "{name}");
             recorded.insert(*name, grouped);
@@ -166,7 +166,7 @@ fn the_prometheus_rules_ask_for_what_is_reported_or_recorded() {
 }
 
 /// The metrics that a Datadog query asks for: `temper.NAME{tag:value,..} by {tag,..}`.
-fn asked_in_datadog(query: &str) -> Vec<Asked> {
+fn metrics_queried_by_datadog(query: &str) -> Vec<Asked> {
     let mut asked = Vec::new();
     let mut rest = query;
     while let Some(at) = rest.find("temper.") {
@@ -187,7 +187,7 @@ fn asked_in_datadog(query: &str) -> Vec<Asked> {
 /// The metric that a Datadog name belongs to, as Datadog's OpenMetrics check
 /// names it: counters lose `_total` and gain `.count`, histograms become three, and
 /// under their own name those that are sent as distributions, too.
-fn known_to_datadog(name: &str) -> Option<&'static Definition> {
+fn find_for_datadog(name: &str) -> Option<&'static Definition> {
     let name = name.strip_prefix("temper.")?;
     TABLE.iter().find(|row| match row.kind {
         Kind::Counter => name.strip_suffix(".count") == row.name.strip_suffix("_total"),
@@ -208,9 +208,9 @@ fn is_distribution(name: &str) -> bool {
 
 fn check_datadog(query: &str) -> Vec<&'static str> {
     let mut contract = Vec::new();
-    for Asked { name, labels } in asked_in_datadog(query) {
+    for Asked { name, labels } in metrics_queried_by_datadog(query) {
         let row =
-            known_to_datadog(&name).unwrap_or_else(|| panic!("{query}: {name} is not reported"));
+            find_for_datadog(&name).unwrap_or_else(|| panic!("{query}: {name} is not reported"));
         let of_distribution = row.kind == Kind::Histogram && name.ends_with(row.name);
         assert_eq!(query.starts_with('p'), of_distribution, "{query}: a percentile");
         contract.extend(CONTRACT.iter().filter(|name| **name == row.name));
@@ -232,7 +232,7 @@ fn check_datadog(query: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_datadog_dashboard_asks_for_what_is_reported() {
+fn the_datadog_dashboard_queries_existing_metrics() {
     let board = include_str!("../../../../dashboards/datadog/handler-liveness-overview.json");
     let board: Value = serde_json::from_str(board).expect("the dashboard is JSON");
     let group = &board["widgets"][0]["definition"];
@@ -244,7 +244,7 @@ fn the_datadog_dashboard_asks_for_what_is_reported() {
 }
 
 #[test]
-fn each_datadog_monitor_says_what_it_shows_when_it_fires_and_what_to_do() {
+fn each_datadog_monitor_describes_meaning_condition_and_remedy() {
     let monitors = include_str!("../../../../dashboards/datadog/handler-liveness-monitors.json");
     let monitors: Vec<Value> = serde_json::from_str(monitors).expect("the monitors are JSON");
     assert!(monitors.len() >= 7);
@@ -263,11 +263,11 @@ fn each_datadog_monitor_says_what_it_shows_when_it_fires_and_what_to_do() {
     }
 }
 
-const TWIN: &str = include_str!("../../../../dashboards/README.md");
+const README: &str = include_str!("../../../../dashboards/README.md");
 
-/// The sections of a chapter of the text twin, by their headings.
-fn twins(chapter: &str) -> BTreeMap<&'static str, &'static str> {
-    let (_, rest) = TWIN.split_once(&format!("\n## {chapter}\n")).expect("the chapter");
+/// The sections of a chapter of the README, by their headings.
+fn sections_of(chapter: &str) -> BTreeMap<&'static str, &'static str> {
+    let (_, rest) = README.split_once(&format!("\n## {chapter}\n")).expect("the chapter");
     let chapter = rest.split("\n## ").next().expect("a first part");
     let sections = chapter.split("\n### ").skip(usize::from(!chapter.starts_with("### ")));
     let sections: Vec<_> = sections
@@ -279,7 +279,7 @@ fn twins(chapter: &str) -> BTreeMap<&'static str, &'static str> {
 }
 
 #[test]
-fn each_panel_has_its_text_and_each_text_its_panel() {
+fn the_readme_describes_each_panel_and_no_other() {
     let grafana = include_str!("../../../../dashboards/grafana/handler-liveness.json");
     let grafana: Value = serde_json::from_str(grafana).expect("the dashboard is JSON");
     let datadog = include_str!("../../../../dashboards/datadog/handler-liveness-overview.json");
@@ -292,12 +292,13 @@ fn each_panel_has_its_text_and_each_text_its_panel() {
     let without_unit = |title: String| title.split(" (").next().unwrap_or_default().to_owned();
     let widgets = widgets.iter().filter_map(|widget| title(&widget["definition"]));
     let shown: BTreeSet<String> = shown.chain(widgets.map(without_unit)).collect();
-    let told: BTreeSet<String> = twins("Panels").keys().map(|&title| title.to_owned()).collect();
-    assert_eq!(shown, told);
+    let described: BTreeSet<String> =
+        sections_of("Panels").keys().map(|&title| title.to_owned()).collect();
+    assert_eq!(shown, described);
 }
 
 #[test]
-fn the_datadog_dashboard_has_what_the_group_is_asked_to_show() {
+fn the_datadog_dashboard_has_the_required_widgets() {
     let board = include_str!("../../../../dashboards/datadog/handler-liveness-overview.json");
     for asked in [
         "Deadline headroom",
@@ -311,14 +312,14 @@ fn the_datadog_dashboard_has_what_the_group_is_asked_to_show() {
 }
 
 #[test]
-fn each_alert_and_monitor_has_its_text_and_each_text_its_alert() {
+fn the_readme_describes_each_alert_and_no_other() {
     let alerts: BTreeSet<&str> = queries::alerts().into_iter().collect();
-    let told = twins("Alerts");
-    assert_eq!(alerts, told.keys().copied().collect());
+    let described = sections_of("Alerts");
+    assert_eq!(alerts, described.keys().copied().collect());
     let monitors = include_str!("../../../../dashboards/datadog/handler-liveness-monitors.json");
     let monitors: Vec<Value> = serde_json::from_str(monitors).expect("the monitors are JSON");
     let mut names: Vec<&str> = monitors.iter().filter_map(|one| one["name"].as_str()).collect();
-    for (alert, text) in told {
+    for (alert, text) in described {
         for part in ["**Shows**", "**Fires**", "**Do**"] {
             assert!(text.contains(part), "{alert}: {part}");
         }
@@ -331,7 +332,7 @@ fn each_alert_and_monitor_has_its_text_and_each_text_its_alert() {
             None => assert!(text.starts_with("Prometheus only."), "{alert}: where is it?"),
         }
     }
-    assert!(names.is_empty(), "no text tells of {names:?}");
+    assert!(names.is_empty(), "the README does not describe {names:?}");
 }
 
 /// Of each unit test of the rules, in order: the alert, the minute, and whether it fires.

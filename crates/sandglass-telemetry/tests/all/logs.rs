@@ -14,7 +14,7 @@ fn levels_are_simple_or_by_target() {
 }
 
 #[test]
-fn a_bad_level_is_an_error_that_says_what_is_right() {
+fn an_invalid_level_is_an_error_that_states_the_valid_ones() {
     for bad in ["loud", "sandglass_host=loud\u{1b}", "warn,lod", "a=b=c", "", "=,"] {
         let error = logs::levels(bad).expect_err(bad).to_string();
         assert!(error.contains("is not a log level: use off, error,"), "{error}");

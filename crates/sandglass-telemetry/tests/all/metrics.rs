@@ -22,7 +22,7 @@ use sandglass_telemetry::{Metrics, Prefix};
 use crate::{events, scrape};
 
 #[test]
-fn every_metric_of_the_table_is_reported_as_the_table_says() {
+fn every_metric_of_the_table_is_reported_as_defined() {
     let exporter = Exporter::new(Prefix::default());
     events::all_happen(&exporter.metrics());
     let families = scrape::read(&exporter.render());
@@ -38,7 +38,7 @@ fn every_metric_of_the_table_is_reported_as_the_table_says() {
 }
 
 #[test]
-fn figures_come_out_in_the_unit_of_the_metric() {
+fn values_are_in_the_unit_of_the_metric() {
     let exporter = Exporter::new(Prefix::default());
     events::all_happen(&exporter.metrics());
     let text = exporter.render();
@@ -73,7 +73,7 @@ fn figures_come_out_in_the_unit_of_the_metric() {
 }
 
 #[test]
-fn the_contract_names_can_be_seen_before_anything_has_happened() {
+fn the_contract_names_are_exported_before_any_event() {
     let exporter = Exporter::new(Prefix::default());
     let _metrics = exporter.metrics();
     let text = exporter.render();
@@ -98,7 +98,7 @@ fn another_prefix_changes_every_name() {
 }
 
 #[test]
-fn two_exporters_in_one_process_dont_mix() {
+fn two_exporters_in_one_process_do_not_mix() {
     let (one, other) = (Exporter::new(Prefix::default()), Exporter::new(Prefix::default()));
     let (reporting, _silent) = (one.metrics(), other.metrics());
     reporting.transition("Session", "Ask");
@@ -144,14 +144,14 @@ fn a_metric_with_too_many_combinations_overflows_into_one() {
 }
 
 #[test]
-fn metrics_that_are_kept_report_as_those_that_are_asked_for_anew() {
+fn cached_series_report_like_uncached_ones() {
     let ended = DispatchEnded {
         outcome: OutcomeKind::Completed,
         budget: Duration::from_secs(2),
         duration: Duration::from_secs(1),
         overrun: Duration::ZERO,
     };
-    // Where there is room for a series of its own, and where there is none.
+    // With space for a series of its own, and without.
     for (room, labels, folded) in
         [(SCRAPE_MAX_BYTES, ["Session", "Ask"], 0), (0, [OVERFLOW, OVERFLOW], 16)]
     {
@@ -205,7 +205,7 @@ impl Recorder for Forgetful {
 }
 
 #[test]
-fn a_gauge_is_asked_for_each_time_where_the_recorder_may_have_dropped_it() {
+fn a_gauge_is_requested_each_time_if_the_recorder_may_have_dropped_it() {
     let recorder = Forgetful::default();
     let metrics = Metrics::new(Arc::new(recorder.clone()), &Prefix::default());
     let held = metrics.hold(Level::InFlight);
@@ -220,7 +220,7 @@ fn a_gauge_is_asked_for_each_time_where_the_recorder_may_have_dropped_it() {
 }
 
 #[test]
-fn a_level_goes_down_however_its_holder_ends() {
+fn a_level_decreases_however_its_guard_is_dropped() {
     let exporter = Exporter::new(Prefix::default());
     let metrics = exporter.metrics();
     let held = metrics.hold(Level::LiveStores);
@@ -236,7 +236,7 @@ fn a_level_goes_down_however_its_holder_ends() {
 }
 
 #[test]
-fn levels_agree_with_their_holders_when_many_threads_change_them() {
+fn levels_count_correctly_on_many_threads() {
     let exporter = Exporter::new(Prefix::default());
     let metrics = exporter.metrics();
     std::thread::scope(|scope| {
@@ -248,7 +248,7 @@ fn levels_agree_with_their_holders_when_many_threads_change_them() {
 }
 
 #[test]
-fn disabled_metrics_take_everything() {
+fn disabled_metrics_accept_every_event() {
     events::all_happen(&Metrics::disabled());
     events::all_happen(&Metrics::global(&Prefix::default()));
 }
@@ -294,7 +294,7 @@ fn observed<'a>(name: &'a str, value: f64, labels: &'a [(String, String)]) -> Gu
 }
 
 #[test]
-fn what_a_guest_measures_has_a_name_space_of_its_own() {
+fn metrics_of_guests_have_a_name_space_of_their_own() {
     let exporter = Exporter::new(Prefix::default());
     let metrics = exporter.metrics();
     let labels = [("Tool".to_owned(), "grep".to_owned()), ("le".to_owned(), "1".to_owned())];
@@ -323,7 +323,7 @@ fn what_a_guest_measures_has_a_name_space_of_its_own() {
 }
 
 #[test]
-fn a_guests_counter_stays_at_its_end() {
+fn a_guests_counter_saturates() {
     let exporter = Exporter::new(Prefix::default());
     let metrics = exporter.metrics();
     for value in [5.0, 1e300, 7.0] {
@@ -335,7 +335,7 @@ fn a_guests_counter_stays_at_its_end() {
 }
 
 #[test]
-fn a_name_that_is_exported_as_anothers_is_dropped_and_counted() {
+fn a_name_that_collides_with_another_is_dropped_and_counted() {
     let exporter = Exporter::new(Prefix::default());
     let metrics = exporter.metrics();
     let observe = |kind, name| {
@@ -365,7 +365,7 @@ fn a_name_that_is_exported_as_anothers_is_dropped_and_counted() {
 }
 
 #[test]
-fn a_flood_of_names_or_values_of_one_integration_leaves_room_for_others() {
+fn a_flood_of_names_or_values_of_one_integration_leaves_series_for_others() {
     let exporter = Exporter::new(Prefix::default());
     let metrics = exporter.metrics();
     for nth in 0..2000 {
@@ -388,7 +388,7 @@ fn a_flood_of_names_or_values_of_one_integration_leaves_room_for_others() {
 }
 
 #[test]
-fn a_flood_of_names_by_one_tenant_leaves_room_for_others_in_the_same_integrations() {
+fn a_flood_of_names_of_one_tenant_leaves_series_for_others_in_the_same_integrations() {
     let exporter = Exporter::new(Prefix::default());
     let metrics = exporter.metrics();
     let flood = |tenant: &str, integration: &str, first: usize| {
@@ -436,7 +436,7 @@ fn a_million_labels_of_a_guest_are_bounded_and_counted() {
 }
 
 #[test]
-fn nothing_in_a_scrape_drives_a_terminal() {
+fn a_scrape_contains_no_control_characters() {
     let exporter = Exporter::new(Prefix::default());
     let metrics = exporter.metrics();
     let foreign = "\u{1b}]0;x\u{7}\u{9b}31m\r\u{202e}\n";

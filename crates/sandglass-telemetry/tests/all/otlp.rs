@@ -22,7 +22,7 @@ use sandglass_telemetry::{Metrics, Prefix, SpanStart};
 use crate::spans::start;
 
 /// Far longer than anything here takes, so that a broken test ends.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A collector that takes one request.
 struct Collector {
@@ -84,7 +84,7 @@ fn counted(variables: &[(&str, &str)], metrics: &Metrics) -> Otlp {
 
 /// Stops the exporter, which may take its time; answers how many spans it has lost.
 fn lost(otlp: Otlp) -> u64 {
-    let stopped = otlp.shutdown(PATIENCE);
+    let stopped = otlp.shutdown(TIMEOUT);
     assert!(stopped.error.is_none(), "{stopped:?}");
     stopped.lost
 }
@@ -137,7 +137,7 @@ fn a_killed_handler_and_its_transition_are_one_trace_at_the_collector() {
     a_killed_handler_and_its_transition(&otlp, request, run);
     assert_eq!(lost(otlp), 0);
 
-    let (head, request_body) = collector.requests.recv_timeout(PATIENCE).expect("one request");
+    let (head, request_body) = collector.requests.recv_timeout(TIMEOUT).expect("one request");
     assert_eq!(head[0], "POST /v1/traces HTTP/1.1");
     assert!(head.iter().any(|line| line.eq_ignore_ascii_case("x-team: core team")), "{head:?}");
     let resource = &request_body.resource_spans[0];
@@ -168,7 +168,7 @@ fn a_killed_handler_and_its_transition_are_one_trace_at_the_collector() {
 }
 
 #[test]
-fn a_ratio_exports_whole_traces_although_the_journal_calls_all_of_them_sampled() {
+fn a_ratio_exports_whole_traces_although_the_journal_marks_all_as_sampled() {
     let collector = Collector::listening();
     let otlp = exporting(&[
         ("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint),
@@ -186,7 +186,7 @@ fn a_ratio_exports_whole_traces_although_the_journal_calls_all_of_them_sampled()
         tracer.start(&SpanStart { parent: Some(root), ..start(names::DISPATCH, run) }).end();
     }
     assert_eq!(lost(otlp), 0);
-    let (_, request) = collector.requests.recv_timeout(PATIENCE).expect("one request");
+    let (_, request) = collector.requests.recv_timeout(TIMEOUT).expect("one request");
     let mut spans_by_trace: BTreeMap<&[u8], usize> = BTreeMap::new();
     for span in &request.resource_spans[0].scope_spans[0].spans {
         *spans_by_trace.entry(&span.trace_id).or_default() += 1;
@@ -196,7 +196,7 @@ fn a_ratio_exports_whole_traces_although_the_journal_calls_all_of_them_sampled()
 }
 
 #[test]
-fn a_dead_collector_delays_nobody() {
+fn a_dead_collector_delays_no_handler() {
     // It takes connections (the backlog does) and never answers.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let endpoint = format!("http://{}", silent.local_addr().expect("it is bound"));
@@ -231,15 +231,15 @@ fn a_dead_collector_delays_nobody() {
 }
 
 /// Exports one span and stops at once.
-fn export_one(variables: &[(&str, &str)], metrics: &Metrics, patience: Duration) -> ShutdownReport {
+fn export_one(variables: &[(&str, &str)], metrics: &Metrics, timeout: Duration) -> ShutdownReport {
     let otlp = counted(variables, metrics);
     let run = TraceContext::root([7; 24]).of_dispatch(DispatchId::from_bytes([9; 16]), 1);
     otlp.tracer().start(&start(names::DISPATCH, run)).end();
-    otlp.shutdown(patience)
+    otlp.shutdown(timeout)
 }
 
 #[test]
-fn a_redirect_is_a_refusal_and_neither_spans_nor_headers_follow_it() {
+fn a_redirect_is_not_followed_with_spans_or_headers() {
     for status in ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"] {
         let elsewhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         elsewhere.set_nonblocking(true).expect("a listener can be asked without waiting");
@@ -251,14 +251,14 @@ fn a_redirect_is_a_refusal_and_neither_spans_nor_headers_follow_it() {
             ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint.as_str()),
             ("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=sesame"),
         ];
-        let stopped = export_one(&variables, &exporter.metrics(), PATIENCE);
-        let (sent, _) = collector.requests.recv_timeout(PATIENCE).expect("one request");
+        let stopped = export_one(&variables, &exporter.metrics(), TIMEOUT);
+        let (sent, _) = collector.requests.recv_timeout(TIMEOUT).expect("one request");
         assert!(sent.iter().any(|line| line == "x-api-key: sesame"), "{sent:?}");
-        // Whoever connected before the exporter stopped would wait here.
-        let followed = elsewhere.accept().expect_err("nobody connects");
+        // A connection that was made before the exporter stopped would wait here.
+        let followed = elsewhere.accept().expect_err("no connection");
         assert_eq!(followed.kind(), std::io::ErrorKind::WouldBlock, "{status}");
         assert_eq!(stopped.lost, 1, "{status}: {stopped:?}");
-        let refusal = stopped.refusal.expect("it is told why");
+        let refusal = stopped.refusal.expect("a reason");
         let began =
             format!("the collector at {}: it responded with {}", collector.endpoint, &status[..3]);
         assert!(refusal.starts_with(&began), "{refusal}");
@@ -269,35 +269,35 @@ fn a_redirect_is_a_refusal_and_neither_spans_nor_headers_follow_it() {
 }
 
 #[test]
-fn a_span_that_is_on_its_way_when_time_is_up_is_lost_and_counted() {
+fn a_span_that_is_being_sent_at_the_timeout_counts_as_lost() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let endpoint = format!("http://{}", silent.local_addr().expect("it is bound"));
     let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str())];
     let stopped = export_one(&variables, &Metrics::disabled(), Duration::from_millis(200));
     assert_eq!(stopped.lost, 1, "{stopped:?}");
     let error = stopped.error.expect("time was up").to_string();
-    let told = format!("the collector at {endpoint} had not accepted them after 200ms");
-    assert!(error.ends_with(&told), "{error}");
+    let expected = format!("the collector at {endpoint} had not accepted them after 200ms");
+    assert!(error.ends_with(&expected), "{error}");
 }
 
 #[test]
-fn why_a_collector_can_t_be_reached_is_told_with_its_address() {
-    let told = |endpoint: &str| {
+fn errors_name_the_collector_and_why_it_cannot_be_reached() {
+    let refusal_of = |endpoint: &str| {
         let variables = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint),
             // Attempts are repeated for so long.
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "300"),
         ];
-        let stopped = export_one(&variables, &Metrics::disabled(), PATIENCE);
+        let stopped = export_one(&variables, &Metrics::disabled(), TIMEOUT);
         assert_eq!(stopped.lost, 1, "{stopped:?}");
-        stopped.refusal.expect("it is told why")
+        stopped.refusal.expect("a reason")
     };
-    let refused = told("http://127.0.0.1:1");
+    let refused = refusal_of("http://127.0.0.1:1");
     assert_eq!(refused, "the collector at http://127.0.0.1:1: it refused the connection");
 
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let endpoint = format!("http://{}", silent.local_addr().expect("it is bound"));
-    let late = told(&endpoint);
+    let late = refusal_of(&endpoint);
     assert_eq!(late, format!("the collector at {endpoint}: it did not respond in time"));
 
     let plain = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
@@ -311,12 +311,12 @@ fn why_a_collector_can_t_be_reached_is_told_with_its_address() {
             });
         }
     });
-    let tls = told(&endpoint);
+    let tls = refusal_of(&endpoint);
     assert!(tls.starts_with(&format!("the collector at {endpoint}: TLS: ")), "{tls}");
 }
 
 #[test]
-fn a_flood_of_host_calls_leaves_room_for_runs_and_for_what_failed() {
+fn a_flood_of_host_calls_leaves_capacity_for_handlers_and_failures() {
     let collector = Collector::listening();
     let exporter = Exporter::new(Prefix::default());
     let variables = [
@@ -340,7 +340,7 @@ fn a_flood_of_host_calls_leaves_room_for_runs_and_for_what_failed() {
     dispatch.end();
     // 48 calls, 8 that failed, the run.
     assert_eq!(lost(otlp), 1_000 - 48 + 100 - 8);
-    let (_, request) = collector.requests.recv_timeout(PATIENCE).expect("one request");
+    let (_, request) = collector.requests.recv_timeout(TIMEOUT).expect("one request");
     let spans = &request.resource_spans[0].scope_spans[0].spans;
     let count = |holds: &dyn Fn(&Span) -> bool| spans.iter().filter(|span| holds(span)).count();
     assert_eq!(count(&|span| span.name == names::DISPATCH), 1);
@@ -349,7 +349,7 @@ fn a_flood_of_host_calls_leaves_room_for_runs_and_for_what_failed() {
 }
 
 #[test]
-fn texts_are_cut_to_the_length_that_is_asked_for() {
+fn texts_are_truncated_to_the_configured_length() {
     let collector = Collector::listening();
     let otlp = exporting(&[
         ("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint),
@@ -361,10 +361,10 @@ fn texts_are_cut_to_the_length_that_is_asked_for() {
         attributes: &[(names::ENTITY_ID, "äöüßx".into()), (names::ACTION, "äöüß".into())],
         ..start(names::DISPATCH, run)
     });
-    span.event("told", &[(names::RUNNING, "a long text".into()), (names::ACTION, "b".into())]);
+    span.event("happened", &[(names::RUNNING, "a long text".into()), (names::ACTION, "b".into())]);
     span.end();
     assert_eq!(lost(otlp), 0);
-    let (_, request) = collector.requests.recv_timeout(PATIENCE).expect("one request");
+    let (_, request) = collector.requests.recv_timeout(TIMEOUT).expect("one request");
     let span = &request.resource_spans[0].scope_spans[0].spans[0];
     assert_eq!(texts(span)[names::ENTITY_ID], "äöüß");
     assert_eq!(texts(span)[names::ACTION], "äöüß");
@@ -381,7 +381,7 @@ fn an_https_collector_can_be_named() {
 }
 
 #[test]
-fn a_wrong_variable_is_an_error_that_names_it() {
+fn an_invalid_variable_is_an_error_that_names_it() {
     let variable = |name: &str| match name {
         "OTEL_EXPORTER_OTLP_ENDPOINT" => Some("http://localhost:4317".to_owned()),
         "OTEL_EXPORTER_OTLP_PROTOCOL" => Some("grpc".to_owned()),

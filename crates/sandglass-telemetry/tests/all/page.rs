@@ -3,10 +3,10 @@
 use sandglass_telemetry::table;
 
 #[test]
-fn the_page_about_metrics_is_made_from_the_table() {
+fn the_page_of_metrics_is_generated_from_the_table() {
     let page = include_str!("../../../../docs/metrics.md");
     assert!(
         page == table::markdown(),
-        "write it anew: cargo run -p sandglass-telemetry --example metrics-page > docs/metrics.md"
+        "generate it: cargo run -p sandglass-telemetry --example metrics-page > docs/metrics.md"
     );
 }

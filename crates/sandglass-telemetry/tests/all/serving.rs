@@ -19,7 +19,7 @@ async fn ask(serving: &Serving, request: &str) -> String {
 }
 
 #[tokio::test]
-async fn metrics_are_at_slash_metrics_and_nowhere_else() {
+async fn metrics_are_served_only_at_slash_metrics() {
     let exporter = Exporter::new(Prefix::default());
     exporter.metrics().transition("Session", "Ask");
     let serving = exporter.serve(ANY_PORT).await.expect("a free port");
@@ -33,7 +33,7 @@ async fn metrics_are_at_slash_metrics_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_scraper_waits_while_all_places_are_taken() {
+async fn a_scraper_waits_while_all_connections_are_in_use() {
     let exporter = Exporter::new(Prefix::default());
     let serving = exporter.serve(ANY_PORT).await.expect("a free port");
     let mut silent = Vec::new();

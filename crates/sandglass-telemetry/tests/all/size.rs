@@ -67,7 +67,7 @@ fn counted(text: &str, name: &str) -> (f64, f64) {
 }
 
 #[test]
-fn a_million_dispatches_of_a_dozen_actions_are_all_told_apart_in_less_than_200_kib() {
+fn a_million_dispatches_of_a_dozen_actions_have_their_labels_in_less_than_200_kib() {
     let exporter = Exporter::new(Prefix::default());
     let metrics = exporter.metrics();
     let types = ["Session", "Order", "Shipment", "Invoice"];
@@ -120,7 +120,7 @@ fn ten_thousand_hostile_names_of_each_kind_stay_under_200_kib_and_nothing_is_los
 }
 
 #[test]
-fn what_may_never_happen_leaves_half_of_the_room_to_what_does() {
+fn expected_events_leave_half_of_the_scrape_to_actual_ones() {
     let exporter = Exporter::new(Prefix::default());
     let metrics = exporter.metrics();
     let types: Vec<String> = (0..100).map(|nth| format!("Type{nth}")).collect();
@@ -143,7 +143,7 @@ fn what_may_never_happen_leaves_half_of_the_room_to_what_does() {
 }
 
 #[test]
-fn more_room_tells_more_apart_and_none_leaves_what_must_be_there() {
+fn a_larger_scrape_has_more_labels_and_the_smallest_has_every_metric() {
     let size_in = |room| {
         let exporter = Exporter::with_scrape_limit(Prefix::default(), room);
         let metrics = exporter.metrics();

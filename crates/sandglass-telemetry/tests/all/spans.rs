@@ -78,7 +78,7 @@ fn an_unsampled_parent_keeps_its_children_out() {
 }
 
 #[test]
-fn a_trace_that_begins_unsampled_is_seen_by_nobody() {
+fn a_trace_that_begins_unsampled_is_not_exported() {
     let (tracer, captured) = Tracer::capturing();
     let root = TraceContext { sampled: false, ..TraceContext::root([1; 24]) };
     let span = tracer.start(&start(names::TRANSITION, root));
@@ -122,7 +122,7 @@ fn a_span_can_be_shared_and_ends_with_its_last_holder() {
 }
 
 #[test]
-fn disabled_spans_say_nothing() {
+fn disabled_spans_do_nothing() {
     let telemetry = Telemetry::disabled();
     let span = telemetry.tracer.start(&start(names::DISPATCH, TraceContext::root([1; 24])));
     assert_eq!(span.context(), None);
