@@ -152,12 +152,14 @@ impl Metrics {
 
     /// As [`Metrics::telemetry_dropped`], `count` times.
     pub fn telemetry_dropped_many(&self, integration: &str, what: DroppedTelemetry, count: u64) {
-        self.report(|families| families.telemetry_dropped.add([integration, what.as_str()], count));
+        self.report(|families| {
+            families.telemetry_dropped.report([integration, what.as_str()], count)
+        });
     }
 
     /// `count` spans were not exported.
     pub fn spans_dropped(&self, reason: SpansDropped, count: u64) {
-        self.report(|families| families.spans_dropped.add([reason.as_str()], count));
+        self.report(|families| families.spans_dropped.report([reason.as_str()], count));
     }
 
     /// An integration that declares no budget was dispatched.
@@ -168,40 +170,40 @@ impl Metrics {
     /// A host call of `function` took `time`.
     #[inline]
     pub fn host_call(&self, function: &str, time: Duration) {
-        self.report(|families| families.host_call.record([function], time.as_secs_f64()));
+        self.report(|families| families.host_call.report([function], time.as_secs_f64()));
     }
 
     /// Two epoch ticks were `interval` apart while guests were executing.
     pub fn tick_interval(&self, interval: Duration) {
-        self.report(|families| families.tick_interval_ms.record([], millis(interval)));
+        self.report(|families| families.tick_interval_ms.report([], millis(interval)));
     }
 
     /// A tick came `lateness` after its scheduled time.
     pub fn tick_lateness(&self, lateness: Duration) {
-        self.report(|families| families.tick_lateness.record([], lateness.as_secs_f64()));
+        self.report(|families| families.tick_lateness.report([], lateness.as_secs_f64()));
     }
 
     /// Whether the epoch ticker keeps time.
     pub fn ticker_health(&self, health: Health) {
-        self.report(|families| families.ticker_healthy.set([], health.as_gauge()));
+        self.report(|families| families.ticker_healthy.report([], health.as_gauge()));
     }
 
     /// The number of handlers that are more than a second past their deadline and have not ended.
     pub fn kills_overdue(&self, handlers: usize) {
-        self.report(|families| families.kills_overdue.set([], handlers as f64));
+        self.report(|families| families.kills_overdue.report([], handlers as f64));
     }
 
     /// The pool has `slots` instance slots, of which `in_use` are taken.
     pub fn pool(&self, in_use: usize, slots: usize) {
         self.report(|families| {
-            families.pool_slots_in_use.set([], in_use as f64);
-            families.pool_slots.set([], slots as f64);
+            families.pool_slots_in_use.report([], in_use as f64);
+            families.pool_slots.report([], slots as f64);
         });
     }
 
     /// A module was compiled in `time`.
     pub fn module_compiled(&self, time: Duration) {
-        self.report(|families| families.compile.record([], time.as_secs_f64()));
+        self.report(|families| families.compile.report([], time.as_secs_f64()));
     }
 
     /// Compiled code was looked up on disk.
@@ -211,7 +213,7 @@ impl Metrics {
 
     /// An append was durable after `time`.
     pub fn journal_append(&self, time: Duration) {
-        self.report(|families| families.journal_append.record([], time.as_secs_f64()));
+        self.report(|families| families.journal_append.report([], time.as_secs_f64()));
     }
 
     /// An append failed.
@@ -221,7 +223,7 @@ impl Metrics {
 
     /// Whether the journal takes appends.
     pub fn journal_health(&self, health: Health) {
-        self.report(|families| families.journal_available.set([], health.as_gauge()));
+        self.report(|families| families.journal_available.report([], health.as_gauge()));
     }
 
     /// An entity took a transition.

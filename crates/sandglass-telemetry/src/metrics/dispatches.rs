@@ -72,19 +72,19 @@ impl DispatchMetrics {
     /// A dispatch waited for `wait` until its guest was permitted to start.
     pub fn queue_wait(&self, wait: Duration) {
         let Some((of, families)) = self.families() else { return };
-        families.queue_wait.record_cached(&of.queue_wait, [&of.entity_type], wait.as_secs_f64());
+        families.queue_wait.report_cached(&of.queue_wait, [&of.entity_type], wait.as_secs_f64());
     }
 
     /// A guest is permitted to start, with `remaining` of its budget.
     pub fn started(&self, remaining: Duration) {
         let Some((of, families)) = self.families() else { return };
         let labels = of.labels();
-        families.deadline_remaining_ms.set_cached(
+        families.deadline_remaining_ms.report_cached(
             &of.deadline_remaining_ms,
             labels,
             millis(remaining),
         );
-        families.deadline_remaining.record_cached(
+        families.deadline_remaining.report_cached(
             &of.deadline_remaining,
             labels,
             remaining.as_secs_f64(),
@@ -96,25 +96,25 @@ impl DispatchMetrics {
         let Some((of, families)) = self.families() else { return };
         let DispatchEnded { outcome, budget, duration, overrun } = *ended;
         let (labels, outcomes) = (of.labels(), [&*of.entity_type, &*of.action, outcome.as_str()]);
-        families.duration.record_cached(&of.duration, labels, duration.as_secs_f64());
+        families.duration.report_cached(&of.duration, labels, duration.as_secs_f64());
         if outcome == OutcomeKind::Completed {
-            families.dispatches.count_cached(&of.completed, outcomes);
+            families.dispatches.report_cached(&of.completed, outcomes, 1);
             if !budget.is_zero() {
                 let used = duration.as_secs_f64() / budget.as_secs_f64();
-                families.budget_used.record_cached(&of.budget_used, labels, used);
+                families.budget_used.report_cached(&of.budget_used, labels, used);
             }
             return;
         }
         families.dispatches.count(outcomes);
         if outcome == OutcomeKind::TimedOut {
-            families.overrun.record(labels, overrun.as_secs_f64());
+            families.overrun.report(labels, overrun.as_secs_f64());
         }
     }
 
     /// The largest linear memory of a handler had `bytes`.
     pub fn memory_peak(&self, bytes: u64) {
         let Some((of, families)) = self.families() else { return };
-        families.peak_memory.record_cached(&of.peak_memory, [&of.entity_type], bytes as f64);
+        families.peak_memory.report_cached(&of.peak_memory, [&of.entity_type], bytes as f64);
     }
 
     /// A handler was killed at its deadline, in `dying_span`.
@@ -126,7 +126,7 @@ impl DispatchMetrics {
     /// A kill took `latency` from the deadline until the guest was off the CPU.
     pub fn kill_latency(&self, latency: Duration) {
         let Some((of, families)) = self.families() else { return };
-        families.kill_latency_ms.record([&of.entity_type], millis(latency));
+        families.kill_latency_ms.report([&of.entity_type], millis(latency));
     }
 
     /// A handler was in flight at its soft deadline, or, if it declares none, when it had used the default
@@ -169,6 +169,6 @@ impl HostCallMetrics {
     #[inline]
     pub fn took(&self, time: Duration) {
         let Some(families) = self.metrics.families() else { return };
-        families.host_call.record_cached(&self.cache, [&self.function], time.as_secs_f64());
+        families.host_call.report_cached(&self.cache, [&self.function], time.as_secs_f64());
     }
 }

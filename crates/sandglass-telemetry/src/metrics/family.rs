@@ -106,8 +106,6 @@ impl Source {
     }
 
     fn describe(&self, definition: &Definition) {
-        let name = definition.full_name(&self.prefix).into();
-        let help = definition.help.into();
         let unit = match definition.unit {
             Unit::Count => Some(::metrics::Unit::Count),
             Unit::Seconds => Some(::metrics::Unit::Seconds),
@@ -116,49 +114,89 @@ impl Source {
             // for ratios.
             Unit::Milliseconds | Unit::Ratio => None,
         };
-        match definition.kind {
-            Kind::Counter => self.recorder.describe_counter(name, unit, help),
-            Kind::Gauge => self.recorder.describe_gauge(name, unit, help),
-            Kind::Histogram => self.recorder.describe_histogram(name, unit, help),
-        }
+        let name = definition.full_name(&self.prefix);
+        describe(&self.recorder, definition.kind, name, unit, definition.help);
+    }
+}
+
+pub(super) fn describe(
+    recorder: &SharedRecorder,
+    kind: Kind,
+    name: String,
+    unit: Option<::metrics::Unit>,
+    help: &'static str,
+) {
+    let (name, help) = (name.into(), help.into());
+    match kind {
+        Kind::Counter => recorder.describe_counter(name, unit, help),
+        Kind::Gauge => recorder.describe_gauge(name, unit, help),
+        Kind::Histogram => recorder.describe_histogram(name, unit, help),
     }
 }
 
 /// The handle that a family caches for one combination of label values.
 pub(crate) trait Handle: Clone {
+    type Value;
+    /// Whether a series without labels is exported before its first value.
+    const IS_EXPORTED_EMPTY: bool;
+
     fn make(recorder: &SharedRecorder, idle_gauges: IdleGauges, key: Key) -> Self;
+
+    fn report(&self, value: Self::Value);
+
+    /// Exports the series without a value, if it needs more than to be made.
+    fn export_empty(&self) {}
 }
 
 impl Handle for Counter {
+    type Value = u64;
+    const IS_EXPORTED_EMPTY: bool = true;
+
     fn make(recorder: &SharedRecorder, _: IdleGauges, key: Key) -> Self {
         recorder.register_counter(&key, &METADATA)
+    }
+
+    fn report(&self, value: u64) {
+        self.increment(value);
+    }
+
+    fn export_empty(&self) {
+        self.increment(0);
     }
 }
 
 impl Handle for Histogram {
+    type Value = f64;
+    const IS_EXPORTED_EMPTY: bool = true;
+
     fn make(recorder: &SharedRecorder, _: IdleGauges, key: Key) -> Self {
         recorder.register_histogram(&key, &METADATA)
+    }
+
+    fn report(&self, value: f64) {
+        self.record(value);
     }
 }
 
 /// The handle of a gauge.
 #[derive(Clone)]
-pub(super) enum GaugeHandle {
+pub(crate) enum GaugeHandle {
     Handle(Gauge),
     Renewed(Arc<Key>, SharedRecorder),
 }
 
 impl Handle for GaugeHandle {
+    type Value = f64;
+    const IS_EXPORTED_EMPTY: bool = false;
+
     fn make(recorder: &SharedRecorder, idle_gauges: IdleGauges, key: Key) -> Self {
         match idle_gauges {
             IdleGauges::Kept => Self::Handle(recorder.register_gauge(&key, &METADATA)),
             IdleGauges::Dropped => Self::Renewed(Arc::new(key), Arc::clone(recorder)),
         }
     }
-}
 
-impl GaugeHandle {
-    pub(super) fn set(&self, value: f64) {
+    fn report(&self, value: f64) {
         match self {
             Self::Handle(gauge) => gauge.set(value),
             Self::Renewed(key, recorder) => recorder.register_gauge(key, &METADATA).set(value),
@@ -166,7 +204,15 @@ impl GaugeHandle {
     }
 }
 
-struct Family<K, const N: usize> {
+/// A counter with `N` labels.
+pub(crate) type Counters<const N: usize> = Family<Counter, N>;
+/// A histogram with `N` labels.
+pub(crate) type Histograms<const N: usize> = Family<Histogram, N>;
+/// A gauge with `N` labels.
+pub(crate) type Gauges<const N: usize> = Family<GaugeHandle, N>;
+
+/// One metric with `N` labels.
+pub(crate) struct Family<K, const N: usize> {
     recorder: SharedRecorder,
     idle_gauges: IdleGauges,
     scrape_size: Arc<ScrapeSize>,
@@ -175,7 +221,7 @@ struct Family<K, const N: usize> {
     labels: [Arc<LabelValues>; N],
     series: RwLock<BTreeMap<[u16; N], Series<K>>>,
     /// The only series, if there are no labels.
-    only: OnceLock<Series<K>>,
+    only: CachedSeries<K>,
 }
 
 /// The series of a combination of label values.
@@ -208,7 +254,7 @@ impl<K, const N: usize> fmt::Debug for Family<K, N> {
 }
 
 impl<K: Handle, const N: usize> Family<K, N> {
-    fn new(source: &mut Source, definition: &'static Definition) -> Self {
+    pub(crate) fn new(source: &mut Source, definition: &'static Definition) -> Self {
         source.describe(definition);
         let family = Self {
             name: definition.full_name(&source.prefix).into(),
@@ -218,34 +264,47 @@ impl<K: Handle, const N: usize> Family<K, N> {
             scrape_size: source.scrape_size.clone(),
             series_size: SeriesSize::of(definition, &source.prefix),
             series: RwLock::default(),
-            only: OnceLock::new(),
+            only: CachedSeries::default(),
         };
         // Every metric has its header and its overflow series, however little is left.
         let header = header_size(definition, &source.prefix);
         family.scrape_size.take(header, Priority::Always);
         family.scrape_size.take(family.size_of([OVERFLOW; N]), Priority::Always);
+        if N == 0 && K::IS_EXPORTED_EMPTY {
+            family.get([OVERFLOW; N]).handle.export_empty();
+        }
         family
     }
 
-    /// Reports to the series of `values`.
-    fn observe(&self, values: [&str; N], report: impl FnOnce(&K)) {
+    /// Reports `value` to the series of `labels`.
+    pub(crate) fn report(&self, labels: [&str; N], value: K::Value) {
         if N == 0 {
-            self.report_to(self.only.get_or_init(|| self.get(values)), report);
+            self.report_cached(&self.only, labels, value);
         } else {
-            self.report_to(&self.get(values), report);
+            self.report_to(&self.get(labels), value);
         }
     }
 
-    /// As [`Family::observe`], with a cache for these values.
-    fn observe_cached(&self, cache: &CachedSeries<K>, values: [&str; N], report: impl FnOnce(&K)) {
-        self.report_to(cache.0.get_or_init(|| self.get(values)), report);
+    /// As [`Family::report`], with a cache for these labels.
+    pub(super) fn report_cached(
+        &self,
+        cache: &CachedSeries<K>,
+        labels: [&str; N],
+        value: K::Value,
+    ) {
+        self.report_to(cache.0.get_or_init(|| self.get(labels)), value);
     }
 
-    fn report_to(&self, series: &Series<K>, report: impl FnOnce(&K)) {
+    fn report_to(&self, series: &Series<K>, value: K::Value) {
         if series.is_folded {
             self.scrape_size.count_folded();
         }
-        report(&series.handle);
+        series.handle.report(value);
+    }
+
+    /// The handle of the series of `labels`.
+    pub(super) fn handle(&self, labels: [&str; N]) -> K {
+        self.get(labels).handle
     }
 
     fn get(&self, values: [&str; N]) -> Series<K> {
@@ -313,105 +372,21 @@ pub(super) fn printable(value: &str) -> Cow<'_, str> {
     }
 }
 
-/// A counter with `N` labels.
-#[derive(Debug)]
-pub(crate) struct Counters<const N: usize>(Family<Counter, N>);
-
 impl<const N: usize> Counters<N> {
-    pub(crate) fn new(source: &mut Source, definition: &'static Definition) -> Self {
-        let family = Self(Family::new(source, definition));
-        if N == 0 {
-            family.expect([OVERFLOW; N]);
-        }
-        family
-    }
-
     pub(crate) fn count(&self, labels: [&str; N]) {
-        self.add(labels, 1);
-    }
-
-    pub(crate) fn add(&self, labels: [&str; N], more: u64) {
-        self.0.observe(labels, |counter| counter.increment(more));
-    }
-
-    /// As [`Counters::count`], with a cache for these labels.
-    pub(super) fn count_cached(&self, cache: &CachedSeries<Counter>, labels: [&str; N]) {
-        self.0.observe_cached(cache, labels, |counter| counter.increment(1));
+        self.report(labels, 1);
     }
 
     /// Exports the series at zero. A counter that first appears at 1 hides its first event from
     /// `increase()`.
     pub(crate) fn expect(&self, labels: [&str; N]) {
-        self.0.get(labels).handle.increment(0);
+        self.handle(labels).export_empty();
     }
 
     /// As [`Counters::expect`], as long as half of the scrape is free.
     pub(super) fn expect_in_half(&self, labels: [&str; N]) {
-        if self.0.scrape_size.is_half_free() {
+        if self.scrape_size.is_half_free() {
             self.expect(labels);
         }
-    }
-
-    /// The counter of `labels`.
-    pub(super) fn handle(&self, labels: [&str; N]) -> Counter {
-        self.0.get(labels).handle
-    }
-}
-
-/// A histogram with `N` labels.
-#[derive(Debug)]
-pub(crate) struct Histograms<const N: usize>(Family<Histogram, N>);
-
-impl<const N: usize> Histograms<N> {
-    pub(crate) fn new(source: &mut Source, definition: &'static Definition) -> Self {
-        let family = Self(Family::new(source, definition));
-        if N == 0 {
-            // Registers it, so that it is exported empty.
-            let _ = family.0.get([OVERFLOW; N]);
-        }
-        family
-    }
-
-    pub(crate) fn record(&self, labels: [&str; N], value: f64) {
-        self.0.observe(labels, |histogram| histogram.record(value));
-    }
-
-    /// As [`Histograms::record`], with a cache for these labels.
-    pub(super) fn record_cached(
-        &self,
-        cache: &CachedSeries<Histogram>,
-        labels: [&str; N],
-        value: f64,
-    ) {
-        self.0.observe_cached(cache, labels, |histogram| histogram.record(value));
-    }
-}
-
-/// A gauge with `N` labels.
-#[derive(Debug)]
-pub(crate) struct Gauges<const N: usize>(Family<GaugeHandle, N>);
-
-impl<const N: usize> Gauges<N> {
-    pub(crate) fn new(source: &mut Source, definition: &'static Definition) -> Self {
-        Self(Family::new(source, definition))
-    }
-
-    pub(crate) fn set(&self, labels: [&str; N], value: f64) {
-        self.0.observe(labels, |gauge| gauge.set(value));
-    }
-
-    /// As [`Gauges::set`], with a cache for these labels.
-    pub(super) fn set_cached(
-        &self,
-        cache: &CachedSeries<GaugeHandle>,
-        labels: [&str; N],
-        value: f64,
-    ) {
-        self.0.observe_cached(cache, labels, |gauge| gauge.set(value));
-    }
-
-    /// The handle of the gauge of `labels`.
-    pub(super) fn handle(&self, labels: [&str; N]) -> GaugeHandle {
-        self.0.get(labels).handle
     }
 }

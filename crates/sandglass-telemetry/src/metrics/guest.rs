@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ::metrics::{Key, Label, SharedString};
 
-use super::family::{LABEL_VALUES_MAX, METADATA, OVERFLOW, SharedRecorder, printable};
+use super::family::{LABEL_VALUES_MAX, METADATA, OVERFLOW, SharedRecorder, describe, printable};
 use super::{DroppedTelemetry, Metrics};
 use crate::table::Prefix;
 
@@ -32,16 +32,8 @@ const INTEGRATION: &str = "integration";
 /// Labels with a meaning for the exporter.
 const RESERVED: [&str; 3] = [INTEGRATION, "le", "quantile"];
 
-/// The kind of a metric of a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GuestKind {
-    /// Its values are added; each is rounded to a whole number.
-    Counter,
-    /// Only its last value counts.
-    Gauge,
-    /// Its values are counted by size.
-    Histogram,
-}
+/// The kind of a metric of a guest. Values of a counter are rounded to whole numbers.
+pub use crate::table::Kind as GuestKind;
 
 /// One observation of a guest.
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +150,7 @@ impl GuestMetrics {
             *counted += increment;
         }
         if known.take(&integration, &name, metric.kind, written) {
-            self.describe(&name, metric.kind);
+            describe(&self.recorder, metric.kind, name.clone(), None, HELP);
         }
         let key = Key::from_parts(SharedString::from(name), labels);
         Some(Admitted { key, dropped_labels: dropped, increment })
@@ -176,15 +168,6 @@ impl GuestMetrics {
             ""
         };
         Some(format!("{}_guest_{name}{total}", self.prefix))
-    }
-
-    fn describe(&self, name: &str, kind: GuestKind) {
-        let (name, help) = (name.to_owned().into(), SharedString::const_str(HELP));
-        match kind {
-            GuestKind::Counter => self.recorder.describe_counter(name, None, help),
-            GuestKind::Gauge => self.recorder.describe_gauge(name, None, help),
-            GuestKind::Histogram => self.recorder.describe_histogram(name, None, help),
-        }
     }
 
     fn record(&self, metric: &GuestMetric<'_>, admitted: &Admitted) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_model::{Limit, StopCause};
 
-use super::family::{GaugeHandle, OVERFLOW};
+use super::family::{GaugeHandle, Handle as _, OVERFLOW};
 use super::sessions::NONE;
 use super::{Inner, Metrics};
 use crate::table::Families;
@@ -74,7 +74,7 @@ impl Levels {
         Self(Level::ALL.map(|level| {
             let count = Count { gauge: level.gauge(families), value: Mutex::default() };
             // Exported from the start.
-            count.gauge.set(0.0);
+            count.gauge.report(0.0);
             count
         }))
     }
@@ -94,7 +94,7 @@ impl Count {
                 // The gauge is set under the lock: otherwise an older value could be set last.
                 let mut value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
                 *value += difference;
-                self.gauge.set(*value);
+                self.gauge.report(*value);
             }
         }
     }

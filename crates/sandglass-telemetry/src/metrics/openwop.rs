@@ -5,7 +5,7 @@ use super::{Metrics, OpenwopRefusal};
 impl Metrics {
     /// The number of clients that read the events of runs.
     pub fn openwop_readers(&self, readers: usize) {
-        self.report(|families| families.openwop_readers.set([], readers as f64));
+        self.report(|families| families.openwop_readers.report([], readers as f64));
     }
 
     /// A reader of events was disconnected because it read nothing for too long.

@@ -17,7 +17,7 @@ impl Metrics {
     /// A session of `entity_type` breached a limit `times` times, which causes `action`.
     pub fn limit_breached(&self, entity_type: &str, limit: Limit, action: Action, times: u64) {
         let labels = [entity_type, limit.as_str(), action.as_str()];
-        self.report(|families| families.limit_breaches.add(labels, times));
+        self.report(|families| families.limit_breaches.report(labels, times));
     }
 
     /// The run of a session of `entity_type` has stopped, for the reason that `code` names.
@@ -28,7 +28,7 @@ impl Metrics {
 
     /// Nothing of a run was in flight any more after `time` since its stop was requested.
     pub fn run_stopped_within(&self, entity_type: &str, time: Duration) {
-        self.report(|families| families.stopping.record([entity_type], time.as_secs_f64()));
+        self.report(|families| families.stopping.report([entity_type], time.as_secs_f64()));
     }
 
     /// A session was resumed.

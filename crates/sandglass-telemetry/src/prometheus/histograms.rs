@@ -1,7 +1,6 @@
 //! The histograms of the table. They count directly in their buckets, so that nothing accumulates between
 //! scrapes and threads do not wait for each other. Everything else goes to the inner recorder.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -163,15 +162,9 @@ impl HistogramFn for Series {
 fn own_part() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static OWN: Cell<Option<usize>> = const { Cell::new(None) };
+        static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed) % PARTS;
     }
-    OWN.with(|own| {
-        own.get().unwrap_or_else(|| {
-            let part = NEXT.fetch_add(1, Ordering::Relaxed) % PARTS;
-            own.set(Some(part));
-            part
-        })
-    })
+    OWN.with(|own| *own)
 }
 
 #[cfg(test)]
