@@ -3,7 +3,7 @@
 
 use sandglass_model::{EntityRef, Event, LimitBreached, Record, TraceContext};
 use sandglass_telemetry::trace::{Kind, SpanStart, Tracer, names};
-use sandglass_workflow::event::kind_of;
+use sandglass_workflow::event::CapKind;
 use sha2::{Digest as _, Sha256};
 
 /// Tells a collector of breaches, from the records as they come.
@@ -29,7 +29,7 @@ impl Breaches {
     }
 
     fn tell(&self, run: &EntityRef, breach: &LimitBreached) {
-        let Some(kind) = kind_of(breach.limit) else { return };
+        let Some(kind) = CapKind::of_run(breach.limit).map(CapKind::as_str) else { return };
         let parent = self.last.as_ref().filter(|(of, _)| of == run).map(|(_, trace)| *trace);
         let digest = Sha256::new()
             .chain_update(run.to_string())

@@ -10,8 +10,8 @@ use sandglass_runtime::{Event, Runtime};
 use tokio::task::JoinHandle;
 
 use crate::breach::Breaches;
-use crate::handlers::Shared;
-use crate::log::RunLog;
+use crate::engine::Engine;
+use crate::log::{ReadError, RunLog};
 use crate::{REPLAY_TYPE, RUN_TYPE};
 
 /// After how many new logs those are forgotten that nobody reads any more.
@@ -37,13 +37,13 @@ fn lock(logs: &Mutex<Logs>) -> MutexGuard<'_, Logs> {
 }
 
 impl Feeds {
-    /// Of what `runtime` records, for whose runs `handlers` are. Needs a tokio runtime.
-    pub(crate) fn of(runtime: &Runtime, handlers: &Arc<Shared>) -> Self {
+    /// Of what `runtime` records, which executes the runs of `engine`. Needs a tokio runtime.
+    pub(crate) fn of(runtime: &Runtime, engine: &Arc<Engine>) -> Self {
         let logs = Arc::<Mutex<Logs>>::default();
         let mut events = runtime.subscribe();
-        let mut breaches = Breaches::new(handlers.host.telemetry().tracer.clone());
-        let journal = Arc::clone(&handlers.journal);
-        let handlers = Arc::clone(handlers);
+        let mut breaches = Breaches::new(engine.host.telemetry().tracer.clone());
+        let journal = Arc::clone(&engine.journal);
+        let engine = Arc::clone(engine);
         let telling = tokio::spawn({
             let logs = Arc::clone(&logs);
             async move {
@@ -54,7 +54,7 @@ impl Feeds {
                             if is_run(entity) {
                                 breaches.see(entity, &record);
                                 if matches!(record.event, RecordedEvent::RunStopped(_)) {
-                                    handlers.contexts.forget(entity);
+                                    engine.contexts.forget(entity);
                                 }
                                 lock(&logs).tell(entity.id());
                             }
@@ -62,7 +62,7 @@ impl Feeds {
                         Ok(_) => {}
                         // What was missed may have been of any.
                         Err(_) => {
-                            handlers.contexts.forget_all();
+                            engine.contexts.forget_all();
                             lock(&logs).tell_all();
                         }
                     }
@@ -79,10 +79,7 @@ impl Feeds {
     }
 
     /// The log of `run`, as far as it is recorded by now, and followed from now on.
-    pub(crate) async fn log(
-        &self,
-        run: &EntityRef,
-    ) -> Result<Arc<RunLog>, sandglass_journal::Error> {
+    pub(crate) async fn log(&self, run: &EntityRef) -> Result<Arc<RunLog>, ReadError> {
         let (log, is_new) = lock(&self.logs).enter(run, &self.held);
         if is_new {
             // Before anything that may fail: whoever comes meanwhile is given the same log.

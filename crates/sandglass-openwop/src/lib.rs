@@ -1,28 +1,39 @@
-//! An OpenWOP host over a Sandglass runtime: workflow runs are entities of it, their bounds
-//! are limits of their sessions, and their events are a projection of its records.
+//! An OpenWOP host over a Sandglass runtime: runs of workflows are entities, their limits are limits
+//! of sessions, and their events are derived from records.
+//!
+//! The path of one run, from a request to its last event:
 //!
 //! ```text
-//! http ──▶ Service ──▶ Runtime: one entity for each run ──▶ RunHandlers: a node, then what is next
-//!   ▲                       │ records                              │
-//!   └── logs of runs ◀── projection                      plan(definition, state)
+//! client ─▶ http ─▶ Service ─▶ Runs::begin ─▶ Runtime: the entity of the run ═══▶ journal
+//!                              first action     │ ▲ report: events, next action     │ records
+//!                                   dispatch    ▼ │                                 ▼
+//!              RunHandlers: Execution::handle ─▶ context ─▶ node ─▶ plan      Projection: events
+//!                                                                                   │
+//! client ◀─ http: masked ◀───────────────────── RunLog, for all readers ◀─ Feeds ◀──┘
 //! ```
 //!
-//! `projection` makes events of records, `state` is the fold of events, and `plan` says what
-//! comes next: all three are pure. Nothing here bounds a run by itself.
+//! The lower loop repeats for each node. The last action of a run ends its session, and the record
+//! of that becomes the last event. What a workflow is, what happens in it and what comes next are
+//! pure code in `sandglass-workflow`; nothing here limits or stores a run by itself.
 
+// In the order of the path.
 mod action;
 mod breach;
 mod context;
 mod feed;
-pub mod folder;
 mod handlers;
 mod http;
-mod interrupt;
-mod library;
 mod log;
 mod node;
 mod replay;
+mod runs;
 mod service;
+// What they share.
+mod code;
+mod engine;
+pub mod folder;
+mod id;
+mod library;
 mod settings;
 
 use sandglass_liveness::Spec;

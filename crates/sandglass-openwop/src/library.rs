@@ -12,11 +12,10 @@ use sandglass_journal::{Journal, PAGE_MAX_ENTRIES};
 use sandglass_liveness::decide::PARAMS_MAX_BYTES;
 use sandglass_model::{EntityRef, Event, GuestLimits, ModuleHash, Position};
 use sandglass_runtime::{ActorError, Runtime};
-use serde_json::json;
 
 use crate::WORKFLOW_TYPE;
-use crate::context::Unknown;
 use crate::folder::{self, LeftOut};
+use crate::log::ReadError;
 use crate::settings::{PackLimits, millis};
 use sandglass_workflow::definition::Definition;
 use sandglass_workflow::masks::Masks;
@@ -98,7 +97,8 @@ impl Library {
         let mut left_out = found.left_out;
         for found in found.good {
             let definition = Arc::new(found.definition);
-            let kept = json!(definition.canonical).to_string().len();
+            let kept =
+                serde_json::to_string(&definition.canonical).map_or(usize::MAX, |text| text.len());
             if kept > KEPT_MAX_BYTES {
                 let what = format!(
                     "without spaces, with its numbers and quotes written out, it has {kept} bytes, \
@@ -196,12 +196,12 @@ impl Library {
         pinned.insert(definition.digest.to_string(), Arc::clone(definition));
     }
 
-    /// Has `runtime` keep all definitions, so that each run has its own for as long as it is
+    /// Has `runtime` record all definitions, so that each run has its own for as long as it is
     /// in the journal.
     ///
     /// # Errors
-    /// One can't be recorded.
-    pub async fn keep(&self, runtime: &Runtime) -> Result<(), ActorError> {
+    /// One cannot be recorded.
+    pub(crate) async fn record(&self, runtime: &Runtime) -> Result<(), ActorError> {
         for definition in self.definitions.values() {
             let entity = entity_of(&definition.id, &definition.digest.to_string());
             match runtime.create(entity.clone()).await {
@@ -214,7 +214,7 @@ impl Library {
                 }
                 Err(error) => return Err(error),
             }
-            let text = ("definition".to_owned(), json!(definition.canonical));
+            let text = ("definition".to_owned(), definition.canonical.as_str().into());
             runtime.send(&entity, "Keep", [text].into()).await?;
         }
         Ok(())
@@ -225,7 +225,7 @@ impl Library {
         &self,
         journal: &dyn Journal,
         begin: &Begin,
-    ) -> Result<Arc<Definition>, Unknown> {
+    ) -> Result<Arc<Definition>, ReadError> {
         let known = {
             let pinned = self.pinned.read().unwrap_or_else(PoisonError::into_inner);
             pinned.get(&begin.digest).cloned()
@@ -233,7 +233,7 @@ impl Library {
         if let Some(known) = known {
             return Ok(known);
         }
-        let unknown = || Unknown::NoDefinition {
+        let unknown = || ReadError::NoDefinition {
             workflow: begin.workflow.clone(),
             digest: begin.digest.clone(),
         };

@@ -12,14 +12,33 @@ use tokio::sync::{Mutex, Notify, watch};
 
 use sandglass_workflow::definition::Definition;
 use sandglass_workflow::event::{Entry, RunEvent};
-use sandglass_workflow::json_size;
-use sandglass_workflow::projection::Projection;
+use sandglass_workflow::projection::{Projection, Unreadable};
 use sandglass_workflow::state::RunState;
 
 /// How long after a failure the records are read again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// What is known of a run by its records, up to one of them.
+/// Why the state of a run cannot be computed from its records.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error("the run's records can't be read: {0}")]
+    Journal(#[from] sandglass_journal::Error),
+    #[error(transparent)]
+    Record(#[from] Unreadable),
+    #[error("the run's first record can't be read")]
+    NoBeginning,
+    #[error("the definition {digest} of workflow `{workflow}` isn't in the journal")]
+    NoDefinition { workflow: String, digest: String },
+}
+
+impl ReadError {
+    /// Whether another attempt may succeed.
+    pub(crate) const fn is_temporary(&self) -> bool {
+        matches!(self, Self::Journal(sandglass_journal::Error::Unavailable { .. }))
+    }
+}
+
+/// What the records of a run say, up to one of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Folded {
     pub(crate) projection: Projection,
@@ -44,24 +63,24 @@ impl Default for Folded {
 }
 
 impl Folded {
-    /// Reads on to the end of what `journal` has of `run`, and hands each event to `take`.
+    /// Reads to the end of what `journal` has of `run`, and passes each event to `take`.
     pub(crate) async fn read_on(
         &mut self,
         journal: &dyn Journal,
         run: &EntityRef,
         mut take: impl FnMut(Entry),
-    ) -> Result<(), sandglass_journal::Error> {
+    ) -> Result<(), ReadError> {
         loop {
             let page = journal.read_entity(run.clone(), self.next, PAGE_MAX_ENTRIES).await?;
             let next = page.next;
             for record in page.into_records()? {
-                self.next = Position(record.position.0.saturating_add(1));
-                for event in self.projection.apply(&record) {
+                for event in self.projection.apply(&record)? {
                     self.started_at.get_or_insert(record.at);
                     self.last_at = Some(record.at);
                     take(Entry { sequence: self.events, at: record.at, event });
                     self.events += 1;
                 }
+                self.next = Position(record.position.0.saturating_add(1));
             }
             if next.is_none() {
                 return Ok(());
@@ -70,7 +89,7 @@ impl Folded {
     }
 }
 
-/// How a run stands, and how it has come to that.
+/// The state of a run, and what led to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     pub(crate) folded: Folded,
@@ -113,7 +132,7 @@ impl Drop for Held {
 
 /// What an event takes in memory, in bytes, roughly: its payload, that as a text, and the rest.
 fn taken_by(event: &RunEvent) -> usize {
-    json_size(&event.payload).saturating_mul(2).saturating_add(512)
+    event.payload.json_size().saturating_mul(2).saturating_add(512)
 }
 
 /// One event, with its text for streams.
@@ -144,10 +163,7 @@ impl RunLog {
     }
 
     /// Reads what was recorded since.
-    pub(crate) async fn catch_up(
-        &self,
-        journal: &dyn Journal,
-    ) -> Result<(), sandglass_journal::Error> {
+    pub(crate) async fn catch_up(&self, journal: &dyn Journal) -> Result<(), ReadError> {
         let mut folded = self.reading.lock().await;
         let mut new = Vec::new();
         let take = |entry| new.push(Arc::new(Line { entry, text: Default::default() }));

@@ -21,6 +21,7 @@ use crate::actor::{Handle, Message};
 use crate::error::ActorError;
 use crate::handlers::Stop;
 use crate::reading::seen;
+use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::watch;
 
@@ -108,6 +109,14 @@ impl Waiting {
 }
 
 impl Asking {
+    /// The runtime that executes the handler, once it has recovered all entities; `None` if it is gone.
+    /// A handler that starts entities, or waits for some that it does not ask, needs it.
+    pub async fn runtime(&self) -> Option<Runtime> {
+        let mut recovered = self.shared.upgrade()?.runtime.subscribe();
+        let runtime = recovered.wait_for(Option::is_some).await.ok()??;
+        runtime.upgrade().map(Runtime)
+    }
+
     pub(crate) fn new(
         shared: &Arc<Shared>,
         entity: &Entity,

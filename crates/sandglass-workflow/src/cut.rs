@@ -1,9 +1,7 @@
 //! Where a fork leaves its source.
 
-use serde_json::Value;
-
 use crate::definition::Definition;
-use crate::event::{KINDS_OF_RUNS, Kind, RunEvent};
+use crate::event::{Kind, Payload, RunEvent};
 use crate::node::is_orchestrator;
 use crate::state::RunState;
 use crate::step::Copied;
@@ -27,19 +25,20 @@ impl Cut {
     pub fn of_branch(definition: &Definition, events: &[&RunEvent], from: u64) -> Self {
         let mut from = usize::try_from(from).unwrap_or(usize::MAX).min(events.len());
         // It has bounds of its own, and isn't stopped: what came of that isn't in it.
-        let ends = |event: &&RunEvent| is_breach_of_run(event) || event.kind == Kind::NodeCancelled;
+        let ends =
+            |event: &&RunEvent| is_breach_of_run(event) || event.kind() == Kind::NodeCancelled;
         from = from.min(events.iter().position(ends).unwrap_or(from));
         // The answer and what goes on with it are one.
-        let last = from.checked_sub(1).map(|last| events[last].kind);
+        let last = from.checked_sub(1).map(|last| events[last].kind());
         from -= usize::from(last == Some(Kind::InterruptResolved));
         let fold_to = |from: usize| RunState::fold(definition, events[..from].iter().copied());
         let mut before = fold_to(from);
-        if open(definition, &before).is_some() {
+        if open(&before).is_some() {
             // That node runs once more: what it had written by then is left out.
             let begins = |kind: Kind| {
                 matches!(kind, Kind::NodeStarted | Kind::NodeRetried | Kind::NodeResumed)
             };
-            let begun = events[..from].iter().rposition(|event| begins(event.kind));
+            let begun = events[..from].iter().rposition(|event| begins(event.kind()));
             from = begun.map_or(from, |begun| begun + 1);
             before = fold_to(from);
         }
@@ -49,7 +48,7 @@ impl Cut {
 
 /// What a branch that begins with `before` has of its source's counts.
 fn copied(definition: &Definition, before: &RunState) -> Copied {
-    let open = open(definition, before);
+    let open = open(before);
     // It is run by the branch, which counts it: as a turn, too, where that was decided and goes
     // on with an answer.
     let is_answered = open.is_some_and(|open| {
@@ -61,19 +60,16 @@ fn copied(definition: &Definition, before: &RunState) -> Copied {
     }
 }
 
-/// The node that is being run, unless it waits for somebody.
-fn open(definition: &Definition, state: &RunState) -> Option<usize> {
-    let current = state.current(definition).filter(|_| state.waiting.is_none());
-    current.and_then(|node| definition.node(node))
+/// The node that executes, unless it waits for an answer.
+fn open(state: &RunState) -> Option<usize> {
+    state.current().filter(|_| state.waiting.is_none())
 }
 
 /// Whether a bound of a whole run was breached: whatever follows is its end.
-fn is_breach_of_run(event: &RunEvent) -> bool {
-    let is_of_run = |payload: &Value| {
-        payload["kind"].as_str().is_some_and(|kind| KINDS_OF_RUNS.contains(&kind))
-    };
-    match event.kind {
-        Kind::CapBreached => is_of_run(&event.payload),
-        kind => kind == Kind::LoopbackLimit,
+const fn is_breach_of_run(event: &RunEvent) -> bool {
+    match &event.payload {
+        Payload::CapBreached { kind, .. } => kind.is_of_run(),
+        Payload::LoopbackLimit { .. } => true,
+        _ => false,
     }
 }

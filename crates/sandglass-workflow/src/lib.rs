@@ -7,15 +7,20 @@
 //!
 //! Nothing here executes a node, waits, or reads a file, a clock or a journal.
 
+pub mod automaton;
 mod channels;
 pub mod condition;
 pub mod cut;
+pub mod decision;
 pub mod definition;
 mod document;
+pub mod error;
 pub mod event;
 pub mod expression;
 mod fields;
+pub mod interrupt;
 pub mod masks;
+mod names;
 pub mod node;
 pub mod pack;
 pub mod plan;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::definition::Definition;
-use crate::event::{Entry, Kind};
+use crate::event::{Entry, Payload};
 
 /// What stands in the place of what is sensitive.
 const MASK: &str = "[masked]";
@@ -62,22 +62,26 @@ impl Masks {
             return document;
         }
         let payload = &mut document["payload"];
-        let node = entry.event.node_id.as_deref().unwrap_or_default();
-        let names = |name: &str| payload_name(&entry.event.payload, name);
-        match entry.event.kind {
-            Kind::RunStarted => {
-                mask_keys(&mut payload["inputs"], |name| self.variables.contains(name))
+        match &entry.event.payload {
+            Payload::RunStarted { .. } => {
+                mask_keys(&mut payload["inputs"], |name| self.variables.contains(name));
             }
-            Kind::VariableChanged if self.variables.contains(names("name")) => {
+            Payload::VariableChanged { name, .. } if self.variables.contains(name) => {
                 mask_keys(payload, |key| key == "next" || key == "previous");
             }
-            Kind::ChannelWritten if self.channels.contains(names("channel")) => {
+            Payload::ChannelWritten { channel, .. } if self.channels.contains(channel) => {
                 mask_keys(payload, |key| key == "value");
             }
-            Kind::NodeCompleted => self.mask_outputs(node, &mut payload["outputs"]),
-            // What differs may be what is masked.
-            Kind::ReplayDiverged => mask_keys(payload, |key| key == "recorded" || key == "came"),
-            Kind::RunCompleted => self.mask_all_outputs(&mut payload["outputs"]),
+            Payload::NodeCompleted { node_id, .. } => {
+                self.mask_outputs(node_id, &mut payload["outputs"]);
+            }
+            // What differs may be sensitive.
+            Payload::ReplayDiverged { .. } => {
+                mask_keys(payload, |key| key == "recorded" || key == "came");
+            }
+            Payload::RunCompleted(_) => {
+                self.mask_all_outputs(&mut payload["outputs"]);
+            }
             _ => {}
         }
         document
@@ -101,15 +105,11 @@ impl Masks {
     }
 }
 
-fn payload_name<'a>(payload: &'a Value, key: &str) -> &'a str {
-    payload.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
 /// Masks the values of the keys that are.
 pub fn mask_keys(value: &mut Value, is_masked: impl Fn(&str) -> bool) {
     for (key, value) in value.as_object_mut().into_iter().flatten() {
         if is_masked(key) {
-            *value = json!(MASK);
+            *value = MASK.into();
         }
     }
 }

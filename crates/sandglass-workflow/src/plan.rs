@@ -5,8 +5,10 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::decision::Decision;
 use crate::definition::{Definition, TriggerRule};
-use crate::event::{Kind, RunError, RunEvent};
+use crate::error::{ErrorCode, RunError};
+use crate::event::{Payload, RunEvent};
 use crate::node::{is_dispatch, is_orchestrator};
 use crate::state::{NodeStatus, RunState};
 
@@ -49,9 +51,7 @@ fn step(definition: &Definition, state: &mut RunState, events: &mut Vec<RunEvent
         return Step::Wait;
     }
     // Of a fork from the middle of it: it is run, and one that was suspended asks again.
-    let is_open =
-        |status: &NodeStatus| matches!(status, NodeStatus::Running | NodeStatus::Suspended);
-    if let Some(open) = state.nodes.iter().position(|node| is_open(&node.status)) {
+    if let Some(open) = state.current() {
         return Step::Run(open);
     }
     if let Some(error) = unhandled_failure(definition, state) {
@@ -68,7 +68,9 @@ fn step(definition: &Definition, state: &mut RunState, events: &mut Vec<RunEvent
             Verdict::NotYet => {}
             Verdict::Run => return Step::Run(index),
             Verdict::Skip(reason) => {
-                let event = RunEvent::skipped(&definition.nodes[index].id, reason);
+                let node = &definition.nodes[index].id;
+                let (node_id, reason) = (node.clone(), reason.to_owned());
+                let event = RunEvent::of_node(node, Payload::NodeSkipped { node_id, reason });
                 state.apply(definition, &event);
                 events.push(event);
             }
@@ -88,14 +90,17 @@ fn step(definition: &Definition, state: &mut RunState, events: &mut Vec<RunEvent
         }
         if !is_orchestrator(target) && rounds >= limit {
             let iterations = rounds.saturating_add(1);
+            let node_id = target.id.clone();
             events.push(RunEvent::of_node(
-                Kind::LoopbackLimit,
                 &target.id,
-                json!({ "nodeId": target.id, "iterations": iterations, "limit": limit }),
+                Payload::LoopbackLimit { node_id, iterations, limit },
             ));
             let message = format!("the loop back to `{}` may be taken {limit} times", target.id);
-            let details = json!({ "nodeId": target.id, "limit": limit, "observed": iterations });
-            return Step::Fail(RunError::new("loopback_limit_exceeded", message).details(details));
+            let error = RunError::new(ErrorCode::LoopbackLimitExceeded, message)
+                .detail("nodeId", &*target.id)
+                .detail("limit", limit)
+                .detail("observed", iterations);
+            return Step::Fail(error);
         }
         return Step::Run(to);
     }
@@ -127,11 +132,10 @@ fn failure_in_vain(definition: &Definition, state: &RunState) -> Option<RunError
 
 /// The error of a run that ends by that of the node at `index`.
 fn error_of(definition: &Definition, index: usize, error: &RunError) -> RunError {
-    let mut details = error.details.clone().unwrap_or_else(|| json!({}));
-    if let Some(details) = details.as_object_mut() {
-        details.entry("nodeId").or_insert(json!(definition.nodes[index].id));
-    }
-    RunError::new(&*error.code, &*error.message).details(details)
+    let mut error = error.clone();
+    let details = error.details.get_or_insert_default();
+    details.entry("nodeId").or_insert_with(|| definition.nodes[index].id.as_str().into());
+    error
 }
 
 /// The nodes that can take up the failure of the one at `index`.
@@ -146,9 +150,7 @@ fn takers(definition: &Definition, index: usize) -> impl Iterator<Item = usize> 
 
 /// Whether its orchestrator has decided that it is over.
 fn has_terminated(definition: &Definition, state: &RunState) -> bool {
-    let decided = state.decision.as_ref().and_then(|decision| decision.get("kind"));
-    let is_over = decided.and_then(Value::as_str) == Some("terminate");
-    is_over
+    matches!(state.decision, Some(Decision::Terminate { .. }))
         && definition.nodes.iter().zip(&state.nodes).any(|(node, state)| {
             is_orchestrator(node) && matches!(state.status, NodeStatus::Completed)
         })
@@ -220,9 +222,8 @@ fn leads_on(definition: &Definition, state: &RunState, index: usize) -> bool {
 
 /// Whether the orchestrator has chosen this node as a worker.
 fn is_chosen(state: &RunState, node: &str) -> bool {
-    let workers = state.decision.as_ref().and_then(|decision| decision.get("nextWorkerIds"));
-    let workers = workers.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    workers.iter().any(|worker| worker.as_str() == Some(node))
+    let mut workers = state.decision.iter().flat_map(Decision::workers);
+    workers.any(|worker| worker == node)
 }
 
 /// What conditions and expressions see.
@@ -258,6 +259,7 @@ fn outputs(definition: &Definition, state: &RunState) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Kind;
 
     /// A definition of noop nodes and orchestrators, by the edges between them.
     fn definition(
@@ -306,17 +308,20 @@ mod tests {
             events.extend(planned.events);
             let Step::Run(index) = planned.step else { return (events, planned.step) };
             let id = definition.nodes[index].id.as_str();
-            let mut happened = vec![RunEvent::of_node(Kind::NodeStarted, id, json!({}))];
+            let mut happened = vec![RunEvent::started(id, "core.noop")];
             let nth = state.nodes[index].executions + 1;
             match answer(id, nth) {
                 Some(outputs) => {
                     if is_orchestrator(&definition.nodes[index]) {
-                        let payload = json!({ "agentId": "all", "decision": outputs });
-                        happened.push(RunEvent::of_node(Kind::OrchestratorDecided, id, payload));
+                        let decision = Decision::parse(&outputs).expect("a decision");
+                        let agent_id = "all".to_owned();
+                        let decided =
+                            Payload::OrchestratorDecided { agent_id, decision, iteration: nth };
+                        happened.push(RunEvent::of_node(id, decided));
                     }
-                    happened.push(RunEvent::completed(id, &outputs));
+                    happened.push(RunEvent::completed(id, outputs));
                 }
-                None => happened.push(RunEvent::failed(id, &RunError::new("bad", "it failed"))),
+                None => happened.push(RunEvent::failed(id, RunError::new("bad", "it failed"))),
             }
             happened.iter().for_each(|event| state.apply(definition, event));
             events.extend(happened);
@@ -326,9 +331,9 @@ mod tests {
 
     /// The nodes that were begun (`a`) and skipped (`-a`), in order.
     fn told(events: &[RunEvent]) -> Vec<String> {
-        let of = |event: &RunEvent| match (event.kind, &event.node_id) {
-            (Kind::NodeStarted, Some(node)) => Some(node.clone()),
-            (Kind::NodeSkipped, Some(node)) => Some(format!("-{node}")),
+        let of = |event: &RunEvent| match &event.payload {
+            Payload::NodeStarted { node_id, .. } => Some(node_id.clone()),
+            Payload::NodeSkipped { node_id, .. } => Some(format!("-{node_id}")),
             _ => None,
         };
         events.iter().filter_map(of).collect()
@@ -408,7 +413,10 @@ mod tests {
         let (events, step) = run(&definition, &mut RunState::new(&definition), |_, _| None);
         assert_eq!(told(&events), ["a"]);
         let Step::Fail(error) = step else { panic!("{step:?}") };
-        assert_eq!((error.code.as_str(), error.details), ("bad", Some(json!({ "nodeId": "a" }))));
+        assert_eq!(
+            json!(error),
+            json!({ "code": "bad", "message": "it failed", "details": { "nodeId": "a" } })
+        );
     }
 
     #[test]
@@ -425,9 +433,9 @@ mod tests {
         let always = |_: &str, _| Some(json!({ "again": true }));
         let (events, step) = run(&definition, &mut RunState::new(&definition), always);
         assert_eq!(told(&events).join(" "), "a b a b a b");
-        assert_eq!(events.last().map(|event| event.kind), Some(Kind::LoopbackLimit));
+        assert_eq!(events.last().map(RunEvent::kind), Some(Kind::LoopbackLimit));
         let Step::Fail(error) = step else { panic!("{step:?}") };
-        assert_eq!(error.code, "loopback_limit_exceeded");
+        assert_eq!(error.code, ErrorCode::LoopbackLimitExceeded);
     }
 
     fn orchestrated() -> Definition {
@@ -477,11 +485,9 @@ mod tests {
             let mut state = RunState::new(&definition);
             events[..cut].iter().for_each(|event| state.apply(&definition, event));
             // A node that had begun is begun once more; everything else follows as it did.
-            let open = state.current(&definition).map(str::to_owned);
-            let mut counts = state.clone();
-            if let Some(index) = open.as_deref().and_then(|open| definition.node(open)) {
-                counts.nodes[index].executions -= 1;
-                state = counts;
+            let open = state.current();
+            if let Some(index) = open {
+                state.nodes[index].executions -= 1;
             }
             let (rest, _) = run(&definition, &mut state, decides);
             let mut all = told(&events[..cut]);

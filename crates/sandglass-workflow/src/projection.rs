@@ -1,232 +1,249 @@
-//! The events of a run, as its entity's records say them: nothing else decides what happened.
+//! The events of a run, derived from the records of its entity: nothing else decides what happened.
 //!
 //! ```text
 //! transition  Pending -> Running     run.started
 //! dispatched  node, effect, turn     node.started, or node.retried after a crash
-//! ended       completed              the events that its result holds
+//! ended       completed              the events in its result
 //!             limit, timed_out       cap.breached
 //!             cancelled              node.cancelled
 //! limit.breached                     cap.breached
 //! run.stopped                        run.completed, run.failed or run.cancelled
 //! ```
 
-use sandglass_model::{
-    Decision, DispatchId, Dispatched, Ended, Event, Failure, Limit, LimitBreached, LimitKind,
-    Object, Outcome, Record, RunStopped, StopCause,
-};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use std::fmt;
 
-use crate::event::{Kind, Origin, RunError, RunEvent, kind_of};
-use crate::node::{self, DELAY};
+use sandglass_model::{
+    Completion, Decision, DispatchId, Dispatched, Ended, Event, Limit, LimitBreach, LimitBreached,
+    LimitKind, Object, Outcome, Position, Record, RunStopped, StopCause,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::automaton::{Action, HandlerError, Integration, Params, State};
+use crate::error::{ErrorCode, RunError};
+use crate::event::{
+    Cancelled, CapKind, Completed, Ending, Failed, Kind, Origin, Payload, RunEvent,
+};
+use crate::node::{DELAY, DISPATCH};
 use crate::step::{Begin, Next};
 
-/// The state of a run's entity before it has begun.
-pub const PENDING: &str = "Pending";
-/// The state of a run's entity that waits for somebody's answer.
-pub const WAITING: &str = "Waiting";
-/// The action by which a run has failed.
-pub const FAIL: &str = "Fail";
-/// The action that tells of a run what happens while a handler of it is under way.
-pub const TELL: &str = "Tell";
-/// The action by which a replay ends as the run that it replays was cancelled.
-pub const CANCEL_AS_RECORDED: &str = "CancelAsRecorded";
-/// The param of an action that says what is run next.
-pub const NEXT: &str = "next";
-/// The param of an action that says how long the pack may take that runs a node, in milliseconds.
-pub const BUDGET: &str = "budget_ms";
-/// The param of a run's first action: all that it begins with.
-pub const BEGIN: &str = "begin";
-/// The param of an action that says what happened by it.
-pub const EVENTS: &str = "events";
-/// The param of a run's last action: the payload of its last event.
-pub const ENDING: &str = "ending";
-
-/// The integrations that begin a node.
-const NODES: [&str; 3] = ["node", "effect", "turn"];
-/// The integration that waits for the time of an interrupt to be over.
-const EXPIRY: &str = "expiry";
-/// The integrations that go on with a node.
-const RESUMED: [&str; 2] = ["resumed_node", "resumed_effect"];
-
-/// Those that are run again where their host is lost, and aren't a turn.
-const RERUN: [&str; 2] = ["node", "resumed_node"];
-
-/// What the handler of a step answers.
+/// The result of a handler.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct StepResult {
     /// What happened.
     pub events: Vec<RunEvent>,
-    /// The answer of a pack's node, as it was: a replay compares with it.
+    /// The response of a pack's node: a replay compares with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<Value>,
 }
 
-/// Makes a run's events of its records, one after the other.
+/// A record does not have the form that this version knows.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// The record.
+    pub position: Position,
+    /// What is wrong with it.
+    pub error: serde_json::Error,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { position, error } = self;
+        write!(f, "record {} does not have the form that this version knows: {error}", position.0)
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// Derives the events of a run from its records, one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct Projection {
-    /// What its first action said.
+    /// What the run began with.
     pub begin: Option<Begin>,
-    /// What the last action has led to.
+    /// What the handler does that the last action started.
     next: Option<Next>,
-    /// The node that is being run.
+    /// The node that is being executed.
     open: Option<String>,
-    /// What waits for the time of its interrupt to be over.
+    /// The handler that waits until the time of an interrupt is over.
     expiry: Option<DispatchId>,
-    /// Where it is run, or was last.
+    /// Where the node is executed, or was last.
     pub origin: Option<Origin>,
-    /// Whether it is run again where its host is lost.
+    /// Whether it is executed again if its host is lost.
     is_rerun: bool,
-    /// Why the node has failed that is being run, where it has.
+    /// Why the node failed that is being executed, if it did.
     pub failed: Option<RunError>,
-    /// Why the last handler has failed, where it has.
-    told: Option<RunError>,
-    /// What the last action said of the run's end.
-    ending: Option<(String, Value)>,
-    /// The error of the run that a breach of its bounds stops.
+    /// Why the last handler failed, if it did.
+    handler_error: Option<RunError>,
+    /// How the run ends by its last action, if it does.
+    ending: Option<Ending>,
+    /// The error of the run if a breach of its limits stops it.
     breach: Option<RunError>,
-    /// Whether its end was recorded.
+    /// Whether the end of the run is recorded.
     pub is_over: bool,
-    /// Whether it is being stopped.
+    /// Whether the run is being stopped.
     pub is_stopping: bool,
 }
 
+type Read<T> = Result<T, serde_json::Error>;
+
 impl Projection {
-    /// What happened by `record`.
-    pub fn apply(&mut self, record: &Record) -> Vec<RunEvent> {
-        match &record.event {
+    /// The events of `record`.
+    ///
+    /// # Errors
+    /// The record does not have the form that this version knows.
+    pub fn apply(&mut self, record: &Record) -> Result<Vec<RunEvent>, Unreadable> {
+        let events = match &record.event {
             Event::Transition { action, params, from, .. } => self.transition(action, params, from),
-            Event::Dispatched(dispatched) => self.dispatched(dispatched).into_iter().collect(),
-            Event::Ended(ended) => self.ended(ended),
-            Event::LimitBreached(breach) => self.breached(breach).into_iter().collect(),
+            Event::Dispatched(dispatched) => Ok(self.dispatched(dispatched).into_iter().collect()),
+            Event::Ended(ended) => match &ended.outcome {
+                Outcome::Completed(completion) => self.completed(completion),
+                _ => Ok(self.ended(ended).into_iter().collect()),
+            },
+            Event::LimitBreached(breach) => Ok(self.breached(breach).into_iter().collect()),
             Event::RunStopping(_) => {
                 self.is_stopping = true;
-                Vec::new()
+                Ok(Vec::new())
             }
-            Event::RunStopped(stopped) => self.stopped(stopped),
-            _ => Vec::new(),
-        }
+            Event::RunStopped(stopped) => Ok(self.stopped(stopped)),
+            _ => Ok(Vec::new()),
+        };
+        events.map_err(|error| Unreadable { position: record.position, error })
     }
 
-    fn transition(&mut self, action: &str, params: &Object, from: &str) -> Vec<RunEvent> {
-        if action != TELL {
-            self.led_on(action, params);
+    fn transition(&mut self, action: &str, params: &Object, from: &str) -> Read<Vec<RunEvent>> {
+        let params = Params::read(params)?;
+        let action = Action::parse(action);
+        if action != Some(Action::Tell) {
+            self.next = params.next;
+            self.ending = self.ending_of(action, params.ending, params.error)?;
         }
         let mut events = Vec::new();
-        if let Some(begin) = param::<Begin>(params, BEGIN).filter(|_| from == PENDING) {
-            events.push(RunEvent::of_run(Kind::RunStarted, begin.started()));
+        if let Some(begin) = params.begin.filter(|_| from == State::Pending.as_str()) {
+            events.push(begin.started());
             self.begin = Some(begin);
         }
-        let told: Vec<RunEvent> = param(params, EVENTS).unwrap_or_default();
-        told.iter().for_each(|event| self.note(event));
-        events.extend(told);
-        events
+        params.events.iter().for_each(|event| self.note(event));
+        events.extend(params.events);
+        Ok(events)
     }
 
-    /// What an action has led to.
-    fn led_on(&mut self, action: &str, params: &Object) {
-        self.next = param(params, NEXT);
-        // An ending that is no handler's own names its cause.
-        let failed = self.told.take();
-        let unexpected = || json!({ "error": failed.unwrap_or_else(|| unexpected(params)) });
-        let told = params.get(ENDING).cloned();
-        let told = told.or_else(|| (action == FAIL).then(unexpected));
-        self.ending = told.map(|ending| (action.to_owned(), ending));
+    /// How the run ends by `action`, if it does.
+    fn ending_of(
+        &mut self,
+        action: Option<Action>,
+        ending: Option<Value>,
+        error: Option<HandlerError>,
+    ) -> Read<Option<Ending>> {
+        // An ending that no handler chose names its cause.
+        let failed = self.handler_error.take();
+        Ok(match (action, ending) {
+            (Some(Action::Fail), Some(ending)) => {
+                Some(Ending::Failed(Failed::deserialize(ending)?))
+            }
+            (Some(Action::Fail), None) => {
+                let error = failed.unwrap_or_else(|| unexpected(error.unwrap_or_default()));
+                Some(Ending::Failed(Failed::new(error)))
+            }
+            (Some(Action::CancelAsRecorded), Some(ending)) => {
+                Some(Ending::Cancelled(Cancelled::deserialize(ending)?))
+            }
+            (_, Some(ending)) => Some(Ending::Completed(Completed::deserialize(ending)?)),
+            (_, None) => None,
+        })
     }
 
     fn dispatched(&mut self, dispatched: &Dispatched) -> Option<RunEvent> {
         if self.is_stopping {
-            // One more than a bound allows: it is recorded as asked for, and never begins.
+            // One more than a limit allows: it is recorded as requested, and never begins.
             return None;
         }
-        let integration = dispatched.integration.as_str();
-        if integration == EXPIRY {
+        let integration = Integration::parse(&dispatched.integration)?;
+        if integration == Integration::Expiry {
             self.expiry = Some(dispatched.dispatch);
         }
-        if NODES.contains(&integration) || RESUMED.contains(&integration) {
+        if integration.executes_node() {
             let (dispatch, attempt) = (dispatched.dispatch, dispatched.attempt);
             self.origin = Some(Origin { dispatch, attempt });
-            self.is_rerun = RERUN.contains(&integration);
-        }
-        if !NODES.contains(&integration) {
-            return None;
+            self.is_rerun = integration.is_rerun();
         }
         let Some(Next::Node { node, type_id }) = &self.next else { return None };
-        // Of a run that was forked while it ran this one, or whose host was lost.
-        let is_open = self.open.as_ref() == Some(node);
-        let (kind, payload) = if is_open && dispatched.attempt > 1 {
-            let lost = RunError::new("host_lost", "the host was lost while it ran this node");
-            let attempt = dispatched.attempt.saturating_sub(1);
-            (Kind::NodeRetried, json!({ "nodeId": node, "attempt": attempt, "lastError": lost }))
-        } else if is_open {
+        if !integration.begins_node() {
             return None;
-        } else {
-            let payload = json!({ "nodeId": node, "typeId": type_id, "attempt": 0 });
-            (Kind::NodeStarted, payload)
+        }
+        // The node of a run that was forked while it executed it, or whose host was lost.
+        let is_open = self.open.as_ref() == Some(node);
+        let event = match dispatched.attempt.saturating_sub(1) {
+            0 if is_open => return None,
+            attempt if is_open => {
+                let message = "the host was lost while it ran this node";
+                RunEvent::retried(node, attempt, RunError::new(ErrorCode::HostLost, message))
+            }
+            _ => RunEvent::started(node, type_id),
         };
         self.open = Some(node.clone());
-        Some(RunEvent::of_node(kind, node, payload))
+        Some(event)
     }
 
-    fn ended(&mut self, ended: &Ended) -> Vec<RunEvent> {
-        if let Outcome::Completed(completion) = &ended.outcome {
-            let mut result: StepResult =
-                serde_json::from_value(completion.result.clone()).unwrap_or_default();
-            for event in &mut result.events {
-                if event.origin.is_none() && event.kind.ends_a_run_of_a_node() {
-                    event.origin.clone_from(&self.origin);
-                }
-                self.note(event);
+    fn completed(&mut self, completion: &Completion) -> Read<Vec<RunEvent>> {
+        let mut events = StepResult::deserialize(&completion.result)?.events;
+        for event in &mut events {
+            if event.origin.is_none() && event.kind().ends_node_handler() {
+                event.origin.clone_from(&self.origin);
             }
-            return result.events;
+            self.note(event);
         }
+        Ok(events)
+    }
+
+    /// The end of a handler that did not complete.
+    fn ended(&mut self, ended: &Ended) -> Option<RunEvent> {
         if matches!(ended.decision, Decision::Rerun) {
-            return Vec::new();
+            return None;
         }
         if let Outcome::Failed(failure) = &ended.outcome {
-            self.told = Some(told(failure));
+            self.handler_error = Some(RunError::of_failure(failure));
         }
         let is_cancelled = matches!(ended.outcome, Outcome::Cancelled(_));
         if self.expiry == Some(ended.dispatch) && is_cancelled && !self.is_stopping {
             // The answer came first.
-            return Vec::new();
+            return None;
         }
         if matches!(ended.outcome, Outcome::Interrupted) && self.only_waits(ended.dispatch) {
-            // It goes on waiting, however many hosts have been lost by now.
-            return Vec::new();
+            // It continues to wait, however many hosts have been lost by now.
+            return None;
         }
-        let Some(node) = self.open.clone() else { return Vec::new() };
+        let node = self.open.clone()?;
         match failure(&node, ended) {
-            // Whether it has failed for good is for the handler behind it to say.
+            // The handler that follows decides whether the node has failed.
             Some((breach, error)) => {
                 self.failed = Some(error);
-                breach.into_iter().collect()
+                breach
             }
-            None => self.cut().into_iter().collect(),
+            None => self.cut(),
         }
     }
 
-    /// The node that was being run, or waited, is ended with its run.
+    /// The node that was being executed, or waited, is ended with its run.
     fn cut(&mut self) -> Option<RunEvent> {
         let node = self.open.take()?;
-        let payload = json!({ "nodeId": node, "reason": "the run is stopped" });
-        Some(RunEvent::of_node(Kind::NodeCancelled, &node, payload))
+        let reason = "the run is stopped".to_owned();
+        Some(RunEvent::of_node(&node, Payload::NodeCancelled { node_id: node.clone(), reason }))
     }
 
-    /// Whether `dispatch` does nothing but wait, and is run again where its host is lost.
+    /// Whether `dispatch` does nothing but wait, and is executed again if its host is lost.
     fn only_waits(&self, dispatch: DispatchId) -> bool {
-        let waits = |type_id: &str| [DELAY, node::DISPATCH].contains(&type_id);
         let is_wait = match &self.next {
-            Some(Next::Node { type_id, .. } | Next::Resumed { type_id, .. }) => waits(type_id),
+            Some(Next::Node { type_id, .. } | Next::Resumed { type_id, .. }) => {
+                [DELAY, DISPATCH].contains(&type_id.as_str())
+            }
             _ => false,
         };
         self.expiry == Some(dispatch) || (is_wait && self.is_rerun)
     }
 
-    /// Follows which node is being run.
+    /// Follows which node is being executed.
     fn note(&mut self, event: &RunEvent) {
-        match event.kind {
+        match event.kind() {
             Kind::NodeStarted => self.open.clone_from(&event.node_id),
             Kind::NodeRetried => self.failed = None,
             Kind::NodeCompleted | Kind::NodeFailed | Kind::NodeCancelled
@@ -239,156 +256,127 @@ impl Projection {
     }
 
     fn breached(&mut self, breach: &LimitBreached) -> Option<RunEvent> {
+        // The end of a handler reports a breach of that handler, or of one of its calls.
+        let kind = CapKind::of_run(breach.limit)?;
         let copied = self.begin.as_ref().map(|begin| begin.copied).unwrap_or_default();
-        // Of a handler or of one of its calls its end says it.
-        let kind = kind_of(breach.limit)?;
         let before = match breach.limit {
             Limit::MaxHandlerRuns => copied.executions,
             Limit::MaxLoopIterations => copied.turns,
             _ => 0,
         };
-        let breach = LimitBreached {
-            threshold: breach.threshold.saturating_add(before),
-            observed: breach.observed.saturating_add(before),
-            ..breach.clone()
-        };
-        let mut payload =
-            json!({ "kind": kind, "limit": breach.threshold, "observed": breach.observed });
+        let limit = breach.threshold.saturating_add(before);
+        let observed = breach.observed.saturating_add(before);
         let node = match (&self.next, breach.limit) {
             (Some(Next::Node { node, .. }), Limit::MaxHandlerRuns | Limit::MaxLoopIterations) => {
                 Some(node.clone())
             }
             _ => self.open.clone(),
         };
-        if let Some(node) = &node {
-            payload["nodeId"] = json!(node);
-        }
-        self.breach = Some(breach_error(&breach, node.as_deref()));
-        Some(RunEvent { kind: Kind::CapBreached, node_id: node, payload, origin: None })
+        self.breach = Some(breach_error(kind, limit, observed, node.as_deref()));
+        let payload = Payload::CapBreached { kind, limit, observed, node_id: node.clone() };
+        Some(RunEvent { node_id: node, ..RunEvent::of_run(payload) })
     }
 
     fn stopped(&mut self, stopped: &RunStopped) -> Vec<RunEvent> {
         if stopped.directive.is_some_and(sandglass_model::Directive::goes_on) {
             return Vec::new();
         }
-        // No handler of one that waits has ended it.
+        // A run that waits has no handler that could have ended its node.
         let is_cut = !matches!(stopped.cause, StopCause::Completion | StopCause::Trap);
         let cut = if is_cut && self.failed.is_none() { self.cut() } else { None };
         self.is_over = true;
-        let duration = stopped.elapsed_ms;
-        let (kind, mut payload) = match &stopped.cause {
-            StopCause::Completion | StopCause::Trap => match self.ending.take() {
-                Some((action, ending)) if action == FAIL => (Kind::RunFailed, ending),
-                Some((action, ending)) if action == CANCEL_AS_RECORDED => {
-                    (Kind::RunCancelled, ending)
-                }
-                Some((_, ending)) => (Kind::RunCompleted, ending),
-                None => (Kind::RunCompleted, json!({})),
-            },
+        let ending = match &stopped.cause {
+            StopCause::Completion | StopCause::Trap => {
+                self.ending.take().unwrap_or_else(|| Ending::Completed(Completed::default()))
+            }
             StopCause::Operator { reason, .. } => {
-                let reason = Some(reason).filter(|reason| !reason.is_empty());
-                (
-                    Kind::RunCancelled,
-                    json!({ "reason": reason.map_or("cancelled", String::as_str) }),
-                )
+                let reason = if reason.is_empty() { "cancelled" } else { reason };
+                Ending::Cancelled(Cancelled { reason: reason.to_owned(), ..Cancelled::default() })
             }
-            StopCause::Parent { parent, .. } => {
-                let parent = parent.as_ref().map(|parent| parent.id().to_owned());
-                let mut payload = json!({ "reason": "parent-cancelled" });
-                if let Some(parent) = parent {
-                    payload["parentRunId"] = json!(parent);
-                }
-                (Kind::RunCancelled, payload)
-            }
+            StopCause::Parent { parent, .. } => Ending::Cancelled(Cancelled {
+                reason: "parent-cancelled".to_owned(),
+                parent_run_id: parent.as_ref().map(|parent| parent.id().to_owned()),
+                duration_ms: None,
+            }),
             cause @ (StopCause::Limit { .. } | StopCause::Shutdown) => {
                 let stopped = || RunError::new(cause.code(), "the run was stopped");
-                let error = self.breach.take().unwrap_or_else(stopped);
-                (Kind::RunFailed, json!({ "error": error }))
+                Ending::Failed(Failed::new(self.breach.take().unwrap_or_else(stopped)))
             }
         };
-        if let Some(payload) = payload.as_object_mut() {
-            payload.entry("durationMs").or_insert(json!(duration));
-        }
-        cut.into_iter().chain([RunEvent::of_run(kind, payload)]).collect()
+        let last = RunEvent::of_run(ending.into_payload(stopped.elapsed_ms));
+        cut.into_iter().chain([last]).collect()
     }
-}
-
-/// The param `name` of an action; none where it isn't there, or can't be read.
-pub fn param<T: DeserializeOwned>(params: &Object, name: &str) -> Option<T> {
-    params.get(name).and_then(|value| T::deserialize(value).ok())
 }
 
 /// The error of a run that no handler has ended.
-fn unexpected(params: &Object) -> RunError {
-    let part =
-        |key: &str| params.get("error").and_then(|error| error.get(key)).and_then(Value::as_str);
+fn unexpected(error: HandlerError) -> RunError {
     RunError::new(
-        part("kind").unwrap_or("host_error"),
-        part("message").unwrap_or("the host could not go on with the run"),
+        &*error.kind.unwrap_or_else(|| "host_error".to_owned()),
+        error.message.unwrap_or_else(|| "the host could not go on with the run".to_owned()),
     )
 }
 
-/// Why a run has failed that a bound of it stopped, before or in a node.
-fn breach_error(breach: &LimitBreached, node: Option<&str>) -> RunError {
-    let (limit, observed) = (breach.threshold, breach.observed);
-    let mut error = match breach.limit {
-        Limit::MaxHandlerRuns => RunError::new(
-            "recursion_limit_exceeded",
+/// Why a run failed that was stopped by a breach of its limits, before or in a node.
+fn breach_error(kind: CapKind, limit: u64, observed: u64, node: Option<&str>) -> RunError {
+    let error = match kind {
+        CapKind::NodeExecutions => RunError::new(
+            ErrorCode::RecursionLimitExceeded,
             format!("the run may execute {limit} nodes, and this would be number {observed}"),
         )
-        .details(json!({ "limit": limit, "observed": observed })),
-        Limit::MaxLoopIterations => RunError::new(
-            "loop_limit_exceeded",
+        .detail("limit", limit)
+        .detail("observed", observed),
+        CapKind::LoopIterations => RunError::new(
+            ErrorCode::LoopLimitExceeded,
             format!("its orchestrator may take {limit} turns, and this would be number {observed}"),
         )
-        .details(json!({ "limit": limit, "iteration": observed })),
+        .detail("limit", limit)
+        .detail("iteration", observed),
         _ => RunError::new(
-            "run_timeout",
+            ErrorCode::RunTimeout,
             format!("the run may take {limit} ms, and has taken {observed} ms"),
         )
-        .details(json!({ "limitMs": limit, "elapsedMs": observed })),
+        .detail("limitMs", limit)
+        .detail("elapsedMs", observed),
     };
-    if let (Some(node), Some(details)) = (node, &mut error.details) {
-        details["nodeId"] = json!(node);
+    match node {
+        Some(node) => error.detail("nodeId", node),
+        None => error,
     }
-    error
 }
 
-/// Why a node has failed whose handler did not complete, and the bound of it that was
-/// breached, if one was; none where it was ended with its run.
+/// Why a node failed whose handler did not complete, with the breach of a limit if that is the
+/// reason; `None` if it was ended with its run.
 fn failure(node: &str, ended: &Ended) -> Option<(Option<RunEvent>, RunError)> {
-    let died_in = ended.dying_span.as_deref();
-    let breached = |kind: &str, code: &str, message: String, limit: u64, observed: u64| {
-        // A number that the clock gives is above its limit; one that a guest asks for, too.
+    let died_in = |error: RunError| match &ended.dying_span {
+        Some(span) => error.detail("dyingSpan", &**span),
+        None => error,
+    };
+    let breached = |kind: CapKind, code: ErrorCode, message: String, limit: u64, observed: u64| {
+        // A number that the clock gives is above its limit, and so is one that a guest requests.
         let observed = observed.max(limit.saturating_add(1));
-        let mut details = json!({ "kind": kind, "limit": limit, "observed": observed });
-        if let Some(span) = died_in {
-            details["dyingSpan"] = json!(span);
-        }
-        details["nodeId"] = json!(node);
-        let payload = json!({ "kind": kind, "limit": limit, "observed": observed, "nodeId": node });
-        let error = RunError::new(code, message).details(details);
-        Some((Some(RunEvent::of_node(Kind::CapBreached, node, payload)), error))
+        let error = died_in(RunError::new(code, message))
+            .detail("kind", kind.as_str())
+            .detail("limit", limit)
+            .detail("observed", observed)
+            .detail("nodeId", node);
+        let node_id = Some(node.to_owned());
+        let breach = Payload::CapBreached { kind, limit, observed, node_id };
+        Some((Some(RunEvent::of_node(node, breach)), error))
     };
     match &ended.outcome {
         Outcome::Cancelled(_) | Outcome::Completed(_) => None,
-        Outcome::Limit(breach) => {
-            let code = match breach.kind {
+        Outcome::Limit(breach @ LimitBreach { kind, limit, observed }) => {
+            let code = match kind {
                 LimitKind::WasmMemory | LimitKind::WasmTable | LimitKind::HostMemory => {
-                    "wasm_memory_exceeded"
+                    ErrorCode::WasmMemoryExceeded
                 }
-                LimitKind::WasmFuel => "wasm_fuel_exhausted",
+                LimitKind::WasmFuel => ErrorCode::WasmFuelExhausted,
             };
-            let kind = match breach.kind {
-                // The protocol has one kind for memory.
-                LimitKind::WasmTable | LimitKind::HostMemory => LimitKind::WasmMemory.as_str(),
-                kind => kind.as_str(),
-            };
-            breached(kind, code, breach.to_string(), breach.limit, breach.observed)
+            breached(CapKind::of_guest(*kind), code, breach.to_string(), *limit, *observed)
         }
         Outcome::TimedOut(exceeded) => breached(
-            "wasm-execution-time",
-            "wasm_execution_timeout",
+            CapKind::WasmExecutionTime,
+            ErrorCode::WasmExecutionTimeout,
             format!(
                 "the node may run for {} ms, and was stopped after {} ms in {}",
                 exceeded.budget_ms, exceeded.elapsed_ms, exceeded.dying_span
@@ -396,32 +384,19 @@ fn failure(node: &str, ended: &Ended) -> Option<(Option<RunEvent>, RunError)> {
             exceeded.budget_ms,
             exceeded.elapsed_ms,
         ),
-        Outcome::Failed(failure) => Some((None, told(failure))),
+        Outcome::Failed(failure) => Some((None, RunError::of_failure(failure))),
         Outcome::Interrupted => {
             let message = "the host was lost while it ran this node, whose effects may have landed";
-            Some((None, RunError::new("run_interrupted", message)))
+            Some((None, RunError::new(ErrorCode::RunInterrupted, message)))
         }
         other => {
             let (kind, message) = other.error().unwrap_or_default();
-            let mut details = json!({ "nodeId": node });
-            if let Some(span) = died_in {
-                details["dyingSpan"] = json!(span);
-            }
             let code = match other {
-                Outcome::Trapped(_) => "wasm_trap".to_owned(),
-                _ => kind.clone(),
+                Outcome::Trapped(_) => ErrorCode::WasmTrap,
+                _ => ErrorCode::from(&*kind),
             };
-            details["kind"] = json!(kind);
-            Some((None, RunError::new(code, message).details(details)))
+            let error = died_in(RunError::new(code, message));
+            Some((None, error.detail("nodeId", node).detail("kind", kind)))
         }
-    }
-}
-
-/// The error that a node has told, or what is wrong with what it told.
-pub fn told(failure: &Failure) -> RunError {
-    let told = failure.result.as_ref().and_then(|result| result.get("error"));
-    match told.and_then(|told| serde_json::from_value::<RunError>(told.clone()).ok()) {
-        Some(error) => RunError::new(error.code, error.message).details_or(error.details),
-        None => RunError::new(failure.kind.as_str(), failure.message.clone()),
     }
 }

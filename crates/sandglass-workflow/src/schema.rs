@@ -6,6 +6,8 @@ mod cost;
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
+use crate::problem::Problem;
+
 /// Largest schema, in bytes of JSON.
 const SCHEMA_MAX_BYTES: usize = 64 << 10;
 /// Largest program that a pattern may become, in bytes.
@@ -48,13 +50,14 @@ impl Schema {
         Ok(Self { validator, cost })
     }
 
-    /// What of `value` isn't as the schema says: the place in it, as a JSON pointer, and what.
-    /// Of a large value that it differs is all that is told.
-    pub fn differences(&self, value: &Value) -> Vec<(String, String)> {
+    /// Where `value`, which is at `path`, differs from the schema. If it is large, the result is one
+    /// problem without a place in it.
+    #[must_use]
+    pub fn differences(&self, path: &str, value: &Value) -> Vec<Problem> {
         let work = self.cost.saturating_mul(cost::values(value));
         if work > WORK_MAX {
             let what = "it has too many values to be checked by this schema; make it smaller";
-            return vec![(String::new(), what.to_owned())];
+            return vec![Problem::new(path, what)];
         }
         if self.validator.is_valid(value) {
             return Vec::new();
@@ -62,10 +65,12 @@ impl Schema {
         if work > DIFFERENCES_WORK_MAX {
             let what = "it isn't as its schema says, and is too large for that to be told place \
                         by place";
-            return vec![(String::new(), what.to_owned())];
+            return vec![Problem::new(path, what)];
         }
-        let errors = self.validator.iter_errors(value).take(TOLD_MAX);
-        errors.map(|error| (error.instance_path().to_string(), shown(&error))).collect()
+        let problem = |error: jsonschema::ValidationError<'_>| {
+            Problem::new(format!("{path}{}", error.instance_path()), shown(&error))
+        };
+        self.validator.iter_errors(value).take(TOLD_MAX).map(problem).collect()
     }
 }
 
@@ -87,9 +92,9 @@ mod tests {
             "additionalProperties": false,
         }));
         let schema = schema.expect("a schema");
-        assert_eq!(schema.differences(&json!({ "n": 1 })), []);
-        let told = schema.differences(&json!({ "n": 0, "m": 1 }));
-        assert!(told.iter().any(|(path, _)| path == "/n"), "{told:?}");
+        assert_eq!(schema.differences("", &json!({ "n": 1 })), []);
+        let told = schema.differences("/a", &json!({ "n": 0, "m": 1 }));
+        assert!(told.iter().any(|problem| problem.path == "/a/n"), "{told:?}");
         assert_eq!(told.len(), 2, "{told:?}");
     }
 
@@ -110,12 +115,12 @@ mod tests {
         let each = json!({ "items": { "minimum": 1 } });
         let schema = Schema::compile(&json!({ "allOf": vec![each; 100] })).expect("a schema");
         let zeros = |count: usize| json!(vec![0; count]);
-        assert_eq!(schema.differences(&zeros(10)).len(), TOLD_MAX);
-        assert!(schema.differences(&zeros(1_000))[0].1.contains("place by place"));
-        assert_eq!(schema.differences(&json!(vec![1; 1_000])), []);
-        let told = schema.differences(&zeros(60_000));
-        assert!(told[0].1.contains("too many values"), "{told:?}");
-        let told = schema.differences(&json!("x".repeat(60_000 * 64)));
-        assert!(told[0].1.contains("too many values"), "a long text is many: {told:?}");
+        assert_eq!(schema.differences("", &zeros(10)).len(), TOLD_MAX);
+        assert!(schema.differences("", &zeros(1_000))[0].what.contains("place by place"));
+        assert_eq!(schema.differences("", &json!(vec![1; 1_000])), []);
+        let told = schema.differences("", &zeros(60_000));
+        assert!(told[0].what.contains("too many values"), "{told:?}");
+        let told = schema.differences("", &json!("x".repeat(60_000 * 64)));
+        assert!(told[0].what.contains("too many values"), "a long text is many: {told:?}");
     }
 }

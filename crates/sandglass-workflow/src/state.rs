@@ -3,11 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::channels;
+use crate::decision::Decision;
 use crate::definition::Definition;
-use crate::event::{Kind, RunError, RunEvent};
+use crate::error::RunError;
+use crate::event::{ChildPhase, ChildStatus, Ending, Payload, RunEvent, interrupt_id};
+use crate::interrupt::{Interrupt, InterruptKind};
+use crate::names::names;
 use crate::node::is_orchestrator;
 use crate::variables;
 
@@ -72,12 +76,43 @@ pub struct Waiting {
     /// The node that waits.
     pub node: String,
     /// The id of the interrupt.
-    pub interrupt: String,
-    /// What was asked: `{kind, key, data, ..}`.
-    pub payload: Value,
+    pub id: String,
+    /// What the node asks.
+    pub interrupt: Interrupt,
 }
 
-/// How a run stands.
+/// How a child run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChildEnd {
+    /// Its status.
+    pub status: ChildStatus,
+    /// Why it failed.
+    pub error: Option<RunError>,
+}
+
+names! {
+    /// The status of a run, for clients.
+    RunStatus {
+        /// It is executing.
+        Running = "running",
+        /// It waits for an approval.
+        WaitingApproval = "waiting-approval",
+        /// It waits for another system.
+        WaitingExternal = "waiting-external",
+        /// It waits for an answer.
+        WaitingInput = "waiting-input",
+        /// It is being stopped.
+        Cancelling = "cancelling",
+        /// It is complete.
+        Completed = "completed",
+        /// It failed.
+        Failed = "failed",
+        /// It was cancelled.
+        Cancelled = "cancelled",
+    }
+}
+
+/// The state of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunState {
     /// The inputs that the run started with.
@@ -86,33 +121,34 @@ pub struct RunState {
     pub variables: Map<String, Value>,
     /// The channels that have a value, by name.
     pub channels: BTreeMap<String, Value>,
-    /// By the place of the node in the definition.
+    /// The nodes, in the order of the definition.
     pub nodes: Vec<NodeState>,
-    /// Turns of its orchestrator.
+    /// How many turns its orchestrator took.
     pub iteration: u64,
-    /// Nodes that were begun.
+    /// How many nodes began.
     pub executions: u64,
-    /// Who orchestrates it, once that has decided something.
+    /// The name of its orchestrator, once it has decided something.
     pub orchestrator: Option<String>,
-    /// What that has decided last.
-    pub decision: Option<Value>,
-    /// The child runs of the dispatch that is being run, or was last, by their ids; with what
-    /// came of each, but for its outputs, once all of that was told.
-    pub children: BTreeMap<String, Option<Value>>,
-    /// What people have answered the orchestrator, in order.
+    /// The last decision of its orchestrator.
+    pub decision: Option<Decision>,
+    /// The child runs of the present or last dispatch, by id, with the end of each that has ended
+    /// and whose events are recorded.
+    pub children: BTreeMap<String, Option<ChildEnd>>,
+    /// The answers to questions of the orchestrator, in order.
     pub answers: Vec<Value>,
-    /// The answers to interrupts, by node and key: who asks again is given them.
+    /// The answers to interrupts, by node and key: a node that asks again receives them.
     pub resolved: BTreeMap<(String, String), Value>,
     /// What it waits for.
     pub waiting: Option<Waiting>,
     /// How many interrupts it has had.
     pub interrupts: u64,
-    /// Its last event, where it has come to its end.
-    pub ended: Option<(Kind, Value)>,
+    /// How it ended, if it has.
+    pub ended: Option<Ending>,
 }
 
 impl RunState {
-    /// Before anything has happened.
+    /// The state before the first event.
+    #[must_use]
     pub fn new(definition: &Definition) -> Self {
         let nodes = vec![NodeState::default(); definition.nodes.len()];
         let channels = definition.channels.iter();
@@ -128,130 +164,140 @@ impl RunState {
         events: impl IntoIterator<Item = &'a RunEvent>,
     ) -> Self {
         let mut state = Self::new(definition);
-        for event in events {
-            state.apply(definition, event);
-        }
+        events.into_iter().for_each(|event| state.apply(definition, event));
         state
     }
 
     /// Folds in one more event.
     pub fn apply(&mut self, definition: &Definition, event: &RunEvent) {
-        let payload = &event.payload;
         let index = event.node_id.as_deref().and_then(|node| definition.node(node));
-        match event.kind {
-            Kind::RunStarted => {
-                self.inputs = object(payload.get("inputs"));
+        match &event.payload {
+            Payload::RunStarted { inputs, .. } => {
+                self.inputs.clone_from(inputs);
                 // The request was checked before the run was begun.
-                let inputs = Value::Object(self.inputs.clone());
+                let inputs = Value::Object(inputs.clone());
                 let variables = variables::initial(&definition.variables, Some(&inputs));
                 self.variables = variables.unwrap_or_default().into_iter().collect();
             }
-            Kind::NodeStarted => {
-                let Some(index) = index else { return };
-                self.begin(definition, index);
+            Payload::VariableChanged { name, next, .. } => {
+                self.variables.insert(name.clone(), next.clone());
             }
-            Kind::NodeRetried => {
-                let attempt = payload.get("attempt").and_then(Value::as_u64).unwrap_or(1);
-                if let Some(node) = index.and_then(|index| self.nodes.get_mut(index)) {
-                    node.attempt = u32::try_from(attempt).unwrap_or(u32::MAX);
-                    node.status = NodeStatus::Running;
-                }
-            }
-            Kind::NodeCompleted => {
-                if let Some(node) = index.and_then(|index| self.nodes.get_mut(index)) {
-                    node.status = NodeStatus::Completed;
-                    node.outputs = payload.get("outputs").cloned().unwrap_or_default();
-                }
-            }
-            Kind::NodeFailed => {
-                let error = payload.get("error").cloned().unwrap_or_default();
-                let error = serde_json::from_value(error)
-                    .unwrap_or_else(|_| RunError::new("error", "the node failed"));
-                self.set(index, NodeStatus::Failed(error));
-                self.waiting = None;
-            }
-            Kind::NodeSkipped => self.set(index, NodeStatus::Skipped),
-            Kind::NodeSuspended => self.set(index, NodeStatus::Suspended),
-            Kind::InterruptRequested => {
-                self.interrupts += 1;
-                let node = event.node_id.clone().unwrap_or_default();
-                let interrupt = interrupt_id(&node, self.interrupts);
-                self.waiting = Some(Waiting { node, interrupt, payload: payload.clone() });
-            }
-            Kind::InterruptResolved => {
-                let Some(waiting) = self.waiting.take() else { return };
-                let key = waiting.payload.get("key").and_then(Value::as_str).unwrap_or_default();
-                let value = payload.get("resumeValue").cloned().unwrap_or_default();
-                self.resolved.insert((waiting.node, key.to_owned()), value);
-            }
-            Kind::NodeResumed => {
-                let Some(index) = index else { return };
-                let answer = payload.get("resumeValue").cloned().unwrap_or_default();
-                if is_orchestrator(&definition.nodes[index]) {
-                    self.answers.push(answer.clone());
-                }
-                self.nodes[index].status = NodeStatus::Running;
-                self.nodes[index].resumed_with = Some(answer);
-            }
-            Kind::VariableChanged => {
-                let name = payload.get("name").and_then(Value::as_str).unwrap_or_default();
-                let next = payload.get("next").cloned().unwrap_or_default();
-                self.variables.insert(name.to_owned(), next);
-            }
-            Kind::ChannelWritten => {
-                let name = payload.get("channel").and_then(Value::as_str).unwrap_or_default();
-                let written = payload.get("value").cloned().unwrap_or_default();
+            Payload::ChannelWritten { channel: name, value } => {
                 let Some(channel) = definition.channels.get(name) else { return };
                 let before = self.channels.remove(name);
-                self.channels.insert(name.to_owned(), channels::reduce(channel, before, written));
+                let value = channels::reduce(channel, before, value.clone());
+                self.channels.insert(name.clone(), value);
             }
-            Kind::OrchestratorDecided => {
-                let iteration = payload.get("iteration").and_then(Value::as_u64);
-                self.iteration = iteration.unwrap_or(self.iteration.saturating_add(1));
-                let agent = payload.get("agentId").and_then(Value::as_str);
-                self.orchestrator = agent.map(str::to_owned).or(self.orchestrator.take());
-                self.decision = payload.get("decision").cloned();
+            Payload::InterruptRequested(interrupt) => {
+                self.interrupts += 1;
+                let node = event.node_id.clone().unwrap_or_default();
+                let id = interrupt_id(&node, self.interrupts);
+                self.waiting = Some(Waiting { node, id, interrupt: interrupt.clone() });
             }
-            Kind::RunCompleted | Kind::RunFailed | Kind::RunCancelled => {
+            Payload::InterruptResolved { resume_value, .. } => {
+                let Some(Waiting { node, interrupt, .. }) = self.waiting.take() else { return };
+                self.resolved.insert((node, interrupt.key), resume_value.clone());
+            }
+            Payload::OrchestratorDecided { agent_id, decision, iteration } => {
+                self.iteration = *iteration;
+                self.orchestrator = Some(agent_id.clone());
+                self.decision = Some(decision.clone());
+            }
+            Payload::WorkflowChain(event) => self.apply_child(&event.phase),
+            Payload::RunCompleted(_) | Payload::RunFailed(_) | Payload::RunCancelled(_) => {
                 self.waiting = None;
-                self.ended = Some((event.kind, payload.clone()));
+                self.ended = event.payload.ending();
             }
-            Kind::NodeCancelled
-            | Kind::LogAppended
-            | Kind::LoopbackLimit
-            | Kind::CapBreached
-            | Kind::ReplayDiverged
-            | Kind::NodeDispatched => {}
-            Kind::WorkflowChain => self.hand_off(payload),
+            Payload::NodeStarted { .. }
+            | Payload::NodeRetried { .. }
+            | Payload::NodeCompleted { .. }
+            | Payload::NodeFailed { .. }
+            | Payload::NodeSkipped { .. }
+            | Payload::NodeSuspended { .. }
+            | Payload::NodeResumed { .. } => {
+                if let Some(index) = index {
+                    self.apply_to_node(definition, index, &event.payload);
+                }
+            }
+            Payload::NodeCancelled { .. }
+            | Payload::LogAppended { .. }
+            | Payload::LoopbackLimit { .. }
+            | Payload::CapBreached { .. }
+            | Payload::ReplayDiverged { .. }
+            | Payload::NodeDispatched { .. } => {}
         }
     }
 
-    fn hand_off(&mut self, payload: &Value) {
-        let (Some(phase), Some(child)) =
-            (payload["phase"].as_str(), payload["childRunId"].as_str())
-        else {
-            return;
-        };
-        // Of one that has completed there is more to say behind that.
-        let status = match phase {
-            "output.harvested" => Some("completed"),
-            "child.failed" | "child.cancelled" => phase.strip_prefix("child."),
-            _ => None,
-        };
-        let ended = status.map(|status| {
-            let mut ended = json!({ "kind": "run", "runId": child, "status": status });
-            if let Some(error) = payload.get("error") {
-                ended["error"] = error.clone();
+    /// Folds in an event of the node at `index`.
+    fn apply_to_node(&mut self, definition: &Definition, index: usize, payload: &Payload) {
+        if let Payload::NodeStarted { .. } = payload {
+            return self.begin(definition, index);
+        }
+        let node = &mut self.nodes[index];
+        match payload {
+            Payload::NodeRetried { attempt, .. } => {
+                node.attempt = *attempt;
+                node.status = NodeStatus::Running;
             }
-            ended
-        });
-        let known = self.children.entry(child.to_owned()).or_default();
-        *known = ended.or(known.take());
+            Payload::NodeCompleted { outputs, .. } => {
+                node.status = NodeStatus::Completed;
+                node.outputs.clone_from(outputs);
+            }
+            Payload::NodeFailed { error, .. } => {
+                node.status = NodeStatus::Failed(error.clone());
+                self.waiting = None;
+            }
+            Payload::NodeSkipped { .. } => node.status = NodeStatus::Skipped,
+            Payload::NodeSuspended { .. } => node.status = NodeStatus::Suspended,
+            Payload::NodeResumed { resume_value, .. } => {
+                node.status = NodeStatus::Running;
+                node.resumed_with = Some(resume_value.clone());
+                if is_orchestrator(&definition.nodes[index]) {
+                    self.answers.push(resume_value.clone());
+                }
+            }
+            _ => {}
+        }
     }
 
-    fn set(&mut self, index: Option<usize>, status: NodeStatus) {
-        if let Some(node) = index.and_then(|index| self.nodes.get_mut(index)) {
-            node.status = status;
+    fn apply_child(&mut self, phase: &ChildPhase) {
+        let (child, end) = match phase {
+            ChildPhase::Began | ChildPhase::NotStarted { .. } => return,
+            // The outputs of one that is complete are recorded after this.
+            ChildPhase::Started { child_run_id } | ChildPhase::Completed { child_run_id } => {
+                (child_run_id, None)
+            }
+            ChildPhase::Harvested { child_run_id, .. } => {
+                (child_run_id, Some(ChildEnd { status: ChildStatus::Completed, error: None }))
+            }
+            ChildPhase::Failed { child_run_id, error } => {
+                let error = error.clone();
+                (child_run_id, Some(ChildEnd { status: ChildStatus::Failed, error }))
+            }
+            ChildPhase::Cancelled { child_run_id } => {
+                (child_run_id, Some(ChildEnd { status: ChildStatus::Cancelled, error: None }))
+            }
+        };
+        let known = self.children.entry(child.clone()).or_default();
+        *known = end.or(known.take());
+    }
+
+    /// The status for clients of a run that is in this state, unless it `is_stopping`.
+    #[must_use]
+    pub fn status(&self, is_stopping: bool) -> RunStatus {
+        match (&self.ended, is_stopping, &self.waiting) {
+            (Some(Ending::Completed(_)), ..) => RunStatus::Completed,
+            (Some(Ending::Cancelled(_)), ..) => RunStatus::Cancelled,
+            (Some(Ending::Failed(_)), ..) => RunStatus::Failed,
+            (None, true, _) => RunStatus::Cancelling,
+            (None, false, Some(waiting)) => match waiting.interrupt.kind {
+                InterruptKind::Approval | InterruptKind::LowConfidence => {
+                    RunStatus::WaitingApproval
+                }
+                InterruptKind::ExternalEvent => RunStatus::WaitingExternal,
+                _ => RunStatus::WaitingInput,
+            },
+            (None, false, None) => RunStatus::Running,
         }
     }
 
@@ -283,12 +329,12 @@ impl RunState {
         matches!(state.status, NodeStatus::Completed).then_some(&state.outputs)
     }
 
-    /// The node that is being run or waits.
-    pub fn current<'a>(&self, definition: &'a Definition) -> Option<&'a str> {
+    /// The node that executes or waits, by its index.
+    #[must_use]
+    pub fn current(&self) -> Option<usize> {
         let is_current =
             |node: &NodeState| matches!(node.status, NodeStatus::Running | NodeStatus::Suspended);
-        let index = self.nodes.iter().position(is_current)?;
-        definition.nodes.get(index).map(|node| node.id.as_str())
+        self.nodes.iter().position(is_current)
     }
 }
 
@@ -306,14 +352,4 @@ fn downstream(definition: &Definition, index: usize) -> Vec<usize> {
         }
     }
     (0..found.len()).filter(|node| found[*node]).collect()
-}
-
-/// The id of the `nth` interrupt of a run, at `node`.
-pub fn interrupt_id(node: &str, nth: u64) -> String {
-    format!("{node}-{nth}")
-}
-
-/// The fields of `value`; none if it is not an object.
-pub fn object(value: Option<&Value>) -> Map<String, Value> {
-    value.and_then(Value::as_object).cloned().unwrap_or_default()
 }

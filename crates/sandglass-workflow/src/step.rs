@@ -1,7 +1,9 @@
 //! What the actions of a run's entity carry: what it begins with, and what it does next.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
+
+use crate::event::{ForkedFrom, Payload, RunEvent};
 
 /// All that a run begins with. Kept in its first record, so that nothing else is needed to
 /// tell its story.
@@ -86,27 +88,27 @@ pub struct Parent {
 }
 
 impl Begin {
-    /// The payload of the run's first event.
-    pub fn started(&self) -> Value {
-        let mut payload = json!({
-            "workflowId": self.workflow,
-            "inputs": self.inputs,
-            "transport": "rest",
-            "engineVersion": env!("CARGO_PKG_VERSION"),
-        });
-        if !self.tags.is_empty() {
-            payload["tags"] = json!(self.tags);
-        }
-        if !self.metadata.is_empty() {
-            payload["metadata"] = json!(self.metadata);
-        }
-        if let Some(Fork { source, from, mode }) = &self.fork {
-            payload["forkedFrom"] = json!({ "runId": source, "fromSeq": from, "mode": mode });
-        }
-        if let Some(parent) = &self.parent {
-            payload["parentRunId"] = json!(parent.run);
-        }
-        payload
+    /// The first event of the run.
+    #[must_use]
+    pub fn started(&self) -> RunEvent {
+        RunEvent::of_run(Payload::RunStarted {
+            workflow_id: self.workflow.clone(),
+            inputs: self.inputs.clone(),
+            transport: "rest".to_owned(),
+            engine_version: env!("CARGO_PKG_VERSION").to_owned(),
+            tags: self.tags.clone(),
+            metadata: self.metadata.clone(),
+            forked_from: self.fork.as_ref().map(Fork::forked_from),
+            parent_run_id: self.parent.as_ref().map(|parent| parent.run.clone()),
+        })
+    }
+}
+
+impl Fork {
+    /// The fork as clients see it.
+    #[must_use]
+    pub fn forked_from(&self) -> ForkedFrom {
+        ForkedFrom { run_id: self.source.clone(), from_seq: self.from, mode: self.mode }
     }
 }
 

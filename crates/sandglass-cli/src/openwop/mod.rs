@@ -115,7 +115,7 @@ impl Up {
         let journal = journal(arguments.journal.clone()).await?;
         let (packs, workflows) = (arguments.packs.as_deref(), arguments.workflows.as_path());
         let library = library(&host, workflows, packs, &settings).await?;
-        let handlers = handlers(&host, &journal, &clock, library);
+        let handlers = handlers(&host, &journal, &clock, library, settings);
         let runtime = Runtime::builder(Arc::clone(&journal))
             .clock(clock)
             .handlers(Arc::new(handlers.clone()))
@@ -125,7 +125,7 @@ impl Up {
             .specs(sandglass_openwop::specs())
             .build()
             .await?;
-        let service = Service::start(runtime.clone(), journal, handlers, settings).await?;
+        let service = Service::start(runtime.clone(), &handlers).await?;
         let interface = OpenWop::new(service, key, exporter.clone());
         let http = sandglass_http::Settings {
             max_connections: settings.max_readers.saturating_add(CONNECTIONS_BESIDE),
@@ -217,8 +217,9 @@ pub(crate) fn handlers(
     journal: &Arc<dyn Journal>,
     clock: &Arc<dyn Clock>,
     library: Library,
+    settings: Settings,
 ) -> RunHandlers {
-    RunHandlers::new(host.clone(), Arc::clone(journal), Arc::clone(clock), library)
+    RunHandlers::new(host.clone(), Arc::clone(journal), Arc::clone(clock), library, settings)
 }
 
 /// The key that the variable holds. What is said of it never holds it.

@@ -167,7 +167,7 @@ impl Up {
             .build()
             .await?;
         let openwop = match mounted {
-            Some(mounted) => Some(mounted.start(&runtime, &journal, &exporter).await?),
+            Some(mounted) => Some(mounted.start(&runtime, &exporter).await?),
             None => None,
         };
         let parts = Parts {

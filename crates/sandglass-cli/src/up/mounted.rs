@@ -21,7 +21,6 @@ use crate::openwop;
 /// What there is before the runtime.
 pub(super) struct Mounted {
     pub(super) handlers: RunHandlers,
-    settings: Settings,
     key: Digest,
 }
 
@@ -49,21 +48,18 @@ impl Mounted {
         settings.packs.max_memory_bytes = settings.packs.max_memory_bytes.min(most);
         let packs = arguments.packs.as_deref();
         let library = openwop::library(host, workflows, packs, &settings).await?;
-        let handlers = openwop::handlers(host, journal, clock, library);
-        Ok(Some(Self { handlers, settings, key }))
+        let handlers = openwop::handlers(host, journal, clock, library, settings);
+        Ok(Some(Self { handlers, key }))
     }
 
     /// Serves them over `runtime`.
     pub(super) async fn start(
         self,
         runtime: &Runtime,
-        journal: &Arc<dyn Journal>,
         exporter: &Exporter,
     ) -> anyhow::Result<OpenWop> {
-        let Self { handlers, settings, key } = self;
-        let (runtime, journal) = (runtime.clone(), Arc::clone(journal));
-        let service = Service::start(runtime, journal, handlers, settings).await?;
-        Ok(OpenWop::new(service, key, exporter.clone()))
+        let service = Service::start(runtime.clone(), &self.handlers).await?;
+        Ok(OpenWop::new(service, self.key, exporter.clone()))
     }
 }
 

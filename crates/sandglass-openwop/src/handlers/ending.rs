@@ -1,181 +1,128 @@
-//! What follows from the end of a node: its events, and the action that leads on.
+//! What follows from the end of a node: its events, and the next action of the run.
 
 use std::sync::Arc;
 
-use sandglass_model::{
-    Cancellation, CancelledBy, Cause, Failure, FailureKind, Object, Outcome, RunReport,
-};
-use sandglass_runtime::{HandlerRun, StopRequest, unreported};
-use serde_json::{Value, json};
-
-use crate::action::{led_to, resume};
-use crate::context::Context;
-use crate::node::Executed;
-use sandglass_workflow::event::{Kind, RunError, RunEvent};
-use sandglass_workflow::node::{self, End};
+use sandglass_model::{Outcome, RunReport};
+use sandglass_workflow::automaton::{Action, Params};
+use sandglass_workflow::error::{ErrorCode, RunError};
+use sandglass_workflow::event::RunEvent;
+use sandglass_workflow::node::End;
 use sandglass_workflow::plan::plan;
-use sandglass_workflow::projection::{EVENTS, StepResult};
+use sandglass_workflow::projection::StepResult;
 use sandglass_workflow::state::{NodeState, NodeStatus};
 
-/// What of a failure's result holds the answer that the host didn't take.
-const RESPONSE: &str = "response";
+use super::execution::{Ended, Execution, failure};
+use crate::action::{action_of, resume};
+use crate::context::Context;
+use crate::library::Library;
+use crate::node::Executed;
 
-/// What a handler has to say at its end.
-pub(crate) struct Answer {
-    pub(crate) action: &'static str,
-    pub(crate) params: Object,
+/// What a handler decides at its end.
+pub(crate) struct Decided {
+    pub(crate) action: Action,
+    pub(crate) params: Params,
     pub(crate) result: StepResult,
     pub(crate) report: Option<Box<RunReport>>,
 }
 
+impl Decided {
+    /// `events` happened, and `action` follows.
+    pub(crate) fn new((action, params): (Action, Params), events: Vec<RunEvent>) -> Self {
+        let result = StepResult { events, response: None };
+        Self { action, params, result, report: None }
+    }
+}
+
 /// What follows from the end of a node.
-#[expect(clippy::result_large_err, reason = "a report is what a handler ends with")]
-pub(super) fn ended(
-    run: &HandlerRun,
+pub(super) fn node_ended(
+    execution: &Execution,
     context: &mut Context,
     node: &str,
     executed: Executed,
-) -> Result<Answer, RunReport> {
+) -> Result<Decided, Ended> {
     let Executed { end, mut events, response, report } = executed;
     match end {
-        End::Completed(outputs) => {
-            events.push(RunEvent::completed(node, &outputs));
-            events.iter().for_each(|event| context.apply(event));
-            let events = context.untold.drain(..).chain(events).collect();
-            Ok(Answer { report, ..go_on(context, events) }.responded(response))
-        }
+        End::Completed(outputs) => events.push(RunEvent::completed(node, outputs)),
         End::Suspended(interrupt) => {
             let nth = context.state.interrupts.saturating_add(1);
-            events.extend(node::suspended(node, nth, &interrupt));
-            events.iter().for_each(|event| context.apply(event));
-            Ok(Answer { report, ..go_on(context, events) }.responded(response))
+            events.extend(RunEvent::suspended(node, nth, interrupt));
         }
-        End::Failed(error) => Err(match report {
-            // It says the same.
-            Some(report) if matches!(report.outcome, Outcome::Failed(_)) => *report,
-            // Its guest has done its work, and what that answered can't be taken.
-            Some(report) => {
-                let outcome = Outcome::Failed(failure(&error, response));
-                RunReport { outcome, ..*report }
-            }
-            None => failed(run, &error),
-        }),
-        End::Broken => Err(match report {
-            Some(report) => *report,
-            None => failed(run, &RunError::new("host_error", "the node ended without a report")),
-        }),
+        End::Failed(error) => {
+            return Err(match report {
+                // It has the same failure.
+                Some(report) if matches!(report.outcome, Outcome::Failed(_)) => report,
+                // The guest completed, and its response is invalid.
+                Some(report) => {
+                    let outcome = Outcome::Failed(failure(&error, response));
+                    Box::new(RunReport { outcome, ..*report })
+                }
+                None => execution.failed(&error),
+            });
+        }
+        End::Broken => {
+            return Err(report.unwrap_or_else(|| {
+                let message = "the node ended without a report";
+                execution.failed(&RunError::new(ErrorCode::HostError, message))
+            }));
+        }
     }
+    events.iter().for_each(|event| context.apply(event));
+    let events = context.unrecorded.drain(..).chain(events).collect();
+    let mut decided = go_on(&execution.engine.library, context, events);
+    decided.result.response = response;
+    Ok(Decided { report, ..decided })
 }
 
-impl Answer {
-    fn responded(mut self, response: Option<Value>) -> Self {
-        self.result.response = response;
-        self
-    }
-}
-
-/// What a node's failure means, which has `said` something before it: it is run once more,
-/// another node takes it up, or the run has failed.
-#[expect(clippy::result_large_err, reason = "a report is what a handler ends with")]
-pub(super) fn conclude(context: &mut Context, said: Vec<RunEvent>) -> Result<Answer, RunReport> {
+/// What follows from the failure of a node, which logged `logged` before it: it is executed again,
+/// another node handles the failure, or the run has failed.
+pub(super) fn conclude(library: &Library, context: &mut Context, logged: Vec<RunEvent>) -> Decided {
     let definition = Arc::clone(&context.definition);
-    let current = context.state.current(&definition).map(str::to_owned);
-    let error = context.failed.take();
-    let (Some(node), Some(error)) = (current, error) else {
-        return Ok(go_on_with(context));
+    let current = context.state.current();
+    let (Some(index), Some(error)) = (current, context.failed.take()) else {
+        return resume_or_go_on(library, context);
     };
-    said.iter().for_each(|event| context.apply(event));
-    let mut events = said;
-    let index = definition.node(&node).unwrap_or_default();
+    let mut events = logged;
+    let node = &definition.nodes[index].id;
     let attempt = context.state.nodes[index].attempt;
-    if is_retryable(&error) && attempt < definition.settings.max_retries.unwrap_or(0) {
-        let attempt = attempt.saturating_add(1);
-        let payload = json!({ "nodeId": node, "attempt": attempt, "lastError": error });
-        let event = RunEvent::of_node(Kind::NodeRetried, &node, payload);
-        context.apply(&event);
-        // It goes on with what was counted when it began.
-        let (action, params) = resume(&context.library, &definition, index);
-        events.push(event);
-        let result = StepResult { events, response: None };
-        return Ok(Answer { action, params, result, report: None });
+    let is_retried =
+        error.code.is_retryable() && attempt < definition.settings.max_retries.unwrap_or(0);
+    events.push(match is_retried {
+        true => RunEvent::retried(node, attempt.saturating_add(1), error),
+        false => RunEvent::failed(node, error),
+    });
+    events.iter().for_each(|event| context.apply(event));
+    match is_retried {
+        // It was counted when it began.
+        true => Decided::new(resume(library, &definition, index), events),
+        false => go_on(library, context, events),
     }
-    let event = RunEvent::failed(&node, &error);
-    context.apply(&event);
-    events.push(event);
-    Ok(go_on(context, events))
 }
 
-/// What comes next where nothing has failed: the node that was under way goes on, which was
-/// counted when it began.
-fn go_on_with(context: &mut Context) -> Answer {
+/// What comes next if nothing has failed: the node that was executing continues; it was counted
+/// when it began.
+fn resume_or_go_on(library: &Library, context: &mut Context) -> Decided {
     let running = |node: &NodeState| node.status == NodeStatus::Running;
     match context.state.nodes.iter().position(running) {
         Some(index) if context.state.waiting.is_none() => {
-            let (action, params) = resume(&context.library, &context.definition, index);
-            Answer { action, params, result: StepResult::default(), report: None }
+            Decided::new(resume(library, &context.definition, index), Vec::new())
         }
-        _ => go_on(context, Vec::new()),
+        _ => go_on(library, context, Vec::new()),
     }
 }
 
-/// Whether a node that failed so may be run again by itself: not where a bound of it was
-/// breached, and not where its effects may have landed.
-fn is_retryable(error: &RunError) -> bool {
-    const NEVER: [&str; 7] = [
-        "run_too_large",
-        "wasm_memory_exceeded",
-        "wasm_fuel_exhausted",
-        "wasm_execution_timeout",
-        "run_interrupted",
-        "capability_not_provided",
-        "interrupt_timeout",
-    ];
-    !NEVER.contains(&error.code.as_str())
-}
-
-/// What comes next, once `events` are folded in.
-pub(crate) fn go_on(context: &mut Context, mut events: Vec<RunEvent>) -> Answer {
-    let definition = Arc::clone(&context.definition);
-    let planned = plan(&definition, &mut context.state);
+/// What comes next after `events`, which are folded in.
+pub(crate) fn go_on(
+    library: &Library,
+    context: &mut Context,
+    mut events: Vec<RunEvent>,
+) -> Decided {
+    let planned = plan(&context.definition, &mut context.state);
     events.extend(planned.events);
-    let (action, params) = led_to(context, planned.step);
-    let result = StepResult { events, response: None };
-    Answer { action, params, result, report: None }
+    Decided::new(action_of(library, context, planned.step), events)
 }
 
-/// The action by which a run begins or goes on, and its params: for requests.
-pub(crate) fn first_step(context: &mut Context) -> (&'static str, Object) {
-    let Answer { action, mut params, result, .. } = go_on(context, Vec::new());
-    if !result.events.is_empty() {
-        params.insert(EVENTS.to_owned(), json!(result.events));
-    }
-    (action, params)
-}
-
-/// The report of a handler that has failed with `error`.
-pub(crate) fn failed(run: &HandlerRun, error: &RunError) -> RunReport {
-    unreported(&run.dispatched, Outcome::Failed(failure(error, None)), Cause::Returned)
-}
-
-/// A failure by `error`, and what a guest had answered by then: a replay compares with it.
-fn failure(error: &RunError, response: Option<Value>) -> Failure {
-    let mut result = json!({ "error": error });
-    if let Some(response) = response {
-        result[RESPONSE] = response;
-    }
-    let message = format!("{}: {}", error.code, error.message);
-    Failure { kind: FailureKind::TypedFailure, message, result: Some(result) }
-}
-
-/// The answer of a guest that the host didn't take; none where the failure is the guest's own,
-/// which says so.
-pub(crate) fn not_taken(failure: &Failure) -> Option<&Value> {
-    failure.result.as_ref().filter(|result| result.get("outcome").is_none())?.get(RESPONSE)
-}
-
-/// The report of a handler that was stopped.
-pub(crate) fn cancelled(run: &HandlerRun, request: StopRequest) -> RunReport {
-    let by = CancelledBy::of(request.cause);
-    let cancellation = Cancellation { by, reason: request.reason, dying_span: None };
-    unreported(&run.dispatched, Outcome::Cancelled(cancellation), request.cause)
+/// The first action of a run.
+pub(crate) fn first_action(library: &Library, context: &mut Context) -> (Action, Params) {
+    let Decided { action, params, result, .. } = go_on(library, context, Vec::new());
+    (action, Params { events: result.events, ..params })
 }

@@ -1,65 +1,58 @@
-//! What a run's handlers do: a node, and then what comes next.
+//! What a handler of a run does: it executes a node, and then decides what comes next.
 //!
 //! ```text
-//! start ──▶ what is known of the run ──▶ the node ──▶ its events ──▶ plan ──▶ the next action
-//!          (kept, or read)              (Rust, or a pack in the host)
+//! start ──▶ context of the run ──▶ the node ──▶ its events ──▶ plan ──▶ report: the next action
+//!          (kept, or read)        (builtin, child runs, or a pack in the host)
 //! ```
 
 mod ending;
-mod executing;
-mod family;
+mod execution;
+mod node;
+mod orphan;
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use sandglass_host::Host;
 use sandglass_journal::Journal;
-use sandglass_model::{Cause, Clock, Completion, DispatchId, Outcome, RunReport};
-use sandglass_runtime::{HandlerRun, Handlers, RunFuture, unreported};
-use serde_json::json;
-use tokio::sync::watch;
+use sandglass_model::{
+    Busy, Cause, Clock, Completion, DispatchId, Dispatched, ModuleHash, Outcome, RunReport,
+};
+use sandglass_runtime::{HandlerRun, Handlers, Reserved, RunFuture, unreported};
+use sandglass_workflow::automaton::{Action, Integration, Params};
+use sandglass_workflow::error::{ErrorCode, RunError};
+use sandglass_workflow::event::{Origin, RunEvent};
+use sandglass_workflow::step::Next;
 
-pub(crate) use self::ending::{Answer, cancelled, failed, first_step, go_on, not_taken};
-use self::ending::{conclude, ended};
-pub(crate) use self::executing::{AGAIN_AFTER_MS, stopped, wait};
-use self::executing::{execute, expire};
-use self::family::stop_orphan;
-pub(crate) use self::family::{again_later, service, unless_closing};
-use crate::action::{RESUME_EFFECT, RUN_EFFECT};
-use crate::context::{Context, Contexts, RUN_EVENTS_MAX_BYTES, Unknown};
+pub(crate) use self::ending::{Decided, first_action, go_on};
+use self::ending::{conclude, node_ended};
+pub(crate) use self::execution::{Ended, Execution, refused_response};
+use self::node::execute;
+use self::orphan::stop_orphan;
+use crate::context::{Context, RUN_EVENTS_MAX_BYTES};
+use crate::engine::Engine;
 use crate::feed::is_run;
 use crate::library::Library;
+use crate::log::ReadError;
 use crate::replay;
-use crate::service::Service;
-use sandglass_workflow::event::{Kind, Origin, RunError, RunEvent};
-use sandglass_workflow::projection::{BEGIN, EVENTS, NEXT, param};
-use sandglass_workflow::step::{Begin, Next};
+use crate::settings::Settings;
 
-/// The param of an action that names the handler whose end it follows from.
-const AFTER: &str = "after";
-/// Runs the handlers of runs; those of other entities are for somebody else.
+/// Largest events of a run whose context is kept for its next handler, in bytes of JSON: for a
+/// larger one the journal is read again.
+const KEPT_MAX_BYTES: usize = 256 << 10;
+
+/// The module that the integrations of runs name.
+const MODULE: &str = "openwop";
+
+/// Executes the handlers of runs, and passes those of other entities on.
 #[derive(Clone)]
 pub struct RunHandlers {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) engine: Arc<Engine>,
     others: Option<Arc<dyn Handlers>>,
 }
 
-/// What the handlers of runs share.
-pub(crate) struct Shared {
-    pub(crate) host: Host,
-    pub(crate) journal: Arc<dyn Journal>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) library: Arc<Library>,
-    pub(crate) contexts: Contexts,
-    /// How many handlers of runs there are.
-    active: AtomicUsize,
-    /// The service that they belong to, once it is there: some start runs of their own.
-    pub(crate) service: watch::Sender<Option<Weak<Service>>>,
-}
-
 impl RunHandlers {
-    /// Handlers that run the nodes of `library`, those of packs in `host`; `journal` and
+    /// Handlers that execute the nodes of `library`, those of packs in `host`; `journal` and
     /// `clock` are the runtime's.
     #[must_use]
     pub fn new(
@@ -67,34 +60,23 @@ impl RunHandlers {
         journal: Arc<dyn Journal>,
         clock: Arc<dyn Clock>,
         library: Library,
+        settings: Settings,
     ) -> Self {
-        let shared = Shared {
-            host,
-            journal,
-            clock,
-            library: Arc::new(library),
-            contexts: Contexts::default(),
-            active: AtomicUsize::new(0),
-            service: watch::Sender::new(None),
-        };
-        Self { shared: Arc::new(shared), others: None }
+        let engine = Engine::new(host, journal, clock, library, settings);
+        Self { engine: Arc::new(engine), others: None }
     }
 
-    /// Has `others` run the handlers of entities that are no runs.
+    /// Has `others` execute the handlers of entities that are not runs.
     #[must_use]
     pub fn beside(self, others: Arc<dyn Handlers>) -> Self {
         Self { others: Some(others), ..self }
-    }
-
-    /// How many runs are under way.
-    pub(crate) fn active(&self) -> usize {
-        self.shared.active.load(Ordering::Relaxed)
     }
 }
 
 impl fmt::Debug for RunHandlers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunHandlers").field("active", &self.active()).finish_non_exhaustive()
+        let active = self.engine.active();
+        f.debug_struct("RunHandlers").field("active", &active).finish_non_exhaustive()
     }
 }
 
@@ -103,26 +85,23 @@ impl Handlers for RunHandlers {
         match &self.others {
             Some(others) if !is_run(&run.entity) => others.start(run),
             _ => {
-                // One that waits for somebody isn't under way.
-                let waits = run.dispatched.integration == "expiry";
-                let counted = (!waits).then(|| Counted::one_more(&self.shared));
-                let shared = Arc::clone(&self.shared);
+                let engine = Arc::clone(&self.engine);
+                // A run that waits for an answer does not count.
+                let waits = run.dispatched.integration == Integration::Expiry.as_str();
+                let active = (!waits).then(|| engine.count_active());
                 Box::pin(async move {
-                    let _counted = counted;
-                    handle(&shared, run).await
+                    let _active = active;
+                    let report = Execution { engine, run }.handle().await;
+                    report.unwrap_or_else(|ended| *ended)
                 })
             }
         }
     }
 
-    fn reserve(
-        &self,
-        dispatched: &sandglass_model::Dispatched,
-        tenant: &str,
-    ) -> Result<sandglass_runtime::Reserved, sandglass_model::Busy> {
+    fn reserve(&self, dispatched: &Dispatched, tenant: &str) -> Result<Reserved, Busy> {
         match &self.others {
             Some(others) if dispatched.module != MODULE => others.reserve(dispatched, tenant),
-            _ => Ok(sandglass_runtime::Reserved::default()),
+            _ => Ok(Reserved::default()),
         }
     }
 
@@ -130,155 +109,157 @@ impl Handlers for RunHandlers {
         if let Some(others) = &self.others {
             return others.doing(dispatch);
         }
-        let runs = self.shared.host.live_runs(usize::MAX).runs;
+        let runs = self.engine.host.live_runs(usize::MAX).runs;
         let run = runs.into_iter().find(|run| run.dispatch == dispatch)?;
-        let now = self.shared.host.clock().now();
+        let now = self.engine.host.clock().now();
         Some((run.doing.as_str().to_owned(), now.since(run.since)))
     }
 
-    fn module_hash(&self, module: &str) -> Option<sandglass_model::ModuleHash> {
+    fn module_hash(&self, module: &str) -> Option<ModuleHash> {
         self.others.as_ref()?.module_hash(module)
     }
 }
 
-/// Largest events of a run whose state is kept for its next handler, in bytes of JSON: of a
-/// larger one the journal is read again.
-const KEPT_MAX_BYTES: usize = 256 << 10;
-
-/// The module that the integrations of runs name.
-const MODULE: &str = "openwop";
-
-/// A handler of a run, as long as it is there.
-struct Counted(Arc<Shared>);
-
-impl Counted {
-    fn one_more(shared: &Arc<Shared>) -> Self {
-        shared.active.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-async fn handle(shared: &Arc<Shared>, run: HandlerRun) -> RunReport {
-    let mut context = loop {
-        match shared.known(&run).await {
-            Ok(known) => break known,
-            // It is no failure of the run.
-            Err(Unknown::Journal(sandglass_journal::Error::Unavailable { what })) => {
-                tracing::warn!(run = %run.entity, what, "the records of a run can't be read now");
-                if let Some(request) = wait(shared, &run, AGAIN_AFTER_MS, None).await {
-                    return cancelled(&run, request);
-                }
-            }
-            Err(unknown) => return failed(&run, &RunError::new("host_error", unknown.to_string())),
-        }
-    };
-    if let Some(report) = stop_orphan(shared, &run, &context).await {
-        return report;
-    }
-    let next: Option<Next> = param(&run.dispatched.params, NEXT);
-    let answer = match (run.dispatched.integration.as_str(), next) {
-        ("conclude", _) => {
-            let said = shared.contexts.take_said(&run.entity, context.origin.as_ref());
-            let goes_on = context.failed.is_none();
-            let answer =
-                conclude(&mut context, said).map(|answer| shared.answered(&run, context, answer));
-            if goes_on {
-                // Since when it waits is in the records alone.
-                shared.contexts.forget(&run.entity);
-            }
-            return answer.unwrap_or_else(|report| report);
-        }
-        ("expiry", Some(Next::Expiry { after_ms, .. })) => {
-            let waiting = context.state.waiting.take().map(|waiting| waiting.node);
-            let since = context.since;
-            // It waits for as long as it may: what is known of the run isn't needed for that.
-            drop(context);
-            return expire(shared, &run, &waiting.unwrap_or_default(), since, after_ms).await;
-        }
-        ("replay", Some(Next::Replay { at })) => replay::step(shared, &run, &mut context, at).await,
-        (_, Some(Next::Node { node, .. } | Next::Resumed { node, .. })) => {
-            let executed = execute(shared, &run, &mut context, &node).await;
-            match executed {
-                Ok(mut executed) => {
-                    let (dispatch, attempt) = (run.dispatched.dispatch, run.dispatched.attempt);
-                    let said = executed.said_in_vain();
-                    shared.contexts.keep_said(&run.entity, Origin { dispatch, attempt }, said);
-                    ended(&run, &mut context, &node, executed)
-                }
-                Err(report) => return *report,
-            }
-        }
-        _ => Err(failed(&run, &RunError::new("host_error", "the run's next step can't be read"))),
-    };
-    match answer {
-        Ok(answer) => shared.answered(&run, context, answer),
-        Err(report) => report,
-    }
-}
-
-impl Shared {
-    /// What is known of the run.
-    async fn known(&self, run: &HandlerRun) -> Result<Context, Unknown> {
-        let params = &run.dispatched.params;
-        let is_first = run.dispatched.attempt == 1;
-        let kept = if let (Some(begin), true) = (params.get(BEGIN), is_first) {
-            let begin: Begin =
-                serde_json::from_value(begin.clone()).map_err(|_| Unknown::NoBeginning)?;
-            let definition = self.library.pinned(&*self.journal, &begin).await?;
-            let mut context = Context::beginning(begin, definition, &self.library);
-            let told: Vec<RunEvent> = param(params, EVENTS).unwrap_or_default();
-            told.iter().for_each(|event| context.apply(event));
-            Some(context)
-        } else {
-            self.contexts.take(&run.entity, param(params, AFTER)).filter(|_| is_first)
+impl Execution {
+    /// Does what the dispatch requests; returns the report with the next action of the run.
+    async fn handle(&self) -> Result<RunReport, Ended> {
+        let unreadable = || {
+            let message = "the run's next step can't be read";
+            self.failed(&RunError::new(ErrorCode::HostError, message))
         };
-        match (kept, param(params, NEXT)) {
+        let dispatched = &self.run.dispatched;
+        let params = Params::read(&dispatched.params).map_err(|_| unreadable())?;
+        let mut context = self.context(&params).await?;
+        stop_orphan(self, &context).await?;
+        let decided = match (Integration::parse(&dispatched.integration), params.next) {
+            (Some(Integration::Conclude), _) => return Ok(self.conclude(context)),
+            (Some(Integration::Expiry), Some(Next::Expiry { after_ms, .. })) => {
+                let waiting = context.state.waiting.take().map(|waiting| waiting.node);
+                let since = context.since;
+                // It may wait for long, and does not need the context.
+                drop(context);
+                return Err(self.expire(&waiting.unwrap_or_default(), since, after_ms).await);
+            }
+            (Some(Integration::Replay), Some(Next::Replay { at })) => {
+                replay::step(self, &mut context, at).await?
+            }
+            (_, Some(Next::Node { node, .. } | Next::Resumed { node, .. })) => {
+                let mut executed = execute(self, &mut context, &node).await?;
+                let (dispatch, attempt) = (dispatched.dispatch, dispatched.attempt);
+                let logged = executed.take_logged();
+                let contexts = &self.engine.contexts;
+                contexts.keep_logged(&self.run.entity, Origin { dispatch, attempt }, logged);
+                node_ended(self, &mut context, &node, executed)?
+            }
+            _ => return Err(unreadable()),
+        };
+        Ok(self.report(context, decided))
+    }
+
+    /// The context of the run, as soon as the journal can be read.
+    async fn context(&self, params: &Params) -> Result<Context, Ended> {
+        loop {
+            match self.try_context(params).await {
+                Ok(context) => return Ok(context),
+                // The run has not failed.
+                Err(error) if error.is_temporary() => {
+                    let run = &self.run.entity;
+                    tracing::warn!(%run, %error, "the context of a run cannot be read now");
+                    self.wait_to_retry().await.map_err(|request| self.cancelled(request))?;
+                }
+                Err(error) => {
+                    let error = RunError::new(ErrorCode::HostError, error.to_string());
+                    return Err(self.failed(&error));
+                }
+            }
+        }
+    }
+
+    /// The context of the run: that of its beginning, of the handler before this one, or else of
+    /// its records.
+    async fn try_context(&self, params: &Params) -> Result<Context, ReadError> {
+        let engine = &self.engine;
+        let is_first = self.run.dispatched.attempt == 1;
+        let kept = match &params.begin {
+            Some(begin) if is_first => {
+                let definition = engine.library.pinned(&*engine.journal, begin).await?;
+                let mut context = Context::beginning(begin.clone(), definition);
+                params.events.iter().for_each(|event| context.apply(event));
+                Some(context)
+            }
+            _ => {
+                let kept = engine.contexts.take(&self.run.entity, params.after);
+                kept.filter(|_| is_first)
+            }
+        };
+        match (kept, &params.next) {
             (Some(mut context), Some(Next::Node { node, type_id })) => {
-                if context.state.current(&context.definition) != Some(&*node) {
-                    let payload = json!({ "nodeId": node, "typeId": type_id });
-                    context.apply(&RunEvent::of_node(Kind::NodeStarted, &node, payload));
+                let index = context.definition.node(node);
+                if index.is_none() || context.state.current() != index {
+                    context.apply(&RunEvent::started(node, type_id));
                 }
                 Ok(context)
             }
             (Some(context), Some(Next::Replay { .. } | Next::Expiry { .. })) => Ok(context),
-            _ => Context::read(&*self.journal, &self.library, &run.entity).await,
+            _ => Context::read(&*engine.journal, &engine.library, &self.run.entity).await,
         }
     }
 
-    /// The report of a handler that has come to `answer`.
-    fn answered(&self, run: &HandlerRun, context: Context, answer: Answer) -> RunReport {
-        let Answer { mut action, mut params, result, report } = answer;
-        let is_closing =
-            || run.stop.kill_request().is_some_and(|stop| stop.cause == Cause::Shutdown);
-        if [RUN_EFFECT, RESUME_EFFECT].contains(&action) && is_closing() {
-            // It would be recorded and never begun, and the next start could not tell that from
-            // one that was lost in the middle.
-            (action, _) = ("GoOn", params.remove(NEXT));
+    /// Decides what the failure of a node means, or what comes next.
+    fn conclude(&self, mut context: Context) -> RunReport {
+        let contexts = &self.engine.contexts;
+        let logged = contexts.take_logged(&self.run.entity, context.origin.as_ref());
+        let has_failed = context.failed.is_some();
+        let decided = conclude(&self.engine.library, &mut context, logged);
+        let report = self.report(context, decided);
+        if !has_failed {
+            // Only the records contain since when it waits.
+            contexts.forget(&self.run.entity);
+        }
+        report
+    }
+
+    /// The failure of an interrupt of `node`, which waits `since` then, once its time is over.
+    async fn expire(
+        &self,
+        node: &str,
+        since: Option<sandglass_model::WallTime>,
+        after_ms: u64,
+    ) -> Ended {
+        if let Err(request) = self.wait(after_ms, since).await {
+            return self.cancelled(request);
+        }
+        let message = format!("nobody resolved the interrupt of `{node}` within {after_ms} ms");
+        self.failed(&RunError::new(ErrorCode::InterruptTimeout, message))
+    }
+
+    /// The report of a handler that has `decided` what comes next.
+    fn report(&self, mut context: Context, decided: Decided) -> RunReport {
+        let Decided { mut action, mut params, result, report } = decided;
+        let run = &self.run;
+        let is_closing = || run.stop.requested().is_some_and(|stop| stop.cause == Cause::Shutdown);
+        if matches!(action, Action::RunEffect | Action::ResumeEffect) && is_closing() {
+            // It would be recorded and never begin, and the next start could not distinguish that
+            // from a node that was lost while it executed.
+            (action, params.next) = (Action::GoOn, None);
         }
         if context.bytes > RUN_EVENTS_MAX_BYTES {
             let message = format!(
                 "the events of the run are larger than {RUN_EVENTS_MAX_BYTES} bytes together; \
                  keep large data elsewhere"
             );
-            return failed(run, &RunError::new("run_too_large", message));
+            return *self.failed(&RunError::new(ErrorCode::RunTooLarge, message));
         }
-        params.insert(AFTER.to_owned(), json!(run.dispatched.dispatch));
-        if params.contains_key(NEXT) && context.bytes <= KEPT_MAX_BYTES {
-            let mut context = context;
+        let dispatch = run.dispatched.dispatch;
+        params.after = Some(dispatch);
+        if params.next.is_some() && context.bytes <= KEPT_MAX_BYTES {
             context.since = None;
-            self.contexts.keep(&run.entity, run.dispatched.dispatch, context);
+            self.engine.contexts.keep(&run.entity, dispatch, context);
         }
         let completion = Completion {
-            action: Some(action.to_owned()),
-            params,
-            // It is plain data.
-            result: serde_json::to_value(result).unwrap_or_default(),
+            action: Some(action.as_str().to_owned()),
+            params: params.into(),
+            result: serde_json::to_value(result).expect("results are plain data"),
         };
         let outcome = Outcome::Completed(completion);
         match report {

@@ -1,70 +1,47 @@
-//! What a client is told when it doesn't get what it asked for: exactly
-//! `{error, message, details?}`.
+//! The responses to requests that are refused or fail: exactly `{error, message, details?}`.
 
 use std::time::Duration;
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use sandglass_runtime::ActorError;
+use sandglass_workflow::Problem;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
+
+use crate::code::Code;
+use crate::service;
 
 /// When to come again where nothing says how soon there is room: about as long as a short
 /// run takes.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident = $text:literal, $status:ident;)*) => {
-        /// What is wrong, for programs.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Code { $($(#[$doc])* $name,)* }
-
-        impl Code {
-            #[cfg(test)]
-            const ALL: &[Self] = &[$(Self::$name,)*];
-
-            pub(crate) const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $text,)* }
-            }
-
-            pub(crate) const fn status(self) -> StatusCode {
-                match self { $(Self::$name => StatusCode::$status,)* }
-            }
-        }
-    };
-}
-
-codes! {
-    /// A value isn't one that it can be.
-    Validation = "validation_error", BAD_REQUEST;
-    UnsupportedStreamMode = "unsupported_stream_mode", BAD_REQUEST;
-    Unauthenticated = "unauthenticated", UNAUTHORIZED;
-    NotFound = "not_found", NOT_FOUND;
-    WorkflowNotFound = "workflow_not_found", NOT_FOUND;
-    MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED;
-    NotAcceptable = "not_acceptable", NOT_ACCEPTABLE;
-    SlowRequest = "request_timeout", REQUEST_TIMEOUT;
-    IdempotencyKeyMismatch = "idempotency_key_mismatch", CONFLICT;
-    /// The run has come to its end.
-    RunTerminal = "run_already_terminal", CONFLICT;
-    /// The run hasn't come to its end.
-    RunActive = "run_active", CONFLICT;
-    /// Nobody waits for this answer, or it was given.
-    InterruptResolved = "interrupt_already_resolved", CONFLICT;
-    TooLarge = "payload_too_large", PAYLOAD_TOO_LARGE;
-    UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE;
-    /// A fork from behind the end of its source.
-    ForkPastEnd = "fork_past_end", UNPROCESSABLE_ENTITY;
-    RateLimited = "rate_limited", TOO_MANY_REQUESTS;
-    Unavailable = "service_unavailable", SERVICE_UNAVAILABLE;
-    Internal = "internal_error", INTERNAL_SERVER_ERROR;
+/// The status of responses with `code`.
+const fn status(code: Code) -> StatusCode {
+    match code {
+        Code::Validation | Code::UnsupportedStreamMode => StatusCode::BAD_REQUEST,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::NotFound | Code::WorkflowNotFound => StatusCode::NOT_FOUND,
+        Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        Code::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
+        Code::SlowRequest => StatusCode::REQUEST_TIMEOUT,
+        Code::IdempotencyKeyMismatch
+        | Code::RunTerminal
+        | Code::RunActive
+        | Code::InterruptResolved => StatusCode::CONFLICT,
+        Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Code::ForkPastEnd => StatusCode::UNPROCESSABLE_ENTITY,
+        Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
 }
 
 /// An error of the interface.
 #[derive(Clone, Debug)]
 pub(crate) struct Error {
-    pub(crate) code: Code,
+    code: Code,
     message: String,
     details: Option<Map<String, Value>>,
     retry_after: Option<Duration>,
@@ -112,19 +89,6 @@ impl Error {
     pub(crate) fn allowing(methods: &'static str, message: impl Into<String>) -> Self {
         Self { allow: Some(methods), ..Self::new(Code::MethodNotAllowed, message) }
     }
-
-    /// That what is to be kept of a request is larger than it may be.
-    pub(crate) fn too_large(what: &str, max_bytes: usize) -> Self {
-        let message = format!("{what} would be larger than the {max_bytes} bytes that are allowed");
-        Self::new(Code::TooLarge, message)
-    }
-
-    /// That there is no such run.
-    pub(crate) fn no_run(id: &str) -> Self {
-        let shown: String = id.chars().take(64).collect();
-        Self::new(Code::NotFound, "there is no such run; POST /v1/runs answers the ids of runs")
-            .detail("runId", shown)
-    }
 }
 
 /// Whole seconds, rounded up, and at least one.
@@ -132,19 +96,29 @@ fn seconds(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
-impl From<ActorError> for Error {
-    fn from(error: ActorError) -> Self {
+impl From<service::Error> for Error {
+    fn from(error: service::Error) -> Self {
+        use service::Error as Refused;
+        let plain = Self::new(error.code(), error.to_string());
         match error {
-            ActorError::JournalUnavailable { .. } | ActorError::Closed => {
-                Self::new(Code::Unavailable, format!("nothing was done: {error}"))
+            Refused::NoRun(id) => plain.detail("runId", id),
+            Refused::NoWorkflow(id) => plain.detail("workflowId", id),
+            Refused::NoNode(id) | Refused::NotWaiting(id) => plain.detail("nodeId", id),
+            Refused::Invalid { path, .. } => plain.detail("path", path),
+            Refused::Differs { problems, .. } | Refused::InvalidInputs(problems) => {
+                let problem = |problem: Problem| {
+                    Map::from_iter([
+                        ("path".to_owned(), Value::from(problem.path)),
+                        ("message".to_owned(), problem.what.into()),
+                    ])
+                };
+                plain.detail("problems", problems.into_iter().map(problem).collect::<Vec<_>>())
             }
-            ActorError::MailboxFull(_) | ActorError::Busy { .. } => {
-                Self::new(Code::RateLimited, format!("nothing was done: {error}"))
+            Refused::UnknownAction(actions) => {
+                plain.detail("path", "/resumeValue/action").detail("actions", actions)
             }
-            other => {
-                tracing::error!(error = %other, "a request met an error of the host's own");
-                Self::new(Code::Internal, "the host could not do this; its log says why")
-            }
+            Refused::ForkPastEnd { last } => plain.detail("lastSequence", last),
+            _ => plain,
         }
     }
 }
@@ -153,7 +127,7 @@ impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let Self { code, message, details, retry_after, allow } = self;
         let envelope = ErrorEnvelope { error: code.as_str(), message, details };
-        let mut response = (code.status(), Json(envelope)).into_response();
+        let mut response = (status(code), Json(envelope)).into_response();
         if code == Code::Unauthenticated {
             let challenge = HeaderValue::from_static("Bearer realm=\"openwop\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
@@ -168,13 +142,6 @@ impl IntoResponse for Error {
     }
 }
 
-/// As JSON, for where there is no response to make.
-impl From<&Error> for Value {
-    fn from(error: &Error) -> Self {
-        json!({ "error": error.code.as_str(), "message": error.message })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -186,7 +153,7 @@ mod tests {
         let names: BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(names.len(), Code::ALL.len());
         for code in Code::ALL {
-            assert!(code.status().as_u16() >= 400, "{code:?}");
+            assert!(status(*code).as_u16() >= 400, "{code:?}");
         }
     }
 

@@ -11,12 +11,14 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use sandglass_http::timer::within;
 use sandglass_model::Monotonic;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::watch;
 
-use super::error::{Code, Error};
+use super::error::Error;
 use super::path::Segments;
 use super::{OpenWop, ReaderPlace, answer};
+use crate::code::Code;
 use crate::log::{Line, RunLog};
 use sandglass_workflow::event::{Entry, Kind};
 use sandglass_workflow::masks::Masks;
@@ -53,7 +55,7 @@ impl Mode {
         found.map(|(_, mode)| mode).ok_or_else(|| {
             let known: Vec<&str> = Self::ALL.iter().map(|(known, _)| *known).collect();
             let message = format!("`streamMode` must be one of {}", known.join(", "));
-            Error::new(Code::UnsupportedStreamMode, message).detail("supported", json!(known))
+            Error::new(Code::UnsupportedStreamMode, message).detail("supported", known)
         })
     }
 
@@ -95,6 +97,16 @@ fn query(uri: &Uri, known: &[&str]) -> Result<BTreeMap<String, String>, Error> {
     Ok(found)
 }
 
+/// Events of a run.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EventList {
+    events: Vec<Value>,
+    /// Whether there will be no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_complete: Option<bool>,
+}
+
 /// `GET /v1/runs/{runId}/events`
 pub(super) async fn events(
     State(host): State<OpenWop>,
@@ -113,9 +125,9 @@ pub(super) async fn events(
             let log = service.log(&run).await?;
             let masks = masks(&host, &log).await?;
             let lines = log.all();
-            let lines = lines.iter().filter(|line| mode.has(line.entry.event.kind));
+            let lines = lines.iter().filter(|line| mode.has(line.entry.event.kind()));
             let events: Vec<Value> = lines.map(|line| masks.event(&run, &line.entry)).collect();
-            Ok(answer(StatusCode::OK, json!({ "events": events })))
+            Ok(answer(StatusCode::OK, EventList { events, is_complete: None }))
         }
         Wanted::Stream => {
             let mode = Mode::of(mode)?;
@@ -130,7 +142,7 @@ pub(super) async fn events(
 
 async fn masks(host: &OpenWop, log: &RunLog) -> Result<Arc<Masks>, Error> {
     let standing = host.service().definition_of(log).await?;
-    Ok(Arc::new(host.service().library().masks(&standing)))
+    Ok(Arc::new(host.engine().library.masks(&standing)))
 }
 
 enum Wanted {
@@ -231,7 +243,7 @@ impl Reader {
             return None;
         }
         let host = self.host.clone();
-        let now = || host.service().now();
+        let now = || host.engine().clock.now();
         // It has taken what it was handed by now: the socket has room for more.
         let behind = self.handed_at.take().map(|handed| now().since(handed));
         loop {
@@ -239,7 +251,7 @@ impl Reader {
             let (lines, is_end) = self.log.from(self.next, HANDED_MAX);
             let (text, handed) = self.text(&lines);
             let is_last = is_end && handed == lines.len();
-            let patience = self.host.service().settings.reader_patience;
+            let patience = self.host.engine().settings.reader_patience;
             if !is_last && behind.is_some_and(|behind| behind > patience) {
                 self.is_done = true;
                 self.note_dropped("it was slow");
@@ -278,7 +290,7 @@ impl Reader {
         let run = self.log.run.id();
         let (mut texts, mut bytes) = (Vec::new(), 0_usize);
         for (nth, line) in lines.iter().enumerate() {
-            if !self.mode.has(line.entry.event.kind) {
+            if !self.mode.has(line.entry.event.kind()) {
                 continue;
             }
             let text = line.text(|entry| frame(&self.masks, run, entry));
@@ -292,7 +304,7 @@ impl Reader {
     }
 
     fn note_dropped(&self, reason: &'static str) {
-        self.host.service().metrics().openwop_reader_dropped();
+        self.host.engine().metrics().openwop_reader_dropped();
         tracing::warn!(run = %self.log.run, reason, "a reader of events was dropped");
     }
 
@@ -305,7 +317,7 @@ impl Reader {
                 _ = more.changed() => Waited::More,
             }
         };
-        let silence = host.service().settings.keep_alive;
+        let silence = host.engine().settings.keep_alive;
         within(silence, woken).await.unwrap_or(Waited::Silence)
     }
 }
@@ -326,8 +338,8 @@ impl Drop for Reader {
     fn drop(&mut self) {
         // Its connection was cut off while it took nothing, so that it can't be told.
         let service = self.host.service();
-        let patience = service.settings.reader_patience;
-        let waited = self.handed_at.map(|handed| service.now().since(handed));
+        let patience = service.engine().settings.reader_patience;
+        let waited = self.handed_at.map(|handed| service.engine().clock.now().since(handed));
         if waited.is_some_and(|waited| waited >= patience) {
             self.note_dropped("it took nothing");
         }
@@ -343,7 +355,7 @@ enum Waited {
 /// An event as a stream has it.
 fn frame(masks: &Masks, run: &str, entry: &Entry) -> String {
     let data = masks.event(run, entry);
-    format!("id: {}\nevent: {}\ndata: {data}\n\n", entry.sequence, entry.event.kind)
+    format!("id: {}\nevent: {}\ndata: {data}\n\n", entry.sequence, entry.event.kind())
 }
 
 /// `GET /v1/runs/{runId}/events/poll`
@@ -363,7 +375,7 @@ pub(super) async fn poll(
             .map_err(|_| wrong("lastSequence", "the number of an event, or -1"))?
             .saturating_add(1),
     };
-    let most = host.service().settings.max_poll;
+    let most = host.engine().settings.max_poll;
     let timeout = match query.get("timeout").map(|timeout| timeout.parse::<f64>()) {
         None => std::time::Duration::ZERO,
         Some(Ok(seconds)) if seconds.is_finite() && seconds >= 0.0 => {
@@ -397,5 +409,5 @@ pub(super) async fn poll(
         }
     }
     let events: Vec<Value> = lines.iter().map(|line| masks.event(&run, &line.entry)).collect();
-    Ok(answer(StatusCode::OK, json!({ "events": events, "isComplete": is_complete })))
+    Ok(answer(StatusCode::OK, EventList { events, is_complete: Some(is_complete) }))
 }

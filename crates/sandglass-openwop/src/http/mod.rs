@@ -31,13 +31,16 @@ use sandglass_http::{
 };
 use sandglass_telemetry::metrics::OpenwopRefusal;
 use sandglass_telemetry::prometheus::Exporter;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use self::error::{Code, Error};
+use self::error::Error;
+use crate::code::Code;
+use crate::engine::Engine;
+use crate::id::hex;
 use crate::service::Service;
-use crate::service::id::hex;
 use sandglass_workflow::quoted;
 
 /// Where the protocol's discovery document is.
@@ -119,14 +122,14 @@ impl OpenWop {
     /// The interface of `service`, for whoever has `key`; its metrics are those of `exporter`.
     #[must_use]
     pub fn new(service: Arc<Service>, key: Digest, exporter: Exporter) -> Self {
-        let discovery = discovery::document(service.library(), &service.settings);
+        let discovery = discovery::document(&service.engine().library, &service.engine().settings);
         let places = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         let interface = Interface {
             key,
             discovery: Document::new(discovery.to_string()),
             openapi: Document::new(OPENAPI.replace("{version}", env!("CARGO_PKG_VERSION"))),
-            readers: places(service.settings.max_readers),
-            polls: places(service.settings.max_polls),
+            readers: places(service.engine().settings.max_readers),
+            polls: places(service.engine().settings.max_polls),
             large_bodies: places(LARGE_BODIES_MAX),
             closing: watch::Sender::new(false),
             exporter,
@@ -185,6 +188,10 @@ impl OpenWop {
         &self.0.service
     }
 
+    fn engine(&self) -> &Engine {
+        self.0.service.engine()
+    }
+
     /// A place among `places`, of which there are `most`.
     fn place(
         &self,
@@ -193,7 +200,7 @@ impl OpenWop {
         of: OpenwopRefusal,
     ) -> Result<OwnedSemaphorePermit, Error> {
         Arc::clone(places).try_acquire_owned().map_err(|_| {
-            self.service().metrics().openwop_refused(of);
+            self.engine().metrics().openwop_refused(of);
             let of = of.as_str();
             Error::new(
                 Code::RateLimited,
@@ -203,7 +210,7 @@ impl OpenWop {
     }
 
     fn reader(&self) -> Result<ReaderPlace, Error> {
-        let most = self.service().settings.max_readers;
+        let most = self.engine().settings.max_readers;
         let place = self.place(&self.0.readers, most, OpenwopRefusal::Readers)?;
         let place = ReaderPlace { host: self.clone(), place: Some(place) };
         place.tell();
@@ -211,13 +218,13 @@ impl OpenWop {
     }
 
     fn polling(&self) -> Result<OwnedSemaphorePermit, Error> {
-        let most = self.service().settings.max_polls;
+        let most = self.engine().settings.max_polls;
         self.place(&self.0.polls, most, OpenwopRefusal::Polls)
     }
 
     /// The object that a body is; an empty one where there is none.
     async fn object(&self, headers: &HeaderMap, sent: Body) -> Result<Map<String, Value>, Error> {
-        let max_bytes = self.service().settings.max_request_body_bytes;
+        let max_bytes = self.engine().settings.max_request_body_bytes;
         let limits = body::Limits { max_bytes, timeout: BODY_TIMEOUT };
         let slot = || Arc::clone(&self.0.large_bodies).try_acquire_owned().map_err(|_| None);
         let bytes = body::bytes(headers, sent, limits, slot).await;
@@ -251,9 +258,9 @@ struct ReaderPlace {
 impl ReaderPlace {
     /// Has the metrics say how many there are.
     fn tell(&self) {
-        let most = self.host.service().settings.max_readers;
+        let most = self.host.engine().settings.max_readers;
         let readers = most.saturating_sub(self.host.0.readers.available_permits());
-        self.host.service().metrics().openwop_readers(readers);
+        self.host.engine().metrics().openwop_readers(readers);
     }
 }
 
@@ -336,7 +343,7 @@ async fn described(State(host): State<OpenWop>, headers: HeaderMap) -> Response 
     host.0.openapi.served(&headers)
 }
 
-/// An answer with this status and body.
-fn answer(status: StatusCode, body: Value) -> Response {
+/// A response with this status and body.
+fn answer(status: StatusCode, body: impl Serialize) -> Response {
     (status, Json(body)).into_response()
 }

@@ -7,7 +7,8 @@ use axum::http::request::Parts;
 use sandglass_http::find_invalid_escape;
 use serde::de::DeserializeOwned;
 
-use super::error::{Code, Error};
+use super::error::Error;
+use crate::code::Code;
 
 /// The segments, decoded.
 pub(super) struct Segments<T>(pub(super) T);

@@ -2,8 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::error::{Code, Error};
-use crate::service::{Bounds, Overlay, Wanted};
+use super::error::Error;
+use crate::code::Code;
+use crate::runs::Wanted;
+use crate::service::{Overlay, bounds, whole};
 use sandglass_workflow::step::ForkMode;
 
 /// Most tags of a run, and longest tag, in characters; the protocol's.
@@ -11,8 +13,6 @@ const TAGS_MAX: usize = 100;
 const TAG_MAX_CHARS: usize = 256;
 /// Largest metadata of a run, in bytes of JSON; what the protocol recommends.
 const METADATA_MAX_BYTES: usize = 50_000;
-/// Largest `configurable`, in bytes of JSON: it is in each request to a node.
-const CONFIGURABLE_MAX_BYTES: usize = 64 << 10;
 /// Longest id of a workflow, in bytes; the protocol's.
 const WORKFLOW_ID_MAX_BYTES: usize = 128;
 /// Longest reason of a cancel, in bytes.
@@ -138,75 +138,13 @@ fn metadata(
     path: &str,
 ) -> Result<Option<Map<String, Value>>, Error> {
     let metadata = object(body, path, "metadata")?;
-    let bytes = metadata.as_ref().map_or(0, bytes);
+    let text = metadata.as_ref().map(serde_json::to_string);
+    let bytes = text.map_or(0, |text| text.map_or(usize::MAX, |text| text.len()));
     if bytes > METADATA_MAX_BYTES {
         let message = format!("`metadata` has {bytes} bytes, and {METADATA_MAX_BYTES} are allowed");
         return Err(Error::invalid(&format!("{path}/metadata"), message));
     }
     Ok(metadata)
-}
-
-fn bytes(fields: &Map<String, Value>) -> usize {
-    serde_json::to_string(fields).map_or(usize::MAX, |text| text.len())
-}
-
-/// The bounds that `configurable` asks for, and a look at the other keys that the protocol
-/// reserves.
-pub(crate) fn bounds(configurable: &Map<String, Value>, path: &str) -> Result<Bounds, Error> {
-    let bytes = bytes(configurable);
-    if bytes > CONFIGURABLE_MAX_BYTES {
-        let message =
-            format!("`configurable` has {bytes} bytes, and {CONFIGURABLE_MAX_BYTES} are allowed");
-        return Err(Error::invalid(path, message));
-    }
-    let positive = |key: &str| match configurable.get(key) {
-        None => Ok(None),
-        Some(value) => match whole(value).filter(|number| *number > 0) {
-            Some(number) => Ok(Some(number)),
-            None => Err(Error::invalid(
-                &format!("{path}/{key}"),
-                format!("`{key}` must be a whole number from 1 on"),
-            )),
-        },
-    };
-    let wrong = |key: &str, what: &str| {
-        Err(Error::invalid(&format!("{path}/{key}"), format!("`{key}` must be {what}")))
-    };
-    if configurable.get("model").is_some_and(|model| model.as_str().is_none_or(str::is_empty)) {
-        return wrong("model", "a text that isn't empty");
-    }
-    let is_temperature =
-        |value: &Value| value.as_f64().is_some_and(|value| (0.0..=2.0).contains(&value));
-    if configurable.get("temperature").is_some_and(|value| !is_temperature(value)) {
-        return wrong("temperature", "a number from 0 to 2");
-    }
-    positive("maxTokens")?;
-    let texts =
-        |value: &Value| value.as_object().is_some_and(|texts| texts.values().all(Value::is_string));
-    if configurable.get("promptOverrides").is_some_and(|value| !texts(value)) {
-        return wrong("promptOverrides", "an object of texts");
-    }
-    if configurable.contains_key("mockProvider") {
-        return wrong("mockProvider", "left out: this host has no providers to mock");
-    }
-    Ok(Bounds {
-        run_timeout_ms: positive("runTimeoutMs")?,
-        max_loop_iterations: positive("maxLoopIterations")?,
-        recursion_limit: positive("recursionLimit")?,
-    })
-}
-
-/// A whole number from 0 on; one with a point and nothing behind it is one, too, as in JSON
-/// Schema. Larger ones than can be counted are the largest.
-fn whole(value: &Value) -> Option<u64> {
-    let number = value.as_number()?;
-    if let Some(whole) = number.as_u64() {
-        return Some(whole);
-    }
-    let float = number.as_f64().filter(|float| *float >= 0.0 && float.fract() == 0.0)?;
-    // A cast of a float saturates.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
-    Some(float as u64)
 }
 
 /// The key of a request that is to be done once.

@@ -3,21 +3,58 @@
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use axum::response::Response;
+use sandglass_workflow::automaton;
+use sandglass_workflow::state::RunStatus;
+use sandglass_workflow::step::ForkMode;
+use serde::Serialize;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::error::Error;
 use super::path::Segments;
-use super::view::snapshot;
+use super::view::RunSnapshot;
 use super::{OpenWop, answer, request};
-use crate::service::id::hex;
-use crate::service::{Created, is_stopping};
+use crate::id::hex;
+use crate::runs::{Created, is_stopping};
+use crate::service;
 
 /// What says that an earlier request with the same key has created the run.
 const REPLAYED: &str = "openwop-idempotent-replay";
 /// What the path of a fork ends with.
 const FORK: &str = ":fork";
+
+/// A run that was created.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CreatedRun<'a> {
+    run_id: &'a str,
+    status: RunStatus,
+    events_url: String,
+    status_url: String,
+}
+
+/// A run that was forked from another one.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ForkedRun<'a> {
+    run_id: &'a str,
+    source_run_id: &'a str,
+    from_seq: u64,
+    mode: ForkMode,
+    status: RunStatus,
+    events_url: String,
+}
+
+/// The status of a run after a request.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ChangedRun<'a> {
+    run_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_id: Option<&'a str>,
+    status: RunStatus,
+}
 
 /// `POST /v1/runs`
 pub(super) async fn create(
@@ -30,18 +67,18 @@ pub(super) async fn create(
     // Keys are in order, so the same request has the same text.
     let digest = key.map(|_| hex(&Sha256::digest(Value::Object(body.clone()).to_string())));
     let wanted = request::wanted(body)?;
-    let created = host.service().create(wanted, key.zip(digest)).await?;
+    let created = host.service().runs.create(wanted, key.zip(digest)).await?;
     created_answer(&host, &created).await
 }
 
 async fn created_answer(host: &OpenWop, created: &Created) -> Result<Response, Error> {
-    let run = &created.run;
-    let body = json!({
-        "runId": run,
-        "status": status(host, run).await?,
-        "eventsUrl": events_url(run),
-        "statusUrl": format!("/v1/runs/{run}"),
-    });
+    let run_id = created.run.as_str();
+    let body = CreatedRun {
+        run_id,
+        status: status(host, run_id).await?,
+        events_url: events_url(run_id),
+        status_url: format!("/v1/runs/{run_id}"),
+    };
     let mut response = answer(StatusCode::CREATED, body);
     if created.is_replayed {
         response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
@@ -53,20 +90,20 @@ fn events_url(run: &str) -> String {
     format!("/v1/runs/{run}/events")
 }
 
-/// How a run stands, by its entity alone.
-async fn status(host: &OpenWop, run: &str) -> Result<&'static str, Error> {
+/// The status of a run, from its entity if that is sufficient.
+async fn status(host: &OpenWop, run: &str) -> Result<RunStatus, Error> {
     let service = host.service();
     let (entity, snapshot) = service.find(run).await?;
-    if snapshot.state == "Waiting" || is_stopping(&snapshot) {
-        let log = service.whole_log(&entity).await?;
-        let standing = service.standing(&log).await?;
-        return Ok(crate::service::status(&standing.state, is_stopping(&snapshot)));
+    let state = automaton::State::parse(&snapshot.state);
+    if state == Some(automaton::State::Waiting) || is_stopping(&snapshot) {
+        let log = service.whole_log(&entity).await.map_err(service::Error::from)?;
+        return Ok(service.standing(&log).await?.state.status(is_stopping(&snapshot)));
     }
-    Ok(match snapshot.state.as_str() {
-        "Completed" => "completed",
-        "Failed" => "failed",
-        "Cancelled" => "cancelled",
-        _ => "running",
+    Ok(match state {
+        Some(automaton::State::Completed) => RunStatus::Completed,
+        Some(automaton::State::Failed) => RunStatus::Failed,
+        Some(automaton::State::Cancelled) => RunStatus::Cancelled,
+        _ => RunStatus::Running,
     })
 }
 
@@ -81,9 +118,10 @@ pub(super) async fn look(
     let service = host.service();
     let log = service.log(&run).await?;
     let standing = service.standing(&log).await?;
-    let masks = service.library().masks(&standing.definition);
+    let masks = service.engine().library.masks(&standing.definition);
     let (_, entity) = service.find(&run).await?;
-    Ok(answer(StatusCode::OK, snapshot(&run, &standing, &masks, is_stopping(&entity))))
+    let snapshot = RunSnapshot::new(&run, &standing, &masks, is_stopping(&entity));
+    Ok(answer(StatusCode::OK, snapshot))
 }
 
 /// `POST /v1/runs/{runId}:fork`
@@ -99,14 +137,14 @@ pub(super) async fn act(
     let body = host.object(&headers, body).await?;
     let (from, mode, overlay) = request::fork(body)?;
     let (created, from) = host.service().fork(run, (from, mode), &overlay).await?;
-    let body = json!({
-        "runId": created.run,
-        "sourceRunId": run,
-        "fromSeq": from,
-        "mode": mode,
-        "status": status(&host, &created.run).await?,
-        "eventsUrl": events_url(&created.run),
-    });
+    let body = ForkedRun {
+        run_id: &created.run,
+        source_run_id: run,
+        from_seq: from,
+        mode,
+        status: status(&host, &created.run).await?,
+        events_url: events_url(&created.run),
+    };
     Ok(answer(StatusCode::CREATED, body))
 }
 
@@ -132,7 +170,7 @@ pub(super) async fn cancel(
 ) -> Result<Response, Error> {
     let reason = request::reason(host.object(&headers, body).await?)?;
     let status = host.service().cancel(&run, &reason).await?;
-    Ok(answer(StatusCode::OK, json!({ "runId": run, "status": status })))
+    Ok(answer(StatusCode::OK, ChangedRun { run_id: &run, node_id: None, status }))
 }
 
 /// `POST /v1/runs/{runId}/interrupts/{nodeId}`
@@ -144,6 +182,6 @@ pub(super) async fn resolve(
 ) -> Result<Response, Error> {
     let resume_value = request::answer(host.object(&headers, body).await?)?;
     let status = host.service().resolve(&run, &node, resume_value).await?;
-    let body = json!({ "runId": run, "nodeId": node, "status": status });
-    Ok(answer(StatusCode::OK, body).into_response())
+    let body = ChangedRun { run_id: &run, node_id: Some(&node), status };
+    Ok(answer(StatusCode::OK, body))
 }

@@ -7,19 +7,20 @@ use sandglass_host::TickerHealth;
 use sandglass_journal::Health;
 use serde_json::json;
 
-use super::error::{Code, Error};
+use super::error::Error;
 use super::{OpenWop, answer};
+use crate::code::Code;
 
 /// The text format of Prometheus.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// `GET /healthz`
 pub(super) async fn health(State(host): State<OpenWop>) -> Result<Response, Error> {
-    let service = host.service();
-    let sandbox = &service.handlers.shared.host;
+    let engine = host.engine();
+    let sandbox = &engine.host;
     let ticker = sandbox.ticker_health() != TickerHealth::Healthy;
     let overdue = sandbox.kills_overdue() > 0;
-    let journal = service.journal.health() != Health::Working;
+    let journal = engine.journal.health() != Health::Working;
     let closing = *host.0.closing.borrow();
     let reasons = [
         (ticker, "ticker"),
@@ -33,7 +34,7 @@ pub(super) async fn health(State(host): State<OpenWop>) -> Result<Response, Erro
         return Ok(answer(StatusCode::OK, json!({ "healthy": true })));
     }
     let message = format!("the host doesn't do its work: {}", reasons.join(", "));
-    Err(Error::new(Code::Unavailable, message).detail("reasons", json!(reasons)))
+    Err(Error::new(Code::Unavailable, message).detail("reasons", reasons))
 }
 
 /// `GET /metrics`

@@ -1,137 +1,187 @@
 //! Runs as clients see them.
 
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use sandglass_workflow::definition::{Definition, Node};
+use sandglass_workflow::error::RunError;
+use sandglass_workflow::event::{Ending, ForkedFrom};
+use sandglass_workflow::interrupt::Interrupt;
+use sandglass_workflow::masks::{Masks, mask_keys};
+use sandglass_workflow::state::{NodeState, NodeStatus, RunState, RunStatus};
+use sandglass_workflow::step::Fork;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::discovery::EVENT_LOG_SCHEMA_VERSION;
 use crate::log::Standing;
-use crate::service::status;
-use sandglass_workflow::definition::Definition;
-use sandglass_workflow::event::Kind;
-use sandglass_workflow::masks::{Masks, mask_keys};
-use sandglass_workflow::state::{NodeStatus, RunState};
 
-/// How a run stands.
-pub(crate) fn snapshot(run: &str, standing: &Standing, masks: &Masks, is_stopping: bool) -> Value {
-    let Standing { folded, definition, state } = standing;
-    let begin = folded.projection.begin.as_ref();
-    let mut snapshot = json!({
-        "runId": run,
-        "workflowId": definition.id,
-        "status": status(state, is_stopping),
-        "nodeStates": node_states(definition, state, masks),
-        "variables": variables(definition, state, masks),
-        "engineVersion": env!("CARGO_PKG_VERSION"),
-        "eventLogSchemaVersion": EVENT_LOG_SCHEMA_VERSION,
-    });
-    let mut set = |key: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            snapshot[key] = value;
-        }
-    };
-    set("startedAt", folded.started_at.map(|at| json!(at.to_string())));
-    if let Some((kind, payload)) = &state.ended {
-        set("completedAt", folded.last_at.map(|at| json!(at.to_string())));
-        if *kind == Kind::RunFailed {
-            set("error", Some(error(&payload["error"])));
-        }
-        if *kind == Kind::RunCompleted {
-            let mut outputs = payload["outputs"].clone();
-            masks.mask_all_outputs(&mut outputs);
-            set("outputs", Some(outputs));
-        }
-    }
-    if let Some(waiting) = &state.waiting {
-        set("currentNodeId", Some(json!(waiting.node)));
-        set(
-            "interrupt",
-            Some(json!({
-                "interruptId": waiting.interrupt,
-                "nodeId": waiting.node,
-                "payload": waiting.payload,
-            })),
-        );
-    }
-    if !definition.channels.is_empty() {
-        let mut channels = json!(state.channels);
-        mask_keys(&mut channels, |name| masks.channels.contains(name));
-        set("channels", Some(channels));
-    }
-    if let Some(orchestrator) = &state.orchestrator {
-        set("runOrchestrator", Some(json!({ "agentId": orchestrator })));
-    }
-    if let Some(begin) = begin {
-        if !begin.tags.is_empty() {
-            set("tags", Some(json!(begin.tags)));
-        }
-        if !begin.metadata.is_empty() {
-            set("metadata", Some(json!(begin.metadata)));
-        }
-        set("configurable", Some(json!(begin.configurable)));
-        if let Some(fork) = &begin.fork {
-            set(
-                "forkedFrom",
-                Some(json!({
-                    "runId": fork.source, "fromSeq": fork.from, "mode": fork.mode,
-                })),
-            );
-        }
-        if let Some(parent) = &begin.parent {
-            set("parentRunId", Some(json!(parent.run)));
-        }
-    }
-    snapshot
+/// A run (`run-snapshot.schema.json`).
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RunSnapshot<'a> {
+    run_id: &'a str,
+    workflow_id: &'a str,
+    status: RunStatus,
+    node_states: BTreeMap<&'a str, NodeView<'a>>,
+    variables: Value,
+    engine_version: &'static str,
+    event_log_schema_version: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completed_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a RunError>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outputs: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_node_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interrupt: Option<InterruptView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    channels: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_orchestrator: Option<Orchestrator<'a>>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    tags: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configurable: Option<&'a Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forked_from: Option<ForkedFrom>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_run_id: Option<&'a str>,
 }
 
-/// The error of a run: nothing but its code, message and details.
-fn error(told: &Value) -> Value {
-    let mut error = json!({ "code": told["code"], "message": told["message"] });
-    if let Some(details) = told.get("details").filter(|details| details.is_object()) {
-        error["details"] = details.clone();
-    }
-    error
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeView<'a> {
+    status: &'static str,
+    type_id: &'a str,
+    executions: u64,
+    attempt: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outputs: Option<Value>,
 }
 
-/// The variables, and what each node has put out under its id, where no variable is called so.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InterruptView<'a> {
+    interrupt_id: &'a str,
+    node_id: &'a str,
+    payload: &'a Interrupt,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Orchestrator<'a> {
+    agent_id: &'a str,
+}
+
+impl<'a> RunSnapshot<'a> {
+    /// The run `run_id`, without sensitive values.
+    pub(super) fn new(
+        run_id: &'a str,
+        standing: &'a Standing,
+        masks: &Masks,
+        is_stopping: bool,
+    ) -> Self {
+        let Standing { folded, definition, state } = standing;
+        let begin = folded.projection.begin.as_ref();
+        let waiting = state.waiting.as_ref();
+        let (mut error, mut outputs) = (None, None);
+        match &state.ended {
+            Some(Ending::Failed(failed)) => error = Some(&failed.error),
+            Some(Ending::Completed(completed)) => {
+                let mut all = completed.outputs.clone().unwrap_or_default();
+                masks.mask_all_outputs(&mut all);
+                outputs = Some(all);
+            }
+            Some(Ending::Cancelled(_)) | None => {}
+        }
+        let channels = (!definition.channels.is_empty()).then(|| {
+            let channels = state.channels.iter();
+            let channels = channels.map(|(name, value)| (name.clone(), value.clone()));
+            let mut channels = Value::Object(channels.collect());
+            mask_keys(&mut channels, |name| masks.channels.contains(name));
+            channels
+        });
+        let last_at = folded.last_at.filter(|_| state.ended.is_some());
+        let metadata = begin.map(|begin| &begin.metadata);
+        Self {
+            run_id,
+            workflow_id: &definition.id,
+            status: state.status(is_stopping),
+            node_states: node_views(definition, state, masks),
+            variables: variables(definition, state, masks),
+            engine_version: env!("CARGO_PKG_VERSION"),
+            event_log_schema_version: EVENT_LOG_SCHEMA_VERSION,
+            started_at: folded.started_at.map(|at| at.to_string()),
+            completed_at: last_at.map(|at| at.to_string()),
+            error,
+            outputs,
+            current_node_id: waiting.map(|waiting| &*waiting.node),
+            interrupt: waiting.map(|waiting| InterruptView {
+                interrupt_id: &waiting.id,
+                node_id: &waiting.node,
+                payload: &waiting.interrupt,
+            }),
+            channels,
+            run_orchestrator: state
+                .orchestrator
+                .as_deref()
+                .map(|agent_id| Orchestrator { agent_id }),
+            tags: begin.map(|begin| begin.tags.as_slice()).unwrap_or_default(),
+            metadata: metadata.filter(|metadata| !metadata.is_empty()),
+            configurable: begin.map(|begin| &begin.configurable),
+            forked_from: begin.and_then(|begin| begin.fork.as_ref()).map(Fork::forked_from),
+            parent_run_id: begin.and_then(|begin| Some(&*begin.parent.as_ref()?.run)),
+        }
+    }
+}
+
+/// The variables, and the outputs of each node under its id, unless a variable has that name.
 fn variables(definition: &Definition, state: &RunState, masks: &Masks) -> Value {
     let mut variables = Value::Object(state.variables.clone());
     mask_keys(&mut variables, |name| masks.variables.contains(name));
     for (node, at) in definition.nodes.iter().zip(&state.nodes) {
-        if at.outputs.is_object() && variables.get(&node.id).is_none() {
-            let mut outputs = at.outputs.clone();
-            masks.mask_outputs(&node.id, &mut outputs);
+        if variables.get(&node.id).is_none()
+            && let Some(outputs) = outputs(node, at, masks)
+        {
             variables[node.id.as_str()] = outputs;
         }
     }
     variables
 }
 
-fn node_states(definition: &Definition, state: &RunState, masks: &Masks) -> Value {
-    let of = |(node, at): (
-        &sandglass_workflow::definition::Node,
-        &sandglass_workflow::state::NodeState,
-    )| {
-        // What was under way when its run came to its end was ended with it.
-        let is_cut = state.ended.is_some()
-            && matches!(at.status, NodeStatus::Running | NodeStatus::Suspended);
-        // What the last round of a loop has not come to again is as the round before left it.
-        let is_left = state.ended.is_some() && at.status == NodeStatus::Pending;
-        let status = match () {
-            () if is_cut => "cancelled",
-            () if is_left => at.before.as_str(),
-            () => at.status.as_str(),
+fn outputs(node: &Node, at: &NodeState, masks: &Masks) -> Option<Value> {
+    let mut outputs = Some(&at.outputs).filter(|outputs| outputs.is_object()).cloned()?;
+    masks.mask_outputs(&node.id, &mut outputs);
+    Some(outputs)
+}
+
+fn node_views<'a>(
+    definition: &'a Definition,
+    state: &RunState,
+    masks: &Masks,
+) -> BTreeMap<&'a str, NodeView<'a>> {
+    let view = |(node, at): (&'a Node, &NodeState)| {
+        let status = match &at.status {
+            // A node that executed when its run ended was ended with it.
+            NodeStatus::Running | NodeStatus::Suspended if state.ended.is_some() => "cancelled",
+            // A node that the last round of a loop did not reach is as the round before left it.
+            NodeStatus::Pending if state.ended.is_some() => at.before.as_str(),
+            status => status.as_str(),
         };
-        let mut told = json!({
-            "status": status,
-            "typeId": node.type_id,
-            "executions": at.executions,
-            "attempt": at.attempt,
-        });
-        if at.outputs.is_object() {
-            let mut outputs = at.outputs.clone();
-            masks.mask_outputs(&node.id, &mut outputs);
-            told["outputs"] = outputs;
-        }
-        (node.id.clone(), told)
+        let view = NodeView {
+            status,
+            type_id: &node.type_id,
+            executions: at.executions,
+            attempt: at.attempt,
+            outputs: outputs(node, at, masks),
+        };
+        (node.id.as_str(), view)
     };
-    Value::Object(definition.nodes.iter().zip(&state.nodes).map(of).collect())
+    definition.nodes.iter().zip(&state.nodes).map(view).collect()
 }

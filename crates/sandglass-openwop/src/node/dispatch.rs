@@ -1,59 +1,78 @@
-//! `core.dispatch`: starts the workers that an orchestrator has chosen. Those that are nodes of
-//! the same workflow are what its edges lead to; those that are workflows become child runs,
-//! one after the other, each of which sees what those before it have put out.
+//! `core.dispatch`: starts the workers that an orchestrator has chosen. Workers that are nodes of
+//! the same workflow are what its edges lead to; workers that are workflows become child runs,
+//! one after the other, each of which sees the outputs of those before it.
 
-use std::sync::Arc;
-
-use sandglass_model::{EntityRef, Object, RunReport};
-use sandglass_runtime::{ActorError, HandlerRun, Request, StopRequest};
-use serde_json::{Map, Value, json};
+use sandglass_model::EntityRef;
+use sandglass_runtime::{ActorError, Request, StopRequest};
+use sandglass_workflow::automaton::{Action, Params};
+use sandglass_workflow::decision::Decision;
+use sandglass_workflow::definition::{Definition, Node};
+use sandglass_workflow::error::{ErrorCode, RunError};
+use sandglass_workflow::event::{
+    ChildEvent, ChildPhase, ChildStatus, Ending, Entry, Payload, RunEvent,
+};
+use sandglass_workflow::state::ChildEnd;
+use sandglass_workflow::step::Parent;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::Executed;
+use crate::code::Code;
 use crate::context::Context;
-use crate::handlers::{Shared, again_later, cancelled, service, stopped, unless_closing};
-use crate::http::error::{Code, Error};
-use crate::service::{Service, Wanted, id};
-use sandglass_workflow::definition::{Definition, Node};
-use sandglass_workflow::event::{Kind, RunEvent};
-use sandglass_workflow::json_size;
-use sandglass_workflow::projection::{EVENTS, TELL};
-use sandglass_workflow::state::RunState;
-use sandglass_workflow::step::Parent;
+use crate::handlers::{Ended, Execution};
+use crate::id;
+use crate::log::{Folded, ReadError};
+use crate::runs::{Runs, Wanted};
 
-/// How deep runs may work for one another: as deep as asks of entities may.
+/// How deep child runs may be nested: as deep as asks of entities may.
 const DEPTH_MAX: u32 = sandglass_liveness::decide::ASK_DEPTH_MAX;
 
-/// Largest events that are told at once, in bytes of JSON without what is escaped in it.
-const TOLD_MAX_BYTES: usize = 128 << 10;
+/// Most bytes of JSON, without escapes, of events that are recorded at once.
+const RECORDED_MAX_BYTES: usize = 128 << 10;
 
-/// Starts the workers of the last decision. What becomes of children is told as it happens, and
-/// once, also where the host is lost in between; who could not be started is tried again then.
+/// What the outputs of the node contain for a worker.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase", rename_all_fields = "camelCase")]
+enum Worker {
+    /// A node of the workflow.
+    Node,
+    /// A child run.
+    Run {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        run_id: Option<String>,
+        status: ChildStatus,
+        /// Without sensitive values.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        outputs: Option<Value>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<RunError>,
+    },
+}
+
+/// Starts the workers of the last decision. What becomes of children is recorded when it happens, and
+/// once, even if the host is lost in between; a child that could not be started is tried again then.
 pub(crate) async fn execute(
-    shared: &Arc<Shared>,
-    run: &HandlerRun,
+    execution: &Execution,
     context: &mut Context,
     node: &Node,
-) -> Result<Executed, Box<RunReport>> {
-    let chosen = chosen(&context.state);
+) -> Result<Executed, Ended> {
+    let chosen: Vec<String> =
+        context.state.decision.iter().flat_map(Decision::workers).cloned().collect();
     let (nodes, workflows): (Vec<String>, Vec<String>) =
         chosen.into_iter().partition(|worker| follows(&context.definition, node, worker));
     let mut workers = Map::new();
-    for worker in nodes {
-        workers.insert(worker, json!({ "kind": "node" }));
+    let mut enter = |name: String, worker: &Worker| {
+        workers.insert(name, serde_json::to_value(worker).expect("it is plain data"));
+    };
+    nodes.into_iter().for_each(|worker| enter(worker, &Worker::Node));
+    for (nth, workflow) in workflows.into_iter().enumerate() {
+        let runs = execution.runs().await.map_err(|request| execution.cancelled(request))?;
+        let child = Child { execution, runs, node, workflow: &workflow, nth };
+        let ended = child.run(context).await?;
+        enter(workflow, &ended);
     }
-    for (nth, worker) in workflows.into_iter().enumerate() {
-        let child = Child { shared, run, node, worker: &worker, nth };
-        let ended = child.to_its_end(context).await?;
-        workers.insert(worker, ended);
-    }
-    Ok(Executed::completed(json!({ "workers": workers })))
-}
-
-/// The workers of the last decision.
-fn chosen(state: &RunState) -> Vec<String> {
-    let workers = state.decision.as_ref().and_then(|decision| decision.get("nextWorkerIds"));
-    let workers = workers.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    workers.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    let workers = Map::from_iter([("workers".to_owned(), Value::Object(workers))]);
+    Ok(Executed::completed(Value::Object(workers)))
 }
 
 /// Whether `worker` is a node of the workflow itself: one that `node` leads to, or `node`.
@@ -64,206 +83,219 @@ fn follows(definition: &Definition, node: &Node, worker: &str) -> bool {
     worker == node.id || targets.any(|target| definition.nodes[target].id == worker)
 }
 
-/// What has come of a child.
-struct Ended {
-    /// As clients see it, `{kind, runId, status, outputs?, error?}`: what is sensitive is masked.
-    shown: Value,
-    /// As they are.
-    outputs: Value,
-}
-
-/// What has come of a child that is over; none where its log has no end.
-async fn harvested(service: &Service, child: &EntityRef) -> Result<Option<Ended>, Error> {
-    let log = service.whole_log(child).await?;
-    let lines = log.all();
-    let Some(last) = lines.last().filter(|line| line.entry.event.kind.is_terminal()) else {
-        return Ok(None);
-    };
-    let payload = &last.entry.event.payload;
-    let mut shown = json!({ "kind": "run", "runId": child.id() });
-    let mut outputs = Value::Null;
-    let status = match last.entry.event.kind {
-        Kind::RunCompleted => {
-            outputs = payload.get("outputs").cloned().unwrap_or_default();
-            let mut masked = outputs.clone();
-            let definition = service.definition_of(&log).await?;
-            service.library().masks(&definition).mask_all_outputs(&mut masked);
-            shown["outputs"] = masked;
-            "completed"
-        }
-        Kind::RunCancelled => "cancelled",
-        _ => {
-            shown["error"] = payload.get("error").cloned().unwrap_or_default();
-            "failed"
-        }
-    };
-    shown["status"] = json!(status);
-    Ok(Some(Ended { shown, outputs }))
-}
-
-/// How many of these events are told at once, from the first on.
-fn told_at_once(events: &[RunEvent]) -> usize {
+/// How many of `events`, from the first on, are recorded at once.
+fn recorded_at_once(events: &[RunEvent]) -> usize {
     let mut bytes = 0_usize;
     let fits = events.iter().take_while(|event| {
-        bytes = bytes.saturating_add(json_size(&event.payload));
-        bytes <= TOLD_MAX_BYTES
+        bytes = bytes.saturating_add(event.payload.json_size());
+        bytes <= RECORDED_MAX_BYTES
     });
     fits.count().max(1)
 }
 
 /// A worker that is a workflow.
 struct Child<'a> {
-    shared: &'a Arc<Shared>,
-    run: &'a HandlerRun,
+    execution: &'a Execution,
+    runs: Runs,
     node: &'a Node,
-    worker: &'a str,
+    workflow: &'a str,
     nth: usize,
 }
 
+/// How a child run ended, and what its parent sees of that.
+struct ChildResult {
+    end: ChildEnd,
+    outputs: Value,
+    /// The outputs without sensitive values, if it is complete.
+    masked: Option<Value>,
+}
+
+impl ChildResult {
+    const fn without_outputs(status: ChildStatus, error: Option<RunError>) -> Self {
+        Self { end: ChildEnd { status, error }, outputs: Value::Null, masked: None }
+    }
+}
+
 impl Child<'_> {
-    /// Runs it, and answers how it has ended.
-    async fn to_its_end(&self, context: &mut Context) -> Result<Value, Box<RunReport>> {
-        let service = service(self.shared, self.run).await;
-        let service = service.map_err(|request| Box::new(cancelled(self.run, request)))?;
+    /// Starts it unless it was started before, and waits for its end.
+    async fn run(&self, context: &mut Context) -> Result<Worker, Ended> {
         let index = context.definition.node(&self.node.id);
         let execution = index.map_or(0, |index| context.state.nodes[index].executions);
-        let id = id::of_child(self.run.entity.id(), &self.node.id, execution, self.nth);
+        let parent = self.execution.run.entity.id();
+        let id = id::of_child(parent, &self.node.id, execution, self.nth);
         let known = context.state.children.get(&id).cloned();
         if known.is_none() {
-            let started = self.start(&service, &id, context).await?;
-            context.happened(self.told("dispatch.began", json!({})));
+            let started = self.start(&id, context).await?;
+            context.add(self.event(ChildPhase::Began));
             if let Err(error) = started {
-                context.happened(self.told("dispatch.failed", json!({ "error": error })));
-                return Ok(json!({ "kind": "run", "status": "failed", "error": error }));
+                context.add(self.event(ChildPhase::NotStarted { error: error.clone() }));
+                let (status, error) = (ChildStatus::Failed, Some(error));
+                return Ok(Worker::Run { run_id: None, status, outputs: None, error });
             }
-            context.happened(self.told("dispatch.succeeded", json!({ "childRunId": id })));
-            self.tell(&service, context).await;
+            context.add(self.event(ChildPhase::Started { child_run_id: id.clone() }));
+            self.record(context).await;
         }
-        let Ended { shown, outputs } = self.ended(&service, &id, known.as_ref()).await?;
-        if known.flatten().is_none() {
-            let events = self.of_its_end(&shown, &outputs);
-            events.into_iter().for_each(|event| context.happened(event));
-            self.tell(&service, context).await;
+        let known = known.flatten();
+        let result = self.result(&id, known.as_ref()).await?;
+        if known.is_none() {
+            self.end_events(&id, &result).into_iter().for_each(|event| context.add(event));
+            self.record(context).await;
         }
-        Ok(shown)
+        let ChildEnd { status, error } = result.end;
+        Ok(Worker::Run { run_id: Some(id), status, outputs: result.masked, error })
     }
 
-    /// Records what has happened by now, in its order; what can't be recorded stays for the end
-    /// of the node.
-    async fn tell(&self, service: &Service, context: &mut Context) {
-        while !context.untold.is_empty() {
-            let count = told_at_once(&context.untold);
-            let params = Object::from([(EVENTS.to_owned(), json!(context.untold[..count]))]);
-            let request = Request::new(TELL).params(params);
-            if let Err(error) = service.runtime.request(&self.run.entity, request).await {
-                tracing::debug!(run = %self.run.entity, %error, "it is told later");
+    /// Records the events that have happened so far, in their order; what cannot be recorded now is
+    /// recorded at the end of the node.
+    async fn record(&self, context: &mut Context) {
+        let run = &self.execution.run.entity;
+        while !context.unrecorded.is_empty() {
+            let count = recorded_at_once(&context.unrecorded);
+            let events = context.unrecorded[..count].to_vec();
+            let params = Params { events, ..Params::default() };
+            let request = Request::new(Action::Tell.as_str()).params(params.into());
+            if let Err(error) = self.runs.runtime.request(run, request).await {
+                tracing::debug!(%run, %error, "events are recorded later");
                 return;
             }
-            context.untold.drain(..count);
+            context.unrecorded.drain(..count);
         }
     }
 
-    /// Starts it, unless it was started before, as `id`; answers why it can't be.
-    async fn start(
-        &self,
-        service: &Service,
-        id: &str,
-        context: &Context,
-    ) -> Result<Result<(), Value>, Box<RunReport>> {
+    /// Starts it as `id`, unless it was started before; the inner error is why it cannot be.
+    async fn start(&self, id: &str, context: &Context) -> Result<Result<(), RunError>, Ended> {
         let depth = context.begin.parent.as_ref().map_or(1, |parent| parent.depth + 1);
         if depth > DEPTH_MAX {
             let message = format!("runs may work for one another {DEPTH_MAX} deep");
-            return Ok(Err(json!({ "code": "dispatch_too_deep", "message": message })));
+            return Ok(Err(RunError::new(ErrorCode::DispatchTooDeep, message)));
         }
-        let parent =
-            Parent { run: self.run.entity.id().to_owned(), node: self.node.id.clone(), depth };
+        let run = self.execution.run.entity.id().to_owned();
+        let parent = Parent { run, node: self.node.id.clone(), depth };
         let wanted = Wanted {
-            workflow: self.worker.to_owned(),
+            workflow: self.workflow.to_owned(),
             inputs: self.map_inputs(&context.state.variables),
             ..Wanted::default()
         };
         loop {
-            let started = service.start_child(id, wanted.clone(), parent.clone()).await;
-            let Err(why) = started else { return Ok(Ok(())) };
-            unless_closing(service).await;
-            if why.code != Code::Unavailable {
-                let told = Value::from(&why);
-                return Ok(Err(json!({ "code": told["error"], "message": told["message"] })));
+            let started = self.runs.start_child(id, wanted.clone(), parent.clone()).await;
+            let Err(error) = started else { return Ok(Ok(())) };
+            self.runs.unless_closing().await;
+            if error.code() != Code::Unavailable {
+                return Ok(Err(RunError::new(error.code().as_str(), error.to_string())));
             }
-            // It may be there, of the host before this one.
-            if let Some(request) = again_later(self.shared, self.run, service).await {
-                return Err(self.stop(service, id, request).await);
-            }
+            // The host before this one may have started it.
+            self.wait_to_retry(id).await?;
         }
     }
 
-    /// Waits for the end of the run `id`, and answers what has come of it. What is `known` of
-    /// one whose records are gone is all there is.
-    async fn ended(
-        &self,
-        service: &Service,
-        id: &str,
-        known: Option<&Option<Value>>,
-    ) -> Result<Ended, Box<RunReport>> {
-        let lost = || {
-            let error = json!({ "code": "host_error", "message": "its records are gone" });
-            let shown = json!({ "kind": "run", "runId": id, "status": "failed", "error": error });
-            let shown = known.cloned().flatten().unwrap_or(shown);
-            Ended { shown, outputs: Value::Null }
+    /// Waits for the end of the run `id`. If its records are gone, the result is what this run has
+    /// recorded of it.
+    async fn result(&self, id: &str, known: Option<&ChildEnd>) -> Result<ChildResult, Ended> {
+        let failed = |message: String| {
+            let error = RunError::new(ErrorCode::HostError, message);
+            ChildResult::without_outputs(ChildStatus::Failed, Some(error))
+        };
+        let lost = || match known.cloned() {
+            Some(ChildEnd { status, error }) => ChildResult::without_outputs(status, error),
+            None => failed("its records are gone".to_owned()),
         };
         let Some(child) = id::entity_of(id) else { return Ok(lost()) };
         loop {
-            let over = tokio::select! {
-                biased;
-                request = stopped(self.run) => return Err(self.stop(service, id, request).await),
-                over = service.until_over(&child) => over,
-            };
-            let found = match over {
-                Ok(()) => harvested(service, &child).await.ok().flatten(),
-                Err(ActorError::UnknownEntity(_)) => return Ok(lost()),
-                Err(_) => None,
-            };
-            if let Some(ended) = found {
-                return Ok(ended);
+            match self.execution.unless_stopped(self.runs.until_over(&child)).await {
+                Err(request) => return Err(self.stop(id, request).await),
+                Ok(Err(ActorError::UnknownEntity(_))) => return Ok(lost()),
+                Ok(Err(_)) => {}
+                Ok(Ok(())) => match self.harvest(&child).await {
+                    Ok(Some(result)) => return Ok(result),
+                    Err(error) if !error.is_temporary() => return Ok(failed(error.to_string())),
+                    Ok(None) | Err(_) => {}
+                },
             }
-            // What can't be found out now is no end that it has come to.
-            if let Some(request) = again_later(self.shared, self.run, service).await {
-                return Err(self.stop(service, id, request).await);
+            // That its end cannot be read now does not mean that it has failed.
+            self.wait_to_retry(id).await?;
+        }
+    }
+
+    /// How a child that is over ended; `None` if its last event is not recorded.
+    async fn harvest(&self, child: &EntityRef) -> Result<Option<ChildResult>, ReadError> {
+        let engine = &self.execution.engine;
+        let (mut folded, mut last) = (Folded::default(), None);
+        let take = |entry: Entry| last = Some(entry.event.payload);
+        folded.read_on(&*engine.journal, child, take).await?;
+        Ok(Some(match last.and_then(|last| last.ending()) {
+            None => return Ok(None),
+            Some(Ending::Cancelled(_)) => {
+                ChildResult::without_outputs(ChildStatus::Cancelled, None)
             }
+            Some(Ending::Failed(failed)) => {
+                ChildResult::without_outputs(ChildStatus::Failed, Some(failed.error))
+            }
+            Some(Ending::Completed(completed)) => {
+                let begin = folded.projection.begin.ok_or(ReadError::NoBeginning)?;
+                let definition = engine.library.pinned(&*engine.journal, &begin).await?;
+                let outputs = completed.outputs.unwrap_or_default();
+                let mut masked = outputs.clone();
+                engine.library.masks(&definition).mask_all_outputs(&mut masked);
+                let end = ChildEnd { status: ChildStatus::Completed, error: None };
+                ChildResult { end, outputs, masked: Some(masked) }
+            }
+        }))
+    }
+
+    async fn wait_to_retry(&self, id: &str) -> Result<(), Ended> {
+        self.runs.unless_closing().await;
+        match self.execution.wait_to_retry().await {
+            Ok(()) => Ok(()),
+            Err(request) => Err(self.stop(id, request).await),
         }
     }
 
     /// Stops it with its parent.
-    async fn stop(&self, service: &Service, id: &str, request: StopRequest) -> Box<RunReport> {
+    async fn stop(&self, id: &str, request: StopRequest) -> Ended {
         if let Some(child) = id::entity_of(id) {
-            // One that isn't there, or has just ended, needs none.
-            drop(service.stop_with(&child, &self.run.entity, request.reason.clone()).await);
+            let parent = &self.execution.run.entity;
+            // A child that does not exist, or has just ended, need not be stopped.
+            drop(self.runs.stop_with(&child, parent, request.reason.clone()).await);
         }
-        Box::new(cancelled(self.run, request))
+        self.execution.cancelled(request)
     }
 
-    /// What happens when it has ended.
-    fn of_its_end(&self, ended: &Value, outputs: &Value) -> Vec<RunEvent> {
-        let id = &ended["runId"];
-        let status = ended["status"].as_str().unwrap_or("failed");
-        let dispatched =
-            json!({ "childRunId": id, "childWorkflowId": self.worker, "childStatus": status });
-        let mut events = vec![RunEvent::of_node(Kind::NodeDispatched, &self.node.id, dispatched)];
-        let mut more = json!({ "childRunId": id });
-        if let Some(error) = ended.get("error") {
-            more["error"] = error.clone();
-        }
-        events.push(self.told(&format!("child.{status}"), more));
-        if status == "completed" {
-            let keys = self.map_outputs(outputs, &mut events);
-            let more = json!({ "childRunId": id, "harvestedKeys": keys });
-            events.push(self.told("output.harvested", more));
+    /// The events of the end of the child `id`.
+    fn end_events(&self, id: &str, result: &ChildResult) -> Vec<RunEvent> {
+        let node = &self.node.id;
+        let child_run_id = id.to_owned();
+        let dispatched = Payload::NodeDispatched {
+            child_run_id: child_run_id.clone(),
+            child_workflow_id: self.workflow.to_owned(),
+            child_status: result.end.status,
+        };
+        let mut events = vec![RunEvent::of_node(node, dispatched)];
+        match result.end.status {
+            ChildStatus::Cancelled => {
+                events.push(self.event(ChildPhase::Cancelled { child_run_id }));
+            }
+            ChildStatus::Failed => {
+                let error = result.end.error.clone();
+                events.push(self.event(ChildPhase::Failed { child_run_id, error }));
+            }
+            ChildStatus::Completed => {
+                let completed = ChildPhase::Completed { child_run_id: child_run_id.clone() };
+                events.push(self.event(completed));
+                let mapped = self.map_outputs(&result.outputs);
+                let harvested_keys = mapped.iter().map(|(name, _)| name.clone()).collect();
+                events.extend(mapped.into_iter().map(|(name, next)| {
+                    let (previous, node_id) = (None, node.clone());
+                    let changed = Payload::VariableChanged { name, next, previous, node_id };
+                    RunEvent::of_node(node, changed)
+                }));
+                events.push(self.event(ChildPhase::Harvested { child_run_id, harvested_keys }));
+            }
         }
         events
     }
 
-    /// The child's inputs: `config.inputMapping` says which of this run's variables each is; all
-    /// variables where nothing is said.
+    /// The child's inputs: `config.inputMapping` states which of this run's variables each is; if it
+    /// is absent, the inputs are all variables.
     fn map_inputs(&self, variables: &Map<String, Value>) -> Map<String, Value> {
         let Some(mapping) = self.node.config.get("inputMapping").and_then(Value::as_object) else {
             return variables.clone();
@@ -274,30 +306,19 @@ impl Child<'_> {
         mapping.iter().filter_map(of).collect()
     }
 
-    /// Sets the variables that `config.outputMapping` names to the child's outputs.
-    fn map_outputs(&self, outputs: &Value, events: &mut Vec<RunEvent>) -> Vec<String> {
+    /// The variables that `config.outputMapping` sets, with the outputs of the child.
+    fn map_outputs(&self, outputs: &Value) -> Vec<(String, Value)> {
         let mapping = self.node.config.get("outputMapping").and_then(Value::as_object);
-        let mut keys = Vec::new();
-        for (variable, output) in mapping.into_iter().flatten() {
-            let Some(value) = output.as_str().and_then(|output| outputs.get(output)) else {
-                continue;
-            };
-            let payload = json!({ "name": variable, "next": value, "nodeId": self.node.id });
-            events.push(RunEvent::of_node(Kind::VariableChanged, &self.node.id, payload));
-            keys.push(variable.clone());
-        }
-        keys
+        let of = |(variable, output): (&String, &Value)| {
+            Some((variable.clone(), outputs.get(output.as_str()?)?.clone()))
+        };
+        mapping.into_iter().flatten().filter_map(of).collect()
     }
 
-    fn told(&self, phase: &str, more: Value) -> RunEvent {
-        let mut payload = json!({
-            "phase": phase,
-            "workerId": self.worker,
-            "parentRunId": self.run.entity.id(),
-        });
-        if let (Some(payload), Value::Object(more)) = (payload.as_object_mut(), more) {
-            payload.extend(more);
-        }
-        RunEvent::of_node(Kind::WorkflowChain, &self.node.id, payload)
+    fn event(&self, phase: ChildPhase) -> RunEvent {
+        let worker_id = self.workflow.to_owned();
+        let parent_run_id = self.execution.run.entity.id().to_owned();
+        let event = ChildEvent { worker_id, parent_run_id, phase };
+        RunEvent::of_node(&self.node.id, Payload::WorkflowChain(event))
     }
 }

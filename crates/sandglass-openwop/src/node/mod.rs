@@ -4,21 +4,21 @@ pub(crate) mod dispatch;
 pub(crate) mod packed;
 
 use sandglass_model::RunReport;
-use sandglass_workflow::event::{Kind, RunError, RunEvent};
-use sandglass_workflow::json_size;
+use sandglass_workflow::error::{ErrorCode, RunError};
+use sandglass_workflow::event::{Kind, RunEvent};
 use sandglass_workflow::node::End;
 use serde_json::Value;
 
-/// Most of what a node has logged before it failed that is kept, in bytes of JSON.
-const SAID_MAX_BYTES: usize = 64 << 10;
+/// Most bytes of JSON that are kept of what a node logged before it failed.
+const LOGGED_MAX_BYTES: usize = 64 << 10;
 
-/// How a node has ended, and what the host says of it where it was a pack's.
+/// How a node ended, with the report of the host if it was a pack's.
 #[derive(Debug)]
 pub(crate) struct Executed {
     pub(crate) end: End,
     /// What happened on the way.
     pub(crate) events: Vec<RunEvent>,
-    /// Its pack's answer.
+    /// The response of its pack.
     pub(crate) response: Option<Value>,
     pub(crate) report: Option<Box<RunReport>>,
 }
@@ -34,27 +34,28 @@ impl Executed {
         End::Completed(outputs).into()
     }
 
-    pub(crate) fn failed(code: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn failed(code: ErrorCode, message: impl Into<String>) -> Self {
         End::Failed(RunError::new(code, message)).into()
     }
 
-    /// The last lines that a node has logged which has failed; what else it has done is undone.
-    pub(crate) fn said_in_vain(&mut self) -> Vec<RunEvent> {
+    /// Takes the last lines that the node logged, if it failed; its other events are dropped.
+    pub(crate) fn take_logged(&mut self) -> Vec<RunEvent> {
         if !matches!(self.end, End::Failed(_) | End::Broken) {
             return Vec::new();
         }
         let mut bytes = 0_usize;
         let lines = std::mem::take(&mut self.events).into_iter().rev();
-        let lines = lines.filter(|event| event.kind == Kind::LogAppended).take_while(|event| {
-            bytes = bytes.saturating_add(json_size(&event.payload));
-            bytes <= SAID_MAX_BYTES
+        let lines = lines.filter(|event| event.kind() == Kind::LogAppended).take_while(|event| {
+            bytes = bytes.saturating_add(event.payload.json_size());
+            bytes <= LOGGED_MAX_BYTES
         });
         let mut lines: Vec<RunEvent> = lines.collect();
         lines.reverse();
         lines
     }
 
-    pub(crate) fn from_decision((end, events): (End, Vec<RunEvent>)) -> Self {
-        Self { events, ..end.into() }
+    /// The end of a turn of an orchestrator, whose decision is `event`.
+    pub(crate) fn decided((end, event): (End, RunEvent)) -> Self {
+        Self { events: vec![event], ..end.into() }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandglass_host::{
-    Dispatch, DispatchDeadline, Host, LogLevel, NodeAccess, NodeCall, NodeStatus, RecordingLimits,
+    Dispatch, DispatchDeadline, LogLevel, NodeAccess, NodeCall, NodeStatus, RecordingLimits,
 };
 use sandglass_model::{Cause, Outcome};
 use sandglass_runtime::HandlerRun;
@@ -12,13 +12,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::Executed;
 use crate::context::Context;
+use crate::handlers::Execution;
 use crate::library::PackNode;
+use sandglass_workflow::automaton::BUDGET_PARAM;
 use sandglass_workflow::definition::{Definition, Node};
-use sandglass_workflow::event::{Kind, RunError, RunEvent};
-use sandglass_workflow::json_size;
+use sandglass_workflow::error::{ErrorCode, RunError};
+use sandglass_workflow::event::{self, Payload, RunEvent};
+use sandglass_workflow::interrupt::Interrupt;
 use sandglass_workflow::node::{End, outputs_of};
-use sandglass_workflow::projection::BUDGET;
-use sandglass_workflow::schema::Schema;
 use sandglass_workflow::state::RunState;
 
 /// Most that one invocation may write to channels, variables and the log, together, in bytes of
@@ -27,10 +28,9 @@ const WRITTEN_MAX_BYTES: usize = 1 << 20;
 /// Longest name of a variable, in bytes.
 const NAME_MAX_BYTES: usize = 256;
 
-/// Runs the pack's node `of` in `host` as `node` of a run, for the handler `run`.
+/// Executes the pack's node `of` as `node` of a run.
 pub(crate) async fn invoke(
-    host: &Host,
-    run: &HandlerRun,
+    Execution { engine, run }: &Execution,
     context: &Context,
     (node, of): (&Node, &PackNode),
     inputs: Map<String, Value>,
@@ -43,7 +43,7 @@ pub(crate) async fn invoke(
         ..sandglass_host::Context::default()
     };
     // What was decided with the dispatch is what it has, whatever the pack asks for by now.
-    let is_decided = dispatched.params.contains_key(BUDGET);
+    let is_decided = dispatched.params.contains_key(BUDGET_PARAM);
     let budget = if is_decided { run.budget } else { of.pack.max_execution.min(run.budget) };
     let mut dispatch = Dispatch::new(run.entity.clone(), dispatched.action.clone(), whose)
         .deadline(DispatchDeadline::after(budget))
@@ -62,10 +62,11 @@ pub(crate) async fn invoke(
             handle.stop(request.cause, &request.reason);
         }
     });
-    let mut report = match host.run(&of.pack.integration, dispatch).await {
+    let mut report = match engine.host.run(&of.pack.integration, dispatch).await {
         Ok(report) => report,
         Err(error) => {
-            return Executed::failed("host_unavailable", format!("the host can't run it: {error}"));
+            let message = format!("the host can't run it: {error}");
+            return Executed::failed(ErrorCode::HostUnavailable, message);
         }
     };
     if let Outcome::TimedOut(exceeded) = &mut report.outcome {
@@ -79,7 +80,7 @@ pub(crate) async fn invoke(
     };
     let end = match &report.outcome {
         Outcome::Completed(completion) => end_of(&completion.result),
-        Outcome::Failed(failure) => End::Failed(sandglass_workflow::projection::told(failure)),
+        Outcome::Failed(failure) => End::Failed(RunError::of_failure(failure)),
         _ => End::Broken,
     };
     Executed { end, events: reach.events(), response, report: Some(Box::new(report)) }
@@ -102,6 +103,7 @@ fn call(
     for (name, value) in &node.config {
         inputs.entry(name).or_insert_with(|| value.clone());
     }
+    let agent = context.state.orchestrator.as_ref().map(|agent| json!({ "agentId": agent }));
     let request = json!({
         "abiVersion": 1,
         "nodeContext": {
@@ -110,7 +112,7 @@ fn call(
             "tenantId": run.tenant,
             "attempt": attempt,
             "configurable": context.begin.configurable,
-            "agent": context.state.orchestrator.as_ref().map(|agent| json!({ "agentId": agent })),
+            "agent": agent,
         },
         "inputs": inputs,
     });
@@ -134,56 +136,17 @@ fn seed(run: &str, node: &str, attempt: u32) -> [u8; 32] {
     digest.finalize().into()
 }
 
-/// What a pack's answer means, whose form its host has checked.
-pub(crate) fn end_of(response: &Value) -> End {
+/// How a node ended, by the response of its pack, whose form the host has checked.
+fn end_of(response: &Value) -> End {
+    let error = |code: ErrorCode, message: String| End::Failed(RunError::new(code, message));
     match response["outcome"].as_str() {
         Some("completed") => End::Completed(outputs_of(response["output"].clone())),
-        Some("suspended") => match interrupt(&response["interrupt"]) {
+        Some("suspended") => match Interrupt::parse(&response["interrupt"]) {
             Ok(interrupt) => End::Suspended(interrupt),
-            Err(why) => End::Failed(RunError::new("invalid_interrupt", why)),
+            Err(why) => error(ErrorCode::InvalidInterrupt, why),
         },
-        _ => End::Failed(RunError::new("invalid_response", "the pack's answer has no outcome")),
+        _ => error(ErrorCode::InvalidResponse, "the pack's answer has no outcome".to_owned()),
     }
-}
-
-/// The kinds of interrupts.
-const INTERRUPTS: [&str; 8] = [
-    "approval",
-    "clarification",
-    "external-event",
-    "custom",
-    "conversation.start",
-    "conversation.exchange",
-    "conversation.close",
-    "low-confidence",
-];
-
-/// An interrupt as the protocol has it: `{kind, key, data, resumeSchema?, timeoutMs?}`.
-fn interrupt(given: &Value) -> Result<Value, String> {
-    let text = |key: &str| given.get(key).and_then(Value::as_str);
-    let kind = text("kind").filter(|kind| INTERRUPTS.contains(kind)).ok_or_else(|| {
-        format!("`kind` of an interrupt must be one of {}", INTERRUPTS.join(", "))
-    })?;
-    let key = text("key").filter(|key| (1..=256).contains(&key.len()));
-    let key = key.ok_or("`key` of an interrupt must be a text of 1 to 256 bytes")?;
-    let data = given.get("data").filter(|data| data.is_object());
-    let data = data.ok_or("`data` of an interrupt must be an object")?;
-    let mut interrupt = json!({ "kind": kind, "key": key, "data": data });
-    if let Some(schema) = given.get("resumeSchema").filter(|schema| !schema.is_null()) {
-        if !schema.is_object() {
-            return Err("`resumeSchema` of an interrupt must be an object".to_owned());
-        }
-        // Nobody could answer it.
-        Schema::compile(schema)
-            .map_err(|why| format!("`resumeSchema` of an interrupt can't be used: {why}"))?;
-        interrupt["resumeSchema"] = schema.clone();
-    }
-    if let Some(timeout) = given.get("timeoutMs").filter(|timeout| !timeout.is_null()) {
-        let millis = timeout.as_u64().filter(|ms| *ms <= sandglass_model::limit::MAX_BUDGET_MS);
-        interrupt["timeoutMs"] =
-            json!(millis.ok_or("`timeoutMs` of an interrupt must be whole milliseconds")?);
-    }
-    Ok(interrupt)
 }
 
 /// What a node reads and writes: it sees its own writes, and others do once it has completed.
@@ -225,14 +188,14 @@ impl Reach {
     }
 
     /// Notes what the node has done, unless it is too much.
-    fn note(&self, kind: Kind, payload: Value) -> NodeStatus {
+    fn note(&self, payload: Payload) -> NodeStatus {
         let mut written = self.lock();
-        let bytes = written.bytes.saturating_add(json_size(&payload)).saturating_add(64);
+        let bytes = written.bytes.saturating_add(payload.json_size()).saturating_add(64);
         if bytes > WRITTEN_MAX_BYTES {
             return NodeStatus::CapabilityBreach;
         }
         written.bytes = bytes;
-        let event = RunEvent::of_node(kind, &self.node, payload);
+        let event = RunEvent::of_node(&self.node, payload);
         written.state.apply(&self.definition, &event);
         written.events.push(event);
         NodeStatus::Ok
@@ -251,7 +214,7 @@ impl NodeAccess for Reach {
         if !channel.writers.allows(&self.node, &self.type_id) {
             return NodeStatus::ChannelAccessDenied;
         }
-        self.note(Kind::ChannelWritten, json!({ "channel": name, "value": value }))
+        self.note(Payload::ChannelWritten { channel: name.to_owned(), value })
     }
 
     fn variable_get(&self, key: &str) -> Option<Value> {
@@ -266,11 +229,12 @@ impl NodeAccess for Reach {
         if declared.is_some_and(|variable| !variable.kind.takes(&value)) {
             return NodeStatus::ValidationError;
         }
-        let mut payload = json!({ "name": key, "next": value, "nodeId": self.node });
-        if let Some(previous) = self.variable_get(key) {
-            payload["previous"] = previous;
-        }
-        self.note(Kind::VariableChanged, payload)
+        self.note(Payload::VariableChanged {
+            name: key.to_owned(),
+            next: value,
+            previous: self.variable_get(key),
+            node_id: self.node.clone(),
+        })
     }
 
     fn interrupt(&self, payload: &Value) -> Option<Value> {
@@ -280,13 +244,13 @@ impl NodeAccess for Reach {
 
     fn log(&self, level: LogLevel, message: &str) {
         let level = match level {
-            LogLevel::Trace | LogLevel::Debug => "debug",
-            LogLevel::Info => "info",
-            LogLevel::Warn => "warn",
-            LogLevel::Error => "error",
+            LogLevel::Trace | LogLevel::Debug => event::LogLevel::Debug,
+            LogLevel::Info => event::LogLevel::Info,
+            LogLevel::Warn => event::LogLevel::Warn,
+            LogLevel::Error => event::LogLevel::Error,
         };
-        let payload = json!({ "level": level, "message": message, "nodeId": self.node });
-        // What is too much is in the host's log alone.
-        let _ = self.note(Kind::LogAppended, payload);
+        let (message, node_id) = (message.to_owned(), self.node.clone());
+        // What is too large is only in the log of the host.
+        let _ = self.note(Payload::LogAppended { level, message, node_id });
     }
 }

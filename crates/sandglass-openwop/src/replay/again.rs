@@ -3,108 +3,102 @@
 use sandglass_host::replay::{RecordedEnd, RecordedRun, Replay};
 use sandglass_journal::PAGE_MAX_ENTRIES;
 use sandglass_model::{Completion, Ended, Event, Outcome};
-use serde_json::{Value, json};
+use sandglass_workflow::error::ErrorCode;
+use sandglass_workflow::event::{DivergenceKind, Entry, Origin, Payload, RunEvent};
+use sandglass_workflow::node::orchestrator::{self, Decider};
+use sandglass_workflow::node::{DELAY, DISPATCH, End, SUPERVISOR, builtin, inputs};
+use sandglass_workflow::state::RunState;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::context::Context;
-use crate::handlers::{Shared, not_taken};
+use crate::engine::Engine;
+use crate::handlers::refused_response;
 use crate::library::PackNode;
-use sandglass_workflow::event::{Entry, Kind, Origin, RunEvent};
-use sandglass_workflow::node::{DELAY, DISPATCH, End, SUPERVISOR, builtin, inputs, orchestrator};
-use sandglass_workflow::state::RunState;
 
 /// How a node that was executed again differs from what was recorded.
 pub(super) struct Difference {
-    pub(super) kind: &'static str,
+    pub(super) kind: DivergenceKind,
     pub(super) what: String,
     pub(super) recorded: String,
     pub(super) came: String,
 }
 
-/// Executes the node that `entry` ends once more, where that has no effects; answers how it
-/// differs.
+/// Executes the node that `entry` ends again, if it has no effects; returns how the result differs.
 pub(super) async fn again(
-    shared: &Shared,
+    engine: &Engine,
     context: &Context,
     before: &RunState,
     entry: &Entry,
 ) -> Option<Difference> {
-    // One that was lost with its host has come to nothing that could be compared.
+    // A node that was lost with its host has no result to compare with.
     let origin = entry.event.origin.as_ref()?;
     let definition = &context.definition;
     let index = definition.node(entry.event.node_id.as_deref()?)?;
     let node = &definition.nodes[index];
-    let type_id = match node.type_id.as_str() {
-        DISPATCH | DELAY => return None,
-        SUPERVISOR => {
-            if let Err(error) = inputs::resolve(definition, before, index) {
-                return compared(&entry.event, &End::Failed(error));
-            }
-            // What it goes on with was decided by whoever answered it.
-            if before.nodes[index].resumed_with.is_some() {
-                return None;
-            }
-            match orchestrator::decider(definition, before, index, node) {
-                Ok(orchestrator::Decider::Pack(type_id)) => type_id,
-                Ok(orchestrator::Decider::Decided(decision)) => {
-                    let decided = orchestrator::decided(node, before, decision.clone()).0;
-                    if matches!(decided, End::Failed(_)) {
-                        return compared(&entry.event, &decided);
-                    }
-                    let recorded = context.state.decision.as_ref();
-                    return differs("output", "decision", recorded, Some(&decision));
-                }
-                Err(_) => return None,
-            }
-        }
-        type_id => type_id,
-    };
-    match inputs::resolve(definition, before, index) {
-        // It was never begun.
-        Err(error) => return compared(&entry.event, &End::Failed(error)),
-        Ok(inputs) => {
-            if let Some(executed) = builtin::pure(node, &inputs) {
-                return compared(&entry.event, &executed);
-            }
-        }
+    if [DISPATCH, DELAY].contains(&node.type_id.as_str()) {
+        return None;
     }
-    let Some(of) = shared.library.node(type_id) else {
-        return unprovided(&entry.event, type_id);
+    let end = match inputs::resolve(definition, before, index) {
+        // It never began.
+        Err(error) => Some(End::Failed(error)),
+        Ok(inputs) => builtin::pure(node, &inputs),
+    };
+    if let Some(end) = end {
+        return compare(&entry.event, &end);
+    }
+    let type_id = if node.type_id == SUPERVISOR {
+        // The answer to its question decided what it continued with.
+        if before.nodes[index].resumed_with.is_some() {
+            return None;
+        }
+        match orchestrator::decider(definition, before, index, node) {
+            Ok(Decider::Pack(type_id)) => type_id,
+            Ok(Decider::Decided(decision)) => {
+                let recorded = context.state.decision.as_ref();
+                return differs("decision", recorded, Some(&decision));
+            }
+            Err(error) => return compare(&entry.event, &End::Failed(error)),
+        }
+    } else {
+        &node.type_id
+    };
+    let unrepeatable = |came: String| Difference {
+        kind: DivergenceKind::TypeMismatch,
+        what: "the node can't be executed again".to_owned(),
+        recorded: entry.event.payload.fields().to_string(),
+        came,
+    };
+    let Some(of) = engine.library.node(type_id) else {
+        // Only its pack states whether it is pure.
+        let came = format!("nobody provides nodes of the type `{type_id}`; load the pack that did");
+        return (!was_not_provided(&entry.event.payload)).then(|| unrepeatable(came));
     };
     if !of.is_pure() {
         return None;
     }
-    match replay(shared, of, origin).await {
-        Ok(difference) => difference,
-        Err(why) => Some(Difference {
-            kind: "type-mismatch",
-            what: "the node can't be executed again".to_owned(),
-            recorded: entry.event.payload.to_string(),
-            came: why,
-        }),
-    }
+    replay(engine, of, origin).await.unwrap_or_else(|why| Some(unrepeatable(why)))
 }
 
-/// A node of a type that nobody provides any more, if ever: whether it is pure is known to its
-/// pack alone.
-fn unprovided(recorded: &RunEvent, type_id: &str) -> Option<Difference> {
-    let is_the_same = recorded.payload["error"]["code"] == "capability_not_provided";
-    (!is_the_same).then(|| Difference {
-        kind: "type-mismatch",
-        what: "the node can't be executed again".to_owned(),
-        recorded: recorded.payload.to_string(),
-        came: format!("nobody provides nodes of the type `{type_id}`; load the pack that did"),
-    })
+/// Whether the recorded node failed because no pack provided its type.
+fn was_not_provided(recorded: &Payload) -> bool {
+    matches!(
+        recorded,
+        Payload::NodeFailed { error, .. } if error.code == ErrorCode::CapabilityNotProvided
+    )
 }
 
-fn differs(
-    kind: &'static str,
+fn differs<T: PartialEq + Serialize>(
     what: &str,
-    recorded: Option<&Value>,
-    came: Option<&Value>,
+    recorded: Option<&T>,
+    came: Option<&T>,
 ) -> Option<Difference> {
-    let shown = |value: Option<&Value>| value.map(Value::to_string).unwrap_or_default();
+    let shown = |value: Option<&T>| {
+        let value = value.map(|value| serde_json::to_value(value).expect("it is plain data"));
+        value.as_ref().map(Value::to_string).unwrap_or_default()
+    };
     (recorded != came).then(|| Difference {
-        kind,
+        kind: DivergenceKind::Output,
         what: format!("another {what}"),
         recorded: shown(recorded),
         came: shown(came),
@@ -112,32 +106,31 @@ fn differs(
 }
 
 /// How the end of a node differs from the event that recorded it.
-fn compared(recorded: &RunEvent, came: &End) -> Option<Difference> {
-    let payload = &recorded.payload;
-    match (recorded.kind, came) {
-        (Kind::NodeCompleted, End::Completed(outputs)) => {
-            differs("output", "output", payload.get("outputs"), Some(outputs))
+fn compare(recorded: &RunEvent, came: &End) -> Option<Difference> {
+    match (&recorded.payload, came) {
+        (Payload::NodeCompleted { outputs, .. }, End::Completed(came)) => {
+            differs("output", Some(outputs), Some(came))
         }
-        (Kind::NodeFailed, End::Failed(error)) => {
-            differs("output", "error", payload.get("error"), Some(&json!(error)))
+        (Payload::NodeFailed { error, .. }, End::Failed(came)) => {
+            differs("error", Some(error), Some(came))
         }
-        (Kind::NodeRetried, End::Failed(_)) => None,
-        (_, came) => Some(Difference {
-            kind: "output",
+        (Payload::NodeRetried { .. }, End::Failed(_)) => None,
+        (payload, came) => Some(Difference {
+            kind: DivergenceKind::Output,
             what: "another end".to_owned(),
-            recorded: format!("{}: {payload}", recorded.kind),
+            recorded: format!("{}: {}", payload.kind(), payload.fields()),
             came: format!("{came:?}"),
         }),
     }
 }
 
-/// Has the recorded invocation of a pack's node again.
+/// Replays the recorded invocation of a pack's node.
 async fn replay(
-    shared: &Shared,
+    engine: &Engine,
     of: &PackNode,
     origin: &Origin,
 ) -> Result<Option<Difference>, String> {
-    let journal = &shared.journal;
+    let journal = &engine.journal;
     let unreadable =
         |error: sandglass_journal::Error| format!("the journal can't be read: {error}");
     let recording = journal.recording(origin.dispatch, origin.attempt).await.map_err(unreadable)?;
@@ -153,15 +146,15 @@ async fn replay(
             recorded.module()
         ));
     }
-    let ended = find_end(shared, origin).await.map_err(unreadable)?;
+    let ended = find_end(engine, origin).await.map_err(unreadable)?;
     let ended = ended.ok_or("its end isn't in the journal any more")?;
     let end = end_of_node(&ended);
-    let integration = shared.host.load_for_replay(&of.pack.module, &recorded);
+    let integration = engine.host.load_for_replay(&of.pack.module, &recorded);
     let integration = integration.map_err(|rejection| rejection.to_string())?;
-    let replayed = shared.host.replay(&integration, Replay::new(&recorded, &end)).await;
+    let replayed = engine.host.replay(&integration, Replay::new(&recorded, &end)).await;
     let replayed = replayed.map_err(|error| error.to_string())?;
     Ok(replayed.divergence.map(|divergence| Difference {
-        kind: "output",
+        kind: DivergenceKind::Output,
         what: match divergence.call {
             Some(call) => format!("{} (host call {call})", divergence.what),
             None => divergence.what,
@@ -181,7 +174,7 @@ pub fn end_of_node(ended: &Ended) -> RecordedEnd {
         Outcome::Completed(completion) => {
             Some(completion.result.get("response").cloned().unwrap_or_default())
         }
-        Outcome::Failed(failure) => not_taken(failure).cloned(),
+        Outcome::Failed(failure) => refused_response(failure).cloned(),
         _ => None,
     };
     let end = RecordedEnd::from(ended);
@@ -196,10 +189,10 @@ pub fn end_of_node(ended: &Ended) -> RecordedEnd {
 
 /// How the attempt of a dispatch ended.
 async fn find_end(
-    shared: &Shared,
+    engine: &Engine,
     origin: &Origin,
 ) -> Result<Option<Ended>, sandglass_journal::Error> {
-    let journal = &shared.journal;
+    let journal = &engine.journal;
     let Some((entity, at)) = journal.find_dispatch(origin.dispatch).await? else {
         return Ok(None);
     };

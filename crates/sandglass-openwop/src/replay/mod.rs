@@ -9,21 +9,21 @@ mod again;
 
 use std::sync::Arc;
 
-use sandglass_model::{Cause, Object, RunReport};
-use sandglass_runtime::HandlerRun;
-use serde_json::json;
+use sandglass_model::{Cause, EntityRef};
+use sandglass_workflow::automaton::{Action, Params};
+use sandglass_workflow::error::{ErrorCode, RunError};
+use sandglass_workflow::event::{Ending, Entry, Kind, Payload, RunEvent, event_id};
+use sandglass_workflow::state::RunState;
+use sandglass_workflow::step::{Fork, ForkMode, Next};
 
 pub use self::again::end_of_node;
 use self::again::{Difference, again};
+use crate::action::end;
 use crate::context::Context;
-use crate::handlers::{AGAIN_AFTER_MS, Answer, Shared, cancelled, failed, go_on, wait};
-use crate::log::Folded;
-use crate::service::id::entity_of;
-use sandglass_workflow::event::{Entry, Kind, RunError, RunEvent, event_id};
-use sandglass_workflow::json_size;
-use sandglass_workflow::projection::{CANCEL_AS_RECORDED, ENDING, FAIL, NEXT, StepResult};
-use sandglass_workflow::state::RunState;
-use sandglass_workflow::step::{Fork, ForkMode, Next};
+use crate::engine::Engine;
+use crate::handlers::{Decided, Ended, Execution, go_on};
+use crate::id::entity_of;
+use crate::log::{Folded, ReadError};
 
 /// Most events, and most of them in bytes of JSON, that one step takes over.
 const STEP_MAX_EVENTS: usize = 256;
@@ -31,37 +31,25 @@ const STEP_MAX_BYTES: usize = 512 << 10;
 /// Longest text of a difference, in characters.
 const SHOWN_CHARS: usize = 1_000;
 
-/// Takes over the source's events from number `at` on: up to the next node that is executed
-/// once more, or as many as go into one record.
+/// Copies the source's events from number `at` on: up to the next node that is executed again, or
+/// as many as fit into one record.
 pub(crate) async fn step(
-    shared: &Arc<Shared>,
-    run: &HandlerRun,
+    execution: &Execution,
     context: &mut Context,
     at: u64,
-) -> Result<Answer, RunReport> {
-    // A host that shuts down stops none: the next one goes on with it.
-    if let Some(request) =
-        run.stop.kill_request().filter(|request| request.cause != Cause::Shutdown)
-    {
-        return Err(cancelled(run, request));
+) -> Result<Decided, Ended> {
+    // The shutdown of a host stops no run: the next start continues it.
+    let requested = execution.run.stop.requested();
+    if let Some(request) = requested.filter(|request| request.cause != Cause::Shutdown) {
+        return Err(execution.cancelled(request));
     }
     let Some(fork) = context.begin.fork.clone() else {
-        return Err(failed(run, &RunError::new("host_error", "the run was forked from nothing")));
+        let error = RunError::new(ErrorCode::HostError, "the run was forked from nothing");
+        return Err(execution.failed(&error));
     };
-    let source = match &context.source {
-        Some(source) => Arc::clone(source),
-        None => loop {
-            let why = match read(shared, &fork).await {
-                Ok(source) => break Arc::new(source),
-                Err(why) => why,
-            };
-            if !why.is_passing {
-                return Err(failed(run, &RunError::new("source_unreadable", why.what)));
-            }
-            if let Some(request) = wait(shared, run, AGAIN_AFTER_MS, None).await {
-                return Err(cancelled(run, request));
-            }
-        },
+    let source = match context.source.take() {
+        Some(source) => source,
+        None => Arc::new(read_source(execution, &fork).await?),
     };
     context.source = Some(Arc::clone(&source));
     let mut events = Vec::new();
@@ -72,39 +60,50 @@ pub(crate) async fn step(
         if fork.mode == ForkMode::Branch && next >= fork.from {
             break;
         }
-        if entry.event.kind.is_terminal() {
-            return Ok(end(&entry.event, events));
+        if let Some(ending) = entry.event.payload.ending() {
+            return Ok(Decided::new(end(end_action(&ending), &ending), events));
         }
         context.apply(&entry.event);
         events.push(entry.event.clone());
-        bytes += json_size(&entry.event.payload);
+        bytes += entry.event.payload.json_size();
         next += 1;
-        if entry.event.kind == Kind::NodeStarted || entry.event.kind == Kind::NodeResumed {
+        let kind = entry.event.kind();
+        if matches!(kind, Kind::NodeStarted | Kind::NodeResumed) {
             before.clone_from(&context.state);
         }
-        let ends_a_node = entry.event.kind.ends_a_run_of_a_node();
-        if ends_a_node && fork.mode == ForkMode::Replay && entry.sequence >= fork.from {
-            if let Some(difference) = again(shared, context, &before, entry).await {
-                let event = diverged(&fork, entry, &difference);
-                context.apply(&event);
-                events.push(event);
-            }
-            return Ok(go_on_at(next, events));
+        let is_repeated = kind.ends_node_handler() && fork.mode == ForkMode::Replay;
+        let is_repeated = is_repeated && entry.sequence >= fork.from;
+        if is_repeated
+            && let Some(difference) = again(&execution.engine, context, &before, entry).await
+        {
+            let event = diverged(&fork, entry, &difference);
+            context.apply(&event);
+            events.push(event);
         }
-        if events.len() >= STEP_MAX_EVENTS || bytes >= STEP_MAX_BYTES {
-            return Ok(go_on_at(next, events));
+        if is_repeated || events.len() >= STEP_MAX_EVENTS || bytes >= STEP_MAX_BYTES {
+            let params = Params::next(Next::Replay { at: next });
+            return Ok(Decided::new((Action::Replay, params), events));
         }
     }
     match fork.mode {
         ForkMode::Branch => {
-            // From here on it is a run as any other.
+            // From here on it is a run like any other.
             context.source = None;
-            Ok(go_on(context, events))
+            Ok(go_on(&execution.engine.library, context, events))
         }
         ForkMode::Replay => {
             let message = "the source's log has no end";
-            Err(failed(run, &RunError::new("source_unreadable", message)))
+            Err(execution.failed(&RunError::new(ErrorCode::SourceUnreadable, message)))
         }
+    }
+}
+
+/// The action that ends a replay as its source ended.
+const fn end_action(ending: &Ending) -> Action {
+    match ending {
+        Ending::Completed(_) => Action::Complete,
+        Ending::Failed(_) => Action::Fail,
+        Ending::Cancelled(_) => Action::CancelAsRecorded,
     }
 }
 
@@ -113,81 +112,72 @@ pub(crate) async fn step(
 fn before(context: &Context, source: &[Entry], at: u64) -> RunState {
     let definition = &context.definition;
     let copied = usize::try_from(at).unwrap_or(usize::MAX).min(source.len());
-    let begins = |entry: &Entry| matches!(entry.event.kind, Kind::NodeStarted | Kind::NodeResumed);
+    let begins =
+        |entry: &Entry| matches!(entry.event.kind(), Kind::NodeStarted | Kind::NodeResumed);
     match source[..copied].iter().rposition(begins) {
-        Some(begun) if context.state.current(definition).is_some() => {
+        Some(begun) if context.state.current().is_some() => {
             RunState::fold(definition, source[..=begun].iter().map(|entry| &entry.event))
         }
         _ => context.state.clone(),
     }
 }
 
-/// Why the events of a run can't be read.
-struct Unreadable {
-    what: String,
-    /// Whether they may be later.
-    is_passing: bool,
+/// The events of the source that `fork` needs, as soon as the journal can be read.
+async fn read_source(execution: &Execution, fork: &Fork) -> Result<Vec<Entry>, Ended> {
+    let id = &fork.source;
+    let failed = |what: String| execution.failed(&RunError::new(ErrorCode::SourceUnreadable, what));
+    let entity = entity_of(id).ok_or_else(|| failed(format!("there is no run `{id}`")))?;
+    loop {
+        match read(&execution.engine, fork, &entity).await {
+            Ok(Some(entries)) => return Ok(entries),
+            Ok(None) => {
+                let what = format!("the events of run `{id}` aren't in the journal any more");
+                return Err(failed(what));
+            }
+            Err(error) if error.is_temporary() => {
+                execution.wait_to_retry().await.map_err(|request| execution.cancelled(request))?;
+            }
+            Err(error) => {
+                return Err(failed(format!("the events of run `{id}` can't be read: {error}")));
+            }
+        }
+    }
 }
 
-/// The events of a run that a fork of it needs.
-async fn read(shared: &Shared, fork: &Fork) -> Result<Vec<Entry>, Unreadable> {
-    let gone = |what: String| Unreadable { what, is_passing: false };
-    let id = &fork.source;
-    let most = match fork.mode {
+/// The events of `source` that `fork` needs; `None` if the journal has no events of it.
+async fn read(
+    engine: &Engine,
+    fork: &Fork,
+    source: &EntityRef,
+) -> Result<Option<Vec<Entry>>, ReadError> {
+    let max = match fork.mode {
         ForkMode::Branch => usize::try_from(fork.from).unwrap_or(usize::MAX),
         ForkMode::Replay => usize::MAX,
     };
-    let entity = entity_of(id).ok_or_else(|| gone(format!("there is no run `{id}`")))?;
     let mut entries = Vec::new();
-    let mut folded = Folded::default();
     let take = |entry| {
-        if entries.len() < most {
+        if entries.len() < max {
             entries.push(entry);
         }
     };
-    let read = folded.read_on(&*shared.journal, &entity, take).await;
-    read.map_err(|error| Unreadable {
-        what: format!("the events of run `{id}` can't be read: {error}"),
-        is_passing: matches!(error, sandglass_journal::Error::Unavailable { .. }),
-    })?;
-    if folded.events == 0 {
-        return Err(gone(format!("the events of run `{id}` aren't in the journal any more")));
-    }
-    Ok(entries)
-}
-
-fn go_on_at(at: u64, events: Vec<RunEvent>) -> Answer {
-    let params = Object::from([(NEXT.to_owned(), json!(Next::Replay { at }))]);
-    let result = StepResult { events, response: None };
-    Answer { action: "Replay", params, result, report: None }
-}
-
-/// The end that the source had.
-fn end(event: &RunEvent, events: Vec<RunEvent>) -> Answer {
-    let action = match event.kind {
-        Kind::RunFailed => FAIL,
-        Kind::RunCancelled => CANCEL_AS_RECORDED,
-        _ => "Complete",
-    };
-    let params = Object::from([(ENDING.to_owned(), event.payload.clone())]);
-    Answer { action, params, result: StepResult { events, response: None }, report: None }
+    let mut folded = Folded::default();
+    folded.read_on(&*engine.journal, source, take).await?;
+    Ok((folded.events > 0).then_some(entries))
 }
 
 fn diverged(fork: &Fork, entry: &Entry, difference: &Difference) -> RunEvent {
     let shown = |text: &str| text.chars().take(SHOWN_CHARS).collect::<String>();
-    let payload = json!({
-        "sourceRunId": fork.source,
-        "atSequence": entry.sequence,
-        "originalEventId": event_id(&fork.source, entry.sequence),
-        "divergenceKind": difference.kind,
-        "divergencePoint": entry.event.kind,
-        "nodeId": entry.event.node_id,
-        "what": shown(&difference.what),
-        "recorded": shown(&difference.recorded),
-        "came": shown(&difference.came),
-    });
-    RunEvent {
-        node_id: entry.event.node_id.clone(),
-        ..RunEvent::of_run(Kind::ReplayDiverged, payload)
-    }
+    let node_id = entry.event.node_id.clone();
+    let payload = Payload::ReplayDiverged {
+        source_run_id: fork.source.clone(),
+        at_sequence: entry.sequence,
+        original_event_id: event_id(&fork.source, entry.sequence),
+        divergence_kind: difference.kind,
+        divergence_point: entry.event.kind(),
+        node_id: node_id.clone(),
+        what: shown(&difference.what),
+        recorded: shown(&difference.recorded),
+        came: shown(&difference.came),
+    };
+    RunEvent { node_id, ..RunEvent::of_run(payload) }
 }

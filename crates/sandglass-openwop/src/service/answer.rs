@@ -1,108 +1,100 @@
-//! Answers to what runs wait for.
+//! Answers to interrupts.
 
 use std::time::Duration;
 
 use sandglass_http::timer::within;
 use sandglass_liveness::Refusal;
-use sandglass_model::Object;
 use sandglass_runtime::{ActorError, Request};
-use serde_json::{Value, json};
+use sandglass_workflow::automaton::{Action, Params, State};
+use sandglass_workflow::event::{Payload, RunEvent};
+use sandglass_workflow::state::{RunStatus, Waiting};
+use serde_json::Value;
 
-use super::Service;
+use super::{Error, Service};
 use crate::action::resume;
-use crate::http::error::{Code, Error};
 use crate::log::Standing;
-use sandglass_workflow::event::{Kind, RunEvent};
-use sandglass_workflow::projection::{EVENTS, WAITING};
-use sandglass_workflow::state::Waiting;
 
-/// How often an answer is given where the run moves on meanwhile, and waits for it all the same.
+/// How often an answer is tried if the run moves on meanwhile and still waits.
 const RESOLVE_ATTEMPTS: usize = 4;
 
 /// How long it may take until a run waits that is about to.
 const SOON: Duration = Duration::from_secs(1);
 
 impl Service {
-    /// Gives a run the answer that it waits for.
+    /// Passes a run the answer that `node` waits for; returns its status afterwards.
     pub(crate) async fn resolve(
         &self,
         id: &str,
         node: &str,
         answer: Value,
-    ) -> Result<&'static str, Error> {
-        let mut asked = None;
+    ) -> Result<RunStatus, Error> {
+        let mut checked = None;
         for _ in 0..RESOLVE_ATTEMPTS {
-            // Of two answers at once one finds that the run has moved on from here.
+            // Of two simultaneous answers, one finds that the run has moved on from here.
             let (entity, snapshot) = self.find(id).await?;
             let log = self.whole_log(&entity).await?;
             let standing = self.standing(&log).await?;
             let waiting = waiting_at(&standing, node)?;
-            // One that somebody sees in the log before its actor shows it is asked for again.
-            match asked.replace(waiting.interrupt.clone()) {
-                None => crate::interrupt::check(&waiting.payload, &answer)?,
-                Some(one) if one == waiting.interrupt => {}
+            // The log may show that it waits before the entity does: then this tries again.
+            match checked.replace(waiting.id.clone()) {
+                None => waiting.interrupt.check_answer(&answer)?,
+                Some(one) if one == waiting.id => {}
                 Some(_) => break,
             }
-            if snapshot.state != WAITING {
-                // It isn't shown yet, or a lost host's wait is taken up again.
-                let waits = self.runtime.wait_until(&entity, |seen| seen.state == WAITING);
+            if snapshot.state != State::Waiting.as_str() {
+                // The entity does not show it yet, or continues the wait of a lost host.
+                let is_waiting = |state: &str| state == State::Waiting.as_str();
+                let waits = self.runs.runtime.wait_until(&entity, |seen| is_waiting(&seen.state));
                 drop(within(SOON, waits).await);
                 continue;
             }
             let (action, params) = self.resumption(&standing, waiting, &answer);
-            let request = Request::new(action).params(params).expecting(snapshot.sequence);
-            match self.runtime.request(&entity, request).await {
-                Ok(_) => return Ok("running"),
-                // It is recorded twice: as the answer, and as what the node goes on with.
+            let request = Request::new(action.as_str()).params(params.into());
+            let request = request.expecting(snapshot.sequence);
+            match self.runs.runtime.request(&entity, request).await {
+                Ok(_) => return Ok(RunStatus::Running),
+                // It is recorded twice: as the answer, and as what the node continues with.
                 Err(ActorError::Refused { refusal: Refusal::TooLarge { max, .. }, .. }) => {
-                    return Err(Error::too_large("twice the answer", max));
+                    return Err(Error::TooLarge { what: "twice the answer", max_bytes: max });
                 }
                 Err(ActorError::Refused { .. } | ActorError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(answered(node))
+        Err(Error::NotWaiting(node.to_owned()))
     }
 
-    /// The action that gives a run `answer`, and its params.
+    /// The action that passes a run `answer`, and its parameters.
     fn resumption(
         &self,
         standing: &Standing,
         waiting: &Waiting,
         answer: &Value,
-    ) -> (&'static str, Object) {
+    ) -> (Action, Params) {
         let node = waiting.node.as_str();
-        let resolved = json!({
-            "nodeId": node, "interruptId": waiting.interrupt, "kind": waiting.payload["kind"],
-            "resumeValue": answer,
-        });
-        let resumed =
-            json!({ "nodeId": node, "interruptId": waiting.interrupt, "resumeValue": answer });
-        let events = [
-            RunEvent::of_node(Kind::InterruptResolved, node, resolved),
-            RunEvent::of_node(Kind::NodeResumed, node, resumed),
-        ];
+        let resolved = Payload::InterruptResolved {
+            node_id: node.to_owned(),
+            interrupt_id: waiting.id.clone(),
+            kind: waiting.interrupt.kind,
+            resume_value: answer.clone(),
+        };
+        let resumed = Payload::NodeResumed {
+            node_id: node.to_owned(),
+            interrupt_id: waiting.id.clone(),
+            resume_value: answer.clone(),
+        };
+        let events = [resolved, resumed].map(|payload| RunEvent::of_node(node, payload)).into();
         let index = standing.definition.node(node).unwrap_or_default();
-        let (action, mut params) = resume(self.library(), &standing.definition, index);
-        params.insert(EVENTS.to_owned(), json!(events));
-        (action, params)
+        let (action, params) = resume(&self.engine().library, &standing.definition, index);
+        (action, Params { events, ..params })
     }
 }
 
 /// What `node` waits for.
 fn waiting_at<'a>(standing: &'a Standing, node: &str) -> Result<&'a Waiting, Error> {
-    if let Some(waiting) = standing.state.waiting.as_ref().filter(|one| one.node == node) {
-        return Ok(waiting);
-    }
-    Err(if standing.definition.node(node).is_some() {
-        answered(node)
-    } else {
-        let shown: String = node.chars().take(64).collect();
-        Error::new(Code::NotFound, "the run has no such node").detail("nodeId", shown)
+    let waiting = standing.state.waiting.as_ref().filter(|waiting| waiting.node == node);
+    waiting.ok_or_else(|| match standing.definition.node(node) {
+        Some(_) => Error::NotWaiting(node.to_owned()),
+        None => Error::NoNode(node.chars().take(64).collect()),
     })
-}
-
-fn answered(node: &str) -> Error {
-    let message = "the node waits for no answer, or has it";
-    Error::new(Code::InterruptResolved, message).detail("nodeId", node)
 }

@@ -3,16 +3,16 @@
 use sandglass_liveness::session::LimitSettings;
 use serde_json::{Map, Value};
 
-use super::{Created, Service, id};
-use crate::http::error::{Code, Error};
-use crate::http::request::bounds;
+use super::{Error, Service, bounds};
+use crate::id;
+use crate::runs::Created;
 use crate::settings::unbounded;
 use sandglass_workflow::cut::Cut;
 use sandglass_workflow::definition::Definition;
 use sandglass_workflow::event::RunEvent;
 use sandglass_workflow::step::{Begin, Copied, Fork, ForkMode};
 
-/// What a fork has other than its source.
+/// In what a fork differs from its source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overlay {
     pub(crate) configurable: Map<String, Value>,
@@ -21,9 +21,9 @@ pub(crate) struct Overlay {
 }
 
 impl Service {
-    /// Forks a run; answers from which event on the fork isn't simply its source: the one that
-    /// was asked for; of a branch before it, where that one is in the middle of a node, the one
-    /// behind its beginning, or the breach of a bound of the source.
+    /// Forks a run; returns the first event that the fork does not copy. That is the requested one,
+    /// unless a branch has to begin earlier: if the requested one is in the middle of a node, the
+    /// branch begins behind the beginning of that node, and it copies no breach of a limit.
     pub(crate) async fn fork(
         &self,
         source_id: &str,
@@ -34,18 +34,15 @@ impl Service {
         let source = self.standing(&log).await?;
         if from >= source.folded.events {
             let last = source.folded.events.saturating_sub(1);
-            let message =
-                format!("the run's last event is number {last}; fork from there or before");
-            return Err(Error::new(Code::ForkPastEnd, message).detail("lastSequence", last));
+            return Err(Error::ForkPastEnd { last });
         }
         if mode == ForkMode::Replay && source.state.ended.is_none() {
-            let message = "the run is under way; replay it when it has ended, or branch from it";
-            return Err(Error::new(Code::RunActive, message));
+            return Err(Error::RunActive);
         }
         let Some(of) = source.folded.projection.begin.clone() else {
             return Err(Error::no_run(source_id));
         };
-        self.has_room()?;
+        self.runs.check_room()?;
         let mut configurable = of.configurable;
         configurable.extend(overlay.configurable.clone());
         let (run, cut, limits) = match mode {
@@ -71,22 +68,22 @@ impl Service {
             ..of
         };
         let entity = id::entity_of(&run).ok_or_else(|| Error::no_run(&run))?;
-        let created = self.begin(&entity, begin, &source.definition, limits).await?;
+        let created = self.runs.begin(&entity, begin, &source.definition, limits).await?;
         Ok((created, cut.from))
     }
 
-    /// What bounds a branch: what its overlay doesn't say is as its source has it.
+    /// The limits of a branch: those of its source, unless the overlay sets them.
     fn limits_of_branch(
         &self,
         definition: &Definition,
         configurable: &Map<String, Value>,
         copied: Copied,
     ) -> Result<LimitSettings, Error> {
-        let present = self.library().definition(&definition.id);
+        let present = self.engine().library.definition(&definition.id);
         if present.is_some_and(|one| one.digest == definition.digest) {
-            self.check_configurable(definition, configurable)?;
+            self.runs.check_configurable(definition, configurable)?;
         }
         let bounds = bounds(configurable, "/runOptionsOverlay/configurable")?;
-        self.limits(definition, &bounds, copied)
+        self.runs.limits(definition, &bounds, copied)
     }
 }

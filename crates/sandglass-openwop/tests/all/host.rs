@@ -303,7 +303,7 @@ async fn started(make: Make, journal: Arc<dyn Journal>, folder: &Path) -> (OpenW
         assert!(library.definition(id).is_some(), "{id} is left out: {left_out:#?}");
     }
     let handlers =
-        RunHandlers::new(host.clone(), Arc::clone(&journal), Arc::clone(&clock), library);
+        RunHandlers::new(host.clone(), Arc::clone(&journal), Arc::clone(&clock), library, settings);
     let runtime = Runtime::builder(Arc::clone(&journal))
         .clock(clock)
         .handlers(Arc::new(handlers.clone()))
@@ -313,7 +313,7 @@ async fn started(make: Make, journal: Arc<dyn Journal>, folder: &Path) -> (OpenW
         .build()
         .await
         .expect("a journal that can be read");
-    let service = Service::start(runtime.clone(), journal, handlers, settings).await;
+    let service = Service::start(runtime.clone(), &handlers).await;
     let interface = OpenWop::new(service.expect("a service"), Digest::of(KEY), exporter);
     (interface, runtime, host)
 }

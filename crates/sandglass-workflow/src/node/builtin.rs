@@ -1,10 +1,10 @@
 //! The node types that every host has and that need nothing but their inputs.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{End, FAIL, IDENTITY, NOOP};
 use crate::definition::Node;
-use crate::event::RunError;
+use crate::error::{ErrorCode, RunError};
 
 /// The longest wait of a node, in milliseconds: as long as a handler's budget can be.
 const DELAY_MAX_MS: u64 = sandglass_model::limit::MAX_BUDGET_MS;
@@ -12,7 +12,7 @@ const DELAY_MAX_MS: u64 = sandglass_model::limit::MAX_BUDGET_MS;
 /// What comes of a node of a type that is a pure function; none where it is no such type.
 pub fn pure(node: &Node, inputs: &Map<String, Value>) -> Option<End> {
     Some(match node.type_id.as_str() {
-        NOOP => End::Completed(json!({})),
+        NOOP => End::Completed(Value::Object(Map::new())),
         IDENTITY => End::Completed(Value::Object(inputs.clone())),
         FAIL => {
             let said = |key: &str| inputs.get(key).or(node.config.get(key)).and_then(Value::as_str);
@@ -31,7 +31,7 @@ pub fn delay_ms(node: &Node, inputs: &Map<String, Value>) -> Result<u64, RunErro
     let given = inputs.get("delayMs").or_else(|| node.config.get("delayMs"));
     let Some(given) = given else {
         let message = "a delay needs `delayMs`, as an input or in its config";
-        return Err(RunError::new("invalid_input", message));
+        return Err(RunError::new(ErrorCode::InvalidInput, message));
     };
     let millis = given.as_f64().filter(|millis| (0.0..=DELAY_MAX_MS as f64).contains(millis));
     // The value is inside the range that was just checked.
@@ -39,6 +39,12 @@ pub fn delay_ms(node: &Node, inputs: &Map<String, Value>) -> Result<u64, RunErro
     millis.map(|millis| millis.ceil() as u64).ok_or_else(|| {
         let message =
             format!("`delayMs` must be a number of milliseconds from 0 to {DELAY_MAX_MS}");
-        RunError::new("invalid_input", message)
+        RunError::new(ErrorCode::InvalidInput, message)
     })
+}
+
+/// The outputs of a delay.
+#[must_use]
+pub fn delayed(millis: u64) -> Value {
+    Value::Object(Map::from_iter([("delayedMs".to_owned(), millis.into())]))
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::definition::{Definition, Node, Port};
-use crate::event::RunError;
+use crate::error::{ErrorCode, RunError};
 use crate::json_size;
 use crate::plan::scope;
 use crate::state::RunState;
@@ -66,7 +66,7 @@ fn bounded(bytes: usize, value: &Value) -> Result<usize, RunError> {
     let bytes = bytes.saturating_add(json_size(value));
     if bytes > INPUTS_MAX_BYTES {
         let message = format!("the inputs of a node are {INPUTS_MAX_BYTES} bytes at most");
-        return Err(RunError::new("input_too_large", message));
+        return Err(RunError::new(ErrorCode::InputTooLarge, message));
     }
     Ok(bytes)
 }
@@ -85,7 +85,7 @@ fn present(
              `optional`",
             what()
         );
-        return Err(RunError::new("input_missing", message));
+        return Err(RunError::new(ErrorCode::InputMissing, message));
     }
     Ok(value)
 }

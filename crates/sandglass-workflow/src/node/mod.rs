@@ -5,10 +5,11 @@ pub mod builtin;
 pub mod inputs;
 pub mod orchestrator;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use crate::definition::Node;
-use crate::event::{Kind, RunError, RunEvent};
+use crate::error::RunError;
+use crate::interrupt::Interrupt;
 
 /// Does nothing.
 pub const NOOP: &str = "core.noop";
@@ -41,8 +42,8 @@ pub fn is_dispatch(node: &Node) -> bool {
 pub enum End {
     /// With outputs: an object.
     Completed(Value),
-    /// It waits for an answer to this: `{kind, key, data, ..}`.
-    Suspended(Value),
+    /// It waits for an answer to this.
+    Suspended(Interrupt),
     /// By an error.
     Failed(RunError),
     /// It was ended, or its guest broke down, as the report says.
@@ -53,22 +54,7 @@ pub enum End {
 pub fn outputs_of(answer: Value) -> Value {
     match answer {
         Value::Object(_) => answer,
-        Value::Null => json!({}),
-        other => json!({ "output": other }),
+        Value::Null => Value::Object(Map::new()),
+        other => Value::Object(Map::from_iter([("output".to_owned(), other)])),
     }
-}
-
-/// The events by which `node` is suspended with the `nth` interrupt of its run.
-pub fn suspended(node: &str, nth: u64, interrupt: &Value) -> [RunEvent; 2] {
-    let id = crate::state::interrupt_id(node, nth);
-    let payload = json!({
-        "nodeId": node,
-        "interruptId": id,
-        "kind": interrupt["kind"],
-        "key": interrupt["key"],
-    });
-    [
-        RunEvent::of_node(Kind::NodeSuspended, node, payload),
-        RunEvent::of_node(Kind::InterruptRequested, node, interrupt.clone()),
-    ]
 }

@@ -4,7 +4,6 @@ use sandglass_model::{EntityRef, Entropy as _, SystemEntropy};
 use sandglass_runtime::ActorError;
 use sha2::{Digest as _, Sha256};
 
-use crate::http::error::Error;
 use crate::{REPLAY_TYPE, RUN_TYPE};
 
 /// What the ids of runs begin with.
@@ -13,18 +12,18 @@ const RUN_PREFIX: &str = "run-";
 const REPLAY_PREFIX: &str = "replay-";
 
 /// One that no run has had.
-pub(super) fn of_run() -> Result<String, Error> {
+pub(crate) fn of_run() -> Result<String, ActorError> {
     drawn(RUN_PREFIX)
 }
 
 /// One that no replay has had.
-pub(super) fn of_replay() -> Result<String, Error> {
+pub(crate) fn of_replay() -> Result<String, ActorError> {
     drawn(REPLAY_PREFIX)
 }
 
-fn drawn(prefix: &str) -> Result<String, Error> {
+fn drawn(prefix: &str) -> Result<String, ActorError> {
     let mut bytes = [0; 16];
-    SystemEntropy.fill(&mut bytes).map_err(|_| Error::from(ActorError::NoRandomness))?;
+    SystemEntropy.fill(&mut bytes).map_err(|_| ActorError::NoRandomness)?;
     Ok(format!("{prefix}{}", hex(&bytes)))
 }
 
@@ -41,7 +40,7 @@ pub(crate) fn entity_of(id: &str) -> Option<EntityRef> {
 
 /// That of the run which an idempotency key stands for: so the key lives as long as the run,
 /// also over a restart.
-pub(super) fn of_key(key: &str) -> String {
+pub(crate) fn of_key(key: &str) -> String {
     let digest =
         Sha256::new().chain_update("openwop-idempotency-key\0").chain_update(key).finalize();
     format!("{RUN_PREFIX}{}", hex(&digest[..16]))

@@ -1,0 +1,44 @@
+//! The codes of errors that clients receive, as the protocol names them.
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What is wrong, for programs.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Code { $($(#[$doc])* $name,)* }
+
+        impl Code {
+            #[cfg(test)]
+            pub(crate) const ALL: &[Self] = &[$(Self::$name,)*];
+
+            pub(crate) const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// A value of the request is invalid.
+    Validation = "validation_error",
+    UnsupportedStreamMode = "unsupported_stream_mode",
+    Unauthenticated = "unauthenticated",
+    NotFound = "not_found",
+    WorkflowNotFound = "workflow_not_found",
+    MethodNotAllowed = "method_not_allowed",
+    NotAcceptable = "not_acceptable",
+    SlowRequest = "request_timeout",
+    IdempotencyKeyMismatch = "idempotency_key_mismatch",
+    /// The run has ended.
+    RunTerminal = "run_already_terminal",
+    /// The run has not ended.
+    RunActive = "run_active",
+    /// The node does not wait for an answer.
+    InterruptResolved = "interrupt_already_resolved",
+    TooLarge = "payload_too_large",
+    UnsupportedMediaType = "unsupported_media_type",
+    /// A fork from an event behind the last one of its source.
+    ForkPastEnd = "fork_past_end",
+    RateLimited = "rate_limited",
+    Unavailable = "service_unavailable",
+    Internal = "internal_error",
+}
