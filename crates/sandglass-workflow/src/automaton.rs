@@ -88,19 +88,16 @@ names! {
 
 impl Integration {
     /// Whether it begins a node.
-    #[must_use]
     pub const fn begins_node(self) -> bool {
         matches!(self, Self::Node | Self::Effect | Self::Turn)
     }
 
     /// Whether it executes a node.
-    #[must_use]
     pub const fn executes_node(self) -> bool {
         self.begins_node() || matches!(self, Self::ResumedNode | Self::ResumedEffect)
     }
 
     /// Whether it executes a node that is executed again after a crash, and is not a turn.
-    #[must_use]
     pub const fn is_rerun(self) -> bool {
         matches!(self, Self::Node | Self::ResumedNode)
     }
@@ -157,7 +154,6 @@ impl Params {
     }
 
     /// Parameters with `next` alone.
-    #[must_use]
     pub fn next(next: Next) -> Self {
         Self { next: Some(next), ..Self::default() }
     }

@@ -56,7 +56,6 @@ impl Decision {
     }
 
     /// The workers that are executed next.
-    #[must_use]
     pub fn workers(&self) -> &[String] {
         match self {
             Self::NextWorker { next_worker_ids, .. } => next_worker_ids,

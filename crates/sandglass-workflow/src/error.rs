@@ -70,7 +70,6 @@ pub enum ErrorCode {
 impl ErrorCode {
     /// Whether a node that failed with this code may be executed again by itself: not if it breached
     /// a limit, which it would breach again, and not if its effects may have landed.
-    #[must_use]
     pub const fn is_retryable(&self) -> bool {
         !matches!(
             self,
@@ -122,14 +121,12 @@ impl RunError {
     }
 
     /// Adds a detail.
-    #[must_use]
     pub fn detail(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.details.get_or_insert_default().insert(key.to_owned(), value.into());
         self
     }
 
     /// The error that a node returned; if it returned none, the failure of its handler.
-    #[must_use]
     pub fn of_failure(failure: &Failure) -> Self {
         let returned = failure.result.as_ref().and_then(|result| result.get("error"));
         let text = |key: &str| returned?.get(key)?.as_str();

@@ -26,7 +26,6 @@ macro_rules! events {
 
         impl Payload {
             /// The kind of the event.
-            #[must_use]
             pub const fn kind(&self) -> Kind {
                 match self { $(Self::$name { .. } => Kind::$name,)* }
             }
@@ -147,13 +146,11 @@ fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Erro
 
 impl Kind {
     /// Whether a run ends with it.
-    #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::RunCompleted | Self::RunFailed | Self::RunCancelled)
     }
 
     /// Whether the handler of a node ends with it.
-    #[must_use]
     pub const fn ends_node_handler(self) -> bool {
         matches!(
             self,
@@ -162,7 +159,6 @@ impl Kind {
     }
 
     /// Whether streams contain it only for debugging.
-    #[must_use]
     pub const fn is_detail(self) -> bool {
         matches!(self, Self::LogAppended)
     }
@@ -188,7 +184,6 @@ names! {
 
 impl CapKind {
     /// The kind of a breach of a limit of a session; `None` if the limit is not one of runs.
-    #[must_use]
     pub const fn of_run(limit: Limit) -> Option<Self> {
         match limit {
             Limit::ExecutionTimeout | Limit::RunTimeout => Some(Self::RunDuration),
@@ -343,7 +338,6 @@ pub struct Failed {
 
 impl Failed {
     /// A failure for `error`.
-    #[must_use]
     pub const fn new(error: RunError) -> Self {
         Self { error, failed_node_id: None, duration_ms: None }
     }
@@ -365,7 +359,6 @@ pub struct Cancelled {
 
 impl Ending {
     /// The last event of the run, which took `duration_ms` unless it is a replay.
-    #[must_use]
     pub fn into_payload(mut self, duration: u64) -> Payload {
         let (Self::Completed(Completed { duration_ms, .. })
         | Self::Failed(Failed { duration_ms, .. })
@@ -381,7 +374,6 @@ impl Ending {
 
 impl Payload {
     /// How the run ended, if this is its last event.
-    #[must_use]
     pub fn ending(&self) -> Option<Ending> {
         match self {
             Self::RunCompleted(ending) => Some(Ending::Completed(ending.clone())),
@@ -392,7 +384,6 @@ impl Payload {
     }
 
     /// Approximate size of the fields as JSON, in bytes ([`json_size`]).
-    #[must_use]
     pub fn json_size(&self) -> usize {
         /// The size of `{"type": "", "payload": }`.
         const ENVELOPE: usize = 2 + ("type".len() + 4 + 2) + ("payload".len() + 4);
@@ -400,7 +391,6 @@ impl Payload {
     }
 
     /// The fields alone, as JSON.
-    #[must_use]
     pub fn fields(&self) -> Value {
         let mut tagged = serde_json::to_value(self).expect("payloads are plain data");
         tagged["payload"].take()
@@ -432,51 +422,43 @@ pub struct RunEvent {
 
 impl RunEvent {
     /// An event of the whole run.
-    #[must_use]
     pub const fn of_run(payload: Payload) -> Self {
         Self { payload, node_id: None, origin: None }
     }
 
     /// An event of one node.
-    #[must_use]
     pub fn of_node(node: &str, payload: Payload) -> Self {
         Self { node_id: Some(node.to_owned()), ..Self::of_run(payload) }
     }
 
     /// The kind of the event.
-    #[must_use]
     pub const fn kind(&self) -> Kind {
         self.payload.kind()
     }
 
     /// A node began.
-    #[must_use]
     pub fn started(node: &str, type_id: &str) -> Self {
         let (node_id, type_id) = (node.to_owned(), type_id.to_owned());
         Self::of_node(node, Payload::NodeStarted { node_id, type_id, attempt: 0 })
     }
 
     /// A node is complete.
-    #[must_use]
     pub fn completed(node: &str, outputs: Value) -> Self {
         Self::of_node(node, Payload::NodeCompleted { node_id: node.to_owned(), outputs })
     }
 
     /// A node failed.
-    #[must_use]
     pub fn failed(node: &str, error: RunError) -> Self {
         Self::of_node(node, Payload::NodeFailed { node_id: node.to_owned(), error })
     }
 
     /// A node is executed again.
-    #[must_use]
     pub fn retried(node: &str, attempt: u32, last_error: RunError) -> Self {
         let node_id = node.to_owned();
         Self::of_node(node, Payload::NodeRetried { node_id, attempt, last_error })
     }
 
     /// A node waits for the answer to the `nth` interrupt of its run.
-    #[must_use]
     pub fn suspended(node: &str, nth: u64, interrupt: Interrupt) -> [Self; 2] {
         let suspended = Payload::NodeSuspended {
             node_id: node.to_owned(),
@@ -507,7 +489,6 @@ pub struct Entry {
 
 impl Entry {
     /// The event as clients receive it, before masking.
-    #[must_use]
     pub fn document(&self, run: &str) -> Value {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -534,7 +515,6 @@ impl Entry {
 }
 
 /// The id of an event of a run: the same for every reader, at any time.
-#[must_use]
 pub fn event_id(run: &str, sequence: u64) -> String {
     format!("{run}:{sequence}")
 }

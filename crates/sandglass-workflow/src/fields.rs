@@ -262,6 +262,12 @@ impl<'v> Fields<'v> {
         found
     }
 
+    /// Notes a text of `key` that is not one of the `known`.
+    pub(crate) fn one_of(&self, key: &str, known: &[&'static str], out: &mut Problems) {
+        let known: Vec<(&'static str, ())> = known.iter().map(|word| (*word, ())).collect();
+        self.word(key, &known, out);
+    }
+
     /// Notes where the text of `key` isn't what `holds` asks for.
     pub(crate) fn patterned(
         &self,

@@ -12,15 +12,17 @@ macro_rules! names {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// The name in JSON and in records.
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
 
+            /// All variants with their names.
+            pub(crate) const WORDS: &'static [(&'static str, Self)] =
+                &[$(($text, Self::$variant),)*];
+
             /// The variant with this name.
-            #[must_use]
             pub fn parse(name: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|variant| variant.as_str() == name)
+                Self::WORDS.iter().find(|(word, _)| *word == name).map(|(_, variant)| *variant)
             }
         }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::ID_MAX_BYTES;
 use crate::fields::{Fields, Upper, is_identifier, kind, whole};
+use crate::names::names;
 use crate::problem::{Problems, quoted};
 
 /// Most entries of one side of a channel's access; the protocol's.
@@ -39,23 +40,24 @@ pub struct Channel {
     pub sensitive: bool,
 }
 
-/// How a write changes a channel's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reducer {
-    /// It becomes the state.
-    Replace,
-    /// It is added to a list.
-    Append,
-    /// Its fields are put into an object.
-    Merge,
-    /// It is added to a number.
-    Counter,
-    /// It is a vote, of which each voter has one.
-    Votes,
-    /// It is feedback, added to a list.
-    Feedback,
-    /// It is a message, added to a list unless its `messageId` is there.
-    Message,
+names! {
+    /// How a write changes a channel's state.
+    Reducer {
+        /// It becomes the state.
+        Replace = "replace",
+        /// It is added to a list.
+        Append = "append",
+        /// Its fields are put into an object.
+        Merge = "merge",
+        /// It is added to a number.
+        Counter = "counter",
+        /// It is a vote, of which each voter has one.
+        Votes = "votes",
+        /// It is feedback, added to a list.
+        Feedback = "feedback",
+        /// It is a message, added to a list unless its `messageId` is there.
+        Message = "message",
+    }
 }
 
 /// Who may do something with a channel.
@@ -78,16 +80,6 @@ impl Access {
         })
     }
 }
-
-const REDUCERS: &[(&str, Reducer)] = &[
-    ("replace", Reducer::Replace),
-    ("append", Reducer::Append),
-    ("merge", Reducer::Merge),
-    ("counter", Reducer::Counter),
-    ("votes", Reducer::Votes),
-    ("feedback", Reducer::Feedback),
-    ("message", Reducer::Message),
-];
 
 impl Channel {
     pub(super) fn read(value: &Value, path: String, out: &mut Problems) -> Option<Self> {
@@ -134,13 +126,13 @@ impl Channel {
 fn reducer(fields: &Fields<'_>, out: &mut Problems) -> Option<Reducer> {
     let name = fields.required_text("reducer", out)?;
     if name.starts_with("vendor.") {
-        let known: Vec<&str> = REDUCERS.iter().map(|(name, _)| *name).collect();
+        let known: Vec<&str> = Reducer::ALL.iter().map(|reducer| reducer.as_str()).collect();
         let what =
             format!("this host has no reducer {}; use one of {}", quoted(name), known.join(", "));
         out.add(fields.under("reducer"), what);
         return None;
     }
-    fields.word("reducer", REDUCERS, out)
+    fields.word("reducer", Reducer::WORDS, out)
 }
 
 /// Who may read and who may write.

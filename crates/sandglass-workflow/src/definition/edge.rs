@@ -8,6 +8,7 @@ use super::node::node_named;
 use super::{ID_MAX_BYTES, PROSE_MAX_BYTES};
 use crate::condition::Condition;
 use crate::fields::Fields;
+use crate::names::names;
 use crate::problem::Problems;
 
 /// That one node follows another.
@@ -30,29 +31,23 @@ pub struct Edge {
     pub trigger_rule: TriggerRule,
 }
 
-/// What of the nodes before it a node waits for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TriggerRule {
-    /// All succeed.
-    #[default]
-    AllSuccess,
-    /// One succeeds.
-    AnySuccess,
-    /// All end, however.
-    AllComplete,
-    /// All end, and none fails.
-    NoneFailed,
-    /// One fails.
-    AnyFailed,
+names! {
+    /// What of the nodes before it a node waits for.
+    #[derive(Default)]
+    TriggerRule {
+        /// All succeed.
+        #[default]
+        AllSuccess = "all_success",
+        /// One succeeds.
+        AnySuccess = "any_success",
+        /// All end, however.
+        AllComplete = "all_complete",
+        /// All end, and none fails.
+        NoneFailed = "none_failed",
+        /// One fails.
+        AnyFailed = "any_failed",
+    }
 }
-
-const RULES: &[(&str, TriggerRule)] = &[
-    ("all_success", TriggerRule::AllSuccess),
-    ("any_success", TriggerRule::AnySuccess),
-    ("all_complete", TriggerRule::AllComplete),
-    ("none_failed", TriggerRule::NoneFailed),
-    ("any_failed", TriggerRule::AnyFailed),
-];
 
 const KEYS: &[&str] = &[
     "id",
@@ -86,7 +81,7 @@ impl Edge {
         let condition = fields
             .value("condition")
             .and_then(|value| Condition::read(value, &fields.under("condition"), out));
-        let trigger_rule = fields.word("triggerRule", RULES, out).unwrap_or_default();
+        let trigger_rule = fields.word("triggerRule", TriggerRule::WORDS, out).unwrap_or_default();
         Some(Self {
             id: id?.to_owned(),
             source: source?,

@@ -153,7 +153,7 @@ fn other_fields(fields: &Fields<'_>, out: &mut Problems) {
         fields.text(key, out);
     }
     fields.prose("notes", PROSE_MAX_BYTES, out);
-    fields.word("outputRole", &[("primary", ()), ("secondary", ())], out);
+    fields.one_of("outputRole", &["primary", "secondary"], out);
     fields.object("agent", out);
     fields.object("envelopeContract", out);
 }

@@ -118,9 +118,7 @@ fn for_people(fields: &Fields<'_>, out: &mut Problems) {
         fields.text(key, out);
     }
     fields.flag("isActive", out);
-    const STATUS: &[(&str, ())] =
-        &[("active", ()), ("inactive", ()), ("draft", ()), ("archived", ())];
-    fields.word("status", STATUS, out);
+    fields.one_of("status", &["active", "inactive", "draft", "archived"], out);
     fields.patterned(
         "slug",
         "a lower-case letter or digit, then these, `_` and `-`",
@@ -201,17 +199,17 @@ fn edges(fields: &Fields<'_>, nodes: &BTreeMap<&str, usize>, out: &mut Problems)
 }
 
 fn triggers(fields: &Fields<'_>, nodes: &BTreeMap<&str, usize>, out: &mut Problems) {
-    const TYPES: &[(&str, ())] = &[
-        ("manual", ()),
-        ("schedule", ()),
-        ("webhook", ()),
-        ("event", ()),
-        ("artifact", ()),
-        ("canvas", ()),
-        ("envelope", ()),
-        ("command", ()),
-        ("chat-message", ()),
-        ("channel-write", ()),
+    let types = [
+        "manual",
+        "schedule",
+        "webhook",
+        "event",
+        "artifact",
+        "canvas",
+        "envelope",
+        "command",
+        "chat-message",
+        "channel-write",
     ];
     let keys = ["id", "type", "name", "description", "config", "enabled", "nodeId", "eventType"];
     let listed = fields.items("triggers", LISTED_MAX, out);
@@ -221,7 +219,7 @@ fn triggers(fields: &Fields<'_>, nodes: &BTreeMap<&str, usize>, out: &mut Proble
         trigger.only(&keys, out);
         trigger.required_name("id", ID_MAX_BYTES, out);
         if trigger.required("type", out).is_some() {
-            trigger.word("type", TYPES, out);
+            trigger.one_of("type", &types, out);
         }
         trigger.text("name", out);
         trigger.prose("description", PROSE_MAX_BYTES, out);

@@ -1,6 +1,8 @@
 //! What a definition says of its runs as a whole.
 
+use crate::event::LogLevel;
 use crate::fields::Fields;
+use crate::names::names;
 use crate::problem::Problems;
 
 /// How a definition's runs are bounded.
@@ -17,60 +19,43 @@ pub struct Settings {
     pub on_crash: Option<OnCrash>,
 }
 
-/// What becomes of a node that was under way when its host was lost: this host's own key
-/// `onCrash` in the settings of a definition or of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnCrash {
-    /// It is run again.
-    Rerun,
-    /// It fails, with `run_interrupted`.
-    Fail,
+names! {
+    /// What becomes of a node that executes when its host is lost: this host's own key
+    /// `onCrash` in the settings of a definition or of a node.
+    OnCrash {
+        /// It is executed again.
+        Rerun = "rerun",
+        /// It fails, with `run_interrupted`.
+        Fail = "fail",
+    }
 }
 
 impl OnCrash {
-    /// Reads it from settings.
     pub(super) fn read(settings: &Fields<'_>, out: &mut Problems) -> Option<Self> {
-        settings.word("onCrash", &[("rerun", Self::Rerun), ("fail", Self::Fail)], out)
+        settings.word("onCrash", Self::WORDS, out)
     }
 }
 
-/// How sensitive what a definition's runs handle is (`metadata.complianceClass`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ComplianceClass {
-    /// Anybody may see it.
-    #[default]
-    Public,
-    /// It is about people.
-    Pii,
-    /// It is about people's health.
-    Phi,
-    /// It is about payment cards.
-    Pci,
-    /// A law says who may see it.
-    Regulated,
+names! {
+    /// How sensitive the data of a definition's runs is (`metadata.complianceClass`); its name is also
+    /// the span attribute `openwop.compliance_class`.
+    #[derive(Default)]
+    ComplianceClass {
+        /// Public data.
+        #[default]
+        Public = "public",
+        /// Data about people.
+        Pii = "pii",
+        /// Data about the health of people.
+        Phi = "phi",
+        /// Data about payment cards.
+        Pci = "pci",
+        /// Data whose use is regulated by law.
+        Regulated = "regulated",
+    }
 }
 
 impl ComplianceClass {
-    /// The protocol's word for it, which is the span attribute `openwop.compliance_class`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Public => "public",
-            Self::Pii => "pii",
-            Self::Phi => "phi",
-            Self::Pci => "pci",
-            Self::Regulated => "regulated",
-        }
-    }
-
-    const ALL: [(&'static str, Self); 5] = [
-        (Self::Public.as_str(), Self::Public),
-        (Self::Pii.as_str(), Self::Pii),
-        (Self::Phi.as_str(), Self::Phi),
-        (Self::Pci.as_str(), Self::Pci),
-        (Self::Regulated.as_str(), Self::Regulated),
-    ];
-
     /// Reads it from the metadata, the rest of which is checked, too.
     pub(super) fn read(metadata: &Fields<'_>, out: &mut Problems) -> Self {
         for key in [
@@ -96,18 +81,15 @@ impl ComplianceClass {
         }
         metadata.object("customProperties", out);
         if let Some(config) = metadata.fields("complianceConfig", "`complianceConfig`", out) {
-            const MODES: &[(&str, ())] =
-                &[("mask", ()), ("omit", ()), ("hash", ()), ("passthrough", ())];
-            config.word("maskingMode", MODES, out);
+            config.one_of("maskingMode", &["mask", "omit", "hash", "passthrough"], out);
         }
-        metadata.word("complianceClass", &Self::ALL, out).unwrap_or_default()
+        metadata.word("complianceClass", Self::WORDS, out).unwrap_or_default()
     }
 }
 
 impl Settings {
     pub(super) fn read(fields: &Fields<'_>, out: &mut Problems) -> Self {
-        const LEVELS: &[(&str, ())] = &[("debug", ()), ("info", ()), ("warn", ()), ("error", ())];
-        fields.word("logLevel", LEVELS, out);
+        fields.word("logLevel", LogLevel::WORDS, out);
         let retries = fields.whole("maxRetries", 0..=u64::from(u32::MAX), out);
         let iterations = fields.whole("maxLoopbackIterations", 1..=u64::MAX, out);
         Self {

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{ID_MAX_BYTES, PROSE_MAX_BYTES};
 use crate::fields::{Fields, kind};
+use crate::names::names;
 use crate::problem::Problems;
 
 /// A variable that runs begin with.
@@ -24,19 +25,20 @@ pub struct Variable {
     pub sensitive: bool,
 }
 
-/// What values a variable takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VariableType {
-    /// Texts.
-    String,
-    /// Numbers, whole or not.
-    Number,
-    /// True and false.
-    Boolean,
-    /// Objects.
-    Object,
-    /// Lists.
-    Array,
+names! {
+    /// What values a variable takes.
+    VariableType {
+        /// Texts.
+        String = "string",
+        /// Numbers, whole or not.
+        Number = "number",
+        /// True and false.
+        Boolean = "boolean",
+        /// Objects.
+        Object = "object",
+        /// Lists.
+        Array = "array",
+    }
 }
 
 impl VariableType {
@@ -65,21 +67,15 @@ impl VariableType {
     }
 }
 
-const TYPES: &[(&str, VariableType)] = &[
-    ("string", VariableType::String),
-    ("number", VariableType::Number),
-    ("boolean", VariableType::Boolean),
-    ("object", VariableType::Object),
-    ("array", VariableType::Array),
-];
-
 impl Variable {
     pub(super) fn read(value: &Value, path: String, out: &mut Problems) -> Option<Self> {
         let fields = Fields::of(value, path, "the variable", out)?;
         let known = ["name", "type", "description", "required", "defaultValue", "sensitive"];
         fields.only(&known, out);
         let name = fields.required_name("name", ID_MAX_BYTES, out);
-        let declared = fields.required("type", out).and_then(|_| fields.word("type", TYPES, out));
+        let declared = fields
+            .required("type", out)
+            .and_then(|_| fields.word("type", VariableType::WORDS, out));
         let description = fields.prose("description", PROSE_MAX_BYTES, out);
         let required = fields.flag("required", out);
         let sensitive = fields.flag("sensitive", out);

@@ -84,7 +84,6 @@ pub fn read(decision: &Value) -> Result<Decision, RunError> {
 
 /// The inputs of a pack's node that decides: the orchestrator's own inputs and configuration,
 /// the number of the turn, the last decision, and what people have answered.
-#[must_use]
 pub fn inputs(node: &Node, state: &RunState, own: Map<String, Value>) -> Map<String, Value> {
     let mut inputs: Map<String, Value> = node.config.clone().into_iter().collect();
     inputs.remove(DECIDER);
@@ -111,7 +110,6 @@ fn plain(value: &impl Serialize) -> Value {
 }
 
 /// How the node ends with `decision`, and the event of it.
-#[must_use]
 pub fn decided(node: &Node, state: &RunState, decision: Decision) -> (End, RunEvent) {
     let iteration = state.iteration.saturating_add(1);
     let end = match &decision {
@@ -136,7 +134,6 @@ pub fn decided(node: &Node, state: &RunState, decision: Decision) -> (End, RunEv
 }
 
 /// The outputs of the orchestrator once its question is answered.
-#[must_use]
 pub fn answered(state: &RunState) -> Value {
     let (decision, iteration) = (state.decision.as_ref(), state.iteration);
     plain(&Outputs { decision, iteration, answer: state.answers.last() })

@@ -10,6 +10,7 @@ use super::requirement;
 use crate::definition::{Digest, ID_MAX_BYTES, PROSE_MAX_BYTES, is_type_id};
 use crate::document::{placed, read};
 use crate::fields::{Fields, Upper, is_identifier};
+use crate::names::names;
 use crate::problem::{Problem, Problems, quoted, under};
 
 /// Largest manifest, in bytes.
@@ -74,21 +75,22 @@ pub struct PackNode {
     pub sensitive_outputs: BTreeSet<String>,
 }
 
-/// What a node is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Category {
-    /// `chat`
-    Chat,
-    /// `control`
-    Control,
-    /// `data`
-    Data,
-    /// `canvas`
-    Canvas,
-    /// `coordination`
-    Coordination,
-    /// `integration`
-    Integration,
+names! {
+    /// What a node is for.
+    Category {
+        /// `chat`
+        Chat = "chat",
+        /// `control`
+        Control = "control",
+        /// `data`
+        Data = "data",
+        /// `canvas`
+        Canvas = "canvas",
+        /// `coordination`
+        Coordination = "coordination",
+        /// `integration`
+        Integration = "integration",
+    }
 }
 
 /// What `runtime.wasm` says (RFC 0008), with limits of this host's own beside it. What isn't
@@ -199,7 +201,7 @@ const KEYS: &[&str] = &[
 fn whole(value: &Value, text: &str, out: &mut Problems) -> Option<Manifest> {
     let fields = Fields::of(value, "", "the manifest", out)?;
     fields.only(KEYS, out);
-    fields.word("kind", &[("node", ())], out);
+    fields.one_of("kind", &["node"], out);
     let name = fields.required_name("name", ID_MAX_BYTES, out);
     fields.patterned("name", "it as `vendor.ORGANISATION.PACK`", is_pack_name, out);
     let version = fields.required_name("version", ID_MAX_BYTES, out);
@@ -308,15 +310,6 @@ fn nodes(fields: &Fields<'_>, out: &mut Problems) -> Vec<PackNode> {
     nodes
 }
 
-const CATEGORIES: &[(&str, Category)] = &[
-    ("chat", Category::Chat),
-    ("control", Category::Control),
-    ("data", Category::Data),
-    ("canvas", Category::Canvas),
-    ("coordination", Category::Coordination),
-    ("integration", Category::Integration),
-];
-
 const NODE_KEYS: &[&str] = &[
     "typeId",
     "version",
@@ -350,7 +343,7 @@ impl PackNode {
         let label = fields.name("label", PROSE_MAX_BYTES, out);
         fields.prose("description", PROSE_MAX_BYTES, out);
         let category = fields.required("category", out);
-        let category = category.and_then(|_| fields.word("category", CATEGORIES, out));
+        let category = category.and_then(|_| fields.word("category", Category::WORDS, out));
         let role = fields.required_name("role", ID_MAX_BYTES, out);
         let capabilities = fields.unique_texts("capabilities", LISTED_MAX, out);
         for capability in &capabilities {
@@ -369,7 +362,7 @@ impl PackNode {
         if let Some(artifact) = fields.fields("artifact", "the artifact", out) {
             artifact.only(&["typeId", "syncOn", "supportsCheckpoint"], out);
             artifact.text("typeId", out);
-            artifact.word("syncOn", &[("completion", ()), ("approval", ()), ("manual", ())], out);
+            artifact.one_of("syncOn", &["completion", "approval", "manual"], out);
             artifact.flag("supportsCheckpoint", out);
         }
         if let Some(mcp) = fields.fields("mcp", "`mcp`", out) {

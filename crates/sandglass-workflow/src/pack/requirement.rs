@@ -12,16 +12,8 @@ use crate::problem::{Problems, quoted, under};
 const GIVEN: &[&str] = &["clock"];
 
 /// All that the protocol names.
-const PRIMITIVES: &[(&str, ())] = &[
-    ("net.dns", ()),
-    ("net.outbound", ()),
-    ("crypto", ()),
-    ("subprocess", ()),
-    ("fs.read", ()),
-    ("fs.write", ()),
-    ("env.read", ()),
-    ("clock", ()),
-];
+const PRIMITIVES: [&str; 8] =
+    ["net.dns", "net.outbound", "crypto", "subprocess", "fs.read", "fs.write", "env.read", "clock"];
 
 const LISTED_MAX: usize = 100;
 
@@ -31,7 +23,7 @@ pub(super) fn primitives(runtime: &Fields<'_>, out: &mut Problems) {
         if GIVEN.contains(&primitive) {
             continue;
         }
-        let known = PRIMITIVES.iter().any(|(name, ())| *name == primitive);
+        let known = PRIMITIVES.contains(&primitive);
         let name = quoted(primitive);
         let what = if known {
             format!(
@@ -39,7 +31,7 @@ pub(super) fn primitives(runtime: &Fields<'_>, out: &mut Problems) {
                 GIVEN.join(", ")
             )
         } else {
-            let hint = out.hint(primitive, PRIMITIVES.iter().map(|(name, ())| *name));
+            let hint = out.hint(primitive, PRIMITIVES);
             format!("no primitive is named {name}; {hint}")
         };
         out.add(runtime.under("requires"), what);
