@@ -1,12 +1,11 @@
-//! Breaches of runs' bounds, as spans: those of nodes have one already, that of their
-//! dispatch.
+//! Spans of breaches of the limits of runs. A breach of a node is part of the span of its dispatch.
 
 use sandglass_model::{EntityRef, Event, LimitBreached, Record, TraceContext};
 use sandglass_telemetry::trace::{Kind, SpanStart, Tracer, names};
 use sandglass_workflow::event::CapKind;
 use sha2::{Digest as _, Sha256};
 
-/// Tells a collector of breaches, from the records as they come.
+/// Exports breaches as spans, from records in their order.
 #[derive(Debug)]
 pub(crate) struct Breaches {
     tracer: Tracer,
@@ -19,16 +18,16 @@ impl Breaches {
         Self { tracer, last: None }
     }
 
-    /// Looks at a record of a run.
-    pub(crate) fn see(&mut self, run: &EntityRef, record: &Record) {
+    /// Exports the breach that a record of a run contains, if it does.
+    pub(crate) fn observe(&mut self, run: &EntityRef, record: &Record) {
         match &record.event {
             Event::Transition { trace, .. } => self.last = Some((run.clone(), *trace)),
-            Event::LimitBreached(breach) if self.tracer.is_enabled() => self.tell(run, breach),
+            Event::LimitBreached(breach) if self.tracer.is_enabled() => self.export(run, breach),
             _ => {}
         }
     }
 
-    fn tell(&self, run: &EntityRef, breach: &LimitBreached) {
+    fn export(&self, run: &EntityRef, breach: &LimitBreached) {
         let Some(kind) = CapKind::of_run(breach.limit).map(CapKind::as_str) else { return };
         let parent = self.last.as_ref().filter(|(of, _)| of == run).map(|(_, trace)| *trace);
         let digest = Sha256::new()
@@ -39,7 +38,7 @@ impl Breaches {
         let mut bytes = [0; 24];
         bytes.copy_from_slice(&digest[..24]);
         let own = TraceContext::root(bytes);
-        // Under what it follows from, where that is known.
+        // A child of the transition that it follows from, if that is known.
         let context = parent.map_or(own, |parent| TraceContext { span_id: own.span_id, ..parent });
         let span = self.tracer.start(&SpanStart {
             name: names::CAP_BREACHED,

@@ -1,4 +1,4 @@
-//! The logs of the runs that somebody reads, kept up with what is recorded.
+//! The logs of runs that are being read, kept up to date with the records.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,14 +14,14 @@ use crate::engine::Engine;
 use crate::log::{ReadError, RunLog};
 use crate::{REPLAY_TYPE, RUN_TYPE};
 
-/// After how many new logs those are forgotten that nobody reads any more.
+/// After how many new logs the unused ones are removed.
 const SWEEP_EVERY: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Feeds {
     journal: Arc<dyn Journal>,
     logs: Arc<Mutex<Logs>>,
-    telling: JoinHandle<()>,
+    following: JoinHandle<()>,
     /// What all logs take in memory, in bytes.
     held: Arc<AtomicUsize>,
 }
@@ -44,7 +44,7 @@ impl Feeds {
         let mut breaches = Breaches::new(engine.host.telemetry().tracer.clone());
         let journal = Arc::clone(&engine.journal);
         let engine = Arc::clone(engine);
-        let telling = tokio::spawn({
+        let following = tokio::spawn({
             let logs = Arc::clone(&logs);
             async move {
                 while let Some(event) = events.next().await {
@@ -52,37 +52,37 @@ impl Feeds {
                         Ok(Event::Recorded(record)) => {
                             let Some(entity) = &record.entity else { continue };
                             if is_run(entity) {
-                                breaches.see(entity, &record);
+                                breaches.observe(entity, &record);
                                 if matches!(record.event, RecordedEvent::RunStopped(_)) {
                                     engine.contexts.forget(entity);
                                 }
-                                lock(&logs).tell(entity.id());
+                                lock(&logs).notify(entity.id());
                             }
                         }
                         Ok(_) => {}
-                        // What was missed may have been of any.
+                        // The missed records may belong to any run.
                         Err(_) => {
                             engine.contexts.forget_all();
-                            lock(&logs).tell_all();
+                            lock(&logs).notify_all();
                         }
                     }
                 }
             }
         });
-        Self { journal, logs, telling, held: Arc::default() }
+        Self { journal, logs, following, held: Arc::default() }
     }
 
-    /// Whether the log of `run` may be read where all logs together take at most so many bytes:
-    /// where they take less, or somebody reads it already.
+    /// Whether the log of `run` may be read: if all logs take fewer than `max_bytes`, or if it is being
+    /// read already.
     pub(crate) fn has_room(&self, run: &EntityRef, max_bytes: usize) -> bool {
         self.held.load(Ordering::Relaxed) < max_bytes || lock(&self.logs).is_read(run)
     }
 
-    /// The log of `run`, as far as it is recorded by now, and followed from now on.
+    /// The log of `run` with all records so far, which is kept up to date from now on.
     pub(crate) async fn log(&self, run: &EntityRef) -> Result<Arc<RunLog>, ReadError> {
         let (log, is_new) = lock(&self.logs).enter(run, &self.held);
         if is_new {
-            // Before anything that may fail: whoever comes meanwhile is given the same log.
+            // Before anything that may fail: a simultaneous request receives the same log.
             tokio::spawn(RunLog::follow(Arc::downgrade(&log), Arc::clone(&self.journal)));
         }
         log.catch_up(&*self.journal).await?;
@@ -92,9 +92,9 @@ impl Feeds {
 
 impl Drop for Feeds {
     fn drop(&mut self) {
-        self.telling.abort();
-        // Those that follow end by themselves when they are told.
-        lock(&self.logs).tell_all();
+        self.following.abort();
+        // The tasks that follow logs end when they are notified.
+        lock(&self.logs).notify_all();
     }
 }
 
@@ -104,9 +104,9 @@ pub(crate) fn is_run(entity: &EntityRef) -> bool {
 }
 
 impl Logs {
-    fn tell(&self, run: &str) {
+    fn notify(&self, run: &str) {
         if let Some(log) = self.by_run.get(run).and_then(Weak::upgrade) {
-            log.tell();
+            log.notify();
         }
     }
 
@@ -114,8 +114,8 @@ impl Logs {
         self.by_run.get(run.id()).is_some_and(|log| log.strong_count() > 0)
     }
 
-    fn tell_all(&self) {
-        self.by_run.values().filter_map(Weak::upgrade).for_each(|log| log.tell());
+    fn notify_all(&self) {
+        self.by_run.values().filter_map(Weak::upgrade).for_each(|log| log.notify());
     }
 
     fn enter(&mut self, run: &EntityRef, held: &Arc<AtomicUsize>) -> (Arc<RunLog>, bool) {

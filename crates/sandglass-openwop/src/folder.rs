@@ -1,6 +1,6 @@
-//! Folders of definitions and of packs: what of them can be used, and why the rest can't.
+//! Reads folders of definitions and of packs, and reports which files cannot be used, and why.
 //!
-//! It reads files and blocks meanwhile.
+//! Its functions block.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,51 +14,50 @@ use sandglass_workflow::{Problem, quoted};
 /// Most files of a folder of definitions, and most packs of a folder of packs, that are read.
 pub const FILES_MAX: usize = 1_000;
 
-/// Most entries of a folder that are looked at: others may lie beside what is read.
+/// Most entries of a folder, whether they are read or not.
 const ENTRIES_MAX: usize = 100_000;
 
-/// The file of a pack's folder that says what it is.
+/// The manifest of a pack, in its folder.
 const MANIFEST: &str = "pack.json";
 
-/// What was found in a folder.
+/// The contents of a folder.
 #[derive(Clone, Debug)]
 pub struct Found<T> {
-    /// What can be used, in the order of the files' names.
+    /// What can be used, sorted by file name.
     pub good: Vec<T>,
-    /// What can't be, in the order of the files' names.
+    /// What cannot be used, sorted by file name.
     pub left_out: Vec<LeftOut>,
 }
 
-/// A file that isn't used.
+/// A file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftOut {
     /// The file.
     pub file: PathBuf,
-    /// Why not; at least one.
+    /// Why; at least one problem.
     pub why: Vec<Problem>,
 }
 
-/// A definition, and the file that it is from.
+/// A definition, with its file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DefinitionFile {
     /// The file.
     pub file: PathBuf,
-    /// What it says.
+    /// Its contents.
     pub definition: Definition,
 }
 
-/// A pack, and where it is.
+/// A pack, with its files.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Pack {
     /// Its `pack.json`.
     pub file: PathBuf,
-    /// What that says.
+    /// The contents of that file.
     pub manifest: Manifest,
-    /// Its module: a regular file in its folder when the manifest was read. It hasn't been
-    /// opened.
+    /// Its module: a regular file in its folder when the manifest was read. It has not been opened.
     pub module: PathBuf,
 }
 
@@ -77,7 +76,7 @@ impl<T> Found<T> {
 /// [`FILES_MAX`].
 ///
 /// # Errors
-/// The folder can't be read.
+/// The folder cannot be read.
 pub fn definitions(folder: &Path) -> io::Result<Found<DefinitionFile>> {
     let mut found = Found { good: Vec::new(), left_out: Vec::new() };
     let mut ids: BTreeMap<String, PathBuf> = BTreeMap::new();
@@ -111,11 +110,11 @@ pub fn definitions(folder: &Path) -> io::Result<Found<DefinitionFile>> {
 }
 
 /// The packs in `folder`: the folders in it, sorted by name, but those whose names begin with a
-/// dot; files beside them aren't looked at. A pack is left out that has no `pack.json`, whose name is that of one before it, or which has a node of a type that one before
-/// it or the host itself (`taken`) has.
+/// dot. A pack is left out if it has no `pack.json`, if a pack before it has the same name, or if a
+/// pack before it or the host itself (`taken`) has one of its node types.
 ///
 /// # Errors
-/// The folder can't be read.
+/// The folder cannot be read.
 pub fn packs(folder: &Path, taken: &[&str]) -> io::Result<Found<Pack>> {
     let mut found = Found { good: Vec::new(), left_out: Vec::new() };
     let mut names: BTreeMap<String, PathBuf> = BTreeMap::new();
@@ -160,7 +159,7 @@ fn read_pack(file: &Path, folder: &Path) -> Result<(Manifest, PathBuf), Vec<Prob
     Ok((manifest, module))
 }
 
-/// What of a pack others have already.
+/// The name and the node types of a pack that others have already.
 fn clashes(
     manifest: &Manifest,
     names: &BTreeMap<String, PathBuf>,
@@ -189,12 +188,12 @@ fn too_many(what: &str) -> String {
     format!("the folder has more than {FILES_MAX} {what}; move some to another one")
 }
 
-/// Whether there is nothing of that name. What lies in no folder isn't there, either.
+/// Whether the file does not exist, or its parent is not a folder.
 fn absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The entries of a folder that are wanted, sorted by name.
+/// The entries of a folder for which `wanted` holds, sorted by name.
 fn entries(folder: &Path, wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for (number, entry) in fs::read_dir(folder)?.enumerate() {
@@ -222,7 +221,7 @@ fn text(file: &Path, max: usize) -> Result<String, Vec<Problem>> {
         };
         wrong(format!("{what}: {error}"))
     };
-    // Before it is opened: opening a pipe waits for somebody who writes.
+    // Before it is opened: opening a pipe waits for a writer.
     if !fs::metadata(file).map_err(not_read)?.is_file() {
         return Err(wrong("it is no regular file".to_owned()));
     }

@@ -6,17 +6,17 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{REPLAY_TYPE, RUN_TYPE};
 
-/// What the ids of runs begin with.
+/// The prefix of ids of runs.
 const RUN_PREFIX: &str = "run-";
-/// What those of replays begin with.
+/// The prefix of ids of replays.
 const REPLAY_PREFIX: &str = "replay-";
 
-/// One that no run has had.
+/// A new id of a run.
 pub(crate) fn of_run() -> Result<String, ActorError> {
     drawn(RUN_PREFIX)
 }
 
-/// One that no replay has had.
+/// A new id of a replay.
 pub(crate) fn of_replay() -> Result<String, ActorError> {
     drawn(REPLAY_PREFIX)
 }
@@ -27,7 +27,7 @@ fn drawn(prefix: &str) -> Result<String, ActorError> {
     Ok(format!("{prefix}{}", hex(&bytes)))
 }
 
-/// The entity of the run with this id; none where it is no id of a run.
+/// The entity of the run `id`; `None` if that is not an id of a run.
 pub(crate) fn entity_of(id: &str) -> Option<EntityRef> {
     let of = |prefix: &str| {
         let digits = id.strip_prefix(prefix)?;
@@ -38,16 +38,16 @@ pub(crate) fn entity_of(id: &str) -> Option<EntityRef> {
     EntityRef::new(entity_type?, id).ok()
 }
 
-/// That of the run which an idempotency key stands for: so the key lives as long as the run,
-/// also over a restart.
+/// The id of the run that an idempotency key stands for: so the key is valid as long as the run
+/// exists, also after a restart.
 pub(crate) fn of_key(key: &str) -> String {
     let digest =
         Sha256::new().chain_update("openwop-idempotency-key\0").chain_update(key).finalize();
     format!("{RUN_PREFIX}{}", hex(&digest[..16]))
 }
 
-/// That of the child run which `node` of the run `parent` starts as its `nth` when it is executed
-/// for the time number `execution`: the same whoever runs it again.
+/// The id of the child run that `node` of the run `parent` starts as its `nth` in its execution number
+/// `execution`: a repeated execution finds the same child.
 pub(crate) fn of_child(parent: &str, node: &str, execution: u64, nth: usize) -> String {
     let part = |text: &str| (text.len() as u64).to_be_bytes();
     let digest = Sha256::new()

@@ -52,11 +52,10 @@ pub use settings::{PackLimits, Settings, unbounded};
 pub const RUN_TYPE: &str = "OpenwopRun";
 /// The type of entities that are replays of runs.
 pub const REPLAY_TYPE: &str = "OpenwopReplay";
-/// The type of entities that keep workflow definitions.
+/// The type of entities that record workflow definitions.
 pub const WORKFLOW_TYPE: &str = "OpenwopWorkflow";
 
-/// The specs of runs, of replays, and of what keeps definitions, to be given to the runtime's
-/// builder beside others.
+/// The specs of runs, replays and definitions, for the runtime's builder.
 #[must_use]
 pub fn specs() -> [Spec; 3] {
     let run = include_str!("run.ioa.toml");

@@ -1,5 +1,4 @@
-//! What a host runs: the definitions and packs that it was given, and those definitions that
-//! runs began with and that have changed since.
+//! The definitions and packs of a host, and earlier versions of definitions that runs began with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,8 +24,8 @@ use sandglass_workflow::schema::Schema;
 use sandglass_workflow::step::Begin;
 use sandglass_workflow::{Problem, quoted};
 
-/// Largest definition as it is kept, in bytes: a text in the params of an action, with room for
-/// its name.
+/// Largest definition that can be recorded, in bytes: a text in the parameters of an action, with room
+/// for its name.
 const KEPT_MAX_BYTES: usize = PARAMS_MAX_BYTES - 64;
 
 /// Packs that are loaded at the same time.
@@ -56,13 +55,13 @@ pub(crate) struct PackNode {
 }
 
 impl PackNode {
-    /// The outputs of it that clients don't see.
+    /// Its outputs that clients do not see.
     pub(crate) fn sensitive_outputs(&self) -> impl Iterator<Item = &str> {
         let node = self.pack.manifest.node(&self.type_id).into_iter();
         node.flat_map(|node| node.sensitive_outputs.iter().map(String::as_str))
     }
 
-    /// Whether it may be run again, since it has no effects outside of its run.
+    /// Whether it may be executed again, because it has no effects outside of its run.
     pub(crate) fn is_pure(&self) -> bool {
         self.pack.manifest.is_pure(&self.type_id)
     }
@@ -74,18 +73,18 @@ pub struct Library {
     definitions: BTreeMap<String, Arc<Definition>>,
     packs: Vec<Arc<Pack>>,
     nodes: BTreeMap<String, PackNode>,
-    /// What the `configurable` of runs may hold, by definition, where one says so.
+    /// The schemas of `configurable`, by definition.
     schemas: BTreeMap<String, Schema>,
     /// Definitions by their digest, also those that only runs still have.
     pinned: RwLock<BTreeMap<String, Arc<Definition>>>,
 }
 
 impl Library {
-    /// Reads a folder of definitions, and a folder of packs, whose modules are compiled and
-    /// asked in `host` what nodes they have. What can't be used is left out, and answered.
+    /// Reads a folder of definitions and a folder of packs, and compiles the packs' modules in `host`.
+    /// Also returns what is left out because it cannot be used.
     ///
     /// # Errors
-    /// A folder can't be read at all: which, and why.
+    /// A folder cannot be read: which, and why.
     pub async fn read(
         host: &Host,
         workflows: &Path,
@@ -127,7 +126,7 @@ impl Library {
         if let Some(packs) = packs {
             let found = folder::packs(packs, &BUILTIN).map_err(|error| (packs.into(), error))?;
             left_out.extend(found.left_out);
-            // Several at once: each may take its time to say what it has.
+            // Several at once: each may take long to report its nodes.
             let loading = iter(found.good).map(async |found| {
                 let file = found.file.clone();
                 load(host, found, limits).await.map_err(|problem| (file, problem))
@@ -143,7 +142,7 @@ impl Library {
         Ok((library, left_out))
     }
 
-    /// Enters a pack, of whose name and node types there is no other.
+    /// Adds a pack, whose name and node types are unique.
     fn enter(&mut self, pack: Pack, nodes: Vec<String>) {
         let pack = Arc::new(pack);
         for (index, type_id) in (0..).zip(nodes) {
@@ -159,7 +158,7 @@ impl Library {
         self.definitions.get(id)
     }
 
-    /// What the `configurable` of runs of this definition may hold, where it says so.
+    /// The schema of `configurable` of runs of this definition, if it has one.
     pub(crate) fn configurable(&self, id: &str) -> Option<&Schema> {
         self.schemas.get(id)
     }
@@ -174,18 +173,18 @@ impl Library {
         self.packs.iter().map(|pack| pack.name.as_str())
     }
 
-    /// What clients don't see of runs of `definition`.
+    /// The sensitive values of runs of `definition`.
     pub(crate) fn masks(&self, definition: &Definition) -> Masks {
         let sensitive = |type_id: &str| self.node(type_id).map(PackNode::sensitive_outputs);
         Masks::of(definition, |type_id| sensitive(type_id).into_iter().flatten())
     }
 
-    /// The node of a pack that is of this type.
+    /// The node type of a pack with this name.
     pub(crate) fn node(&self, type_id: &str) -> Option<&PackNode> {
         self.nodes.get(type_id)
     }
 
-    /// Whether somebody provides nodes of this type.
+    /// Whether the host or a pack provides nodes of this type.
     #[must_use]
     pub fn provides(&self, type_id: &str) -> bool {
         BUILTIN.contains(&type_id) || self.nodes.contains_key(type_id)
@@ -207,7 +206,7 @@ impl Library {
             match runtime.create(entity.clone()).await {
                 Ok(_) => {}
                 Err(ActorError::EntityExists(_)) => {
-                    // A host that ended in between has not kept it.
+                    // A host that ended in between has not recorded it.
                     if runtime.entity(&entity).await?.state != "New" {
                         continue;
                     }
@@ -252,8 +251,8 @@ impl Library {
     }
 }
 
-/// Whether there is at most one orchestrator: the turns, the decision and the answers of a run
-/// are its alone.
+/// Checks that there is at most one orchestrator: a run has one sequence of turns, decisions and
+/// answers.
 fn one_orchestrator(definition: &Definition) -> Result<(), Problem> {
     let nodes = definition.nodes.iter().enumerate();
     let mut orchestrators = nodes.filter(|(_, node)| is_orchestrator(node) && !node.disabled);
@@ -268,13 +267,13 @@ fn one_orchestrator(definition: &Definition) -> Result<(), Problem> {
     Err(Problem::new(format!("/nodes/{index}/typeId"), what))
 }
 
-/// The entity that keeps a version of a definition.
+/// The entity of a version of a definition.
 fn entity_of(id: &str, digest: &str) -> EntityRef {
     EntityRef::new(WORKFLOW_TYPE, format!("{id}@{digest}"))
         .expect("an id of at most 128 bytes, and a digest of 64")
 }
 
-/// Compiles a pack, and finds out whether it is what its manifest says.
+/// Compiles a pack, and compares its module with its manifest.
 async fn load(
     host: &Host,
     found: folder::Pack,
@@ -326,7 +325,7 @@ async fn load(
     Ok((pack, described.node_types))
 }
 
-/// The first of `names` that stands there twice.
+/// The first of `names` that occurs twice.
 fn doubled(names: &[String]) -> Option<&str> {
     let mut seen = BTreeSet::new();
     names.iter().map(String::as_str).find(|name| !seen.insert(*name))

@@ -1,5 +1,5 @@
-//! The log of one run for whoever reads it: its records are read and made events once, however
-//! many follow it, and each reader goes through them at its own pace.
+//! The log of one run: its records are read and projected to events once for all readers, and each
+//! reader follows it at its own pace.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -16,7 +16,7 @@ use sandglass_workflow::projection::{Projection, Unreadable};
 use sandglass_workflow::state::RunState;
 
 /// How long after a failure the records are read again.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Why the state of a run cannot be computed from its records.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +105,7 @@ pub(crate) struct RunLog {
     reading: Mutex<Folded>,
     /// Changes when there is more, and says whether all is there.
     more: watch::Sender<bool>,
-    /// Told when something was recorded.
+    /// Notified after a record of the run.
     recorded: Arc<Notify>,
     held: Held,
 }
@@ -143,7 +143,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Its text, made by `make` where nobody has asked for it before.
+    /// Its text, which `make` renders for the first reader.
     pub(crate) fn text(&self, make: impl FnOnce(&Entry) -> String) -> bytes::Bytes {
         self.text.get_or_init(|| make(&self.entry).into()).clone()
     }
@@ -183,7 +183,7 @@ impl RunLog {
 
     /// Up to `most` events from number `from` on, and whether those are all that will be.
     pub(crate) fn from(&self, from: u64, most: usize) -> (Vec<Arc<Line>>, bool) {
-        // First, so that an end that is recorded in between isn't taken for seen.
+        // First, so that an end that is recorded in between does not count as read.
         let is_over = *self.more.borrow();
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(entries.len());
@@ -201,8 +201,8 @@ impl RunLog {
         self.reading.lock().await.clone()
     }
 
-    /// Says that something of the run was recorded.
-    pub(crate) fn tell(&self) {
+    /// Announces a record of the run.
+    pub(crate) fn notify(&self) {
         self.recorded.notify_one();
     }
 
@@ -211,8 +211,7 @@ impl RunLog {
         self.more.subscribe()
     }
 
-    /// Keeps the log of `weak` up with what is recorded, as long as somebody reads it and its
-    /// run isn't over.
+    /// Keeps the log of `weak` up to date until its run is over or it has no readers.
     pub(crate) async fn follow(weak: Weak<Self>, journal: Arc<dyn Journal>) {
         let Some(recorded) = weak.upgrade().map(|log| Arc::clone(&log.recorded)) else { return };
         loop {
@@ -230,7 +229,7 @@ impl RunLog {
             match read {
                 Ok(()) => recorded.notified().await,
                 // What could not be read may be the last that is recorded.
-                Err(_) => drop(within(AGAIN_AFTER, recorded.notified()).await),
+                Err(_) => drop(within(RETRY_AFTER, recorded.notified()).await),
             }
         }
     }
@@ -238,7 +237,7 @@ impl RunLog {
 
 impl Drop for RunLog {
     fn drop(&mut self) {
-        // Whoever follows it is done.
+        // Ends the task that follows it.
         self.recorded.notify_one();
     }
 }

@@ -1,4 +1,4 @@
-//! How much an OpenWOP host allows, and for how long it waits.
+//! The limits and waiting times of an OpenWOP host.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use sandglass_liveness::session::{Ceilings, LimitSettings, Setting};
 
 use crate::{REPLAY_TYPE, RUN_TYPE};
 
-/// Bounds of an OpenWOP host. Those of runs are advertised, and become the ceilings of their
-/// sessions: nothing else bounds them.
+/// Limits of an OpenWOP host. Those of runs are advertised, and are the ceilings of their sessions:
+/// nothing else limits runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Most nodes that a run may execute: the ceiling of `recursionLimit`.
@@ -19,19 +19,19 @@ pub struct Settings {
     pub max_loop_iterations: u64,
     /// Largest body of a request, in bytes.
     pub max_request_body_bytes: usize,
-    /// Most runs that are under way at once; one that waits for somebody isn't. Another one
-    /// is refused with 429.
+    /// Most runs that execute at once; a run that waits for an answer does not count. Another one is
+    /// refused with 429.
     pub max_active_runs: usize,
     /// Most readers of events at once.
     pub max_readers: usize,
     /// Most requests that wait for events at once.
     pub max_polls: usize,
-    /// Most that the logs of runs that are read take in memory together, in bytes, but for the last
-    /// one that is come to; that of another run is refused with 429 then.
+    /// Most memory of all logs that are being read, in bytes. The log that exceeds it is still read; the
+    /// log of another run is refused with 429.
     pub max_log_bytes: usize,
-    /// The longest that a stream of events is silent: then comes a comment. At most 30 s.
+    /// The longest silence of a stream of events, after which the host sends a comment. At most 30 s.
     pub keep_alive: Duration,
-    /// How far behind a reader of events may be, in time, before it is let go.
+    /// How long a reader of events may take to read what it was sent before it is dropped.
     pub reader_patience: Duration,
     /// The longest that a poll waits.
     pub max_poll: Duration,
@@ -39,14 +39,14 @@ pub struct Settings {
     pub packs: PackLimits,
 }
 
-/// What one invocation of a pack's node may use at most, whatever its pack asks for.
+/// The limits of one invocation of a pack's node, whatever the pack requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackLimits {
     /// Linear memory, in bytes.
     pub max_memory_bytes: u64,
     /// Time, in whole milliseconds.
     pub max_execution: Duration,
-    /// Fuel; none where it isn't counted, unless a pack asks for that.
+    /// Fuel; if `None`, fuel is counted only for packs that request it.
     pub fuel: Option<u64>,
 }
 
@@ -81,8 +81,8 @@ pub(crate) fn millis(time: Duration) -> u64 {
 }
 
 impl Settings {
-    /// The ceilings of the sessions that runs are, to be given to the runtime's builder
-    /// beside those of other types. A replay has none: it ends as its source did.
+    /// The ceilings of the sessions of runs, for the runtime's builder. A replay has none: it ends as its
+    /// source did.
     #[must_use]
     pub fn ceilings(&self) -> Ceilings {
         let of_runs = LimitSettings {
@@ -96,8 +96,7 @@ impl Settings {
     }
 }
 
-/// What is said of everything that doesn't hold for runs, so that what an embedder says of all
-/// types isn't taken for them.
+/// Limits that are all off, so that limits that an embedder sets for all types do not apply to runs.
 #[must_use]
 pub fn unbounded() -> LimitSettings {
     let off = Some(Setting::Off);

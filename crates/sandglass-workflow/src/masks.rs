@@ -1,4 +1,4 @@
-//! What of runs is shown to nobody.
+//! Which values of a run clients do not see.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use crate::definition::Definition;
 use crate::event::{Entry, Payload};
 
-/// What stands in the place of what is sensitive.
+/// What clients see instead of a sensitive value.
 const MASK: &str = "[masked]";
 
-/// What clients don't see of a definition's runs.
+/// The sensitive values of runs of a definition.
 #[derive(Debug, Default)]
 pub struct Masks {
     /// Names of sensitive variables.

@@ -1,4 +1,4 @@
-//! What a run does next: a pure function of its definition and how it stands.
+//! What a run does next: a pure function of its definition and its state.
 //!
 //! Nodes are run one at a time, in the order of the graph, so that the same events lead to the
 //! same next step for a run, its replay and its host after a restart.
@@ -76,7 +76,7 @@ fn step(definition: &Definition, state: &mut RunState, events: &mut Vec<RunEvent
             }
         }
     }
-    // Only where nothing else is left to do does it go round.
+    // A loop is taken only if nothing else is left to do.
     for index in 0..definition.edges.len() {
         if !definition.graph.is_back(index) || !leads_on(definition, state, index) {
             continue;
@@ -107,7 +107,7 @@ fn step(definition: &Definition, state: &mut RunState, events: &mut Vec<RunEvent
     Step::Complete(outputs(definition, state))
 }
 
-/// The error of a node that has failed, and behind which no edge takes that up.
+/// The error of a node that failed, if no edge handles the failure.
 fn unhandled_failure(definition: &Definition, state: &RunState) -> Option<RunError> {
     state.nodes.iter().enumerate().find_map(|(index, node)| match &node.status {
         NodeStatus::Failed(error) if takers(definition, index).next().is_none() => {
@@ -117,7 +117,7 @@ fn unhandled_failure(definition: &Definition, state: &RunState) -> Option<RunErr
     })
 }
 
-/// The error of a node that has failed, where nothing that takes that up has run in the end.
+/// The error of a node that failed, if no node that handles the failure was executed in the end.
 fn failure_in_vain(definition: &Definition, state: &RunState) -> Option<RunError> {
     state.nodes.iter().enumerate().find_map(|(index, node)| match &node.status {
         NodeStatus::Failed(error) => {
@@ -295,8 +295,8 @@ mod tests {
         Definition::parse(&text.to_string()).expect("sound")
     }
 
-    /// What happens where the nodes answer as `answer` says: outputs, or nothing for a failure.
-    /// Answers the events, and the end.
+    /// Runs the plan with nodes that return the outputs of `answer`, or fail if it returns `None`; returns
+    /// the events and the end.
     fn run(
         definition: &Definition,
         state: &mut RunState,
@@ -330,7 +330,7 @@ mod tests {
     }
 
     /// The nodes that were begun (`a`) and skipped (`-a`), in order.
-    fn told(events: &[RunEvent]) -> Vec<String> {
+    fn visited(events: &[RunEvent]) -> Vec<String> {
         let of = |event: &RunEvent| match &event.payload {
             Payload::NodeStarted { node_id, .. } => Some(node_id.clone()),
             Payload::NodeSkipped { node_id, .. } => Some(format!("-{node_id}")),
@@ -382,8 +382,9 @@ mod tests {
             let mut state = RunState::new(&definition);
             let answer = |id: &str, _| (id != failing).then(|| json!({}));
             let (events, step) = run(&definition, &mut state, answer);
-            let told: Vec<String> = told(&events).into_iter().filter(|node| node != "x").collect();
-            assert_eq!(told.join(" "), expected, "{rules:?}, {failing} fails");
+            let visited: Vec<String> =
+                visited(&events).into_iter().filter(|node| node != "x").collect();
+            assert_eq!(visited.join(" "), expected, "{rules:?}, {failing} fails");
             assert!(matches!(step, Step::Complete(_)), "{step:?}");
         }
     }
@@ -403,15 +404,15 @@ mod tests {
         );
         let mut state = RunState::new(&definition);
         let (events, step) = run(&definition, &mut state, |_, _| Some(json!({ "go": "left" })));
-        assert_eq!(told(&events).join(" "), "a left -right -off -behind");
+        assert_eq!(visited(&events).join(" "), "a left -right -off -behind");
         assert_eq!(step, Step::Complete(json!({ "go": "left" })));
     }
 
     #[test]
-    fn a_failure_that_nobody_takes_up_is_the_end() {
+    fn a_failure_that_no_edge_handles_ends_the_run() {
         let definition = definition(&noops(&["a", "b"]), &[("a", "b", json!({}))], json!({}));
         let (events, step) = run(&definition, &mut RunState::new(&definition), |_, _| None);
-        assert_eq!(told(&events), ["a"]);
+        assert_eq!(visited(&events), ["a"]);
         let Step::Fail(error) = step else { panic!("{step:?}") };
         assert_eq!(
             json!(error),
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_nobody_decides_is_taken_so_often_and_no_more() {
+    fn a_loop_without_an_orchestrator_is_limited() {
         let again =
             json!({ "condition": { "type": "equals", "left": "output.again", "right": true } });
         let edges = [("a", "b", json!({})), ("b", "a", again)];
@@ -428,11 +429,11 @@ mod tests {
         let definition = definition(&nodes, &edges, json!({ "maxLoopbackIterations": 2 }));
         let twice = |_: &str, nth: u64| Some(json!({ "again": nth < 3 }));
         let (events, step) = run(&definition, &mut RunState::new(&definition), twice);
-        assert_eq!(told(&events).join(" "), "a b a b a b");
+        assert_eq!(visited(&events).join(" "), "a b a b a b");
         assert!(matches!(step, Step::Complete(_)), "{step:?}");
         let always = |_: &str, _| Some(json!({ "again": true }));
         let (events, step) = run(&definition, &mut RunState::new(&definition), always);
-        assert_eq!(told(&events).join(" "), "a b a b a b");
+        assert_eq!(visited(&events).join(" "), "a b a b a b");
         assert_eq!(events.last().map(RunEvent::kind), Some(Kind::LoopbackLimit));
         let Step::Fail(error) = step else { panic!("{step:?}") };
         assert_eq!(error.code, ErrorCode::LoopbackLimitExceeded);
@@ -473,12 +474,12 @@ mod tests {
         let definition = orchestrated();
         let (events, step) = run(&definition, &mut RunState::new(&definition), decides);
         let expected = "lead hand one -two lead hand one two lead hand -one -two lead";
-        assert_eq!(told(&events).join(" "), expected);
+        assert_eq!(visited(&events).join(" "), expected);
         assert!(matches!(step, Step::Complete(_)), "{step:?}");
     }
 
     #[test]
-    fn whoever_folds_any_beginning_of_the_events_goes_on_likewise() {
+    fn a_fold_of_any_beginning_of_the_events_leads_to_the_same_rest() {
         let definition = orchestrated();
         let (events, _) = run(&definition, &mut RunState::new(&definition), decides);
         for cut in 0..events.len() {
@@ -490,12 +491,12 @@ mod tests {
                 state.nodes[index].executions -= 1;
             }
             let (rest, _) = run(&definition, &mut state, decides);
-            let mut all = told(&events[..cut]);
+            let mut all = visited(&events[..cut]);
             if open.is_some() {
                 all.pop();
             }
-            all.extend(told(&rest));
-            assert_eq!(all, told(&events), "cut at {cut}");
+            all.extend(visited(&rest));
+            assert_eq!(all, visited(&events), "cut at {cut}");
         }
     }
 }

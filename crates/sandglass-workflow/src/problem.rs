@@ -4,8 +4,7 @@ use std::fmt;
 
 use sandglass_source::{DIAGNOSTICS_MAX, did_you_mean, printable, shortened};
 
-/// Most problems that are told of one file or one request: more than anybody mends in
-/// one go.
+/// Most problems that are reported for one file or one request: more than an author fixes at once.
 pub const PROBLEMS_MAX: usize = DIAGNOSTICS_MAX;
 
 /// Longest [`Problem::what`], in characters: names in it have bounds of their own.

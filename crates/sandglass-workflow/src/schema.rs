@@ -17,7 +17,7 @@ const WORK_MAX: u64 = 10_000_000;
 /// Most work of a check whose differences are looked for: each of them takes memory, also those
 /// of branches that hold nowhere.
 const DIFFERENCES_WORK_MAX: u64 = 100_000;
-/// Most differences that are told.
+/// Most differences that are reported.
 const TOLD_MAX: usize = 20;
 /// Longest text of one, in characters.
 const TOLD_MAX_CHARS: usize = 300;
@@ -52,7 +52,6 @@ impl Schema {
 
     /// Where `value`, which is at `path`, differs from the schema. If it is large, the result is one
     /// problem without a place in it.
-    #[must_use]
     pub fn differences(&self, path: &str, value: &Value) -> Vec<Problem> {
         let work = self.cost.saturating_mul(cost::values(value));
         if work > WORK_MAX {
@@ -63,8 +62,8 @@ impl Schema {
             return Vec::new();
         }
         if work > DIFFERENCES_WORK_MAX {
-            let what = "it isn't as its schema says, and is too large for that to be told place \
-                        by place";
+            let what = "it differs from its schema, and is too large to report the differences \
+                        place by place";
             return vec![Problem::new(path, what)];
         }
         let problem = |error: jsonschema::ValidationError<'_>| {
@@ -93,9 +92,9 @@ mod tests {
         }));
         let schema = schema.expect("a schema");
         assert_eq!(schema.differences("", &json!({ "n": 1 })), []);
-        let told = schema.differences("/a", &json!({ "n": 0, "m": 1 }));
-        assert!(told.iter().any(|problem| problem.path == "/a/n"), "{told:?}");
-        assert_eq!(told.len(), 2, "{told:?}");
+        let found = schema.differences("/a", &json!({ "n": 0, "m": 1 }));
+        assert!(found.iter().any(|problem| problem.path == "/a/n"), "{found:?}");
+        assert_eq!(found.len(), 2, "{found:?}");
     }
 
     #[test]
@@ -118,9 +117,9 @@ mod tests {
         assert_eq!(schema.differences("", &zeros(10)).len(), TOLD_MAX);
         assert!(schema.differences("", &zeros(1_000))[0].what.contains("place by place"));
         assert_eq!(schema.differences("", &json!(vec![1; 1_000])), []);
-        let told = schema.differences("", &zeros(60_000));
-        assert!(told[0].what.contains("too many values"), "{told:?}");
-        let told = schema.differences("", &json!("x".repeat(60_000 * 64)));
-        assert!(told[0].what.contains("too many values"), "a long text is many: {told:?}");
+        let found = schema.differences("", &zeros(60_000));
+        assert!(found[0].what.contains("too many values"), "{found:?}");
+        let found = schema.differences("", &json!("x".repeat(60_000 * 64)));
+        assert!(found[0].what.contains("too many values"), "a long text is many: {found:?}");
     }
 }

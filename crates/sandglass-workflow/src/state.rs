@@ -1,5 +1,5 @@
-//! How a run stands: the fold of its events. What it does next is found out from this and
-//! its definition alone (`plan.rs`).
+//! The state of a run: the fold of its events. The state and the definition determine what comes next
+//! (`plan.rs`).
 
 use std::collections::BTreeMap;
 
@@ -15,31 +15,31 @@ use crate::names::names;
 use crate::node::is_orchestrator;
 use crate::variables;
 
-/// How a node stands.
+/// The status of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum NodeStatus {
-    /// It has not been come to.
+    /// It has not been reached.
     #[default]
     Pending,
-    /// It is being run, or was when the log ends.
+    /// It is executing, or was when the log ends.
     Running,
     /// It waits for an answer.
     Suspended,
-    /// It has done its work.
+    /// It is complete.
     Completed,
     /// It has failed.
     Failed(RunError),
-    /// Its edges don't lead to it.
+    /// Its edges do not lead to it.
     Skipped,
 }
 
 impl NodeStatus {
-    /// Whether nothing more comes of it.
+    /// Whether it has ended.
     pub const fn is_resolved(&self) -> bool {
         matches!(self, Self::Completed | Self::Failed(_) | Self::Skipped)
     }
 
-    /// As clients see it.
+    /// The name for clients.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -57,16 +57,15 @@ impl NodeStatus {
 pub struct NodeState {
     /// Its status in the current round.
     pub status: NodeStatus,
-    /// How it stood at the end of the round before, where another one has begun since and has
-    /// not come to it.
+    /// Its status at the end of the round before, if another round has begun and not reached it.
     pub before: NodeStatus,
-    /// What came of it.
+    /// Its outputs.
     pub outputs: Value,
-    /// How often it was begun.
+    /// How often it began.
     pub executions: u64,
-    /// How often it was retried since it was last begun anew.
+    /// How often it was retried since it last began.
     pub attempt: u32,
-    /// The answer that it goes on with, where it has waited for one.
+    /// The answer that it continues with, if it waited for one.
     pub resumed_with: Option<Value>,
 }
 
@@ -148,7 +147,6 @@ pub struct RunState {
 
 impl RunState {
     /// The state before the first event.
-    #[must_use]
     pub fn new(definition: &Definition) -> Self {
         let nodes = vec![NodeState::default(); definition.nodes.len()];
         let channels = definition.channels.iter();
@@ -283,7 +281,6 @@ impl RunState {
     }
 
     /// The status for clients of a run that is in this state, unless it `is_stopping`.
-    #[must_use]
     pub fn status(&self, is_stopping: bool) -> RunStatus {
         match (&self.ended, is_stopping, &self.waiting) {
             (Some(Ending::Completed(_)), ..) => RunStatus::Completed,
@@ -301,8 +298,8 @@ impl RunState {
         }
     }
 
-    /// A node begins. Where it has come to something before, this is another round of a loop,
-    /// and all behind it begins anew.
+    /// A node begins. If it has ended before, this is another round of a loop, and everything behind it
+    /// starts again.
     fn begin(&mut self, definition: &Definition, index: usize) {
         self.executions = self.executions.saturating_add(1);
         // What it was answered in an earlier round is no answer to this one.
@@ -330,7 +327,6 @@ impl RunState {
     }
 
     /// The node that executes or waits, by its index.
-    #[must_use]
     pub fn current(&self) -> Option<usize> {
         let is_current =
             |node: &NodeState| matches!(node.status, NodeStatus::Running | NodeStatus::Suspended);

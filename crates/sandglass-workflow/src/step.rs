@@ -13,7 +13,7 @@ pub struct Begin {
     pub workflow: String,
     /// The digest of its definition: later versions of it change nothing for this run.
     pub digest: String,
-    /// What whoever asked for it gave.
+    /// The inputs of the request.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub inputs: Map<String, Value>,
     /// How it is to run.
@@ -22,7 +22,7 @@ pub struct Begin {
     /// What it is found by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// What whoever asked for it wants to know again.
+    /// The metadata of the request, returned as it was sent.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
     /// The digest of the request, where it came with an idempotency key.
@@ -89,7 +89,6 @@ pub struct Parent {
 
 impl Begin {
     /// The first event of the run.
-    #[must_use]
     pub fn started(&self) -> RunEvent {
         RunEvent::of_run(Payload::RunStarted {
             workflow_id: self.workflow.clone(),
@@ -106,7 +105,6 @@ impl Begin {
 
 impl Fork {
     /// The fork as clients see it.
-    #[must_use]
     pub fn forked_from(&self) -> ForkedFrom {
         ForkedFrom { run_id: self.source.clone(), from_seq: self.from, mode: self.mode }
     }

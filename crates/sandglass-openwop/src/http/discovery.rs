@@ -1,4 +1,4 @@
-//! What the host is and allows, for anybody who asks.
+//! The discovery document: what the host supports, and its limits.
 
 use sandglass_host::ENGINE_VERSION;
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use crate::settings::{Settings, millis};
 
 /// The version of the protocol.
 const PROTOCOL_VERSION: &str = "1.0";
-/// The version of what a run's log holds.
+/// The version of the events in a log.
 pub(crate) const EVENT_LOG_SCHEMA_VERSION: u64 = 2;
 /// The versions of the ABI of packs that are loaded.
 const ABI_VERSIONS: [u32; 1] = [1];

@@ -12,8 +12,7 @@ use serde_json::{Map, Value};
 use crate::code::Code;
 use crate::service;
 
-/// When to come again where nothing says how soon there is room: about as long as a short
-/// run takes.
+/// When a client should try again if nothing else determines it: about as long as a short run takes.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The status of responses with `code`.

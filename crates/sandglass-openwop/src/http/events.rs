@@ -23,21 +23,21 @@ use crate::log::{Line, RunLog};
 use sandglass_workflow::event::{Entry, Kind};
 use sandglass_workflow::masks::Masks;
 
-/// Most events that a reader is handed at once, and about how many bytes of them: one who is
-/// slow holds no more than that, and an event alone is shared by all who have it.
+/// Most events that a reader is sent at once, and about how many bytes of them: a slow reader holds no
+/// more than that, and all readers share the text of an event.
 const HANDED_MAX: usize = 64;
 const HANDED_MAX_BYTES: usize = 64 << 10;
 
-/// What a client wants to see of a run.
+/// Which events a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Everything.
     Debug,
-    /// Everything but what nodes log.
+    /// Everything except the logs of nodes.
     Updates,
-    /// What changes a value, and what the run comes to.
+    /// Changes of values, and the beginning and the end.
     Values,
-    /// What is said to people, and what the run comes to.
+    /// Interrupts and their answers, and the beginning and the end.
     Messages,
 }
 
@@ -119,7 +119,7 @@ pub(super) async fn events(
     let last = last_event_id(&headers)?;
     match wanted(&headers)? {
         Wanted::Json => {
-            // A list is whole, unless less is asked for.
+            // A list is complete unless the client requests less.
             let mode = mode.map_or(Ok(Mode::Debug), |mode| Mode::of(Some(mode)))?;
             let service = host.service();
             let log = service.log(&run).await?;
@@ -150,7 +150,7 @@ enum Wanted {
     Stream,
 }
 
-/// What the client takes: a list, where it doesn't say that it wants a stream.
+/// What the client accepts: a list, unless it requests a stream.
 fn wanted(headers: &HeaderMap) -> Result<Wanted, Error> {
     let mut accepted = Vec::new();
     for value in headers.get_all(header::ACCEPT) {
@@ -160,7 +160,7 @@ fn wanted(headers: &HeaderMap) -> Result<Wanted, Error> {
         accepted.extend(value.split(',').filter_map(|range| {
             let mut parts = range.split(';').map(|part| part.trim().to_ascii_lowercase());
             let range = parts.next().unwrap_or_default();
-            // What has no weight isn't taken (RFC 9110, 12.4.2).
+            // A range with weight 0 is not acceptable (RFC 9110, 12.4.2).
             let is_refused = |part: String| {
                 let weight = part.strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok());
                 weight == Some(0.0)
@@ -181,7 +181,7 @@ fn wanted(headers: &HeaderMap) -> Result<Wanted, Error> {
     }
 }
 
-/// The number of the last event that the client has.
+/// The number of the last event that the client has received.
 fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     let Some(sent) = headers.get("last-event-id") else { return Ok(None) };
     let number = sent.to_str().ok().and_then(|sent| sent.trim().parse().ok());
@@ -191,7 +191,7 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     })
 }
 
-/// One who reads the events of a run as they come.
+/// A reader of the stream of events of a run.
 struct Reader {
     host: OpenWop,
     log: Arc<RunLog>,
@@ -200,7 +200,7 @@ struct Reader {
     next: u64,
     more: watch::Receiver<bool>,
     closing: watch::Receiver<bool>,
-    /// When it was handed something last.
+    /// When it was sent something last.
     handed_at: Option<Monotonic>,
     is_done: bool,
     _place: ReaderPlace,
@@ -237,14 +237,14 @@ fn stream(
 }
 
 impl Reader {
-    /// What it is sent next; none at the end of the stream.
+    /// The next piece of the stream; `None` at its end.
     async fn piece(&mut self) -> Option<Bytes> {
         if self.is_done {
             return None;
         }
         let host = self.host.clone();
         let now = || host.engine().clock.now();
-        // It has taken what it was handed by now: the socket has room for more.
+        // It has read what it was sent by now: the socket has room for more.
         let behind = self.handed_at.take().map(|handed| now().since(handed));
         loop {
             self.more.mark_unchanged();
@@ -285,7 +285,7 @@ impl Reader {
         }
     }
 
-    /// The text of those of the first `lines` that it wants to see, and how many those are.
+    /// The text of the first `lines` that it requests, and how many lines that covers.
     fn text(&self, lines: &[Arc<Line>]) -> (Bytes, usize) {
         let run = self.log.run.id();
         let (mut texts, mut bytes) = (Vec::new(), 0_usize);
@@ -336,7 +336,7 @@ fn joined(mut texts: Vec<Bytes>) -> Bytes {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // Its connection was cut off while it took nothing, so that it can't be told.
+        // Its connection was cut off while it read nothing, so nothing can be sent to it.
         let service = self.host.service();
         let patience = service.engine().settings.reader_patience;
         let waited = self.handed_at.map(|handed| service.engine().clock.now().since(handed));
@@ -352,7 +352,7 @@ enum Waited {
     Closing,
 }
 
-/// An event as a stream has it.
+/// An event in the format of a stream.
 fn frame(masks: &Masks, run: &str, entry: &Entry) -> String {
     let data = masks.event(run, entry);
     format!("id: {}\nevent: {}\ndata: {data}\n\n", entry.sequence, entry.event.kind())

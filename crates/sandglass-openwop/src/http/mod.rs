@@ -48,9 +48,9 @@ pub const DISCOVERY_PATH: &str = "/.well-known/openwop";
 /// Where the description of the interface is.
 pub const OPENAPI_PATH: &str = "/v1/openapi.json";
 
-/// Where the host's metrics are, where it is served alone.
+/// The path of the metrics, if the interface is served alone.
 const METRICS_PATH: &str = "/metrics";
-/// Where the host says whether it works, where it is served alone.
+/// The path of the health check, if the interface is served alone.
 const HEALTH_PATH: &str = "/healthz";
 
 /// How long a piece of a body may take to come.
@@ -80,7 +80,7 @@ struct Interface {
     exporter: Exporter,
 }
 
-/// A document that doesn't change as long as its host runs.
+/// A document that does not change while the host runs.
 #[derive(Debug)]
 struct Document {
     text: Bytes,
@@ -119,7 +119,7 @@ fn is_known(headers: &HeaderMap, etag: &HeaderValue) -> bool {
 }
 
 impl OpenWop {
-    /// The interface of `service`, for whoever has `key`; its metrics are those of `exporter`.
+    /// The interface of `service`, for clients with `key`; its metrics are those of `exporter`.
     #[must_use]
     pub fn new(service: Arc<Service>, key: Digest, exporter: Exporter) -> Self {
         let discovery = discovery::document(&service.engine().library, &service.engine().settings);
@@ -138,8 +138,8 @@ impl OpenWop {
         Self(Arc::new(interface))
     }
 
-    /// Ends the streams and polls of events that are open; whoever reads goes on where it was
-    /// with the next host.
+    /// Ends open streams and polls of events; their readers continue at the same event with the next
+    /// start of the host.
     pub fn close(&self) {
         self.0.closing.send_replace(true);
     }
@@ -192,7 +192,7 @@ impl OpenWop {
         self.0.service.engine()
     }
 
-    /// A place among `places`, of which there are `most`.
+    /// One of at most `most` permits of `places`.
     fn place(
         &self,
         places: &Arc<Semaphore>,
@@ -213,7 +213,7 @@ impl OpenWop {
         let most = self.engine().settings.max_readers;
         let place = self.place(&self.0.readers, most, OpenwopRefusal::Readers)?;
         let place = ReaderPlace { host: self.clone(), place: Some(place) };
-        place.tell();
+        place.report();
         Ok(place)
     }
 
@@ -222,14 +222,14 @@ impl OpenWop {
         self.place(&self.0.polls, most, OpenwopRefusal::Polls)
     }
 
-    /// The object that a body is; an empty one where there is none.
+    /// The object in a body; an empty one if there is no body.
     async fn object(&self, headers: &HeaderMap, sent: Body) -> Result<Map<String, Value>, Error> {
         let max_bytes = self.engine().settings.max_request_body_bytes;
         let limits = body::Limits { max_bytes, timeout: BODY_TIMEOUT };
         let slot = || Arc::clone(&self.0.large_bodies).try_acquire_owned().map_err(|_| None);
         let bytes = body::bytes(headers, sent, limits, slot).await;
         let bytes = bytes.map_err(|error: Option<body::Error>| match error {
-            Some(error) => told(&error),
+            Some(error) => body_error(&error),
             None => Error::new(
                 Code::RateLimited,
                 format!(
@@ -244,20 +244,20 @@ impl OpenWop {
             body::Error::DuplicateKey { pointer, key } => {
                 Error::invalid(&pointer, format!("the key {} stands here twice", quoted(&key)))
             }
-            error => told(&error),
+            error => body_error(&error),
         })
     }
 }
 
-/// The place of one who reads events, as long as it is there.
+/// The permit of a reader of events.
 struct ReaderPlace {
     host: OpenWop,
     place: Option<OwnedSemaphorePermit>,
 }
 
 impl ReaderPlace {
-    /// Has the metrics say how many there are.
-    fn tell(&self) {
+    /// Reports how many readers there are.
+    fn report(&self) {
         let most = self.host.engine().settings.max_readers;
         let readers = most.saturating_sub(self.host.0.readers.available_permits());
         self.host.engine().metrics().openwop_readers(readers);
@@ -267,11 +267,11 @@ impl ReaderPlace {
 impl Drop for ReaderPlace {
     fn drop(&mut self) {
         drop(self.place.take());
-        self.tell();
+        self.report();
     }
 }
 
-/// What the protocol's interface doesn't serve.
+/// The error for a path or method that the interface does not serve.
 fn neither(unserved: NoRoute) -> Response {
     let code = match unserved {
         NoRoute::Path { .. } => Code::NotFound,
@@ -280,8 +280,8 @@ fn neither(unserved: NoRoute) -> Response {
     Error::new(code, unserved.to_string()).into_response()
 }
 
-/// What is wrong with a body.
-fn told(error: &body::Error) -> Error {
+/// The error for a body that cannot be read.
+fn body_error(error: &body::Error) -> Error {
     let code = match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE => Code::TooLarge,
         StatusCode::REQUEST_TIMEOUT => Code::SlowRequest,

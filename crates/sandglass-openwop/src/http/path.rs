@@ -1,5 +1,4 @@
-//! The segments of a path that a route names, so that whatever is wrong with them is told in
-//! the one shape of errors.
+//! The segments of a path that a route names, with errors in the form that all errors have.
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path};

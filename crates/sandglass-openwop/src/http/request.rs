@@ -1,4 +1,4 @@
-//! What clients ask for, checked before anything is done.
+//! The bodies and headers of requests, checked before anything is done.
 
 use serde_json::{Map, Value};
 
@@ -18,7 +18,7 @@ const WORKFLOW_ID_MAX_BYTES: usize = 128;
 /// Longest reason of a cancel, in bytes.
 pub(crate) const REASON_MAX_BYTES: usize = sandglass_model::session::STOP_REASON_MAX_BYTES;
 
-/// The run that a body asks for.
+/// The run that a body requests.
 pub(crate) fn wanted(mut body: Map<String, Value>) -> Result<Wanted, Error> {
     only(&body, "", &["workflowId", "inputs", "configurable", "tags", "metadata"])?;
     let workflow = match body.remove("workflowId") {
@@ -38,7 +38,7 @@ pub(crate) fn wanted(mut body: Map<String, Value>) -> Result<Wanted, Error> {
     Ok(Wanted { workflow, inputs, configurable, tags, metadata, bounds })
 }
 
-/// What a body asks of a fork.
+/// The fork that a body requests.
 pub(crate) fn fork(mut body: Map<String, Value>) -> Result<(u64, ForkMode, Overlay), Error> {
     only(&body, "", &["mode", "fromSeq", "runOptionsOverlay"])?;
     let mode = match body.remove("mode") {
@@ -62,7 +62,7 @@ pub(crate) fn fork(mut body: Map<String, Value>) -> Result<(u64, ForkMode, Overl
     let mut overlay = overlay.unwrap_or_default();
     only(&overlay, path, &["configurable", "tags", "metadata"])?;
     let configurable = object(&mut overlay, path, "configurable")?.unwrap_or_default();
-    // As they are laid over the source's, they are looked at once more.
+    // They are checked again after they are merged with the source's.
     bounds(&configurable, "/runOptionsOverlay/configurable")?;
     let overlay = Overlay {
         configurable,
@@ -147,10 +147,10 @@ fn metadata(
     Ok(metadata)
 }
 
-/// The key of a request that is to be done once.
+/// The key of a request that is done once.
 pub(crate) fn idempotency_key(headers: &axum::http::HeaderMap) -> Result<Option<&str>, Error> {
     const KEY: &str = "idempotency-key";
-    /// Longest key, in bytes: what fits a header beside all else.
+    /// Longest key, in bytes: it fits into a header.
     const KEY_MAX_BYTES: usize = 256;
     let mut sent = headers.get_all(KEY).iter();
     let Some(first) = sent.next() else { return Ok(None) };

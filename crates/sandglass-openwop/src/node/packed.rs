@@ -1,4 +1,4 @@
-//! The nodes of packs: what they are given, what they reach, and what their answers mean.
+//! The nodes of packs: their requests, their host functions, and what their responses mean.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -42,7 +42,7 @@ pub(crate) async fn invoke(
         tenant: run.tenant.clone(),
         ..sandglass_host::Context::default()
     };
-    // What was decided with the dispatch is what it has, whatever the pack asks for by now.
+    // The budget was decided with the dispatch, whatever the pack requests by now.
     let is_decided = dispatched.params.contains_key(BUDGET_PARAM);
     let budget = if is_decided { run.budget } else { of.pack.max_execution.min(run.budget) };
     let mut dispatch = Dispatch::new(run.entity.clone(), dispatched.action.clone(), whose)
@@ -57,7 +57,7 @@ pub(crate) async fn invoke(
     }
     let handle = dispatch.stop_handle();
     run.stop.on_kill(move |request| {
-        // A host that shuts down leaves it to the next one, as its definition says.
+        // The next start of the host continues it, as the definition says.
         if request.cause != Cause::Shutdown {
             handle.stop(request.cause, &request.reason);
         }
@@ -70,7 +70,7 @@ pub(crate) async fn invoke(
         }
     };
     if let Outcome::TimedOut(exceeded) = &mut report.outcome {
-        // The host calls it by its type; on record it is the handler's.
+        // The host names it by its type; the record names the handler.
         exceeded.integration.clone_from(&dispatched.integration);
     }
     let response = match &report.outcome {
@@ -99,7 +99,7 @@ fn call(
     if let Some(answer) = state.and_then(|state| state.resumed_with.clone()) {
         inputs.insert("resumeValue".to_owned(), answer);
     }
-    // What the author fixed, where the run says nothing else.
+    // The constants of the definition, unless the run has other values.
     for (name, value) in &node.config {
         inputs.entry(name).or_insert_with(|| value.clone());
     }
@@ -124,7 +124,7 @@ fn call(
     }
 }
 
-/// What a node's randomness is derived from: the same for each run of the same attempt.
+/// The seed of a node's randomness: the same for each execution of an attempt.
 fn seed(run: &str, node: &str, attempt: u32) -> [u8; 32] {
     let part = |text: &str| (text.len() as u64).to_be_bytes();
     let digest = Sha256::new()
@@ -149,7 +149,7 @@ fn end_of(response: &Value) -> End {
     }
 }
 
-/// What a node reads and writes: it sees its own writes, and others do once it has completed.
+/// What a node reads and writes: it sees its own writes, and other nodes do once it has completed.
 #[derive(Debug)]
 struct Reach {
     node: String,
@@ -187,7 +187,7 @@ impl Reach {
         std::mem::take(&mut self.lock().events)
     }
 
-    /// Notes what the node has done, unless it is too much.
+    /// Adds an event of the node, unless all of them are too large.
     fn note(&self, payload: Payload) -> NodeStatus {
         let mut written = self.lock();
         let bytes = written.bytes.saturating_add(payload.json_size()).saturating_add(64);

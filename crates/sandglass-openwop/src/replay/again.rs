@@ -1,4 +1,4 @@
-//! Nodes that are executed once more, and compared with what was recorded of them.
+//! Executes nodes again, and compares the results with those that were recorded.
 
 use sandglass_host::replay::{RecordedEnd, RecordedRun, Replay};
 use sandglass_journal::PAGE_MAX_ENTRIES;
@@ -164,8 +164,8 @@ async fn replay(
     }))
 }
 
-/// How the pack's node ended whose handler of a run ended so: as its host has told it, before
-/// that was made an action of the run, or a failure of it. What [`Host::replay`] compares with.
+/// How a pack's node ended, from the record of the end of its handler: the report of the host before
+/// it became an action or a failure of the run. [`Host::replay`] compares with it.
 ///
 /// [`Host::replay`]: sandglass_host::Host::replay
 #[must_use]

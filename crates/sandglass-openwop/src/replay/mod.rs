@@ -1,9 +1,9 @@
-//! Forks of runs: events of the source are taken over, and from `fromSeq` on a branch goes its
-//! own way, and a replay comes to the same events again.
+//! Forks of runs: the events of the source are copied; from `fromSeq` on, a branch continues on its own,
+//! and a replay repeats the events.
 //!
-//! A replay executes pure nodes once more, those of packs with the recorded results of what
-//! they asked for, and records where they differ. Everything else, each breach and each
-//! effect, is as it was recorded: no clock and no counter decides again.
+//! A replay executes pure nodes again, those of packs with the recorded results of their host calls,
+//! and records differences. Everything else, such as breaches and effects, is copied: no clock and no
+//! counter decides again.
 
 mod again;
 
@@ -107,8 +107,8 @@ const fn end_action(ending: &Ending) -> Action {
     }
 }
 
-/// How the run stood when the node began that it is in the middle of before event number `at`;
-/// as it stands, where it is in none.
+/// The state in which the node began that executes at event number `at`; the present state if no node
+/// does.
 fn before(context: &Context, source: &[Entry], at: u64) -> RunState {
     let definition = &context.definition;
     let copied = usize::try_from(at).unwrap_or(usize::MAX).min(source.len());

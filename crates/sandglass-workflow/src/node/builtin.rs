@@ -9,15 +9,15 @@ use crate::error::{ErrorCode, RunError};
 /// The longest wait of a node, in milliseconds: as long as a handler's budget can be.
 const DELAY_MAX_MS: u64 = sandglass_model::limit::MAX_BUDGET_MS;
 
-/// What comes of a node of a type that is a pure function; none where it is no such type.
+/// The end of a node whose type is a pure function; `None` for other types.
 pub fn pure(node: &Node, inputs: &Map<String, Value>) -> Option<End> {
     Some(match node.type_id.as_str() {
         NOOP => End::Completed(Value::Object(Map::new())),
         IDENTITY => End::Completed(Value::Object(inputs.clone())),
         FAIL => {
-            let said = |key: &str| inputs.get(key).or(node.config.get(key)).and_then(Value::as_str);
-            let message = said("message").unwrap_or("this node always fails");
-            End::Failed(RunError::new(said("code").unwrap_or("conformance_test_failure"), message))
+            let text = |key: &str| inputs.get(key).or(node.config.get(key)).and_then(Value::as_str);
+            let message = text("message").unwrap_or("this node always fails");
+            End::Failed(RunError::new(text("code").unwrap_or("conformance_test_failure"), message))
         }
         _ => return None,
     })
@@ -26,7 +26,7 @@ pub fn pure(node: &Node, inputs: &Map<String, Value>) -> Option<End> {
 /// How long a delay is, in milliseconds.
 ///
 /// # Errors
-/// It says nothing of it, or what can't be meant.
+/// The duration is missing or invalid.
 pub fn delay_ms(node: &Node, inputs: &Map<String, Value>) -> Result<u64, RunError> {
     let given = inputs.get("delayMs").or_else(|| node.config.get("delayMs"));
     let Some(given) = given else {
@@ -44,7 +44,6 @@ pub fn delay_ms(node: &Node, inputs: &Map<String, Value>) -> Result<u64, RunErro
 }
 
 /// The outputs of a delay.
-#[must_use]
 pub fn delayed(millis: u64) -> Value {
     Value::Object(Map::from_iter([("delayedMs".to_owned(), millis.into())]))
 }

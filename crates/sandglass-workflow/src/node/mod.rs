@@ -13,13 +13,13 @@ use crate::interrupt::Interrupt;
 
 /// Does nothing.
 pub const NOOP: &str = "core.noop";
-/// Answers what it is given.
+/// Returns its inputs.
 pub const IDENTITY: &str = "core.identity";
 /// Waits.
 pub const DELAY: &str = "core.delay";
 /// Fails.
 pub const FAIL: &str = "core.fail";
-/// Decides what comes next, turn by turn.
+/// Decides what comes next, in turns.
 pub const SUPERVISOR: &str = "core.orchestrator.supervisor";
 /// Starts the workers that an orchestrator has chosen.
 pub const DISPATCH: &str = "core.dispatch";
@@ -27,7 +27,7 @@ pub const DISPATCH: &str = "core.dispatch";
 /// The node types that every host has.
 pub const BUILTIN: [&str; 6] = [NOOP, IDENTITY, DELAY, FAIL, SUPERVISOR, DISPATCH];
 
-/// Whether it decides, turn by turn.
+/// Whether it is an orchestrator.
 pub fn is_orchestrator(node: &Node) -> bool {
     node.type_id == SUPERVISOR
 }

@@ -309,8 +309,8 @@ mod tests {
             (doubling(200), "nested more than 128 deep"),
             (chain_known_from_its_end(2_000), "nested more than 128 deep"),
         ] {
-            let told = of(&bad).expect_err("too much");
-            assert!(told.contains(why), "{told}");
+            let found = of(&bad).expect_err("too much");
+            assert!(found.contains(why), "{found}");
         }
     }
 }
