@@ -43,15 +43,7 @@ pub(crate) async fn step(
     if let Some(request) = requested.filter(|request| request.cause != Cause::Shutdown) {
         return Err(execution.cancelled(request));
     }
-    let Some(fork) = context.begin.fork.clone() else {
-        let error = RunError::new(ErrorCode::HostError, "the run was forked from nothing");
-        return Err(execution.failed(&error));
-    };
-    let source = match context.source.take() {
-        Some(source) => source,
-        None => Arc::new(read_source(execution, &fork).await?),
-    };
-    context.source = Some(Arc::clone(&source));
+    let (fork, source) = source(execution, context).await?;
     let mut events = Vec::new();
     let mut bytes = 0;
     let mut before = before(context, &source, at);
@@ -96,6 +88,23 @@ pub(crate) async fn step(
             Err(execution.failed(&RunError::new(ErrorCode::SourceUnreadable, message)))
         }
     }
+}
+
+/// How the run was forked, and the events of its source.
+async fn source(
+    execution: &Execution,
+    context: &mut Context,
+) -> Result<(Fork, Arc<Vec<Entry>>), Ended> {
+    let Some(fork) = context.begin.fork.clone() else {
+        let error = RunError::new(ErrorCode::HostError, "the run was forked from nothing");
+        return Err(execution.failed(&error));
+    };
+    let source = match context.source.take() {
+        Some(source) => source,
+        None => Arc::new(read_source(execution, &fork).await?),
+    };
+    context.source = Some(Arc::clone(&source));
+    Ok((fork, source))
 }
 
 /// The action that ends a replay as its source ended.
