@@ -8,7 +8,7 @@ use sandglass_host::manifest::{self, Found, Manifests};
 use sandglass_host::{FixedSecrets, Host, Integration, Manifest, Settings, file};
 use sandglass_liveness::Spec;
 use sandglass_model::Rejection;
-use sandglass_runtime::{Folder, FolderError, ModuleSource};
+use sandglass_runtime::{Folder, FolderError, ModuleSource, unknown_timed_functions};
 use sandglass_source::{Diagnostics, Finding, did_you_mean};
 
 use crate::compiling;
@@ -98,13 +98,7 @@ impl Integrations {
             return Ok(Vec::new());
         }
         let known = self.host()?.timed_functions().map_err(|why| anyhow!(why.message))?;
-        let mut out = Diagnostics::new(&spec.source);
-        for name in spec.timed_functions.iter().filter(|name| !known.contains(name.as_str())) {
-            let message = format!("there is no host function `{name}` that a guest could wait in");
-            let help = did_you_mean(name, known.iter().copied());
-            out.error_with_help(name.span(), message, help);
-        }
-        Ok(Finding::all_of(path, &spec.source, out.finish()).collect())
+        Ok(unknown_timed_functions(path, spec, &known))
     }
 
     /// Checks the integrations of a folder without specs.

@@ -1,7 +1,7 @@
 //! A folder of spec files and the modules that they name, with their manifests: read completely, or
 //! not at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -234,4 +234,19 @@ pub fn one_of_each_type(specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
         findings.extend(Finding::all_of(path.as_path(), &spec.source, out.finish()));
     }
     findings
+}
+
+/// Reports each host function that `spec`, the spec in the file at `path`, limits and that is not
+/// among the `known` functions in which a handler can wait ([`Host::timed_functions`]).
+///
+/// [`Host::timed_functions`]: sandglass_host::Host::timed_functions
+#[must_use]
+pub fn unknown_timed_functions(path: &Path, spec: &Spec, known: &BTreeSet<&str>) -> Vec<Finding> {
+    let mut out = Diagnostics::new(&spec.source);
+    for name in spec.timed_functions.iter().filter(|name| !known.contains(name.as_str())) {
+        let message = format!("there is no host function `{name}` that a guest could wait in");
+        let help = did_you_mean(name, known.iter().copied());
+        out.error_with_help(name.span(), message, help);
+    }
+    Finding::all_of(path, &spec.source, out.finish()).collect()
 }

@@ -126,6 +126,7 @@ mod panics;
 mod pruning;
 mod publish;
 mod reading;
+mod replay;
 mod request;
 mod runtime;
 mod sessions;
@@ -147,6 +148,7 @@ pub use error::{ActorError, ErrorClass};
 #[cfg(feature = "guests")]
 pub use folder::{
     Folder, FolderError, FolderModule, ModuleSource, SPEC_ENDING, SPECS_MAX, one_of_each_type,
+    unknown_timed_functions,
 };
 pub use handlers::{
     FramesFuture, HandlerRun, Handlers, HostCallLimits, Reserved, RunFuture, Stop, StopRequest,
@@ -156,6 +158,7 @@ pub use handlers::{
 pub use host_handlers::{HostHandlers, Module};
 pub use pruning::Pruned;
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
+pub use replay::replay_journal;
 pub use request::{
     Accepted, NewEntity, Request, Retry, SessionResume, SessionStop, SessionStopped, Signal,
 };

@@ -15,6 +15,10 @@ use crate::measured::Measured;
 /// The replacement of a secret in a text.
 const REDACTED: &str = "[redacted]";
 
+/// The start of the names of the variables that [`Secret::granted`] reads. A manifest can therefore
+/// not request the value of any other variable.
+const VARIABLE_PREFIX: &str = "SANDGLASS_SECRET_";
+
 /// Shortest secret that is removed from texts, in bytes. Shorter ones occur by chance, and removing
 /// them would garble unrelated text.
 pub const REDACTED_FROM_BYTES: usize = 4;
@@ -34,6 +38,17 @@ impl Secret {
     #[must_use]
     pub fn from_environment(variable: &str) -> Option<Self> {
         std::env::var(variable).ok().map(Self)
+    }
+
+    /// Returns the value of the secret `name` that a manifest grants, which is in the environment
+    /// variable `SANDGLASS_SECRET_` + `name`.
+    ///
+    /// # Errors
+    /// Errors if the variable is not set; the message states what to do.
+    pub fn granted(name: &str) -> Result<Self, String> {
+        let variable = format!("{VARIABLE_PREFIX}{name}");
+        Self::from_environment(&variable)
+            .ok_or_else(|| format!("set the environment variable `{variable}`"))
     }
 
     /// The value.

@@ -1,6 +1,7 @@
 //! Prometheus: a recorder whose state is rendered as text and served over HTTP.
 
 mod histograms;
+mod sample;
 mod scrape;
 mod serve;
 
@@ -15,6 +16,7 @@ use crate::metrics::{IdleGauges, Metrics, SCRAPE_MAX_BYTES};
 use crate::table::{Kind, Prefix, TABLE};
 
 use histograms::TableRecorder;
+pub use sample::Sample;
 use scrape::Scrapes;
 pub use serve::Serving;
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::exposition::sample;
+use sandglass_telemetry::prometheus::Sample;
+
 use crate::scenario::Bound;
 
 /// The sum of the samples named `name` whose labels hold `labels`; none where
 /// there is no such sample.
 pub(super) fn sum(text: &str, name: &str, labels: &BTreeMap<String, String>) -> Option<f64> {
-    let samples = text.lines().filter_map(sample);
+    let samples = text.lines().filter_map(Sample::parse);
     let fitting = samples.filter(|sample| {
         let holds = |(key, value): (&String, &String)| sample.labels.get(key) == Some(value);
         sample.name == name && labels.iter().all(holds)
@@ -26,7 +27,7 @@ pub(super) fn holds(bound: Bound, value: f64) -> bool {
 
 /// The lines about `name`, for people to see what there is.
 pub(super) fn lines_about(text: &str, name: &str) -> Vec<String> {
-    let about = |line: &&str| sample(line).is_some_and(|sample| sample.name == name);
+    let about = |line: &&str| Sample::parse(line).is_some_and(|sample| sample.name == name);
     text.lines().filter(about).map(str::to_owned).collect()
 }
 

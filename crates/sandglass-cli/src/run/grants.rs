@@ -11,7 +11,6 @@ use sandglass_model::{GuestLimits, Rejection};
 use super::{automaton, invalid};
 use crate::command::run::Arguments;
 use crate::diagnostic_text::in_one_line;
-use crate::secrets;
 
 /// The manifest that the arguments name, or the one beside the guest that names it, with what the
 /// flags add.
@@ -52,7 +51,7 @@ fn secret_values(
     }
     for name in found.iter().flat_map(|found| &found.file().secrets) {
         if !values.contains_key(name.as_str()) {
-            let value = secrets::value(name).map_err(|what_to_do| {
+            let value = Secret::granted(name).map_err(|what_to_do| {
                 invalid(format!(
                     "the manifest grants the secret `{name}`, which has no value: {what_to_do}, \
                      or use --secret {name}=VARIABLE"

@@ -10,7 +10,6 @@ use sandglass_model::GuestLimits;
 use sandglass_source::Finding;
 
 use super::Module;
-use crate::secrets;
 
 impl Module {
     /// The grants of the manifest that it has, and what the scenario adds.
@@ -21,7 +20,7 @@ impl Module {
         let own = self.secret_values();
         let value = |name: &str| match self.secrets.get(name) {
             Some(variable) => own.get(name).cloned().ok_or_else(|| set(variable)),
-            None => secrets::value(name),
+            None => Secret::granted(name),
         };
         // Asked for once more below, where it is known that each has a value.
         found.manifest(&value)?;

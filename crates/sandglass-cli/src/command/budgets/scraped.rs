@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use sandglass_insight::budget::{Budget, Budgets, Kind, Quantiles};
-
-use crate::exposition::{Sample, sample};
+use sandglass_telemetry::prometheus::Sample;
 
 /// The suffix of the histogram of durations, after any prefix.
 const DURATION: &str = "_handler_duration_seconds_bucket";
@@ -21,7 +20,7 @@ type Buckets = Vec<(f64, f64)>;
 
 /// The budgets in `text`; `None` if it has no metrics of handlers.
 pub(super) fn budgets(text: &str) -> Option<Budgets> {
-    let samples: Vec<Sample<'_>> = text.lines().filter_map(sample).collect();
+    let samples: Vec<Sample<'_>> = text.lines().filter_map(Sample::parse).collect();
     let Some(prefix) = samples.iter().find_map(|sample| sample.name.strip_suffix(DURATION)) else {
         let is_announced =
             |line: &str| line.starts_with("# TYPE ") && line.trim_end().ends_with(ANNOUNCED);

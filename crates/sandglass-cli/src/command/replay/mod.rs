@@ -3,18 +3,17 @@
 
 mod guests;
 mod runs;
-mod snapshots;
 
 use std::path::PathBuf;
 
-use sandglass_journal::{Entry, Error, PAGE_MAX_ENTRIES, SqliteJournal, SqliteReader};
-use sandglass_liveness::replay::{Divergence, Replay, Summary};
-use sandglass_model::{DispatchId, EntityRef, Position, Record};
+use sandglass_journal::SqliteJournal;
+use sandglass_liveness::replay::{Divergence, Summary};
+use sandglass_model::{DispatchId, EntityRef};
+use sandglass_runtime::replay_journal;
 use sandglass_source::printable;
 use serde_json::{Value, json};
 
 use self::runs::{Runs, Trace, Wanted};
-use self::snapshots::Snapshots;
 use crate::compiling;
 use crate::exit::Exit;
 use crate::journal_file;
@@ -66,7 +65,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         Some(runs) => Some((runs, SqliteJournal::open_read_only(&arguments.journal)?)),
         None => None,
     };
-    let summary = replayed_with(&mut journal, |record| {
+    let summary = replay_journal(&mut journal, |record| {
         journal_file::check_rules(record)?;
         match &mut runs {
             Some((runs, recordings)) => runs.feed(record, recordings),
@@ -87,51 +86,6 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     }
     let diverged = summary.divergence_count + runs.map_or(0, |runs| runs.divergence_count);
     Ok(if diverged == 0 { Exit::Ok } else { Exit::Diverged })
-}
-
-/// Replays all that can be read. Where the file ends being readable on the way,
-/// that is a divergence, too; where it never was, it is an error.
-pub(crate) fn replayed(journal: &mut SqliteReader) -> Result<Summary, Error> {
-    replayed_with(journal, |_| Ok(()))
-}
-
-/// The same; each record that is whole goes to `each`, too.
-fn replayed_with<E: From<Error>>(
-    journal: &mut SqliteReader,
-    mut each: impl FnMut(&Record) -> Result<(), E>,
-) -> Result<Summary, E> {
-    let mut replay = Replay::new();
-    let mut from = Some(Position(1));
-    while let Some(start) = from {
-        let page = match journal.read(start, PAGE_MAX_ENTRIES) {
-            Ok(page) => page,
-            Err(Error::Damaged { what, .. }) => {
-                replay.damaged(start, None, &format!("nothing more can be read: {what}"));
-                break;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let last = page.entries.last().map_or(start, Entry::position);
-        let mut snapshots = Snapshots::of(journal, start, last);
-        for entry in &page.entries {
-            feed(&mut replay, entry);
-            snapshots.compare(journal, &mut replay, entry.position());
-            if let Entry::Record(record) = entry {
-                each(record)?;
-            }
-        }
-        from = page.next;
-    }
-    Ok(replay.finish())
-}
-
-fn feed(replay: &mut Replay, entry: &Entry) {
-    match entry {
-        Entry::Record(record) => replay.feed(record),
-        Entry::Damaged { position, what } => replay.damaged(*position, None, what),
-        Entry::Pruned { first, last } => replay.pruned(*first, *last),
-        Entry::Missing { first, last } => replay.missing(*first, *last),
-    }
 }
 
 fn print(
@@ -197,7 +151,7 @@ fn print_divergence(
 }
 
 /// The line of totals, which scripts parse.
-pub(crate) fn sentence(summary: &Summary, of_runs: u64) -> String {
+fn sentence(summary: &Summary, of_runs: u64) -> String {
     let Summary { dispatches, timeouts, divergence_count, .. } = summary;
     let divergences = divergence_count + of_runs;
     format!("{dispatches} dispatches, {timeouts} timeouts, {divergences} divergences")

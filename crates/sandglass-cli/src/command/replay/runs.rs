@@ -8,7 +8,7 @@ use anyhow::Context;
 use sandglass_host::replay::{
     NotReplayed, PlayedCall, RecordedEnd, RecordedRun, Replay, Replayed, RunDivergence,
 };
-use sandglass_host::{Host, Integration, Settings};
+use sandglass_host::{Host, Integration, Secret, Settings};
 use sandglass_journal::SqliteReader;
 use sandglass_model::{
     DispatchId, Ended, EntityRef, Event, GuestLimits, ModuleHash, Outcome, Position, Record,
@@ -19,7 +19,6 @@ use serde::Serialize;
 
 use super::guests::Guests;
 use crate::compiling;
-use crate::secrets;
 
 /// Most divergences that are kept; all are counted.
 const DIVERGENCES_MAX: usize = 100;
@@ -189,7 +188,7 @@ impl Runs {
             Err(why) => return Ok(Attempt::DecisionOnly(why)),
         };
         let values = run.secrets().into_iter().map(|name| {
-            let value = secrets::value(name).map_err(|what| (name, what))?;
+            let value = Secret::granted(name).map_err(|what| (name, what))?;
             Ok((name.to_owned(), value))
         });
         let values = match values.collect::<Result<Vec<_>, _>>() {

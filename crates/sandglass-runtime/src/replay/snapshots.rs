@@ -1,19 +1,19 @@
-//! The snapshots of a journal, beside what its records fold to.
+//! The snapshots of a journal, which a replay compares with the state that its records fold to.
 
 use sandglass_journal::{Snapshot, SqliteReader};
 use sandglass_liveness::replay::Replay;
 use sandglass_model::{EntityRef, Position};
 
-/// The snapshots of the places of one page. One at a time is held, which are large; one that
-/// a writer has replaced meanwhile is met further on.
+/// The snapshots whose positions are on one page. They are large, so only one is in memory at a
+/// time. A snapshot that a writer has replaced meanwhile is compared on a later page.
 pub(super) struct Snapshots {
     names: std::vec::IntoIter<EntityRef>,
     next: Option<Snapshot>,
 }
 
 impl Snapshots {
-    /// What can't be read of them isn't used by anybody either.
     pub(super) fn of(journal: &mut SqliteReader, first: Position, last: Position) -> Self {
+        // A runtime does not use snapshots that cannot be read either: it folds all records.
         let names = journal.snapshots(first, last).unwrap_or_default().into_iter();
         let mut snapshots = Self { names, next: None };
         snapshots.advance(journal);

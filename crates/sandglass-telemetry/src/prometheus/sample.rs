@@ -1,25 +1,32 @@
-//! Metrics, read back from the text that Prometheus gets
+//! Samples, read back from the text format of Prometheus
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
 
 use std::collections::BTreeMap;
 
-/// One line of it.
-pub(crate) struct Sample<'t> {
-    pub(crate) name: &'t str,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) value: f64,
+/// One sample: a line of the text that Prometheus scrapes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample<'t> {
+    /// The name of the metric, with the suffix of a histogram's sample.
+    pub name: &'t str,
+    /// The labels, without escapes.
+    pub labels: BTreeMap<String, String>,
+    /// The value.
+    pub value: f64,
 }
 
-/// What a line says; none of a comment, and of what is no sample.
-pub(crate) fn sample(line: &str) -> Option<Sample<'_>> {
-    let end = line.find(['{', ' '])?;
-    let (name, rest) = line.split_at(end);
-    let (labels, rest) = match rest.strip_prefix('{') {
-        Some(rest) => read_labels(rest)?,
-        None => (BTreeMap::new(), rest),
-    };
-    let value = rest.split_whitespace().next()?.parse().ok()?;
-    Some(Sample { name, labels, value })
+impl<'t> Sample<'t> {
+    /// Reads one line; `None` if it is a comment or no sample.
+    #[must_use]
+    pub fn parse(line: &'t str) -> Option<Self> {
+        let end = line.find(['{', ' '])?;
+        let (name, rest) = line.split_at(end);
+        let (labels, rest) = match rest.strip_prefix('{') {
+            Some(rest) => read_labels(rest)?,
+            None => (BTreeMap::new(), rest),
+        };
+        let value = rest.split_whitespace().next()?.parse().ok()?;
+        Some(Self { name, labels, value })
+    }
 }
 
 /// Reads `key="value",...}`; a value escapes `\`, `"` and line breaks with `\`.
