@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use self::tls::{no_tls, tls, tls_error, tls_hint};
-use crate::play::pause;
+use crate::wait::pause;
 
 /// How long a request may take, with its response: a daemon that needs longer hangs.
 const PATIENCE: Duration = Duration::from_secs(30);

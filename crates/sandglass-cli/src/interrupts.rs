@@ -3,11 +3,6 @@
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The command was ended by Ctrl-C or SIGTERM.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted")]
-pub(crate) struct Interrupted;
-
 /// Listens from its creation on, so that no Ctrl-C between two waits is lost.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
@@ -25,10 +20,10 @@ impl Interrupts {
     }
 
     /// Waits for the next one. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Interrupted {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
-            _ = self.interrupt.recv() => Interrupted,
-            _ = self.terminate.recv() => Interrupted,
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
     }
 }

@@ -17,17 +17,18 @@ mod journal_file;
 mod json;
 mod narrate;
 mod openwop;
-mod play;
 mod project;
-pub mod reading;
 mod run;
-mod scenario;
 mod terminal;
 mod testing;
 mod threads;
+mod timeline;
 mod tls;
 mod top;
 mod up;
+mod wait;
+
+pub use up::configuration;
 
 use std::io::Write as _;
 use std::process::ExitCode;

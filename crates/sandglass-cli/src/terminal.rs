@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use ratatui::backend::IntoCrossterm as _;
 use ratatui::style::Style;
@@ -128,6 +129,11 @@ pub(crate) fn note(text: &str) {
 pub(crate) fn wants_color(stream: &impl IsTerminal) -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     stream.is_terminal() && !refused
+}
+
+/// A path, for people.
+pub(crate) fn printable_path(path: &Path) -> String {
+    printable(&path.display().to_string()).into_owned()
 }
 
 /// Escapes everything unprintable but line breaks.

@@ -22,7 +22,9 @@ pub(crate) mod up;
 mod why;
 
 use crate::exit::Exit;
-use crate::play::{WORKER_COMMAND, worker};
+use crate::{compiling, threads};
+use sandglass_host::CompileLimits;
+use sandglass_scenario::{WORKER_COMMAND, worker};
 
 /// A command with its arguments.
 #[derive(Debug, clap::Subcommand)]
@@ -82,7 +84,10 @@ impl Command {
             Self::Scan(arguments) => scan::execute(&arguments),
             Self::Dashboards(arguments) => dashboards::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
-            Self::PlayWorker => worker::execute(),
+            Self::PlayWorker => {
+                let helper = compiling::helper(CompileLimits::default());
+                worker::execute(helper, || threads::start(None)).map(|()| Exit::Ok)
+            }
         }
     }
 

@@ -4,15 +4,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use sandglass_host::CompileLimits;
 use sandglass_journal::SqliteJournal;
+use sandglass_scenario::{Director, Interrupted, Scenario, Settings, Tally};
 
 use crate::compiling;
 use crate::diagnostic_text::{self, to_json};
 use crate::exit::Exit;
-use crate::interrupts::Interrupted;
-use crate::play::{Director, Style, Tally, Timeline};
-use crate::scenario::{self, Scenario};
+use crate::interrupts::Interrupts;
 use crate::terminal::{Output, report_error};
+use crate::timeline::{Style, Timeline};
 
 /// Plays a scenario: sends actions to entities, waits, kills and restarts the
 /// runtime, and checks what is expected, on a timeline
@@ -70,8 +71,14 @@ async fn play(
     for (number, scenario) in scenarios.iter().enumerate() {
         let own = scratch.join(format!("{number}.journal"));
         let journal = arguments.journal.as_ref().unwrap_or(&own);
-        let start = (journal.as_path(), arguments.compiling);
-        let director = Director::start(scenario, start, arguments.metrics, &mut timeline).await?;
+        let settings = Settings {
+            journal,
+            compiling: arguments.compiling.limits(CompileLimits::default()),
+            metrics: arguments.metrics,
+        };
+        let mut interrupts = Interrupts::listen()?;
+        let director =
+            Director::start(scenario, settings, &mut timeline, interrupts.next()).await?;
         let tally = match director.run(&scenario.steps).await {
             Ok(tally) => tally,
             Err(error) if error.is::<Interrupted>() => return Ok(Exit::Cancelled),
@@ -90,8 +97,8 @@ async fn play(
 /// All scenarios; none where some can't be used, which is told.
 fn load(path: &Path, style: Style) -> anyhow::Result<Option<Vec<Scenario>>> {
     let (mut scenarios, mut findings) = (Vec::new(), Vec::new());
-    for file in scenario::find(path)? {
-        match scenario::load(&file)? {
+    for file in sandglass_scenario::find(path)? {
+        match sandglass_scenario::load(&file)? {
             Ok(scenario) => scenarios.push(scenario),
             Err(found) => findings.extend(found),
         }

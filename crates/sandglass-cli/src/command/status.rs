@@ -15,8 +15,8 @@ use serde::Deserialize;
 use crate::duration::format_millis;
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
-use crate::play::pause;
 use crate::terminal::{Output, Tone, note};
+use crate::wait::pause;
 use crate::{fetch, journal_file, threads};
 
 /// How often `--watch` refreshes.

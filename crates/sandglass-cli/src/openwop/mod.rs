@@ -22,10 +22,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::command::openwop::{Arguments, Bounds};
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
-use crate::play::every;
-use crate::terminal::{Output, note, report_error, report_progress};
+use crate::terminal::{Output, complain, note, tell};
 use crate::tls::{TlsFiles, warn_of_plain_http};
 use crate::up::{UPKEEP_EVERY, export_rest, journal};
+use crate::wait::every;
 
 /// Connections besides those of readers of events.
 const CONNECTIONS_BESIDE: usize = 1_024;
@@ -48,7 +48,7 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let up = tokio::select! {
         up = Up::start(arguments) => up?,
         _ = interrupts.next() => {
-            report_progress("stopped before it listened; nothing was accepted");
+            tell("stopped before it listened; nothing was accepted");
             return Ok(Exit::Ok);
         }
     };
@@ -66,11 +66,11 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     tokio::select! {
         () = up.stop() => {
-            report_progress(&format!("stopped; {left}"));
+            tell(&format!("stopped; {left}"));
             Ok(Exit::Ok)
         }
         _ = interrupts.next() => {
-            report_progress(&format!("ended at once; {left}"));
+            tell(&format!("ended at once; {left}"));
             Ok(Exit::Cancelled)
         }
     }
@@ -141,14 +141,14 @@ impl Up {
     fn reload(&self) {
         let folders = "folders are read at the start only";
         let Some((tls, files)) = &self.tls else {
-            return report_progress(&format!("nothing was reloaded: {folders}; start it again"));
+            return tell(&format!("nothing was reloaded: {folders}; start it again"));
         };
         match files.read() {
             Ok(settings) => {
                 tls.replace(settings);
-                report_progress(&format!("reloaded the certificate; {folders}"));
+                tell(&format!("reloaded the certificate; {folders}"));
             }
-            Err(error) => report_error(&error.context("the old certificate remains in use")),
+            Err(error) => complain(&error.context("the old certificate remains in use")),
         }
     }
 

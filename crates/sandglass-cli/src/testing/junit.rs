@@ -6,12 +6,12 @@ use anyhow::Context;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::Tested;
-use crate::scenario::shown;
+use crate::terminal::printable_path;
 
 pub(super) fn write(all: &[Tested], path: &Path) -> anyhow::Result<()> {
     let mut report = Report::new("sandglass test");
     for tested in all {
-        let mut suite = TestSuite::new(shown(&tested.suite.path));
+        let mut suite = TestSuite::new(printable_path(&tested.suite.path));
         for (case, verdict) in tested.named() {
             let (status, took) = match &verdict.result {
                 Ok(result) if result.passed() => (TestCaseStatus::success(), Some(result.took)),

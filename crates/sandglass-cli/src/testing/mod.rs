@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::command::test::Arguments;
 use crate::diagnostic_text;
 use crate::exit::Exit;
-use crate::scenario::shown;
+use crate::terminal::printable_path;
 use crate::terminal::{Output, note};
 
 /// The results of one suite.
@@ -192,7 +192,7 @@ fn update(tested: &Tested, output: &mut Output) -> anyhow::Result<()> {
     if changes && update.after() != suite.source {
         output.line(update.diff().trim_end())?;
         update.write()?;
-        output.line(format!("{}: written", shown(&suite.path)))?;
+        output.line(format!("{}: written", printable_path(&suite.path)))?;
     }
     Ok(())
 }

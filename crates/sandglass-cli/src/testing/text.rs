@@ -10,14 +10,13 @@ use super::Tested;
 use crate::duration::{format_micros, format_millis_exactly};
 use crate::explain;
 use crate::handler_text;
-use crate::scenario::shown;
-use crate::terminal::{Output, Tone, printable_lines};
+use crate::terminal::{Output, Tone, printable_lines, printable_path};
 
 /// Most characters of the result of a failed case that are shown.
 const RESULT_MAX_CHARS: usize = 400;
 
 pub(super) fn print(tested: &Tested, output: &mut Output) -> std::io::Result<()> {
-    let name = shown(&tested.suite.path);
+    let name = printable_path(&tested.suite.path);
     output.line(output.paint(Tone::Strong, &name).into_owned())?;
     for (case, verdict) in tested.named() {
         let name = printable(&case.name);

@@ -26,8 +26,8 @@ use tokio_stream::StreamExt as _;
 use crate::duration::format_millis_exactly;
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
-use crate::play::{every, pause};
 use crate::terminal::Output;
+use crate::wait::{every, pause};
 
 use reader::Reader;
 use scene::Scene;

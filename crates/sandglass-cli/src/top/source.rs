@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::scene::Scene;
 use crate::duration::format_duration;
 use crate::fetch;
-use crate::play::pause;
+use crate::wait::pause;
 
 /// The path of the live view.
 const PATH: &str = "/v1/live";

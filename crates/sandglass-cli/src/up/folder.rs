@@ -8,11 +8,10 @@ use sandglass_daemon::DeclaredModule;
 use sandglass_host::{Secret, file};
 use sandglass_liveness::Spec;
 use sandglass_runtime::{Folder, FolderError, FolderModule, one_of_each_type};
+use sandglass_scenario::Scenario;
 
 use super::told;
 use crate::integrations::Integrations;
-use crate::play::guest;
-use crate::scenario::{self, Scenario};
 
 /// The specs, and the modules that they name.
 #[derive(Debug)]
@@ -29,7 +28,7 @@ pub(super) fn read(path: &Path, secrets: &BTreeMap<String, String>) -> anyhow::R
     if !path.is_dir() {
         bail!("`{}` is no folder", path.display());
     }
-    let scenarios = file::named_in(path, scenario::is_scenario)?;
+    let scenarios = file::named_in(path, sandglass_scenario::is_scenario)?;
     if scenarios.is_empty() { of_folder(path, secrets) } else { of_scenarios(&scenarios) }
 }
 
@@ -61,7 +60,7 @@ fn of_scenarios(paths: &[PathBuf]) -> anyhow::Result<Served> {
     let (mut specs, mut modules) = (BTreeMap::new(), BTreeMap::new());
     for path in paths {
         let Scenario { specs: files, modules: declared, .. } =
-            scenario::load(path)?.map_err(|findings| anyhow!(told(&findings)))?;
+            sandglass_scenario::load(path)?.map_err(|findings| anyhow!(told(&findings)))?;
         for file in files {
             let spec = Spec::parse(&file.source).spec;
             // It was checked when it was loaded.
@@ -86,7 +85,7 @@ fn of_scenarios(paths: &[PathBuf]) -> anyhow::Result<Served> {
         bail!(told(&twice));
     }
     let declared = modules.values().map(|module| {
-        let (name, manifest, bytes) = guest(module)?;
+        let (name, manifest, bytes) = module.read()?;
         Ok(DeclaredModule { name, bytes: bytes.into(), manifest })
     });
     Ok(Served {

@@ -29,9 +29,9 @@ use tokio::task::JoinSet;
 use crate::command::up::Arguments;
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
-use crate::play::every;
-use crate::terminal::{Output, report_error, report_progress};
+use crate::terminal::{Output, complain, tell};
 use crate::tls::{TlsFiles, warn_of_plain_http};
+use crate::wait::every;
 use crate::{compiling, duration, journal_file};
 
 use config::{Config, MetricsConfig};
@@ -62,7 +62,7 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     let up = tokio::select! {
         up = Up::start(arguments, config) => up?,
         _ = interrupts.next() => {
-            report_progress("stopped before it listened; nothing was accepted");
+            tell("stopped before it listened; nothing was accepted");
             return Ok(Exit::Ok);
         }
     };
@@ -76,7 +76,7 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         tokio::select! {
             _ = interrupts.next() => break,
             _ = hangups.recv(), if reloading.is_empty() => {
-                report_progress("reloading");
+                tell("reloading");
                 reloading.spawn(reload(
                     up.daemon.clone(),
                     up.tls.clone(),
@@ -97,7 +97,7 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
     tokio::select! {
         exit = up.stop() => Ok(exit),
         _ = interrupts.next() => {
-            report_progress("ended at once; what was in flight is found as interrupted by the next start");
+            tell("ended at once; what was in flight is found as interrupted by the next start");
             Ok(Exit::Cancelled)
         }
     }
@@ -118,7 +118,7 @@ impl Up {
     async fn start(arguments: &Arguments, config: Config) -> anyhow::Result<Self> {
         let Served { specs, modules, warnings } = folder::read(&arguments.specs, &config.secrets)?;
         limits::of_known_types(&config.ceilings, specs.iter().map(|spec| spec.name.as_str()))?;
-        warnings.iter().for_each(|warning| report_progress(warning));
+        warnings.iter().for_each(|warning| tell(warning));
         let tls = config.tls.as_ref().map(TlsFiles::read).transpose()?.map(Tls::new);
         if tls.is_none() && !config.keys.is_empty() {
             warn_of_plain_http(config.listen);
@@ -145,9 +145,7 @@ impl Up {
         let journal = journal(config.journal.clone()).await?;
         let modules = Modules::open(modules, config.journal.as_deref().map(modules_beside))?;
         for (name, by) in modules.uploaded() {
-            report_progress(&format!(
-                "module `{name}` is the version that `{by}` put, not the folder's"
-            ));
+            tell(&format!("module `{name}` is the version that `{by}` put, not the folder's"));
         }
         let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules.for_handlers())
             .recording(config.recording);
@@ -192,18 +190,18 @@ impl Up {
         if let Some(openwop) = &openwop {
             openwop.close();
         }
-        let grace = duration::format_duration(config.grace);
+        let grace = duration::told(config.grace);
         let unrecorded = serving.shutdown(config.grace, |draining| say(&draining, &grace)).await;
         host.shutdown().await;
         export_rest(otlp).await;
         if unrecorded.is_empty() {
-            report_progress(match config.journal {
+            tell(match config.journal {
                 Some(_) => "stopped; all outcomes are in the journal",
                 None => "stopped; outcomes are lost, because there is no journal",
             });
             return Exit::Ok;
         }
-        report_progress(&format!(
+        tell(&format!(
             "stopped; how {} handlers ended could not be recorded, and the next start finds them \
              as interrupted",
             unrecorded.len()
@@ -240,7 +238,7 @@ async fn reload(daemon: Daemon, tls: Option<Tls>, running: Config, arguments: Ar
         let certificate = new.tls.as_ref().map(TlsFiles::read).transpose()?;
         let Served { specs, modules, warnings } = folder::read(&arguments.specs, &new.secrets)?;
         limits::of_known_types(&new.ceilings, specs.iter().map(|spec| spec.name.as_str()))?;
-        warnings.iter().for_each(|warning| report_progress(warning));
+        warnings.iter().for_each(|warning| tell(warning));
         let specs = specs.into_iter().chain(mounted::specs(&arguments)).collect();
         let ceilings = mounted::ceilings(&arguments, new.ceilings);
         daemon.reload(specs, modules, new.keys, ceilings).await?;
@@ -250,27 +248,24 @@ async fn reload(daemon: Daemon, tls: Option<Tls>, running: Config, arguments: Ar
         anyhow::Ok(())
     };
     match reloaded.await {
-        Ok(()) => report_progress("reloaded"),
-        Err(error) => report_error(&error.context("nothing was reloaded, all goes on as before")),
+        Ok(()) => tell("reloaded"),
+        Err(error) => complain(&error.context("nothing was reloaded, all goes on as before")),
     }
 }
 
 fn say(draining: &ShutdownProgress, grace: &str) {
     match draining {
         ShutdownProgress::Waiting { in_flight } => {
-            report_progress(&format!(
+            tell(&format!(
                 "accepting no more; {in_flight} handlers in flight have {grace} at most"
             ));
         }
         ShutdownProgress::Stopping { handlers } => {
             for (entity, run) in handlers.iter().take(NAMED_MAX) {
-                report_progress(&format!(
-                    "stopping `{}` of {entity} ({})",
-                    run.integration, run.dispatch
-                ));
+                tell(&format!("stopping `{}` of {entity} ({})", run.integration, run.dispatch));
             }
             if let Some(more) = handlers.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
-                report_progress(&format!("stopping {more} more"));
+                tell(&format!("stopping {more} more"));
             }
         }
     }
@@ -289,7 +284,7 @@ fn told(findings: &[Finding]) -> String {
 
 pub(crate) async fn journal(path: Option<PathBuf>) -> anyhow::Result<Arc<dyn Journal>> {
     let Some(path) = path else {
-        report_progress("without --journal all is in memory, and gone with this process");
+        tell("without --journal all is in memory, and gone with this process");
         return Ok(Arc::new(MemoryJournal::new()));
     };
     let opening = tokio::task::spawn_blocking(move || journal_file::open(&path));

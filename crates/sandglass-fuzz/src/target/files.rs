@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use sandglass_cli::reading;
 use sandglass_host::FixedSecrets;
 use sandglass_host::manifest::File;
 
@@ -28,11 +27,11 @@ pub(crate) fn manifest(input: &[u8]) {
 /// Whatever is wrong in a scenario is told.
 pub(crate) fn scenario(input: &[u8]) {
     let Ok(source) = str::from_utf8(input) else { return };
-    promise::placed(source, &reading::scenario(source));
+    promise::placed(source, &sandglass_scenario::check(source));
 }
 
 /// Whatever is wrong in a configuration is told.
 pub(crate) fn configuration(input: &[u8]) {
     let Ok(source) = str::from_utf8(input) else { return };
-    promise::placed(source, &reading::configuration(source));
+    promise::placed(source, &sandglass_cli::configuration(source));
 }

@@ -4,23 +4,23 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, anyhow, bail};
 use sandglass_host::file::{named_in, read_text};
 use sandglass_host::manifest::{self, FILE_NAME, Found, Manifests, module_beside};
+use sandglass_host::{Host, Settings};
 use sandglass_liveness::Spec;
-use sandglass_runtime::{SPEC_ENDING, one_of_each_type};
+use sandglass_runtime::{SPEC_ENDING, one_of_each_type, unknown_timed_functions};
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
 use super::section::{self, Written};
 use super::{Module, SOURCE_MAX_BYTES, Scenario, Server, SpecFile, with_servers};
-use crate::integrations::Integrations;
 
 /// The scenario files that `path` names: itself, or every `scenario*.toml` in it,
 /// sorted by name without its ending.
 ///
 /// # Errors
 /// There is none, or the folder can't be read.
-pub(crate) fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
@@ -33,7 +33,7 @@ pub(crate) fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Whether a file of this name is a scenario.
-pub(crate) fn is_scenario(name: &str) -> bool {
+pub fn is_scenario(name: &str) -> bool {
     name.starts_with("scenario") && name.ends_with(".toml")
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn is_scenario(name: &str) -> bool {
 ///
 /// # Errors
 /// A file can't be read.
-pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>> {
+pub fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>> {
     let source = read_text(path, SOURCE_MAX_BYTES as u64)?;
     let beside = path.parent().unwrap_or(Path::new("")).to_owned();
     let mut out = Diagnostics::new(&source);
@@ -60,13 +60,19 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>
         bail!("there is no *.ioa.toml beside `{}`, and it names no `specs`", path.display());
     }
     let (mut files, mut specs) = (Vec::new(), Vec::new());
-    let mut integrations = Integrations::default();
+    let mut timed_functions = None;
     for path in spec_paths {
         let source = read_text(&path, SOURCE_MAX_BYTES as u64)?;
         let file = SpecFile { path, source };
         let spec = check_spec(&file, &servers, &mut findings);
         if let Some(spec) = spec {
-            findings.extend(integrations.check_timed(&file.path, &spec)?);
+            if !spec.timed_functions.is_empty() {
+                let known = match &timed_functions {
+                    Some(known) => known,
+                    None => timed_functions.insert(all_timed_functions()?),
+                };
+                findings.extend(unknown_timed_functions(&file.path, &spec, known));
+            }
             // Where a manifest is wrong, it may be the one that has the module.
             if found_manifests {
                 find_modules(&file, &spec, folder, &manifests, &mut modules, &mut findings);
@@ -88,6 +94,13 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>
     let title = title.unwrap_or_else(|| super::shown(path));
     let path = path.to_owned();
     Ok(Ok(Scenario { path, title, time, specs: files, modules, servers, steps }))
+}
+
+/// The host functions in which a handler can wait.
+fn all_timed_functions() -> anyhow::Result<BTreeSet<&'static str>> {
+    let settings = Settings { max_runs: 1, guest_threads: 1, ..Settings::default() };
+    let host = Host::builder().settings(settings).build().context("can't start a host")?;
+    host.timed_functions().map_err(|why| anyhow!(why.message))
 }
 
 /// What was read of manifests; none where they are wrong, which is a finding.

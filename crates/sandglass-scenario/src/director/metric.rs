@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sandglass_telemetry::prometheus::Sample;
 
-use crate::scenario::Bound;
+use crate::file::Bound;
 
 /// The sum of the samples named `name` whose labels hold `labels`; none where
 /// there is no such sample.

@@ -1,5 +1,4 @@
-//! Waiting, by the runtime's time: it is real, but in the worker of a scenario whose time is
-//! virtual.
+//! Waiting in real time.
 
 use std::time::Duration;
 
@@ -7,7 +6,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 /// Waits.
 pub(crate) async fn pause(time: Duration) {
-    #[expect(clippy::disallowed_methods, reason = "people and scenarios wait")]
+    #[expect(clippy::disallowed_methods, reason = "people wait")]
     let wait = tokio::time::sleep(time);
     wait.await;
 }

@@ -5,13 +5,12 @@ mod journal;
 mod servers;
 mod standing;
 
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use sandglass_host::manifest::Found;
-use sandglass_host::{Host, Manifest, Settings};
+use sandglass_host::{CompileHelper, Host, Manifest, Settings};
 use sandglass_journal::{Journal, Opened, SqliteJournal};
 use sandglass_liveness::Spec;
 use sandglass_liveness::session::LimitSettings;
@@ -20,20 +19,15 @@ use sandglass_runtime::{
     ActorError, HostHandlers, Module as Guest, NewEntity, Runtime, SessionResume, SessionStop,
     Signal, SimClock,
 };
-use sandglass_source::Finding;
 use sandglass_telemetry::otlp::{self, Otlp, ShutdownReport};
 use sandglass_telemetry::prometheus::{Exporter, Serving};
 use sandglass_telemetry::{Prefix, Telemetry};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::watch;
 
-use super::protocol::{Ask, Reply, Request, Said, Start, VirtualTime};
-use super::wait::{every, pause};
-use crate::exit::Exit;
-use crate::scenario::Module;
-use crate::terminal::ignore_broken_pipe;
-use crate::threads;
-use sandglass_host::file;
+use crate::file::Module;
+use crate::protocol::{Ask, Reply, Request, Said, Start, VirtualTime};
+use crate::wait::{every, pause};
 
 use journal::{Noticing, Works};
 use servers::Servers;
@@ -48,29 +42,36 @@ const EXPORT_MAX: Duration = Duration::from_secs(2);
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs a worker until it is told to stop, or until its standard input closes.
-pub(crate) fn execute() -> anyhow::Result<Exit> {
+///
+/// # Errors
+/// Errors if the first line of standard input is unreadable, if `threads` fails, and if the director
+/// cannot be understood.
+pub fn execute(
+    helper: CompileHelper,
+    threads: impl FnOnce() -> io::Result<tokio::runtime::Runtime>,
+) -> anyhow::Result<()> {
     let mut line = String::new();
     if std::io::stdin().lock().read_line(&mut line)? == 0 {
-        return Ok(Exit::Ok);
+        return Ok(());
     }
     let start: Start = serde_json::from_str(&line).context("can't read what to start with")?;
     let threads = match start.virtual_time {
         Some(_) => {
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?
         }
-        None => threads::start(None)?,
+        None => threads()?,
     };
-    let done = threads.block_on(serve(start));
+    let done = threads.block_on(serve(start, helper));
     // Reading standard input can't be cut short; nothing else is left to wait for.
     threads.shutdown_background();
-    done.map(|()| Exit::Ok)
+    done
 }
 
-async fn serve(start: Start) -> anyhow::Result<()> {
+async fn serve(start: Start, helper: CompileHelper) -> anyhow::Result<()> {
     let mut requests = BufReader::new(tokio::io::stdin()).lines();
     let time = Time::starting_at(start.virtual_time.as_ref());
     let standing = time.stand();
-    let worker = match Worker::start(start, time.clone()).await {
+    let worker = match Worker::start(start, time.clone(), helper).await {
         Ok(worker) => worker,
         Err(error) => return time.say(Reply::Failed { why: format!("{error:#}") }),
     };
@@ -126,7 +127,10 @@ fn say(said: &Said) -> anyhow::Result<()> {
     line.push(b'\n');
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(&line).and_then(|()| stdout.flush());
-    Ok(ignore_broken_pipe(written)?)
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 struct Worker {
@@ -141,7 +145,7 @@ struct Worker {
 }
 
 impl Worker {
-    async fn start(start: Start, time: Time) -> anyhow::Result<Self> {
+    async fn start(start: Start, time: Time, helper: CompileHelper) -> anyhow::Result<Self> {
         let exporter = Exporter::new(Prefix::default());
         let metrics = exporter.metrics();
         let otlp = otlp::from_env(&metrics)?;
@@ -155,7 +159,7 @@ impl Worker {
             None => None,
         };
         let clock = Arc::clone(&time.clock);
-        let guests = start.modules.iter().map(guest).collect::<anyhow::Result<Vec<_>>>()?;
+        let guests = start.modules.iter().map(Module::read).collect::<anyhow::Result<Vec<_>>>()?;
         let host = Host::builder().settings(settings(&guests)).telemetry(telemetry.clone());
         let host = match start.virtual_time {
             Some(VirtualTime { servers, .. }) => {
@@ -163,7 +167,7 @@ impl Worker {
             }
             None => host.clock(Arc::clone(&clock)),
         };
-        let host = host.compile_in(start.compiling.helper()).build();
+        let host = host.compile_in(helper.limits(start.compiling.into())).build();
         let host = host.context("can't start the host")?;
         let modules =
             guests.into_iter().map(|(name, manifest, bytes)| (name, Guest::new(bytes, manifest)));
@@ -319,7 +323,7 @@ fn limits_of(said: &Object) -> Result<LimitSettings, String> {
     LimitSettings::of_request(said).map_err(|bad| bad.to_string())
 }
 
-fn specs(files: &[crate::scenario::SpecFile]) -> anyhow::Result<Vec<Spec>> {
+fn specs(files: &[crate::file::SpecFile]) -> anyhow::Result<Vec<Spec>> {
     let parsed = files.iter().map(|file| {
         // The director has told what is wrong with it, if anything.
         let spec = Spec::parse(&file.source).spec;
@@ -334,22 +338,4 @@ fn settings(modules: &[(String, Manifest, Vec<u8>)]) -> Settings {
     let granted = modules.iter().map(|(_, manifest, _)| manifest.granted_limits().memory_bytes);
     let max_memory_bytes = granted.fold(defaults.max_memory_bytes, u64::max);
     Settings { max_memory_bytes, ..defaults }
-}
-
-/// A module's name, its grants and its bytes.
-pub(crate) fn guest(module: &Module) -> anyhow::Result<(String, Manifest, Vec<u8>)> {
-    let wrong = |finding: &Finding| anyhow!("module `{}`: {}", module.name, finding.diagnostic);
-    let (manifest, bytes) = if module.is_manifest {
-        let found = Found::read(&module.path)?;
-        let manifest = module.manifest(&found);
-        let manifest =
-            manifest.map_err(|wrongs| wrongs.first().map_or_else(|| anyhow!(""), wrong))?;
-        (manifest, found.module().map_err(|finding| wrong(&finding))?)
-    } else {
-        let manifest =
-            module.bare_manifest().map_err(|why| anyhow!("module `{}`: {why}", module.name))?;
-        let bytes = file::read(&module.path, manifest.module_max_bytes());
-        (manifest, bytes.with_context(|| format!("module `{}`", module.name))?)
-    };
-    Ok((module.name.clone(), manifest, bytes))
 }

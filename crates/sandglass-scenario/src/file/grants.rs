@@ -4,19 +4,41 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use anyhow::{Context, anyhow};
 use sandglass_host::manifest::Found;
-use sandglass_host::{Destination, FixedSecrets, Manifest, Secret};
+use sandglass_host::{Destination, FixedSecrets, Manifest, Secret, file};
 use sandglass_model::GuestLimits;
 use sandglass_source::Finding;
 
 use super::Module;
 
 impl Module {
+    /// Reads it: its name, its grants and its bytes.
+    ///
+    /// # Errors
+    /// Errors if it or its manifest cannot be read, and if a secret has no value.
+    pub fn read(&self) -> anyhow::Result<(String, Manifest, Vec<u8>)> {
+        let wrong = |finding: &Finding| anyhow!("module `{}`: {}", self.name, finding.diagnostic);
+        let (manifest, bytes) = if self.is_manifest {
+            let found = Found::read(&self.path)?;
+            let manifest = self.manifest(&found);
+            let manifest =
+                manifest.map_err(|wrongs| wrongs.first().map_or_else(|| anyhow!(""), wrong))?;
+            (manifest, found.module().map_err(|finding| wrong(&finding))?)
+        } else {
+            let manifest =
+                self.bare_manifest().map_err(|why| anyhow!("module `{}`: {why}", self.name))?;
+            let bytes = file::read(&self.path, manifest.module_max_bytes());
+            (manifest, bytes.with_context(|| format!("module `{}`", self.name))?)
+        };
+        Ok((self.name.clone(), manifest, bytes))
+    }
+
     /// The grants of the manifest that it has, and what the scenario adds.
     ///
     /// # Errors
     /// A secret that the manifest grants has no value.
-    pub(crate) fn manifest(&self, found: &Found) -> Result<Manifest, Vec<Finding>> {
+    pub(super) fn manifest(&self, found: &Found) -> Result<Manifest, Vec<Finding>> {
         let own = self.secret_values();
         let value = |name: &str| match self.secrets.get(name) {
             Some(variable) => own.get(name).cloned().ok_or_else(|| set(variable)),
@@ -35,7 +57,7 @@ impl Module {
     ///
     /// # Errors
     /// A secret has no value: what to do about it.
-    pub(crate) fn bare_manifest(&self) -> Result<Manifest, String> {
+    fn bare_manifest(&self) -> Result<Manifest, String> {
         let own = self.secret_values();
         match self.secrets.iter().find(|(name, _)| !own.contains_key(*name)) {
             Some((name, variable)) => {

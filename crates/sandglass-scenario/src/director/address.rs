@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use sandglass_model::Object;
 use serde_json::Value;
 
-use crate::scenario::{SpecFile, with_servers};
+use crate::file::{SpecFile, with_servers};
 
 /// The addresses of servers, by their names.
 #[derive(Clone, Debug, Default)]

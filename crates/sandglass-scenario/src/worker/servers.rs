@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sandglass_host::{Answer, Destinations, HttpClient, HttpError, Limits, Request, Response};
 
-use crate::play::wait::pause;
-use crate::scenario::Server;
+use crate::file::Server;
+use crate::wait::pause;
 
 /// Answers requests as the scenario's servers do, each at its port on this machine.
 #[derive(Debug)]

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use sandglass_host::CompileLimits;
 use sandglass_model::{EntityRef, Object, Position, WallTime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::compiling;
-use crate::scenario::{Module, Server, SpecFile};
+use crate::file::{Module, Server, SpecFile};
 
 /// The first line that a worker reads: all that it needs to start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -19,10 +20,28 @@ pub(crate) struct Start {
     pub(crate) specs: Vec<SpecFile>,
     pub(crate) modules: Vec<Module>,
     pub(crate) metrics: Option<SocketAddr>,
-    #[serde(default)]
-    pub(crate) compiling: compiling::Arguments,
+    pub(crate) compiling: CompileBounds,
     /// Where time is virtual; it is real else.
     pub(crate) virtual_time: Option<VirtualTime>,
+}
+
+/// What compiling one module may take.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct CompileBounds {
+    timeout: Duration,
+    memory_bytes: u64,
+}
+
+impl From<CompileLimits> for CompileBounds {
+    fn from(CompileLimits { timeout, memory_bytes }: CompileLimits) -> Self {
+        Self { timeout, memory_bytes }
+    }
+}
+
+impl From<CompileBounds> for CompileLimits {
+    fn from(CompileBounds { timeout, memory_bytes }: CompileBounds) -> Self {
+        Self { timeout, memory_bytes }
+    }
 }
 
 /// Where virtual time stands as a worker starts, and who answers requests in it.

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandglass_model::{EntityRef, Object};
-use sandglass_source::Diagnostics;
+use sandglass_source::{Diagnostic, Diagnostics};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub(crate) use files::{find, is_scenario, load};
+pub use files::{find, is_scenario, load};
 
 /// Largest scenario file, in bytes: far more than people write by hand.
 pub(crate) const SOURCE_MAX_BYTES: usize = 1 << 20;
@@ -29,19 +29,19 @@ pub(crate) const WITHIN_DEFAULT: Duration = Duration::from_secs(5);
 
 /// A scenario that can be played.
 #[derive(Clone, Debug)]
-pub(crate) struct Scenario {
-    pub(crate) path: PathBuf,
-    pub(crate) title: String,
-    pub(crate) time: Time,
-    pub(crate) specs: Vec<SpecFile>,
-    pub(crate) modules: Vec<Module>,
-    pub(crate) servers: Vec<Server>,
-    pub(crate) steps: Vec<Step>,
+pub struct Scenario {
+    pub path: PathBuf,
+    pub title: String,
+    pub time: Time,
+    pub specs: Vec<SpecFile>,
+    pub modules: Vec<Module>,
+    pub servers: Vec<Server>,
+    pub steps: Vec<Step>,
 }
 
 /// Whose time a scenario is played in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Time {
+pub enum Time {
     /// Everybody's.
     #[default]
     Real,
@@ -51,47 +51,47 @@ pub(crate) enum Time {
 
 /// A spec file; `${server.NAME}` stands in it for the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SpecFile {
-    pub(crate) path: PathBuf,
-    pub(crate) source: String,
+pub struct SpecFile {
+    pub path: PathBuf,
+    pub source: String,
 }
 
 /// A module that integrations name, and what it may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Module {
-    pub(crate) name: String,
+pub struct Module {
+    pub name: String,
     /// Its file; or, where `is_manifest`, the manifest that is about it.
-    pub(crate) path: PathBuf,
-    pub(crate) is_manifest: bool,
-    pub(crate) allow_hosts: Vec<String>,
+    pub path: PathBuf,
+    pub is_manifest: bool,
+    pub allow_hosts: Vec<String>,
     /// Secrets by the key that the guest asks for; each names an environment
     /// variable.
-    pub(crate) secrets: BTreeMap<String, String>,
-    pub(crate) memory_bytes: Option<u64>,
-    pub(crate) fuel: Option<u64>,
-    pub(crate) response_bytes: Option<u64>,
+    pub secrets: BTreeMap<String, String>,
+    pub memory_bytes: Option<u64>,
+    pub fuel: Option<u64>,
+    pub response_bytes: Option<u64>,
 }
 
 /// A local HTTP server for guests to call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Server {
-    pub(crate) name: String,
+pub struct Server {
+    pub name: String,
     /// How long it takes to answer; none is for ever.
-    pub(crate) respond_after: Option<Duration>,
-    pub(crate) status: u16,
-    pub(crate) body: String,
+    pub respond_after: Option<Duration>,
+    pub status: u16,
+    pub body: String,
 }
 
 /// One step, and the line that it stands in.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Step {
-    pub(crate) line: usize,
-    pub(crate) act: Act,
+pub struct Step {
+    pub line: usize,
+    pub act: Act,
 }
 
 /// What a step does.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Act {
+pub enum Act {
     Send { action: String, entity: EntityRef, params: Object, expect_refused: Option<String> },
     Create { entity: EntityRef, limits: Object },
     Wait { time: Duration },
@@ -105,7 +105,7 @@ pub(crate) enum Act {
 
 /// How the process that runs the runtime ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Restart {
+pub enum Restart {
     /// Killed, as by a crash.
     Kill,
     /// Asked to stop.
@@ -114,7 +114,7 @@ pub(crate) enum Restart {
 
 /// What is expected.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Expectation {
+pub enum Expectation {
     State { entity: EntityRef, state: String },
     Transition { action: String, entity: EntityRef, params: Object },
     Record { fields: Object, entity: Option<EntityRef> },
@@ -127,7 +127,7 @@ pub(crate) enum Expectation {
 
 /// How much a metric is expected to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Bound {
+pub enum Bound {
     AtLeast(f64),
     Equals(f64),
 }
@@ -153,9 +153,13 @@ pub(crate) fn with_servers(
     Ok(replaced)
 }
 
-/// Reads a scenario file that stands in the folder `beside`, and nothing that it names.
-pub(crate) fn written(source: &str, beside: &Path, out: &mut Diagnostics<'_>) {
-    section::read(source, beside, out);
+/// Reads the text of a scenario file, and no file that it names. Returns everything that is wrong
+/// in it.
+#[must_use]
+pub fn check(source: &str) -> Vec<Diagnostic> {
+    let mut out = Diagnostics::new(source);
+    section::read(source, Path::new(""), &mut out);
+    out.finish()
 }
 
 /// How a path is named to people: as they would from where they are.

@@ -1,30 +1,43 @@
 //! Runs the steps of one scenario, one after the other, while everything that the
 //! worker appends goes to the timeline.
 
+mod address;
+mod expect;
+mod metric;
+mod process;
+mod server;
+mod story;
+mod virtual_clock;
+
 use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use sandglass_journal::{Journal, Opened, Settings, SqliteJournal};
-use sandglass_model::{Clock, EntityRef, Monotonic, Object, Position, SystemClock, WallTime};
+use humantime::format_duration;
+use sandglass_host::CompileLimits;
+use sandglass_journal::{Journal, Opened, SqliteJournal};
+use sandglass_model::{
+    Clock, EntityRef, Monotonic, Object, Position, Record, SystemClock, WallTime,
+};
 
-use super::address::Addresses;
-use super::expect::{Look, holds_fields, look};
-use super::metric;
-use super::process::Worker;
-use super::protocol::{Ask, Reply, Said, Start, VirtualTime};
-use super::server::Running;
-use super::story::Story;
-use super::timeline::Timeline;
-use super::virtual_clock::VirtualClock;
-use super::wait::pause;
-use crate::compiling;
-use crate::duration;
-use crate::interrupts::Interrupts;
-use crate::scenario::{Act, Bound, Expectation, Restart, Scenario, Server, Step, Time};
+use self::address::Addresses;
+use self::expect::{holds_fields, look};
+use self::process::Worker;
+use self::server::Running;
+use self::story::Story;
+use self::virtual_clock::VirtualClock;
+use crate::file::{Act, Bound, Expectation, Restart, Scenario, Server, Step, Time};
+use crate::protocol::{Ask, Reply, Said, Start, VirtualTime};
+use crate::wait::pause;
+
+pub use self::expect::Verdict;
+pub use self::process::WORKER_COMMAND;
 
 /// How long the worker may take to start: it compiles modules, of which one with an
 /// interpreter inside takes a busy machine a minute.
@@ -45,15 +58,71 @@ const LOOK_EVERY_VIRTUAL: Duration = Duration::from_secs(1);
 
 /// How many expectations a scenario had, and how many failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) expectations: usize,
-    pub(crate) failed: usize,
+pub struct Tally {
+    /// All expectations.
+    pub expectations: usize,
+    /// Those that did not hold.
+    pub failed: usize,
 }
 
+/// Sees what happens while a scenario is played.
+pub trait Observer: fmt::Debug {
+    /// A scenario begins.
+    ///
+    /// # Errors
+    /// Errors if it cannot be shown, as all methods do; playing ends then.
+    fn begin(&mut self, scenario: &Scenario, now: WallTime) -> io::Result<()>;
+
+    /// The journal has this record from before the scenario.
+    fn remember(&mut self, record: &Record);
+
+    /// A record was appended.
+    #[expect(clippy::missing_errors_doc, reason = "as `begin`")]
+    fn record(&mut self, record: &Record) -> io::Result<()>;
+
+    /// The director does something, or something befalls it.
+    #[expect(clippy::missing_errors_doc, reason = "as `begin`")]
+    fn step(
+        &mut self,
+        now: WallTime,
+        entity: Option<&EntityRef>,
+        what: &str,
+        detail: &str,
+    ) -> io::Result<()>;
+
+    /// What the step in `line` of the scenario expects held or did not.
+    #[expect(clippy::missing_errors_doc, reason = "as `begin`")]
+    fn verdict(
+        &mut self,
+        now: WallTime,
+        line: usize,
+        expected: &str,
+        verdict: &Verdict,
+    ) -> io::Result<()>;
+}
+
+/// How a scenario is played.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings<'s> {
+    /// The journal to append to, which may hold other plays; it is made if there is none.
+    pub journal: &'s Path,
+    /// What compiling one module may take.
+    pub compiling: CompileLimits,
+    /// Where to serve metrics for Prometheus in real time.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Playing was interrupted.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
+/// Resolves when playing is to end.
+type Interruption<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
 /// Plays one scenario.
-#[derive(Debug)]
-pub(crate) struct Director<'a> {
-    timeline: &'a mut Timeline,
+pub struct Director<'a> {
+    timeline: &'a mut dyn Observer,
     /// The scenario's.
     clock: Arc<dyn Clock>,
     /// The same where time is virtual.
@@ -63,7 +132,7 @@ pub(crate) struct Director<'a> {
     _servers: Vec<Running>,
     /// None while the worker is down.
     worker: Option<Worker>,
-    interrupts: Interrupts,
+    interrupted: Interruption<'a>,
     story: Story,
     tally: Tally,
 }
@@ -74,18 +143,25 @@ enum Came {
     Time,
 }
 
+impl fmt::Debug for Director<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Director").field("worker", &self.worker).finish_non_exhaustive()
+    }
+}
+
 impl<'a> Director<'a> {
     /// Starts the servers and the runtime of `scenario`, on the journal at `journal`,
     /// which may hold other plays.
     ///
     /// # Errors
     /// Something that the scenario needs isn't there.
-    pub(crate) async fn start(
+    pub async fn start(
         scenario: &Scenario,
-        (journal, compiling): (&Path, compiling::Arguments),
-        metrics: Option<SocketAddr>,
-        timeline: &'a mut Timeline,
+        settings: Settings<'_>,
+        timeline: &'a mut dyn Observer,
+        interrupted: impl Future<Output = ()> + 'a,
     ) -> anyhow::Result<Self> {
+        let Settings { journal, compiling, metrics } = settings;
         let now = SystemClock::new().wall();
         let is_virtual = scenario.time == Time::Virtual;
         let virtual_clock = is_virtual.then(|| Arc::new(VirtualClock::starting_at(now)));
@@ -115,7 +191,7 @@ impl<'a> Director<'a> {
             modules: scenario.modules.clone(),
             // Nobody could scrape what is over at once.
             metrics: metrics.filter(|_| !is_virtual),
-            compiling,
+            compiling: compiling.into(),
             virtual_time: is_virtual.then_some(VirtualTime {
                 elapsed_ms: 0,
                 wall: now,
@@ -129,8 +205,8 @@ impl<'a> Director<'a> {
         let mut story = Story::from(journal, next);
         story.earlier(|record| timeline.remember(record))?;
         story.let_go();
-        let mut interrupts = Interrupts::listen()?;
-        let (worker, ready) = started(&start, &mut interrupts).await?;
+        let mut interrupted: Interruption<'a> = Box::pin(interrupted);
+        let (worker, ready) = started(&start, &mut interrupted).await?;
         let mut director = Self {
             timeline,
             clock,
@@ -139,7 +215,7 @@ impl<'a> Director<'a> {
             addresses,
             _servers: servers,
             worker: Some(worker),
-            interrupts,
+            interrupted,
             story,
             tally: Tally::default(),
         };
@@ -151,7 +227,7 @@ impl<'a> Director<'a> {
     ///
     /// # Errors
     /// The runtime failed, or somebody interrupts.
-    pub(crate) async fn run(mut self, steps: &[Step]) -> anyhow::Result<Tally> {
+    pub async fn run(mut self, steps: &[Step]) -> anyhow::Result<Tally> {
         let ran = self.steps(steps).await;
         self.story.let_go();
         if let Some(worker) = self.worker.take() {
@@ -207,7 +283,7 @@ impl<'a> Director<'a> {
                     .map_err(|why| anyhow!(why))
             }
             Act::Wait { time } => {
-                self.told(None, &format!("wait {}", duration::format_duration(*time)), "")?;
+                self.told(None, &format!("wait {}", format_duration(*time)), "")?;
                 let until = self.clock.now().after(*time);
                 while let Came::Reply(_) = self.next(until).await? {}
                 Ok(())
@@ -260,9 +336,9 @@ impl<'a> Director<'a> {
         };
         let found =
             refusal.map_or_else(|| "it was taken".to_owned(), |why| format!("refused: {why}"));
-        let look = Look { holds: held, found };
+        let look = Verdict { holds: held, found };
         self.count(held);
-        Ok(self.timeline.verdict(self.clock.wall(), step, &expectation, &look)?)
+        Ok(self.timeline.verdict(self.clock.wall(), step.line, &expectation, &look)?)
     }
 
     async fn expect(
@@ -297,10 +373,10 @@ impl<'a> Director<'a> {
         };
         self.count(looked.holds);
         let now = self.clock.wall();
-        Ok(self.timeline.expectation(now, step, expectation, &looked)?)
+        Ok(self.timeline.verdict(now, step.line, &expectation.to_string(), &looked)?)
     }
 
-    async fn metric(&mut self, wanted: &Wanted<'_>, until: Monotonic) -> anyhow::Result<Look> {
+    async fn metric(&mut self, wanted: &Wanted<'_>, until: Monotonic) -> anyhow::Result<Verdict> {
         loop {
             let text = self.answer(Ask::Metrics).await?.map_err(|why| anyhow!(why))?;
             let text = text.unwrap_or_default();
@@ -313,7 +389,7 @@ impl<'a> Director<'a> {
                     None if lines.is_empty() => "there is no sample of that name".to_owned(),
                     None => format!("there is no such sample; there are: {}", lines.join("; ")),
                 };
-                return Ok(Look { holds, found });
+                return Ok(Verdict { holds, found });
             }
             self.look_again(until).await?;
         }
@@ -324,16 +400,16 @@ impl<'a> Director<'a> {
         entity: &EntityRef,
         fields: &Object,
         until: Monotonic,
-    ) -> anyhow::Result<Look> {
+    ) -> anyhow::Result<Verdict> {
         loop {
             let found = match self.answer(Ask::Session { entity: entity.clone() }).await? {
                 Ok(view) => view.unwrap_or_default(),
-                Err(why) => return Ok(Look { holds: false, found: why }),
+                Err(why) => return Ok(Verdict { holds: false, found: why }),
             };
             let view: Object = serde_json::from_str(&found)?;
             let holds = holds_fields(&view, fields);
             if holds || self.clock.now() >= until {
-                return Ok(Look { holds, found });
+                return Ok(Verdict { holds, found });
             }
             self.look_again(until).await?;
         }
@@ -379,7 +455,7 @@ impl<'a> Director<'a> {
         if let (Some(clock), Some(time)) = (&self.virtual_clock, &mut self.start.virtual_time) {
             (time.elapsed_ms, time.wall) = (clock.elapsed_ms(), clock.wall());
         }
-        let (worker, ready) = started(&self.start, &mut self.interrupts).await?;
+        let (worker, ready) = started(&self.start, &mut self.interrupted).await?;
         self.worker = Some(worker);
         self.tell_ready(&ready)
     }
@@ -394,10 +470,7 @@ impl<'a> Director<'a> {
                 Came::Reply(Reply::Done { id: of, .. }) if of == id => break,
                 Came::Reply(_) => {}
                 Came::Time => {
-                    bail!(
-                        "the runtime didn't stop within {}",
-                        duration::format_duration(ANSWER_MAX)
-                    )
+                    bail!("the runtime didn't stop within {}", format_duration(ANSWER_MAX))
                 }
             }
         }
@@ -424,10 +497,7 @@ impl<'a> Director<'a> {
                 Came::Reply(Reply::Refused { id: of, why }) if of == id => return Ok(Err(why)),
                 Came::Reply(_) => {}
                 Came::Time => {
-                    bail!(
-                        "the runtime gave no answer within {}",
-                        duration::format_duration(ANSWER_MAX)
-                    )
+                    bail!("the runtime gave no answer within {}", format_duration(ANSWER_MAX))
                 }
             }
         }
@@ -456,7 +526,7 @@ impl<'a> Director<'a> {
                 }
                 Came::Reply(reply) => appended = Some(reply),
                 Came::Time => {
-                    let max = duration::format_duration(GO_ON_MAX);
+                    let max = format_duration(GO_ON_MAX);
                     bail!("virtual time didn't go on within {max}: a guest computes for so long")
                 }
             }
@@ -481,7 +551,7 @@ impl<'a> Director<'a> {
         };
         tokio::select! {
             biased;
-            interrupted = self.interrupts.next() => Err(interrupted.into()),
+            () = &mut self.interrupted => Err(Interrupted.into()),
             reply = reply => match reply? {
                 Some(Said { elapsed_ms, reply }) => {
                     if let (Some(clock), Some(elapsed_ms)) = (&self.virtual_clock, elapsed_ms) {
@@ -567,7 +637,10 @@ struct Ready {
     recovered: Vec<String>,
 }
 
-async fn started(start: &Start, interrupts: &mut Interrupts) -> anyhow::Result<(Worker, Ready)> {
+async fn started(
+    start: &Start,
+    interrupted: &mut Interruption<'_>,
+) -> anyhow::Result<(Worker, Ready)> {
     let mut worker = Worker::start(start).await?;
     let begun = async {
         loop {
@@ -584,10 +657,10 @@ async fn started(start: &Start, interrupts: &mut Interrupts) -> anyhow::Result<(
     };
     let ready = tokio::select! {
         biased;
-        interrupted = interrupts.next() => Err(interrupted.into()),
+        () = interrupted => Err(Interrupted.into()),
         ready = begun => ready,
         () = pause(START_MAX) => {
-            Err(anyhow!("the runtime didn't start within {}", duration::format_duration(START_MAX)))
+            Err(anyhow!("the runtime didn't start within {}", format_duration(START_MAX)))
         }
     }?;
     Ok((worker, ready))
@@ -608,7 +681,8 @@ async fn whole(journal: &Path) -> anyhow::Result<Whole> {
     if !journal.metadata().is_ok_and(|metadata| metadata.len() > 0) {
         return Ok(Whole { next: Position(1), torn: Vec::new() });
     }
-    let Opened { journal, recovered } = SqliteJournal::open(journal, Settings::default())?;
+    let Opened { journal, recovered } =
+        SqliteJournal::open(journal, sandglass_journal::Settings::default())?;
     let last = journal.last().await;
     journal.close().await;
     let torn = recovered.iter().map(|torn| format!("position {}: {}", torn.position, torn.what));

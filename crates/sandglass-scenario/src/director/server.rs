@@ -17,8 +17,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::wait::pause;
-use crate::scenario::Server;
+use crate::file::Server;
+use crate::wait::pause;
 
 /// Connections that a server serves at once; who comes then waits in the backlog.
 /// Far more than the handlers of a scenario open.

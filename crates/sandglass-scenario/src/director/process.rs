@@ -9,11 +9,11 @@ use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::protocol::{Ask, Request, Said, Start};
-use super::wait::pause;
+use crate::protocol::{Ask, Request, Said, Start};
+use crate::wait::pause;
 
 /// The hidden subcommand that a worker is started with.
-pub(crate) const WORKER_COMMAND: &str = "play-worker";
+pub const WORKER_COMMAND: &str = "play-worker";
 
 /// A worker that runs. Dropped, it is killed.
 #[derive(Debug)]

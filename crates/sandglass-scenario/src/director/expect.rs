@@ -9,18 +9,18 @@ use sandglass_source::printable;
 use serde_json::Value;
 
 use super::story::Story;
-use crate::scenario::{Bound, Expectation};
+use crate::file::{Bound, Expectation};
 
 /// What came of looking.
 #[derive(Debug)]
-pub(super) struct Look {
-    pub(super) holds: bool,
+pub struct Verdict {
+    pub holds: bool,
     /// What was found instead, for people.
-    pub(super) found: String,
+    pub found: String,
 }
 
 /// Looks whether an expectation about the journal holds by now.
-pub(super) fn look(expectation: &Expectation, story: &mut Story) -> Result<Look, Error> {
+pub(super) fn look(expectation: &Expectation, story: &mut Story) -> Result<Verdict, Error> {
     let (holds, about) = match expectation {
         Expectation::State { entity, state } => {
             let holds = story.entity(entity).is_some_and(|seen| seen.state == *state);
@@ -40,24 +40,24 @@ pub(super) fn look(expectation: &Expectation, story: &mut Story) -> Result<Look,
         Expectation::NoRecord { fields, entity } => {
             let is_there = story.any(|record| is_record(record, fields, entity.as_ref()))?;
             let found = if is_there { "there is one" } else { "there is none" };
-            return Ok(Look { holds: !is_there, found: found.to_owned() });
+            return Ok(Verdict { holds: !is_there, found: found.to_owned() });
         }
         Expectation::Replay { divergences } => return replay(*divergences, story),
         // Asked of the worker, not of the journal.
         Expectation::Metric { .. } | Expectation::Session { .. } => (false, None),
     };
     let found = about.map_or_else(|| recorded(story), |entity| found(entity, story));
-    Ok(Look { holds, found })
+    Ok(Verdict { holds, found })
 }
 
-fn replay(expected: u64, story: &mut Story) -> Result<Look, Error> {
+fn replay(expected: u64, story: &mut Story) -> Result<Verdict, Error> {
     let summary = replay_journal(story.reader()?, |_| Ok::<_, Error>(()))?;
     let first = summary.divergences.first().map_or(String::new(), |one| {
         let (recorded, expected) = (&one.recorded, &one.expected);
         format!("; first at position {}: {} is {recorded}, not {expected}", one.position, one.what)
     });
     let found = format!("it finds {} divergences{first}", summary.divergence_count);
-    Ok(Look { holds: summary.divergence_count == expected, found })
+    Ok(Verdict { holds: summary.divergence_count == expected, found })
 }
 
 fn found(entity: &EntityRef, story: &Story) -> String {

@@ -11,21 +11,14 @@
 //!
 //! What the director knows of entities it reads from the journal alone.
 
-mod address;
 mod director;
-mod expect;
-mod metric;
-mod process;
+mod file;
 mod protocol;
-mod server;
-mod story;
-mod timeline;
-mod virtual_clock;
 mod wait;
-pub(crate) mod worker;
+pub mod worker;
 
-pub(crate) use director::{Director, Tally};
-pub(crate) use process::WORKER_COMMAND;
-pub(crate) use timeline::{Style, Timeline};
-pub(crate) use wait::{every, pause};
-pub(crate) use worker::guest;
+pub use director::{Director, Interrupted, Observer, Settings, Tally, Verdict, WORKER_COMMAND};
+pub use file::{
+    Act, Bound, Expectation, Module, Restart, Scenario, Server, SpecFile, Step, Time, check, find,
+    is_scenario, load,
+};
