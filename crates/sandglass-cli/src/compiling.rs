@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use sandglass_host::{CompileHelper, CompileLimits};
 use sandglass_source::size;
-use serde::{Deserialize, Serialize};
 
 /// The hidden command of a compile helper.
 pub(crate) const HELPER_COMMAND: &str = "compile-module";
 
 /// The flags that limit the compilation of one module.
-#[derive(Clone, Copy, Debug, Default, clap::Args, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Arguments {
     /// Time limit for compiling one module [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = timeout)]
@@ -32,13 +31,13 @@ impl Arguments {
 
     /// The helper of a command whose only settings are these flags.
     pub(crate) fn helper(self) -> CompileHelper {
-        helper(self.limits(CompileLimits::default()))
+        helper().limits(self.limits(CompileLimits::default()))
     }
 }
 
-/// This program as a compile helper with `limits`.
-pub(crate) fn helper(limits: CompileLimits) -> CompileHelper {
-    CompileHelper::this_program([HELPER_COMMAND]).limits(limits)
+/// This program as a compile helper.
+pub(crate) fn helper() -> CompileHelper {
+    CompileHelper::this_program([HELPER_COMMAND])
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {

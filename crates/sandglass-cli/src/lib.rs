@@ -16,19 +16,16 @@ mod interrupts;
 mod journal_file;
 mod json;
 mod narrate;
-mod openwop;
 mod project;
 mod run;
+mod serving;
 mod terminal;
 mod testing;
 mod threads;
 mod timeline;
 mod tls;
 mod top;
-mod up;
 mod wait;
-
-pub use up::configuration;
 
 use std::io::Write as _;
 use std::process::ExitCode;

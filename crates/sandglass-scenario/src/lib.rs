@@ -18,7 +18,4 @@ mod wait;
 pub mod worker;
 
 pub use director::{Director, Interrupted, Observer, Settings, Tally, Verdict, WORKER_COMMAND};
-pub use file::{
-    Act, Bound, Expectation, Module, Restart, Scenario, Server, SpecFile, Step, Time, check, find,
-    is_scenario, load,
-};
+pub use file::{Module, Scenario, SpecFile, check, find, is_scenario, load};

@@ -9,21 +9,20 @@ mod inspect;
 mod journal;
 mod log;
 mod new;
-pub(crate) mod openwop;
+mod openwop;
 mod play;
-pub(crate) mod replay;
+mod replay;
 pub(crate) mod run;
 mod scan;
 mod session;
 mod status;
 pub(crate) mod test;
 mod top;
-pub(crate) mod up;
+mod up;
 mod why;
 
 use crate::exit::Exit;
 use crate::{compiling, threads};
-use sandglass_host::CompileLimits;
 use sandglass_scenario::{WORKER_COMMAND, worker};
 
 /// A command with its arguments.
@@ -41,7 +40,7 @@ pub(crate) enum Command {
     Replay(replay::Arguments),
     Journal(journal::Arguments),
     Play(play::Arguments),
-    Up(up::Arguments),
+    Up(Box<up::Arguments>),
     #[command(name = "openwop")]
     OpenWop(Box<openwop::Arguments>),
     Top(top::Arguments),
@@ -75,8 +74,8 @@ impl Command {
             Self::Journal(arguments) => journal::execute(arguments),
             Self::Replay(arguments) => replay::execute(&arguments),
             Self::Play(arguments) => play::execute(&arguments),
-            Self::Up(arguments) => up::execute(&arguments),
-            Self::OpenWop(arguments) => openwop::execute(&arguments),
+            Self::Up(arguments) => up::execute(*arguments),
+            Self::OpenWop(arguments) => openwop::execute(*arguments),
             Self::Top(arguments) => top::execute(&arguments),
             Self::Status(arguments) => status::execute(&arguments),
             Self::Cancel(arguments) => session::cancel(&arguments),
@@ -85,7 +84,7 @@ impl Command {
             Self::Dashboards(arguments) => dashboards::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::PlayWorker => {
-                let helper = compiling::helper(CompileLimits::default());
+                let helper = compiling::helper();
                 worker::execute(helper, || threads::start(None)).map(|()| Exit::Ok)
             }
         }

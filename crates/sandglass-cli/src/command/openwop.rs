@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sandglass_openwop::{PackLimits, Settings};
+use sandglass_server::{OpenWopOptions, OpenWopServer};
+
 use super::up::address;
 use crate::exit::Exit;
-use crate::{compiling, openwop, threads, tls};
+use crate::{compiling, serving, tls};
 
 /// Serves the workflows of a folder over HTTP, as an OpenWOP host
 ///
@@ -31,53 +34,53 @@ use crate::{compiling, openwop, threads, tls};
 pub(crate) struct Arguments {
     /// A folder of workflow definitions (*.json)
     #[arg(long, value_name = "DIR")]
-    pub(crate) workflows: PathBuf,
+    workflows: PathBuf,
     /// A folder of node packs: folders with a pack.json and a module.wasm
     #[arg(long, value_name = "DIR")]
-    pub(crate) packs: Option<PathBuf>,
+    packs: Option<PathBuf>,
     /// Where to listen
     #[arg(long, value_name = "ADDR", value_parser = address, default_value = "127.0.0.1:7350")]
-    pub(crate) listen: SocketAddr,
+    listen: SocketAddr,
     /// The environment variable that holds the key which clients send
     #[arg(long, value_name = "VAR")]
-    pub(crate) api_key_env: String,
+    api_key_env: String,
     /// Keep everything in this journal, which is made if there is none; without one it is
     /// gone with the process
     #[arg(long, value_name = "FILE")]
-    pub(crate) journal: Option<PathBuf>,
+    journal: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) tls: tls::Arguments,
+    tls: tls::Arguments,
     #[command(flatten)]
-    pub(crate) bounds: Bounds,
+    bounds: Bounds,
     #[command(flatten)]
-    pub(crate) compiling: compiling::Arguments,
+    compiling: compiling::Arguments,
 }
 
 /// How much runs may do.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Bounds {
+struct Bounds {
     /// Most nodes that a run may execute: the ceiling of `recursionLimit`
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_node_executions: u32,
+    max_node_executions: u32,
     /// The longest that a run may take, from 1s: the ceiling of `runTimeoutMs`
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = run_duration)]
-    pub(crate) max_run_duration: Duration,
+    max_run_duration: Duration,
     /// Most turns of a run's orchestrator: the ceiling of `maxLoopIterations`
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_loop_iterations: u32,
+    max_loop_iterations: u32,
     /// Most runs that are under way at once; another one is refused with 429
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_active_runs: u32,
+    max_active_runs: u32,
     /// Most memory of a pack's node, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(crate) pack_memory_mib: u32,
+    pack_memory_mib: u32,
     /// The longest that a pack's node may run
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
-    pub(crate) pack_execution: Duration,
+    pack_execution: Duration,
     /// Most fuel of a pack's node, about one unit for each instruction; not counted, unless
     /// it is said here or by the pack
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) pack_fuel: Option<u64>,
+    pack_fuel: Option<u64>,
 }
 
 /// A duration that handlers can have.
@@ -96,10 +99,31 @@ fn run_duration(text: &str) -> Result<Duration, String> {
     if time < Duration::from_secs(1) { Err("from 1s on".to_owned()) } else { Ok(time) }
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let threads = threads::start(None)?;
-    let ended = threads.block_on(openwop::run(arguments));
-    // What is still running then is the next start's.
-    threads.shutdown_background();
-    ended
+pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
+    let options = OpenWopOptions {
+        workflows: arguments.workflows,
+        packs: arguments.packs,
+        listen: arguments.listen,
+        api_key_env: arguments.api_key_env,
+        journal: arguments.journal,
+        tls: arguments.tls.files(),
+        settings: settings(&arguments.bounds),
+        compile_helper: arguments.compiling.helper(),
+    };
+    serving::execute(|report| OpenWopServer::start(options, report))
+}
+
+fn settings(bounds: &Bounds) -> Settings {
+    Settings {
+        max_node_executions: bounds.max_node_executions.into(),
+        max_run_duration: bounds.max_run_duration,
+        max_loop_iterations: bounds.max_loop_iterations.into(),
+        max_active_runs: bounds.max_active_runs as usize,
+        packs: PackLimits {
+            max_memory_bytes: u64::from(bounds.pack_memory_mib) << 20,
+            max_execution: bounds.pack_execution,
+            fuel: bounds.pack_fuel,
+        },
+        ..Settings::default()
+    }
 }

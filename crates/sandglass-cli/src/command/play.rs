@@ -79,7 +79,7 @@ async fn play(
         let mut interrupts = Interrupts::listen()?;
         let director =
             Director::start(scenario, settings, &mut timeline, interrupts.next()).await?;
-        let tally = match director.run(&scenario.steps).await {
+        let tally = match director.run().await {
             Ok(tally) => tally,
             Err(error) if error.is::<Interrupted>() => return Ok(Exit::Cancelled),
             Err(error) => {

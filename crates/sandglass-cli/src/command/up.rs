@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::compiling;
+use sandglass_server::{DaemonOptions, DaemonServer};
+
 use crate::exit::Exit;
-use crate::{threads, tls, up};
+use crate::{compiling, serving, tls};
 
 /// Serves the entities of a folder of specs over HTTP
 ///
@@ -30,44 +31,54 @@ pub(crate) struct Arguments {
     /// A folder of specs (*.ioa.toml), with their modules and manifests beside them or
     /// declared in a scenario*.toml
     #[arg(long, value_name = "DIR")]
-    pub(crate) specs: PathBuf,
+    specs: PathBuf,
     /// Where to listen; other than on a loopback address a key is needed
     /// [default: 127.0.0.1:7341]
     #[arg(long, value_name = "ADDR", value_parser = address)]
-    pub(crate) listen: Option<SocketAddr>,
+    listen: Option<SocketAddr>,
     /// Keep everything in this journal, which is made if there is none; without one it is
     /// gone with the process
     #[arg(long, value_name = "FILE")]
-    pub(crate) journal: Option<PathBuf>,
+    journal: Option<PathBuf>,
     /// Keep compiled modules in this folder for the next start; it is made if there is none,
     /// and must be this user's alone
     #[arg(long, value_name = "DIR")]
-    pub(crate) compiled_cache: Option<PathBuf>,
+    compiled_cache: Option<PathBuf>,
     /// An environment variable that holds a key for everything; its name is the owner's
     #[arg(long, value_name = "VAR")]
-    pub(crate) api_key_env: Vec<String>,
+    api_key_env: Vec<String>,
     /// Serve the workflow definitions (*.json) of this folder, too, as an OpenWOP host whose
     /// clients have the key of the first `--api-key-env`
     #[arg(long, value_name = "DIR", requires = "api_key_env")]
-    pub(crate) workflows: Option<PathBuf>,
+    workflows: Option<PathBuf>,
     /// A folder of node packs for those: folders with a pack.json and a module.wasm
     #[arg(long, value_name = "DIR", requires = "workflows")]
-    pub(crate) packs: Option<PathBuf>,
+    packs: Option<PathBuf>,
     /// Settings, keys and secrets (TOML); what is said here goes before it
     #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) compiling: compiling::Arguments,
+    compiling: compiling::Arguments,
     #[command(flatten)]
-    pub(crate) tls: tls::Arguments,
+    tls: tls::Arguments,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let threads = threads::start(None)?;
-    let ended = threads.block_on(up::run(arguments));
-    // What is still running then was told to end, and has had its time.
-    threads.shutdown_background();
-    ended
+pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
+    let options = DaemonOptions {
+        specs: arguments.specs,
+        config: arguments.config,
+        listen: arguments.listen,
+        journal: arguments.journal,
+        compiled_cache: arguments.compiled_cache,
+        api_key_env: arguments.api_key_env,
+        workflows: arguments.workflows,
+        packs: arguments.packs,
+        tls: arguments.tls.files(),
+        compile_helper: compiling::helper(),
+        compile_timeout: arguments.compiling.compile_timeout,
+        compile_memory_bytes: arguments.compiling.compile_memory,
+    };
+    serving::execute(|report| DaemonServer::start(options, report))
 }
 
 /// An address and a port.

@@ -14,7 +14,7 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 use sandglass_host::file;
 use sandglass_http::parse_root_store;
 
-use crate::tls::PEM_MAX_BYTES;
+use sandglass_server::PEM_MAX_BYTES;
 
 /// Starts a configuration of rustls. reqwest could read the files itself, but its errors name neither
 /// the file nor what is wrong with it, and it takes its cryptography from a global of the process.

@@ -33,5 +33,5 @@ pub(crate) fn scenario(input: &[u8]) {
 /// Whatever is wrong in a configuration is told.
 pub(crate) fn configuration(input: &[u8]) {
     let Ok(source) = str::from_utf8(input) else { return };
-    promise::placed(source, &sandglass_cli::configuration(source));
+    promise::placed(source, &sandglass_server::check_configuration(source));
 }

@@ -122,6 +122,7 @@ type Interruption<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// Plays one scenario.
 pub struct Director<'a> {
+    scenario: &'a Scenario,
     timeline: &'a mut dyn Observer,
     /// The scenario's.
     clock: Arc<dyn Clock>,
@@ -156,7 +157,7 @@ impl<'a> Director<'a> {
     /// # Errors
     /// Something that the scenario needs isn't there.
     pub async fn start(
-        scenario: &Scenario,
+        scenario: &'a Scenario,
         settings: Settings<'_>,
         timeline: &'a mut dyn Observer,
         interrupted: impl Future<Output = ()> + 'a,
@@ -208,6 +209,7 @@ impl<'a> Director<'a> {
         let mut interrupted: Interruption<'a> = Box::pin(interrupted);
         let (worker, ready) = started(&start, &mut interrupted).await?;
         let mut director = Self {
+            scenario,
             timeline,
             clock,
             virtual_clock,
@@ -227,8 +229,8 @@ impl<'a> Director<'a> {
     ///
     /// # Errors
     /// The runtime failed, or somebody interrupts.
-    pub async fn run(mut self, steps: &[Step]) -> anyhow::Result<Tally> {
-        let ran = self.steps(steps).await;
+    pub async fn run(mut self) -> anyhow::Result<Tally> {
+        let ran = self.steps(self.scenario).await;
         self.story.let_go();
         if let Some(worker) = self.worker.take() {
             worker.end_within(STOP_MAX).await?;
@@ -236,8 +238,8 @@ impl<'a> Director<'a> {
         ran.map(|()| self.tally)
     }
 
-    async fn steps(&mut self, steps: &[Step]) -> anyhow::Result<()> {
-        for step in steps {
+    async fn steps(&mut self, scenario: &Scenario) -> anyhow::Result<()> {
+        for step in &scenario.steps {
             self.act(step).await?;
         }
         self.stop().await

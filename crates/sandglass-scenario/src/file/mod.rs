@@ -30,18 +30,22 @@ pub(crate) const WITHIN_DEFAULT: Duration = Duration::from_secs(5);
 /// A scenario that can be played.
 #[derive(Clone, Debug)]
 pub struct Scenario {
+    /// Its file.
     pub path: PathBuf,
+    /// What it shows, for people.
     pub title: String,
-    pub time: Time,
+    pub(crate) time: Time,
+    /// The specs, of which none has an error.
     pub specs: Vec<SpecFile>,
+    /// The modules that the specs name.
     pub modules: Vec<Module>,
-    pub servers: Vec<Server>,
-    pub steps: Vec<Step>,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) steps: Vec<Step>,
 }
 
 /// Whose time a scenario is played in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Time {
+pub(crate) enum Time {
     /// Everybody's.
     #[default]
     Real,
@@ -52,46 +56,49 @@ pub enum Time {
 /// A spec file; `${server.NAME}` stands in it for the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpecFile {
+    /// The file.
     pub path: PathBuf,
+    /// Its text.
     pub source: String,
 }
 
 /// A module that integrations name, and what it may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
+    /// The name that integrations give it.
     pub name: String,
     /// Its file; or, where `is_manifest`, the manifest that is about it.
-    pub path: PathBuf,
-    pub is_manifest: bool,
-    pub allow_hosts: Vec<String>,
+    pub(crate) path: PathBuf,
+    pub(crate) is_manifest: bool,
+    pub(crate) allow_hosts: Vec<String>,
     /// Secrets by the key that the guest asks for; each names an environment
     /// variable.
-    pub secrets: BTreeMap<String, String>,
-    pub memory_bytes: Option<u64>,
-    pub fuel: Option<u64>,
-    pub response_bytes: Option<u64>,
+    pub(crate) secrets: BTreeMap<String, String>,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) fuel: Option<u64>,
+    pub(crate) response_bytes: Option<u64>,
 }
 
 /// A local HTTP server for guests to call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Server {
-    pub name: String,
+pub(crate) struct Server {
+    pub(crate) name: String,
     /// How long it takes to answer; none is for ever.
-    pub respond_after: Option<Duration>,
-    pub status: u16,
-    pub body: String,
+    pub(crate) respond_after: Option<Duration>,
+    pub(crate) status: u16,
+    pub(crate) body: String,
 }
 
 /// One step, and the line that it stands in.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    pub line: usize,
-    pub act: Act,
+pub(crate) struct Step {
+    pub(crate) line: usize,
+    pub(crate) act: Act,
 }
 
 /// What a step does.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Act {
+pub(crate) enum Act {
     Send { action: String, entity: EntityRef, params: Object, expect_refused: Option<String> },
     Create { entity: EntityRef, limits: Object },
     Wait { time: Duration },
@@ -105,7 +112,7 @@ pub enum Act {
 
 /// How the process that runs the runtime ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restart {
+pub(crate) enum Restart {
     /// Killed, as by a crash.
     Kill,
     /// Asked to stop.
@@ -114,7 +121,7 @@ pub enum Restart {
 
 /// What is expected.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Expectation {
+pub(crate) enum Expectation {
     State { entity: EntityRef, state: String },
     Transition { action: String, entity: EntityRef, params: Object },
     Record { fields: Object, entity: Option<EntityRef> },
@@ -127,7 +134,7 @@ pub enum Expectation {
 
 /// How much a metric is expected to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bound {
+pub(crate) enum Bound {
     AtLeast(f64),
     Equals(f64),
 }

@@ -4,41 +4,38 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sandglass_host::Host;
 use sandglass_http::key::Digest;
 use sandglass_journal::Journal;
 use sandglass_liveness::Spec;
 use sandglass_liveness::session::Ceilings;
-use sandglass_model::Clock;
 use sandglass_openwop::{OpenWop, RunHandlers, Service, Settings};
 use sandglass_runtime::Runtime;
 use sandglass_telemetry::prometheus::Exporter;
 
-use super::config::Config;
-use crate::command::up::Arguments;
-use crate::openwop;
+use crate::base::Base;
+use crate::config::Config;
+use crate::{DaemonOptions, Report, openwop};
 
 /// What there is before the runtime.
-pub(super) struct Mounted {
-    pub(super) handlers: RunHandlers,
+pub(crate) struct Mounted {
+    pub(crate) handlers: RunHandlers,
     key: Digest,
 }
 
 impl Mounted {
     /// Reads the folders of workflows and packs, where there are some.
-    pub(super) async fn read(
-        arguments: &Arguments,
-        host: &Host,
+    pub(crate) async fn read(
+        options: &DaemonOptions,
+        base: &Base,
         journal: &Arc<dyn Journal>,
-        clock: &Arc<dyn Clock>,
         config: &Config,
+        report: &Report,
     ) -> anyhow::Result<Option<Self>> {
-        let (Some(workflows), Some(variable)) =
-            (&arguments.workflows, arguments.api_key_env.first())
+        let (Some(workflows), Some(variable)) = (&options.workflows, options.api_key_env.first())
         else {
             return Ok(None);
         };
-        let key = openwop::key(variable, config.listen)?;
+        let key = openwop::key(variable, config.listen, report)?;
         let mut settings = Settings::default();
         // Its streams and polls hold connections, of which the daemon's other clients need some.
         settings.max_readers =
@@ -46,14 +43,14 @@ impl Mounted {
         settings.max_polls = settings.max_polls.min(config.http.connections.max_connections / 8);
         let most = config.host.max_memory_bytes;
         settings.packs.max_memory_bytes = settings.packs.max_memory_bytes.min(most);
-        let packs = arguments.packs.as_deref();
-        let library = openwop::library(host, workflows, packs, &settings).await?;
-        let handlers = openwop::handlers(host, journal, clock, library, settings);
+        let packs = options.packs.as_deref();
+        let library = openwop::library(&base.host, workflows, packs, &settings, report).await?;
+        let handlers = openwop::handlers(base, journal, library, settings);
         Ok(Some(Self { handlers, key }))
     }
 
     /// Serves them over `runtime`.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         self,
         runtime: &Runtime,
         exporter: &Exporter,
@@ -64,18 +61,18 @@ impl Mounted {
 }
 
 /// The specs of its entities, where there is one.
-pub(super) fn specs(arguments: &Arguments) -> Vec<Spec> {
-    arguments.workflows.iter().flat_map(|_| sandglass_openwop::specs()).collect()
+pub(crate) fn specs(options: &DaemonOptions) -> Vec<Spec> {
+    options.workflows.iter().flat_map(|_| sandglass_openwop::specs()).collect()
 }
 
 /// The types of its entities, which only it operates on, where there is one.
-pub(super) fn types(arguments: &Arguments) -> BTreeSet<String> {
-    specs(arguments).into_iter().map(|spec| spec.name.to_string()).collect()
+pub(crate) fn types(options: &DaemonOptions) -> BTreeSet<String> {
+    specs(options).into_iter().map(|spec| spec.name.to_string()).collect()
 }
 
 /// The ceilings of all sessions, with those of its runs, where there is one.
-pub(super) fn ceilings(arguments: &Arguments, mut ceilings: Ceilings) -> Ceilings {
-    if arguments.workflows.is_some() {
+pub(crate) fn ceilings(options: &DaemonOptions, mut ceilings: Ceilings) -> Ceilings {
+    if options.workflows.is_some() {
         ceilings.of_type.extend(Settings::default().ceilings().of_type);
         if ceilings.of_all.is_some() {
             // What keeps definitions would be held to what all are, else.

@@ -20,10 +20,9 @@ use sandglass_source::{
 use sandglass_telemetry::Prefix;
 use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
 
-use super::{limits, told};
-use crate::command::up::Arguments;
-use crate::terminal::report_progress;
+use crate::findings::in_one_line;
 use crate::tls::TlsFiles;
+use crate::{DaemonOptions, Report, limits};
 
 /// Largest configuration, in bytes: far more than people write by hand.
 const SOURCE_MAX_BYTES: usize = 1 << 20;
@@ -43,37 +42,44 @@ const AGE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// The largest number that a setting may name.
 const COUNT_MAX: u64 = 1_000_000;
 
+/// Reads the text of a configuration file, and uses nothing of it. Returns everything that is wrong
+/// in it.
+#[must_use]
+pub fn check_configuration(source: &str) -> Vec<Diagnostic> {
+    Config::default().take_text(source, Path::new(""), &mut Vec::new())
+}
+
 /// Everything that is set.
 #[derive(Clone, Debug)]
-pub(super) struct Config {
-    pub(super) listen: SocketAddr,
-    pub(super) journal: Option<PathBuf>,
+pub(crate) struct Config {
+    pub(crate) listen: SocketAddr,
+    pub(crate) journal: Option<PathBuf>,
     /// Which entities that have ended go from the journal; none, unless it is said.
-    pub(super) retention: Option<Retention>,
-    pub(super) grace: Duration,
+    pub(crate) retention: Option<Retention>,
+    pub(crate) grace: Duration,
     /// The files for HTTPS; plain HTTP is served without.
-    pub(super) tls: Option<TlsFiles>,
-    pub(super) keys: Keys,
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) keys: Keys,
     /// The environment variable of each secret that manifests name.
-    pub(super) secrets: BTreeMap<String, String>,
-    pub(super) host: sandglass_host::Settings,
+    pub(crate) secrets: BTreeMap<String, String>,
+    pub(crate) host: sandglass_host::Settings,
     /// What compiling one module may take.
-    pub(super) compiling: CompileLimits,
-    pub(super) http: sandglass_daemon::Settings,
+    pub(crate) compiling: CompileLimits,
+    pub(crate) http: sandglass_daemon::Settings,
     /// What is kept of each run; nothing, where there are no limits.
-    pub(super) recording: Option<RecordingLimits>,
+    pub(crate) recording: Option<RecordingLimits>,
     /// Of how many handlers that completed one has its story kept; of none where it is 0.
-    pub(super) accounts_one_in: u32,
-    pub(super) metrics: MetricsConfig,
+    pub(crate) accounts_one_in: u32,
+    pub(crate) metrics: MetricsConfig,
     /// The most that runs of sessions may have.
-    pub(super) ceilings: Ceilings,
+    pub(crate) ceilings: Ceilings,
 }
 
 /// How metrics are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MetricsConfig {
-    pub(super) prefix: Prefix,
-    pub(super) scrape_max_bytes: usize,
+pub(crate) struct MetricsConfig {
+    pub(crate) prefix: Prefix,
+    pub(crate) scrape_max_bytes: usize,
 }
 
 impl Default for Config {
@@ -105,10 +111,10 @@ impl Config {
     ///
     /// # Errors
     /// All that is wrong in it, each with its line.
-    pub(super) fn read(arguments: &Arguments) -> anyhow::Result<Self> {
+    pub(crate) fn read(options: &DaemonOptions, report: &Report) -> anyhow::Result<Self> {
         let mut config = Self::default();
         let mut keys = Vec::new();
-        if let Some(path) = &arguments.config {
+        if let Some(path) = &options.config {
             let source = read_text(path, SOURCE_MAX_BYTES as u64)?;
             let beside = path.parent().unwrap_or(Path::new(""));
             let wrong = config.take_text(&source, beside, &mut keys);
@@ -116,15 +122,15 @@ impl Config {
                 wrong.into_iter().partition(|found| found.severity == Severity::Error);
             let findings: Vec<Finding> = Finding::all_of(path, &source, wrong).collect();
             if !findings.is_empty() {
-                bail!(told(&findings));
+                bail!(in_one_line(&findings));
             }
             // What was doubtful in the cache is not, where the folder is named by a flag.
-            if arguments.compiled_cache.is_none() {
+            if options.compiled_cache.is_none() {
                 Finding::all_of(path, &source, doubtful)
-                    .for_each(|found| report_progress(&told(&[found])));
+                    .for_each(|found| report(&in_one_line(&[found])));
             }
         }
-        for variable in &arguments.api_key_env {
+        for variable in &options.api_key_env {
             let key = key(variable, variable).map_err(anyhow::Error::msg)?;
             if let Some(same) = keys.iter().find(|other| key.is_same_text(other)) {
                 bail!("`{variable}` holds the key of `{}`, too; give each its own", same.owner());
@@ -133,12 +139,14 @@ impl Config {
         }
         limits::from_environment(&mut config.ceilings)?;
         config.keys = keys.into_iter().collect();
-        config.listen = arguments.listen.unwrap_or(config.listen);
-        config.tls = arguments.tls.files().or(config.tls);
-        config.journal = arguments.journal.clone().or(config.journal);
-        let compiled = arguments.compiled_cache.clone();
+        config.listen = options.listen.unwrap_or(config.listen);
+        config.tls = options.tls.clone().or(config.tls);
+        config.journal = options.journal.clone().or(config.journal);
+        let compiled = options.compiled_cache.clone();
         config.host.compiled_cache_dir = compiled.or(config.host.compiled_cache_dir);
-        config.compiling = arguments.compiling.limits(config.compiling);
+        let compiling = &mut config.compiling;
+        compiling.timeout = options.compile_timeout.unwrap_or(compiling.timeout);
+        compiling.memory_bytes = options.compile_memory_bytes.unwrap_or(compiling.memory_bytes);
         config.checked()
     }
 
@@ -156,7 +164,7 @@ impl Config {
 
     /// Takes what a file says that stands in the folder `beside`, and answers all that
     /// is wrong in it.
-    pub(super) fn take_text(
+    pub(crate) fn take_text(
         &mut self,
         source: &str,
         beside: &Path,
@@ -514,7 +522,7 @@ fn key(owner: &str, variable: &str) -> Result<Key, String> {
 }
 
 /// Refuses what can't change while the daemon runs.
-pub(super) fn require_same(running: &Config, new: &Config) -> anyhow::Result<()> {
+pub(crate) fn require_same(running: &Config, new: &Config) -> anyhow::Result<()> {
     let changed = [
         ("listen", running.listen != new.listen),
         ("journal", running.journal != new.journal),
@@ -557,30 +565,9 @@ mod tests {
     use super::*;
 
     fn read(source: &str) -> (Config, Vec<String>) {
-        let arguments = Arguments {
-            specs: PathBuf::new(),
-            listen: None,
-            journal: None,
-            compiled_cache: None,
-            api_key_env: Vec::new(),
-            workflows: None,
-            packs: None,
-            config: None,
-            compiling: crate::compiling::Arguments::default(),
-            tls: crate::tls::Arguments::default(),
-        };
-        let mut config = Config::read(&arguments).expect("the defaults are sound");
-        let mut out = Diagnostics::new(source);
-        let document = Document::parse(source, SOURCE_MAX_BYTES, &mut out);
-        if let Some(document) = document {
-            config.take(
-                &document.table("the configuration"),
-                Path::new("/at"),
-                &mut Vec::new(),
-                &mut out,
-            );
-        }
-        (config, out.finish().iter().map(ToString::to_string).collect())
+        let mut config = Config::default();
+        let wrong = config.take_text(source, Path::new("/at"), &mut Vec::new());
+        (config, wrong.iter().map(ToString::to_string).collect())
     }
 
     #[test]

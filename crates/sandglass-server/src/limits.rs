@@ -27,7 +27,7 @@ const SILENCE: [Alias; 2] = [
 ];
 
 /// Reads `[limits]`, `[runtime_controls]` and `[sdk_timeouts]`.
-pub(super) fn read(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Ceilings {
+pub(crate) fn read(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Ceilings {
     let mut ceilings = Ceilings::default();
     if let Some(limits) = root.table("limits", "[limits]", out) {
         let of_all = run_limits(&limits, &["of"], out);
@@ -64,7 +64,7 @@ pub(super) fn read(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Ceilings 
 ///
 /// # Errors
 /// There is such a ceiling; the nearest type is named.
-pub(super) fn of_known_types<'a>(
+pub(crate) fn require_known_types<'a>(
     ceilings: &Ceilings,
     types: impl Iterator<Item = &'a str> + Clone,
 ) -> anyhow::Result<()> {
@@ -82,7 +82,7 @@ pub(super) fn of_known_types<'a>(
 ///
 /// # Errors
 /// The variable holds no whole number of seconds.
-pub(super) fn from_environment(ceilings: &mut Ceilings) -> anyhow::Result<()> {
+pub(crate) fn from_environment(ceilings: &mut Ceilings) -> anyhow::Result<()> {
     let Some(value) = std::env::var_os(WALL_CLOCK_VARIABLE) else { return Ok(()) };
     let text = value.to_str().context("it is no text").and_then(|text| {
         let shown = || printable(&shortened(text, 60)).into_owned();

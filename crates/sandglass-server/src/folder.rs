@@ -5,40 +5,48 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use sandglass_daemon::DeclaredModule;
-use sandglass_host::{Secret, file};
+use sandglass_host::{Host, Secret, file};
 use sandglass_liveness::Spec;
-use sandglass_runtime::{Folder, FolderError, FolderModule, one_of_each_type};
+use sandglass_runtime::{
+    Folder, FolderError, FolderModule, one_of_each_type, unknown_timed_functions,
+};
 use sandglass_scenario::Scenario;
 
-use super::told;
-use crate::integrations::Integrations;
+use crate::Report;
+use crate::findings::in_one_line;
 
 /// The specs, and the modules that they name.
 #[derive(Debug)]
-pub(super) struct Served {
-    pub(super) specs: Vec<Spec>,
-    pub(super) modules: Vec<DeclaredModule>,
-    /// What is legal and hardly meant.
-    pub(super) warnings: Vec<String>,
+pub(crate) struct Served {
+    /// Each with its file.
+    pub(crate) specs: Vec<(PathBuf, Spec)>,
+    pub(crate) modules: Vec<DeclaredModule>,
 }
 
 /// Reads a folder. Where scenarios stand in it, their `[[module]]`s say what modules may
 /// do; their steps and servers mean nothing here.
-pub(super) fn read(path: &Path, secrets: &BTreeMap<String, String>) -> anyhow::Result<Served> {
+pub(crate) fn read(
+    path: &Path,
+    secrets: &BTreeMap<String, String>,
+    report: &Report,
+) -> anyhow::Result<Served> {
     if !path.is_dir() {
         bail!("`{}` is no folder", path.display());
     }
     let scenarios = file::named_in(path, sandglass_scenario::is_scenario)?;
-    if scenarios.is_empty() { of_folder(path, secrets) } else { of_scenarios(&scenarios) }
+    if scenarios.is_empty() { of_folder(path, secrets, report) } else { of_scenarios(&scenarios) }
 }
 
-fn of_folder(path: &Path, secrets: &BTreeMap<String, String>) -> anyhow::Result<Served> {
+fn of_folder(
+    path: &Path,
+    secrets: &BTreeMap<String, String>,
+    report: &Report,
+) -> anyhow::Result<Served> {
     let wrong = |error| match error {
-        FolderError::Wrong(findings) => anyhow!(told(&findings)),
+        FolderError::Wrong(findings) => anyhow!(in_one_line(&findings)),
         other => other.into(),
     };
     let folder = Folder::read(path).map_err(wrong)?;
-    functions_exist(&folder.specs)?;
     let secret = |name: &str| {
         let variable = secrets.get(name).ok_or_else(|| {
             format!("add `{name} = \"VARIABLE\"` to [secrets] of the configuration")
@@ -47,20 +55,16 @@ fn of_folder(path: &Path, secrets: &BTreeMap<String, String>) -> anyhow::Result<
             .ok_or_else(|| format!("the environment has no `{variable}`"))
     };
     let modules = folder.modules(&secret).map_err(wrong)?;
-    let declared =
-        |FolderModule { name, bytes, manifest }| DeclaredModule { name, bytes, manifest };
-    Ok(Served {
-        warnings: folder.warnings.iter().map(|one| told(std::slice::from_ref(one))).collect(),
-        modules: modules.into_iter().map(declared).collect(),
-        specs: folder.specs.into_iter().map(|(_, spec)| spec).collect(),
-    })
+    let declared = |FolderModule { name, bytes, manifest }| DeclaredModule { name, bytes, manifest };
+    folder.warnings.iter().for_each(|one| report(&in_one_line(std::slice::from_ref(one))));
+    Ok(Served { modules: modules.into_iter().map(declared).collect(), specs: folder.specs })
 }
 
 fn of_scenarios(paths: &[PathBuf]) -> anyhow::Result<Served> {
     let (mut specs, mut modules) = (BTreeMap::new(), BTreeMap::new());
     for path in paths {
         let Scenario { specs: files, modules: declared, .. } =
-            sandglass_scenario::load(path)?.map_err(|findings| anyhow!(told(&findings)))?;
+            sandglass_scenario::load(path)?.map_err(|findings| anyhow!(in_one_line(&findings)))?;
         for file in files {
             let spec = Spec::parse(&file.source).spec;
             // It was checked when it was loaded.
@@ -82,25 +86,22 @@ fn of_scenarios(paths: &[PathBuf]) -> anyhow::Result<Served> {
     let specs: Vec<_> = specs.into_iter().collect();
     let twice = one_of_each_type(&specs);
     if !twice.is_empty() {
-        bail!(told(&twice));
+        bail!(in_one_line(&twice));
     }
     let declared = modules.values().map(|module| {
         let (name, manifest, bytes) = module.read()?;
         Ok(DeclaredModule { name, bytes: bytes.into(), manifest })
     });
-    Ok(Served {
-        modules: declared.collect::<anyhow::Result<_>>()?,
-        specs: specs.into_iter().map(|(_, spec)| spec).collect(),
-        warnings: Vec::new(),
-    })
+    Ok(Served { modules: declared.collect::<anyhow::Result<_>>()?, specs })
 }
 
-/// Refuses limits on calls of host functions that there aren't.
-fn functions_exist(specs: &[(PathBuf, Spec)]) -> anyhow::Result<()> {
-    let mut integrations = Integrations::default();
-    let mut wrong = Vec::new();
-    for (path, spec) in specs {
-        wrong.extend(integrations.check_timed(path, spec)?);
+/// Errors if a spec limits calls of host functions that do not exist.
+pub(crate) fn check_timed_functions(specs: &[(PathBuf, Spec)], host: &Host) -> anyhow::Result<()> {
+    if specs.iter().all(|(_, spec)| spec.timed_functions.is_empty()) {
+        return Ok(());
     }
-    if wrong.is_empty() { Ok(()) } else { Err(anyhow!(told(&wrong))) }
+    let known = host.timed_functions().map_err(|why| anyhow!(why.message))?;
+    let wrong = specs.iter().flat_map(|(path, spec)| unknown_timed_functions(path, spec, &known));
+    let wrong: Vec<_> = wrong.collect();
+    if wrong.is_empty() { Ok(()) } else { Err(anyhow!(in_one_line(&wrong))) }
 }

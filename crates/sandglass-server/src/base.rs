@@ -1,0 +1,114 @@
+//! What both servers are built on: their address, TLS, telemetry, the host and the journal.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sandglass_host::{CompileHelper, Host};
+use sandglass_http::Tls;
+use sandglass_journal::{Journal, MemoryJournal, Opened, SqliteJournal};
+use sandglass_model::{Clock, SystemClock};
+use sandglass_telemetry::Telemetry;
+use sandglass_telemetry::otlp::{self, Otlp, ShutdownReport};
+use sandglass_telemetry::prometheus::Exporter;
+use tokio::net::TcpListener;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use crate::Report;
+
+/// How often the observations of metrics are taken in if nobody scrapes them.
+const METRICS_UPKEEP: Duration = Duration::from_secs(1);
+/// How long the export of the last spans may take.
+const EXPORT_MAX: Duration = Duration::from_secs(2);
+
+pub(crate) struct Base {
+    pub(crate) tls: Option<Tls>,
+    pub(crate) exporter: Exporter,
+    otlp: Option<Otlp>,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) host: Host,
+}
+
+impl Base {
+    /// Starts telemetry and a host.
+    pub(crate) fn start(
+        tls: Option<Tls>,
+        exporter: Exporter,
+        settings: sandglass_host::Settings,
+        compile_helper: CompileHelper,
+    ) -> Result<Self> {
+        let metrics = exporter.metrics();
+        let otlp = otlp::from_env(&metrics)?;
+        let tracer = otlp.as_ref().map(Otlp::tracer).unwrap_or_default();
+        let telemetry = Telemetry { metrics, tracer };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let host = Host::builder()
+            .settings(settings)
+            .clock(Arc::clone(&clock))
+            .telemetry(telemetry.clone())
+            .compile_in(compile_helper)
+            .build()
+            .context("cannot start the host")?;
+        Ok(Self { tls, exporter, otlp, telemetry, clock, host })
+    }
+
+    pub(crate) fn url(&self, address: SocketAddr) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{address}")
+    }
+
+    /// Takes in the observations of metrics, for ever.
+    pub(crate) async fn upkeep_metrics(&self) -> Infallible {
+        let mut ticks = every(METRICS_UPKEEP);
+        loop {
+            ticks.tick().await;
+            self.exporter.upkeep();
+        }
+    }
+
+    /// Exports the last spans, or logs how many are lost.
+    pub(crate) async fn export_spans(self) {
+        let Some(otlp) = self.otlp else { return };
+        let exported = tokio::task::spawn_blocking(move || otlp.shutdown(EXPORT_MAX)).await;
+        if let Ok(ShutdownReport { lost, error: Some(error), .. }) = exported {
+            tracing::warn!(%error, lost, "the last spans are lost");
+        }
+    }
+}
+
+/// Binds the address. This happens before the journal is opened, so that an address in use leaves no
+/// trace in the journal.
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
+    sandglass_http::listen(address).with_context(|| format!("cannot listen on {address}"))
+}
+
+/// Opens or creates the journal at `path`; without a path, the journal is in memory.
+pub(crate) async fn open_journal(
+    path: Option<PathBuf>,
+    report: &Report,
+) -> Result<Arc<dyn Journal>> {
+    let Some(path) = path else {
+        report("there is no journal: everything is in memory, and is lost when this process ends");
+        return Ok(Arc::new(MemoryJournal::new()));
+    };
+    let opening = tokio::task::spawn_blocking(move || {
+        SqliteJournal::open(&path, sandglass_journal::Settings::default())
+    });
+    let Opened { journal, recovered } = opening.await?.context("--journal")?;
+    for torn in recovered {
+        report(&format!("recovered the journal: position {}: {}", torn.position, torn.what));
+    }
+    Ok(Arc::new(journal))
+}
+
+/// Ticks, the first time at once. A late tick delays those after it.
+pub(crate) fn every(time: Duration) -> Interval {
+    #[expect(clippy::disallowed_methods, reason = "upkeep is not part of any decision")]
+    let mut ticks = tokio::time::interval(time);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}

@@ -1,0 +1,266 @@
+//! The daemon: entities over HTTP, with an OpenWOP host beside them if there are workflows.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use humantime::format_duration;
+use sandglass_daemon::{Daemon, DeclaredModule, ShutdownProgress, Modules, Parts, Serving};
+use sandglass_host::CompileHelper;
+use sandglass_http::Tls;
+use sandglass_openwop::OpenWop;
+use sandglass_runtime::{Handlers, HostHandlers, Pruned, Runtime};
+use sandglass_telemetry::prometheus::Exporter;
+
+use crate::base::{Base, every, listen, open_journal};
+use crate::config::{self, Config, MetricsConfig};
+use crate::folder::{self, Served};
+use crate::mounted::{self, Mounted};
+use crate::tls::{TlsFiles, warn_of_plain_http};
+use crate::{Report, Server, Stopped, limits};
+
+/// How often ended entities are removed that need not be kept any longer. They are usually days
+/// old.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// Most handlers that are reported by name when they are stopped; the journal names all.
+const NAMED_MAX: usize = 20;
+
+/// What the caller sets. It takes precedence over the configuration file.
+#[derive(Clone, Debug)]
+pub struct DaemonOptions {
+    /// The folder of specs.
+    pub specs: PathBuf,
+    /// The configuration file.
+    pub config: Option<PathBuf>,
+    /// Where to listen.
+    pub listen: Option<SocketAddr>,
+    /// The journal; it is created if there is none.
+    pub journal: Option<PathBuf>,
+    /// The folder of compiled modules.
+    pub compiled_cache: Option<PathBuf>,
+    /// Environment variables with API keys; the name of each is also that of the key's owner.
+    pub api_key_env: Vec<String>,
+    /// The folder of workflow definitions; without it there is no OpenWOP host.
+    pub workflows: Option<PathBuf>,
+    /// The folder of node packs.
+    pub packs: Option<PathBuf>,
+    /// The files for HTTPS.
+    pub tls: Option<TlsFiles>,
+    /// The program that compiles modules.
+    pub compile_helper: CompileHelper,
+    /// Time limit for compiling one module.
+    pub compile_timeout: Option<Duration>,
+    /// Memory limit for compiling one module.
+    pub compile_memory_bytes: Option<u64>,
+}
+
+/// A daemon that runs.
+pub struct DaemonServer {
+    options: DaemonOptions,
+    config: Config,
+    base: Base,
+    daemon: Daemon,
+    serving: Serving,
+    openwop: Option<OpenWop>,
+    report: Report,
+}
+
+impl fmt::Debug for DaemonServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DaemonServer").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl DaemonServer {
+    /// Starts the daemon: reads the configuration and the folders, and listens.
+    ///
+    /// # Errors
+    /// Errors if the configuration or a folder is wrong, and if the address, the journal or a
+    /// resource of the operating system cannot be used.
+    pub async fn start(options: DaemonOptions, report: Report) -> Result<Self> {
+        let config = Config::read(&options, &report)?;
+        let Served { specs, modules } = read_folder(&options, &config, &report)?;
+        let tls = config.tls.as_ref().map(|files| files.read(&report)).transpose()?.map(Tls::new);
+        if tls.is_none() && !config.keys.is_empty() {
+            warn_of_plain_http(config.listen, &report);
+        }
+        let listener = listen(config.listen)?;
+        let base = start_base(&options, &config, tls, &modules)?;
+        folder::check_timed_functions(&specs, &base.host)?;
+        let specs = specs.into_iter().map(|(_, spec)| spec);
+        let journal = open_journal(config.journal.clone(), &report).await?;
+        let modules = Modules::open(modules, config.journal.as_deref().map(modules_beside))?;
+        for (name, by) in modules.uploaded() {
+            report(&format!("module `{name}` is the version that `{by}` put, not the folder's"));
+        }
+        let handlers =
+            HostHandlers::new(base.host.clone(), Arc::clone(&base.clock), modules.for_handlers())
+                .recording(config.recording);
+        handlers.compile().await;
+        let mounted = Mounted::read(&options, &base, &journal, &config, &report).await?;
+        let all_handlers: Arc<dyn Handlers> = match &mounted {
+            Some(mounted) => Arc::new(mounted.handlers.clone().beside(Arc::new(handlers.clone()))),
+            None => Arc::new(handlers.clone()),
+        };
+        let runtime = Runtime::builder(Arc::clone(&journal))
+            .clock(Arc::clone(&base.clock))
+            .handlers(all_handlers)
+            .telemetry(base.telemetry.clone())
+            .accounts_one_in(config.accounts_one_in)
+            .ceilings(mounted::ceilings(&options, config.ceilings.clone()))
+            .specs(specs.chain(mounted::specs(&options)))
+            .build()
+            .await?;
+        let openwop = match mounted {
+            Some(mounted) => Some(mounted.start(&runtime, &base.exporter).await?),
+            None => None,
+        };
+        let parts = Parts {
+            runtime,
+            handlers,
+            journal,
+            exporter: base.exporter.clone(),
+            clock: Arc::clone(&base.clock),
+            modules,
+            operated_elsewhere: mounted::types(&options),
+        };
+        let daemon = Daemon::new(parts, config.http.clone(), config.keys.clone());
+        let beside = openwop.as_ref().map(OpenWop::beside).unwrap_or_default();
+        let serving = daemon.serve_with(listener, beside, base.tls.clone())?;
+        Ok(Self { options, config, base, daemon, serving, openwop, report })
+    }
+
+    /// Removes the entities that need not be kept, or logs why it cannot.
+    async fn prune(&self) {
+        let Some(retention) = self.config.retention else { return };
+        match self.daemon.runtime().prune(retention).await {
+            Ok(Pruned { entities: 0, .. }) => {}
+            Ok(Pruned { entities, records }) => {
+                tracing::info!(entities, records, "removed entities that have ended");
+            }
+            Err(error) => tracing::warn!(%error, "entities that have ended could not be removed"),
+        }
+    }
+}
+
+impl Server for DaemonServer {
+    fn url(&self) -> String {
+        self.base.url(self.serving.local_addr())
+    }
+
+    async fn upkeep(&self) -> Infallible {
+        let mut pruning = every(PRUNE_EVERY);
+        let prune = async {
+            loop {
+                pruning.tick().await;
+                self.prune().await;
+            }
+        };
+        tokio::select! {
+            never = prune => never,
+            never = self.base.upkeep_metrics() => never,
+        }
+    }
+
+    fn reload(&self) -> impl Future<Output = Result<String>> + Send + 'static {
+        let (options, running) = (self.options.clone(), self.config.clone());
+        let (daemon, tls, host) =
+            (self.daemon.clone(), self.base.tls.clone(), self.base.host.clone());
+        let report = Arc::clone(&self.report);
+        async move {
+            let new = Config::read(&options, &report)?;
+            config::require_same(&running, &new)?;
+            let certificate = new.tls.as_ref().map(|files| files.read(&report)).transpose()?;
+            let Served { specs, modules } = read_folder(&options, &new, &report)?;
+            folder::check_timed_functions(&specs, &host)?;
+            let specs = specs.into_iter().map(|(_, spec)| spec);
+            let specs = specs.chain(mounted::specs(&options)).collect();
+            let ceilings = mounted::ceilings(&options, new.ceilings);
+            daemon.reload(specs, modules, new.keys, ceilings).await?;
+            if let (Some(tls), Some(certificate)) = (&tls, certificate) {
+                tls.replace(certificate);
+            }
+            Ok("reloaded".to_owned())
+        }
+    }
+
+    fn if_ended_at_once(&self) -> &'static str {
+        "the next start finds the handlers in flight as interrupted"
+    }
+
+    async fn stop(self) -> Stopped {
+        let Self { config, base, serving, openwop, report, .. } = self;
+        if let Some(openwop) = &openwop {
+            openwop.close();
+        }
+        let unrecorded = serving
+            .shutdown(config.grace, |draining| report_draining(&draining, config.grace, &report))
+            .await;
+        base.host.shutdown().await;
+        base.export_spans().await;
+        if !unrecorded.is_empty() {
+            report(&format!(
+                "stopped; the outcomes of {} handlers could not be recorded, and the next start \
+                 finds them as interrupted",
+                unrecorded.len()
+            ));
+            return Stopped::Unrecorded;
+        }
+        report(match config.journal {
+            Some(_) => "stopped; all outcomes are in the journal",
+            None => "stopped; outcomes are lost, because there is no journal",
+        });
+        Stopped::Recorded
+    }
+}
+
+/// Reads the folder of specs, and checks the configuration against it.
+fn read_folder(options: &DaemonOptions, config: &Config, report: &Report) -> Result<Served> {
+    let served = folder::read(&options.specs, &config.secrets, report)?;
+    let types = served.specs.iter().map(|(_, spec)| spec.name.as_str());
+    limits::require_known_types(&config.ceilings, types)?;
+    Ok(served)
+}
+
+/// Starts telemetry, and a host that can run the module with the most memory.
+fn start_base(
+    options: &DaemonOptions,
+    config: &Config,
+    tls: Option<Tls>,
+    modules: &[DeclaredModule],
+) -> Result<Base> {
+    let MetricsConfig { prefix, scrape_max_bytes } = config.metrics.clone();
+    let granted = modules.iter().map(|module| module.manifest.granted_limits().memory_bytes);
+    let max_memory_bytes = granted.fold(config.host.max_memory_bytes, u64::max);
+    let settings = sandglass_host::Settings { max_memory_bytes, ..config.host.clone() };
+    let compile_helper = options.compile_helper.clone().limits(config.compiling);
+    Base::start(tls, Exporter::with_scrape_limit(prefix, scrape_max_bytes), settings, compile_helper)
+}
+
+fn report_draining(draining: &ShutdownProgress, grace: Duration, report: &Report) {
+    match draining {
+        ShutdownProgress::Waiting { in_flight } => report(&format!(
+            "accepting no more; {in_flight} handlers in flight have at most {}",
+            format_duration(grace)
+        )),
+        ShutdownProgress::Stopping { handlers } => {
+            for (entity, run) in handlers.iter().take(NAMED_MAX) {
+                report(&format!("stopping `{}` of {entity} ({})", run.integration, run.dispatch));
+            }
+            if handlers.len() > NAMED_MAX {
+                report(&format!("stopping {} more", handlers.len() - NAMED_MAX));
+            }
+        }
+    }
+}
+
+/// The folder with the modules that clients have put.
+fn modules_beside(journal: &Path) -> PathBuf {
+    let mut name = journal.as_os_str().to_owned();
+    name.push(".modules");
+    name.into()
+}
