@@ -31,10 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "daemon",
         &["host", "http", "insight", "journal", "liveness", "model", "runtime", "telemetry"],
     ),
-    (
-        "fuzz",
-        &["host", "journal", "liveness", "model", "scenario", "server", "source", "workflow"],
-    ),
+    ("fuzz", &["host", "journal", "liveness", "model", "scenario", "server", "source", "workflow"]),
     ("guest", &["guest-macros"]),
     ("guest-macros", &[]),
     ("host", &["model", "source", "supervisor", "telemetry"]),

@@ -17,7 +17,6 @@ mod journal_file;
 mod json;
 mod narrate;
 mod project;
-mod run;
 mod serving;
 mod terminal;
 mod testing;
@@ -90,7 +89,7 @@ fn report_arguments(error: &clap::Error) -> ExitCode {
     if is_run && error.exit_code() != 0 && requests_json() {
         let first = text.lines().next().unwrap_or_default();
         // As above.
-        let _ = run::refuse_arguments(first.trim_start_matches("error: "));
+        let _ = command::run::refuse_arguments(first.trim_start_matches("error: "));
     }
     match error.exit_code() {
         0 => Exit::Ok.into(),

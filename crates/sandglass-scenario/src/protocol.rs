@@ -20,6 +20,7 @@ pub(crate) struct Start {
     pub(crate) specs: Vec<SpecFile>,
     pub(crate) modules: Vec<Module>,
     pub(crate) metrics: Option<SocketAddr>,
+    #[serde(default)]
     pub(crate) compiling: CompileBounds,
     /// Where time is virtual; it is real else.
     pub(crate) virtual_time: Option<VirtualTime>,
@@ -30,6 +31,12 @@ pub(crate) struct Start {
 pub(crate) struct CompileBounds {
     timeout: Duration,
     memory_bytes: u64,
+}
+
+impl Default for CompileBounds {
+    fn default() -> Self {
+        CompileLimits::default().into()
+    }
 }
 
 impl From<CompileLimits> for CompileBounds {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use humantime::format_duration;
-use sandglass_daemon::{Daemon, DeclaredModule, ShutdownProgress, Modules, Parts, Serving};
+use sandglass_daemon::{Daemon, DeclaredModule, Modules, Parts, Serving, ShutdownProgress};
 use sandglass_host::CompileHelper;
 use sandglass_http::Tls;
 use sandglass_openwop::OpenWop;
@@ -238,7 +238,12 @@ fn start_base(
     let max_memory_bytes = granted.fold(config.host.max_memory_bytes, u64::max);
     let settings = sandglass_host::Settings { max_memory_bytes, ..config.host.clone() };
     let compile_helper = options.compile_helper.clone().limits(config.compiling);
-    Base::start(tls, Exporter::with_scrape_limit(prefix, scrape_max_bytes), settings, compile_helper)
+    Base::start(
+        tls,
+        Exporter::with_scrape_limit(prefix, scrape_max_bytes),
+        settings,
+        compile_helper,
+    )
 }
 
 fn report_draining(draining: &ShutdownProgress, grace: Duration, report: &Report) {

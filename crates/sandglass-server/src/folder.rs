@@ -55,7 +55,8 @@ fn of_folder(
             .ok_or_else(|| format!("the environment has no `{variable}`"))
     };
     let modules = folder.modules(&secret).map_err(wrong)?;
-    let declared = |FolderModule { name, bytes, manifest }| DeclaredModule { name, bytes, manifest };
+    let declared =
+        |FolderModule { name, bytes, manifest }| DeclaredModule { name, bytes, manifest };
     folder.warnings.iter().for_each(|one| report(&in_one_line(std::slice::from_ref(one))));
     Ok(Served { modules: modules.into_iter().map(declared).collect(), specs: folder.specs })
 }

@@ -76,7 +76,7 @@ impl OpenWopServer {
     /// the operating system cannot be used.
     pub async fn start(options: OpenWopOptions, report: Report) -> Result<Self> {
         let key = key(&options.api_key_env, options.listen, &report)?;
-        let settings = options.settings.clone();
+        let settings = options.settings;
         let tls = options.tls.as_ref().map(|files| files.read(&report)).transpose()?.map(Tls::new);
         if tls.is_none() {
             warn_of_plain_http(options.listen, &report);

@@ -16,13 +16,12 @@ pub(crate) mod run;
 mod scan;
 mod session;
 mod status;
-pub(crate) mod test;
 mod top;
 mod up;
 mod why;
 
 use crate::exit::Exit;
-use crate::{compiling, threads};
+use crate::{compiling, testing, threads};
 use sandglass_scenario::{WORKER_COMMAND, worker};
 
 /// A command with its arguments.
@@ -33,7 +32,7 @@ pub(crate) enum Command {
     Check(check::Arguments),
     Inspect(inspect::Arguments),
     Explain(explain::Arguments),
-    Test(test::Arguments),
+    Test(testing::Arguments),
     Log(log::Arguments),
     Why(why::Arguments),
     Budgets(budgets::Arguments),
@@ -67,7 +66,7 @@ impl Command {
             Self::Check(arguments) => check::execute(&arguments),
             Self::Inspect(arguments) => inspect::execute(&arguments),
             Self::Explain(arguments) => explain::execute(&arguments),
-            Self::Test(arguments) => test::execute(&arguments),
+            Self::Test(arguments) => testing::execute(&arguments),
             Self::Log(arguments) => log::execute(&arguments),
             Self::Why(arguments) => why::execute(&arguments),
             Self::Budgets(arguments) => budgets::execute(&arguments),
@@ -96,7 +95,7 @@ impl Command {
     /// Errors with the reason if it was not reported.
     pub(crate) fn refuse(&self, why: anyhow::Error) -> anyhow::Result<Exit> {
         match self {
-            Self::Run(arguments) => crate::run::refuse(arguments, &why),
+            Self::Run(arguments) => run::refuse(arguments, &why),
             _ => Err(why),
         }
     }

@@ -1,5 +1,6 @@
 //! Runs the test cases of guests, and reports the results.
 
+mod arguments;
 mod junit;
 mod text;
 mod watch;
@@ -12,11 +13,11 @@ use sandglass_host::Signature;
 use sandglass_testkit::{Builder, Case, CaseResult, Guest, Kit, Suite, SuiteError, Update};
 use serde_json::json;
 
-use crate::command::test::Arguments;
 use crate::diagnostic_text;
 use crate::exit::Exit;
-use crate::terminal::printable_path;
-use crate::terminal::{Output, note};
+use crate::terminal::{Output, note, printable_path};
+
+pub(crate) use self::arguments::Arguments;
 
 /// The results of one suite.
 struct Tested {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use notify::{Event, EventKind, RecursiveMode, Watcher, recommended_watcher};
 
-use crate::command::test::Arguments;
+use super::arguments::Arguments;
 use crate::exit::Exit;
 use crate::terminal::{note, report_error};
 

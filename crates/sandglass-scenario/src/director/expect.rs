@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sandglass_journal::Error;
+use sandglass_liveness::replay::Summary;
 use sandglass_model::{EntityRef, Event, Object, Record};
 use sandglass_runtime::replay_journal;
 use sandglass_source::printable;
@@ -14,6 +15,7 @@ use crate::file::{Bound, Expectation};
 /// What came of looking.
 #[derive(Debug)]
 pub struct Verdict {
+    /// Whether it holds.
     pub holds: bool,
     /// What was found instead, for people.
     pub found: String,
@@ -56,7 +58,10 @@ fn replay(expected: u64, story: &mut Story) -> Result<Verdict, Error> {
         let (recorded, expected) = (&one.recorded, &one.expected);
         format!("; first at position {}: {} is {recorded}, not {expected}", one.position, one.what)
     });
-    let found = format!("it finds {} divergences{first}", summary.divergence_count);
+    let Summary { dispatches, timeouts, divergence_count, .. } = &summary;
+    let found = format!(
+        "{dispatches} dispatches, {timeouts} timeouts, {divergence_count} divergences{first}"
+    );
     Ok(Verdict { holds: summary.divergence_count == expected, found })
 }
 

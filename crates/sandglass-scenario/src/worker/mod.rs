@@ -51,7 +51,7 @@ pub fn execute(
     threads: impl FnOnce() -> io::Result<tokio::runtime::Runtime>,
 ) -> anyhow::Result<()> {
     let mut line = String::new();
-    if std::io::stdin().lock().read_line(&mut line)? == 0 {
+    if io::stdin().lock().read_line(&mut line)? == 0 {
         return Ok(());
     }
     let start: Start = serde_json::from_str(&line).context("can't read what to start with")?;
@@ -125,7 +125,7 @@ impl Time {
 fn say(said: &Said) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(said)?;
     line.push(b'\n');
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = io::stdout().lock();
     let written = stdout.write_all(&line).and_then(|()| stdout.flush());
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -9,9 +9,8 @@ use sandglass_host::Destination;
 use sandglass_model::EntityRef;
 use sandglass_source::size;
 
+use super::automaton::ENDINGS;
 use crate::compiling;
-use crate::exit::Exit;
-use crate::run;
 
 /// Runs one handler in the sandbox and reports on it
 ///
@@ -27,53 +26,53 @@ use crate::run;
 pub(crate) struct Arguments {
     /// The guest: a core module or a component, binary (.wasm) or text (.wat)
     #[arg(value_name = "GUEST")]
-    pub(crate) guest: PathBuf,
+    pub(super) guest: PathBuf,
     /// Its manifest [default: the integration.toml beside it that names it, if there is one]. Other
     /// flags add to it or override it
     #[arg(long, value_name = "FILE")]
-    pub(crate) manifest: Option<PathBuf>,
+    pub(super) manifest: Option<PathBuf>,
     /// The action that triggers the handler
     #[arg(long, default_value = "Run", value_name = "A", value_parser = action)]
-    pub(crate) action: String,
+    pub(super) action: String,
     /// The entity of the handler [default: Run/ and a random id]
     #[arg(long, value_name = "TYPE/ID")]
-    pub(crate) entity: Option<EntityRef>,
+    pub(super) entity: Option<EntityRef>,
     /// The action's parameters: a JSON object, or @ and the path of a file with one; @- reads
     /// standard input
     #[arg(long, value_name = "JSON|@FILE")]
-    pub(crate) input: Option<String>,
+    pub(super) input: Option<String>,
     /// An entry of the integration's configuration; may be repeated
     #[arg(long, value_name = "K=V", value_parser = pair)]
-    pub(crate) config: Vec<(String, String)>,
+    pub(super) config: Vec<(String, String)>,
     /// A secret, and the environment variable with its value [default for those that the manifest
     /// grants: SANDGLASS_SECRET_ and the name of the secret]; may be repeated
     #[arg(long, value_name = "K=ENV", value_parser = pair)]
-    pub(crate) secret: Vec<(String, String)>,
+    pub(super) secret: Vec<(String, String)>,
     /// A host that the guest may reach, at any port (H) or at one (H:PORT); may be repeated
     #[arg(long, value_name = "H", value_parser = Destination::from_str)]
-    pub(crate) allow_host: Vec<Destination>,
+    pub(super) allow_host: Vec<Destination>,
     /// Time limit of the handler
     #[arg(long, default_value = "120s", value_name = "TIME", value_parser = deadline)]
-    pub(crate) deadline: Duration,
+    pub(super) deadline: Duration,
     /// Memory limit of the guest [default: that of the manifest, or 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
-    pub(crate) memory: Option<u64>,
+    pub(super) memory: Option<u64>,
     /// Fuel limit of the guest [default: that of the manifest, or not counted]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) fuel: Option<u64>,
+    pub(super) fuel: Option<u64>,
     /// Size limit of its result, and of each response that it receives [default: that of the
     /// manifest, or 1MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub(crate) max_response: Option<u64>,
+    pub(super) max_response: Option<u64>,
     /// Record the handler in this journal, which is created if it does not exist; other entities in
     /// it are left alone
     #[arg(long, value_name = "FILE")]
-    pub(crate) journal: Option<PathBuf>,
+    pub(super) journal: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) compiling: compiling::Arguments,
+    pub(super) compiling: compiling::Arguments,
     /// The format of the report
     #[arg(long, default_value = "text", value_name = "FORM")]
-    pub(crate) report: Form,
+    pub(super) report: Form,
 }
 
 /// The formats of a report.
@@ -98,7 +97,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 fn action(text: &str) -> Result<String, String> {
     sandglass_model::id::check_name("action", text, sandglass_model::id::NAME_MAX_BYTES)
         .map_err(|error| error.to_string())?;
-    if run::automaton::ENDINGS.contains(&text) {
+    if ENDINGS.contains(&text) {
         return Err("this action records how the handler ended; choose another".to_owned());
     }
     Ok(text.to_owned())
@@ -121,10 +120,6 @@ fn memory(text: &str) -> Result<u64, String> {
     } else {
         Ok(bytes)
     }
-}
-
-pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    run::execute(arguments)
 }
 
 #[cfg(test)]

@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 
 use crate::compiling;
-use crate::exit::Exit;
-use crate::testing;
 
 /// Runs the test cases of guests with scripted host calls and virtual time
 ///
@@ -21,31 +19,27 @@ use crate::testing;
 pub(crate) struct Arguments {
     /// *.test.toml files, or folders that are searched for them
     #[arg(value_name = "PATH", default_value = ".")]
-    pub(crate) paths: Vec<PathBuf>,
+    pub(super) paths: Vec<PathBuf>,
     /// Run only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
-    pub(crate) filter: Option<String>,
+    pub(super) filter: Option<String>,
     /// Run the cases again whenever a guest, a manifest or a test file changes, until Ctrl-C
     #[arg(long, conflicts_with_all = ["json", "junit", "update"])]
-    pub(crate) watch: bool,
+    pub(super) watch: bool,
     /// Replace the expectations of failed cases by their actual results, and print the changes
     #[arg(long, conflicts_with = "json")]
-    pub(crate) update: bool,
+    pub(super) update: bool,
     /// Print one JSON object: {suites: [{file, guest, cases: [{name, passed, took_us,
     /// virtual_ms, outcome, differences: [{what, expected, found}], report}]}], passed, failed}
     #[arg(long)]
-    pub(crate) json: bool,
+    pub(super) json: bool,
     /// Keep compiled code in this folder, so that slow compilations happen once [default: in the
     /// user's cache folder]
     #[arg(long, value_name = "FOLDER")]
-    pub(crate) compiled_cache: Option<PathBuf>,
+    pub(super) compiled_cache: Option<PathBuf>,
     /// Also write a report in the format of JUnit
     #[arg(long, value_name = "FILE")]
-    pub(crate) junit: Option<PathBuf>,
+    pub(super) junit: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) compiling: compiling::Arguments,
-}
-
-pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    testing::execute(arguments)
+    pub(super) compiling: compiling::Arguments,
 }

@@ -3,18 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use sandglass_insight::why::ONE_RUN;
 use sandglass_model::id::NAME_MAX_BYTES;
 use serde::Serialize;
 
-use crate::command::run::Arguments;
-
 /// The name of the guest's module in the spec.
-pub(crate) const MODULE: &str = "guest";
+pub(super) const MODULE: &str = "guest";
 
 /// The actions that record how a handler ended.
-pub(crate) const ENDINGS: [&str; 5] = [
+pub(super) const ENDINGS: [&str; 5] = [
     "HandlerCompleted",
     "HandlerFailed",
     "HandlerTimedOut",
@@ -67,27 +66,35 @@ struct Trigger<'a> {
     config: BTreeMap<&'a str, &'a str>,
 }
 
-/// The text of the spec for `arguments`. Deterministic, because an entity keeps its spec, which is
+/// What a spec is written from.
+pub(super) struct Sketch<'a> {
+    pub(super) entity_type: &'a str,
+    pub(super) guest: &'a Path,
+    pub(super) action: &'a str,
+    pub(super) deadline: Duration,
+    pub(super) config: &'a [(String, String)],
+}
+
+/// The text of the spec for `sketch`. Deterministic, because an entity keeps its spec, which is
 /// found by the digest of its text.
-pub(crate) fn source(entity_type: &str, arguments: &Arguments) -> String {
+pub(super) fn source(sketch: &Sketch<'_>) -> String {
     let [on_success, on_failure, on_timeout, on_interrupted, on_cancelled] = ENDINGS;
     let rests: Vec<&str> = std::iter::once("Ready").chain(ENDED).collect();
     let states: Vec<&str> = rests.iter().copied().chain(["Running"]).collect();
     let trigger = Trigger {
-        name: integration(&arguments.guest),
+        name: integration(sketch.guest),
         kind: "wasm",
         module: MODULE,
-        deadline: format!("{}ms", arguments.deadline.as_millis()),
+        deadline: format!("{}ms", sketch.deadline.as_millis()),
         schedule_to_start_timeout: SCHEDULE_TO_START,
         on_success,
         on_failure,
         on_timeout,
         on_interrupted,
         on_cancelled,
-        config: arguments.config.iter().map(|(key, value)| (&**key, &**value)).collect(),
+        config: sketch.config.iter().map(|(key, value)| (&**key, &**value)).collect(),
     };
-    let run =
-        Action { name: &arguments.action, from: rests, to: "Running", triggers: vec![trigger] };
+    let run = Action { name: sketch.action, from: rests, to: "Running", triggers: vec![trigger] };
     let endings = ENDINGS.into_iter().zip(ENDED).map(|(name, to)| Action {
         name,
         from: vec!["Running"],
@@ -96,7 +103,7 @@ pub(crate) fn source(entity_type: &str, arguments: &Arguments) -> String {
     });
     let file = File {
         automaton: Automaton {
-            name: entity_type,
+            name: sketch.entity_type,
             allow_indefinite_states: states.clone(),
             states,
             initial: "Ready",
@@ -109,7 +116,7 @@ pub(crate) fn source(entity_type: &str, arguments: &Arguments) -> String {
 
 /// The name of the integration: the file name of the guest without its extension, cut to the
 /// length of a name.
-pub(crate) fn integration(guest: &Path) -> String {
+pub(super) fn integration(guest: &Path) -> String {
     let stem = guest.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
     let mut name = String::new();
     for c in stem.chars().filter(|c| !c.is_control()) {

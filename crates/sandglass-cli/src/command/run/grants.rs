@@ -8,8 +8,8 @@ use sandglass_host::manifest::{self, Found};
 use sandglass_host::{FixedSecrets, Manifest, Secret};
 use sandglass_model::{GuestLimits, Rejection};
 
+use super::arguments::Arguments;
 use super::{automaton, invalid};
-use crate::command::run::Arguments;
 use crate::diagnostic_text::in_one_line;
 
 /// The manifest that the arguments name, or the one beside the guest that names it, with what the

@@ -1,7 +1,8 @@
 //! Runs one guest as the runtime runs any handler: with an entity, an action, records and a
 //! decision. Only the spec is generated.
 
-pub(crate) mod automaton;
+mod arguments;
+mod automaton;
 mod capture;
 mod grants;
 mod own_journal;
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_host::{Host, Manifest, Settings};
+use sandglass_host::{Host, Manifest, Settings, file};
 use sandglass_journal::{Journal, MemoryJournal, Page};
 use sandglass_liveness::Spec;
 use sandglass_model::{
@@ -21,14 +22,15 @@ use sandglass_model::{
 use sandglass_runtime::{HostHandlers, Module, Runtime};
 use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
 
-use crate::command::run::{Arguments, Form};
+pub(crate) use self::arguments::Arguments;
+use self::arguments::Form;
+use self::automaton::Sketch;
+use self::capture::Capture;
+use self::own_journal::OwnJournal;
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::terminal::note;
 use crate::{journal_file, threads};
-use capture::Capture;
-use own_journal::OwnJournal;
-use sandglass_host::file;
 
 /// How long the journal and the exporter may take to close.
 const GRACE: Duration = Duration::from_secs(5);
@@ -131,7 +133,13 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, 
     let mut interrupts = Interrupts::listen().map_err(unavailable)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let entity = entity(arguments)?;
-    let source = automaton::source(entity.entity_type(), arguments);
+    let source = automaton::source(&Sketch {
+        entity_type: entity.entity_type(),
+        guest: &arguments.guest,
+        action: &arguments.action,
+        deadline: arguments.deadline,
+        config: &arguments.config,
+    });
     let manifest = grants::of(arguments)?;
     let settings = settings(&manifest);
     let memory_bytes = manifest.granted_limits().memory_bytes;

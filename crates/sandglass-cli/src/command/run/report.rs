@@ -4,7 +4,7 @@ use sandglass_model::{Allocation, OutcomeKind, Rejection, RunReport, TelemetryDr
 use sandglass_source::{printable, shortened};
 use serde_json::json;
 
-use crate::command::run::Form;
+use super::arguments::Form;
 use crate::duration::format_micros;
 use crate::explain;
 use crate::handler_text;
