@@ -166,7 +166,7 @@ fn a_folder_is_checked_with_its_modules_and_manifests() {
     let soft =
         MANIFEST.replace("\"asks\"", "\"axe\"").replace("abi", "soft_deadline = \"1m\"\nabi");
     folder.write("integration.toml", soft);
-    sandglass(&[&"check", &folder.path("")]).exits(0).says("4:1").says("warned at once");
+    sandglass(&[&"check", &folder.path("")]).exits(0).says("4:1").says("warned at their start");
     sandglass(&[&"check", &fixture("incident")]).exits(0).says("incident: ok");
 }
 
