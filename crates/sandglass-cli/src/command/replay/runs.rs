@@ -133,25 +133,22 @@ impl Runs {
             return Ok(());
         }
         self.summary.found = true;
-        match self.replay(record, ended, journal)? {
-            Attempt::NeverRan => {}
-            Attempt::DecisionOnly(why) => self.decision_only(why, ended.dispatch),
-            Attempt::Replayed(replayed) => {
+        match self.replay(record, ended, journal) {
+            Ok(replayed) => {
                 self.summary.replayed += 1;
                 if let Some(run) = replayed.divergence {
                     self.add_divergence(record, ended, run);
                 }
             }
-            Attempt::Damaged(what) => {
-                let recorded = what;
+            Err(Obstacle::NeverRan) => {}
+            Err(Obstacle::DecisionOnly(why)) => self.decision_only(why, ended.dispatch),
+            Err(Obstacle::Damaged(recorded)) => {
                 let what = "a recording that cannot be replayed".to_owned();
                 let came = "nothing".to_owned();
-                self.add_divergence(
-                    record,
-                    ended,
-                    RunDivergence { call: None, what, recorded, came },
-                );
+                let run = RunDivergence { call: None, what, recorded, came };
+                self.add_divergence(record, ended, run);
             }
+            Err(Obstacle::Failed(error)) => return Err(error),
         }
         Ok(())
     }
@@ -161,45 +158,17 @@ impl Runs {
         record: &Record,
         ended: &Ended,
         journal: &mut SqliteReader,
-    ) -> anyhow::Result<Attempt> {
-        match &ended.recording {
-            None if ended.outcome == Outcome::Interrupted => {
-                return Ok(Attempt::DecisionOnly("the host was lost while it ran".to_owned()));
+    ) -> Result<Replayed, Obstacle> {
+        let run = recorded_run(ended, journal)?;
+        let integration = self.load(&run)?;
+        let secrets = run.secrets().into_iter().map(|name| match Secret::granted(name) {
+            Ok(value) => Ok((name.to_owned(), value)),
+            Err(what) => {
+                Err(Obstacle::DecisionOnly(format!("the secret `{name}` is missing: {what}")))
             }
-            None if ended.started_at.is_none() => return Ok(Attempt::NeverRan),
-            None => return Ok(Attempt::DecisionOnly("nothing was recorded of it".to_owned())),
-            Some(Recorded::DecisionOnly(why)) => return Ok(Attempt::DecisionOnly(why.clone())),
-            Some(Recorded::Bytes(_)) => {}
-        }
-        let recording = match journal.recording(ended.dispatch, ended.attempt) {
-            Ok(Some(recording)) => recording,
-            Ok(None) => return Ok(Attempt::Damaged("it is missing".to_owned())),
-            Err(sandglass_journal::Error::Damaged { place, what }) => {
-                return Ok(Attempt::Damaged(format!("{place}: {what}")));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let run = match RecordedRun::read(recording.into()) {
-            Ok(run) => run,
-            Err(error) => return Ok(Attempt::Damaged(error.to_string())),
-        };
-        let integration = match self.load(&run)? {
-            Ok(integration) => integration,
-            Err(why) => return Ok(Attempt::DecisionOnly(why)),
-        };
-        let values = run.secrets().into_iter().map(|name| {
-            let value = Secret::granted(name).map_err(|what| (name, what))?;
-            Ok((name.to_owned(), value))
         });
-        let values = match values.collect::<Result<Vec<_>, _>>() {
-            Ok(values) => values,
-            Err((name, what)) => {
-                let why = format!("the secret `{name}` is missing: {what}");
-                return Ok(Attempt::DecisionOnly(why));
-            }
-        };
         let end = end_of_guest(record, ended);
-        let mut replay = Replay::new(&run, &end).secrets(values);
+        let mut replay = Replay::new(&run, &end).secrets(secrets.collect::<Result<Vec<_>, _>>()?);
         if let Some(call) = self.wanted.until {
             replay = replay.until(call);
         }
@@ -207,34 +176,32 @@ impl Runs {
             print_trace_heading(record, ended, &run);
             replay = replay.watched_by(Arc::new(print_call));
         }
-        match self.runtime.block_on(self.host.replay(&integration, replay)) {
-            Ok(replayed) => Ok(Attempt::Replayed(replayed)),
-            Err(NotReplayed::Secret(why)) => Ok(Attempt::DecisionOnly(why)),
-            Err(error) => Err(error.into()),
-        }
+        self.runtime.block_on(self.host.replay(&integration, replay)).map_err(|error| match error {
+            NotReplayed::Secret(why) => Obstacle::DecisionOnly(why),
+            error => Obstacle::Failed(error.into()),
+        })
     }
 
     /// Loads the module of a recorded handler with its limits.
-    fn load(&mut self, run: &RecordedRun) -> anyhow::Result<Result<Integration, String>> {
+    fn load(&mut self, run: &RecordedRun) -> Result<Integration, Obstacle> {
         let key = (run.module(), run.limits());
         if let Some((_, loaded)) = self.loaded.iter().find(|(loaded, _)| *loaded == key) {
-            return Ok(Ok(loaded.clone()));
+            return Ok(loaded.clone());
         }
-        let Some(bytes) = self.guests.read(run.module())? else {
-            return Ok(Err(format!("there is no module {}", run.module())));
-        };
-        let integration = match self.host.load_for_replay(&bytes, run) {
-            Ok(integration) => integration,
-            Err(rejection) => {
-                let module = run.module();
-                return Ok(Err(format!("the module {module} cannot run here: {rejection}")));
-            }
-        };
+        let module = run.module();
+        let bytes = self
+            .guests
+            .read(module)
+            .map_err(Obstacle::Failed)?
+            .ok_or_else(|| Obstacle::DecisionOnly(format!("there is no module {module}")))?;
+        let integration = self.host.load_for_replay(&bytes, run).map_err(|rejection| {
+            Obstacle::DecisionOnly(format!("the module {module} cannot run here: {rejection}"))
+        })?;
         if self.loaded.len() >= LOADED_MAX {
             self.loaded.remove(0);
         }
         self.loaded.push((key, integration.clone()));
-        Ok(Ok(integration))
+        Ok(integration)
     }
 
     fn decision_only(&mut self, why: String, dispatch: DispatchId) {
@@ -269,14 +236,38 @@ fn end_of_guest(record: &Record, ended: &Ended) -> RecordedEnd {
     }
 }
 
-/// The result of trying to replay one handler.
-enum Attempt {
+/// Why a handler is not replayed.
+enum Obstacle {
     /// No guest ever ran.
     NeverRan,
+    /// There is no recording, or something that its replay needs is missing.
     DecisionOnly(String),
-    Replayed(Replayed),
     /// Its recording is damaged.
     Damaged(String),
+    /// The host or the journal failed, which ends the replay of all handlers.
+    Failed(anyhow::Error),
+}
+
+fn recorded_run(ended: &Ended, journal: &mut SqliteReader) -> Result<RecordedRun, Obstacle> {
+    let decision_only = |why: &str| Err(Obstacle::DecisionOnly(why.to_owned()));
+    match &ended.recording {
+        None if ended.outcome == Outcome::Interrupted => {
+            return decision_only("the host was lost while it ran");
+        }
+        None if ended.started_at.is_none() => return Err(Obstacle::NeverRan),
+        None => return decision_only("nothing was recorded of it"),
+        Some(Recorded::DecisionOnly(why)) => return decision_only(why),
+        Some(Recorded::Bytes(_)) => {}
+    }
+    let recording = match journal.recording(ended.dispatch, ended.attempt) {
+        Ok(Some(recording)) => recording,
+        Ok(None) => return Err(Obstacle::Damaged("it is missing".to_owned())),
+        Err(sandglass_journal::Error::Damaged { place, what }) => {
+            return Err(Obstacle::Damaged(format!("{place}: {what}")));
+        }
+        Err(error) => return Err(Obstacle::Failed(error.into())),
+    };
+    RecordedRun::read(recording.into()).map_err(|error| Obstacle::Damaged(error.to_string()))
 }
 
 fn print_trace_heading(record: &Record, ended: &Ended, run: &RecordedRun) {
