@@ -263,7 +263,7 @@ fn an_impossible_journal_path_is_refused_before_anything_starts() {
     for journal in [&pipe, &nowhere] {
         sandglass(&[&"play", &folder.path("scenario.toml"), &"--journal", journal])
             .exits(2)
-            .says("is no regular file");
+            .says("is not a regular file");
     }
     let left = std::fs::read_dir(folder.path("")).expect("there").count();
     assert_eq!(left, 3, "the spec, the scenario and the pipe");

@@ -1,4 +1,4 @@
-//! `sandglass openwop`: an OpenWOP host.
+//! `sandglass openwop`: runs an OpenWOP host.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,15 +13,14 @@ use crate::{compiling, serving, tls};
 
 /// Serves the workflows of a folder over HTTP, as an OpenWOP host
 ///
-/// Runs, their bounds and their events are kept in the journal: a run that is under way when
-/// the host ends goes on with the next start, or fails, as its definition says. What is wrong
-/// with a definition or a pack is told, and that one left out. The interface is described at
-/// /v1/openapi.json; clients send the key as `Authorization: Bearer KEY`. SIGTERM or Ctrl-C
-/// accepts no more, lets nodes end for the grace, and leaves the rest to the next start. SIGHUP
-/// reads the certificate again.
+/// The journal keeps runs, their limits and their events: a run in progress when the host ends
+/// continues with the next start, or fails, as its definition states. A definition or pack with
+/// errors is reported and skipped. /v1/openapi.json describes the interface; clients send the key
+/// as `Authorization: Bearer KEY`. SIGTERM or Ctrl-C refuses new requests, gives nodes the grace
+/// period to end, and leaves the rest to the next start. SIGHUP reloads the certificate.
 ///
-/// Exit code: 0 stopped orderly, 2 a folder, key, journal or address can't be used, 130
-/// stopped at once.
+/// Exit code: 0 stopped in order, 2 a folder, key, journal or address cannot be used, 130 ended at
+/// once.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     OPENWOP_KEY=$(openssl rand -hex 32) sandglass openwop --workflows workflows \\\n      \
@@ -38,14 +37,14 @@ pub(crate) struct Arguments {
     /// A folder of node packs: folders with a pack.json and a module.wasm
     #[arg(long, value_name = "DIR")]
     packs: Option<PathBuf>,
-    /// Where to listen
+    /// The address to listen on
     #[arg(long, value_name = "ADDR", value_parser = address, default_value = "127.0.0.1:7350")]
     listen: SocketAddr,
-    /// The environment variable that holds the key which clients send
+    /// The environment variable that holds the key of clients
     #[arg(long, value_name = "VAR")]
     api_key_env: String,
-    /// Keep everything in this journal, which is made if there is none; without one it is
-    /// gone with the process
+    /// Keep all state in this journal, which is created if it does not exist; without it, state is
+    /// lost when the process ends
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
     #[command(flatten)]
@@ -56,47 +55,51 @@ pub(crate) struct Arguments {
     compiling: compiling::Arguments,
 }
 
-/// How much runs may do.
+/// The limits of runs.
 #[derive(Clone, Debug, clap::Args)]
 struct Bounds {
-    /// Most nodes that a run may execute: the ceiling of `recursionLimit`
+    /// Most node executions of a run: the upper limit of `recursionLimit`
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     max_node_executions: u32,
-    /// The longest that a run may take, from 1s: the ceiling of `runTimeoutMs`
+    /// Longest duration of a run, from 1s: the upper limit of `runTimeoutMs`
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = run_duration)]
     max_run_duration: Duration,
-    /// Most turns of a run's orchestrator: the ceiling of `maxLoopIterations`
+    /// Most turns of a run's orchestrator: the upper limit of `maxLoopIterations`
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     max_loop_iterations: u32,
-    /// Most runs that are under way at once; another one is refused with 429
+    /// Most runs in progress at once; further ones are refused with 429
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     max_active_runs: u32,
-    /// Most memory of a pack's node, in MiB
+    /// Memory limit of a pack's node, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pack_memory_mib: u32,
-    /// The longest that a pack's node may run
+    /// Time limit of a pack's node
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pack_execution: Duration,
-    /// Most fuel of a pack's node, about one unit for each instruction; not counted, unless
-    /// it is said here or by the pack
+    /// Fuel limit of a pack's node, about one unit per instruction [default: that of the pack, or not
+    /// counted]
     #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(u64).range(1..))]
     pack_fuel: Option<u64>,
 }
 
-/// A duration that handlers can have.
+/// Parses a duration that handlers can have.
 fn duration(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     let most = Duration::from_millis(sandglass_model::limit::MAX_BUDGET_MS);
     if time < Duration::from_millis(1) || time > most {
-        return Err("from 1ms to 366days".to_owned());
+        return Err("write a duration from 1ms to 366days".to_owned());
     }
     Ok(time)
 }
 
-/// A run's duration: the protocol wants a second at least.
+/// Parses the duration of a run. The protocol requires at least a second.
 fn run_duration(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
-    if time < Duration::from_secs(1) { Err("from 1s on".to_owned()) } else { Ok(time) }
+    if time < Duration::from_secs(1) {
+        Err("write a duration of at least 1s".to_owned())
+    } else {
+        Ok(time)
+    }
 }
 
 pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {

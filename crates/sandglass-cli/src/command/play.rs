@@ -1,4 +1,4 @@
-//! `sandglass play`: plays scenarios and checks what they expect.
+//! `sandglass play`: plays scenarios and checks their expectations.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,13 @@ use crate::interrupts::Interrupts;
 use crate::terminal::{Output, report_error};
 use crate::timeline::{Style, Timeline};
 
-/// Plays a scenario: sends actions to entities, waits, kills and restarts the
-/// runtime, and checks what is expected, on a timeline
+/// Plays scenarios and checks their expectations
 ///
-/// Exit code: 0 every expectation held, 1 one failed, 2 a scenario, spec or journal
-/// can't be used, 130 Ctrl-C.
+/// A scenario sends actions to entities, waits, kills and restarts the runtime, and states what is
+/// expected. Prints a timeline of all records.
+///
+/// Exit code: 0 every expectation held, 1 one failed, 2 a scenario, spec or journal cannot be used,
+/// 130 Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass play guest-fixtures/incident\n  \
     sandglass play scenario.toml --journal play.journal && sandglass replay play.journal\n  \
@@ -28,13 +30,13 @@ use crate::timeline::{Style, Timeline};
 pub(crate) struct Arguments {
     /// A scenario file, or a folder: every scenario*.toml in it
     path: PathBuf,
-    /// Print one JSON object a line; the last one is the summary
+    /// Print one JSON object per line; the last one is the summary
     #[arg(long)]
     json: bool,
-    /// Keep the journal: a new or empty file, or a journal to append to
+    /// Keep the journal in this file: a new or empty one, or a journal to append to
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
-    /// Serve metrics for Prometheus while it plays
+    /// Serve metrics for Prometheus while the scenario plays
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
@@ -45,9 +47,9 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let style = if arguments.json { Style::Json } else { Style::Text };
     let Some(scenarios) = load(&arguments.path, style)? else { return Ok(Exit::Unusable) };
     if let Some(journal) = &arguments.journal {
-        usable(journal)?;
+        check_journal(journal)?;
     }
-    let scratch = tempfile::tempdir().context("can't make a folder for the journal")?;
+    let scratch = tempfile::tempdir().context("can't create a folder for the journal")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -94,7 +96,7 @@ async fn play(
     Ok(if all.failed == 0 { Exit::Ok } else { Exit::Failed })
 }
 
-/// All scenarios; none where some can't be used, which is told.
+/// All scenarios; `None` if some have errors, after these are printed.
 fn load(path: &Path, style: Style) -> anyhow::Result<Option<Vec<Scenario>>> {
     let (mut scenarios, mut findings) = (Vec::new(), Vec::new());
     for file in sandglass_scenario::find(path)? {
@@ -117,12 +119,12 @@ fn load(path: &Path, style: Style) -> anyhow::Result<Option<Vec<Scenario>>> {
     Ok(None)
 }
 
-/// Refuses what a journal must not be written to, before anything starts.
-fn usable(journal: &Path) -> anyhow::Result<()> {
+/// Rejects a path that a journal must not be written to, before anything starts.
+fn check_journal(journal: &Path) -> anyhow::Result<()> {
     match journal.metadata() {
         Ok(metadata) if metadata.is_dir() => bail!("`{}` is a folder", journal.display()),
         Ok(metadata) if !metadata.is_file() => {
-            bail!("`{}` is no regular file; name another one", journal.display())
+            bail!("`{}` is not a regular file; name another one", journal.display())
         }
         Ok(metadata) if metadata.len() > 0 => {
             SqliteJournal::open_read_only(journal)?;

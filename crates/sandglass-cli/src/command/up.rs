@@ -1,4 +1,4 @@
-//! `sandglass up`: the daemon.
+//! `sandglass up`: runs the daemon.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use crate::{compiling, serving, tls};
 
 /// Serves the entities of a folder of specs over HTTP
 ///
-/// The interface is described by the document at /openapi.json. SIGHUP reads the folder,
-/// the configuration and the certificate again: all of it is taken, or, where something is wrong, none.
-/// SIGTERM or Ctrl-C accepts no more, lets handlers end for the grace, stops and records
-/// the rest; a second one ends at once. While it still starts, it just stops.
+/// /openapi.json describes the interface. SIGHUP reloads the folder, the configuration and the
+/// certificate: all of them, or, if one has an error, none. SIGTERM or Ctrl-C refuses new requests,
+/// gives handlers the grace period to end, and then stops and records the rest; a second one ends
+/// the process at once. During startup, one is enough to end it.
 ///
-/// Exit code: 0 stopped orderly, 1 stopped and not all could be recorded, 2 a folder,
-/// configuration, journal or address can't be used, 130 stopped at once.
+/// Exit code: 0 stopped in order, 1 stopped, but some endings could not be recorded, 2 a folder,
+/// configuration, journal or address cannot be used, 130 ended at once.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass up --specs guest-fixtures/incident\n  \
     sandglass up --specs specs --journal runs.db\n  \
@@ -28,33 +28,34 @@ use crate::{compiling, serving, tls};
     curl -X POST http://127.0.0.1:7341/v1/entities/Session/1/actions/ResumeByHand\n  \
     curl http://127.0.0.1:7341/v1/entities/Session/1")]
 pub(crate) struct Arguments {
-    /// A folder of specs (*.ioa.toml), with their modules and manifests beside them or
-    /// declared in a scenario*.toml
+    /// A folder of specs (*.ioa.toml), with their modules and manifests, or with a scenario*.toml
+    /// that declares them
     #[arg(long, value_name = "DIR")]
     specs: PathBuf,
-    /// Where to listen; other than on a loopback address a key is needed
+    /// The address to listen on; one that is not a loopback address requires a key
     /// [default: 127.0.0.1:7341]
     #[arg(long, value_name = "ADDR", value_parser = address)]
     listen: Option<SocketAddr>,
-    /// Keep everything in this journal, which is made if there is none; without one it is
-    /// gone with the process
+    /// Keep all state in this journal, which is created if it does not exist; without it, state is
+    /// lost when the process ends
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
-    /// Keep compiled modules in this folder for the next start; it is made if there is none,
-    /// and must be this user's alone
+    /// Keep compiled modules in this folder for the next start; it is created if it does not exist,
+    /// and other users must not be able to write to it
     #[arg(long, value_name = "DIR")]
     compiled_cache: Option<PathBuf>,
-    /// An environment variable that holds a key for everything; its name is the owner's
+    /// An environment variable that holds a key with all permissions; its name becomes that of the
+    /// key's owner; may be repeated
     #[arg(long, value_name = "VAR")]
     api_key_env: Vec<String>,
-    /// Serve the workflow definitions (*.json) of this folder, too, as an OpenWOP host whose
-    /// clients have the key of the first `--api-key-env`
+    /// Also serve the workflow definitions (*.json) of this folder, as an OpenWOP host whose clients
+    /// use the key of the first --api-key-env
     #[arg(long, value_name = "DIR", requires = "api_key_env")]
     workflows: Option<PathBuf>,
-    /// A folder of node packs for those: folders with a pack.json and a module.wasm
+    /// A folder of node packs for the workflows: folders with a pack.json and a module.wasm
     #[arg(long, value_name = "DIR", requires = "workflows")]
     packs: Option<PathBuf>,
-    /// Settings, keys and secrets (TOML); what is said here goes before it
+    /// A file with settings, keys and secrets (TOML); flags override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -83,5 +84,5 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
 
 /// An address and a port.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| "write an address and a port, as in 127.0.0.1:7341 or [::1]:7341")
+    text.parse().map_err(|_| "write an address and a port, such as 127.0.0.1:7341 or [::1]:7341")
 }
