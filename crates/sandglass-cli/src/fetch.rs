@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use hyper::Uri;
-use hyper::header::CONTENT_TYPE;
+use http::Uri;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use sandglass_http::is_loopback_host;
 use sandglass_source::{printable, shortened};

@@ -1,5 +1,4 @@
-//! The timeline that a person follows: one line for each thing as it happens, or
-//! one JSON object.
+//! Prints the timeline of a play: one line, or one JSON object, for each event.
 
 use std::io;
 
@@ -18,7 +17,7 @@ pub(crate) enum Style {
     Json,
 }
 
-/// Prints what happens.
+/// Prints the events of one scenario after the other.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     output: Output,
@@ -26,7 +25,7 @@ pub(crate) struct Timeline {
     narrator: Narrator,
     start: WallTime,
     scenario: String,
-    begun: bool,
+    has_begun: bool,
 }
 
 impl Timeline {
@@ -37,11 +36,11 @@ impl Timeline {
             narrator: Narrator::default(),
             start: WallTime::default(),
             scenario: String::new(),
-            begun: false,
+            has_begun: false,
         }
     }
 
-    /// All scenarios are over.
+    /// Prints the results of all scenarios.
     pub(crate) fn summary(
         &mut self,
         scenarios: usize,
@@ -105,10 +104,8 @@ impl Observer for Timeline {
             Style::Json => self.json("scenario", now, json!({"title": scenario.title})),
             Style::Text => {
                 let title = self.output.paint(Tone::Strong, &title).into_owned();
-                if !std::mem::replace(&mut self.begun, true) {
-                    return self.output.line(format_args!("{title}  ({})", self.scenario));
-                }
-                self.output.line(format_args!("\n{title}  ({})", self.scenario))
+                let gap = if std::mem::replace(&mut self.has_begun, true) { "\n" } else { "" };
+                self.output.line(format_args!("{gap}{title}  ({})", self.scenario))
             }
         }
     }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use tokio::time::{Interval, MissedTickBehavior};
 
-/// Waits.
+/// Sleeps. Commands wait for people and daemons, which virtual time does not reach.
 pub(crate) async fn pause(time: Duration) {
     #[expect(clippy::disallowed_methods, reason = "people wait")]
     let wait = tokio::time::sleep(time);
     wait.await;
 }
 
-/// Ticks, the first time at once; a tick that is late puts off the next.
+/// Ticks, the first time at once. A late tick delays the next one.
 pub(crate) fn every(time: Duration) -> Interval {
-    #[expect(clippy::disallowed_methods, reason = "upkeep of what is in real memory")]
+    #[expect(clippy::disallowed_methods, reason = "people watch")]
     let mut ticks = tokio::time::interval(time);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks

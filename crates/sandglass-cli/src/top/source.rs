@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, StatusCode};
 use tokio::sync::mpsc;
 
@@ -211,7 +210,7 @@ impl Scenes {
 struct Events(Vec<u8>);
 
 impl Events {
-    fn put(&mut self, bytes: &Bytes) -> anyhow::Result<()> {
+    fn put(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.0.extend(bytes.iter().filter(|byte| **byte != b'\r'));
         ensure!(self.0.len() <= EVENT_MAX_BYTES, "an event has more than {EVENT_MAX_BYTES} bytes");
         Ok(())
@@ -244,7 +243,7 @@ mod tests {
         for size in [1, 2, 7, stream.len()] {
             let (mut events, mut found) = (Events::default(), Vec::new());
             for piece in stream.as_bytes().chunks(size) {
-                events.put(&Bytes::copy_from_slice(piece)).expect("small");
+                events.put(piece).expect("small");
                 while let Some(data) = events.take().expect("text") {
                     found.push(data);
                 }
@@ -256,11 +255,11 @@ mod tests {
     #[test]
     fn an_endless_event_and_one_that_is_not_utf8_are_refused() {
         let mut events = Events::default();
-        let piece = Bytes::from(vec![b'x'; EVENT_MAX_BYTES]);
+        let piece = vec![b'x'; EVENT_MAX_BYTES];
         events.put(&piece).expect("just small enough");
-        events.put(&Bytes::from_static(b"x")).expect_err("too large");
+        events.put(b"x").expect_err("too large");
         let mut events = Events::default();
-        events.put(&Bytes::from_static(b"data: \xff\n\n")).expect("small");
+        events.put(b"data: \xff\n\n").expect("small");
         events.take().expect_err("not UTF-8");
     }
 }
