@@ -1,5 +1,5 @@
-//! What a run did at the boundary: which host functions it called, how often,
-//! how long, and which one it is in; in sums, and the first and last one by one.
+//! The account of a run's host calls: which functions, how often, how long, and which one it is in;
+//! as totals, and the first and last calls one by one.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,45 +18,45 @@ use crate::functions::{FunctionId, Functions};
 /// The host calls of one run, as they happen.
 #[derive(Debug, Default)]
 pub struct Accounting {
-    /// By function; one for each that was called.
+    /// One entry for each called function.
     by_function: Vec<(CallName, Stats)>,
-    /// Where the call that is under way is counted, and when it began.
+    /// The entry of the present call, and when the call began.
     current: Option<(usize, Monotonic)>,
-    /// Where the last one that began is: mostly, the next is of the same function.
+    /// The entry of the last call: the next one is usually of the same function.
     last: usize,
     /// The guest is at the entry of its next call.
     is_arriving: bool,
     count: u64,
     total: Duration,
-    /// The first half of [`STORY_CALLS_MAX`] calls that have ended, and behind them the
-    /// last half, as a ring.
+    /// The calls that have ended: the first half of [`STORY_CALLS_MAX`], and then the last half as a
+    /// ring.
     ended: Vec<Ended>,
 }
 
-// Sums for functions and for the asks that are granted, and a fixed number of calls.
+// Totals of functions and of granted asks, and a fixed number of calls.
 covered!(Accounting: by_function, current, last, is_arriving, count, total, ended);
 
 /// A call that has ended.
 #[derive(Clone, Copy, Debug)]
 struct Ended {
-    /// Where it is counted.
+    /// The entry that counts it.
     place: usize,
     since: Monotonic,
     took: Duration,
     outcome: CallOutcome,
 }
 
-/// How many calls from the begin are kept.
+/// How many of the first calls are kept.
 const FIRST: usize = STORY_CALLS_MAX / 2;
-/// How many from the end.
+/// How many of the last calls are kept.
 const LAST: usize = STORY_CALLS_MAX - FIRST;
 
-/// What a call goes by in reports and labels.
+/// The name of a call in reports and labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallName {
     /// The host function that the guest called.
     Function(FunctionId),
-    /// What it turned out to be about, where that is known and bounded.
+    /// What the call is about. There must be few such names.
     Subject(Arc<str>),
 }
 
@@ -69,8 +69,8 @@ impl CallName {
         }
     }
 
-    /// As reports carry it.
-    fn told(&self, functions: &Functions) -> Cow<'static, str> {
+    /// The name as an owned part of a report.
+    fn to_report(&self, functions: &Functions) -> Cow<'static, str> {
         match self {
             Self::Function(function) => functions.name(*function).into(),
             Self::Subject(name) => name.to_string().into(),
@@ -96,7 +96,7 @@ struct TimedOut {
 }
 
 impl Accounting {
-    /// The guest has come to the entry of its next call, and may not be let in.
+    /// The guest is at the entry of its next call, where its run may have to end.
     pub fn arrive(&mut self) {
         self.is_arriving = true;
     }
@@ -112,22 +112,21 @@ impl Accounting {
         self.current = Some((self.last, now));
     }
 
-    /// From now on the call that is under way goes by `name`. There must be few.
+    /// Names the present call. There must be few such names.
     pub fn is_about(&mut self, name: Arc<str>) {
         if let Some((_, since)) = self.current {
             self.current = Some((self.place_of(CallName::Subject(name)), since));
         }
     }
 
-    /// Ends the call that is under way, of which `outcome` came; answers what it went by,
-    /// and how long it took.
+    /// Ends the present call with `outcome`. Returns its name, and how long it took.
     #[inline]
     pub fn leave(&mut self, now: Monotonic, outcome: CallOutcome) -> Option<(&CallName, Duration)> {
         let (took, place) = self.end(now, outcome)?;
         Some((&self.by_function[place].0, took))
     }
 
-    /// The call that has just ended was ended by its own `limit`.
+    /// Notes that the last call was ended by its own `limit`.
     #[cold]
     pub fn timed_out(&mut self, limit: Duration) {
         let Some(ended) = self.ended.get(self.last_ended()).copied() else { return };
@@ -137,7 +136,7 @@ impl Accounting {
         known.times = known.times.saturating_add(1);
     }
 
-    /// Where the call is kept that has ended last.
+    /// The place in `ended` of the call that ended last.
     fn last_ended(&self) -> usize {
         if self.count <= STORY_CALLS_MAX as u64 {
             self.ended.len().saturating_sub(1)
@@ -146,13 +145,13 @@ impl Accounting {
         }
     }
 
-    /// What of a run that began at `start` was ended by time limits of its calls: the first
-    /// functions, at most [`OVERRUNS_MAX`].
+    /// The breached time limits of calls in a run that began at `start`, for at most [`OVERRUNS_MAX`]
+    /// functions.
     pub fn overruns(&self, functions: &Functions, start: Monotonic) -> Vec<Overrun> {
         let timed_out = self.by_function.iter().filter_map(|(name, stats)| {
             let TimedOut { since, limit, took, times } = stats.timed_out?;
             Some(Overrun {
-                host_call: Some(name.told(functions)),
+                host_call: Some(name.to_report(functions)),
                 started_us: micros(since.since(start)),
                 times,
                 ..Overrun::once(Limit::HostCallTimeout, limit, took)
@@ -161,8 +160,7 @@ impl Accounting {
         timed_out.take(OVERRUNS_MAX).collect()
     }
 
-    /// Ends the call that is under way because its run ended inside it; answers
-    /// how long it took.
+    /// Ends the present call because its run ended inside it. Returns how long it took.
     pub fn cut(&mut self, now: Monotonic) -> Duration {
         let Some((took, place)) = self.end(now, CallOutcome::Unfinished) else {
             return Duration::ZERO;
@@ -171,13 +169,13 @@ impl Accounting {
         took
     }
 
-    /// When the call began that the run was ended in, if it was.
+    /// When the call began inside which the run ended, if it ended in a call.
     pub fn cut_since(&self) -> Option<Monotonic> {
         let mut cut = self.ended.iter().filter(|ended| ended.outcome == CallOutcome::Unfinished);
         cut.next().map(|ended| ended.since)
     }
 
-    /// How long the call took that is under way, and where it is counted.
+    /// Ends the present call. Returns how long it took, and its entry.
     #[inline]
     fn end(&mut self, now: Monotonic, outcome: CallOutcome) -> Option<(Duration, usize)> {
         let (place, since) = self.current.take()?;
@@ -195,21 +193,21 @@ impl Accounting {
         if self.ended.len() < STORY_CALLS_MAX {
             self.ended.push(ended);
         } else {
-            // This is the call that was counted last.
+            // The call that ends is the one that was counted last.
             self.ended[FIRST + ring(self.count - 1)] = ended;
         }
     }
 
-    /// The calls that have ended, in their order, of a run that began at `start`, and how
-    /// many are left out behind the first ones.
+    /// The kept calls in their order, of a run that began at `start`, and how many are left out after
+    /// the first ones.
     pub fn calls(&self, functions: &Functions, start: Monotonic) -> (Vec<Call>, u64) {
         let omitted = self.count.saturating_sub(STORY_CALLS_MAX as u64);
         let (first, last) = self.ended.split_at(self.ended.len().min(FIRST));
-        // The oldest one lies where the next would go.
+        // The oldest of the last calls is where the next one would be stored.
         let oldest = if omitted > 0 { ring(self.count) } else { 0 };
         let in_order = last[oldest..].iter().chain(&last[..oldest]);
         let calls = first.iter().chain(in_order).map(|ended| Call {
-            name: self.by_function[ended.place].0.told(functions),
+            name: self.by_function[ended.place].0.to_report(functions),
             started_us: micros(ended.since.since(start)),
             duration_us: micros(ended.took),
             outcome: ended.outcome,
@@ -217,17 +215,17 @@ impl Accounting {
         (calls.collect(), omitted)
     }
 
-    /// What the call that is under way goes by.
+    /// The name of the present call.
     pub fn current<'a>(&'a self, functions: &'a Functions) -> Option<&'a str> {
         self.current.map(|(place, _)| self.by_function[place].0.text(functions))
     }
 
-    /// How long the call has taken until `now` that is under way.
+    /// How long the present call has taken until `now`.
     pub fn under_way_for(&self, now: Monotonic) -> Option<Duration> {
         self.current.map(|(_, since)| now.since(since))
     }
 
-    /// Where the run is among its calls.
+    /// Where the run is, in host calls.
     pub fn point(&self) -> EndPoint {
         let (place, call) = match (&self.current, self.is_arriving) {
             (Some(_), _) => (CallPlace::Inside, self.count),
@@ -237,7 +235,7 @@ impl Accounting {
         EndPoint { place, call }
     }
 
-    /// Calls that have begun, the present one included.
+    /// How many calls have begun, including the present one.
     pub const fn count(&self) -> u64 {
         self.count
     }
@@ -250,10 +248,10 @@ impl Accounting {
         let by_function = self
             .by_function
             .iter()
-            // One whose calls all turned out to be about something has none of its own.
+            // A function whose calls were all renamed has none of its own.
             .filter(|(_, stats)| stats.count > 0)
             .map(|(name, stats)| FunctionCalls {
-                name: name.told(functions),
+                name: name.to_report(functions),
                 count: stats.count,
                 total_us: micros(stats.total),
                 in_flight: stats.in_flight,
@@ -274,7 +272,7 @@ impl Accounting {
     }
 }
 
-/// Where in the ring the call is kept before which there were `count`.
+/// The place in the ring of the call after `count` others.
 fn ring(count: u64) -> usize {
     #[allow(clippy::cast_possible_truncation, reason = "less than the ring is long")]
     let at = ((count - FIRST as u64) % LAST as u64) as usize;
@@ -284,13 +282,12 @@ fn ring(count: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::functions::Class;
+    use crate::functions::{Class, Reads};
 
-    /// The places among all calls, from 0, of those that are told of `count`.
-    fn told(count: u64) -> (Vec<u64>, u64) {
+    /// Of `count` calls, the numbers, from 0, of those that are kept, and how many are left out.
+    fn kept(count: u64) -> (Vec<u64>, u64) {
         let mut functions = Functions::default();
-        let function =
-            functions.add_bare("env", "f", Class::Instant, crate::functions::Reads::Numbers);
+        let function = functions.add_bare("env", "f", Class::Instant, Reads::Numbers);
         let mut accounting = Accounting::default();
         for call in 0..count {
             let at = |offset| Monotonic::from_nanos((call * 10 + offset) * 1000);
@@ -303,28 +300,26 @@ mod tests {
     }
 
     #[test]
-    fn the_first_and_the_last_calls_are_told_in_their_order() {
+    fn the_first_and_the_last_calls_are_kept_in_order() {
         for count in [0, 1, 31, 32, 33, 63, 64, 65, 96, 97, 1000] {
-            let (told, omitted) = told(count);
+            let (kept, omitted) = kept(count);
             let expected: Vec<_> = (0..count).filter(|at| *at < 32 || count - at <= 32).collect();
-            assert_eq!(told, expected, "of {count}");
-            assert_eq!(told.len() as u64 + omitted, count);
+            assert_eq!(kept, expected, "of {count}");
+            assert_eq!(kept.len() as u64 + omitted, count);
         }
     }
 
     #[test]
-    fn calls_that_time_out_are_told_by_the_first_and_counted() {
+    fn calls_that_time_out_are_counted_with_the_values_of_the_first() {
         let mut functions = Functions::default();
-        let slow =
-            functions.add_bare("env", "slow", Class::Async, crate::functions::Reads::Numbers);
-        let fast =
-            functions.add_bare("env", "fast", Class::Instant, crate::functions::Reads::Numbers);
+        let slow = functions.add_bare("env", "slow", Class::Async, Reads::Numbers);
+        let fast = functions.add_bare("env", "fast", Class::Instant, Reads::Numbers);
         let mut accounting = Accounting::default();
         let limit = Duration::from_millis(5);
         for call in 0..1_000_u64 {
             let at = |millis: u64| Monotonic::from_nanos((call * 20 + millis) * 1_000_000);
             accounting.enter(slow, at(1));
-            // By the counter it may seem to have taken just what it may.
+            // By the processor's counter, it may seem to have taken exactly its limit.
             accounting.leave(at(6), CallOutcome::TimedOut);
             accounting.timed_out(limit);
             accounting.enter(fast, at(7));
@@ -338,10 +333,9 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_was_cut_is_told_as_unfinished() {
+    fn a_call_in_which_the_run_ended_is_unfinished() {
         let mut functions = Functions::default();
-        let function =
-            functions.add_bare("env", "f", Class::Async, crate::functions::Reads::Numbers);
+        let function = functions.add_bare("env", "f", Class::Async, Reads::Numbers);
         let mut accounting = Accounting::default();
         accounting.enter(function, Monotonic::from_nanos(1_000));
         accounting.is_about("ask:Other.Go".into());

@@ -1,8 +1,7 @@
-//! Lets dispatches in: as many as the bounds allow, one tenant as soon as the
-//! next, and with a hint of when to come back where there is no room.
+//! Admits dispatches: as many as the bounds allow, tenants in turn, with a hint of when to retry if a
+//! bound is reached.
 //!
-//! Who goes when is decided in `queue`; here are the lock, the wake-ups and
-//! the figures.
+//! `queue` decides which dispatch starts when; here are the lock, the wake-ups and the metrics.
 
 mod pace;
 mod queue;
@@ -22,7 +21,7 @@ use pace::Pace;
 pub use queue::IntegrationKey;
 use queue::{Bound, Bounds, Full, Queue, Ticket};
 
-/// What a dispatch that is to come will count towards.
+/// What a future dispatch will count towards.
 #[derive(Clone, Debug)]
 pub struct ReserveFor {
     integration: IntegrationKey,
@@ -46,13 +45,12 @@ impl IntegrationKey {
     }
 }
 
-/// A place in the queue, held before its dispatch is made. Dropping it gives it
-/// back.
+/// A place in the queue, reserved before its dispatch exists. Dropping it releases it.
 #[derive(Debug)]
-#[must_use = "dropping it gives the place back"]
+#[must_use = "dropping it releases the place"]
 pub struct Reservation(pub Place);
 
-/// Who is let in to one host.
+/// The admission of dispatches to one host.
 pub struct Admission {
     clock: Arc<dyn Clock>,
     metrics: Metrics,
@@ -62,13 +60,13 @@ pub struct Admission {
 
 struct Inner {
     queue: Queue,
-    seats: BTreeMap<Ticket, Seat>,
+    admitted: BTreeMap<Ticket, Admitted>,
     pace: Pace,
 }
 
-/// What the shell keeps of one ticket.
-struct Seat {
-    /// Told when it may run, while it waits for that.
+/// The state of one ticket besides the queue's.
+struct Admitted {
+    /// Wakes the dispatch when it may run, while it waits for that.
     wake: Option<oneshot::Sender<()>>,
     running_since: Option<Monotonic>,
     level: Option<LevelGuard>,
@@ -90,28 +88,27 @@ impl Admission {
             on_demand: u64::from(settings.max_on_demand.max(1)),
         };
         let inner =
-            Inner { queue: Queue::new(bounds), seats: BTreeMap::new(), pace: Pace::default() };
+            Inner { queue: Queue::new(bounds), admitted: BTreeMap::new(), pace: Pace::default() };
         let slots = u64::from(settings.slots());
         let admission = Self { clock, metrics, slots, inner: Mutex::new(inner) };
         admission.lock();
         admission
     }
 
-    /// A place in the queue for a dispatch.
+    /// Reserves a place in the queue for a dispatch.
     ///
     /// # Errors
-    /// There is none.
+    /// A bound is reached.
     pub fn reserve(self: &Arc<Self>, of: ReserveFor) -> Result<Place, Busy> {
         let mut inner = self.lock();
         let arrived = inner.queue.arrive(of.integration, Arc::clone(&of.tenant));
         let ticket = arrived.map_err(|full| self.refuse(&inner, full))?;
         let level = Some(self.metrics.hold(Level::Queued));
-        inner.seats.insert(ticket, Seat { wake: None, running_since: None, level });
+        inner.admitted.insert(ticket, Admitted { wake: None, running_since: None, level });
         Ok(Place { admission: Arc::clone(self), ticket, tenant: of.tenant })
     }
 
-    /// The same for a dispatch of `integration` for `tenant`, and at once in the line of
-    /// those that wait to run.
+    /// Admits a dispatch of `integration` for `tenant`, which waits for its permit from now on.
     ///
     /// # Errors
     /// As [`Admission::reserve`].
@@ -128,13 +125,13 @@ impl Admission {
         let (ticket, at_once) = come.map_err(|full| self.refuse(&inner, full))?;
         let place = Place { admission: Arc::clone(self), ticket, tenant };
         if at_once {
-            let seat = Seat { wake: None, running_since: Some(now), level: None };
-            inner.seats.insert(ticket, seat);
+            let running = Admitted { wake: None, running_since: Some(now), level: None };
+            inner.admitted.insert(ticket, running);
             return Ok((place, Turn::default()));
         }
         let (wake, may_run) = oneshot::channel();
         let level = Some(self.metrics.hold(Level::Queued));
-        inner.seats.insert(ticket, Seat { wake: Some(wake), running_since: None, level });
+        inner.admitted.insert(ticket, Admitted { wake: Some(wake), running_since: None, level });
         Ok((place, Turn(Some(may_run))))
     }
 
@@ -159,7 +156,7 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// The lock on what is decided; says how much of the pool is taken when it goes.
+/// The lock on the state of admission. When it is released, it reports how much of the pool is in use.
 struct Guard<'a> {
     admission: &'a Admission,
     inner: MutexGuard<'a, Inner>,
@@ -193,18 +190,17 @@ impl Inner {
     }
 
     fn started(&mut self, ticket: Ticket, now: Monotonic) {
-        let Some(seat) = self.seats.get_mut(&ticket) else { return };
-        seat.running_since.get_or_insert(now);
-        seat.level = None;
-        if let Some(wake) = seat.wake.take() {
-            // Whoever no longer listens is about to leave, and gives the place back.
+        let Some(admitted) = self.admitted.get_mut(&ticket) else { return };
+        admitted.running_since.get_or_insert(now);
+        admitted.level = None;
+        if let Some(wake) = admitted.wake.take() {
+            // A dispatch that no longer waits is about to release its place.
             let _ = wake.send(());
         }
     }
 }
 
-/// One dispatch that was let in, until this is dropped: in the queue, running,
-/// or waiting in an ask.
+/// One admitted dispatch, until this is dropped: queued, running, or waiting in an ask.
 pub struct Place {
     admission: Arc<Admission>,
     ticket: Ticket,
@@ -212,17 +208,17 @@ pub struct Place {
 }
 
 impl Place {
-    /// Whose dispatch it is for.
+    /// The tenant of the dispatch.
     pub const fn tenant(&self) -> &Arc<str> {
         &self.tenant
     }
 
-    /// Whether it was let in by `admission`.
+    /// Whether `admission` admitted it.
     pub fn is_of(&self, admission: &Arc<Admission>) -> bool {
         Arc::ptr_eq(&self.admission, admission)
     }
 
-    /// Joins the line of those that wait to run, with an instance from there.
+    /// Waits for the permit to run from now on, with an instance that is allocated like this.
     pub fn line_up(&self, allocation: Allocation, now: Monotonic) -> Turn {
         self.turn(now, |queue, ticket| {
             if allocation == Allocation::OnDemand {
@@ -232,18 +228,18 @@ impl Place {
         })
     }
 
-    /// Gives up the right to run while it waits in an ask.
+    /// Releases the permit to run while the handler waits in an ask.
     ///
     /// # Errors
-    /// Too many do already.
+    /// Too many handlers wait in asks.
     pub fn step_aside(&self) -> Result<(), Busy> {
         let now = self.admission.clock.now();
         let mut inner = self.admission.lock();
         match inner.queue.ask(self.ticket) {
             Ok(started) => {
                 let asking = self.admission.metrics.hold(Level::Asking);
-                if let Some(seat) = inner.seats.get_mut(&self.ticket) {
-                    seat.level = Some(asking);
+                if let Some(admitted) = inner.admitted.get_mut(&self.ticket) {
+                    admitted.level = Some(asking);
                 }
                 for ticket in started {
                     inner.started(ticket, now);
@@ -257,7 +253,7 @@ impl Place {
         }
     }
 
-    /// Waits until it may run again, before all that haven't begun.
+    /// Waits for the permit again, before all dispatches that have not begun.
     pub async fn come_back(&self) {
         self.turn(self.admission.clock.now(), Queue::come_back).come().await;
     }
@@ -269,19 +265,19 @@ impl Place {
             return Turn::default();
         }
         let (wake, may_run) = oneshot::channel();
-        if let Some(seat) = inner.seats.get_mut(&self.ticket) {
-            seat.wake = Some(wake);
+        if let Some(admitted) = inner.admitted.get_mut(&self.ticket) {
+            admitted.wake = Some(wake);
         }
         Turn(Some(may_run))
     }
 }
 
-/// Comes when its place may run; the default one has come.
+/// The wait for the permit of a place; the default one is over.
 #[derive(Debug, Default)]
 pub struct Turn(Option<oneshot::Receiver<()>>);
 
 impl Turn {
-    /// Whether there is nothing to wait for.
+    /// Whether the dispatch may run.
     pub const fn has_come(&self) -> bool {
         self.0.is_none()
     }
@@ -289,8 +285,7 @@ impl Turn {
     /// Waits until the dispatch may run.
     pub async fn come(self) {
         if let Some(may_run) = self.0 {
-            // The sender lives in the seat until it is used, and the seat as long as
-            // the place.
+            // The sender exists until it is used or the place is dropped, so this ends.
             drop(may_run.await);
         }
     }
@@ -300,7 +295,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let now = self.admission.clock.now();
         let mut inner = self.admission.lock();
-        let ran = inner.seats.remove(&self.ticket).and_then(|seat| seat.running_since);
+        let ran = inner.admitted.remove(&self.ticket).and_then(|admitted| admitted.running_since);
         if let Some(since) = ran {
             inner.pace.ran_for(now.since(since));
         }

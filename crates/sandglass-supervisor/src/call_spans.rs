@@ -1,6 +1,6 @@
-//! The spans of a run's host calls. A guest may make millions of calls, so the first ones have
-//! a span, and of the others those that somebody would look for: calls that failed or took
-//! long, up to a bound, and the one that the run ended in, always.
+//! The spans of a run's host calls. A guest may make millions of calls, so only these have a span: the
+//! first ones; up to a bound, later ones that failed or took long; and always the one in which the
+//! run ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use crate::functions::{FunctionId, Functions};
 use crate::measured;
 use crate::measured::Measured;
 
-/// Calls of one run that have a span because they are its first: enough for all calls of a
-/// handler that does what it says, and some hundred bytes each until they are exported.
+/// How many first calls of a run have a span: enough for all calls of a well-behaved handler. Each
+/// span occupies a few hundred bytes until it is exported.
 const FIRST_MAX: u32 = 128;
 
-/// Later calls of one run that have a span because they failed or took long.
+/// How many later calls of a run have a span because they failed or took long.
 const LATER_MAX: u32 = 128;
 
-/// How long a later call takes that is worth a span: what somebody would notice who looks at
-/// where the seconds of a run went.
+/// From which duration a later call has a span: enough to matter to a reader who looks for the
+/// seconds of a run.
 const LONG: Duration = Duration::from_millis(100);
 
-/// What becomes of the calls of one run in its trace.
+/// The spans of one run's calls.
 #[derive(Debug)]
 pub struct CallSpans {
     dispatch: Arc<Span>,
-    /// Of the call that is under way; nobody's where that has none, or none is under way.
+    /// The span of the present call; disabled if there is none.
     present: Span,
-    /// The call that is under way, where it has no span.
+    /// The present call, if it has no span.
     spanless: Option<Spanless>,
     first: u32,
     later: u32,
@@ -42,11 +42,11 @@ pub struct CallSpans {
 
 measured!(CallSpans: dispatch, present, spanless, first, later, unrecorded, speaker);
 
-/// A call that may get its span when it is over.
+/// A call that may get its span when it ends.
 #[derive(Debug)]
 struct Spanless {
     function: FunctionId,
-    /// The type and the id of the entity that it asks, and for what.
+    /// The type and the id of the asked entity, and the action.
     asks: Option<[String; 3]>,
 }
 
@@ -58,12 +58,12 @@ impl Measured for Spanless {
 }
 
 impl CallSpans {
-    /// Of a store in which nothing runs.
+    /// The spans of a store in which nothing runs.
     pub fn idle() -> Self {
         Self::new(Arc::new(Span::disabled()), None)
     }
 
-    /// Below `dispatch`; what has no span is counted as the `speaker`'s, if there is one.
+    /// Creates spans below `dispatch`. The `speaker` counts calls without one.
     pub fn new(dispatch: Arc<Span>, speaker: Option<Arc<Speaker>>) -> Self {
         Self {
             dispatch,
@@ -94,7 +94,7 @@ impl CallSpans {
         }
     }
 
-    /// The present call asks this entity for this action.
+    /// Notes that the present call asks this entity for this action.
     pub fn asks(&mut self, entity_type: &str, id: &str, action: &str) {
         match &mut self.spanless {
             Some(spanless) => {
@@ -104,17 +104,17 @@ impl CallSpans {
         }
     }
 
-    /// Whether the call that is under way has no span yet.
+    /// Whether the present call has no span yet.
     pub const fn is_waiting(&self) -> bool {
         self.spanless.is_some()
     }
 
-    /// The ids of the present call's span, where it has one.
+    /// The ids of the present call's span, if it has one.
     pub fn context(&self) -> Option<TraceContext> {
         self.present.context()
     }
 
-    /// The present call is over, which has taken `took`.
+    /// Ends the present call, which has taken `took`.
     #[inline]
     pub fn end(&mut self, took: Duration, has_failed: bool, functions: &Functions) {
         if self.spanless.is_some() {
@@ -135,7 +135,7 @@ impl CallSpans {
         }
     }
 
-    /// Says that the present call was ended, which has taken `took` until now.
+    /// Notes that the present call was ended, after `took`, and why.
     pub fn error(&mut self, took: Duration, error_type: &str, why: &str, functions: &Functions) {
         if self.spanless.is_some() && self.later < LATER_MAX {
             self.later += 1;
@@ -144,12 +144,12 @@ impl CallSpans {
         self.present.error(error_type, why);
     }
 
-    /// The run ends in the present call, which has taken `took`: it has a span in any case.
+    /// The run ends in the present call, which has taken `took`: it gets a span in any case.
     pub fn cut(&mut self, took: Duration, functions: &Functions) {
         self.open(took, functions);
     }
 
-    /// Gives the present call a span, if it has none, as of when it began.
+    /// Gives the present call a span that begins when the call did, if it has none.
     fn open(&mut self, took: Duration, functions: &Functions) {
         let Some(Spanless { function, asks }) = self.spanless.take() else { return };
         let attributes = [(names::FUNCTION, functions.name(function).into())];
@@ -169,7 +169,7 @@ fn set_asked(span: &Span, entity_type: &str, id: &str, action: &str) {
     ]);
 }
 
-/// The run is over: how many of its calls have no span is told with it.
+/// Adds to the dispatch's span how many calls have none.
 impl Drop for CallSpans {
     fn drop(&mut self) {
         if self.unrecorded > 0 {
@@ -184,7 +184,7 @@ impl Drop for CallSpans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::functions::Class;
+    use crate::functions::{Class, Reads};
     use crate::secret::Redactor;
     use sandglass_telemetry::trace::{CapturedSpan, CapturedSpans};
     use sandglass_telemetry::{Metrics, SpanStart, Tracer};
@@ -204,8 +204,7 @@ mod tests {
         let metrics = Metrics::disabled();
         let speaker = Arc::new(Speaker::of_tests(Redactor::default(), metrics));
         let mut functions = Functions::default();
-        let function =
-            functions.add_bare("env", "host_ask", Class::Async, crate::functions::Reads::Numbers);
+        let function = functions.add_bare("env", "host_ask", Class::Async, Reads::Numbers);
         (CallSpans::new(Arc::new(dispatch), Some(speaker)), captured, functions, function)
     }
 
@@ -262,11 +261,10 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_a_run_that_nobody_sees_are_not_counted() {
+    fn calls_of_a_run_without_a_trace_are_not_counted() {
         let mut spans = CallSpans::idle();
         let mut functions = Functions::default();
-        let function =
-            functions.add_bare("env", "host_log", Class::Instant, crate::functions::Reads::Numbers);
+        let function = functions.add_bare("env", "host_log", Class::Instant, Reads::Numbers);
         for _ in 0..FIRST_MAX * 2 {
             spans.begin(function, &functions);
             spans.end(LONG, true, &functions);

@@ -1,6 +1,5 @@
-//! What a guest can ask of the host, each capability written once and knowing
-//! nothing of any ABI: context, result, log, spans, metrics, progress and status,
-//! time, secrets, scratch, HTTP, streams and a cache.
+//! The capabilities of a guest: context, result, log, spans, metrics, signals, time, secrets, scratch,
+//! HTTP, streams and a cache. Each is written once, without any ABI.
 
 pub mod ask;
 pub mod cache;
@@ -57,22 +56,22 @@ use spans::Spans;
 use speaker::Speaker;
 use tenant_rate::Rates;
 
-/// Longest text that `host_last_error` answers, in bytes: a sentence or two, and
-/// small enough for a fixed buffer of the guest's.
+/// Longest text of `host_last_error`, in bytes: a sentence or two, and small enough for a fixed buffer
+/// in the guest.
 const LAST_ERROR_MAX_BYTES: u32 = 1024;
 
 /// The capabilities of one run.
 #[derive(Debug)]
 pub struct Guest {
     context: RunContext,
-    /// What the host holds for the run.
+    /// The account of host memory of the run.
     pub memory: HostMemory,
-    /// The entity's fields, once the guest has called for one.
+    /// The entity's fields, parsed when the guest first reads one.
     fields: Option<Fields>,
     last_error: String,
     /// Whether the present call has failed.
     has_failed: bool,
-    /// What was asked of others.
+    /// The requests that it has sent.
     pub requests: Requests,
     /// How many requests it has open.
     open_requests: Arc<AtomicU32>,
@@ -80,9 +79,9 @@ pub struct Guest {
     spans: Spans,
     meter: Meter,
     scratch: Scratch,
-    /// Its streams, once there are any.
+    /// Its streams, once it has one.
     streams: Option<Streams>,
-    /// What the integration caches.
+    /// The cache of the integration.
     pub cache: CacheView,
     /// The result that the guest has set.
     pub result: ResultSlot,
@@ -99,31 +98,30 @@ measured!(
     meter, scratch, streams, cache, result, redactor, grants, call_limits, signals, trace,
 );
 
-/// What an integration may do, and with what.
+/// What an integration is granted.
 #[derive(Debug)]
 pub struct Grants {
     /// The name of the integration.
     pub integration: Arc<str>,
-    /// Those of the whole host.
+    /// The open requests of the whole host.
     pub open_requests: Arc<OpenRequests>,
     /// Where it may send requests.
     pub destinations: Destinations,
     /// Where its secrets come from.
     pub secrets: Arc<dyn Secrets>,
-    /// What sends its requests.
+    /// The client that sends its requests.
     pub http: Arc<dyn HttpClient>,
     /// Largest response, in bytes.
     pub response_bytes: u64,
     /// Scratch of one dispatch, in bytes.
     pub scratch_bytes: u64,
-    /// What the host may hold for one run.
+    /// Most host memory of one run, in bytes.
     pub host_memory_bytes: u64,
-    /// All streams of one run together: what it may have in its memory, it may
-    /// have there, too.
+    /// Most bytes of all streams of one run together: as many as its linear memory may have.
     pub stream_bytes: u64,
     /// Most time that one call to the outside may take.
     pub host_call_timeout: Duration,
-    /// The same for those host functions that have a bound of their own, by name.
+    /// The limits of host functions that have one of their own, by name.
     pub host_call_timeouts: BTreeMap<String, Duration>,
 }
 
@@ -180,15 +178,15 @@ impl Guest {
         }
     }
 
-    /// The capabilities of nobody.
+    /// Capabilities of a store in which nothing runs.
     pub fn idle() -> Self {
-        let nobody = DispatchId::from_bytes([0; 16]);
+        let no_dispatch = DispatchId::from_bytes([0; 16]);
         let trace = TraceContext::root([0; 24]);
         let (redactor, metrics) = (Redactor::default(), Metrics::disabled());
         let rates = Arc::new(Rates::new(&(Arc::new(SystemClock::new()) as Arc<dyn Clock>)));
-        let whose = (Arc::default(), Arc::default());
-        let speaker = Arc::new(Speaker::new(whose, redactor, metrics, rates));
-        let log = GuestLog::new(Arc::clone(&speaker), (nobody, trace));
+        let origin = (Arc::default(), Arc::default());
+        let speaker = Arc::new(Speaker::new(origin, redactor, metrics, rates));
+        let log = GuestLog::new(Arc::clone(&speaker), (no_dispatch, trace));
         let span = (Arc::new(Span::disabled()), trace);
         let scope =
             Scope { tenant: "".into(), integration: "".into(), module: ModuleHash::of(&[]) };
@@ -204,7 +202,7 @@ impl Guest {
         )
     }
 
-    /// How much of what it told went nowhere, because it went over a bound of its run.
+    /// How much of its telemetry was dropped because it exceeded a bound of the run.
     pub fn telemetry_dropped(&self) -> TelemetryDropped {
         self.log.dropped()
     }
@@ -214,12 +212,12 @@ impl Guest {
         &self.context
     }
 
-    /// Where the guest writes its lines.
+    /// The log of the guest.
     pub const fn lines(&self) -> &GuestLog {
         &self.log
     }
 
-    /// Notes why a host function failed, for the guest to ask.
+    /// Notes why the present call failed, for `host_last_error`.
     pub fn fail(&mut self, why: impl ToString) {
         let mut why = self.redactor.text(why.to_string());
         log::truncate(&mut why, LAST_ERROR_MAX_BYTES);
@@ -227,12 +225,12 @@ impl Guest {
         self.has_failed = true;
     }
 
-    /// Notes that the present call answers an error, which says itself why.
+    /// Notes that the present call returns an error that states its reason.
     pub fn note_failure(&mut self) {
         self.has_failed = true;
     }
 
-    /// Whether a call has failed since this was asked last.
+    /// Whether a call has failed since the last call of this function.
     pub fn take_failure(&mut self) -> bool {
         mem::take(&mut self.has_failed)
     }
@@ -242,23 +240,23 @@ impl Guest {
         &self.last_error
     }
 
-    /// Tells how far the handler has come.
+    /// Sends the progress of the handler.
     pub fn progress(&mut self, progress: Value) {
-        self.tell(Signal::Progress(self.redactor.json(progress)));
+        self.send(Signal::Progress(self.redactor.json(progress)));
     }
 
-    /// Tells that the handler is still at work.
+    /// Sends that the handler is still at work.
     pub fn heartbeat(&mut self) {
-        self.tell(Signal::Heartbeat);
+        self.send(Signal::Heartbeat);
     }
 
-    /// Tells what the handler is doing, for people.
+    /// Sends what the handler is doing, in words for people.
     pub fn status(&mut self, status: String) {
         let status = self.redactor.text(status);
-        self.tell(Signal::Status(log::cut(&status, signal::STATUS_MAX_BYTES)));
+        self.send(Signal::Status(log::cut(&status, signal::STATUS_MAX_BYTES)));
     }
 
-    fn tell(&self, signal: Signal) {
+    fn send(&self, signal: Signal) {
         if let Some(signals) = &self.signals {
             signals.signal(signal);
         }
@@ -270,16 +268,16 @@ impl Guest {
         self.call_limits.all.map_or(host, |own| own.min(host))
     }
 
-    /// The same of the host function called `name`, where its manifest or its dispatch says.
+    /// The time limit of the host function called `name`, if its manifest or dispatch sets one.
     pub fn call_timeout_of(&self, name: &str) -> Option<Duration> {
-        let said = [&self.grants.host_call_timeouts, &self.call_limits.of];
-        said.into_iter().filter_map(|said| said.get(name).copied()).min()
+        let limits = [&self.grants.host_call_timeouts, &self.call_limits.of];
+        limits.into_iter().filter_map(|limits| limits.get(name).copied()).min()
     }
 
-    /// The secret called `name`, where this integration may have it.
+    /// Returns the secret called `name`.
     ///
     /// # Errors
-    /// It may not; the text says so.
+    /// There is none, or the integration may not have it; the text states that.
     pub fn secret(&self, name: String) -> Answer<'static, Result<Secret, String>> {
         let grants = Arc::clone(&self.grants);
         Box::pin(async move {
@@ -288,17 +286,17 @@ impl Guest {
         })
     }
 
-    /// Largest body of a response that the guest is given.
+    /// Largest response body that the guest may receive, in bytes.
     pub fn response_bytes(&self) -> u64 {
         self.grants.response_bytes
     }
 
-    /// The scratch that it is granted, in bytes.
+    /// The granted scratch, in bytes.
     pub fn scratch_bytes(&self) -> u64 {
         self.grants.scratch_bytes
     }
 
-    /// The way to the outside of `run`, which is this guest's.
+    /// The outgoing requests of this guest, whose run is `run`.
     pub fn outside(&self, run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Outside {
         Outside {
             grants: Arc::clone(&self.grants),

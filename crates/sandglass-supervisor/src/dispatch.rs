@@ -1,4 +1,4 @@
-//! What a caller hands to the host: one dispatch of one integration.
+//! One dispatch of an integration, as a caller passes it to the host.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,15 +18,15 @@ use crate::node::{NodeCall, Work};
 use crate::recording::{Player, RecordingLimits, Taping};
 use crate::run::{Run, StopHandle};
 
-/// What the guest learns about why it runs; together with the entity and the
-/// action it becomes the context JSON of the users' ABI.
+/// The context of a dispatch. With the entity and the action, it becomes the context JSON of the
+/// guest.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// The tenant. `default`, where there is only one.
+    /// The tenant; `default` if there is only one.
     pub tenant: String,
     /// The parameters of the triggering action.
     pub params: Object,
-    /// The entity's state: any JSON, an object by custom.
+    /// The entity's state: any JSON, usually an object.
     pub entity_state: Value,
     /// The integration's configuration.
     pub config: BTreeMap<String, String>,
@@ -49,14 +49,14 @@ impl Default for Context {
     }
 }
 
-/// One dispatch: who asks, what for, for how long.
+/// One dispatch of an integration: for which entity and action, and with which budget.
 #[derive(Debug)]
 pub struct Dispatch {
     /// The entity.
     pub entity: EntityRef,
     /// The action that triggered it.
     pub action: String,
-    /// What the guest learns.
+    /// The context that the guest can read.
     pub context: Context,
     /// How long it may run.
     pub deadline: DispatchDeadline,
@@ -64,17 +64,17 @@ pub struct Dispatch {
     pub schedule_to_start: Option<Duration>,
     /// Which attempt this is, from 1.
     pub attempt: u32,
-    /// Its id and the span of its run; `None`: drawn at random.
+    /// Its id and the span of its run; `None`: random.
     pub identity: Option<(DispatchId, TraceContext)>,
-    /// The span that asked for it.
+    /// The span that caused it.
     pub parent: Option<TraceContext>,
-    /// Who receives progress and status.
+    /// The receiver of progress and status.
     pub signals: Option<Arc<dyn Signals>>,
     /// Streams that outlive the run.
     pub streams: Option<Streams>,
     /// How long its module was compiled on its behalf.
     pub compile: Duration,
-    /// What reports call the integration; `None`: as its manifest does.
+    /// The name of the integration in reports; `None`: that of its manifest.
     pub integration: Option<String>,
     /// The permit that was reserved for it.
     pub reservation: Option<Reservation>,
@@ -89,9 +89,8 @@ pub struct Dispatch {
     pub run: Arc<Run>,
 }
 
-/// How long the host calls of a run may take, besides what its manifest and its host say: the
-/// shorter of what is said of a function holds for it, and else the shorter of what is said
-/// of all.
+/// Time limits of a run's host calls, besides those of its manifest and its host. For each function,
+/// the shortest of its own limits applies, or else the shortest general limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallLimits {
     /// Each call to the outside.
@@ -101,7 +100,7 @@ pub struct CallLimits {
 }
 
 impl Dispatch {
-    /// A dispatch for `entity` on `action`, with the default budget
+    /// Creates a dispatch for `entity` on `action`, with the default budget
     /// ([`sandglass_model::limit::DEFAULT_BUDGET_MS`]).
     #[must_use]
     pub fn new(entity: EntityRef, action: impl Into<String>, context: Context) -> Self {
@@ -134,8 +133,7 @@ impl Dispatch {
         Self { deadline, ..self }
     }
 
-    /// Sets how long it may wait for a place to run; as long as its budget,
-    /// unless it is said.
+    /// Sets how long it may wait for a permit. Default: as long as its budget.
     #[must_use]
     pub fn schedule_to_start(self, timeout: Duration) -> Self {
         Self { schedule_to_start: Some(timeout), ..self }
@@ -147,97 +145,94 @@ impl Dispatch {
         Self { attempt, ..self }
     }
 
-    /// Sets the dispatch's id, and the span that its run is to have. Both are
-    /// drawn at random, unless they are said.
+    /// Sets the dispatch's id and the span of its run. Default: random ones.
     #[must_use]
     pub fn identity(self, dispatch: DispatchId, span: TraceContext) -> Self {
         Self { identity: Some((dispatch, span)), ..self }
     }
 
-    /// Sets the span that asked for it.
+    /// Sets the span that caused it.
     #[must_use]
     pub fn parent(self, parent: TraceContext) -> Self {
         Self { parent: Some(parent), ..self }
     }
 
-    /// Sets who takes what the handler tells while it runs.
+    /// Sets the receiver of the handler's signals.
     #[must_use]
     pub fn signals(self, signals: Arc<dyn Signals>) -> Self {
         Self { signals: Some(signals), ..self }
     }
 
-    /// Gives the handler `streams`; whoever keeps a clone takes from it what the
-    /// handler left there.
+    /// Gives the handler `streams`. A caller that keeps a clone can take what the handler puts there.
     #[must_use]
     pub fn streams(self, streams: Streams) -> Self {
         Self { streams: Some(streams), ..self }
     }
 
-    /// Sets how long its module was compiled, or waited for, on its behalf.
+    /// Sets how long the caller has compiled its module, or waited for that.
     #[must_use]
     pub fn compiled_in(self, compile: Duration) -> Self {
         Self { compile, ..self }
     }
 
-    /// Sets what reports and logs call the integration, where several share a
-    /// module; its manifest's name, unless it is said.
+    /// Sets the name of the integration in reports and logs, for several that share a module. Default:
+    /// the name in its manifest.
     #[must_use]
     pub fn integration(self, name: impl Into<String>) -> Self {
         Self { integration: Some(name.into()), ..self }
     }
 
-    /// Takes the place that was reserved for it; without, it finds one of its own,
-    /// or is refused.
+    /// Uses a place in the queue that was reserved for it. Without one, it is queued or refused when
+    /// it arrives.
     #[must_use]
     pub fn reserved(self, reservation: Reservation) -> Self {
         Self { reservation: Some(reservation), ..self }
     }
 
-    /// Sets who takes what the handler asks of other entities; without, each ask
-    /// fails.
+    /// Sets the receiver of the handler's asks. Without one, each ask fails.
     #[must_use]
     pub fn asks(self, asks: Arc<dyn Asks>) -> Self {
         Self { asks: Some(asks), ..self }
     }
 
-    /// Sets how long its host calls may take, where that is less than otherwise.
+    /// Sets time limits of its host calls, which apply if they are shorter than others.
     #[must_use]
     pub fn call_limits(self, call_limits: CallLimits) -> Self {
         Self { call_limits, ..self }
     }
 
-    /// Has it invoke a node of the pack that the integration is, in place of a handler. The
-    /// response is the outcome's: of `completed` and `suspended` the result of an
-    /// [`Outcome::Completed`](sandglass_model::Outcome::Completed), of `failed` that of an
+    /// Invokes a node of the integration, which is a pack, in place of its handler. The response
+    /// becomes the outcome: `completed` and `suspended` the result of an
+    /// [`Outcome::Completed`](sandglass_model::Outcome::Completed), `failed` that of an
     /// [`Outcome::Failed`](sandglass_model::Outcome::Failed) of the kind `typed_failure`.
     #[must_use]
     pub fn node(self, call: NodeCall) -> Self {
         Self { work: Work::Invoke(call), ..self }
     }
 
-    /// Has the pack that the integration is say what it is.
+    /// Makes the integration, which is a pack, describe itself.
     pub fn describing(self) -> Self {
         Self { work: Work::Describe, ..self }
     }
 
-    /// Has its run recorded, within `limits`, so that it can be had again
-    /// (`Host::replay`). The recording is in the run's report.
+    /// Records its run within `limits`, so that it can be replayed (`Host::replay`). The run's report
+    /// contains the recording.
     #[must_use]
     pub fn recorded(self, limits: RecordingLimits) -> Self {
         Self { taping: Taping::Record(limits), ..self }
     }
 
-    /// Whether its run was had before, and is had again.
+    /// Whether its run is a replay.
     pub const fn is_replay(&self) -> bool {
         matches!(self.taping, Taping::Play(_))
     }
 
-    /// Has its run's host calls answered by `player`.
+    /// Replays its run: the results of host calls come from `player`.
     pub fn played_by(self, player: Player) -> Self {
         Self { taping: Taping::Play(Mutex::new(Some(Box::new(player)))), ..self }
     }
 
-    /// Stops the run that this dispatch becomes, from any thread.
+    /// Returns a handle that stops the run of this dispatch from any thread.
     #[must_use]
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(Arc::clone(&self.run))
@@ -264,12 +259,12 @@ struct ContextView<'a> {
 }
 
 impl Dispatch {
-    /// What reports call the integration.
+    /// The name of the integration in reports.
     pub fn integration_name<'a>(&'a self, manifest: &'a Manifest) -> &'a str {
         self.integration.as_deref().unwrap_or(&manifest.name)
     }
 
-    /// The context JSON of the users' ABI, for a run that has `remaining_ms` left.
+    /// Serializes the context JSON of the core ABI, for a run with `remaining_ms` left.
     pub fn context_json(&self, id: DispatchId, trace: TraceContext, remaining_ms: u64) -> Vec<u8> {
         let view = ContextView {
             tenant: &self.context.tenant,

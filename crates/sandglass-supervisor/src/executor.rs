@@ -1,5 +1,5 @@
-//! The threads that run guests, apart from the embedder's: a guest that spins
-//! holds none that anybody else waits for.
+//! The threads that run guests. They are separate from the embedder's, so a guest that spins occupies
+//! none that another task needs.
 
 mod giving_way;
 mod starting;
@@ -17,8 +17,7 @@ use starting::{Begin, Line, Starter};
 /// Threads for blocking work of this crate: reading certificates, once.
 const OWN_BLOCKING_THREADS: usize = 4;
 
-/// A task executor of the host's own. Dropping it ends its threads without
-/// waiting for them.
+/// The task executor of a host. Dropping it ends its threads without waiting for them.
 pub struct Executor {
     runtime: Option<Runtime>,
     line: Arc<Line>,
@@ -33,7 +32,7 @@ impl Executor {
             .max_blocking_threads((blocking as usize).saturating_add(OWN_BLOCKING_THREADS))
             .thread_name("sandglass-guest")
             .on_thread_start(giving_way::runs_guests)
-            // After each slice of a guest, look for new guests and for I/O: a
+            // After each slice of a guest, check for new guests and for I/O: a
             // spinner must not delay either by more than its slice.
             .global_queue_interval(1)
             .event_interval(1)
@@ -46,12 +45,12 @@ impl Executor {
         Ok(Self { runtime: Some(runtime), line })
     }
 
-    /// Has the run that `begin` makes run on the threads of guests.
+    /// Starts the run that `begin` creates, on a thread for guests.
     pub fn start_run(&self, begin: Begin) {
         self.line.join(begin);
     }
 
-    /// What timers, requests and blocking calls are started on.
+    /// The runtime for timers, requests and blocking calls.
     pub fn handle(&self) -> &Handle {
         self.runtime.as_ref().expect("it is taken only by drop").handle()
     }
@@ -66,7 +65,7 @@ impl fmt::Debug for Executor {
 impl Drop for Executor {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Also where the last owner is a guest's own task: nothing may wait here.
+            // The last owner may be a guest's own task, which must not wait here.
             runtime.shutdown_background();
         }
     }
@@ -90,85 +89,82 @@ mod tests {
         Executor::start(threads, 1, &clock).expect("threads")
     }
 
-    /// A run that says so.
-    fn tells(told: &mpsc::Sender<()>) -> Begin {
-        let told = told.clone();
+    /// A run that executes `work`, and reports its end.
+    fn reporting(
+        sender: &mpsc::Sender<()>,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> Begin {
+        let sender = sender.clone();
         Box::new(move || {
             Box::pin(async move {
-                // A test that has seen enough is gone.
-                let _ = told.send(());
+                work.await;
+                // The receiver is gone once its test has seen enough.
+                let _ = sender.send(());
             })
         })
     }
 
     #[test]
-    fn each_run_is_started_whoever_sends_it() {
+    fn every_run_of_every_thread_is_started() {
         const EACH: usize = 1000;
         let executor = executor(2);
-        let (told, heard) = mpsc::channel();
+        let (sender, ended) = mpsc::channel();
         thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..EACH).for_each(|_| executor.start_run(tells(&told))));
+                scope.spawn(|| {
+                    (0..EACH).for_each(|_| executor.start_run(reporting(&sender, async {})))
+                });
             }
         });
         for _ in 0..4 * EACH {
-            heard.recv_timeout(LONG).expect("it is started");
+            ended.recv_timeout(LONG).expect("it is started");
         }
     }
 
     #[test]
     fn a_run_that_panics_ends_alone() {
         let executor = executor(1);
-        let (told, heard) = mpsc::channel();
+        let (sender, ended) = mpsc::channel();
         executor.start_run(Box::new(|| Box::pin(async { panic!("this is meant") })));
-        executor.start_run(tells(&told));
-        heard.recv_timeout(LONG).expect("the next one is started");
+        executor.start_run(reporting(&sender, async {}));
+        ended.recv_timeout(LONG).expect("the next one is started");
     }
 
     #[test]
-    fn a_run_that_waits_holds_up_nobody_and_goes_on() {
+    fn a_run_that_waits_delays_no_other_and_continues() {
         let executor = executor(1);
         let (answer, waited_for) = tokio::sync::oneshot::channel::<()>();
-        let (told, heard) = mpsc::channel();
-        executor.start_run({
-            let told = told.clone();
-            Box::new(move || {
-                Box::pin(async move {
-                    waited_for.await.expect("the answer");
-                    let _ = told.send(());
-                })
-            })
-        });
-        executor.start_run(tells(&told));
-        heard.recv_timeout(LONG).expect("the one behind it");
+        let (sender, ended) = mpsc::channel();
+        executor.start_run(reporting(&sender, async {
+            waited_for.await.expect("the answer");
+        }));
+        executor.start_run(reporting(&sender, async {}));
+        ended.recv_timeout(LONG).expect("the one behind it");
         answer.send(()).expect("it waits");
-        heard.recv_timeout(LONG).expect("the one that waited");
+        ended.recv_timeout(LONG).expect("the one that waited");
     }
 
     #[test]
-    fn runs_that_give_way_take_turns_on_one_thread() {
+    fn runs_that_yield_share_one_thread() {
         const ALL: usize = 3;
         let (executor, begun) = (executor(1), Arc::new(AtomicUsize::new(0)));
-        let (told, heard) = mpsc::channel();
+        let (sender, ended) = mpsc::channel();
         for _ in 0..ALL {
-            let (begun, told) = (Arc::clone(&begun), told.clone());
-            executor.start_run(Box::new(move || {
-                Box::pin(async move {
-                    begun.fetch_add(1, Ordering::Relaxed);
-                    while begun.load(Ordering::Relaxed) < ALL {
-                        give_way().await;
-                    }
-                    let _ = told.send(());
-                })
+            let begun = Arc::clone(&begun);
+            executor.start_run(reporting(&sender, async move {
+                begun.fetch_add(1, Ordering::Relaxed);
+                while begun.load(Ordering::Relaxed) < ALL {
+                    give_way().await;
+                }
             }));
         }
         for _ in 0..ALL {
-            heard.recv_timeout(LONG).expect("each has its turn");
+            ended.recv_timeout(LONG).expect("each gets to run");
         }
     }
 
     #[test]
-    fn there_is_time_for_other_tasks_however_many_runs_come() {
+    fn a_stream_of_new_runs_does_not_starve_tasks() {
         fn comes_again(executor: Arc<Executor>, enough: Arc<AtomicBool>) -> Begin {
             Box::new(move || {
                 Box::pin(async move {
@@ -180,16 +176,13 @@ mod tests {
         }
         let (executor, enough) = (Arc::new(executor(1)), Arc::new(AtomicBool::new(false)));
         executor.start_run(comes_again(Arc::clone(&executor), Arc::clone(&enough)));
-        let (told, heard) = mpsc::channel();
-        executor.start_run(Box::new(move || {
-            Box::pin(async move {
-                for _ in 0..10 {
-                    give_way().await;
-                }
-                let _ = told.send(());
-            })
+        let (sender, ended) = mpsc::channel();
+        executor.start_run(reporting(&sender, async {
+            for _ in 0..10 {
+                give_way().await;
+            }
         }));
-        heard.recv_timeout(LONG).expect("it goes on between the others");
+        ended.recv_timeout(LONG).expect("it goes on between the others");
         enough.store(true, Ordering::Relaxed);
     }
 }

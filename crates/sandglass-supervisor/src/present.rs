@@ -105,7 +105,7 @@ const fn word(what: u64, since: Monotonic) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::functions::Class;
+    use crate::functions::{Class, Reads};
 
     /// A moment that the word can hold exactly.
     const THEN: Monotonic = Monotonic::from_nanos(1_024 * 5_000_000_000);
@@ -113,10 +113,8 @@ mod tests {
     #[test]
     fn what_is_shown_is_what_was_last_entered_and_since_then() {
         let mut functions = Functions::default();
-        let first =
-            functions.add_bare("env", "host_log", Class::Instant, crate::functions::Reads::Numbers);
-        let second =
-            functions.add_bare("env", "host_ask", Class::Async, crate::functions::Reads::Numbers);
+        let first = functions.add_bare("env", "host_log", Class::Instant, Reads::Numbers);
+        let second = functions.add_bare("env", "host_ask", Class::Async, Reads::Numbers);
         let present = Present::default();
         assert_eq!(present.look(&functions), (Doing::Queued, None));
         present.in_guest(Phase::Instantiating, THEN);
@@ -134,8 +132,7 @@ mod tests {
     #[test]
     fn what_a_call_is_about_is_of_that_call_alone() {
         let mut functions = Functions::default();
-        let ask =
-            functions.add_bare("env", "host_ask", Class::Async, crate::functions::Reads::Numbers);
+        let ask = functions.add_bare("env", "host_ask", Class::Async, Reads::Numbers);
         let present = Present::default();
         present.calls(ask, THEN);
         present.is_about("ask:Tool.Use".into());

@@ -304,7 +304,7 @@ impl Supervision {
         self.calls.accounting.count()
     }
 
-    /// Closes the books: the run began at `start`, and its guest is off the CPU since `end`.
+    /// Computes the account of the run, which began at `start`, and whose guest is off the CPU since `end`.
     pub fn finish(&mut self, start: Monotonic, end: Monotonic) -> Account {
         self.trace_cut_call(end);
         let Calls { functions, accounting, while_instantiating, tape, metrics, .. } =
@@ -314,7 +314,7 @@ impl Supervision {
         }
         let (calls, calls_omitted) = accounting.calls(functions, start);
         let (requests, requests_omitted) =
-            self.guest.requests.told(&self.guest.redactor, (start, end), accounting.cut_since());
+            self.guest.requests.report(&self.guest.redactor, (start, end), accounting.cut_since());
         let in_host = accounting.total();
         Account {
             host_calls: accounting.report(functions),

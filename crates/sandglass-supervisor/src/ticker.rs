@@ -1,8 +1,9 @@
-//! The thread that wakes whatever must look at the clock: guests that spin, by
-//! advancing the epoch, and host calls that wait, by their wakers.
+//! The thread that wakes what must check the clock: guests that spin, by incrementing the epoch, and
+//! host calls that wait, by their wakers.
 //!
-//! It decides nothing. A tick says "look"; whether a deadline has passed is read
-//! off the monotonic clock by the thread that runs the guest.
+//! It decides nothing. After a tick, the thread that runs the guest reads the monotonic clock and
+//! determines whether the deadline has passed. So a late or lost tick delays a kill, but no tick
+//! makes one early.
 //!
 //! ```text
 //!              nothing armed, no guest on a CPU
@@ -34,44 +35,45 @@ pub use simulated::{Simulated, wait};
 use crate::kernel::KernelFeatures;
 use crate::run::Run;
 
-/// How long a guest runs before others get a turn: short handlers wait for few
-/// of these, and one costs a spinning guest well under a thousandth of it.
+/// How long a guest runs before it yields to others. Short handlers wait for a few slices, and the
+/// interruption costs a spinning guest less than a thousandth of its slice.
 pub const SLICE: Duration = Duration::from_millis(1);
 
-/// How soon an overdue run is woken again, until it is disarmed: an epoch that
-/// is incremented while a store updates its own deadline is lost on that store.
+/// How soon an overdue run is woken again, until it is disarmed. Once is not enough: a store that
+/// updates its own epoch deadline at that moment misses the increment
+/// (test `an_overdue_run_is_woken_again_until_it_is_disarmed`).
 const REFIRE: Duration = Duration::from_millis(1);
 
-/// How many slices pass with no guest on a CPU before the thread stops slicing:
-/// enough that steady short handlers don't wake it each time.
+/// After how many slices without a guest on a CPU the thread stops slicing: enough that a steady
+/// stream of short handlers does not wake it each time.
 const IDLE_SLICES: u32 = 4;
 
-/// How late the thread may be before it counts as stalled. Far above what a
-/// loaded machine delays a thread, far below what a deadline can bear.
+/// How late the thread may be before it counts as stalled: far more than a loaded machine delays a
+/// thread, and far less than matters to a budget.
 const STALL: Duration = Duration::from_secs(1);
 
 /// How long after its deadline a run that has not ended counts as one that cannot be killed. Kills
 /// land within milliseconds, so it is a fault of the host.
 const OVERDUE: Duration = Duration::from_secs(1);
 
-/// Whether deadlines are being kept.
+/// Whether the ticker wakes runs on time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TickerHealth {
-    /// The thread wakes when it should.
+    /// The thread wakes on time.
     Healthy,
-    /// The thread should have woken some time ago.
+    /// The thread has not woken on time.
     Stalled {
-        /// By how much it is late.
+        /// How late it is.
         late: Duration,
     },
     /// The thread has ended.
     Dead,
 }
 
-/// What is advanced at each tick. Held weakly, so that the thread keeps no
-/// engine alive.
+/// The epoch of an engine, which each tick increments. Implementations refer to the engine weakly, so
+/// that the ticker keeps no engine alive.
 pub trait Epoch: Send + Sync {
-    /// Makes every guest look at the clock; false when there is none any more.
+    /// Makes every guest check the clock. Returns false if the engine is gone.
     fn increment(&self) -> bool;
 }
 
@@ -80,8 +82,8 @@ pub struct Ticker {
     shared: Arc<Shared>,
     kernel: KernelFeatures,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
-    /// The clock of deadlines where that is simulated: timers on it take the place of the
-    /// thread, which then only slices the time of guests that compute.
+    /// The clock of deadlines in simulated time: timers on it replace the thread, which then only
+    /// slices the time of guests.
     simulated: Option<Simulated>,
 }
 
@@ -90,9 +92,9 @@ struct Shared {
     metrics: Metrics,
     schedule: Mutex<Schedule>,
     wake: Condvar,
-    /// When the thread means to be awake next, in nanoseconds of the clock.
+    /// When the thread wakes next, in nanoseconds of the clock.
     next_wake: AtomicU64,
-    /// Guests on a CPU at this moment.
+    /// How many guests are on a CPU.
     on_cpu: AtomicUsize,
     slicing: AtomicBool,
     alive: AtomicBool,
@@ -108,24 +110,24 @@ struct Schedule {
     ending: bool,
 }
 
-/// When a run is woken, and a number, so that no two are the same.
+/// When a run is woken, and a number that makes the key unique.
 type Key = (Monotonic, u64);
 
-/// A run that is woken.
+/// A run to wake.
 struct Watched {
     run: Weak<Run>,
-    /// When it is woken next, where this time it is only to tell that it still runs.
+    /// When it is woken again, if this time is for its notice only.
     then: Option<Monotonic>,
 }
 
-/// A deadline that is watched, until this is dropped.
+/// A watched deadline, until this is dropped.
 pub struct Armed(WatchedBy);
 
 enum WatchedBy {
     Thread {
         ticker: Arc<Ticker>,
         key: Key,
-        /// Where the deadline stands once the run has been woken to tell.
+        /// The key of the deadline after the run was woken for its notice.
         moved: Option<Key>,
     },
     Timer(AbortHandle),
@@ -150,7 +152,7 @@ impl Ticker {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The operating system gives no thread.
+    /// The operating system provides no thread.
     pub fn start(
         clock: Arc<dyn Clock>,
         metrics: Metrics,
@@ -167,13 +169,13 @@ impl Ticker {
             alive: AtomicBool::new(true),
             kills_overdue: AtomicUsize::new(0),
         });
-        let (tell, granted) = mpsc::sync_channel(1);
+        let (report, granted) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name("sandglass-ticker".to_owned()).spawn({
             let shared = Arc::clone(&shared);
             move || {
                 let _ended = EndedFlag(&shared);
-                // Whoever starts this thread waits for that.
-                let _ = tell.send(scheduling::prefer_punctuality(wanted));
+                // The receiver waits below, so this never fails.
+                let _ = report.send(scheduling::prefer_punctuality(wanted));
                 shared.run();
             }
         })?;
@@ -182,18 +184,18 @@ impl Ticker {
         Ok(Arc::new(Self { shared, kernel, thread, simulated: None }))
     }
 
-    /// The same for deadlines on `clock`, which goes on only while nothing runs.
+    /// Starts a ticker for deadlines in simulated time, which advances only while nothing runs.
     ///
     /// # Errors
     /// As [`Ticker::start`].
     pub fn start_simulated(simulated: Simulated, metrics: Metrics) -> std::io::Result<Arc<Self>> {
         let ticker = Self::start(Arc::new(SystemClock::new()), metrics, KernelFeatures::NONE)?;
-        let mut ticker = Arc::into_inner(ticker).expect("nobody else has it yet");
+        let mut ticker = Arc::into_inner(ticker).expect("it has no other owner yet");
         ticker.simulated = Some(simulated);
         Ok(Arc::new(ticker))
     }
 
-    /// The time that deadlines are in, where it is simulated.
+    /// The simulated time of deadlines, if it is simulated.
     pub const fn simulated(&self) -> Option<&Simulated> {
         self.simulated.as_ref()
     }
@@ -203,23 +205,23 @@ impl Ticker {
         self.simulated.is_some()
     }
 
-    /// Adds an engine whose epoch is advanced at each tick.
+    /// Adds an engine whose epoch each tick increments.
     pub fn drive(&self, epoch: Box<dyn Epoch>) {
         self.shared.schedule().epochs.push(epoch);
     }
 
-    /// Watches the deadline of `run`, which must have begun; and before it `notice`, where
-    /// that comes first and the run is to tell then that it still runs.
+    /// Watches the deadline of `run`, whose budget must have begun, and `notice`, if that is earlier:
+    /// then the run sends its notice that it still runs.
     pub fn arm(self: &Arc<Self>, run: &Arc<Run>, notice: Option<Monotonic>) -> Armed {
         let deadline = run.deadline();
         match notice.filter(|notice| *notice < deadline) {
-            // One place in the schedule for both: most runs end before either.
+            // One entry of the schedule for both, because most runs end before either.
             Some(notice) => self.arm_then(run, notice, Some(deadline)),
             None => self.arm_then(run, deadline, None),
         }
     }
 
-    /// Wakes what `run` waits in as soon as `deadline` has passed.
+    /// Wakes the host call that `run` waits in as soon as `deadline` has passed.
     pub fn arm_at(self: &Arc<Self>, run: &Arc<Run>, deadline: Monotonic) -> Armed {
         self.arm_then(run, deadline, None)
     }
@@ -246,7 +248,7 @@ impl Ticker {
     pub fn enter_cpu(&self) -> OnCpu<'_> {
         let shared = &*self.shared;
         shared.on_cpu.fetch_add(1, Ordering::SeqCst);
-        // Looked at before it is written: most guests find it set.
+        // Read before it is written, because most guests find it set.
         let is_sliced = shared.slicing.load(Ordering::SeqCst);
         if !is_sliced && !shared.slicing.swap(true, Ordering::SeqCst) {
             // The lock orders this against a thread that is about to park.
@@ -258,17 +260,17 @@ impl Ticker {
         OnCpu(shared)
     }
 
-    /// What the kernel does for the thread.
+    /// The kernel features that the thread uses.
     pub const fn kernel(&self) -> KernelFeatures {
         self.kernel
     }
 
-    /// Whether the thread keeps time.
+    /// Whether the thread wakes on time.
     pub fn health(&self) -> TickerHealth {
         self.health_at(self.shared.clock.now())
     }
 
-    /// The same for somebody who has just looked at the clock of deadlines.
+    /// Whether the thread wakes on time, for a caller that has just read the clock of deadlines.
     pub fn health_at(&self, now: Monotonic) -> TickerHealth {
         let shared = &*self.shared;
         let now = if self.is_simulated() { shared.clock.now() } else { now };
@@ -280,7 +282,7 @@ impl Ticker {
         if late > STALL { TickerHealth::Stalled { late } } else { TickerHealth::Healthy }
     }
 
-    /// How many runs are more than a second past their deadline, and have not ended.
+    /// How many runs have not ended although they are more than a second past their deadline.
     pub fn kills_overdue(&self) -> usize {
         self.shared.kills_overdue.load(Ordering::Acquire)
     }
@@ -293,7 +295,7 @@ impl Ticker {
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
         {
-            // A thread that panicked has said so through `alive`.
+            // `EndedFlag` reports a panic of the thread.
             drop(thread.join());
         }
     }
@@ -323,7 +325,7 @@ impl Drop for Armed {
                 }
                 let shared = &ticker.shared;
                 if shared.kills_overdue.load(Ordering::Acquire) > 0 {
-                    // The thread may not wake for this any more.
+                    // The thread may not wake again to update the figure.
                     shared.note_overdue(schedule.kills_overdue(shared.clock.now()));
                 }
             }
@@ -338,7 +340,7 @@ impl Drop for OnCpu<'_> {
     }
 }
 
-/// Says that the thread has ended, however it ended.
+/// Notes that the thread has ended, even by a panic.
 struct EndedFlag<'a>(&'a Shared);
 
 impl Drop for EndedFlag<'_> {
@@ -349,8 +351,8 @@ impl Drop for EndedFlag<'_> {
 }
 
 impl Schedule {
-    /// The runs that are to be woken `now`. Those that are only to tell that they still run
-    /// are told so, and watched from now on until their deadlines.
+    /// Returns the runs to wake `now`. Those that are woken for their notice are watched until their
+    /// deadlines from now on.
     fn overdue(&mut self, now: Monotonic) -> Vec<Arc<Run>> {
         let mut moved: Vec<Key> = Vec::new();
         let mut runs = Vec::new();
@@ -377,7 +379,7 @@ impl Schedule {
         let second = u64::try_from(OVERDUE.as_nanos()).unwrap_or(u64::MAX);
         let before = Monotonic::from_nanos(now.as_nanos().saturating_sub(second));
         let late = self.armed.range(..(before, 0)).filter(|((at, _), watched)| {
-            // A call's own limit may be earlier than the deadline of its run.
+            // The entry may be for the limit of a call, which is earlier than the run's deadline.
             let run = watched.run.upgrade();
             watched.then.is_none() && run.is_some_and(|run| run.deadline() == *at)
         });
@@ -390,8 +392,8 @@ impl Shared {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Promises on the thread's behalf that it will be awake at `wake`, so that one that never
-    /// wakes is found out; answers whether that is earlier than what it means to do.
+    /// Notes that the thread must be awake at `wake`, so that `health` detects a thread that never
+    /// wakes. Returns whether that is earlier than it would wake anyway.
     fn promise(&self, wake: Monotonic) -> bool {
         wake.as_nanos() < self.next_wake.fetch_min(wake.as_nanos(), Ordering::AcqRel)
     }
@@ -432,7 +434,7 @@ impl Shared {
         }
     }
 
-    /// When the next tick is due; `now` or earlier means at once.
+    /// Returns when the next tick is due; `now` or earlier means at once.
     fn next(&self, schedule: &Schedule, ticks: &mut Ticks, now: Monotonic) -> Monotonic {
         let slice = self.next_slice(ticks, now);
         let overdue = schedule.armed.keys().next().is_some_and(|&(at, _)| at < ticks.last);
@@ -450,7 +452,7 @@ impl Shared {
         } else if ticks.idle_slices >= IDLE_SLICES {
             self.slicing.store(false, Ordering::SeqCst);
             ticks.idle_slices = 0;
-            // A guest that came between the two lines saw `slicing` still set.
+            // A guest that entered between the two lines has found `slicing` still set.
             if self.on_cpu.load(Ordering::SeqCst) > 0 {
                 self.slicing.store(true, Ordering::SeqCst);
             }
@@ -490,13 +492,13 @@ impl Shared {
     }
 }
 
-/// What the thread remembers from tick to tick.
+/// The state of the thread between ticks.
 #[derive(Default)]
 struct Ticks {
     last: Monotonic,
-    /// When the present slice began; none while no guest runs.
+    /// When the present slice began; `None` while no guest runs.
     slice_began: Option<Monotonic>,
-    /// Slices that ended with no guest on a CPU, in a row.
+    /// Successive slices that ended without a guest on a CPU.
     idle_slices: u32,
 }
 
@@ -506,7 +508,7 @@ mod tests {
     use crate::deadline::DispatchDeadline;
     use std::task::{Wake, Waker};
 
-    /// Longer than any wake-up takes on a busy machine.
+    /// Longer than a wake-up takes on a busy machine.
     const LONG: Duration = Duration::from_secs(20);
 
     fn ticker() -> (Arc<Ticker>, Arc<dyn Clock>) {
@@ -516,18 +518,18 @@ mod tests {
         (ticker, clock)
     }
 
-    /// Tells of each tick.
-    struct Told(mpsc::Sender<()>);
+    /// Reports each tick.
+    struct TickSender(mpsc::Sender<()>);
 
-    impl Epoch for Told {
+    impl Epoch for TickSender {
         fn increment(&self) -> bool {
             self.0.send(()).is_ok()
         }
     }
 
     fn watched(ticker: &Ticker) -> mpsc::Receiver<()> {
-        let (told, ticks) = mpsc::channel();
-        ticker.drive(Box::new(Told(told)));
+        let (sender, ticks) = mpsc::channel();
+        ticker.drive(Box::new(TickSender(sender)));
         ticks
     }
 
@@ -535,9 +537,16 @@ mod tests {
 
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {
-            // A test that has seen enough is gone.
+            // The receiver is gone once its test has seen enough.
             let _ = self.0.send(());
         }
+    }
+
+    /// A waker for `run` to wait with, and what it reports.
+    fn wait_with_waker(run: &Run) -> mpsc::Receiver<()> {
+        let (sender, woken) = mpsc::channel();
+        run.wait_with(&Waker::from(Arc::new(Woken(sender))));
+        woken
     }
 
     fn begun(clock: &dyn Clock, budget_ms: u64) -> Arc<Run> {
@@ -550,15 +559,14 @@ mod tests {
     fn a_run_that_waits_is_woken_once_its_deadline_has_passed() {
         let (ticker, clock) = ticker();
         let run = begun(&*clock, 5);
-        let (told, woken) = mpsc::channel();
-        run.wait_with(&Waker::from(Arc::new(Woken(told))));
+        let woken = wait_with_waker(&run);
         let _armed = ticker.arm(&run, None);
         woken.recv_timeout(LONG).expect("woken");
         assert!(run.due(clock.now()).is_some(), "and not before");
     }
 
     #[test]
-    fn an_overdue_run_is_fired_at_again_until_it_is_disarmed() {
+    fn an_overdue_run_is_woken_again_until_it_is_disarmed() {
         let (ticker, clock) = ticker();
         let ticks = watched(&ticker);
         let run = begun(&*clock, 1);
@@ -567,9 +575,9 @@ mod tests {
             ticks.recv_timeout(LONG).expect("a tick");
         }
         drop(armed);
-        // At most the one that was under way; after it nobody is fired at.
+        // One tick may have been under way; after it nothing is woken.
         let more = (0..100).take_while(|_| ticks.recv_timeout(REFIRE * 100).is_ok()).count();
-        assert!(more < 100, "it fires for ever");
+        assert!(more < 100, "it ticks for ever");
     }
 
     #[test]
@@ -591,39 +599,35 @@ mod tests {
     }
 
     #[test]
-    fn a_later_deadline_is_kept_beside_one_that_is_overdue() {
+    fn an_overdue_run_does_not_hide_a_later_deadline() {
         let (ticker, clock) = ticker();
         let overdue = begun(&*clock, 1);
         let _armed = ticker.arm(&overdue, None);
         let run = begun(&*clock, 30);
-        let (told, woken) = mpsc::channel();
-        run.wait_with(&Waker::from(Arc::new(Woken(told))));
+        let woken = wait_with_waker(&run);
         let _also = ticker.arm(&run, None);
         woken.recv_timeout(LONG).expect("woken");
     }
 
     #[test]
-    fn a_run_is_woken_to_tell_that_it_still_runs_and_again_at_its_deadline() {
+    fn a_run_is_woken_for_its_notice_and_again_at_its_deadline() {
         let (ticker, clock) = ticker();
         let run = begun(&*clock, 40);
-        let (told, woken) = mpsc::channel();
-        let waker = Waker::from(Arc::new(Woken(told)));
-        run.wait_with(&waker);
+        let woken = wait_with_waker(&run);
         let notice = clock.now().after(Duration::from_millis(5));
         let armed = ticker.arm(&run, Some(notice));
         woken.recv_timeout(LONG).expect("woken");
-        assert!(run.take_notice(), "to tell");
+        assert!(run.take_notice(), "its notice is due");
         assert!(clock.now() > notice, "and not before");
-        run.wait_with(&waker);
-        woken.recv_timeout(LONG).expect("woken again");
+        wait_with_waker(&run).recv_timeout(LONG).expect("woken again");
         assert!(run.due(clock.now()).is_some(), "at its deadline");
-        assert!(!run.take_notice(), "that was told");
+        assert!(!run.take_notice(), "the notice is sent once");
         drop(armed);
-        assert!(ticker.shared.schedule().armed.is_empty(), "it is watched in one place");
+        assert!(ticker.shared.schedule().armed.is_empty(), "it has one entry");
     }
 
     #[test]
-    fn a_run_that_ends_before_it_is_to_tell_leaves_nothing_behind() {
+    fn a_run_that_ends_before_its_notice_leaves_no_entry() {
         let (ticker, clock) = ticker();
         let run = begun(&*clock, 60_000);
         let armed = ticker.arm(&run, Some(clock.now().after(LONG)));
@@ -633,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_come_while_a_guest_is_on_a_cpu_and_end_with_it() {
+    fn slices_tick_while_a_guest_is_on_a_cpu_and_stop_after_it() {
         let (ticker, _clock) = ticker();
         let ticks = watched(&ticker);
         assert!(ticks.recv_timeout(SLICE * 50).is_err(), "parked");
@@ -651,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_is_gone_is_forgotten() {
+    fn an_engine_that_is_gone_is_removed() {
         let (ticker, _clock) = ticker();
         drop(watched(&ticker));
         let _on_cpu = ticker.enter_cpu();
@@ -663,14 +667,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_the_kernel_does_nothing_for_keeps_deadlines_too() {
+    fn deadlines_are_kept_without_kernel_features() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let ticker = Ticker::start(Arc::clone(&clock), Metrics::disabled(), KernelFeatures::NONE);
         let ticker = ticker.expect("a thread");
         assert_eq!(ticker.kernel(), KernelFeatures::NONE);
         let run = begun(&*clock, 5);
-        let (told, woken) = mpsc::channel();
-        run.wait_with(&Waker::from(Arc::new(Woken(told))));
+        let woken = wait_with_waker(&run);
         let _armed = ticker.arm(&run, None);
         woken.recv_timeout(LONG).expect("woken");
     }
@@ -704,14 +707,14 @@ mod tests {
         let ticker =
             Ticker::start(shown, Metrics::disabled(), KernelFeatures::ALL).expect("a thread");
         let run = begun(&*clock, 1);
-        // The thread waits for a deadline that this clock never reaches by itself,
-        // and isn't woken when the clock is set past it.
+        // The thread waits for a deadline that this clock does not reach by itself,
+        // and is not woken when the clock is set past it.
         let _armed = ticker.arm(&run, None);
         let passed = run.deadline().after(STALL);
         clock.0.store(passed.as_nanos(), Ordering::SeqCst);
         assert_eq!(ticker.health(), TickerHealth::Healthy, "it may be a little late");
         let held = ticker.shared.schedule();
-        // Later by more than what the thread may have promised a moment ago.
+        // Later than the thread can have promised a moment ago.
         clock.0.store(passed.after(STALL * 2).as_nanos(), Ordering::SeqCst);
         assert!(matches!(ticker.health(), TickerHealth::Stalled { .. }));
         drop(held);

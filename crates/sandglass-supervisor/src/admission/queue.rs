@@ -1,5 +1,5 @@
-//! Who is in, who waits, and whose turn it is: decided from what happened alone.
-//! It knows no clock, no lock and no task.
+//! Decides which dispatches are admitted, which wait, and which one starts next. It knows no clock, no
+//! lock and no task.
 //!
 //! ```text
 //! arrive --> Reserved --> wait --> Waiting --> Running --> leave
@@ -8,16 +8,16 @@
 //!                                            Asking --> come_back --> Returning
 //! ```
 //!
-//! Each of the three scopes (host, tenant, integration) bounds how many of its
-//! dispatches run, and how many are in it at all. Tenants take turns; within a
-//! tenant the first comes first, unless its integration is at its bound.
+//! Each of the three scopes (host, tenant, integration) bounds how many of its dispatches run, and how
+//! many it has in total. Tenants take turns. Within a tenant, the oldest dispatch starts first, unless
+//! its integration is at its bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sandglass_model::BusyScope;
 
-/// How many of one scope may be in it.
+/// How many dispatches one scope may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Bound {
     /// How many may run at once; at least 1.
@@ -27,26 +27,25 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// How many may be in the scope, running or not.
+    /// How many the scope may have, running or not.
     pub(crate) const fn total(self) -> u64 {
         self.in_flight.saturating_add(self.queued)
     }
 }
 
-/// The bounds that hold for every dispatch.
+/// The bounds of every dispatch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub host: Bound,
-    /// Of each tenant.
+    /// The bound of each tenant.
     pub tenant: Bound,
-    /// How many may wait in asks, without a place to run.
+    /// How many may wait in asks, without a permit to run.
     pub asking: u64,
-    /// How many may run whose instances are made on demand.
+    /// How many may run whose instances are allocated on demand.
     pub on_demand: u64,
 }
 
-/// What a dispatch counts towards. Integrations of one name whose bounds differ
-/// count apart.
+/// What a dispatch counts towards. Integrations of one name with different bounds count separately.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IntegrationKey {
     /// The name of the integration.
@@ -54,19 +53,19 @@ pub struct IntegrationKey {
     pub(crate) bound: Bound,
 }
 
-/// One dispatch that was let in.
+/// One admitted dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
-/// Why there is no room.
+/// The bound that refuses a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full {
     pub scope: BusyScope,
-    /// The bound that was met.
+    /// The bound that is reached.
     pub limit: u64,
     /// How many of the scope wait.
     pub queued: u64,
-    /// How many of the scope run at once.
+    /// How many of the scope may run at once.
     pub at_once: u64,
 }
 
@@ -84,17 +83,17 @@ struct Entry {
     integration: IntegrationKey,
     tenant: Arc<str>,
     state: State,
-    /// Its instance is made on demand, and takes no slot of the pool.
+    /// Its instance is allocated on demand, and takes no slot of the pool.
     on_demand: bool,
 }
 
-/// How many of one scope are where.
+/// How many dispatches of one scope are in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Load {
     /// Reserved or waiting.
     queued: u64,
     running: u64,
-    /// In an ask, or waiting to come back from one.
+    /// In an ask, or waiting to return from one.
     away: u64,
 }
 
@@ -120,18 +119,18 @@ impl Load {
 #[derive(Debug, Default)]
 struct Tenant {
     load: Load,
-    /// Those that wait, in the order in which they came, by integration.
+    /// The waiting dispatches in order of arrival, by integration.
     waiting: BTreeMap<IntegrationKey, BTreeSet<Ticket>>,
 }
 
 #[derive(Debug, Default)]
 struct Integration {
     load: Load,
-    /// Tenants of which one waits for this integration.
+    /// Tenants with a dispatch that waits for this integration.
     turns: Turns,
 }
 
-/// Tenants in a line; who is served goes to its end.
+/// Tenants that take turns; after its turn, a tenant is the last one.
 #[derive(Debug, Default)]
 struct Turns {
     order: BTreeMap<u64, Arc<str>>,
@@ -139,7 +138,7 @@ struct Turns {
 }
 
 impl Turns {
-    /// Joins the line at its end, unless it stands in it.
+    /// Adds a tenant as the last one, unless it is in the list.
     fn join(&mut self, tenant: &Arc<str>, end: u64) {
         if !self.held.contains_key(tenant) {
             self.held.insert(Arc::clone(tenant), end);
@@ -163,17 +162,17 @@ impl Turns {
     }
 }
 
-/// Everything that was let in and hasn't left.
+/// All admitted dispatches that have not left.
 #[derive(Debug)]
 pub(crate) struct Queue {
     bounds: Bounds,
     entries: BTreeMap<Ticket, Entry>,
     host: Load,
-    /// Those of the host whose instances are made on demand.
+    /// Those of the host whose instances are allocated on demand.
     on_demand: Load,
     integrations: BTreeMap<IntegrationKey, Integration>,
     tenants: BTreeMap<Arc<str>, Tenant>,
-    /// The tenants of which one waits.
+    /// The tenants with a waiting dispatch.
     turns: Turns,
     returning: BTreeSet<Ticket>,
     /// The next ticket and the next turn: both only have to grow.
@@ -195,8 +194,7 @@ impl Queue {
         }
     }
 
-    /// Lets a dispatch in; it doesn't wait for a place to run yet. The narrowest
-    /// scope that is full refuses it.
+    /// Admits a dispatch that does not wait for a permit yet. The narrowest full scope refuses it.
     pub(crate) fn arrive(
         &mut self,
         integration: IntegrationKey,
@@ -206,9 +204,8 @@ impl Queue {
         Ok(self.enter(Entry { integration, tenant, state: State::Reserved, on_demand: false }))
     }
 
-    /// Lets a dispatch in that waits for a place to run from now on; answers whether it has
-    /// one at once. As [`Queue::arrive`] and [`Queue::wait`], and `on_demand` says whether
-    /// its instance takes no slot.
+    /// Admits a dispatch that waits for a permit from now on, as [`Queue::arrive`] and [`Queue::wait`]
+    /// do. Returns whether it may start at once. `on_demand` is whether its instance takes no slot.
     pub(crate) fn come(
         &mut self,
         integration: IntegrationKey,
@@ -224,13 +221,13 @@ impl Queue {
         Ok((self.enter(entry), at_once))
     }
 
-    /// The name of a tenant, as those have it that are in here.
+    /// Returns the name of a tenant, shared with its other dispatches.
     pub(crate) fn name_of(&self, tenant: &str) -> Arc<str> {
         let held = self.tenants.get_key_value(tenant);
         held.map_or_else(|| tenant.into(), |(held, _)| Arc::clone(held))
     }
 
-    /// Whether every scope has room for one more; the narrowest that hasn't refuses it.
+    /// Checks that every scope admits one more dispatch. The narrowest full scope refuses it.
     fn check(&self, integration: &IntegrationKey, tenant: &Arc<str>) -> Result<(), Full> {
         let of_integration = self.integrations.get(integration).map(|held| held.load);
         let of_tenant = self.tenants.get(tenant).map(|held| held.load);
@@ -252,7 +249,7 @@ impl Queue {
         ticket
     }
 
-    /// The instance of `ticket`, which hasn't begun to wait, will be made on demand.
+    /// Notes that the instance of `ticket`, which does not wait yet, will be allocated on demand.
     pub(crate) fn takes_no_slot(&mut self, ticket: Ticket) {
         let Some(entry) = self.entries.get_mut(&ticket) else { return };
         if !entry.on_demand {
@@ -261,19 +258,18 @@ impl Queue {
         }
     }
 
-    /// Has `ticket` wait for a place to run; answers whether it has one at once.
+    /// Makes `ticket` wait for a permit. Returns whether it may start at once.
     pub(crate) fn wait(&mut self, ticket: Ticket) -> bool {
         if !self.is(ticket, State::Reserved) {
             return false;
         }
-        // Whoever waited before and could start has started, so this passes nobody by.
+        // Every earlier dispatch that could start has started, so this one overtakes none.
         let at_once = self.has_room(ticket);
         self.shift(ticket, if at_once { State::Running } else { State::Waiting });
         at_once
     }
 
-    /// Takes its place to run from `ticket`, which waits in an ask; answers who
-    /// starts in its stead.
+    /// Takes the permit of `ticket`, which waits in an ask. Returns the dispatches that start instead.
     pub(crate) fn ask(&mut self, ticket: Ticket) -> Result<Vec<Ticket>, Full> {
         if self.host.away >= self.bounds.asking {
             return Err(Full {
@@ -290,8 +286,8 @@ impl Queue {
         Ok(self.start_who_can())
     }
 
-    /// Has `ticket` wait for a place again, before all that haven't begun;
-    /// answers whether it has one at once.
+    /// Makes `ticket` wait for a permit again, before all that have not begun. Returns whether it may
+    /// continue at once.
     pub(crate) fn come_back(&mut self, ticket: Ticket) -> bool {
         if !self.is(ticket, State::Asking) {
             return self.is(ticket, State::Running);
@@ -301,7 +297,7 @@ impl Queue {
         at_once
     }
 
-    /// Forgets `ticket`, wherever it is; answers who starts in its stead.
+    /// Removes `ticket` in any state. Returns the dispatches that start instead.
     pub(crate) fn leave(&mut self, ticket: Ticket) -> Vec<Ticket> {
         if let Some(entry) = self.entries.get(&ticket) {
             self.count_out(ticket, entry.state);
@@ -312,7 +308,7 @@ impl Queue {
         }
     }
 
-    /// How many have a slot for their instance: they run, or wait in asks.
+    /// How many have an instance slot: those that run, and those that wait in asks.
     pub(crate) fn slots_in_use(&self) -> u64 {
         let instances = |load: &Load| load.running + load.away;
         instances(&self.host).saturating_sub(instances(&self.on_demand))
@@ -345,7 +341,7 @@ impl Queue {
         returns.or_else(|| self.turns.in_order().find_map(|tenant| self.first_of(tenant)))
     }
 
-    /// The first that waits of `tenant` and can start, where the host has room.
+    /// The oldest waiting dispatch of the tenant that can start.
     fn first_of(&self, name: &Arc<str>) -> Option<Ticket> {
         let tenant = self.tenants.get(name)?;
         if !self.tenant_has_room(name) {
@@ -361,9 +357,9 @@ impl Queue {
         firsts.min()
     }
 
-    /// Whether no other tenant goes first at `integration`. Its places are dealt
-    /// out in turns of their own: a tenant that is busy elsewhere would otherwise
-    /// find them taken each time that its turn comes.
+    /// Whether no other tenant is first at `integration`. Each bounded integration has turns of its
+    /// own: otherwise a tenant that is busy with other integrations would find this one full whenever
+    /// its turn comes.
     fn has_turn(&self, tenant: &Arc<str>, integration: &IntegrationKey) -> bool {
         let Some(held) = self.integrations.get(integration) else { return true };
         integration.bound.in_flight == u64::MAX
@@ -381,7 +377,7 @@ impl Queue {
             && self.on_demand_has_room_for(entry)
     }
 
-    /// Whether one more may run on demand, where `ticket` would.
+    /// Whether one more may run on demand, if `ticket` would.
     fn on_demand_has_room(&self, ticket: Ticket) -> bool {
         self.entries.get(&ticket).is_some_and(|entry| self.on_demand_has_room_for(entry))
     }
@@ -403,7 +399,7 @@ impl Queue {
     fn shift(&mut self, ticket: Ticket, to: State) {
         let Some(entry) = self.entries.get_mut(&ticket) else { return };
         let from = std::mem::replace(&mut entry.state, to);
-        // In this order, so that a scope that has no other isn't forgotten in between.
+        // In this order, so that a scope without other dispatches is not removed in between.
         self.count_in(ticket, to);
         self.count_out(ticket, from);
     }
@@ -435,7 +431,7 @@ impl Queue {
         }
     }
 
-    /// Undoes [`Queue::count_in`]; what has become empty is forgotten.
+    /// Undoes [`Queue::count_in`], and removes scopes without dispatches.
     fn count_out(&mut self, ticket: Ticket, state: State) {
         let Some(entry) = self.entries.get(&ticket) else { return };
         let Entry { integration, tenant, on_demand, .. } = entry;

@@ -1,8 +1,7 @@
-//! Asks: what one handler wants another entity to do, and hears of it.
+//! Asks: requests of a handler that another entity take an action.
 //!
-//! Here is what concerns the asker: what it may ask, what its call goes by, and
-//! that it holds no place to run while it waits. Who is asked, how deep, and
-//! whether in a circle, is for [`Asks`] to see.
+//! This module checks what the asking handler may ask for, names its host call, and releases its
+//! admission permit while it waits. [`Asks`] finds the asked entity, and checks depth and cycles.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,18 +16,17 @@ use crate::race::{CallEnded, Race};
 use crate::secret::{Answer, Redactor};
 use crate::supervision::Supervision;
 
-/// Largest ask, in bytes of JSON: an action's parameters. Data goes elsewhere.
+/// Largest ask, in bytes of JSON: enough for the parameters of an action.
 pub const REQUEST_MAX_BYTES: u32 = 256 * 1024;
 
-/// Takes the asks of one dispatch. Made by whoever runs entities; it knows who
-/// asks.
+/// Receives the asks of one dispatch. The runtime of the entities creates it, and knows which
+/// dispatch asks.
 pub trait Asks: Send + Sync + fmt::Debug {
-    /// Whether there is such an action. It bounds the names that spans and labels
-    /// carry, so it must know finitely many.
+    /// Whether the action exists. Spans and labels carry the names of existing actions, so there must
+    /// be finitely many.
     fn knows(&self, entity_type: &str, action: &str) -> bool;
 
-    /// Carries out one ask. The future is dropped where the asker's run ends
-    /// first.
+    /// Performs one ask. The future is dropped if the asking run ends first.
     fn ask(&self, ask: Ask) -> Answer<'static, Result<Answered, AskError>>;
 }
 
@@ -41,20 +39,20 @@ impl From<CallEnded> for AskError {
     }
 }
 
-/// The error as a guest reads it, the kind first.
+/// Formats the error for a guest, with its kind first.
 pub fn error_for_guest(error: &AskError) -> String {
     format!("{}: {error}", error.kind())
 }
 
-/// What a guest asks for.
+/// An ask as a guest writes it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with an `entity` and an `action`")]
 pub struct Request {
     /// The entity that is asked.
     pub entity: EntityRef,
-    /// The action that it is to take.
+    /// The action to take.
     pub action: String,
-    /// The params of the action.
+    /// The parameters of the action.
     #[serde(default)]
     pub params: Object,
     /// What the ask waits for.
@@ -63,16 +61,16 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads an ask from JSON.
+    /// Parses an ask from JSON.
     ///
     /// # Errors
-    /// It is not valid; the text says why.
+    /// It is not valid; the error states why.
     pub fn from_json(text: &str) -> Result<Self, AskError> {
         sandglass_source::json::read(text)
             .map_err(|error| AskError::Invalid(format!("the ask can't be read: {error}")))
     }
 
-    /// Without secrets: what is asked becomes part of another entity's record.
+    /// Removes secrets, because the ask becomes part of another entity's records.
     fn redacted(self, redactor: &Redactor) -> Self {
         let params = self.params.into_iter();
         let params = params.map(|(name, value)| (name, redactor.json(value))).collect();
@@ -80,17 +78,17 @@ impl Request {
     }
 }
 
-/// The result of an ask as a guest reads it.
+/// Formats the result of an ask for a guest.
 pub fn to_json(answered: &Answered) -> Vec<u8> {
     serde_json::to_vec(answered).expect("plain data with string keys")
 }
 
-/// Who takes an ask of `action`, where the integration may ask for it.
+/// Returns the receiver of an ask for `action`, if the integration may ask for it.
 fn allowed(origin: &Origin, entity_type: &str, action: &str) -> Result<Arc<dyn Asks>, AskError> {
     if !origin.manifest.ask_targets.iter().any(|target| target.allows(entity_type, action)) {
         return Err(AskError::NotAllowed(format!("`{entity_type}.{action}`")));
     }
-    let asks = origin.dispatch.asks.as_ref().ok_or_else(nobody)?;
+    let asks = origin.dispatch.asks.as_ref().ok_or_else(no_receiver)?;
     if !asks.knows(entity_type, action) {
         return Err(AskError::UnknownTarget(format!(
             "there is no action `{action}` of entities of type `{entity_type}`"
@@ -99,24 +97,24 @@ fn allowed(origin: &Origin, entity_type: &str, action: &str) -> Result<Arc<dyn A
     Ok(Arc::clone(asks))
 }
 
-fn nobody() -> AskError {
-    AskError::Unavailable("nobody takes asks of this handler".to_owned())
+fn no_receiver() -> AskError {
+    AskError::Unavailable("asks of this handler have no receiver".to_owned())
 }
 
-/// Begins the ask that the present host call is: checks whether it is allowed,
-/// and names the call after it. The future, which is to be raced with the end of
-/// the run, gives up the place to run while it waits.
+/// Begins the ask of the present host call: checks whether it is allowed, and names the call after
+/// it. The caller races the future with the end of the run. While the future waits, the run has no
+/// admission permit.
 ///
 /// # Errors
-/// The guest asks for what it may not, or what there is not.
+/// The integration may not ask for the action, or the action does not exist.
 pub fn begin(
     run: &mut Supervision,
     request: Request,
 ) -> Result<Answer<'static, Result<Answered, AskError>>, AskError> {
     let (entity_type, action) = (request.entity.entity_type(), &*request.action);
-    let origin = run.origin().cloned().ok_or_else(nobody)?;
+    let origin = run.origin().cloned().ok_or_else(no_receiver)?;
     let asks = allowed(&origin, entity_type, action)?;
-    // Both names are known ones by now, so there are few.
+    // Only names that exist get here, so the names of calls stay bounded.
     let name: Arc<str> = format!("ask:{entity_type}.{action}").into();
     run.calls.spans.asks(entity_type, request.entity.id(), action);
     let trace = run.call_spans().context().unwrap_or(origin.trace);
@@ -136,13 +134,13 @@ async fn without_place(
     ask: Ask,
 ) -> Result<Answered, AskError> {
     place.step_aside().map_err(AskError::Busy)?;
-    // The place is taken again also where the ask is cut, so this is raced on its own.
+    // The ask is raced by itself, so that the permit is taken back even if the ask is cut short.
     let answer = race.call(asked(asks, ask)).await.unwrap_or(Err(AskError::TimedOut));
     place.come_back().await;
     answer
 }
 
-/// What comes of the ask; who takes it is the embedder's, and may panic.
+/// Performs the ask. The receiver belongs to the embedder, and may panic.
 async fn asked(asks: Arc<dyn Asks>, ask: Ask) -> Result<Answered, AskError> {
     caught(Box::pin(async move { asks.ask(ask).await })).await.unwrap_or_else(|| {
         tracing::error!("what takes the asks of handlers panicked");

@@ -1,6 +1,6 @@
-//! Bytes that one integration keeps from run to run, for one tenant: a cache of the
-//! host's, bounded, out of which anything may disappear at any time. If it is full, the tenant
-//! that holds the most makes room, so that no tenant evicts what one with less holds.
+//! A bounded cache of the host, in which an integration keeps bytes from run to run, separately for
+//! each tenant. Entries may disappear at any time. If the cache is full, entries of the tenant with
+//! the most are evicted, so that no tenant evicts the entries of one with less.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,20 +11,19 @@ use sandglass_model::ModuleHash;
 
 use crate::covered;
 
-/// Values in all: with their keys, some megabytes beside the bytes themselves.
+/// Most entries: their keys and indexes occupy some megabytes besides the values.
 const ENTRIES_MAX: usize = 10_000;
 
-/// What part of the whole one scope may take.
+/// The part of the cache that one scope may use: one in this many.
 const SHARE: u64 = 4;
 
-/// What a value takes besides its bytes and key, in bytes.
+/// What an entry counts besides its key and value, in bytes.
 const OVERHEAD_BYTES: u64 = 128;
 
 /// Longest key, in bytes: a name.
 const KEY_MAX_BYTES: usize = 256;
 
-/// Whose values they are. Nobody reads those of another tenant, integration or
-/// module.
+/// The owner of entries. No other tenant, integration or module can read them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scope {
     /// The tenant.
@@ -35,7 +34,7 @@ pub struct Scope {
     pub module: ModuleHash,
 }
 
-/// Why the cache can't do what it was asked.
+/// Why the cache refuses an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheError {
     /// The key has too many bytes: this many.
@@ -49,20 +48,20 @@ pub enum CacheError {
 /// The cache of one host.
 pub struct Cache {
     max_bytes: u64,
-    held: Mutex<Held>,
+    entries: Mutex<Entries>,
 }
 
 type Key = (Scope, String);
 
 #[derive(Default)]
-struct Held {
+struct Entries {
     tenants: BTreeMap<Arc<str>, OfTenant>,
     bytes: u64,
-    entries: usize,
+    count: usize,
     uses: u64,
 }
 
-/// What one tenant holds.
+/// The entries of one tenant.
 #[derive(Default)]
 struct OfTenant {
     values: BTreeMap<Key, (Bytes, u64)>,
@@ -72,7 +71,7 @@ struct OfTenant {
     bytes: u64,
 }
 
-/// What one run sees of a cache.
+/// The part of a cache that one run can use.
 #[derive(Clone, Debug)]
 pub struct CacheView {
     cache: Arc<Cache>,
@@ -85,16 +84,16 @@ covered!(CacheView: cache, scope);
 impl Cache {
     /// Creates an empty cache of at most `max_bytes`.
     pub fn new(max_bytes: u64) -> Self {
-        Self { max_bytes, held: Mutex::default() }
+        Self { max_bytes, entries: Mutex::default() }
     }
 
-    /// What a run of `scope` sees.
+    /// The part of the cache for runs of `scope`.
     pub fn view(self: &Arc<Self>, scope: Scope) -> CacheView {
         CacheView { cache: Arc::clone(self), scope }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -105,21 +104,21 @@ impl fmt::Debug for Cache {
 }
 
 impl CacheView {
-    /// Whether there is something under `key`.
+    /// Whether there is an entry for `key`.
     ///
     /// # Errors
-    /// It is no key; likewise below.
+    /// The key is invalid; likewise below.
     pub fn contains(&self, key: &str) -> Result<bool, CacheError> {
         let key = self.key(key)?;
-        let held = self.cache.held();
+        let held = self.cache.lock();
         let own = held.tenants.get(&self.scope.tenant);
         Ok(own.is_some_and(|own| own.values.contains_key(&key)))
     }
 
-    /// What is under `key`, if it is still there.
+    /// Returns the value of `key`, if it is still there.
     pub fn find(&self, key: &str) -> Result<Option<Bytes>, CacheError> {
         let key = self.key(key)?;
-        let mut held = self.cache.held();
+        let mut held = self.cache.lock();
         held.uses += 1;
         let use_number = held.uses;
         let Some(own) = held.tenants.get_mut(&self.scope.tenant) else { return Ok(None) };
@@ -130,11 +129,10 @@ impl CacheView {
         Ok(Some(bytes.clone()))
     }
 
-    /// Keeps `bytes` under `key`, in the place of what was there, and drops what has
-    /// not been used for longest where there is no room.
+    /// Stores `bytes` under `key`, and evicts the least recently used entries if necessary.
     ///
     /// # Errors
-    /// They are more than one scope may have.
+    /// They exceed the share of one scope.
     pub fn keep(&self, key: &str, bytes: Bytes) -> Result<(), CacheError> {
         let key = self.key(key)?;
         let cost = cost(&key, &bytes);
@@ -142,7 +140,7 @@ impl CacheView {
         if cost > share {
             return Err(CacheError::TooLarge(share));
         }
-        let mut held = self.cache.held();
+        let mut held = self.cache.lock();
         held.remove(&key);
         while held.bytes_of(&self.scope) + cost > share {
             held.remove_oldest(&self.scope.tenant, |(scope, _)| *scope == self.scope);
@@ -151,7 +149,7 @@ impl CacheView {
             let Some(most) = held.tenant_with_most(|own| own.bytes) else { break };
             held.remove_oldest(&most, |_| true);
         }
-        while held.entries >= ENTRIES_MAX {
+        while held.count >= ENTRIES_MAX {
             let Some(most) = held.tenant_with_most(|own| own.values.len() as u64) else { break };
             held.remove_oldest(&most, |_| true);
         }
@@ -172,23 +170,23 @@ fn cost((scope, key): &Key, bytes: &Bytes) -> u64 {
     (names + bytes.len()) as u64 + OVERHEAD_BYTES
 }
 
-impl Held {
+impl Entries {
     fn bytes_of(&self, scope: &Scope) -> u64 {
         let own = self.tenants.get(&scope.tenant);
         own.and_then(|own| own.bytes_of.get(scope)).copied().unwrap_or(0)
     }
 
-    /// The tenant that holds the most, by this measure.
+    /// The tenant with the most, by this measure.
     fn tenant_with_most(&self, measure: impl Fn(&OfTenant) -> u64) -> Option<Arc<str>> {
         let most = self.tenants.iter().max_by_key(|(_, own)| measure(own));
         most.map(|(tenant, _)| Arc::clone(tenant))
     }
 
-    /// Puts a value in as the one used last.
+    /// Adds an entry as the most recently used one.
     fn insert(&mut self, key: Key, bytes: Bytes, cost: u64) {
         self.uses += 1;
         self.bytes += cost;
-        self.entries += 1;
+        self.count += 1;
         let own = self.tenants.entry(Arc::clone(&key.0.tenant)).or_default();
         own.bytes += cost;
         *own.bytes_of.entry(key.0.clone()).or_default() += cost;
@@ -203,7 +201,7 @@ impl Held {
         own.by_use.remove(&used);
         own.bytes -= cost;
         self.bytes -= cost;
-        self.entries -= 1;
+        self.count -= 1;
         if let Some(of_scope) = own.bytes_of.get_mut(&key.0) {
             *of_scope -= cost;
             if *of_scope == 0 {
@@ -234,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_what_another_tenant_or_integration_or_module_keeps() {
+    fn entries_are_private_to_their_tenant_integration_and_module() {
         let cache = Arc::new(Cache::new(1 << 20));
         let own = cache.view(scope("a", "x", b"1"));
         own.keep("k", Bytes::from_static(b"mine")).expect("small");
@@ -248,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_for_longest_goes_first() {
+    fn the_least_recently_used_entry_is_evicted_first() {
         let cache = Arc::new(Cache::new(4 * 2000));
         let view = cache.view(scope("a", "x", b"1"));
         for key in ["1", "2"] {
@@ -261,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_names() {
+    fn keys_are_bounded() {
         let view = Arc::new(Cache::new(1 << 20)).view(scope("a", "x", b"1"));
         for key in [String::new(), "x".repeat(KEY_MAX_BYTES + 1)] {
             let refused = CacheError::InvalidKey(key.len());
@@ -281,13 +279,13 @@ mod tests {
             flood.keep(&nth.to_string(), Bytes::from(vec![0; 100])).expect("small");
         }
         assert_eq!(calm.contains("k"), Ok(true));
-        let held = cache.held();
+        let held = cache.lock();
         assert!(held.bytes <= 2 * 2000);
         assert!(held.tenants.values().all(|own| own.values.len() == own.by_use.len()));
     }
 
     #[test]
-    fn no_tenant_evicts_what_one_with_less_holds() {
+    fn no_tenant_evicts_entries_of_one_with_less() {
         let cache = Arc::new(Cache::new(4 * 2000));
         let calm = cache.view(scope("calm", "x", b"1"));
         calm.keep("k", Bytes::from(vec![0; 800])).expect("it fits a share");
@@ -312,25 +310,25 @@ mod tests {
             flood.keep(&nth.to_string(), Bytes::new()).expect("small");
         }
         assert_eq!(calm.contains("k"), Ok(true));
-        assert_eq!(cache.held().entries, ENTRIES_MAX);
+        assert_eq!(cache.lock().count, ENTRIES_MAX);
     }
 
     #[test]
-    fn the_books_agree_when_values_are_replaced_and_scopes_vanish() {
+    fn totals_are_right_after_values_are_replaced_and_scopes_vanish() {
         let cache = Arc::new(Cache::new(4 * 1000));
         for nth in 0..100 {
             let view = cache.view(scope(&nth.to_string(), "x", b"1"));
             view.keep("k", Bytes::from(vec![0; 300])).expect("it fits a share");
             view.keep("k", Bytes::from(vec![0; 500])).expect("it fits a share");
         }
-        let held = cache.held();
+        let held = cache.lock();
         let all = || held.tenants.values();
         let values = all().flat_map(|own| &own.values);
         let bytes: u64 = values.map(|(key, (bytes, _))| cost(key, bytes)).sum();
         let of_scopes: u64 = all().flat_map(|own| own.bytes_of.values()).sum();
         let of_tenants: u64 = all().map(|own| own.bytes).sum();
         assert_eq!((held.bytes, of_scopes, of_tenants), (bytes, bytes, bytes));
-        assert_eq!(all().map(|own| own.values.len()).sum::<usize>(), held.entries);
+        assert_eq!(all().map(|own| own.values.len()).sum::<usize>(), held.count);
         assert!(all().all(|own| !own.values.is_empty() && own.bytes_of.len() == own.values.len()));
     }
 }

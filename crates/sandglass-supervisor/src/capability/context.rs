@@ -1,5 +1,4 @@
-//! What a run is told about why it runs, in the form in which its guest asks for it:
-//! made once, for those who ask.
+//! The context of a run, in the form that its guest reads, created when it is first read.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,10 +14,10 @@ pub struct RunContext {
     json: OnceLock<Arc<[u8]>>,
 }
 
-// The text of what the embedder has given, made once.
+// The text repeats what the embedder has passed.
 covered!(RunContext: facts, json);
 
-/// What it is made of.
+/// The parts of a context.
 #[derive(Debug)]
 pub struct Facts {
     /// The dispatch.
@@ -27,27 +26,27 @@ pub struct Facts {
     pub id: DispatchId,
     /// The span of the run.
     pub trace: TraceContext,
-    /// What is left of its budget as it begins, in milliseconds.
+    /// The remaining budget at its start, in milliseconds.
     pub remaining_ms: u64,
 }
 
 impl RunContext {
-    /// The context that these facts make.
+    /// Creates a context from its parts.
     pub fn of(facts: Facts) -> Self {
         Self { facts: Some(facts), json: OnceLock::new() }
     }
 
-    /// The context that was made before.
+    /// Creates a context from its recorded JSON.
     pub fn made(json: Arc<[u8]>) -> Self {
         Self { facts: None, json: json.into() }
     }
 
-    /// What it is made of; nothing where it was made before.
+    /// Its parts; `None` in a replay.
     pub const fn facts(&self) -> Option<&Facts> {
         self.facts.as_ref()
     }
 
-    /// The JSON of the users' ABI.
+    /// The JSON of the core ABI.
     pub fn json(&self) -> &Arc<[u8]> {
         self.json.get_or_init(|| self.facts.as_ref().map_or_else(Arc::default, Facts::json))
     }

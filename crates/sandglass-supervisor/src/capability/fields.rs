@@ -1,11 +1,11 @@
-//! Fields of the entity's state, by name.
+//! The fields of the entity's state, by name.
 
 use serde_json::{Map, Value};
 
 use super::Guest;
 use crate::measured::Measured;
 
-/// What a field holds, as bytes: a text as it is, null as nothing, all else as JSON.
+/// Returns the bytes of a field: a text without quotes, null as no bytes, and everything else as JSON.
 fn as_bytes(value: &Value) -> Vec<u8> {
     match value {
         Value::String(text) => text.clone().into_bytes(),
@@ -14,8 +14,8 @@ fn as_bytes(value: &Value) -> Vec<u8> {
     }
 }
 
-/// The fields of the context JSON `context`: those under `fields` in the entity's
-/// state; the state's own, where it has no such object.
+/// Reads the fields from the context JSON: the object `fields` in the entity's state, or else the
+/// state itself.
 fn of_context(context: &[u8]) -> Map<String, Value> {
     let context: Value = serde_json::from_slice(context).unwrap_or_default();
     let Value::Object(mut context) = context else { return Map::new() };
@@ -34,7 +34,7 @@ fn of_context(context: &[u8]) -> Map<String, Value> {
 #[derive(Debug)]
 pub struct Fields {
     by_name: Map<String, Value>,
-    /// What they occupy.
+    /// Their memory.
     bytes: u64,
 }
 
@@ -53,7 +53,7 @@ impl Measured for Fields {
     }
 }
 
-/// What `value` occupies outside of itself, in bytes.
+/// The heap memory of `value`, in bytes.
 fn heap_bytes(value: &Value) -> u64 {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -66,8 +66,8 @@ fn heap_bytes(value: &Value) -> u64 {
     }
 }
 
-/// What `fields` occupy: at most twice their entries, because a node of the map's tree is at least
-/// half full.
+/// The heap memory of `fields`: at most twice their entries, because a node of the map's tree is at
+/// least half full.
 fn object_bytes(fields: &Map<String, Value>) -> u64 {
     let entry = 2 * size_of::<(String, Value)>() as u64;
     fields.iter().map(|(name, value)| entry + name.capacity() as u64 + heap_bytes(value)).sum()
@@ -77,11 +77,11 @@ impl Guest {
     /// A field of the entity's state.
     pub fn field(&mut self, name: &str) -> Option<&Value> {
         let context = &self.context;
-        // Parsed once, by those who ask.
+        // Most guests read no field, so the context is parsed on the first read.
         self.fields.get_or_insert_with(|| Fields::of_context(context.json())).by_name.get(name)
     }
 
-    /// The same as bytes: a text as it is, null as nothing, all else as JSON.
+    /// A field as bytes: a text without quotes, null as no bytes, and everything else as JSON.
     pub fn field_bytes(&mut self, name: &str) -> Option<Vec<u8>> {
         self.field(name).map(as_bytes)
     }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_those_of_the_state_wherever_it_has_them() {
+    fn fields_are_read_from_fields_or_else_from_the_state() {
         let fields = of_context(br#"{"entity_state":{"status":"A","fields":{"n":1}}}"#);
         assert_eq!(fields.keys().collect::<Vec<_>>(), ["n"]);
         let fields = of_context(br#"{"entity_state":{"n":1,"fields":7}}"#);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_given_without_quotes() {
+    fn texts_have_no_quotes() {
         assert_eq!(as_bytes(&Value::from("a\"b")), b"a\"b");
         assert_eq!(as_bytes(&Value::Null), b"");
         assert_eq!(as_bytes(&serde_json::json!({"a": [1]})), br#"{"a":[1]}"#);

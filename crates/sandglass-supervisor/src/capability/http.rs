@@ -1,6 +1,5 @@
-//! HTTP to the outside: only to the hosts that the integration may reach, for no
-//! longer than its deadline leaves, and no larger than its bound, checked while
-//! the body is read.
+//! Outgoing HTTP: only to granted hosts, for no longer than the deadline allows, and with responses
+//! within their bound, which is checked while the body is read.
 
 mod address;
 mod declared;
@@ -27,18 +26,17 @@ pub use pools::Sender;
 pub use request::Request;
 pub use request::is_reserved;
 
-/// The header that tells a server how long its client will still wait, in
-/// milliseconds, so that it need not work for nobody.
+/// The header that states how long the client will wait, in milliseconds, so that the server need not
+/// do work whose result arrives too late.
 pub const DEADLINE_HEADER: &str = "sandglass-deadline-remaining-ms";
 
-/// Most redirects that one call follows: as many as browsers' early limit, and
-/// more than an API needs.
+/// Most redirects of one request: more than an API needs.
 const MAX_REDIRECTS: usize = 5;
 
 /// A body, piece by piece. It ends with its last piece or its first error.
 pub type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, HttpError>> + Send>>;
 
-/// A response whose body has yet to come.
+/// A response whose body has not been read yet.
 pub struct Opened {
     /// The status code.
     pub status: u16,
@@ -49,7 +47,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// The same; `held` is dropped when the body has ended, or nobody reads it any more.
+    /// Keeps `held` until the body has ended or is dropped.
     pub fn holding(self, held: impl Send + 'static) -> Self {
         let body = futures_util::stream::unfold((self.body, held), |(mut body, held)| async move {
             let piece = body.next().await?;
@@ -65,7 +63,7 @@ impl fmt::Debug for Opened {
     }
 }
 
-/// What came back.
+/// A whole response.
 #[derive(Clone, Debug, Default)]
 pub struct Response {
     /// The status code.
@@ -76,20 +74,20 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// The bounds of one call.
+/// The bounds of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Most time that it may take, redirects included.
     pub timeout: Duration,
-    /// What is left of the run's deadline, told to the server.
+    /// Time until the run's deadline, which the server learns.
     pub remaining: Duration,
-    /// Largest body.
+    /// Largest response body, in bytes.
     pub response_bytes: u64,
 }
 
 impl Limits {
-    /// What `call` answers, or that it took longer than it may. A call that may take as long
-    /// as its run is ended with that.
+    /// Bounds the time of `call`. If its limit is not shorter than the run's deadline, it has none of
+    /// its own, because the end of the run ends it.
     ///
     /// # Errors
     /// Those of `call`, and [`HttpError::TimedOut`].
@@ -104,10 +102,10 @@ impl Limits {
     }
 }
 
-/// Why a call failed. The guest reads it and goes on.
+/// Why a request failed. The guest gets it as an error of the call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
-    /// The request can't be sent as it is.
+    /// The request is invalid.
     #[error("{0}")]
     InvalidRequest(String),
     /// The integration may not reach this host.
@@ -115,34 +113,34 @@ pub enum HttpError {
         "the host `{0}` is not allowed for this integration; grant it by `hosts` in `[grants]`"
     )]
     NotAllowed(String),
-    /// The integration may reach this host, but not by this scheme or path. It holds the host.
+    /// The integration may reach this host, but not by this scheme or path.
     #[error(
         "the host `{0}` is allowed for this integration, but not this scheme or path; see its \
              `[[grants.host]]`"
     )]
     NotThisWay(String),
-    /// Its name leads to addresses that are not public, and is not granted as private.
+    /// The name resolves to addresses that are not public, and is not granted as private.
     #[error("{0}")]
     NotPublic(String),
     /// Too many requests are open.
     #[error("{0}")]
     TooManyRequests(String),
-    /// The host may hold no more memory for the run.
+    /// The host memory of the run is exhausted.
     #[error("{0}")]
     OutOfMemory(String),
-    /// It took too long.
+    /// There was no complete response in time.
     #[error("no complete response within {} ms", .0.as_millis())]
     TimedOut(Duration),
-    /// It was cut so that the handler can save its work.
+    /// It was cut short so that the handler can save its work.
     #[error("{0}")]
     CutShort(String),
-    /// The body is too large.
+    /// The response body is too large.
     #[error("the response is larger than the {0} bytes allowed")]
     TooLarge(u64),
-    /// It was redirected too often.
+    /// There were too many redirects.
     #[error("more than {MAX_REDIRECTS} redirects")]
     TooManyRedirects,
-    /// It failed on the way.
+    /// The connection failed.
     #[error("the request failed: {0}")]
     Transport(String),
 }
@@ -162,9 +160,9 @@ impl From<CallEnded> for HttpError {
     }
 }
 
-/// Sends requests. The host has one that is real; tests may have others.
+/// A client that sends requests: the host's own one, or that of an embedder or a test.
 pub trait HttpClient: Send + Sync + fmt::Debug {
-    /// Sends `request`, redirects included, where `destinations` allow it.
+    /// Sends `request`, and follows redirects, as far as `destinations` allow.
     fn send<'a>(
         &'a self,
         request: Request,
@@ -173,9 +171,8 @@ pub trait HttpClient: Send + Sync + fmt::Debug {
         traceparent: &'a str,
     ) -> Answer<'a, Result<Response, HttpError>>;
 
-    /// Sends `request` and waits for the response's head only; `limits` hold until
-    /// then, and `response_bytes` doesn't. A client that can't do that reads the
-    /// whole response first.
+    /// Sends `request` and waits for the head of the response. The time limits apply until then, and
+    /// `response_bytes` does not apply. By default, the whole response is read first.
     fn open<'a>(
         &'a self,
         request: Request,
@@ -193,7 +190,7 @@ pub trait HttpClient: Send + Sync + fmt::Debug {
 }
 
 impl Response {
-    /// `<status>\n<body>`, as the core ABI wants it.
+    /// Formats the response as `<status>\n<body>` for the core ABI.
     pub fn as_status_line_and_body(&self) -> Vec<u8> {
         let mut answer = format!("{}\n", self.status).into_bytes();
         answer.extend_from_slice(&self.body);
@@ -201,7 +198,7 @@ impl Response {
     }
 }
 
-/// What `call` answers, or that it took longer than `timeout`.
+/// Bounds the time of `call` by `timeout`.
 pub async fn within<T>(
     timeout: Duration,
     call: impl Future<Output = Result<T, HttpError>>,

@@ -1,5 +1,5 @@
-//! Several requests at once: some concurrently, each with an error of its own, and
-//! all their responses together within the bound of one.
+//! Batches of requests: some concurrently, each with its own error, and all their responses together
+//! within the bound of one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,16 +9,15 @@ use super::http::{HttpError, Request};
 use super::outside::{Outside, Received};
 use crate::secret::Answer;
 
-/// Requests of one batch; more belong into several.
+/// Most requests of one batch.
 pub const REQUESTS_MAX: usize = 64;
 
-/// How many of them are under way at the same time: enough to hide latency, and no
-/// flood for the server that they go to.
+/// How many of them are sent concurrently: enough to hide latency, without flooding a server.
 const CONCURRENT: usize = 8;
 
 impl Outside {
-    /// Sends `requests`, and answers in their order. One that can't be sent comes as the
-    /// reason, and fails alone.
+    /// Sends `requests`, and returns the responses in their order. An invalid request, given by its
+    /// reason, fails alone.
     pub fn send_batch(
         self,
         requests: Vec<Result<Request, String>>,
@@ -33,9 +32,9 @@ impl Outside {
         })
     }
 
-    /// Sends one request, and takes the room that its response needs.
+    /// Sends one request, whose response body is taken from the remaining bytes.
     async fn send_into(&self, request: Request, room: &AtomicU64) -> Result<Received, HttpError> {
-        // Whatever room is left by then, the bound is that of all of them.
+        // Errors state the bound of the whole batch, not what remains of it.
         let too_large = HttpError::TooLarge(self.response_bytes());
         let received = match self.sent(request, room.load(Ordering::Relaxed)).await {
             Err(HttpError::TooLarge(_)) => return Err(too_large),
@@ -46,7 +45,7 @@ impl Outside {
             room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(size));
         match taken {
             Ok(_) => Ok(received),
-            // Others have come first, and taken it.
+            // Other responses have used up the bytes in the meantime.
             Err(_) => Err(too_large),
         }
     }

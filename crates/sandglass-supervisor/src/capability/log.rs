@@ -1,6 +1,5 @@
-//! What guests write to the log, by their own call or to WASI's standard output
-//! and error: bounded in number and size, one line each, with nothing in it that
-//! a terminal would obey.
+//! The lines that guests log, by a host call or to WASI's standard output and error: bounded in
+//! number and size, each one line, without control characters.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,34 +14,33 @@ use super::Guest;
 use super::speaker::Speaker;
 use crate::covered;
 
-/// Most lines that one run may write. More are counted and not written: a flood
-/// must neither fill a disk nor slow anybody down.
+/// Most lines of one run. Further ones are counted and dropped: a flood must not fill a disk or slow
+/// down other handlers.
 const MAX_LINES: u32 = 10_000;
 
 /// Longest line, in bytes; the rest of it is cut.
 pub const LINE_MAX_BYTES: u32 = 8 * 1024;
 
-/// Largest set of fields of a line, and largest wide event, in bytes of JSON; data
-/// goes into the result.
+/// Largest fields of a line, and largest wide event, in bytes of JSON; data belongs in the result.
 pub const FIELDS_MAX_BYTES: u32 = 64 * 1024;
 
-/// How much a guest's line matters.
+/// The level of a guest's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// Something failed.
     Error,
     /// Something is doubtful.
     Warn,
-    /// What is done, for whoever operates it.
+    /// Progress, for operators.
     Info,
-    /// The same for whoever looks for mistakes.
+    /// Details, for debugging.
     Debug,
-    /// All of it.
+    /// All details.
     Trace,
 }
 
 impl Level {
-    /// The level of this name, in any case; whatever else is information.
+    /// The level of this name, in any case; `Info` for an unknown name.
     pub fn of(name: &str) -> Self {
         const NAMES: [(&str, Level); 7] = [
             ("error", Level::Error),
@@ -59,7 +57,7 @@ impl Level {
             .map_or(Self::Info, |(_, level)| level)
     }
 
-    /// The level of this number, as OpenWOP counts them; whatever else is information.
+    /// The level of this number in OpenWOP; `Info` for an unknown number.
     pub const fn numbered(number: i32) -> Self {
         match number {
             0 => Self::Trace,
@@ -71,7 +69,7 @@ impl Level {
     }
 }
 
-/// The log of one run. Clones write to the same.
+/// The log of one run. Clones write to the same log.
 #[derive(Clone, Debug)]
 pub struct GuestLog {
     speaker: Arc<Speaker>,
@@ -88,24 +86,24 @@ impl GuestLog {
         Self { speaker, dispatch, trace }
     }
 
-    /// Whether nothing more is written, so that nothing more need be read.
+    /// Whether further lines are dropped, so that the caller need not read them.
     pub fn is_full(&self) -> bool {
         self.speaker.lines.load(Ordering::Relaxed) > MAX_LINES
     }
 
-    /// Writes a line for people, within the rates of the tenant.
+    /// Writes a line, within the rates of the tenant.
     pub fn write(&self, level: Level, message: String) {
         if self.has_room() {
             self.emit_within_rate(level, &self.line(message), None);
         }
     }
 
-    /// How much of what the guest told went nowhere, lines and all else.
+    /// How much telemetry of the run was dropped, lines and everything else.
     pub(super) fn dropped(&self) -> TelemetryDropped {
         self.speaker.dropped()
     }
 
-    /// Writes a line with fields: JSON.
+    /// Writes a line with fields as JSON, within the rates of the tenant.
     pub fn write_fields(&self, level: Level, message: String, fields: Value) {
         if self.has_room() {
             let fields = one_line(&self.speaker.redactor.json(fields).to_string());
@@ -113,7 +111,7 @@ impl GuestLog {
         }
     }
 
-    /// Writes a line if the tenant may write as much now. Says once per run that it may not.
+    /// Writes a line if the rate of the tenant allows it. The first line of a run that is dropped is reported.
     fn emit_within_rate(&self, level: Level, message: &str, fields: Option<&str>) {
         let bytes = message.len() + fields.map_or(0, str::len);
         if self.speaker.rates.log.take(&self.speaker.tenant, bytes) {
@@ -126,11 +124,11 @@ impl GuestLog {
         }
     }
 
-    /// Whether one line more may be written; says once that none may.
+    /// Counts one more line, and returns whether it may be written. The first excess line is reported.
     fn has_room(&self) -> bool {
         let more = |lines: u32| Some(lines.saturating_add(1));
         let lines = &self.speaker.lines;
-        // It always is one more, so this never fails.
+        // The closure always returns a value, so this never fails.
         let before = lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         let line = before.unwrap_or_else(|lines| lines).saturating_add(1);
         if line == MAX_LINES + 1 {
@@ -180,8 +178,8 @@ impl Guest {
         self.log.write_fields(level, message, fields);
     }
 
-    /// Takes a wide event: all that is to be known of a piece of work, in one. It
-    /// goes into the log as a line, and to the dispatch's span as an event.
+    /// Takes a wide event, which describes a whole piece of work. It becomes a line of the log, and an
+    /// event of the dispatch's span.
     pub fn wide_event(&mut self, event: serde_json::Map<String, Value>) {
         let operation = event.get("operation").and_then(Value::as_str);
         let name = operation.unwrap_or(names::WIDE_EVENT).to_owned();
@@ -192,8 +190,7 @@ impl Guest {
     }
 }
 
-/// The parts of a wide event as attributes: what stands in its groups, each by its
-/// own name, and the rest.
+/// Flattens a wide event into attributes: the members of its groups by their own names, and the rest.
 fn flat(event: &serde_json::Map<String, Value>) -> Vec<(String, Value)> {
     const GROUPS: [&str; 3] = ["tags", "attributes", "measurements"];
     let mut parts = Vec::new();
@@ -208,7 +205,7 @@ fn flat(event: &serde_json::Map<String, Value>) -> Vec<(String, Value)> {
     parts
 }
 
-/// The longest part of `text` from its beginning that fits `max` bytes.
+/// The longest prefix of `text` that has at most `max` bytes.
 fn clipped(text: &str, max: u32) -> &str {
     let mut end = text.len().min(max as usize);
     while !text.is_char_boundary(end) {
@@ -222,15 +219,15 @@ pub fn truncate(text: &mut String, max: u32) {
     text.truncate(clipped(text, max).len());
 }
 
-/// `text` in one line of at most `max` bytes.
+/// Returns `text` as one line of at most `max` bytes.
 pub fn cut(text: &str, max: u32) -> String {
     let mut line = one_line(clipped(text, max));
-    // The escapes have made it longer, perhaps.
+    // Escapes may have made it longer.
     truncate(&mut line, max);
     line
 }
 
-/// `text` with each character that a terminal obeys replaced by its escape.
+/// Returns `text` with unprintable characters replaced by escapes.
 pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.trim_end_matches(['\n', '\r']).chars() {
@@ -245,13 +242,13 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_line_holds_nothing_that_a_terminal_obeys() {
+    fn control_characters_are_escaped() {
         assert_eq!(one_line("a\u{1b}[31m\nb\r\n"), "a\\u{1b}[31m\\nb");
         assert_eq!(one_line("a\u{202e}b\u{2028}c\u{2066}"), "a\\u{202e}b\\u{2028}c\\u{2066}");
     }
 
     #[test]
-    fn escapes_make_no_line_longer_than_allowed() {
+    fn escapes_do_not_make_a_line_longer_than_allowed() {
         assert_eq!(cut("\u{1b}\u{1b}", 7), "\\u{1b}\\");
         assert_eq!(cut("aé", 2), "a");
     }
@@ -264,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_event_is_flat_where_it_is_an_event_of_a_span() {
+    fn a_wide_event_is_flattened_into_attributes() {
         let event = json!({"operation": "x", "tags": {"a": 1}, "details": {"b": 2}});
         let Value::Object(event) = event else { unreachable!("an object") };
         let parts = flat(&event);

@@ -1,4 +1,4 @@
-//! Metrics that a guest reports: handed on by the thousand, no further.
+//! Metrics that guests report, in a bounded number of observations.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use super::Guest;
 use super::speaker::Speaker;
 use crate::measured;
 
-/// Observations of one run; a handler that measures each of its steps makes some
-/// hundreds. Further ones are counted as dropped.
+/// Most observations of one run; a handler that measures each of its steps makes a few hundred.
+/// Further ones are counted as dropped.
 const OBSERVATIONS_MAX: u32 = 10_000;
 
-/// What one run measures.
+/// The metrics of one run.
 #[derive(Debug)]
 pub(super) struct Meter {
     speaker: Arc<Speaker>,
@@ -21,7 +21,7 @@ pub(super) struct Meter {
 
 measured!(Meter: speaker, observations);
 
-/// An observation that makes no sense.
+/// Why an observation is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMetric {
     /// The metric has no name.
@@ -30,7 +30,7 @@ pub enum InvalidMetric {
     /// The value is not a finite number.
     #[error("the metric's value is not finite")]
     NotFinite,
-    /// A counter was to go down.
+    /// A counter would decrease.
     #[error("a counter only goes up, and the value is below zero")]
     CounterGoesDown,
 }
@@ -78,10 +78,10 @@ impl Meter {
 }
 
 impl Guest {
-    /// Takes one observation of a metric; what goes over a bound is counted.
+    /// Takes one observation of a metric. Above the bound it is dropped and counted.
     ///
     /// # Errors
-    /// The observation makes no sense.
+    /// The observation is invalid.
     pub fn observe(
         &mut self,
         name: &str,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_told_apart() {
+    fn invalid_observations_are_rejected_with_their_reason() {
         let (mut meter, _exporter) = meter();
         let mut observe = |name, kind, value| meter.observe(name, kind, value, Vec::new());
         assert_eq!(observe("", GuestKind::Gauge, 1.0), Err(InvalidMetric::NoName));
@@ -120,11 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_is_counted_and_secrets_are_kept_out() {
+    fn excess_observations_are_counted_and_secrets_are_removed() {
         let (mut meter, exporter) = meter();
         for _ in 0..OBSERVATIONS_MAX + 5 {
             let labels = vec![("token".to_owned(), "hunter22".to_owned())];
-            meter.observe("a", GuestKind::Counter, 1.0, labels).expect("sense");
+            meter.observe("a", GuestKind::Counter, 1.0, labels).expect("valid");
         }
         let text = exporter.render();
         let counted = r#"temper_guest_a_total{token="[redacted]",integration="x"} 10000"#;

@@ -1,6 +1,5 @@
-//! Streams by name: bytes that a guest hands from one host function to another
-//! without having them in its memory. They live as long as their run, unless the
-//! embedder keeps them.
+//! Named streams: bytes that a guest passes from one host function to another without copying them
+//! into its memory. They live as long as their run, unless the embedder keeps them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,24 +10,24 @@ use bytes::Bytes;
 use super::Guest;
 use crate::host_memory::{Charge, OutOfHostMemory};
 
-/// Streams that one run may have; each is a file or a body.
+/// Most streams of one run; each is a file or a body.
 const STREAMS_MAX: usize = 64;
 
 /// Longest name of a stream, in bytes.
 const NAME_MAX_BYTES: usize = 256;
 
-/// The streams of one dispatch. An embedder that keeps a clone gives the handler
-/// bytes before it runs, and takes what it left afterwards.
+/// The streams of one dispatch. An embedder that keeps a clone can give the handler bytes before it
+/// runs, and take what it leaves afterwards.
 #[derive(Clone, Default)]
 pub struct Streams(Arc<Mutex<BTreeMap<String, Stream>>>);
 
 struct Stream {
     bytes: Bytes,
-    /// Charges the run whose guest has put it there; `None` for what the embedder has put.
+    /// The charge of the run whose guest has written it; `None` if the embedder has.
     charge: Option<Charge>,
 }
 
-/// Why a stream can't be had or made.
+/// Why a stream cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// There is no stream of this name.
@@ -40,7 +39,7 @@ pub enum StreamError {
     /// There are too many streams.
     #[error("a run has at most {STREAMS_MAX} streams")]
     TooMany,
-    /// The account of the run has no room.
+    /// The memory account of the run cannot cover it.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfHostMemory),
     /// All streams together exceed this limit, in bytes.
@@ -49,18 +48,18 @@ pub enum StreamError {
 }
 
 impl Streams {
-    /// No streams yet.
+    /// Creates an empty set of streams.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Puts `bytes` under `name`, in the place of what was there.
+    /// Sets the stream called `name`.
     pub fn put(&self, name: impl Into<String>, bytes: impl Into<Bytes>) {
         self.held().insert(name.into(), Stream { bytes: bytes.into(), charge: None });
     }
 
-    /// Takes the bytes under `name` out.
+    /// Removes the stream called `name`, and returns its bytes.
     #[must_use]
     pub fn take(&self, name: &str) -> Option<Bytes> {
         self.held().remove(name).map(|stream| stream.bytes)
@@ -70,7 +69,7 @@ impl Streams {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a run may still put under `name`, of `most` bytes in all.
+    /// How many bytes the stream `name` may have, if all streams together may have `most`.
     fn room(&self, name: &str, most: u64) -> Result<u64, StreamError> {
         check_name(name)?;
         let held = self.held();
@@ -102,7 +101,7 @@ impl Guest {
     /// The bytes of the stream called `name`.
     ///
     /// # Errors
-    /// This run has none of that name, or it is no name.
+    /// There is none of that name, or the name is invalid.
     pub fn stream(&self, name: &str) -> Result<Bytes, StreamError> {
         check_name(name)?;
         let held = self
@@ -112,15 +111,15 @@ impl Guest {
         held.ok_or_else(|| StreamError::Unknown(name.to_owned()))
     }
 
-    /// How many bytes the stream called `name` may hold.
+    /// How many bytes the stream called `name` may have.
     ///
     /// # Errors
-    /// There is no room for a stream of that name.
+    /// There are too many streams, or the name is invalid.
     pub fn stream_room(&self, name: &str) -> Result<u64, StreamError> {
         self.streams.clone().unwrap_or_default().room(name, self.grants.stream_bytes)
     }
 
-    /// Makes `bytes` the stream called `name`.
+    /// Sets the stream called `name`.
     ///
     /// # Errors
     /// As [`Guest::stream_room`], or it is too large.
@@ -131,7 +130,7 @@ impl Guest {
         let mut held = self.streams.get_or_insert_default().held();
         let size = bytes.len() as u64;
         match held.get_mut(name) {
-            // Where there is no room for the new bytes, the old ones stay.
+            // If the account cannot cover the new bytes, the old ones stay.
             Some(Stream { bytes: before, charge: Some(charge) }) if charge.is_of(&self.memory) => {
                 charge.resize(size)?;
                 *before = bytes;
@@ -150,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_not_be_a_name_is_told_from_what_is_not_there() {
+    fn an_invalid_name_is_another_error_than_an_unknown_one() {
         let guest = Guest::idle();
         assert_eq!(guest.stream(""), Err(StreamError::InvalidName(0)));
         assert_eq!(guest.stream(&"x".repeat(257)), Err(StreamError::InvalidName(257)));

@@ -1,6 +1,6 @@
-//! How many requests guests may have open. Each holds a descriptor, of which a process has few:
-//! one handler run, one integration or one tenant must not leave the others, or those who connect
-//! to the host itself, without any.
+//! The bounds on open requests of guests. Each request occupies a file descriptor, of which a process
+//! has few: one handler run, integration or tenant must not leave the others, or the clients of the
+//! host itself, without any.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::http::{HttpError, Sender};
 
-/// Requests that one handler run may have open.
+/// Most open requests of one handler run.
 pub const OF_RUN_MAX: u32 = 16;
 
-/// The part of a host's requests that one tenant may have open.
+/// One tenant may have open one in this many of the host's requests.
 const OF_TENANT: u32 = 2;
 
-/// The part of a host's requests that one integration may have open for one tenant.
+/// One integration may have open one in this many of the host's requests, for one tenant.
 const OF_INTEGRATION: u32 = 4;
 
 /// The open requests of a host.
@@ -40,7 +40,7 @@ pub struct OpenRequest {
 }
 
 impl OpenRequests {
-    /// A host's, of which `max` may be open.
+    /// The open requests of a host, of which there may be `max`.
     pub fn new(max: u32) -> Arc<Self> {
         Arc::new(Self { max, open: Mutex::default() })
     }
@@ -59,7 +59,7 @@ impl OpenRequests {
                  response first"
             )));
         }
-        // From here on, dropping it gives everything back.
+        // From here on, dropping it undoes all counts.
         let request = OpenRequest {
             host: Arc::clone(self),
             sender: sender.clone(),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn one_run_has_so_many_open_and_no_more() {
+    fn one_run_has_at_most_sixteen_open_requests() {
         let host = OpenRequests::new(1000);
         let of_run = Arc::default();
         let open: Vec<_> =
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn none_takes_what_others_need_and_all_is_given_back() {
+    fn shares_are_bounded_and_closed_requests_are_not_counted() {
         let host = OpenRequests::new(100);
         let (first, why) = fill(&host, &sender("a", "x"));
         assert!(first.len() == 25 && why.contains("this integration"), "{} {why}", first.len());

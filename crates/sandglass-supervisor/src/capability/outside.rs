@@ -1,5 +1,5 @@
-//! The way to the outside of one run: its grants, its deadline and its trace. Every
-//! request that it sends passes here, and is noted.
+//! Outgoing HTTP requests of one run, with its grants, deadline and trace. Every request passes here
+//! and is noted.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,13 +9,13 @@ use sandglass_model::Clock;
 
 use super::Grants;
 use super::http::{HttpError, Limits, Opened, Request, Response, Sender};
-use super::requests::{Requests, UnderWay};
+use super::requests::{RequestInFlight, Requests};
 use crate::covered;
 use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
 use crate::run::Run;
 use crate::secret::Answer;
 
-/// Sends the requests of one run. Clones are the same.
+/// Sends the requests of one run. Clones share its state.
 #[derive(Debug, Clone)]
 pub struct Outside {
     pub(super) grants: Arc<Grants>,
@@ -32,10 +32,10 @@ pub struct Outside {
     pub memory: HostMemory,
 }
 
-// Each request is charged from the moment that it exists; `Guest` measures the list of the last ones.
+// Each request is charged as long as it exists; `Guest` measures the list of the last ones.
 covered!(Outside: grants, traceparent, run, clock, requests, sender, open, memory);
 
-/// What the host holds for one open request besides its head and bodies, in bytes: the head of its
+/// What one open request occupies besides its head and bodies, in bytes: the head of its
 /// response, and the buffers of its connection.
 const OPEN_REQUEST_BYTES: u64 = 256 << 10;
 
@@ -44,7 +44,7 @@ const OPEN_REQUEST_BYTES: u64 = 256 << 10;
 #[derive(Clone, Debug)]
 pub(super) struct RequestCharge {
     charge: Arc<Mutex<Charge>>,
-    /// Bytes without those of bodies.
+    /// Bytes without the bodies.
     open_bytes: u64,
 }
 
@@ -66,7 +66,7 @@ impl RequestCharge {
         self.resize(headers_bytes(headers) + body.capacity() as u64)
     }
 
-    /// Charges the `headers` of a response that has come, besides the open request.
+    /// Charges the `headers` of an arrived response, besides the open request.
     fn holds_head(&self, headers: &[(String, String)]) -> Result<(), OutOfHostMemory> {
         /// As they were read, as these texts, and as an object of `wasi:http`.
         const COPIES: u64 = 3;
@@ -84,7 +84,7 @@ pub(super) fn headers_bytes(headers: &[(String, String)]) -> u64 {
     texts.sum::<usize>() as u64 + size_of_val(headers) as u64
 }
 
-/// A whole response, charged as long as this is kept.
+/// A whole response, charged until this is dropped.
 #[derive(Debug)]
 pub struct Received {
     /// The response.
@@ -93,13 +93,12 @@ pub struct Received {
 }
 
 impl Outside {
-    /// Most time that a request may take that begins now, where no call waits for it
-    /// that has a bound of its own.
+    /// Most time that a request may take from now on, unless its host call has a limit of its own.
     pub fn timeout(&self) -> Duration {
         self.left().min(self.grants.host_call_timeout)
     }
 
-    /// Largest body of a response that the guest is given.
+    /// Largest response body that the guest may receive.
     pub(super) fn response_bytes(&self) -> u64 {
         self.grants.response_bytes
     }
@@ -110,7 +109,7 @@ impl Outside {
         self.send_within(request, most)
     }
 
-    /// The same, with a body of at most `response_bytes`.
+    /// Sends `request` and reads the whole response, with a body of at most `response_bytes`.
     pub fn send_within(
         self,
         request: Request,
@@ -125,20 +124,20 @@ impl Outside {
         mut request: Request,
         response_bytes: u64,
     ) -> Result<Received, HttpError> {
-        let (under_way, charge) = self.begin(&mut request)?;
+        let (in_flight, charge) = self.begin(&mut request)?;
         let answer = self.received(request, charge, response_bytes).await;
-        under_way.ended(answer.as_ref().map(|received| received.response.status));
+        in_flight.ended(answer.as_ref().map(|received| received.response.status));
         answer
     }
 
     /// Notes `request` as sent now, and charges it.
-    fn begin(&self, request: &mut Request) -> Result<(UnderWay, RequestCharge), HttpError> {
+    fn begin(&self, request: &mut Request) -> Result<(RequestInFlight, RequestCharge), HttpError> {
         request.sender = self.sender.clone();
-        let under_way = self.requests.begin(request, &self.clock);
+        let in_flight = self.requests.begin(request, &self.clock);
         match RequestCharge::new(&self.memory, request) {
-            Ok(charge) => Ok((under_way, charge)),
+            Ok(charge) => Ok((in_flight, charge)),
             Err(error) => {
-                under_way.refused();
+                in_flight.refused();
                 Err(error.into())
             }
         }
@@ -157,7 +156,7 @@ impl Outside {
         let sent = grants.http.send(request, &grants.destinations, limits, traceparent).await;
         drop(open);
         let response = sent?;
-        // A client of the embedder's charges nothing while it reads.
+        // A client of the embedder charges nothing while it reads.
         charge.holds_only(&response)?;
         Ok(Received { response, _charge: charge })
     }
@@ -165,12 +164,12 @@ impl Outside {
     /// Charges `request` at once; the future sends it, and waits for the response's head.
     ///
     /// # Errors
-    /// The account has no room for one more request.
+    /// The memory account of the run cannot cover one more request.
     pub fn open(
         self,
         mut request: Request,
     ) -> Result<Answer<'static, Result<Opened, HttpError>>, HttpError> {
-        let (under_way, charge) = self.begin(&mut request)?;
+        let (in_flight, charge) = self.begin(&mut request)?;
         Ok(Box::pin(async move {
             let Self { grants, traceparent, .. } = &self;
             let limits = self.limits(grants.response_bytes);
@@ -182,7 +181,7 @@ impl Outside {
                 Ok(opened.holding((open, charge)))
             };
             let answer = answer.await;
-            under_way.ended(answer.as_ref().map(|opened: &Opened| opened.status));
+            in_flight.ended(answer.as_ref().map(|opened: &Opened| opened.status));
             answer
         }))
     }
@@ -192,7 +191,7 @@ impl Outside {
     }
 
     fn limits(&self, response_bytes: u64) -> Limits {
-        // Calls that wait for it have bounds of their own.
+        // The host calls that wait for it have limits of their own.
         let left = self.left();
         Limits { timeout: left, remaining: left, response_bytes }
     }

@@ -1,5 +1,5 @@
-//! What a run has asked of others over HTTP, so that somebody can judge afterwards
-//! what may have landed: method, host and path, and what came of it.
+//! The HTTP requests that a run sent: method, host, path and outcome, from which an operator can
+//! judge afterwards what may have taken effect.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,15 +14,15 @@ use crate::measured::Measured;
 use crate::secret::Redactor;
 use crate::text::printable;
 
-/// The requests of one run. Clones are the same.
+/// The requests of one run. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Requests(Arc<OnceLock<Mutex<Sent>>>);
 
 #[derive(Debug, Default)]
 struct Sent {
-    /// The last of those that ended, and all under way; a run waits for few at once.
+    /// The last ones that ended, and all in flight; a run waits for few at a time.
     held: VecDeque<One>,
-    /// What they occupy.
+    /// The memory of `held`.
     bytes: u64,
     count: u64,
     omitted: u64,
@@ -31,24 +31,24 @@ struct Sent {
 #[derive(Debug)]
 struct One {
     number: u64,
-    /// Its address as the guest wrote it: reading it rewrites it, and a secret with it.
+    /// The address as the guest wrote it: parsing rewrites it, and a secret in it.
     raw: String,
     request: OutgoingRequest,
     since: Monotonic,
     until: Option<Monotonic>,
 }
 
-/// A request that is under way, with all that it was redirected to. Where this is dropped
-/// before its answer, it was given up.
+/// A request in flight, with the redirects that follow from it. If this is dropped before the
+/// response, the request was given up.
 #[derive(Debug)]
-pub struct UnderWay(Arc<Journey>);
+pub struct RequestInFlight(Arc<Journey>);
 
-/// Where a request that is under way has come to, told by whoever sends it.
+/// The progress of a request in flight, which the HTTP client reports.
 #[derive(Debug)]
 pub(super) struct Journey {
     requests: Requests,
     clock: Arc<dyn Clock>,
-    /// The number of the one that is sent now.
+    /// The number of the present request of the chain of redirects.
     number: AtomicU64,
 }
 
@@ -67,16 +67,16 @@ impl One {
 }
 
 impl Requests {
-    /// `request` is sent now. What becomes of it on the way is told by its journey.
-    pub fn begin(&self, request: &mut Request, clock: &Arc<dyn Clock>) -> UnderWay {
+    /// Notes that `request` is sent now. Its journey reports what happens to it.
+    pub fn begin(&self, request: &mut Request, clock: &Arc<dyn Clock>) -> RequestInFlight {
         let number = AtomicU64::new(self.sent(request, clock));
         let journey =
             Arc::new(Journey { requests: self.clone(), clock: Arc::clone(clock), number });
         request.journey = Some(Arc::clone(&journey));
-        UnderWay(journey)
+        RequestInFlight(journey)
     }
 
-    /// Notes a request, and gives its number.
+    /// Notes a request, and returns its number.
     fn sent(&self, request: &Request, clock: &Arc<dyn Clock>) -> u64 {
         let (method, host, path) = request.destination();
         let raw = request.as_given().to_owned();
@@ -99,9 +99,9 @@ impl Requests {
         number
     }
 
-    /// All that is to be told at the end of the run that began at `start`, and how many
-    /// others are not. Where it was ended in a host call, that began at `cut`.
-    pub fn told(
+    /// Returns the requests for the report of a run from `start` to `end`, and how many are left
+    /// out. If the run ended inside a host call, that call began at `cut`.
+    pub fn report(
         &self,
         redactor: &Redactor,
         (start, end): (Monotonic, Monotonic),
@@ -109,12 +109,12 @@ impl Requests {
     ) -> (Vec<OutgoingRequest>, u64) {
         let Some(sent) = self.0.get() else { return (Vec::new(), 0) };
         let sent = lock(sent);
-        let told = sent.held.iter().map(|one| OutgoingRequest {
-            method: told_method(&one.request.method).to_owned(),
+        let requests = sent.held.iter().map(|one| OutgoingRequest {
+            method: well_known_method(&one.request.method).to_owned(),
             host: printable(&redactor.text(one.request.host.clone())),
             path: printable(&without_secrets(redactor, &one.raw, &one.request.path)),
             outcome: match (one.request.outcome, one.until, cut) {
-                // Its wait was over before the run was.
+                // The guest stopped waiting before the run ended.
                 (RequestOutcome::Unfinished, Some(until), cut)
                     if cut.is_none_or(|cut| until < cut) =>
                 {
@@ -126,12 +126,13 @@ impl Requests {
             duration_us: micros(one.until.unwrap_or(end).since(one.since)),
             ..one.request.clone()
         });
-        (told.collect(), sent.omitted)
+        (requests.collect(), sent.omitted)
     }
 }
 
 impl Sent {
-    /// Leaves out what is known longest to have been answered, where there are too many.
+    /// If there are too many requests, removes the oldest of those that matter least: idempotent and
+    /// answered ones first, requests in flight last.
     fn forget(&mut self) {
         if self.held.len() <= STORY_REQUESTS_MAX {
             return;
@@ -151,17 +152,17 @@ impl Sent {
     }
 }
 
-impl UnderWay {
-    /// The host did not send it.
+impl RequestInFlight {
+    /// Notes that the host did not send it.
     pub(super) fn refused(self) {
         self.0.end(RequestOutcome::Refused, None);
     }
 
-    /// The answer has come, or its head where no more is waited for, or why it hasn't.
+    /// Notes the status of the response, or why there is none.
     pub fn ended(self, answer: Result<u16, &HttpError>) {
         match answer {
             Ok(status) => self.0.end(RequestOutcome::Answered, Some(status)),
-            // Nobody waits for it any more, and that is all that is known.
+            // The guest gave up waiting; what the server did is unknown.
             Err(HttpError::TimedOut(_) | HttpError::CutShort(_)) => {}
             Err(
                 HttpError::NotAllowed(_)
@@ -177,30 +178,30 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RequestInFlight {
     fn drop(&mut self) {
         self.0.end(RequestOutcome::Unfinished, None);
     }
 }
 
 impl Journey {
-    /// The head of the answer has come; its body may still be under way.
+    /// Notes the head of the response; its body may still be in flight.
     pub(super) fn head(&self, status: u16) {
         self.note(|one, _| one.request.status = Some(status));
     }
 
-    /// The answer was a redirect, and nothing is sent any more.
+    /// Notes a redirect that is not followed.
     pub(super) fn redirected(&self, status: u16) {
         self.end(RequestOutcome::Answered, Some(status));
     }
 
-    /// The answer was a redirect, and `next` is sent now.
+    /// Notes a redirect, and that `next` is sent now.
     pub(super) fn goes_on(&self, status: u16, next: &Request) {
         self.redirected(status);
         self.number.store(self.requests.sent(next, &self.clock), Ordering::Relaxed);
     }
 
-    /// A status that has come already is kept.
+    /// Ends the present request. A status that has arrived is kept.
     fn end(&self, outcome: RequestOutcome, status: Option<u16>) {
         self.note(|one, now| {
             one.until = Some(now);
@@ -209,7 +210,7 @@ impl Journey {
         });
     }
 
-    /// Notes something of the one that is sent now, unless it is over.
+    /// Changes the present request, unless it has ended.
     fn note(&self, how: impl FnOnce(&mut One, Monotonic)) {
         let Some(sent) = self.requests.0.get() else { return };
         let (mut sent, number) = (lock(sent), self.number.load(Ordering::Relaxed));
@@ -220,8 +221,8 @@ impl Journey {
     }
 }
 
-/// Methods that are told by their name: those that are registered (IANA) or as well known. A
-/// guest can make up any other, and put a secret there.
+/// The methods that reports name: registered ones (IANA), and others as well known. A guest can make
+/// up any other method, and put a secret there.
 const METHODS: [&str; 20] = [
     "GET",
     "HEAD",
@@ -245,16 +246,16 @@ const METHODS: [&str; 20] = [
     "MERGE",
 ];
 
-/// What any other is told as, as `http.request.method` is in OpenTelemetry.
+/// How reports name any other method, as `http.request.method` does in OpenTelemetry.
 const OTHER_METHOD: &str = "_OTHER";
 
-fn told_method(method: &str) -> &str {
+fn well_known_method(method: &str) -> &str {
     if METHODS.contains(&method) { method } else { OTHER_METHOD }
 }
 
-/// `path` without what was given to the guest as a secret, however it is spelt there; and
-/// nothing of it where a secret stands in the `raw` text that it was read from and can't be
-/// found in it any more.
+/// Removes the secrets of the guest from `path`, however they are escaped there. If the `raw` text
+/// contains a secret that `path` does not, parsing has changed the secret, and the whole path is
+/// hidden.
 fn without_secrets(redactor: &Redactor, raw: &str, path: &str) -> String {
     let meant = percent_decode_str(path).decode_utf8_lossy();
     let redacted = redactor.text(meant.to_string());
@@ -280,19 +281,19 @@ mod tests {
         Request::new("post", url, Vec::new(), bytes::Bytes::new()).expect("valid")
     }
 
-    fn told(requests: &Requests, redactor: &Redactor) -> (Vec<OutgoingRequest>, u64) {
-        requests.told(redactor, (Monotonic::default(), Monotonic::default()), None)
+    fn report(requests: &Requests, redactor: &Redactor) -> (Vec<OutgoingRequest>, u64) {
+        requests.report(redactor, (Monotonic::default(), Monotonic::default()), None)
     }
 
     #[test]
-    fn neither_a_query_nor_a_login_nor_a_secret_is_told() {
+    fn queries_logins_and_secrets_are_not_reported() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let (requests, redactor) = (Requests::default(), Redactor::default());
         let mut sent = request("http://me:hush@api.example:8080/v1/s%20ecret/charge?token=t#part");
         requests.begin(&mut sent, &clock).ended(Ok(202));
         redactor.hide(&Secret::new("s ecret"));
-        let (told, _) = told(&requests, &redactor);
-        let [one] = told.as_slice() else { panic!("{told:?}") };
+        let (reported, _) = report(&requests, &redactor);
+        let [one] = reported.as_slice() else { panic!("{reported:?}") };
         assert_eq!((one.method.as_str(), one.host.as_str()), ("POST", "api.example:8080"));
         assert!(one.path.starts_with("/v1/") && one.path.ends_with("/charge"), "{one:?}");
         assert!(!one.path.contains("ecret"), "{one:?}");
@@ -300,21 +301,21 @@ mod tests {
     }
 
     #[test]
-    fn only_a_method_that_is_well_known_is_told() {
+    fn only_well_known_methods_are_reported() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let requests = Requests::default();
         for method in ["purge", "hunter22", &"x".repeat(64)] {
             let request = Request::new(method, "http://x/", Vec::new(), bytes::Bytes::new());
             requests.begin(&mut request.expect("valid"), &clock).ended(Ok(200));
         }
-        let (told, _) = told(&requests, &Redactor::default());
-        let methods: Vec<_> = told.iter().map(|one| one.method.as_str()).collect();
+        let (reported, _) = report(&requests, &Redactor::default());
+        let methods: Vec<_> = reported.iter().map(|one| one.method.as_str()).collect();
         assert_eq!(methods, ["PURGE", "_OTHER", "_OTHER"]);
-        assert!(!told[1].is_idempotent());
+        assert!(!reported[1].is_idempotent());
     }
 
     #[test]
-    fn a_secret_that_reading_the_address_has_rewritten_hides_the_whole_path() {
+    fn a_secret_that_parsing_has_rewritten_hides_the_whole_path() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         for secret in
             ["hunter22\\hush99", "hunter22\thush99", "hunter22?hush99", "hunter22/../hush99"]
@@ -322,13 +323,13 @@ mod tests {
             let (requests, redactor) = (Requests::default(), Redactor::default());
             redactor.hide(&Secret::new(secret));
             requests.begin(&mut request(&format!("http://x/at/{secret}")), &clock).ended(Ok(200));
-            let (told, _) = told(&requests, &redactor);
-            assert_eq!(told[0].path, "/[REDACTED]", "{secret:?}");
+            let (reported, _) = report(&requests, &redactor);
+            assert_eq!(reported[0].path, "/[REDACTED]", "{secret:?}");
         }
     }
 
     #[test]
-    fn what_may_not_be_sent_again_is_forgotten_last() {
+    fn requests_that_are_not_idempotent_are_left_out_last() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let requests = Requests::default();
         requests.begin(&mut request("http://x/charge"), &clock).ended(Ok(200));
@@ -337,12 +338,12 @@ mod tests {
         for _ in 0..100 {
             requests.begin(&mut get, &clock).ended(Ok(200));
         }
-        let (told, _) = told(&requests, &Redactor::default());
-        assert_eq!(told[0].path, "/charge");
+        let (reported, _) = report(&requests, &Redactor::default());
+        assert_eq!(reported[0].path, "/charge");
     }
 
     #[test]
-    fn those_under_way_are_told_before_those_that_were_answered() {
+    fn requests_in_flight_are_reported_rather_than_answered_ones() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let requests = Requests::default();
         let hanging = requests.begin(&mut request("http://x/hangs"), &clock);
@@ -350,23 +351,25 @@ mod tests {
             requests.begin(&mut request("http://x/quick"), &clock).ended(Ok(200));
         }
         drop(requests.begin(&mut request("http://x/given-up"), &clock));
-        let (told, omitted) = told(&requests, &Redactor::default());
-        assert_eq!((told.len(), omitted), (STORY_REQUESTS_MAX, 102 - STORY_REQUESTS_MAX as u64));
-        let of = |outcome| told.iter().filter(move |one| one.outcome == outcome);
+        let (reported, omitted) = report(&requests, &Redactor::default());
+        let expected = (STORY_REQUESTS_MAX, 102 - STORY_REQUESTS_MAX as u64);
+        assert_eq!((reported.len(), omitted), expected);
+        let of = |outcome| reported.iter().filter(move |one| one.outcome == outcome);
         let paths: Vec<_> = of(RequestOutcome::Unfinished).map(|one| one.path.as_str()).collect();
         assert_eq!(paths, ["/hangs"]);
         let paths: Vec<_> = of(RequestOutcome::GivenUp).map(|one| one.path.as_str()).collect();
         assert_eq!(paths, ["/given-up"]);
         hanging.ended(Err(&HttpError::TooManyRedirects));
-        let (told, _) = self::told(&requests, &Redactor::default());
-        assert_eq!(told[0].outcome, RequestOutcome::Failed);
+        let (reported, _) = report(&requests, &Redactor::default());
+        assert_eq!(reported[0].outcome, RequestOutcome::Failed);
         let late = HttpError::TimedOut(std::time::Duration::from_secs(1));
-        requests.begin(&mut request("http://x/late"), &clock).ended(Err(&late));
-        let (told, _) = self::told(&requests, &Redactor::default());
-        assert_eq!(told.last().map(|one| one.outcome), Some(RequestOutcome::GivenUp));
         let refused = HttpError::NotAllowed("x".to_owned());
-        requests.begin(&mut request("http://x/no"), &clock).ended(Err(&refused));
-        let (told, _) = self::told(&requests, &Redactor::default());
-        assert_eq!(told.last().map(|one| one.outcome), Some(RequestOutcome::Refused));
+        for (error, outcome) in
+            [(late, RequestOutcome::GivenUp), (refused, RequestOutcome::Refused)]
+        {
+            requests.begin(&mut request("http://x/last"), &clock).ended(Err(&error));
+            let (reported, _) = report(&requests, &Redactor::default());
+            assert_eq!(reported.last().map(|one| one.outcome), Some(outcome));
+        }
     }
 }

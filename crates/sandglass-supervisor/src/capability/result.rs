@@ -1,5 +1,4 @@
-//! The one answer that a run gives: given once, within bounds, and copied only
-//! once it is known to fit.
+//! The result that a guest sets: once, within bounds, and copied only after its size is checked.
 
 use sandglass_model::{Failure, FailureKind};
 
@@ -7,7 +6,7 @@ use crate::argument::Unreadable;
 use crate::covered;
 use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
 
-/// Holds the bytes that a guest sets as its result, or what was wrong with them.
+/// The bytes that a guest has set as its result, or why they are invalid.
 #[derive(Debug)]
 pub struct ResultSlot {
     max_bytes: u64,
@@ -30,10 +29,10 @@ impl ResultSlot {
         Self { max_bytes, memory, held: Held::Nothing }
     }
 
-    /// Takes the result; a second one is a violation, and the first violation stays.
+    /// Sets the result. A second result is a violation, and only the first violation is kept.
     ///
     /// # Errors
-    /// The host may hold no more memory for the run.
+    /// The host memory of the run is exhausted.
     pub fn set(&mut self, bytes: Result<&[u8], Unreadable>) -> Result<(), OutOfHostMemory> {
         self.held = match (&self.held, bytes) {
             (Held::Violation(_), _) => return Ok(()),
@@ -70,7 +69,7 @@ impl ResultSlot {
         !matches!(self.held, Held::Nothing)
     }
 
-    /// The bytes that were set; none where none were.
+    /// Takes the bytes that were set; `None` if there are none.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Nothing => Ok(None),
@@ -80,7 +79,7 @@ impl ResultSlot {
     }
 }
 
-/// A failure that is the guest's breach of the contract.
+/// Creates the failure of a guest that violates the contract.
 pub fn violation(kind: FailureKind, message: String) -> Failure {
     Failure { kind, message, result: None }
 }
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_set_once() {
+    fn a_second_result_is_a_violation() {
         let mut slot = ResultSlot::new(4, HostMemory::new(1000));
         assert!(!slot.is_set());
         slot.set(Ok(b"1234")).expect("room");
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_violation_stays() {
+    fn the_first_violation_is_kept() {
         let mut slot = ResultSlot::new(4, HostMemory::new(1000));
         slot.set(Ok(b"12345")).expect("room");
         slot.set(Ok(b"1")).expect("room");

@@ -1,5 +1,4 @@
-//! The key-value scratch of one dispatch: in memory, bounded by what the manifest
-//! grants, and gone when the run ends.
+//! The key-value scratch of one dispatch: in memory, bounded by the manifest, and dropped with the run.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +9,10 @@ use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
 /// Longest key, in bytes: a name.
 pub const KEY_MAX_BYTES: u32 = 256;
 
-/// What an entry takes besides its key and value, in bytes: so that empty values
-/// are bounded, too.
+/// What an entry counts besides its key and value, in bytes, so that empty values are bounded as well.
 const OVERHEAD_BYTES: u64 = 64;
 
-/// Why the scratch can't do what it was asked.
+/// Why the scratch refuses an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScratchError {
     /// The integration is granted no scratch.
@@ -23,7 +21,7 @@ pub enum ScratchError {
     /// The scratch exceeds its grant, in bytes.
     #[error("the scratch of {0} bytes is full: delete what is no longer needed")]
     Full(u64),
-    /// The account of the run has no room.
+    /// The memory account of the run cannot cover it.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfHostMemory),
     /// The key has too many bytes: this many.
@@ -31,7 +29,7 @@ pub enum ScratchError {
     InvalidKey(usize),
 }
 
-/// What one run keeps.
+/// The scratch of one run.
 #[derive(Debug)]
 pub(super) struct Scratch {
     granted_bytes: u64,
@@ -86,19 +84,19 @@ fn cost(key: &str, value: &[u8]) -> u64 {
 }
 
 impl Guest {
-    /// The value under `key`, if there is one.
+    /// Returns the value of `key`, if there is one.
     ///
     /// # Errors
-    /// The scratch isn't granted, or the key not allowed.
+    /// The scratch is not granted, or the key is invalid.
     pub fn scratch_value(&self, key: &str) -> Result<Option<&[u8]>, ScratchError> {
         self.scratch.check(key)?;
         Ok(self.scratch.entries.get(key).map(Vec::as_slice))
     }
 
-    /// Puts `value` under `key`, in the place of what was there.
+    /// Sets the value of `key`.
     ///
     /// # Errors
-    /// As [`Guest::scratch_value`], or there is no room; then nothing has changed.
+    /// As [`Guest::scratch_value`], or the scratch is full; then nothing has changed.
     pub fn set_scratch(&mut self, key: &str, value: &[u8]) -> Result<(), ScratchError> {
         self.scratch.set(key, value)
     }
@@ -106,7 +104,7 @@ impl Guest {
     /// The keys, in order.
     ///
     /// # Errors
-    /// The scratch isn't granted.
+    /// The scratch is not granted.
     pub fn scratch_keys(&self) -> Result<Vec<String>, ScratchError> {
         if self.scratch.granted_bytes == 0 {
             return Err(ScratchError::Denied);
@@ -114,7 +112,7 @@ impl Guest {
         Ok(self.scratch.entries.keys().cloned().collect())
     }
 
-    /// Removes what is under `key`; says whether there was something.
+    /// Removes `key`. Returns whether it had a value.
     ///
     /// # Errors
     /// As [`Guest::scratch_value`].
@@ -128,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_denied_unless_granted() {
+    fn scratch_is_denied_unless_granted() {
         let mut scratch = Scratch::new(0, &HostMemory::new(1 << 20));
         assert_eq!(scratch.check("a"), Err(ScratchError::Denied));
         assert_eq!(scratch.set("a", b""), Err(ScratchError::Denied));
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_what_was_granted_and_gives_room_back() {
+    fn deleted_values_free_their_bytes() {
         let mut scratch = Scratch::new(200, &HostMemory::new(1 << 20));
         scratch.set("a", &[1; 100]).expect("165 bytes");
         assert_eq!(scratch.set("b", &[]), Err(ScratchError::Full(200)));
@@ -149,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_names() {
+    fn keys_are_bounded() {
         let mut scratch = Scratch::new(10_000, &HostMemory::new(1 << 20));
         assert_eq!(scratch.set("", b""), Err(ScratchError::InvalidKey(0)));
         let long = "x".repeat(257);

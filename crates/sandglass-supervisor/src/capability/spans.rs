@@ -1,5 +1,5 @@
-//! Spans that a guest starts, below the span of its dispatch: bounded for each run,
-//! and ended with it. Their ids are handles of the run that made them.
+//! The spans that a guest starts, below the span of its dispatch: bounded for each run, and ended
+//! with it. Guests name them by handles, which are valid in their run only.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use super::log::cut;
 use super::speaker::Speaker;
 use crate::measured::Measured;
 
-/// Spans that one run may start; what users' handlers have today. A further one is
-/// nobody's to see, and counted.
+/// Most spans of one run, as many as users' handlers have today. Further ones are not exported, but
+/// counted.
 const SPANS_MAX: u32 = 256;
 
-/// Handles that one run may draw, those of dropped spans among them. Each holds a
-/// few bytes while it is open.
+/// Most handles of one run, including those of dropped spans. Each occupies a few bytes while its
+/// span is open.
 const HANDLES_MAX: i64 = 1 << 16;
 
-/// What the names and values of all spans, events and attributes of one run may
-/// take, in bytes: they are kept until the spans are exported.
-const TOLD_BYTES: usize = 1 << 20;
+/// Most bytes of the names and values of all spans, events and attributes of one run: they stay in
+/// memory until the spans are exported.
+const SPAN_BYTES: usize = 1 << 20;
 
-/// What a span, event or attribute takes besides its text, in bytes: so that empty
-/// ones are bounded, too.
+/// What a span, event or attribute counts besides its text, in bytes, so that empty ones are bounded
+/// as well.
 const OVERHEAD_BYTES: usize = 64;
 
-/// Longest name, in bytes: of an operation, not of what it works on.
+/// Longest name, in bytes: enough for the name of an operation, without its subject.
 const NAME_MAX_BYTES: u32 = 128;
 
-/// Longest value, in bytes; what is longer belongs into the log.
+/// Longest value, in bytes; longer ones belong in the log.
 const VALUE_MAX_BYTES: u32 = 4096;
 
-/// Names and values of attributes, as a guest gives them.
+/// The names and values of attributes, as the guest passes them.
 pub type Attributes = Vec<(String, Json)>;
 
 /// How a guest's span ended.
@@ -54,12 +54,12 @@ pub enum SpanEnd {
     },
 }
 
-/// An id that names no open span of this run.
+/// The handle is not one of an open span of this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is no open span of this run")]
 pub struct NoSuchSpan(i64);
 
-/// A span as resources name it: its handle.
+/// A span of the resource API: its handle.
 #[allow(unreachable_pub, reason = "generated code re-exports it")]
 #[derive(Debug)]
 pub struct Handle(pub i64);
@@ -76,7 +76,7 @@ impl Measured for Handle {
 pub(super) struct Spans {
     speaker: Arc<Speaker>,
     dispatch: Arc<Span>,
-    /// What the run's handles begin with, so that none is another run's.
+    /// The base of the run's handles, which is random, so that handles of other runs are invalid.
     base: i64,
     handles: i64,
     started: u32,
@@ -85,13 +85,13 @@ pub(super) struct Spans {
 }
 
 impl Measured for Spans {
-    /// What the guest has given to spans and events, and the table of open ones.
+    /// The texts of spans and events, and the table of open spans.
     fn uncharged_bytes(&self) -> u64 {
         let Self { speaker: _, dispatch: _, base: _, handles: _, started: _, open, left_bytes } =
             self;
         // A node of the tree is at least half full.
         let open = 2 * open.len() * size_of::<(i64, Span)>();
-        (TOLD_BYTES - left_bytes + open) as u64
+        (SPAN_BYTES - left_bytes + open) as u64
     }
 }
 
@@ -102,12 +102,12 @@ impl Spans {
         Self {
             speaker,
             dispatch,
-            // Positive, because guests take what isn't for an error.
+            // Positive, because other values are errors in the ABI.
             base: (random & i64::MAX) / HANDLES_MAX * HANDLES_MAX,
             handles: 0,
             started: 0,
             open: BTreeMap::new(),
-            left_bytes: TOLD_BYTES,
+            left_bytes: SPAN_BYTES,
         }
     }
 
@@ -122,14 +122,14 @@ impl Spans {
             self.find(parent)?;
         }
         let last = self.handles + 1 >= HANDLES_MAX;
-        // Those that come after the last all share its handle.
+        // All spans beyond the last handle share it.
         self.handles += i64::from(!last);
         let handle = self.base + self.handles;
         let name = self.name(name);
         let span = if !last && self.started < SPANS_MAX && self.take(name.len()) {
             self.started += 1;
             let attributes = self.attributes(attributes);
-            // Without a parent of its own choosing it belongs to the innermost.
+            // Without an explicit parent, the innermost open span is the parent.
             let parent = parent.and_then(|parent| self.open.get(&parent));
             let parent = parent.or_else(|| self.open.values().next_back());
             parent.unwrap_or(&self.dispatch).guest_child(&name, kind, &foreign(&attributes))
@@ -154,7 +154,7 @@ impl Spans {
         Ok(())
     }
 
-    /// An event of the dispatch itself.
+    /// Adds an event to the span of the dispatch.
     fn add_event_of_the_dispatch(&mut self, name: &str, attributes: Attributes) {
         if let Some((name, attributes)) = self.event(name, attributes) {
             self.dispatch.guest_event(&name, &foreign(&attributes));
@@ -187,7 +187,11 @@ impl Spans {
         self.open.get(&span).ok_or(NoSuchSpan(span))
     }
 
-    fn event(&mut self, name: &str, given: Attributes) -> Option<(String, Vec<(String, Held)>)> {
+    fn event(
+        &mut self,
+        name: &str,
+        given: Attributes,
+    ) -> Option<(String, Vec<(String, AttributeValue)>)> {
         let name = self.name(name);
         if !self.take(name.len()) {
             self.speaker.drop_one(DroppedTelemetry::SpanEvent);
@@ -196,8 +200,8 @@ impl Spans {
         Some((name, self.attributes(given)))
     }
 
-    /// Those of `given` that there is room for.
-    fn attributes(&mut self, given: Attributes) -> Vec<(String, Held)> {
+    /// Returns those of `given` that fit the bounds.
+    fn attributes(&mut self, given: Attributes) -> Vec<(String, AttributeValue)> {
         let mut kept = Vec::new();
         for (name, value) in given {
             if self.left_bytes < OVERHEAD_BYTES {
@@ -216,16 +220,16 @@ impl Spans {
         kept
     }
 
-    fn value(&self, value: Json) -> Held {
+    fn value(&self, value: Json) -> AttributeValue {
         match self.speaker.redactor.json(value) {
-            Json::Bool(flag) => Held::Flag(flag),
+            Json::Bool(flag) => AttributeValue::Flag(flag),
             Json::Number(number) => match (number.as_i64(), number.as_f64()) {
-                (Some(whole), _) => Held::Number(whole),
-                (None, Some(fraction)) => Held::Fraction(fraction),
-                (None, None) => Held::Text(number.to_string()),
+                (Some(whole), _) => AttributeValue::Number(whole),
+                (None, Some(fraction)) => AttributeValue::Fraction(fraction),
+                (None, None) => AttributeValue::Text(number.to_string()),
             },
-            Json::String(text) => Held::Text(cut(&text, VALUE_MAX_BYTES)),
-            other => Held::Text(cut(&other.to_string(), VALUE_MAX_BYTES)),
+            Json::String(text) => AttributeValue::Text(cut(&text, VALUE_MAX_BYTES)),
+            other => AttributeValue::Text(cut(&other.to_string(), VALUE_MAX_BYTES)),
         }
     }
 
@@ -248,25 +252,25 @@ impl Spans {
     }
 }
 
-/// The run ended before these spans did.
+/// Ends the spans that are open when the run ends.
 impl Drop for Spans {
     fn drop(&mut self) {
-        // Innermost first, as a guest would.
+        // The innermost first, as a guest would end them.
         while let Some((_, span)) = self.open.pop_last() {
             span.error(names::UNFINISHED, "the run ended before this span did");
         }
     }
 }
 
-/// A value that a guest gave an attribute.
-enum Held {
+/// The value of a guest's attribute.
+enum AttributeValue {
     Text(String),
     Number(i64),
     Fraction(f64),
     Flag(bool),
 }
 
-impl Held {
+impl AttributeValue {
     fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -275,22 +279,22 @@ impl Held {
     }
 }
 
-fn foreign(attributes: &[(String, Held)]) -> Vec<GuestAttribute<'_>> {
+fn foreign(attributes: &[(String, AttributeValue)]) -> Vec<GuestAttribute<'_>> {
     let value = |held| match held {
-        &Held::Number(number) => Value::Number(number),
-        &Held::Fraction(number) => Value::Fraction(number),
-        &Held::Flag(flag) => Value::Flag(flag),
-        Held::Text(text) => Value::Text(text),
+        &AttributeValue::Number(number) => Value::Number(number),
+        &AttributeValue::Fraction(number) => Value::Fraction(number),
+        &AttributeValue::Flag(flag) => Value::Flag(flag),
+        AttributeValue::Text(text) => Value::Text(text),
     };
     attributes.iter().map(|(name, held)| (name.as_str(), value(held))).collect()
 }
 
 impl Guest {
-    /// Starts a span below `parent`, or below the innermost that is open; answers
-    /// its handle, which is above zero. One too many is seen by nobody.
+    /// Starts a span below `parent`, or else below the innermost open span. Returns its handle, which
+    /// is above zero. A span beyond the bounds is not exported.
     ///
     /// # Errors
-    /// There is no such parent.
+    /// `parent` is not an open span.
     pub fn start_span(
         &mut self,
         parent: Option<i64>,
@@ -301,10 +305,10 @@ impl Guest {
         self.spans.start(parent, name, kind, attributes)
     }
 
-    /// Notes that something happened in a span.
+    /// Adds an event to a span.
     ///
     /// # Errors
-    /// There is no such span; likewise below.
+    /// The span is not open; likewise below.
     pub fn add_span_event(
         &mut self,
         span: i64,
@@ -314,7 +318,7 @@ impl Guest {
         self.spans.add_event(span, name, attributes)
     }
 
-    /// Adds what has become known of a span.
+    /// Adds attributes to a span.
     pub fn set_span_attributes(
         &mut self,
         span: i64,
@@ -333,7 +337,7 @@ impl Guest {
         self.spans.end(span, attributes, end)
     }
 
-    /// Notes that something happened in the dispatch.
+    /// Adds an event to the span of the dispatch.
     pub(super) fn add_dispatch_event(&mut self, name: &str, attributes: Attributes) {
         self.spans.add_event_of_the_dispatch(name, attributes);
     }
@@ -394,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_are_those_of_one_run_while_a_span_is_open() {
+    fn handles_are_valid_only_while_their_span_is_open() {
         let (mut spans, _captured) = spans();
         let span = start(&mut spans, "a");
         assert!(span > 0);
@@ -418,13 +422,13 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_is_bounded_and_breaks_nothing() {
+    fn a_flood_of_spans_is_bounded() {
         let (mut spans, captured) = spans();
         let long = "x".repeat(5000);
         for _ in 0..SPANS_MAX * 2 {
             let span = start(&mut spans, &long);
-            let told = (0..4).map(|nth| (nth.to_string(), json!(long))).collect();
-            assert!(spans.add_event(span, &long, told).is_ok());
+            let attributes = (0..4).map(|nth| (nth.to_string(), json!(long))).collect();
+            assert!(spans.add_event(span, &long, attributes).is_ok());
         }
         for _ in 0..HANDLES_MAX {
             start(&mut spans, "x");
@@ -439,11 +443,11 @@ mod tests {
             .flat_map(|span| &span.events)
             .map(|event| event.attributes.values().map(String::len).sum::<usize>())
             .sum();
-        assert!(bytes <= TOLD_BYTES && bytes > TOLD_BYTES / 2, "{bytes}");
+        assert!(bytes <= SPAN_BYTES && bytes > SPAN_BYTES / 2, "{bytes}");
     }
 
     #[test]
-    fn what_is_open_when_the_run_ends_is_ended_as_unfinished() {
+    fn spans_that_are_open_when_the_run_ends_are_unfinished() {
         let (mut spans, captured) = spans();
         start(&mut spans, "a");
         drop(spans);
@@ -452,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_and_the_hosts_own_names_are_kept_out() {
+    fn secrets_and_names_of_host_attributes_are_removed() {
         let (mut spans, captured) = spans();
         let attributes = vec![
             ("key".to_owned(), json!({"token": "hunter22"})),

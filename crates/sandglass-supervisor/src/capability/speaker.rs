@@ -1,5 +1,5 @@
-//! Who speaks when a guest tells something: whose guest it is, what must not be
-//! said, and where what goes over a bound is counted.
+//! The origin of one run's telemetry: its tenant and integration, its secrets, its rates, and the
+//! counts of what was dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::tenant_rate::Rates;
 use crate::covered;
 use crate::secret::Redactor;
 
-/// One run, as logs, traces and metrics hear it.
+/// What the log, the spans and the metrics of one run have in common.
 #[derive(Debug)]
 pub struct Speaker {
     /// The tenant of the dispatch.
@@ -24,9 +24,9 @@ pub struct Speaker {
     /// Where telemetry is counted.
     pub metrics: Metrics,
     pub(super) rates: Arc<Rates>,
-    /// How many lines it has written to the log, or would have.
+    /// How many lines it has logged, including dropped ones.
     pub(super) lines: AtomicU32,
-    /// Whether a line of it was dropped because its tenant logs too much.
+    /// Whether a line was dropped because the tenant exceeded its rate.
     pub(super) is_over_rate: AtomicBool,
     dropped: Dropped,
 }
@@ -34,7 +34,7 @@ pub struct Speaker {
 // Shared by the telemetry of one run. `Guest` measures the redactor.
 covered!(Speaker: tenant, integration, redactor, metrics, rates, lines, is_over_rate, dropped);
 
-/// What of it went over a bound of the run, and so nowhere.
+/// Counts of what exceeded a bound of the run.
 #[derive(Debug, Default)]
 struct Dropped {
     spans: AtomicU64,
@@ -64,7 +64,7 @@ impl Speaker {
         }
     }
 
-    /// A speaker of the integration `x`, for whose tenant no time passes.
+    /// The telemetry of the integration `x`; its clock stands still.
     #[cfg(test)]
     pub fn of_tests(redactor: Redactor, metrics: Metrics) -> Self {
         use sandglass_model::{Clock, Monotonic, WallTime};
@@ -83,7 +83,7 @@ impl Speaker {
         Self::new(("a".into(), "x".into()), redactor, metrics, Arc::new(Rates::new(&clock)))
     }
 
-    /// Counts something that goes nowhere because it went over a bound.
+    /// Counts something that is dropped because it exceeded a bound.
     pub(super) fn drop_one(&self, what: DroppedTelemetry) {
         self.metrics.telemetry_dropped(&self.integration, what);
         let Dropped { spans, span_events, attributes, metrics, log_lines } = &self.dropped;
@@ -93,13 +93,13 @@ impl Speaker {
             DroppedTelemetry::Attribute => attributes,
             DroppedTelemetry::Metric => metrics,
             DroppedTelemetry::LogLine => log_lines,
-            // Those are not what one run told too much of.
+            // These are not bounds of one run.
             DroppedTelemetry::Label | DroppedTelemetry::HostCallSpan => return,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How much went over a bound of the run so far.
+    /// How much was dropped so far.
     pub(super) fn dropped(&self) -> TelemetryDropped {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Dropped { spans, span_events, attributes, metrics, log_lines } = &self.dropped;
@@ -112,7 +112,7 @@ impl Speaker {
         }
     }
 
-    /// The same, of so many.
+    /// Counts `many` dropped things in the metrics.
     pub fn drop_many(&self, what: DroppedTelemetry, many: u64) {
         self.metrics.telemetry_dropped_many(&self.integration, what, many);
     }

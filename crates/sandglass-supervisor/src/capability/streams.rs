@@ -1,5 +1,5 @@
-//! HTTP bodies piece by piece, in both directions: held back by whoever takes
-//! longer, so that neither fills memory.
+//! HTTP bodies piece by piece, in both directions, with backpressure: the slower side holds back the
+//! faster one, so that neither fills memory.
 
 use std::fmt;
 
@@ -13,18 +13,18 @@ use crate::covered;
 use crate::measured::Measured;
 use crate::secret::Answer;
 
-/// Largest piece that one read answers, in bytes: what sockets hold.
+/// Largest piece that one read returns, in bytes: what socket buffers hold.
 const READ_MAX_BYTES: usize = 64 << 10;
 
-/// Largest piece that one write takes, in bytes: more than any buffer holds.
+/// Largest piece of one write, in bytes: more than any socket buffer holds.
 const WRITE_MAX_BYTES: usize = 1 << 20;
 
 /// A request whose body is being written.
 pub struct OutgoingRequest {
     pieces: mpsc::Sender<Result<Bytes, HttpError>>,
     response: Answer<'static, Result<Opened, HttpError>>,
-    /// What the response came to, where it came before the body's end.
-    came: Option<Result<Opened, HttpError>>,
+    /// The response or error, if it arrived before the end of the body.
+    early: Option<Result<Opened, HttpError>>,
 }
 
 impl fmt::Debug for OutgoingRequest {
@@ -40,11 +40,11 @@ impl fmt::Debug for IncomingResponse {
 }
 
 // Pieces are charged, and so are the open request and the head of its response.
-covered!(OutgoingRequest: pieces, response, came);
+covered!(OutgoingRequest: pieces, response, early);
 
-/// The two ends of a body: where it is written, and what is sent.
+/// Creates a body: the sender that writes it, and the pieces that are sent.
 pub fn body() -> (mpsc::Sender<Result<Bytes, HttpError>>, Pieces) {
-    // One piece waits while another is being sent.
+    // One piece may wait while another is being sent.
     let (sender, receiver) = mpsc::channel(1);
     let pieces = futures_util::stream::unfold(receiver, |mut receiver| async {
         receiver.recv().await.map(|piece| (piece, receiver))
@@ -53,16 +53,15 @@ pub fn body() -> (mpsc::Sender<Result<Bytes, HttpError>>, Pieces) {
 }
 
 impl OutgoingRequest {
-    /// A request that sends what is written to `pieces`, and whose `response` is
-    /// then waited for.
+    /// Creates a request that sends what is written to `pieces`, and then waits for `response`.
     pub fn new(
         pieces: mpsc::Sender<Result<Bytes, HttpError>>,
         response: Answer<'static, Result<Opened, HttpError>>,
     ) -> Self {
-        Self { pieces, response, came: None }
+        Self { pieces, response, early: None }
     }
 
-    /// Writes a piece of the body; waits until there is room.
+    /// Writes a piece of the body. Waits until the connection can take it.
     pub async fn write(&mut self, piece: Bytes) -> Result<(), HttpError> {
         if piece.len() > WRITE_MAX_BYTES {
             return Err(HttpError::InvalidRequest(format!(
@@ -70,20 +69,20 @@ impl OutgoingRequest {
                 piece.len()
             )));
         }
-        let Self { pieces, response, came } = self;
-        if came.is_none() {
+        let Self { pieces, response, early } = self;
+        if early.is_none() {
             let answer = tokio::select! {
                 biased;
                 answer = &mut *response => answer,
                 sent = pieces.send(Ok(piece)) => match sent {
                     Ok(()) => return Ok(()),
-                    // Nobody takes the body any more, so the response says why.
+                    // The client no longer reads the body; the response states why.
                     Err(_) => response.await,
                 },
             };
-            *came = Some(answer);
+            *early = Some(answer);
         }
-        Err(match came {
+        Err(match early {
             Some(Err(error)) => error.clone(),
             _ => HttpError::Transport("the request was answered before its body ended".to_owned()),
         })
@@ -92,8 +91,8 @@ impl OutgoingRequest {
     /// Ends the body, and waits for the response's head.
     pub async fn finish(self) -> Result<IncomingResponse, HttpError> {
         drop(self.pieces);
-        let opened = match self.came {
-            Some(came) => came?,
+        let opened = match self.early {
+            Some(early) => early?,
             None => self.response.await?,
         };
         Ok(IncomingResponse::new(opened))
@@ -107,7 +106,7 @@ pub struct IncomingResponse {
     /// The headers, in the order in which they came.
     pub headers: Vec<(String, String)>,
     body: Pieces,
-    /// What came and wasn't asked for yet.
+    /// Received bytes that the guest has not read yet.
     rest: Bytes,
 }
 
@@ -119,20 +118,20 @@ impl Measured for IncomingResponse {
 }
 
 impl IncomingResponse {
-    /// A response whose body is read piece by piece.
+    /// Creates a response whose body is read piece by piece.
     pub fn new(opened: Opened) -> Self {
         let Opened { status, headers, body } = opened;
         Self { status, headers, body, rest: Bytes::new() }
     }
 
-    /// The next piece of at most `max` bytes; an empty one at the end.
+    /// Reads the next piece, of at most `max` bytes; an empty one at the end.
     pub async fn read(&mut self, max: u32) -> Result<Bytes, HttpError> {
         let max = (max as usize).clamp(1, READ_MAX_BYTES);
         while self.rest.is_empty() {
             match self.body.next().await {
                 Some(Ok(piece)) => self.rest = piece,
                 Some(Err(error)) => {
-                    // After an error there is nothing more.
+                    // An error ends the body.
                     self.body = Box::pin(futures_util::stream::empty());
                     return Err(error);
                 }

@@ -1,5 +1,5 @@
-//! How much log and how many spans the handlers of each tenant may write together: a flood must
-//! neither fill a disk nor drown what other tenants write.
+//! The rates at which the handlers of each tenant may write log lines and spans: a flood must not fill
+//! a disk or hide the output of other tenants.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,19 +10,19 @@ use sandglass_model::{Clock, Monotonic};
 /// How much a tenant may write.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
-    /// Bytes at once, after it was quiet.
+    /// Bytes at once, after a quiet time.
     burst_bytes: u64,
-    /// Bytes per second for ever.
+    /// Bytes per second in the long run.
     bytes_per_second: u64,
 }
 
 const LOG: Rate = Rate { burst_bytes: 8 << 20, bytes_per_second: 1 << 20 };
 
-/// For spans that guests start, with their events and attributes. They are exported in batches, not
-/// written to a disk that the host shares.
+/// For the spans of guests, with their events and attributes. They are exported in batches, not written
+/// to a disk that the host shares, so they may have more.
 const SPANS: Rate = Rate { burst_bytes: 32 << 20, bytes_per_second: 4 << 20 };
 
-/// Tenants that are remembered before those are forgotten that have all of their burst again.
+/// With more tenants than this, those with a full burst are removed.
 const TENANTS_KEPT: usize = 1_000;
 
 /// The rates of a host's tenants.
@@ -33,21 +33,21 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Creates rates that have allowed nothing yet.
+    /// Creates rates with full bursts.
     pub fn new(clock: &Arc<dyn Clock>) -> Self {
         let rates = |rate| TenantRates::new(Arc::clone(clock), rate);
         Self { log: rates(LOG), spans: rates(SPANS) }
     }
 }
 
-/// What the tenants of a host may write: a token bucket for each.
+/// The token buckets of a host's tenants.
 pub(super) struct TenantRates {
     clock: Arc<dyn Clock>,
     rate: Rate,
     tenants: Mutex<BTreeMap<Arc<str>, Bucket>>,
 }
 
-/// What one tenant may write at a moment.
+/// How much one tenant may write, at a moment.
 struct Bucket {
     bytes: u64,
     at: Monotonic,
@@ -57,7 +57,7 @@ impl Bucket {
     fn refill(&mut self, now: Monotonic, rate: Rate) {
         let millis = u64::try_from(now.since(self.at).as_millis()).unwrap_or(u64::MAX);
         let earned = millis.saturating_mul(rate.bytes_per_second / 1_000);
-        // Less than a millisecond earns nothing, so it must not be forgotten either.
+        // Parts of a millisecond earn nothing, so the time is kept until they add up.
         if earned > 0 {
             self.bytes = self.bytes.saturating_add(earned).min(rate.burst_bytes);
             self.at = now;
@@ -70,7 +70,7 @@ impl TenantRates {
         Self { clock, rate, tenants: Mutex::default() }
     }
 
-    /// Whether `tenant` may write so many bytes now; they are taken if it may.
+    /// Takes `bytes` from the bucket of `tenant`. Returns false if it has too few.
     pub(super) fn take(&self, tenant: &Arc<str>, bytes: usize) -> bool {
         self.take_at(self.clock.now(), tenant, bytes as u64)
     }

@@ -1,4 +1,4 @@
-//! How a run that goes on lets others go first.
+//! How a run yields its thread to all other work.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -7,28 +7,27 @@ use std::task::Poll;
 use tokio::task;
 
 thread_local! {
-    /// Whether this thread is one of those that run guests.
+    /// Whether this thread runs guests.
     static RUNS_GUESTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on this thread runs guests.
+/// Marks this thread as one that runs guests.
 pub(super) fn runs_guests() {
     RUNS_GUESTS.set(true);
 }
 
-/// Has everything else that is ready go first, once. (A task that yields in tokio's own way
-/// has only new runs go first.)
+/// Yields to everything else that is ready. (`tokio::task::yield_now` would yield to new runs only.)
 pub async fn give_way() {
     if RUNS_GUESTS.get() {
         behind_all().await;
     } else {
-        // The embedder's runtime may look for I/O only where a task yields like this.
+        // The embedder's runtime may check for I/O only when a task yields like this.
         task::yield_now().await;
     }
 }
 
-/// Goes to the end of the thread's queue. A task that yields in tokio's own way is taken up
-/// again before that queue: alone it would leave those that wait there nothing.
+/// Moves the task to the end of the thread's queue. Tokio resumes a task that has called `yield_now`
+/// before that queue, so a single such task would starve the others.
 async fn behind_all() {
     let mut has_waited = false;
     poll_fn(|context| {

@@ -1,6 +1,6 @@
-//! Starts runs: polls each for the first time, one after the other, on the threads of
-//! guests. Most are over with that; the others become tasks of their own. So a run that
-//! never waits costs no task, and while there is work no thread goes to sleep or is woken.
+//! Starts runs: polls them for the first time, one after the other, on the threads for guests. Most
+//! end with that; the others become tasks. So a run that never waits costs no task, and no thread
+//! sleeps or is woken while there is work.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,26 +13,26 @@ use tokio::task;
 
 use crate::ticker::SLICE;
 
-/// A run under way, which tells somebody how it went.
+/// A started run.
 type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Makes a run, on the thread that starts it: what a run takes is some kilobytes, and they
-/// are given back on the thread that took them, for the next one.
+/// Creates a run, on the thread that starts it: its few kilobytes are then freed on the thread that
+/// allocated them, for the next run.
 pub(super) type Begin = Box<dyn FnOnce() -> Run + Send>;
 
-/// The runs that nobody has started yet. Admission bounds how many there are.
+/// The runs that have not started yet. Admission bounds their number.
 #[derive(Default)]
 pub(super) struct Line(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
     runs: VecDeque<Begin>,
-    /// What wakes those starters that found nothing to start, by their number.
+    /// The wakers of starters that have found nothing to start, by their number.
     idle: Vec<(usize, Waker)>,
 }
 
 impl Line {
-    /// Has a run started by the next starter that comes to it.
+    /// Adds a run for the next free starter.
     pub(super) fn join(&self, begin: Begin) {
         let idle = {
             let mut waiting = self.waiting();
@@ -44,11 +44,11 @@ impl Line {
         }
     }
 
-    /// The next run to start; where there is none, `starter` is woken by the next that comes.
+    /// Returns the next run to start. If there is none, the next new run wakes `starter`.
     fn next(&self, starter: usize, waker: &Waker) -> Option<Begin> {
         let mut waiting = self.waiting();
         let next = waiting.runs.pop_front();
-        // One that was woken by something else is still there.
+        // A starter that was woken for another reason is still in the list.
         waiting.idle.retain(|(idle, _)| *idle != starter);
         if next.is_none() {
             waiting.idle.push((starter, waker.clone()));
@@ -61,7 +61,7 @@ impl Line {
     }
 }
 
-/// Starts runs for as long as its executor lives; there is one for each thread.
+/// Starts runs as long as its executor lives; each thread has one.
 pub(super) struct Starter {
     line: Arc<Line>,
     number: usize,
@@ -78,40 +78,40 @@ impl Future for Starter {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // Those that start and those that go on have the thread for equally long.
+        // Starting runs and continuing tasks get equal shares of the thread.
         let until = self.clock.now().after(SLICE);
         loop {
             let Some(begin) = self.line.next(self.number, context.waker()) else {
                 return Poll::Pending;
             };
-            // One that isn't over has held the thread for a slice, perhaps.
+            // A run that is pending may have used the thread for a whole slice.
             if start(begin).is_pending() || self.clock.now() >= until {
                 break;
             }
         }
-        // Behind all tasks that wait for this thread, and after its look for I/O.
+        // After all tasks that wait for this thread, and after its check for I/O.
         context.waker().wake_by_ref();
         Poll::Pending
     }
 }
 
-/// Begins a run and polls it once. Where it isn't over, it goes on as a task, by whose first
-/// poll it says what wakes it. A panic ends the run alone, as it would end its task.
+/// Begins a run and polls it once. If it is pending, it continues as a task, whose first poll
+/// registers its waker. A panic ends this run only, as it would end a task.
 fn start(begin: Begin) -> Poll<()> {
     let started = catch_unwind(AssertUnwindSafe(|| {
         let mut run = begin();
         let polled = run.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if polled.is_pending() {
-            task::spawn(go_on(run));
+            task::spawn(continue_run(run));
         }
         polled
     }));
     started.unwrap_or(Poll::Ready(()))
 }
 
-/// The rest of a run, once its thread has looked for I/O and for new runs: the task itself
-/// would go before that.
-async fn go_on(run: Run) {
+/// Continues a run after its thread has checked for I/O and for new runs, before which tokio would
+/// otherwise poll a new task.
+async fn continue_run(run: Run) {
     task::yield_now().await;
     run.await;
 }

@@ -1,16 +1,14 @@
-//! Asks the operating system to wake the calling thread on time. Each request
-//! helps where it is granted and is done without where it isn't.
+//! Requests to the operating system to wake the calling thread on time. Each one is optional.
 
 use crate::kernel::KernelFeatures;
 
-/// Asks for the smallest timer slack and a short scheduler slice, where they are
-/// `wanted`, so that the thread wakes when its timer fires, also on a machine whose
-/// cores are busy. Answers what of it was granted.
+/// Requests the smallest timer slack and a short scheduler slice, if they are `wanted`, so that the
+/// thread wakes when its timer fires, even if all cores are busy. Returns what was granted.
 pub(super) fn prefer_punctuality(wanted: KernelFeatures) -> KernelFeatures {
     #[cfg(target_os = "linux")]
     return KernelFeatures {
-        timer_slack: wanted.timer_slack && linux::ask_for_timer_slack(),
-        scheduler_slice: wanted.scheduler_slice && linux::ask_for_slice(),
+        timer_slack: wanted.timer_slack && linux::set_timer_slack(),
+        scheduler_slice: wanted.scheduler_slice && linux::set_slice(),
         ..KernelFeatures::NONE
     };
     #[cfg(not(target_os = "linux"))]
@@ -23,9 +21,8 @@ mod linux {
     /// (the default is 50,000).
     const TIMER_SLACK_NS: libc::c_ulong = 1;
 
-    /// Slice of the fair scheduler, in nanoseconds: a thread that asks for a
-    /// short one is run sooner after it wakes (`sched(7)`, Linux 6.12 and newer;
-    /// older ones take the call and ignore the number).
+    /// Slice of the fair scheduler, in nanoseconds: a thread with a short one runs sooner after it
+    /// wakes (`sched(7)`, Linux 6.12 and newer; older ones accept the call and ignore the number).
     const SLICE_NS: u64 = 100_000;
 
     /// The fields of `struct sched_attr` (`sched_setattr(2)`), first version.
@@ -41,14 +38,14 @@ mod linux {
         period: u64,
     }
 
-    #[allow(unsafe_code, reason = "the standard library doesn't have this system call")]
-    pub(super) fn ask_for_timer_slack() -> bool {
+    #[allow(unsafe_code, reason = "the standard library does not have this system call")]
+    pub(super) fn set_timer_slack() -> bool {
         // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory of ours.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS) == 0 }
     }
 
-    #[allow(unsafe_code, reason = "the standard library doesn't have this system call")]
-    pub(super) fn ask_for_slice() -> bool {
+    #[allow(unsafe_code, reason = "the standard library does not have this system call")]
+    pub(super) fn set_slice() -> bool {
         let attr = SchedAttr {
             size: 48,
             policy: libc::SCHED_OTHER.unsigned_abs(),

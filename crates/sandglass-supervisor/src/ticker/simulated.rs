@@ -1,6 +1,6 @@
-//! Deadlines in simulated time: that of a tokio runtime of one thread whose time is paused.
-//! It stands while anything runs and jumps to the next timer when nothing does, so a
-//! deadline has to be a timer of that runtime; no other thread could wake anybody in time.
+//! Deadlines in simulated time: that of a tokio runtime of one thread, whose time is paused. It stands
+//! still while a task runs, and jumps to the next timer when none does. So a deadline must be a timer
+//! of that runtime; another thread could not wake a run in time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use tokio::task::AbortHandle;
 use super::SLICE;
 use crate::run::Run;
 
-/// Wakes `run` once `clock` has passed `at`; where that is only to tell that it still runs,
-/// once more when it has passed `then`.
+/// Wakes `run` once `clock` has passed `at`. With `then`, that is for the notice of the run, which is
+/// woken again once `then` has passed.
 pub(super) fn watch(
     clock: Arc<dyn Clock>,
     run: &Arc<Run>,
@@ -35,20 +35,19 @@ pub(super) fn watch(
     watching.abort_handle()
 }
 
-/// The time that a host lives in.
+/// The simulated time of a host.
 #[derive(Debug)]
 pub struct Simulated {
     /// The simulated clock.
     pub clock: Arc<dyn Clock>,
-    /// How long a guest may compute, in real time, before it is taken for one that never ends;
-    /// none where each computes until its deadline.
+    /// How long a guest may compute, in real time, before it counts as endless; `None` if every guest
+    /// computes until its deadline.
     pub compute_max: Option<Duration>,
 }
 
 impl Simulated {
-    /// How far the time goes on for a guest that has computed for `slices` and gives way: as
-    /// long as it has since it last did, after every other slice; or to its `deadline`, where
-    /// nobody waits for it longer.
+    /// How far time advances when a guest yields after it has computed for `slices`: by the two slices
+    /// since it last yielded, or past its `deadline` if it counts as endless.
     pub fn goes_on(&self, slices: u64, deadline: Monotonic) -> Duration {
         let computed = SLICE.saturating_mul(u32::try_from(slices).unwrap_or(u32::MAX));
         let hangs = self.compute_max.is_some_and(|most| computed >= most);
@@ -66,8 +65,8 @@ async fn passed(clock: &dyn Clock, at: Monotonic) {
     }
 }
 
+/// Waits for `time` in simulated time.
 #[allow(clippy::disallowed_methods, reason = "this is simulated time")]
-/// Waits until `moment` of the simulated clock.
 pub async fn wait(time: Duration) {
     tokio::time::sleep(time).await;
 }

@@ -1,5 +1,5 @@
-//! Which addresses a name may resolve to: those of the public internet. The owner of a name decides
-//! what it resolves to, so it must not lead into the networks that the host is in.
+//! The addresses to which a name may resolve: those of the public internet. The owner of a name decides
+//! what it resolves to, so other addresses would open the networks of the host to them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_the_internet_are_public() {
+    fn only_addresses_of_the_public_internet_are_public() {
         for public in ["1.1.1.1", "93.184.216.34", "192.0.1.1", "2606:4700::1111", "2a00::1"] {
             assert!(is_public(public.parse().expect("an address")), "{public}");
         }

@@ -1,4 +1,4 @@
-//! The hosts that an integration may reach, and which one a URL is about.
+//! The hosts that an integration may reach, and which URLs they allow.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,27 +10,27 @@ use sandglass_source::{printable, shortened};
 
 use super::{HttpError, Request};
 
-/// Most characters of a text that a message repeats: more than most hosts' names have.
+/// Most characters of a text that a message quotes: more than most host names have.
 const ECHO_MAX_CHARS: usize = 100;
 
 /// The hosts that an integration may reach: none, unless they are named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destinations(BTreeSet<Destination>);
 
-/// One host that may be reached: `NAME`, by https on port 443 and by http on port 80, or
-/// `NAME:PORT`, by both on that port. A name that is an address, or `localhost`, without a port
-/// has all ports. Scheme and path may be bounded further.
+/// One host that may be reached: `NAME` allows https on port 443 and http on port 80, and
+/// `NAME:PORT` both on that port. An address, or `localhost`, without a port allows all ports. Scheme
+/// and path may be restricted further.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Destination {
     host: String,
     port: Option<u16>,
     scheme: Option<Scheme>,
-    /// Without a slash at its end.
+    /// Without a trailing slash.
     path: Option<String>,
     is_private: bool,
 }
 
-/// How a host is spoken to.
+/// The scheme of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scheme {
     /// Over TLS.
@@ -40,7 +40,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// As URLs spell it.
+    /// The scheme in URLs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -49,14 +49,14 @@ impl Scheme {
         }
     }
 
-    /// The scheme that URLs spell like this.
+    /// Returns the scheme of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         [Self::Https, Self::Http].into_iter().find(|scheme| scheme.as_str() == name)
     }
 }
 
-/// A text that names no host.
+/// The text does not name a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` names no host: write NAME or NAME:PORT ([::1] for an IPv6 address), without a scheme or path"
@@ -108,30 +108,29 @@ impl Destination {
         Self { path: Some(path.trim_end_matches('/').to_owned()), ..self }
     }
 
-    /// Allows addresses that are not public, as those of a private network. Without it, a name
-    /// that resolves to such addresses alone is refused.
+    /// Allows addresses that are not public, such as those of a private network. Without it, a name
+    /// that resolves only to such addresses is refused.
     #[must_use]
     pub fn private(self) -> Self {
         Self { is_private: true, ..self }
     }
 
-    /// Whether the host is an address, or the name of this machine: then no name decides where
-    /// requests go.
+    /// Whether the host is an address or `localhost`, so that DNS does not decide where requests go.
     fn is_literal(&self) -> bool {
         let address = self.host.trim_start_matches('[').trim_end_matches(']');
         self.host == LOCALHOST || address.parse::<IpAddr>().is_ok()
     }
 
-    /// Whether both are the same host, and of the same ports, however each is bounded.
+    /// Whether both have the same host and ports, regardless of their restrictions.
     pub fn is_same_host(&self, other: &Self) -> bool {
         (&self.host, self.port) == (&other.host, other.port)
     }
 
-    /// Whether the host is granted, by some scheme and path.
+    /// Whether the host and port match, by any scheme and path.
     fn has_host(&self, url: &Url) -> bool {
         let is_port = match self.port {
             Some(_) => url.port_or_known_default() == self.port,
-            // A URL leaves out the port of its scheme.
+            // A parsed URL has no port if it is the default of its scheme.
             None => self.is_literal() || url.port().is_none(),
         };
         url.host_str() == Some(&self.host) && is_port
@@ -144,11 +143,11 @@ impl Destination {
     }
 }
 
-/// The one name that is as good as an address.
+/// The one name that is trusted like an address.
 const LOCALHOST: &str = "localhost";
 
-/// Whether `path` is `base`, or below it. A path that a server could read as another one is not:
-/// one with an encoded separator, or with a segment that begins with two dots.
+/// Whether `path` is `base`, or below it. Paths that a server could interpret differently are not: those
+/// with an encoded separator, or with a segment that begins with two dots.
 fn is_below(path: &str, base: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     let is_plain = !["%2f", "%5c", "%2e"].iter().any(|encoded| lower.contains(encoded))
@@ -158,7 +157,7 @@ fn is_below(path: &str, base: &str) -> bool {
     is_plain && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// As manifests spell it in `hosts`; bounds of an entry of `[[grants.host]]` stand behind it.
+/// Formats it as in `hosts` of a manifest, followed by the restrictions of `[[grants.host]]`.
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.host)?;
@@ -176,18 +175,18 @@ impl FromIterator<Destination> for Destinations {
 }
 
 impl Destinations {
-    /// Each of them.
+    /// Iterates over them.
     pub fn iter(&self) -> impl Iterator<Item = &Destination> {
         self.0.iter()
     }
 
-    /// These and `others`.
+    /// Adds `others`.
     pub fn and(mut self, others: impl IntoIterator<Item = Destination>) -> Self {
         self.0.extend(others);
         self
     }
 
-    /// Refuses a request that leads elsewhere: for a client of the embedder's own.
+    /// Checks the destination of a request, for HTTP clients of embedders.
     ///
     /// # Errors
     /// [`HttpError::NotAllowed`].
@@ -195,7 +194,7 @@ impl Destinations {
         self.check(&request.url)
     }
 
-    /// Refuses a URL that leads elsewhere.
+    /// Checks the destination of a URL.
     pub(super) fn check(&self, url: &Url) -> Result<(), HttpError> {
         if self.0.iter().any(|destination| destination.allows(url)) {
             return Ok(());
@@ -212,7 +211,7 @@ impl Destinations {
         })
     }
 
-    /// Names that may resolve to addresses which are not public.
+    /// Names that may resolve to addresses that are not public.
     pub(super) fn private_names(&self) -> BTreeSet<String> {
         let private = self.0.iter().filter(|one| one.is_private || one.host == LOCALHOST);
         private.map(|destination| destination.host.clone()).collect()
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_the_ports_of_its_schemes_unless_one_is_named() {
+    fn a_name_allows_the_default_ports_unless_a_port_is_named() {
         assert!(allows("api.example", "https://API.example/x"));
         assert!(allows("api.example", "http://api.example:80/"));
         assert!(!allows("api.example", "https://api.example:8443/x"));
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_all_ports_unless_one_is_named() {
+    fn an_address_allows_all_ports_unless_a_port_is_named() {
         assert!(allows("127.0.0.1", "http://127.1:8080/"));
         assert!(allows("localhost", "https://localhost:8443/"));
         assert!(allows("[::1]", "http://[::1]:9/"));
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheme_and_a_path_bound_a_grant_further() {
+    fn a_scheme_and_a_path_restrict_a_grant() {
         let destination: Destination = "api.example".parse().expect("a destination");
         let allows = |destination: &Destination, url: &str| {
             destination.allows(&Url::parse(url).expect("a URL"))
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_is_a_host_and_perhaps_a_port() {
+    fn a_destination_is_a_host_with_an_optional_port() {
         for bad in
             ["", "http://x", "x/y", "a@b", "x:99999", "x:0", "x:", "x..y", "a b", "?", "*", "*.x"]
         {

@@ -1,5 +1,4 @@
-//! The client that really sends: connections, redirects, and what goes wrong on the
-//! way.
+//! The HTTP client of the host: connections, redirects and transport errors.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -20,13 +19,13 @@ use super::{
 use crate::capability::outside::RequestCharge;
 use crate::secret::Answer;
 
-/// The real client. Connections are pooled, and shared by the dispatches of one integration for one
-/// tenant.
+/// The HTTP client of the host. Dispatches of one integration for one tenant share a pool of
+/// connections.
 #[derive(Debug)]
 pub struct NetworkClient(Pools);
 
 impl NetworkClient {
-    /// One that keeps at most so many connections for later requests.
+    /// Creates a client that keeps at most so many idle connections.
     pub fn new(idle_connections: u32) -> Self {
         Self(Pools::new(idle_connections as usize))
     }
@@ -178,7 +177,7 @@ async fn read(
             return Err(too_large);
         }
         if let Some(charge) = charge.filter(|_| body.capacity() - body.len() < chunk.len()) {
-            // A vector doubles when it grows.
+            // A growing vector doubles its capacity.
             charge.holds_body((body.capacity() * 2).max(body.len() + chunk.len()))?;
         }
         body.extend_from_slice(&chunk);
@@ -186,20 +185,20 @@ async fn read(
     Ok(Response { status, headers, body })
 }
 
-/// A server may answer before it has read the whole body. Where it then waits for the
-/// rest or closes its half of the connection, the answer is read; where it closes all of
-/// it, writing fails first, mostly, and the client drops what it hasn't read.
+/// A server may respond before it has read the whole body. If it then waits, or closes its half of the
+/// connection, the response is read. If it closes the connection, writing usually fails first, and the
+/// client drops what it has not read.
 const CUT_OFF: &str = "the server closed the connection, perhaps before it had read the whole \
     body; an answer that it gave is lost";
 
-/// Whether the connection was closed by the other side, after it was made.
+/// Whether the server closed the established connection.
 fn is_cut_off(error: &reqwest::Error) -> bool {
     caused_by::<io::Error>(error).is_some_and(|error| {
         matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
     })
 }
 
-/// The first error of this type behind `error`.
+/// The first error of this type among the sources of `error`.
 fn caused_by<T: std::error::Error + 'static>(error: &reqwest::Error) -> Option<&T> {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
@@ -211,12 +210,12 @@ fn caused_by<T: std::error::Error + 'static>(error: &reqwest::Error) -> Option<&
     None
 }
 
-/// `error` comes without its URL, whose query may hold a secret.
+/// Converts `error`, from which the caller has removed the URL, because its query may contain a secret.
 fn transport(error: &reqwest::Error) -> HttpError {
     HttpError::Transport(chain(error))
 }
 
-/// An error with all that lies behind it, in one line.
+/// Formats an error with all its sources, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -244,7 +243,7 @@ mod tests {
     use super::*;
     use crate::capability::streams;
 
-    /// Longer than anything here takes on a busy machine.
+    /// Longer than these tests take on a busy machine.
     const LONG: Duration = Duration::from_secs(30);
 
     /// More than the buffers of both ends of a connection hold.
@@ -255,7 +254,7 @@ mod tests {
     const ANSWER: &str =
         "HTTP/1.1 413 X\r\nconnection: close\r\ncontent-length: 9\r\n\r\ntoo large";
 
-    /// What a server does that has read next to nothing of a request.
+    /// What a server does after it has read a few bytes of a request.
     #[derive(Clone, Copy, Debug)]
     enum Then {
         AnswersAndWaits,
@@ -276,7 +275,7 @@ mod tests {
     }
 
     async fn serve(mut stream: TcpStream, then: Then) {
-        // What it leaves unread makes its closing a reset.
+        // With unread bytes, closing resets the connection.
         drop(stream.read(&mut [0; 16]).await);
         if !matches!(then, Then::Closes) {
             drop(stream.write_all(ANSWER.as_bytes()).await);
@@ -296,7 +295,7 @@ mod tests {
         (format!("http://{address}/"), Destinations::from_iter([destination]))
     }
 
-    /// What came of sending a whole body: the status and the body.
+    /// Sends a whole body, and returns the status and the body of the response.
     async fn sent(then: Then) -> Result<(u16, String), HttpError> {
         let (url, destinations) = reached(server(then).await);
         let request = Request::new("POST", &url, [], vec![0; LARGE]).expect("valid");
@@ -305,7 +304,7 @@ mod tests {
         Ok((response.status, String::from_utf8_lossy(&response.body).into_owned()))
     }
 
-    /// The same of a body that is written until that fails.
+    /// Writes a body until that fails, and returns the status and the body of the response.
     async fn written(then: Then) -> Result<(u16, String), HttpError> {
         let (url, destinations) = reached(server(then).await);
         let (pieces, body) = streams::body();
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_read_though_the_body_was_not() {
+    async fn a_response_is_read_even_if_the_server_did_not_read_the_body() {
         for then in [Then::AnswersAndWaits, Then::AnswersAndClosesItsHalf] {
             let answer = Ok((413, "too large".to_owned()));
             assert_eq!(sent(then).await, answer, "{then:?}");
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_an_answer_is_lost_with_the_connection_the_error_says_so() {
+    async fn the_error_of_a_lost_response_says_so() {
         let lost = HttpError::Transport(CUT_OFF.to_owned());
         assert_eq!(sent(Then::Closes).await, Err(lost.clone()));
         assert_eq!(written(Then::Closes).await, Err(lost.clone()));
@@ -405,7 +404,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_host_writes_the_length_of_a_body_and_holds_the_guest_to_it() {
+    async fn a_declared_length_is_sent_and_enforced() {
         let (address, mut seen) = keeping().await;
         let (url, destinations) = reached(address);
         let client = NetworkClient::new(100);
@@ -430,15 +429,18 @@ mod tests {
         }
         assert_eq!(send("POST", "3", "abc").await, Ok(200));
         let (_, head, body) = seen.recv().await.expect("it came");
-        assert!(head.starts_with("POST / ") && body == b"abc", "nothing came in between: {head}");
+        assert!(
+            head.starts_with("POST / ") && body == b"abc",
+            "nothing was smuggled in between: {head}"
+        );
     }
 
     #[tokio::test]
-    async fn a_name_that_leads_to_this_machine_is_refused_unless_it_is_granted() {
+    async fn a_name_of_this_machine_is_refused_unless_it_is_granted() {
         let (address, mut seen) = keeping().await;
         let url = format!("http://localhost:{}/", address.port());
         let client = NetworkClient::new(100);
-        // As DNS could lead any name there, only this one is granted with its address.
+        // DNS could resolve any name to this machine; only `localhost` is granted with its addresses.
         let request = || Request::new("GET", &url, [], Vec::new()).expect("valid");
         let granted: Destination = "localhost".parse().expect("a host");
         let granted = Destinations::from_iter([granted]);

@@ -1,5 +1,5 @@
-//! Connections to upstream servers, in a pool for each tenant and integration: what one guest
-//! does to a connection reaches no other tenant.
+//! Connections to upstream servers, in a pool for each tenant and integration, so that no guest can
+//! affect a connection of another tenant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,11 +11,11 @@ use tokio::sync::OnceCell;
 use super::HttpError;
 use super::resolver::{Resolver, SystemResolver};
 
-/// Connections of a pool to one server that are kept for the next request: as many as a busy
-/// handler's requests at once, and few enough that a burst leaves no crowd of sockets.
+/// Most idle connections of a pool to one server: as many as a busy handler's concurrent requests, and
+/// few enough that a burst does not leave many sockets behind.
 const IDLE_CONNECTIONS: usize = 32;
 
-/// Whose connections they are.
+/// The owner of connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sender {
     /// The tenant.
@@ -27,12 +27,12 @@ pub struct Sender {
 /// The pools of a host.
 pub(super) struct Pools {
     system: SystemResolver,
-    /// Made when the first request is sent, from the system's certificates.
+    /// Created by the first request, from the system's certificates.
     tls: OnceCell<ClientConfig>,
     known: Arc<Mutex<Known>>,
 }
 
-/// The pools that are kept. The one that was used last is at the end.
+/// The pools that are kept, the most recently used one last.
 struct Known {
     pools: Vec<Pool>,
     /// Connections that all pools together may keep.
@@ -47,7 +47,7 @@ struct Pool {
     servers: BTreeMap<String, Connections>,
 }
 
-/// Requests to one server: a pool keeps at most as many connections as it had at the same time.
+/// The requests to one server. A pool keeps at most as many connections as it has used concurrently.
 #[derive(Clone, Copy, Debug, Default)]
 struct Connections {
     open: usize,
@@ -59,13 +59,13 @@ impl Pool {
         self.sender == *sender && *self.private == *private
     }
 
-    /// Connections that it may keep.
+    /// How many connections it may keep.
     fn idle(&self) -> usize {
         self.servers.values().map(|server| server.most.min(IDLE_CONNECTIONS)).sum()
     }
 }
 
-/// The client for one request, whose connection is counted until this is dropped.
+/// The client for one request, whose connection counts until this is dropped.
 pub(super) struct Lease {
     pub(super) client: reqwest::Client,
     known: Arc<Mutex<Known>>,
@@ -80,7 +80,7 @@ impl Drop for Lease {
         let mut pools = known.pools.iter_mut();
         let pool = pools.find(|pool| pool.is_of(&self.sender, &self.private));
         if let Some(server) = pool.and_then(|pool| pool.servers.get_mut(&self.server)) {
-            // The pool may have been made anew since.
+            // The pool may have been replaced in the meantime, and its count then starts at zero.
             server.open = server.open.saturating_sub(1);
         }
     }
@@ -97,8 +97,8 @@ impl Pools {
         }
     }
 
-    /// The client for a request of `sender` to `server`, a host with its port, for which the
-    /// names in `private` may have any address.
+    /// Returns the client for a request of `sender` to `server`, a host with its port. The names in
+    /// `private` may have any address.
     pub(super) async fn client(
         &self,
         sender: &Sender,
@@ -136,9 +136,9 @@ impl Pools {
 }
 
 impl Known {
-    /// Drops the pools that were used longest ago while all together may keep too many
-    /// connections. Requests under way go on, and their connections are closed behind them. The last
-    /// one is made anew if it is too many by itself.
+    /// Drops the least recently used pools while all of them together may keep too many connections.
+    /// Requests in flight continue, and their connections are closed afterwards. A single pool that
+    /// exceeds the bound is dropped as well, and the next request creates a new one.
     fn make_room(&mut self) {
         let mut idle: usize = self.pools.iter().map(Pool::idle).sum();
         while idle > self.idle_max && !self.pools.is_empty() {
@@ -147,15 +147,15 @@ impl Known {
     }
 }
 
-/// What a server may send ahead of what a guest reads over HTTP/2, in bytes: of one response, and of
-/// all that share a connection.
+/// How far a server may be ahead of a reading guest over HTTP/2, in bytes: for one response, and for
+/// all responses of a connection.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
 fn client(tls: ClientConfig, resolver: Resolver) -> reqwest::Result<reqwest::Client> {
     reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
-        // The allow-list names who is reached; the environment sends nobody elsewhere.
+        // The grants decide where requests go, so the environment must not set a proxy.
         .no_proxy()
         .tls_backend_preconfigured(tls)
         .dns_resolver(Arc::new(resolver))
@@ -166,8 +166,8 @@ fn client(tls: ClientConfig, resolver: Resolver) -> reqwest::Result<reqwest::Cli
         .build()
 }
 
-/// The settings of all connections with TLS. Reading certificates is file I/O: no guest's thread
-/// may wait in it.
+/// Creates the TLS settings of all connections. Reading certificates is file I/O, which must not block
+/// a thread for guests.
 async fn tls() -> ClientConfig {
     let made = tokio::task::spawn_blocking(|| {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -225,7 +225,7 @@ mod tests {
         let lease = async |tenant: &str, server: &str| {
             pools.client(&sender(tenant), &private, server.to_owned()).await.expect("a client")
         };
-        // One after the other: one connection each.
+        // One request after the other: one connection each.
         for server in ["s:1", "s:1", "s:2"] {
             drop(lease("a", server).await);
         }
@@ -241,7 +241,7 @@ mod tests {
         drop((lease("c", "s:3").await, both));
         assert_eq!(kept(&pools), ["c"]);
         drop(lease("c", "s:4").await);
-        assert!(kept(&pools).is_empty(), "it has too many by itself, and begins anew");
+        assert!(kept(&pools).is_empty(), "it exceeds the bound by itself");
         drop(lease("c", "s:4").await);
         assert_eq!(kept(&pools), ["c"]);
     }

@@ -1,5 +1,4 @@
-//! Requests as guests make them: whether they can be sent at all, and what becomes
-//! of one that is redirected.
+//! The requests of guests: whether they are valid, and how a redirect changes them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,21 +12,20 @@ use super::{DEADLINE_HEADER, HttpError, Pieces, Sender};
 use crate::capability::outside::RequestCharge;
 use crate::capability::requests::Journey;
 
-/// Longest URL, in bytes; servers refuse ones of a fraction of this.
+/// Longest URL, in bytes; servers reject much shorter ones.
 const URL_MAX_BYTES: usize = 64 << 10;
 
-/// Longest method, in bytes; registered ones have 17 at most.
+/// Longest method, in bytes; registered ones have at most 17.
 const METHOD_MAX_BYTES: usize = 64;
 
-/// Names and values of all headers of one request together, in bytes; servers refuse a fraction
-/// of this.
+/// Most bytes of the names and values of all headers of one request; servers reject much smaller ones.
 const HEADERS_MAX_BYTES: usize = 256 << 10;
 
-/// How much of a path is kept to be told: many times what is shown in the end, so that no
-/// secret is cut where it would still be seen.
+/// How much of a path is kept for reports: many times what they show, so that no secret is cut into a
+/// part that the redactor misses.
 const PATH_KEPT_MAX_CHARS: usize = 4096;
 
-/// Most headers of one request; servers refuse more.
+/// Most headers of one request; servers reject more.
 const MAX_HEADERS: usize = 100;
 
 /// Headers that belong to the connection or to the host, not to the guest.
@@ -48,33 +46,33 @@ const RESERVED: [&str; 14] = [
     DEADLINE_HEADER,
 ];
 
-/// Whether a header that the guest has set follows a redirect to another origin.
-fn goes_anywhere(name: &HeaderName) -> bool {
+/// Whether a header of the guest is kept by a redirect to another origin.
+fn is_kept_across_origins(name: &HeaderName) -> bool {
     name == USER_AGENT || name.as_str().starts_with("accept")
 }
 
-/// A request that a guest made, valid as far as one can see without sending it.
+/// A request of a guest, checked as far as possible without sending it.
 #[derive(Debug)]
 pub struct Request {
-    /// Its address as it was given, cut: for whoever looks for secrets in it.
+    /// The address as the guest wrote it, shortened: secrets are searched in it.
     raw: String,
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
     pub(super) body: Body,
-    /// Whose connections it is sent on.
+    /// The owner of the connections that it uses.
     pub(in crate::capability) sender: Sender,
-    /// Who is told what becomes of it on the way, where somebody is.
+    /// Receives the progress of the request, if it is noted.
     pub(in crate::capability) journey: Option<Arc<Journey>>,
-    /// What is charged while it is sent and its response is read, in a run that has an account.
+    /// The charge while it is sent and its response is read; `None` outside of a run.
     pub(in crate::capability) charge: Option<RequestCharge>,
 }
 
-/// What a request sends.
+/// The body of a request.
 pub(super) enum Body {
     Whole(Bytes),
-    /// Sent once, so a redirect can't be followed; then nothing. The guest may have declared how
-    /// long it is, in bytes.
+    /// A stream, which is sent once, so redirects are not followed; `None` afterwards. `length` is what
+    /// the guest has declared, in bytes.
     Pieces {
         pieces: Option<Pieces>,
         length: Option<u64>,
@@ -113,20 +111,20 @@ impl Request {
         self.url.as_str()
     }
 
-    /// The tenant on whose behalf the guest runs. Tenants must not share connections.
+    /// The tenant of the guest. Tenants must not share connections.
     #[must_use]
     pub fn tenant(&self) -> &str {
         &self.sender.tenant
     }
 
-    /// The integration that the guest is of.
+    /// The integration of the guest.
     #[must_use]
     pub fn integration(&self) -> &str {
         &self.sender.integration
     }
 
-    /// The length that the guest has declared for a body that comes piece by piece, in bytes.
-    /// A client must fail if the body has another length.
+    /// The length that the guest has declared for a streamed body, in bytes. A client must fail if the
+    /// body has another length.
     #[must_use]
     pub fn declared_length(&self) -> Option<u64> {
         match self.body {
@@ -135,16 +133,15 @@ impl Request {
         }
     }
 
-    /// The names and values of the headers that the guest has set, in their order; of a value
-    /// that is no text, nothing.
+    /// The names and values of the guest's headers, in their order, without values that are not text.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
         self.headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
     }
 
-    /// The body, whole.
+    /// Reads the whole body.
     ///
     /// # Errors
-    /// The guest gives it up, or it is larger than `most` bytes.
+    /// The guest aborts it, or it is larger than `most` bytes.
     pub async fn into_body(self, most: u64) -> Result<Bytes, HttpError> {
         let mut pieces = match self.body {
             Body::Whole(bytes) if bytes.len() as u64 > most => {
@@ -165,8 +162,7 @@ impl Request {
         Ok(whole.into())
     }
 
-    /// Reads a request as the core ABI gives it: headers are a JSON array of
-    /// pairs, or nothing.
+    /// Reads a request of the core ABI, whose headers are a JSON array of pairs, or empty.
     pub fn read(
         method: &str,
         url: &str,
@@ -176,10 +172,10 @@ impl Request {
         Self::new(method, url, pairs(headers)?, body)
     }
 
-    /// A request with its whole body.
+    /// Creates a request with its whole body.
     ///
     /// # Errors
-    /// It can't be sent as it is; the text says what is wrong.
+    /// It is invalid; the text states why.
     pub fn new(
         method: &str,
         url: &str,
@@ -189,7 +185,7 @@ impl Request {
         Self::of(method, url, headers, Body::Whole(body.into()))
     }
 
-    /// A request whose body comes piece by piece. Redirects are not followed.
+    /// Creates a request with a streamed body. Redirects are not followed.
     ///
     /// # Errors
     /// As [`Request::new`].
@@ -238,14 +234,14 @@ impl Request {
         Ok(Self { raw, method, url, headers, body, sender, journey: None, charge: None })
     }
 
-    /// The host and the port that it goes to.
+    /// The host and port of its destination.
     pub(super) fn server(&self) -> String {
         let port = self.url.port_or_known_default().unwrap_or_default();
         format!("{}:{port}", self.url.host_str().unwrap_or_default())
     }
 
-    /// What its head occupies, in bytes: an upper bound from the length of its texts, an allocation
-    /// for each, and the room that a text or a map which grew has to spare.
+    /// An upper bound on the memory of its head, in bytes: its texts, an allocation for each, and the
+    /// spare capacity of texts and maps that have grown.
     pub fn head_bytes(&self) -> u64 {
         const HEADER_BYTES: usize = 512;
         let texts = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
@@ -253,12 +249,12 @@ impl Request {
         (2 * self.url.as_str().len() + headers) as u64
     }
 
-    /// Its address as the guest wrote it, cut.
+    /// The address as the guest wrote it, shortened.
     pub fn as_given(&self) -> &str {
         &self.raw
     }
 
-    /// Method, host (with a port that isn't the scheme's) and path: what may be told of it.
+    /// Method, host (with its port unless that is the default) and path: what reports may show.
     pub fn destination(&self) -> (String, String, String) {
         let host = self.url.host_str().unwrap_or_default();
         let host = match self.url.port() {
@@ -269,7 +265,7 @@ impl Request {
         (self.method.as_str().to_owned(), host, path)
     }
 
-    /// The request that a redirect to `location` asks for (RFC 9110, 15.4).
+    /// Changes the request as a redirect to `location` requires (RFC 9110, 15.4).
     pub(super) fn redirected(
         mut self,
         status: StatusCode,
@@ -282,8 +278,8 @@ impl Request {
             return Err(HttpError::Transport("redirected to another scheme than http".to_owned()));
         }
         if url.origin() != self.url.origin() {
-            // Any header may hold a credential of the first origin's.
-            let kept = self.headers.iter().filter(|(name, _)| goes_anywhere(name));
+            // Any header may contain a credential of the first origin.
+            let kept = self.headers.iter().filter(|(name, _)| is_kept_across_origins(name));
             self.headers = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
         }
         let becomes_get = status == StatusCode::SEE_OTHER && self.method != Method::HEAD
@@ -295,7 +291,7 @@ impl Request {
             self.headers.remove("content-type");
         }
         self.url = url;
-        // What it leads to is of the server's making, and may have a secret that was sent.
+        // The server chose the location, which may contain a secret that was sent to it.
         self.raw = location.chars().take(PATH_KEPT_MAX_CHARS).collect();
         Ok(self)
     }
@@ -309,7 +305,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
         .map_err(|error| format!("the headers are no JSON array of pairs: {error}"))
 }
 
-/// Whether the header `name` is never the guest's to set.
+/// Whether guests may not set the header `name`.
 pub fn is_reserved(name: &HeaderName) -> bool {
     RESERVED.contains(&name.as_str())
 }
@@ -345,8 +341,8 @@ fn header_map(
     Ok(headers)
 }
 
-/// Takes the length of a streamed body, which nobody but the guest knows. The host writes the
-/// header itself.
+/// Notes the declared length of a streamed body, which only the guest knows. The host writes the
+/// header from it.
 fn declare_length(body: &mut Body, value: &str) -> Result<(), String> {
     let Body::Pieces { length, .. } = body else {
         return Err(format!("the header `{CONTENT_LENGTH}` is set by the host"));
@@ -374,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_requests_are_told_what_is_wrong() {
+    fn invalid_requests_are_rejected_with_their_reason() {
         assert!(request("GET", "http://x/", "[[\"a\",\"b\"]]").is_ok());
         assert!(request("GET", "http://x/", "").is_ok());
         for (method, url, headers, why) in [

@@ -1,6 +1,5 @@
-//! Resolves the names of upstream servers for connections, and keeps those away from addresses
-//! that are not public. The check is where connections are made, so that no later resolution can
-//! differ from the one that was checked.
+//! Resolves the names of upstream servers, and rejects addresses that are not public. The connection
+//! uses the checked addresses, so no second resolution can differ from the first.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +12,7 @@ use tokio::sync::OnceCell;
 
 use super::address::is_public;
 
-/// A name has no address that a guest may reach.
+/// The name has no address that a guest may reach.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the host `{name}` resolves to {address}, which is not a public address; grant it with `private = true`"
@@ -23,7 +22,7 @@ pub(super) struct NotPublic {
     address: IpAddr,
 }
 
-/// The system's resolver, made when the first name is resolved.
+/// The system's resolver, created when the first name is resolved.
 #[derive(Clone, Default)]
 pub(super) struct SystemResolver(Arc<OnceCell<TokioResolver>>);
 
@@ -44,7 +43,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// Resolves names for the connections of one pool.
 pub(super) struct Resolver {
     pub(super) system: SystemResolver,
-    /// Names that may have addresses which are not public.
+    /// Names that may have addresses that are not public.
     pub(super) private: Arc<BTreeSet<String>>,
 }
 
@@ -54,21 +53,21 @@ impl Resolve for Resolver {
         Box::pin(async move {
             let found = system.lookup(name.as_str()).await?;
             let addresses = reachable(name.as_str(), found, &private)?;
-            // The port of the URL takes the place of this one.
+            // The port of the URL replaces this one.
             let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, 0));
             Ok(Box::new(addresses) as Addrs)
         })
     }
 }
 
-/// Those of the addresses of `name` that may be reached.
+/// Returns the addresses of `name` that may be reached.
 fn reachable(
     name: &str,
     mut found: Vec<IpAddr>,
     private: &BTreeSet<String>,
 ) -> Result<Vec<IpAddr>, NotPublic> {
     let first = found.first().copied();
-    // The dot at the end of a complete name is no part of it.
+    // A fully qualified name may end with a dot.
     if !private.contains(name.trim_end_matches('.')) {
         found.retain(|address| is_public(*address));
     }
@@ -83,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_leads_to_public_addresses_unless_it_is_granted_as_private() {
+    fn only_private_grants_allow_addresses_that_are_not_public() {
         let private = BTreeSet::from(["inside.example".to_owned()]);
         let of = |name: &str, addresses: &[&str]| {
             let addresses = addresses.iter().map(|text| text.parse().expect("an address"));
@@ -100,10 +99,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_name_of_this_machine_is_not_public() {
+    async fn localhost_is_not_public() {
         let resolver = Resolver { system: SystemResolver::default(), private: Arc::default() };
         let Err(error) = resolver.resolve("localhost".parse().expect("a name")).await else {
-            panic!("it leads to this machine");
+            panic!("it resolves to this machine");
         };
         assert!(error.downcast_ref::<NotPublic>().is_some(), "{error}");
     }
