@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use sandglass_journal::PAGE_MAX_ENTRIES;
 use sandglass_liveness::decide::PARAMS_MAX_BYTES;
-use sandglass_liveness::session::{LimitSettings, Setting, Standing};
+use sandglass_liveness::session::{LimitSettings, RunPhase, Setting};
 use sandglass_model::{EntityRef, Object, Position, Sequence, StopCause};
 use sandglass_runtime::{
-    ActorError, Birth, Request, Runtime, SessionStop, SessionStopped, Snapshot,
+    ActorError, NewEntity, Request, Runtime, SessionStop, SessionStopped, Snapshot,
 };
 use sandglass_telemetry::metrics::OpenwopRefusal;
 use sandglass_workflow::automaton::{Action, Params, State};
@@ -170,7 +170,7 @@ impl Runs {
         // Of simultaneous requests, one creates the run and the others find it.
         let first = Request::new(action.as_str()).params(params).expecting(Sequence::default());
         let created = Created { run: entity.id().to_owned(), is_replayed: false };
-        let birth = Birth { limits, first: Some(first.clone()), ..Birth::default() };
+        let birth = NewEntity { limits, first: Some(first.clone()), ..NewEntity::default() };
         match self.runtime.create_as(entity.clone(), birth).await {
             Ok(_) => return Ok(created),
             Err(ActorError::EntityExists(_)) => {}
@@ -315,7 +315,7 @@ pub(crate) fn is_over(snapshot: &Snapshot) -> bool {
 /// Whether a run is being stopped.
 pub(crate) fn is_stopping(snapshot: &Snapshot) -> bool {
     let session = snapshot.session.as_ref();
-    session.is_some_and(|session| matches!(session.standing, Standing::Stopping { .. }))
+    session.is_some_and(|session| matches!(session.phase, RunPhase::Stopping { .. }))
 }
 
 fn not_begun(entity: &EntityRef, error: &ActorError) -> Error {

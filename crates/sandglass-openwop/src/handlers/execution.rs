@@ -33,7 +33,7 @@ impl Execution {
     /// Waits until the run is stopped. The shutdown of a host stops no run: the next start of the
     /// host continues what this one does not finish, as the definition says.
     pub(crate) async fn stop_requested(&self) -> StopRequest {
-        let request = self.run.stop.wait().await;
+        let request = self.run.stop.killed().await;
         if request.cause == Cause::Shutdown {
             return std::future::pending().await;
         }

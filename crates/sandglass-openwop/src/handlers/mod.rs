@@ -237,7 +237,8 @@ impl Execution {
     fn report(&self, mut context: Context, decided: Decided) -> RunReport {
         let Decided { mut action, mut params, result, report } = decided;
         let run = &self.run;
-        let is_closing = || run.stop.requested().is_some_and(|stop| stop.cause == Cause::Shutdown);
+        let is_closing =
+            || run.stop.kill_request().is_some_and(|stop| stop.cause == Cause::Shutdown);
         if matches!(action, Action::RunEffect | Action::ResumeEffect) && is_closing() {
             // It would be recorded and never begin, and the next start could not distinguish that
             // from a node that was lost while it executed.

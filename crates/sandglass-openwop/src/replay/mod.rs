@@ -39,7 +39,7 @@ pub(crate) async fn step(
     at: u64,
 ) -> Result<Decided, Ended> {
     // The shutdown of a host stops no run: the next start continues it.
-    let requested = execution.run.stop.requested();
+    let requested = execution.run.stop.kill_request();
     if let Some(request) = requested.filter(|request| request.cause != Cause::Shutdown) {
         return Err(execution.cancelled(request));
     }
