@@ -8,6 +8,7 @@ mod guest;
 mod ids;
 pub mod names;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -230,13 +231,7 @@ impl Span {
 
     /// Starts a child of this span, with a random id, now.
     pub fn child(&self, name: &'static str, kind: Kind, attributes: &[Attribute<'_>]) -> Self {
-        if self.0.is_none() {
-            return Self(None);
-        }
-        let builder = SpanBuilder::from_name(name)
-            .with_kind(span_kind(kind))
-            .with_attributes(attributes.iter().map(key_value));
-        self.begin(builder)
+        self.start_child(name.into(), kind, None, attributes.iter().map(key_value))
     }
 
     /// As [`Span::child`], for something that began `ago`, when it was not known yet to need a span.
@@ -247,23 +242,22 @@ impl Span {
         kind: Kind,
         attributes: &[Attribute<'_>],
     ) -> Self {
-        if self.0.is_none() {
-            return Self(None);
-        }
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "the SDK uses the same clock for spans that begin now"
-        )]
-        let now = SystemTime::now();
-        let builder = SpanBuilder::from_name(name)
-            .with_kind(span_kind(kind))
-            .with_start_time(now.checked_sub(ago).unwrap_or(now))
-            .with_attributes(attributes.iter().map(key_value));
-        self.begin(builder)
+        self.start_child(name.into(), kind, Some(ago), attributes.iter().map(key_value))
     }
 
-    fn begin(&self, builder: SpanBuilder) -> Self {
+    fn start_child(
+        &self,
+        name: Cow<'static, str>,
+        kind: Kind,
+        ago: Option<Duration>,
+        attributes: impl Iterator<Item = KeyValue>,
+    ) -> Self {
         let Some(live) = &self.0 else { return Self(None) };
+        let mut builder =
+            SpanBuilder::from_name(name).with_kind(span_kind(kind)).with_attributes(attributes);
+        #[allow(clippy::disallowed_methods, reason = "the SDK uses this clock for other spans")]
+        let began = |ago| SystemTime::now().checked_sub(ago);
+        builder.start_time = ago.and_then(began);
         let parent = live.with(|span| span.span_context().clone());
         let context = Context::new().with_remote_span_context(parent);
         let span = live.tracer.build_with_context(builder, &context);

@@ -1,9 +1,9 @@
 //! Spans, events and attributes whose names a guest chose. The caller bounds their number and size.
 
 use opentelemetry::KeyValue;
-use opentelemetry::trace::{Span as _, SpanBuilder};
+use opentelemetry::trace::Span as _;
 
-use super::{Kind, Span, Value, span_kind};
+use super::{Kind, Span, Value};
 
 /// An attribute's name, chosen by a guest, and its value.
 pub type GuestAttribute<'a> = (&'a str, Value<'a>);
@@ -21,10 +21,7 @@ impl Span {
         if self.0.is_none() {
             return Self(None);
         }
-        let builder = SpanBuilder::from_name(name.to_owned())
-            .with_kind(span_kind(kind))
-            .with_attributes(key_values(attributes));
-        self.begin(builder)
+        self.start_child(name.to_owned().into(), kind, None, key_values(attributes).into_iter())
     }
 
     /// Adds an event, as [`Span::event`] does.
