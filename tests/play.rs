@@ -194,8 +194,8 @@ create = "Lamp/b"
         "did you mean `expect_state`?",
         "scenario.toml:12:",
         "there is no server `none`",
-        "`gently` is no way to restart",
-        "says both",
+        "`gently` is not a way to restart",
+        "has both",
     ] {
         assert!(said.out.contains(text), "no `{text}` in:\n{}", said.out);
     }
@@ -231,7 +231,7 @@ equals = 0
     for text in [
         "scenario.toml:5:1: two servers are named `slow`",
         "scenario.toml:10:1: two modules are named `m`",
-        "scenario.toml:14:1: step 1 doesn't say what to do",
+        "scenario.toml:14:1: step 1 has no action",
         "did you mean `send`?",
         "there is no metric `temper_handler_deadline_exceded_total`",
         "did you mean `temper_handler_deadline_exceeded_total`?",

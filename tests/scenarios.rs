@@ -154,8 +154,8 @@ fn an_invalid_step_of_a_session_is_refused_at_its_line() {
         .expect("copied");
     std::fs::copy(fixture("sessions/agent.wasm"), folder.path("agent.wasm")).expect("copied");
     for (wrong, what) in [
-        ("time = \"fast\"\n[[step]]\nwait = \"1s\"", "`fast` is no time"),
-        ("[[step]]\njournal = \"burns\"", "a journal can't be made `burns`"),
+        ("time = \"fast\"\n[[step]]\nwait = \"1s\"", "`fast` is not a time"),
+        ("[[step]]\njournal = \"burns\"", "`burns` is not a state of the journal"),
         (
             "[[step]]\ncreate = \"Agent/a\"\nlimits = { run_timeout = \"-1s\" }",
             "`run_timeout` can't be",
@@ -163,9 +163,9 @@ fn an_invalid_step_of_a_session_is_refused_at_its_line() {
         ("[[step]]\nresume = \"Agent/a\"\nlimits = { patience = \"1s\" }", "`patience` can't be"),
         (
             "[[step]]\nexpect_session = { status = \"SLEEPING\" }\nentity = \"Agent/a\"",
-            "no session has the status \"SLEEPING\"",
+            "there is no session status \"SLEEPING\"",
         ),
-        ("[[step]]\nexpect_no_record = { type = \"limit\" }", "no record is of type `limit`"),
+        ("[[step]]\nexpect_no_record = { type = \"limit\" }", "there is no record type `limit`"),
     ] {
         folder.write("scenario.toml", wrong);
         let said = sandglass(&[&"play", &folder.path("scenario.toml")]).exits(2);

@@ -303,7 +303,7 @@ fn a_reload_applies_all_or_nothing_and_gives_the_reason() {
     up.until_said("sandglass.toml:2:3: unknown key `kye`");
     folder.write("sandglass.toml", "grace = \"9s\"");
     up.running.signal("HUP");
-    up.until_said("`grace` can't change while the daemon runs");
+    up.until_said("`grace` cannot change while the daemon runs");
     folder.write("sandglass.toml", "");
     folder.write("lamp.ioa.toml", LAMP.replace("initial = \"Off\"", "initial = \"Of\""));
     up.running.signal("HUP");

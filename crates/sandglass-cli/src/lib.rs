@@ -1,6 +1,5 @@
 //! The binary `sandglass`: arguments, wiring, exit codes and terminal views. It holds no logic that
-//! a user of the libraries would miss. It is a library for `main.rs` and for the fuzz targets that
-//! test how it reads files.
+//! a user of the libraries would miss. It is a library so that `main.rs` only sets the allocator.
 
 mod command;
 mod compiling;

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use crate::narrate::{Line, Narrator};
 use crate::terminal::{Output, Tone, printable_path};
 
-/// How a timeline is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Text,

@@ -1,4 +1,4 @@
-//! What director and worker say to each other: one JSON object a line.
+//! The messages between director and worker: one JSON object per line.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,21 +12,21 @@ use serde_json::Value;
 
 use crate::file::{Module, Server, SpecFile};
 
-/// The first line that a worker reads: all that it needs to start.
+/// The first line that a worker reads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
     pub(crate) journal: PathBuf,
-    /// With the servers' addresses in them.
+    /// With the addresses of the servers in place of their names.
     pub(crate) specs: Vec<SpecFile>,
     pub(crate) modules: Vec<Module>,
     pub(crate) metrics: Option<SocketAddr>,
     #[serde(default)]
     pub(crate) compiling: CompileBounds,
-    /// Where time is virtual; it is real else.
+    /// `None` if time is real.
     pub(crate) virtual_time: Option<VirtualTime>,
 }
 
-/// What compiling one module may take.
+/// [`CompileLimits`] that can be written as JSON.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct CompileBounds {
     timeout: Duration,
@@ -51,18 +51,18 @@ impl From<CompileBounds> for CompileLimits {
     }
 }
 
-/// Where virtual time stands as a worker starts, and who answers requests in it.
+/// Where virtual time stands when a worker starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct VirtualTime {
-    /// Since the scenario began, in milliseconds.
+    /// Since the scenario began.
     pub(crate) elapsed_ms: u64,
-    /// The moment that it stands for.
+    /// The wall time at that moment.
     pub(crate) wall: WallTime,
-    /// The scenario's servers, each at its port.
+    /// The scenario's servers by their ports. There are no sockets in virtual time.
     pub(crate) servers: BTreeMap<u16, Server>,
 }
 
-/// What the director asks for, and the number that the answer carries.
+/// A command of the director. The reply carries the same number.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) id: u64,
@@ -76,7 +76,7 @@ pub(crate) enum Ask {
         entity: EntityRef,
         limits: Object,
     },
-    /// Creates the entity first, where it is absent.
+    /// Creates the entity first if there is none.
     Send {
         entity: EntityRef,
         action: String,
@@ -88,7 +88,7 @@ pub(crate) enum Ask {
         from: Option<EntityRef>,
         payload: Value,
     },
-    /// Of a session its run, of another entity its handlers.
+    /// Cancels the run of a session, or the handlers of another entity.
     Cancel {
         entity: EntityRef,
         by: String,
@@ -99,50 +99,49 @@ pub(crate) enum Ask {
         by: String,
         limits: Object,
     },
-    /// How a session stands, as JSON.
+    /// Returns the status of a session, as JSON.
     Session {
         entity: EntityRef,
     },
-    /// Whether the journal takes anything.
+    /// Makes the journal fail, or work again.
     Journal {
         works: bool,
     },
-    /// Lets virtual time go on until something is appended, or has been appended since the last
-    /// such request, or so much of it has passed since the scenario began.
+    /// Lets virtual time pass until so much of it has passed since the scenario began, or until
+    /// something is appended. What was appended since the last such command counts.
     GoOn {
         until_ms: u64,
     },
-    /// All metrics as text.
+    /// Returns all metrics, as text.
     Metrics,
-    /// An orderly end. Answered when the journal is closed.
+    /// Stops the runtime. The reply is sent when the journal is closed.
     Stop,
 }
 
-/// A line of a worker's.
+/// One line from a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Said {
-    /// Virtual time since the scenario began, in milliseconds; none where time is real.
+    /// Virtual time since the scenario began; `None` if time is real.
     pub(crate) elapsed_ms: Option<u64>,
     pub(crate) reply: Reply,
 }
 
-/// What a worker says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
-    /// It has started.
+    /// The worker has started.
     Ready {
         /// Where its metrics are served.
         metrics: Option<SocketAddr>,
-        /// Torn records that were set aside.
+        /// Torn records that it has set aside.
         recovered: Vec<String>,
     },
-    /// It could not start.
+    /// The worker could not start.
     Failed { why: String },
-    /// Something was appended to the journal.
+    /// Records up to this position were appended to the journal.
     Appended { last: Position },
-    /// Done, or answered.
+    /// The command is done; some commands return a text.
     Done { id: u64, text: Option<String> },
-    /// Not done.
+    /// The command was refused.
     Refused { id: u64, why: String },
 }

@@ -95,7 +95,9 @@ impl DaemonServer {
         let journal = open_journal(config.journal.clone(), &report).await?;
         let modules = Modules::open(modules, config.journal.as_deref().map(modules_beside))?;
         for (name, by) in modules.uploaded() {
-            report(&format!("module `{name}` is the version that `{by}` put, not the folder's"));
+            report(&format!(
+                "module `{name}` is the version that `{by}` uploaded, not the one in the folder"
+            ));
         }
         let handlers =
             HostHandlers::new(base.host.clone(), Arc::clone(&base.clock), modules.for_handlers())

@@ -1,4 +1,4 @@
-//! What the daemon serves: the specs and modules of a folder, read as `play` reads them.
+//! What the daemon serves: the specs of a folder, and the modules that they name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,6 @@ use sandglass_scenario::Scenario;
 use crate::Report;
 use crate::findings::in_one_line;
 
-/// The specs, and the modules that they name.
 #[derive(Debug)]
 pub(crate) struct Served {
     /// Each with its file.
@@ -23,15 +22,15 @@ pub(crate) struct Served {
     pub(crate) modules: Vec<DeclaredModule>,
 }
 
-/// Reads a folder. Where scenarios stand in it, their `[[module]]`s say what modules may
-/// do; their steps and servers mean nothing here.
+/// Reads a folder. If there are scenarios in it, their `[[module]]` sections declare the modules;
+/// their steps and servers are not used.
 pub(crate) fn read(
     path: &Path,
     secrets: &BTreeMap<String, String>,
     report: &Report,
 ) -> anyhow::Result<Served> {
     if !path.is_dir() {
-        bail!("`{}` is no folder", path.display());
+        bail!("`{}` is not a folder", path.display());
     }
     let scenarios = file::named_in(path, sandglass_scenario::is_scenario)?;
     if scenarios.is_empty() { of_folder(path, secrets, report) } else { of_scenarios(&scenarios) }
@@ -68,7 +67,7 @@ fn of_scenarios(paths: &[PathBuf]) -> anyhow::Result<Served> {
             sandglass_scenario::load(path)?.map_err(|findings| anyhow!(in_one_line(&findings)))?;
         for file in files {
             let spec = Spec::parse(&file.source).spec;
-            // It was checked when it was loaded.
+            // A scenario that was loaded has no spec with errors.
             let spec = spec.with_context(|| format!("spec `{}`", file.path.display()))?;
             specs.insert(file.path, spec);
         }
@@ -77,8 +76,8 @@ fn of_scenarios(paths: &[PathBuf]) -> anyhow::Result<Served> {
                 && other != module
             {
                 bail!(
-                    "two scenarios of the folder declare the module `{}`, and not the same; name a \
-                     folder of its own",
+                    "two scenarios of the folder declare the module `{}` differently; put them in \
+                     folders of their own",
                     module.name
                 );
             }

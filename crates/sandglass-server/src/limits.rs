@@ -1,5 +1,5 @@
-//! What the configuration says of the limits of sessions: in our own terms, and in those of the
-//! watchdog and the silence detector whose settings users have.
+//! The limits of sessions in the configuration: in the terms of Sandglass, and in those of two other
+//! systems, a watchdog and a silence detector, whose settings operators already have.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use sandglass_model::Limit;
 use sandglass_model::limit::MAX_BUDGET_MS;
 use sandglass_source::{Diagnostics, Table, nearest, printable, shortened};
 
-/// The variable that says how long a session may run, in seconds, whatever files say.
+/// The variable with the longest run of a session, in seconds. It takes precedence over files.
 const WALL_CLOCK_VARIABLE: &str = "SANDGLASS_SESSION_WALL_CLOCK_SECONDS";
-/// The longest time that can be said in seconds.
+/// The longest time that can be set in seconds.
 const SECONDS_MAX: u64 = MAX_BUDGET_MS / 1_000;
-/// Most types that have ceilings of their own.
+/// Most types with ceilings of their own.
 const TYPES_MAX: usize = 1_000;
 
-/// A key of another system, and the limit that it is here.
+/// A key of another system, and the limit that it sets.
 type Alias = (&'static str, Limit);
 
 const WATCHDOG: [Alias; 1] = [("session_wall_clock_seconds", Limit::RunTimeout)];
@@ -31,9 +31,9 @@ pub(crate) fn read(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Ceilings 
     let mut ceilings = Ceilings::default();
     if let Some(limits) = root.table("limits", "[limits]", out) {
         let of_all = run_limits(&limits, &["of"], out);
-        // Where only some types are named, the others are no sessions by that.
-        let says_anything = limits.entries().any(|(key, ..)| key != "of");
-        ceilings.of_all = (says_anything || !limits.has("of")).then_some(of_all);
+        // If the section only names types, the entities of other types are no sessions because of it.
+        let has_limits = limits.entries().any(|(key, ..)| key != "of");
+        ceilings.of_all = (has_limits || !limits.has("of")).then_some(of_all);
         for (name, table) in named(&limits, "of", "[limits.of]", out) {
             let settings = run_limits(&table, &[], out);
             ceilings.of_type.insert(name, settings);
@@ -59,11 +59,8 @@ pub(crate) fn read(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Ceilings 
     ceilings
 }
 
-/// Refuses ceilings of types that none of `types` is: a name that is misspelled would leave its
-/// sessions without one.
-///
-/// # Errors
-/// There is such a ceiling; the nearest type is named.
+/// Errors if `ceilings` limits a type that is not in `types`: sessions of the type that was meant
+/// would have no ceiling.
 pub(crate) fn require_known_types<'a>(
     ceilings: &Ceilings,
     types: impl Iterator<Item = &'a str> + Clone,
@@ -78,18 +75,15 @@ pub(crate) fn require_known_types<'a>(
     )
 }
 
-/// The environment comes before the file: for sessions of all types.
-///
-/// # Errors
-/// The variable holds no whole number of seconds.
+/// Takes the limit from the environment, for sessions of all types. It takes precedence over the file.
 pub(crate) fn from_environment(ceilings: &mut Ceilings) -> anyhow::Result<()> {
     let Some(value) = std::env::var_os(WALL_CLOCK_VARIABLE) else { return Ok(()) };
-    let text = value.to_str().context("it is no text").and_then(|text| {
+    let text = value.to_str().context("it is not UTF-8").and_then(|text| {
         let shown = || printable(&shortened(text, 60)).into_owned();
-        let seconds: u64 = text.trim().parse().map_err(|_| anyhow!("`{}` is none", shown()))?;
+        let seconds: u64 = text.trim().parse().map_err(|_| anyhow!("`{}` is not", shown()))?;
         (seconds <= SECONDS_MAX)
             .then_some(seconds)
-            .with_context(|| format!("`{}` is too long", shown()))
+            .with_context(|| format!("`{}` is too large", shown()))
     });
     let seconds = text.with_context(|| {
         format!("`{WALL_CLOCK_VARIABLE}` must be a whole number of seconds, or 0 for no limit")
@@ -115,15 +109,15 @@ fn seconds(
 ) {
     for (key, limit) in aliases {
         if let Some(seconds) = table.count(key, 0..=SECONDS_MAX, out) {
-            // Said twice, in our terms and in these, the stricter holds.
-            let said = setting(seconds);
-            let stricter = settings.of(*limit).map_or(said, |before| before.stricter(said));
+            // If `[limits]` sets the limit too, the stricter setting applies.
+            let new = setting(seconds);
+            let stricter = settings.of(*limit).map_or(new, |before| before.stricter(new));
             settings.set(*limit, stricter);
         }
     }
 }
 
-/// The tables inside `key`, by their names.
+/// The tables inside `key`, by the types of entities that they are for.
 fn named<'t, 's>(
     table: &Table<'t, 's>,
     key: &str,
@@ -132,7 +126,7 @@ fn named<'t, 's>(
 ) -> BTreeMap<String, Table<'t, 's>> {
     let Some(inside) = table.table(key, label, out) else { return BTreeMap::new() };
     if inside.entries().count() > TYPES_MAX {
-        out.error(&inside.span, format!("there may be {TYPES_MAX} types at most"));
+        out.error(&inside.span, format!("there may be at most {TYPES_MAX} types"));
     }
     let names: Vec<&'t str> = inside.entries().take(TYPES_MAX).map(|(name, ..)| name).collect();
     let each = names.into_iter().filter_map(|name| {

@@ -1,5 +1,5 @@
-//! The OpenWOP host inside the daemon: runs of workflows beside its other entities, in the
-//! same journal, host and HTTP interface.
+//! The OpenWOP host inside the daemon: workflow runs beside its other entities, in the same journal,
+//! host and HTTP interface.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::base::Base;
 use crate::config::Config;
 use crate::{DaemonOptions, Report, openwop};
 
-/// What there is before the runtime.
+/// What can be prepared before there is a runtime.
 pub(crate) struct Mounted {
     pub(crate) handlers: RunHandlers,
     key: Digest,
 }
 
 impl Mounted {
-    /// Reads the folders of workflows and packs, where there are some.
+    /// Reads the folders of workflows and packs; `None` if the options name none.
     pub(crate) async fn read(
         options: &DaemonOptions,
         base: &Base,
@@ -37,7 +37,7 @@ impl Mounted {
         };
         let key = openwop::key(variable, config.listen, report)?;
         let mut settings = Settings::default();
-        // Its streams and polls hold connections, of which the daemon's other clients need some.
+        // Its streams and polls hold connections, and the daemon's other clients need some too.
         settings.max_readers =
             settings.max_readers.min(config.http.connections.max_connections / 4);
         settings.max_polls = settings.max_polls.min(config.http.connections.max_connections / 8);
@@ -49,7 +49,6 @@ impl Mounted {
         Ok(Some(Self { handlers, key }))
     }
 
-    /// Serves them over `runtime`.
     pub(crate) async fn start(
         self,
         runtime: &Runtime,
@@ -60,22 +59,22 @@ impl Mounted {
     }
 }
 
-/// The specs of its entities, where there is one.
+/// The specs of its entities; none if there is no OpenWOP host.
 pub(crate) fn specs(options: &DaemonOptions) -> Vec<Spec> {
     options.workflows.iter().flat_map(|_| sandglass_openwop::specs()).collect()
 }
 
-/// The types of its entities, which only it operates on, where there is one.
+/// The types of its entities, which no one else may operate on.
 pub(crate) fn types(options: &DaemonOptions) -> BTreeSet<String> {
     specs(options).into_iter().map(|spec| spec.name.to_string()).collect()
 }
 
-/// The ceilings of all sessions, with those of its runs, where there is one.
+/// Adds the ceilings of its entities to those of all sessions.
 pub(crate) fn ceilings(options: &DaemonOptions, mut ceilings: Ceilings) -> Ceilings {
     if options.workflows.is_some() {
         ceilings.of_type.extend(Settings::default().ceilings().of_type);
         if ceilings.of_all.is_some() {
-            // What keeps definitions would be held to what all are, else.
+            // Otherwise, the ceilings of all sessions would end the entities that keep definitions.
             let kept =
                 (sandglass_openwop::WORKFLOW_TYPE.to_owned(), sandglass_openwop::unbounded());
             ceilings.of_type.extend([kept]);

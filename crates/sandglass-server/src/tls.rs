@@ -1,4 +1,4 @@
-//! The files of a server's certificate: which ones, and whether they can be used.
+//! The files for HTTPS: reading them, and checking that they can be used.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,10 +10,10 @@ use sandglass_http::{TlsError, TlsSettings, is_loopback_address};
 
 use crate::Report;
 
-/// Largest file of certificates or keys, in bytes: the roots of a whole system fit.
+/// Largest file of certificates or keys, in bytes. The root certificates of a whole system fit.
 pub const PEM_MAX_BYTES: u64 = 1 << 20;
-/// The bits of a mode that give all users of the machine access.
-const EVERYBODY: u32 = 0o007;
+/// The bits of a file mode that grant access to all users of the machine.
+const ALL_USERS: u32 = 0o007;
 
 /// The files of a server that serves HTTPS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl TlsFiles {
             anyhow!("{what} in `{}` cannot be used: {error}", path.display())
         })?;
         let mode = std::fs::metadata(key).map_or(0, |metadata| metadata.mode());
-        if mode & EVERYBODY != 0 {
+        if mode & ALL_USERS != 0 {
             let path = key.display();
             report(&format!(
                 "warning: every user of this machine can read the TLS key in `{path}`; `chmod 600` \
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_in_clear_text_are_warned_of_unless_they_stay_on_this_machine() {
+    fn warns_of_keys_in_clear_text_unless_the_address_is_a_loopback_address() {
         let warns = |listen: &str| plain_http_warning(listen.parse().expect("an address"));
         for listen in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert_eq!(warns(listen), None, "{listen}");

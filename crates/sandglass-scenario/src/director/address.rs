@@ -1,4 +1,4 @@
-//! The addresses of a scenario's servers, and where it names them.
+//! The addresses of a scenario's servers, which replace their names in specs and parameters.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::file::{SpecFile, with_servers};
 
-/// The addresses of servers, by their names.
+/// The address of each server, by the server's name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Addresses(BTreeMap<String, String>);
 
@@ -19,37 +19,35 @@ impl FromIterator<(String, String)> for Addresses {
 }
 
 impl Addresses {
-    /// The specs with addresses in place of names.
-    pub(super) fn of_specs(&self, specs: &[SpecFile]) -> anyhow::Result<Vec<SpecFile>> {
-        let addressed = |spec: &SpecFile| {
-            Ok(SpecFile { path: spec.path.clone(), source: self.of_text(&spec.source)? })
+    pub(super) fn resolve_specs(&self, specs: &[SpecFile]) -> anyhow::Result<Vec<SpecFile>> {
+        let resolve = |spec: &SpecFile| {
+            Ok(SpecFile { path: spec.path.clone(), source: self.resolve_text(&spec.source)? })
         };
-        specs.iter().map(addressed).collect()
+        specs.iter().map(resolve).collect()
     }
 
-    /// The same for parameters.
-    pub(super) fn of_params(&self, params: &Object) -> anyhow::Result<Object> {
+    pub(super) fn resolve_params(&self, params: &Object) -> anyhow::Result<Object> {
         let params = params.clone().into_iter();
-        params.map(|(key, value)| Ok((key, self.of_value(value)?))).collect()
+        params.map(|(key, value)| Ok((key, self.resolve_value(value)?))).collect()
     }
 
-    fn of_value(&self, value: Value) -> anyhow::Result<Value> {
+    fn resolve_value(&self, value: Value) -> anyhow::Result<Value> {
         Ok(match value {
-            Value::String(text) => Value::String(self.of_text(&text)?),
+            Value::String(text) => Value::String(self.resolve_text(&text)?),
             Value::Array(items) => {
-                let items = items.into_iter().map(|item| self.of_value(item));
+                let items = items.into_iter().map(|item| self.resolve_value(item));
                 Value::Array(items.collect::<anyhow::Result<_>>()?)
             }
             Value::Object(fields) => {
                 let fields =
-                    fields.into_iter().map(|(key, field)| Ok((key, self.of_value(field)?)));
+                    fields.into_iter().map(|(key, field)| Ok((key, self.resolve_value(field)?)));
                 Value::Object(fields.collect::<anyhow::Result<_>>()?)
             }
             other => other,
         })
     }
 
-    fn of_text(&self, text: &str) -> anyhow::Result<String> {
+    fn resolve_text(&self, text: &str) -> anyhow::Result<String> {
         let address = |name: &str| self.0.get(name).cloned();
         with_servers(text, address).map_err(|name| anyhow!("there is no server `{name}`"))
     }

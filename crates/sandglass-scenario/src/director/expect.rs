@@ -1,4 +1,4 @@
-//! Whether what is expected holds, and in words what was expected.
+//! Whether an expectation about the journal holds, and its sentence for people.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use serde_json::Value;
 use super::story::Story;
 use crate::file::{Bound, Expectation};
 
-/// What came of looking.
+/// Whether an expectation holds.
 #[derive(Debug)]
 pub struct Verdict {
     /// Whether it holds.
     pub holds: bool,
-    /// What was found instead, for people.
+    /// What was found, for people.
     pub found: String,
 }
 
-/// Looks whether an expectation about the journal holds by now.
-pub(super) fn look(expectation: &Expectation, story: &mut Story) -> Result<Verdict, Error> {
+/// Checks an expectation about the journal against what is recorded now.
+pub(super) fn check(expectation: &Expectation, story: &mut Story) -> Result<Verdict, Error> {
     let (holds, about) = match expectation {
         Expectation::State { entity, state } => {
             let holds = story.entity(entity).is_some_and(|seen| seen.state == *state);
@@ -45,7 +45,7 @@ pub(super) fn look(expectation: &Expectation, story: &mut Story) -> Result<Verdi
             return Ok(Verdict { holds: !is_there, found: found.to_owned() });
         }
         Expectation::Replay { divergences } => return replay(*divergences, story),
-        // Asked of the worker, not of the journal.
+        // The worker is asked about these.
         Expectation::Metric { .. } | Expectation::Session { .. } => (false, None),
     };
     let found = about.map_or_else(|| recorded(story), |entity| found(entity, story));
@@ -67,7 +67,7 @@ fn replay(expected: u64, story: &mut Story) -> Result<Verdict, Error> {
 
 fn found(entity: &EntityRef, story: &Story) -> String {
     let Some(seen) = story.entity(entity) else {
-        return format!("nothing of {entity} happened in this play");
+        return format!("this play has no record of {entity}");
     };
     let recent: Vec<&str> = seen.recent.iter().map(String::as_str).collect();
     let recent = if recent.is_empty() { "none".to_owned() } else { recent.join(", ") };
@@ -100,12 +100,12 @@ fn is_record(record: &Record, fields: &Object, entity: Option<&EntityRef>) -> bo
     }
 }
 
-/// Whether `some` is in `all`.
+/// Whether `all` has the fields `some`, among others.
 pub(super) fn holds_fields(all: &Object, some: &Object) -> bool {
     some.iter().all(|(key, value)| all.get(key).is_some_and(|found| part(found, value)))
 }
 
-/// Whether `expected` is in `found`: of an object some fields, all else whole.
+/// Whether `found` is as expected: objects may have more fields, everything else must be equal.
 fn part(found: &Value, expected: &Value) -> bool {
     match (found, expected) {
         (Value::Object(found), Value::Object(expected)) => expected
@@ -118,7 +118,7 @@ fn part(found: &Value, expected: &Value) -> bool {
     }
 }
 
-/// A sentence that holds or doesn't, printable.
+/// A sentence that holds or does not, printable.
 impl fmt::Display for Expectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_some_fields_and_whole_values() {
+    fn objects_match_with_more_fields_and_other_values_only_whole() {
         let found = json!({"a": {"b": 1, "c": [1, 2]}, "d": "x"});
         for expected in [json!({}), json!({"a": {"b": 1.0}}), json!({"a": {"c": [1, 2]}, "d": "x"})]
         {

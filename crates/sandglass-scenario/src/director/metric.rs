@@ -1,4 +1,4 @@
-//! What a scenario expects of metrics.
+//! Expectations about metrics.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,7 @@ use sandglass_telemetry::prometheus::Sample;
 
 use crate::file::Bound;
 
-/// The sum of the samples named `name` whose labels hold `labels`; none where
-/// there is no such sample.
+/// The sum of the samples that are named `name` and have all `labels`; `None` if there is none.
 pub(super) fn sum(text: &str, name: &str, labels: &BTreeMap<String, String>) -> Option<f64> {
     let samples = text.lines().filter_map(Sample::parse);
     let fitting = samples.filter(|sample| {
@@ -25,7 +24,7 @@ pub(super) fn holds(bound: Bound, value: f64) -> bool {
     }
 }
 
-/// The lines about `name`, for people to see what there is.
+/// The samples named `name`, for people.
 pub(super) fn lines_about(text: &str, name: &str) -> Vec<String> {
     let about = |line: &&str| Sample::parse(line).is_some_and(|sample| sample.name == name);
     text.lines().filter(about).map(str::to_owned).collect()
@@ -43,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_what_fits() {
+    fn sums_the_samples_with_the_name_and_all_labels() {
         assert_eq!(sum(TEXT, "kills", &labels(&[])), Some(5.0));
         assert_eq!(sum(TEXT, "kills", &labels(&[("span", "a \"b\",}")])), Some(3.0));
         assert_eq!(sum(TEXT, "kills", &labels(&[("span", "else")])), None);

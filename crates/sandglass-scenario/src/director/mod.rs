@@ -1,5 +1,4 @@
-//! Runs the steps of one scenario, one after the other, while everything that the
-//! worker appends goes to the timeline.
+//! Performs the steps of one scenario, and shows everything that the worker appends meanwhile.
 
 mod address;
 mod expect;
@@ -27,7 +26,7 @@ use sandglass_model::{
 };
 
 use self::address::Addresses;
-use self::expect::{holds_fields, look};
+use self::expect::{check, holds_fields};
 use self::process::Worker;
 use self::server::Running;
 use self::story::Story;
@@ -39,22 +38,20 @@ use crate::wait::pause;
 pub use self::expect::Verdict;
 pub use self::process::WORKER_COMMAND;
 
-/// How long the worker may take to start: it compiles modules, of which one with an
-/// interpreter inside takes a busy machine a minute.
+/// How long the worker may take to start. It compiles modules, and a module with an interpreter in it
+/// takes a busy machine a minute.
 const START_MAX: Duration = Duration::from_secs(300);
-/// How long it may take to answer.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// How long virtual time may take to go on to where something happens: as long as a guest
-/// computes until then.
-const GO_ON_MAX: Duration = Duration::from_secs(600);
-/// How long the worker may take to end after something went wrong, before it is
-/// killed: longer than the grace that it gives its handlers.
+/// How long the worker may take to reply.
+const REPLY_MAX: Duration = Duration::from_secs(60);
+/// How long virtual time may take to advance to the next event. A guest may compute until then.
+const ADVANCE_MAX: Duration = Duration::from_secs(600);
+/// How long the worker may take to end after an error, before it is killed. It is longer than the
+/// grace that the worker gives its handlers.
 const STOP_MAX: Duration = Duration::from_secs(10);
-/// How often what tells nobody that it changed is looked at again: a metric, a session's
-/// status.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The same of virtual time, where minutes pass while nothing happens.
-const LOOK_EVERY_VIRTUAL: Duration = Duration::from_secs(1);
+/// How often a metric or a session is checked again. Nothing notifies the director of a change.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+/// The same in virtual time, in which minutes pass while nothing happens.
+const POLL_EVERY_VIRTUAL: Duration = Duration::from_secs(1);
 
 /// How many expectations a scenario had, and how many failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,10 +135,10 @@ pub struct Director<'a> {
     tally: Tally,
 }
 
-/// What came to the director while it waited.
-enum Came {
+/// What a wait ended with.
+enum Event {
     Reply(Reply),
-    Time,
+    TimeOver,
 }
 
 impl fmt::Debug for Director<'_> {
@@ -155,7 +152,7 @@ impl<'a> Director<'a> {
     /// which may hold other plays.
     ///
     /// # Errors
-    /// Something that the scenario needs isn't there.
+    /// Errors if the scenario needs something that is not there, and with [`Interrupted`].
     pub async fn start(
         scenario: &'a Scenario,
         settings: Settings<'_>,
@@ -178,7 +175,7 @@ impl<'a> Director<'a> {
                 played.insert(port, server.clone());
                 format!("http://127.0.0.1:{port}")
             } else {
-                let running = running(server).await?;
+                let running = start_server(server).await?;
                 let url = running.url();
                 servers.push(running);
                 url
@@ -188,9 +185,9 @@ impl<'a> Director<'a> {
         let addresses: Addresses = addresses.into_iter().collect();
         let start = Start {
             journal: journal.to_owned(),
-            specs: addresses.of_specs(&scenario.specs)?,
+            specs: addresses.resolve_specs(&scenario.specs)?,
             modules: scenario.modules.clone(),
-            // Nobody could scrape what is over at once.
+            // In virtual time, a play is over before anyone can scrape it.
             metrics: metrics.filter(|_| !is_virtual),
             compiling: compiling.into(),
             virtual_time: is_virtual.then_some(VirtualTime {
@@ -199,15 +196,15 @@ impl<'a> Director<'a> {
                 servers: played,
             }),
         };
-        let Whole { next, torn } = whole(journal).await?;
+        let Repaired { next, torn } = repair(journal).await?;
         for torn in &torn {
             timeline.step(clock.wall(), None, "recovered", torn)?;
         }
         let mut story = Story::from(journal, next);
-        story.earlier(|record| timeline.remember(record))?;
-        story.let_go();
+        story.read_earlier(|record| timeline.remember(record))?;
+        story.close();
         let mut interrupted: Interruption<'a> = Box::pin(interrupted);
-        let (worker, ready) = started(&start, &mut interrupted).await?;
+        let (worker, ready) = start_worker(&start, &mut interrupted).await?;
         let mut director = Self {
             scenario,
             timeline,
@@ -221,17 +218,17 @@ impl<'a> Director<'a> {
             story,
             tally: Tally::default(),
         };
-        director.tell_ready(&ready)?;
+        director.show_ready(&ready)?;
         Ok(director)
     }
 
-    /// Runs the steps, and ends the runtime orderly, also where a step can't be run.
+    /// Performs the steps, and then stops the runtime, even if a step fails.
     ///
     /// # Errors
-    /// The runtime failed, or somebody interrupts.
+    /// Errors if the runtime fails or the observer does, and with [`Interrupted`].
     pub async fn run(mut self) -> anyhow::Result<Tally> {
         let ran = self.steps(self.scenario).await;
-        self.story.let_go();
+        self.story.close();
         if let Some(worker) = self.worker.take() {
             worker.end_within(STOP_MAX).await?;
         }
@@ -248,14 +245,14 @@ impl<'a> Director<'a> {
     async fn act(&mut self, step: &Step) -> anyhow::Result<()> {
         match &step.act {
             Act::Send { action, entity, params, expect_refused } => {
-                let params = self.addresses.of_params(params)?;
+                let params = self.addresses.resolve_params(params)?;
                 let ask = Ask::Send { entity: entity.clone(), action: action.clone(), params };
                 let what = format!("send {action}");
-                self.asked(step, &what, ask, entity, expect_refused.as_deref()).await
+                self.command(step, &what, ask, entity, expect_refused.as_deref()).await
             }
             Act::Create { entity, limits } => {
                 let ask = Ask::Create { entity: entity.clone(), limits: limits.clone() };
-                self.plain(step, "create", ask, entity).await
+                self.command_accepted(step, "create", ask, entity).await
             }
             Act::Signal { name, entity, from, payload } => {
                 let ask = Ask::Signal {
@@ -264,30 +261,30 @@ impl<'a> Director<'a> {
                     from: from.clone(),
                     payload: payload.clone(),
                 };
-                self.plain(step, &format!("signal {name}"), ask, entity).await
+                self.command_accepted(step, &format!("signal {name}"), ask, entity).await
             }
             Act::Cancel { entity, by, reason, expect_refused } => {
                 let (by, reason) = (by.clone(), reason.clone());
                 let ask = Ask::Cancel { entity: entity.clone(), by, reason };
-                self.asked(step, "cancel", ask, entity, expect_refused.as_deref()).await
+                self.command(step, "cancel", ask, entity, expect_refused.as_deref()).await
             }
             Act::Resume { entity, by, limits, expect_refused } => {
                 let (by, limits) = (by.clone(), limits.clone());
                 let ask = Ask::Resume { entity: entity.clone(), by, limits };
-                self.asked(step, "resume", ask, entity, expect_refused.as_deref()).await
+                self.command(step, "resume", ask, entity, expect_refused.as_deref()).await
             }
             Act::Journal { works } => {
                 let what = if *works { "journal works" } else { "journal fails" };
-                self.told(None, what, "")?;
-                self.answer(Ask::Journal { works: *works })
+                self.show_step(None, what, "")?;
+                self.request(Ask::Journal { works: *works })
                     .await?
                     .map(drop)
                     .map_err(|why| anyhow!(why))
             }
             Act::Wait { time } => {
-                self.told(None, &format!("wait {}", format_duration(*time)), "")?;
+                self.show_step(None, &format!("wait {}", format_duration(*time)), "")?;
                 let until = self.clock.now().after(*time);
-                while let Came::Reply(_) = self.next(until).await? {}
+                while let Event::Reply(_) = self.next(until).await? {}
                 Ok(())
             }
             Act::Restart { how, down_for } => self.restart(*how, *down_for).await,
@@ -295,19 +292,19 @@ impl<'a> Director<'a> {
         }
     }
 
-    /// A request that must not be refused.
-    async fn plain(
+    /// Sends a command that must not be refused.
+    async fn command_accepted(
         &mut self,
         step: &Step,
         what: &str,
         ask: Ask,
         entity: &EntityRef,
     ) -> anyhow::Result<()> {
-        self.asked(step, what, ask, entity, None).await
+        self.command(step, what, ask, entity, None).await
     }
 
-    /// A request that must be refused as is expected, or else not at all.
-    async fn asked(
+    /// Sends a command that must be refused with the expected text, or else accepted.
+    async fn command(
         &mut self,
         step: &Step,
         what: &str,
@@ -315,13 +312,13 @@ impl<'a> Director<'a> {
         entity: &EntityRef,
         expect_refused: Option<&str>,
     ) -> anyhow::Result<()> {
-        self.told(Some(entity), what, "")?;
-        let refusal = self.answer(ask).await?.err();
-        self.sent(step, what, refusal, expect_refused)
+        self.show_step(Some(entity), what, "")?;
+        let refusal = self.request(ask).await?.err();
+        self.judge_reply(step, what, refusal, expect_refused)
     }
 
-    /// Compares how a request was answered with what the scenario expects.
-    fn sent(
+    /// Compares the reply to a command with what the scenario expects.
+    fn judge_reply(
         &mut self,
         step: &Step,
         what: &str,
@@ -357,8 +354,8 @@ impl<'a> Director<'a> {
             }
             Expectation::Session { fields, entity } => self.session(entity, fields, until).await?,
             _ => loop {
-                self.catch_up()?;
-                let looked = look(expectation, &mut self.story)?;
+                self.show_appended()?;
+                let looked = check(expectation, &mut self.story)?;
                 let final_look = matches!(
                     expectation,
                     Expectation::NoTransition { .. }
@@ -368,7 +365,7 @@ impl<'a> Director<'a> {
                 if looked.holds || final_look {
                     break looked;
                 }
-                if let Came::Time = self.next(until).await? {
+                if let Event::TimeOver = self.next(until).await? {
                     break looked;
                 }
             },
@@ -380,7 +377,7 @@ impl<'a> Director<'a> {
 
     async fn metric(&mut self, wanted: &Wanted<'_>, until: Monotonic) -> anyhow::Result<Verdict> {
         loop {
-            let text = self.answer(Ask::Metrics).await?.map_err(|why| anyhow!(why))?;
+            let text = self.request(Ask::Metrics).await?.map_err(|why| anyhow!(why))?;
             let text = text.unwrap_or_default();
             let value = metric::sum(&text, wanted.name, wanted.labels);
             let holds = metric::holds(wanted.bound, value.unwrap_or(0.0));
@@ -393,7 +390,7 @@ impl<'a> Director<'a> {
                 };
                 return Ok(Verdict { holds, found });
             }
-            self.look_again(until).await?;
+            self.wait_to_poll(until).await?;
         }
     }
 
@@ -404,7 +401,7 @@ impl<'a> Director<'a> {
         until: Monotonic,
     ) -> anyhow::Result<Verdict> {
         loop {
-            let found = match self.answer(Ask::Session { entity: entity.clone() }).await? {
+            let found = match self.request(Ask::Session { entity: entity.clone() }).await? {
                 Ok(view) => view.unwrap_or_default(),
                 Err(why) => return Ok(Verdict { holds: false, found: why }),
             };
@@ -413,20 +410,20 @@ impl<'a> Director<'a> {
             if holds || self.clock.now() >= until {
                 return Ok(Verdict { holds, found });
             }
-            self.look_again(until).await?;
+            self.wait_to_poll(until).await?;
         }
     }
 
-    /// Waits until it is worth looking again.
-    async fn look_again(&mut self, until: Monotonic) -> anyhow::Result<()> {
+    /// Waits until another check may have another result.
+    async fn wait_to_poll(&mut self, until: Monotonic) -> anyhow::Result<()> {
         if self.virtual_clock.is_some() {
-            // Nothing of that goes on by itself for long; and what is appended changes it.
-            let soon = self.clock.now().after(LOOK_EVERY_VIRTUAL).min(until);
+            // A record that is appended meanwhile may change what is checked, so it ends the wait.
+            let soon = self.clock.now().after(POLL_EVERY_VIRTUAL).min(until);
             self.next(soon).await?;
             return Ok(());
         }
-        let soon = self.clock.now().after(LOOK_EVERY).min(until);
-        while let Came::Reply(_) = self.next(soon).await? {}
+        let soon = self.clock.now().after(POLL_EVERY).min(until);
+        while let Event::Reply(_) = self.next(soon).await? {}
         Ok(())
     }
 
@@ -441,110 +438,110 @@ impl<'a> Director<'a> {
                 if let Some(worker) = self.worker.take() {
                     worker.kill().await?;
                 }
-                self.told(None, "kill", "the process that runs the runtime")?;
+                self.show_step(None, "kill", "the process that runs the runtime")?;
             }
             Restart::Stop => {
-                self.told(None, "stop", "the process that runs the runtime")?;
+                self.show_step(None, "stop", "the process that runs the runtime")?;
                 self.stop().await?;
             }
         }
-        // What it appended last, and had no time to tell.
-        self.catch_up()?;
-        self.story.let_go();
+        // The killed worker may have appended records without reporting them.
+        self.show_appended()?;
+        self.story.close();
         let until = self.clock.now().after(down_for);
-        while let Came::Reply(_) = self.next(until).await? {}
-        self.told(None, "start", "on the same journal")?;
+        while let Event::Reply(_) = self.next(until).await? {}
+        self.show_step(None, "start", "on the same journal")?;
         if let (Some(clock), Some(time)) = (&self.virtual_clock, &mut self.start.virtual_time) {
             (time.elapsed_ms, time.wall) = (clock.elapsed_ms(), clock.wall());
         }
-        let (worker, ready) = started(&self.start, &mut self.interrupted).await?;
+        let (worker, ready) = start_worker(&self.start, &mut self.interrupted).await?;
         self.worker = Some(worker);
-        self.tell_ready(&ready)
+        self.show_ready(&ready)
     }
 
-    /// Ends the worker orderly.
+    /// Stops the worker in order.
     async fn stop(&mut self) -> anyhow::Result<()> {
-        self.story.let_go();
+        self.story.close();
         let id = self.worker.as_mut().context("the runtime is stopped")?.ask(Ask::Stop).await?;
-        let patience = Patience::of(ANSWER_MAX);
+        let timeout = Timeout::after(REPLY_MAX);
         loop {
-            match self.came(patience.left()).await? {
-                Came::Reply(Reply::Done { id: of, .. }) if of == id => break,
-                Came::Reply(_) => {}
-                Came::Time => {
-                    bail!("the runtime didn't stop within {}", format_duration(ANSWER_MAX))
+            match self.receive(timeout.remaining()).await? {
+                Event::Reply(Reply::Done { id: of, .. }) if of == id => break,
+                Event::Reply(_) => {}
+                Event::TimeOver => {
+                    bail!("the runtime did not stop within {}", format_duration(REPLY_MAX))
                 }
             }
         }
         if let Some(mut worker) = self.worker.take() {
             let status = worker.ended().await?;
             if !status.success() {
-                bail!("the process that runs the runtime ended with {status}");
+                bail!("the worker process ended with {status}");
             }
         }
-        self.catch_up()
+        self.show_appended()
     }
 
-    /// The answer to a request: done, or why not.
-    async fn answer(&mut self, ask: Ask) -> anyhow::Result<Result<Option<String>, String>> {
+    /// Sends a command to the worker. The inner error is the reason of a refusal.
+    async fn request(&mut self, ask: Ask) -> anyhow::Result<Result<Option<String>, String>> {
         let worker = self.worker.as_mut().context("the runtime is stopped")?;
         let id = worker.ask(ask).await?;
-        let patience = Patience::of(ANSWER_MAX);
+        let timeout = Timeout::after(REPLY_MAX);
         loop {
-            match self.came_and_was_told(patience.left()).await? {
-                Came::Reply(Reply::Done { id: of, text }) if of == id => {
-                    self.catch_up()?;
+            match self.receive_and_show(timeout.remaining()).await? {
+                Event::Reply(Reply::Done { id: of, text }) if of == id => {
+                    self.show_appended()?;
                     return Ok(Ok(text));
                 }
-                Came::Reply(Reply::Refused { id: of, why }) if of == id => return Ok(Err(why)),
-                Came::Reply(_) => {}
-                Came::Time => {
-                    bail!("the runtime gave no answer within {}", format_duration(ANSWER_MAX))
+                Event::Reply(Reply::Refused { id: of, why }) if of == id => return Ok(Err(why)),
+                Event::Reply(_) => {}
+                Event::TimeOver => {
+                    bail!("the runtime did not reply within {}", format_duration(REPLY_MAX))
                 }
             }
         }
     }
 
-    /// The next reply of the worker, or that the scenario's time has come. What was appended
-    /// is on the timeline by then.
-    async fn next(&mut self, until: Monotonic) -> anyhow::Result<Came> {
+    /// Lets the scenario's time pass until something is appended, which is then shown, or until
+    /// `until`.
+    async fn next(&mut self, until: Monotonic) -> anyhow::Result<Event> {
         let Some(clock) = self.virtual_clock.clone() else {
-            return self.came_and_was_told(until.since(self.clock.now())).await;
+            return self.receive_and_show(until.since(self.clock.now())).await;
         };
         let until_ms = VirtualClock::ms_until(until);
         let Some(worker) = &mut self.worker else {
             clock.set_ms(until_ms);
-            return Ok(Came::Time);
+            return Ok(Event::TimeOver);
         };
         if clock.elapsed_ms() >= until_ms {
-            return Ok(Came::Time);
+            return Ok(Event::TimeOver);
         }
         let id = worker.ask(Ask::GoOn { until_ms }).await?;
-        let (patience, mut appended) = (Patience::of(GO_ON_MAX), None);
+        let (timeout, mut appended) = (Timeout::after(ADVANCE_MAX), None);
         loop {
-            match self.came_and_was_told(patience.left()).await? {
-                Came::Reply(Reply::Done { id: of, .. }) if of == id => {
-                    return Ok(appended.map_or(Came::Time, Came::Reply));
+            match self.receive_and_show(timeout.remaining()).await? {
+                Event::Reply(Reply::Done { id: of, .. }) if of == id => {
+                    return Ok(appended.map_or(Event::TimeOver, Event::Reply));
                 }
-                Came::Reply(reply) => appended = Some(reply),
-                Came::Time => {
-                    let max = format_duration(GO_ON_MAX);
-                    bail!("virtual time didn't go on within {max}: a guest computes for so long")
+                Event::Reply(reply) => appended = Some(reply),
+                Event::TimeOver => {
+                    let max = format_duration(ADVANCE_MAX);
+                    bail!("virtual time did not advance within {max}: a guest still computes")
                 }
             }
         }
     }
 
-    /// The same within so much real time.
-    async fn came_and_was_told(&mut self, left: Duration) -> anyhow::Result<Came> {
-        let came = self.came(left).await?;
-        if let Came::Reply(Reply::Appended { .. }) = came {
-            self.catch_up()?;
+    /// As [`Self::receive`], and shows what the reply says was appended.
+    async fn receive_and_show(&mut self, left: Duration) -> anyhow::Result<Event> {
+        let event = self.receive(left).await?;
+        if let Event::Reply(Reply::Appended { .. }) = event {
+            self.show_appended()?;
         }
-        Ok(came)
+        Ok(event)
     }
 
-    async fn came(&mut self, left: Duration) -> anyhow::Result<Came> {
+    async fn receive(&mut self, left: Duration) -> anyhow::Result<Event> {
         let reply = async {
             match &mut self.worker {
                 Some(worker) => worker.reply().await,
@@ -559,25 +556,25 @@ impl<'a> Director<'a> {
                     if let (Some(clock), Some(elapsed_ms)) = (&self.virtual_clock, elapsed_ms) {
                         clock.set_ms(elapsed_ms);
                     }
-                    Ok(Came::Reply(reply))
+                    Ok(Event::Reply(reply))
                 }
                 None => Err(self.end_of_worker().await),
             },
-            () = pause(left) => Ok(Came::Time),
+            () = pause(left) => Ok(Event::TimeOver),
         }
     }
 
     async fn end_of_worker(&mut self) -> anyhow::Error {
         let Some(mut worker) = self.worker.take() else { return anyhow!("the runtime is stopped") };
         match worker.ended().await {
-            Ok(status) => anyhow!("the process that runs the runtime ended by itself ({status})"),
+            Ok(status) => anyhow!("the worker process ended by itself ({status})"),
             Err(error) => error,
         }
     }
 
-    fn catch_up(&mut self) -> anyhow::Result<()> {
+    fn show_appended(&mut self) -> anyhow::Result<()> {
         loop {
-            let records = self.story.advance()?;
+            let records = self.story.read_appended()?;
             if records.is_empty() {
                 return Ok(());
             }
@@ -585,7 +582,12 @@ impl<'a> Director<'a> {
         }
     }
 
-    fn told(&mut self, entity: Option<&EntityRef>, what: &str, detail: &str) -> anyhow::Result<()> {
+    fn show_step(
+        &mut self,
+        entity: Option<&EntityRef>,
+        what: &str,
+        detail: &str,
+    ) -> anyhow::Result<()> {
         Ok(self.timeline.step(self.now(), entity, what, detail)?)
     }
 
@@ -593,38 +595,38 @@ impl<'a> Director<'a> {
         self.clock.wall()
     }
 
-    fn tell_ready(&mut self, ready: &Ready) -> anyhow::Result<()> {
+    fn show_ready(&mut self, ready: &Ready) -> anyhow::Result<()> {
         for torn in &ready.recovered {
-            self.told(None, "recovered", torn)?;
+            self.show_step(None, "recovered", torn)?;
         }
         if let Some(address) = ready.metrics {
-            self.told(None, "metrics", &format!("http://{address}/metrics"))?;
+            self.show_step(None, "metrics", &format!("http://{address}/metrics"))?;
         }
-        self.catch_up()
+        self.show_appended()
     }
 }
 
-/// How long the director still waits for a worker that may have got stuck, in real time.
-struct Patience {
+/// How long the director waits for a worker that may be stuck, in real time.
+struct Timeout {
     clock: SystemClock,
     until: Monotonic,
 }
 
-impl Patience {
-    fn of(max: Duration) -> Self {
+impl Timeout {
+    fn after(max: Duration) -> Self {
         let clock = SystemClock::new();
         let until = clock.now().after(max);
         Self { clock, until }
     }
 
-    fn left(&self) -> Duration {
+    fn remaining(&self) -> Duration {
         self.until.since(self.clock.now())
     }
 }
 
-async fn running(server: &Server) -> anyhow::Result<Running> {
+async fn start_server(server: &Server) -> anyhow::Result<Running> {
     let running = Running::start(server).await;
-    running.with_context(|| format!("can't start server `{}`", server.name))
+    running.with_context(|| format!("cannot start the server `{}`", server.name))
 }
 
 struct Wanted<'a> {
@@ -639,7 +641,7 @@ struct Ready {
     recovered: Vec<String>,
 }
 
-async fn started(
+async fn start_worker(
     start: &Start,
     interrupted: &mut Interruption<'_>,
 ) -> anyhow::Result<(Worker, Ready)> {
@@ -651,9 +653,9 @@ async fn started(
                     return Ok(Ready { metrics, recovered });
                 }
                 Some(Reply::Failed { why }) => bail!(why),
-                // What recovery appends before it is ready is read from the journal.
+                // The director reads from the journal what recovery appends before it is ready.
                 Some(_) => {}
-                None => bail!("the process that runs the runtime ended before it was ready"),
+                None => bail!("the worker process ended before it was ready"),
             }
         }
     };
@@ -662,31 +664,31 @@ async fn started(
         () = interrupted => Err(Interrupted.into()),
         ready = begun => ready,
         () = pause(START_MAX) => {
-            Err(anyhow!("the runtime didn't start within {}", format_duration(START_MAX)))
+            Err(anyhow!("the runtime did not start within {}", format_duration(START_MAX)))
         }
     }?;
     Ok((worker, ready))
 }
 
-/// A journal whose end is whole.
-struct Whole {
-    /// The position behind its last record.
+/// A journal without torn records at its end.
+struct Repaired {
+    /// The position of the next record.
     next: Position,
-    /// What was set aside, for people.
+    /// The records that were set aside, for people.
     torn: Vec<String>,
 }
 
-/// Sets aside what is torn at the end of a journal, where there is one. The worker
-/// would do it as well; but where its records begin must be known before it appends
-/// the first, which it does as it starts.
-async fn whole(journal: &Path) -> anyhow::Result<Whole> {
+/// Sets aside torn records at the end of the journal. The worker would do that too, but the director
+/// must know where the records of this play begin before the worker appends the first one, which it
+/// does as it starts.
+async fn repair(journal: &Path) -> anyhow::Result<Repaired> {
     if !journal.metadata().is_ok_and(|metadata| metadata.len() > 0) {
-        return Ok(Whole { next: Position(1), torn: Vec::new() });
+        return Ok(Repaired { next: Position(1), torn: Vec::new() });
     }
     let Opened { journal, recovered } =
         SqliteJournal::open(journal, sandglass_journal::Settings::default())?;
     let last = journal.last().await;
     journal.close().await;
     let torn = recovered.iter().map(|torn| format!("position {}: {}", torn.position, torn.what));
-    Ok(Whole { next: Position(last?.0.saturating_add(1)), torn: torn.collect() })
+    Ok(Repaired { next: Position(last?.0.saturating_add(1)), torn: torn.collect() })
 }

@@ -1,5 +1,4 @@
-//! The worker as a child process: started, talked to, killed by its own id, and
-//! always reaped.
+//! The worker as a child process: it is started, killed by its own id, and always reaped.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -12,10 +11,11 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::protocol::{Ask, Request, Said, Start};
 use crate::wait::pause;
 
-/// The hidden subcommand that a worker is started with.
+/// The argument with which this program is started again as a worker. The program then has to call
+/// [`worker::execute`](crate::worker::execute).
 pub const WORKER_COMMAND: &str = "play-worker";
 
-/// A worker that runs. Dropped, it is killed.
+/// A worker that runs. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Worker {
     child: Child,
@@ -25,20 +25,19 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker and tells it what to start with.
     pub(super) async fn start(start: &Start) -> anyhow::Result<Self> {
-        let binary = std::env::current_exe().context("can't find this program's own file")?;
+        let binary = std::env::current_exe().context("cannot find the file of this program")?;
         let mut child = Command::new(binary)
             .arg(WORKER_COMMAND)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
-            // Ctrl-C is for the director, which then ends the worker orderly.
+            // Ctrl-C goes to the director alone, which then stops the worker in order.
             .process_group(0)
             .spawn()
-            .context("can't start the process that runs the runtime")?;
+            .context("cannot start the worker process")?;
         let (Some(requests), Some(replies)) = (child.stdin.take(), child.stdout.take()) else {
-            bail!("the process that runs the runtime has no standard input or output");
+            bail!("the worker process has no standard input or output");
         };
         let replies = BufReader::new(replies).lines();
         let mut worker = Self { child, requests: Some(requests), replies, next_id: 0 };
@@ -46,7 +45,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Asks for something; the reply carries the number that this gives.
+    /// Sends a command, and returns the number that the reply will carry.
     pub(super) async fn ask(&mut self, ask: Ask) -> anyhow::Result<u64> {
         self.next_id += 1;
         let request = Request { id: self.next_id, ask };
@@ -59,31 +58,30 @@ impl Worker {
         line.push(b'\n');
         let Some(requests) = &mut self.requests else { bail!("the runtime is stopped") };
         let written = requests.write_all(&line).await;
-        written.context("the process that runs the runtime has gone away")
+        written.context("the worker process has ended")
     }
 
-    /// The next reply; none where the worker has ended. Nothing is lost where the
-    /// future is dropped.
+    /// The next message; `None` if the worker has ended. Nothing is lost if the future is dropped.
     pub(super) async fn reply(&mut self) -> anyhow::Result<Option<Said>> {
-        let line = self.replies.next_line().await.context("can't read from the runtime")?;
+        let line = self.replies.next_line().await.context("cannot read from the worker process")?;
         let Some(line) = line else { return Ok(None) };
         let reply = serde_json::from_str(&line);
-        reply.map(Some).context("the process that runs the runtime says what nobody understands")
+        reply.map(Some).context("the worker process sent an invalid message")
     }
 
-    /// Kills it as a crash would, and waits until it is gone.
+    /// Kills the worker, as a crash would, and waits until it is gone.
     pub(super) async fn kill(mut self) -> anyhow::Result<()> {
-        self.child.kill().await.context("can't kill the process that runs the runtime")
+        self.child.kill().await.context("cannot kill the worker process")
     }
 
-    /// Waits until it has ended by itself; its standard input closes.
+    /// Closes the worker's standard input, and waits until it has ended by itself.
     pub(super) async fn ended(&mut self) -> anyhow::Result<ExitStatus> {
         drop(self.requests.take());
-        self.child.wait().await.context("can't wait for the process that runs the runtime")
+        self.child.wait().await.context("cannot wait for the worker process")
     }
 
-    /// Closes its standard input, which ends it orderly, and kills it where that
-    /// takes longer than `max`.
+    /// Closes the worker's standard input, which ends it in order; kills it if that takes longer
+    /// than `max`.
     pub(super) async fn end_within(mut self, max: Duration) -> anyhow::Result<()> {
         let in_time = tokio::select! {
             ended = self.ended() => Some(ended),

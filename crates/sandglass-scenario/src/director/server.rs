@@ -1,5 +1,5 @@
-//! The local HTTP servers of a scenario: on 127.0.0.1, answering late or never.
-//! They belong to the director, so they outlive a kill of the runtime.
+//! The local HTTP servers of a scenario, which answer late or never. They belong to the director, so
+//! they outlive a kill of the runtime.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,15 +20,14 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::file::Server;
 use crate::wait::pause;
 
-/// Connections that a server serves at once; who comes then waits in the backlog.
-/// Far more than the handlers of a scenario open.
+/// Connections that a server serves at once, far more than the handlers of a scenario open. Further
+/// ones wait in the backlog.
 const CONNECTIONS_MAX: usize = 256;
 
-/// The pause after a connection could not be accepted, which would else be tried
-/// again without end: short beside what a person notices.
+/// The pause after a connection could not be accepted. Without it, the server would retry without end.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// A server that runs. Dropped, it ends with all its connections.
+/// A server that accepts connections. Dropping it ends it with all its connections.
 #[derive(Debug)]
 pub(super) struct Running {
     address: SocketAddr,
@@ -55,18 +54,18 @@ impl Drop for Running {
 }
 
 async fn accept(listener: TcpListener, server: Arc<Server>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+    while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let server = Arc::clone(&server);
                 connections.spawn(async move {
                     serve(stream, server).await;
-                    drop(place);
+                    drop(permit);
                 });
             }
-            // Out of file descriptors, most likely: let connections end first.
+            // Probably there are no file descriptors left: let connections end first.
             Err(_) => pause(ACCEPT_AGAIN).await,
         }
         while connections.try_join_next().is_some() {}
@@ -74,22 +73,22 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
 }
 
 async fn serve(stream: TcpStream, server: Arc<Server>) {
-    let answer = service_fn(move |_: Request<Incoming>| {
+    let service = service_fn(move |_: Request<Incoming>| {
         let server = Arc::clone(&server);
-        async move { Ok::<_, Infallible>(answer(&server).await) }
+        async move { Ok::<_, Infallible>(respond(&server).await) }
     });
-    // A guest that is killed in its call drops the connection: that is the point.
-    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+    // Scenarios kill guests in their calls, which drops the connection, so errors are expected.
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(server: &Server) -> Response<Full<Bytes>> {
+async fn respond(server: &Server) -> Response<Full<Bytes>> {
     match server.respond_after {
         Some(Duration::ZERO) => {}
         Some(time) => pause(time).await,
         None => std::future::pending().await,
     }
     let mut response = Response::new(Full::new(Bytes::from(server.body.clone())));
-    // The scenario's reader has checked the range.
+    // The status was checked when the scenario was read.
     *response.status_mut() =
         StatusCode::from_u16(server.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response

@@ -1,4 +1,4 @@
-//! What has happened so far, as the journal tells it.
+//! What has happened in this play so far, according to the journal.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -6,24 +6,24 @@ use std::path::{Path, PathBuf};
 use sandglass_journal::{Error, PAGE_MAX_ENTRIES, SqliteJournal, SqliteReader};
 use sandglass_model::{EntityRef, Event, Position, Record};
 
-/// Most transitions of an entity that are remembered to explain a failure.
+/// Most transitions of an entity that are kept to explain a failure.
 const RECENT_MAX: usize = 5;
 
 /// Follows a journal.
 #[derive(Debug)]
 pub(super) struct Story {
     path: PathBuf,
-    /// None until it is asked for.
+    /// Opened when it is first used.
     reader: Option<SqliteReader>,
     /// The first position of this play.
     start: Position,
     next: Position,
     entities: BTreeMap<EntityRef, Seen>,
-    /// How many records of each type this play has.
+    /// How many records of each kind this play has.
     kinds: BTreeMap<&'static str, u64>,
 }
 
-/// What is remembered of an entity.
+/// The state of an entity, and how it got there.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) state: String,
@@ -37,8 +37,8 @@ impl Story {
         Self { path: path.to_owned(), reader: None, start, next: start, entities, kinds }
     }
 
-    /// Shows `each` what the journal holds from before this play.
-    pub(super) fn earlier(&mut self, mut each: impl FnMut(&Record)) -> Result<(), Error> {
+    /// Passes each record from before this play to `each`.
+    pub(super) fn read_earlier(&mut self, mut each: impl FnMut(&Record)) -> Result<(), Error> {
         let (start, mut from) = (self.start, Some(Position(1)));
         while let Some(next) = from.filter(|next| *next < start) {
             let page = self.reader()?.read(next, PAGE_MAX_ENTRIES)?;
@@ -49,14 +49,14 @@ impl Story {
         Ok(())
     }
 
-    /// Lets go of the journal, so that whoever writes it is the last to close it and
-    /// leaves one file. It is opened anew when it is asked for.
-    pub(super) fn let_go(&mut self) {
+    /// Closes the journal, which is opened again when it is next used. The writer must be the last to
+    /// close it, because then it leaves one file.
+    pub(super) fn close(&mut self) {
         self.reader = None;
     }
 
-    /// What was appended since the last call.
-    pub(super) fn advance(&mut self) -> Result<Vec<Record>, Error> {
+    /// The records that were appended since the last call.
+    pub(super) fn read_appended(&mut self) -> Result<Vec<Record>, Error> {
         let next = self.next;
         let page = self.reader()?.read(next, PAGE_MAX_ENTRIES)?;
         let records = page.into_records()?;
@@ -85,12 +85,12 @@ impl Story {
         }
     }
 
-    /// What is known of an entity; none where this play has not seen it.
+    /// `None` if this play has no record of the entity.
     pub(super) fn entity(&self, entity: &EntityRef) -> Option<&Seen> {
         self.entities.get(entity)
     }
 
-    /// How many records of each type this play has.
+    /// How many records of each kind this play has.
     pub(super) const fn kinds(&self) -> &BTreeMap<&'static str, u64> {
         &self.kinds
     }

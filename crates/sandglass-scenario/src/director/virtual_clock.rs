@@ -1,11 +1,11 @@
-//! Virtual time as the director sees it: it stands where the worker said that it does.
+//! Virtual time as the director sees it: it stands where the worker last reported it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sandglass_model::{Clock, Monotonic, WallTime};
 
-/// A clock that is set.
+/// A clock that stands still until it is set.
 #[derive(Debug)]
 pub(super) struct VirtualClock {
     start: WallTime,
@@ -13,7 +13,6 @@ pub(super) struct VirtualClock {
 }
 
 impl VirtualClock {
-    /// A clock that reads `start`.
     pub(super) const fn starting_at(start: WallTime) -> Self {
         Self { start, elapsed_ms: AtomicU64::new(0) }
     }
@@ -23,12 +22,12 @@ impl VirtualClock {
         self.elapsed_ms.load(Ordering::Relaxed)
     }
 
-    /// Sets it to so many milliseconds after its start; it never goes back.
+    /// Sets the milliseconds since its start; the clock never goes back.
     pub(super) fn set_ms(&self, elapsed_ms: u64) {
         self.elapsed_ms.fetch_max(elapsed_ms, Ordering::Relaxed);
     }
 
-    /// How many milliseconds after its start `at` is.
+    /// Milliseconds from its start until `at`.
     pub(super) const fn ms_until(at: Monotonic) -> u64 {
         at.as_nanos().div_ceil(1_000_000)
     }

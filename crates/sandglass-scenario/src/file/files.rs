@@ -1,5 +1,4 @@
-//! The files of a scenario: which ones a path names, and the specs and modules
-//! that stand beside them.
+//! Finds scenario files, and the specs and modules beside them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,11 +14,11 @@ use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 use super::section::{self, Written};
 use super::{Module, SOURCE_MAX_BYTES, Scenario, Server, SpecFile, with_servers};
 
-/// The scenario files that `path` names: itself, or every `scenario*.toml` in it,
-/// sorted by name without its ending.
+/// Returns `path` itself, or, if it is a folder, every `scenario*.toml` in it, sorted by name without
+/// the extension.
 ///
 /// # Errors
-/// There is none, or the folder can't be read.
+/// Errors if the folder cannot be read or contains no scenario.
 pub fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -37,11 +36,11 @@ pub fn is_scenario(name: &str) -> bool {
     name.starts_with("scenario") && name.ends_with(".toml")
 }
 
-/// Reads a scenario with its specs, and looks for its modules. The inner error is
-/// all that is wrong in these files.
+/// Reads a scenario with its specs, and finds its modules. The inner error is everything that is wrong
+/// in these files.
 ///
 /// # Errors
-/// A file can't be read.
+/// Errors if a file cannot be read.
 pub fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>> {
     let source = read_text(path, SOURCE_MAX_BYTES as u64)?;
     let beside = path.parent().unwrap_or(Path::new("")).to_owned();
@@ -50,7 +49,7 @@ pub fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>> {
     let mut findings: Vec<Finding> = Finding::all_of(path, &source, out.finish()).collect();
     let Written { title, time, specs, mut modules, servers, steps } = written;
     let folder = if beside == Path::new("") { Path::new(".") } else { &beside };
-    let manifests = gathered(Manifests::find(folder), &mut findings)?.unwrap_or_default();
+    let manifests = collect_findings(Manifests::find(folder), &mut findings)?.unwrap_or_default();
     let found_manifests = findings.is_empty();
     let spec_paths = match specs {
         Some(names) => names.iter().map(|name| beside.join(name)).collect(),
@@ -73,7 +72,7 @@ pub fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>> {
                 };
                 findings.extend(unknown_timed_functions(&file.path, &spec, known));
             }
-            // Where a manifest is wrong, it may be the one that has the module.
+            // A wrong manifest may be the one of a module that seems to be missing.
             if found_manifests {
                 find_modules(&file, &spec, folder, &manifests, &mut modules, &mut findings);
             }
@@ -83,7 +82,7 @@ pub fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>> {
     }
     findings.extend(one_of_each_type(&specs));
     for module in modules.iter().filter(|module| module.is_manifest && module.path.is_file()) {
-        if let Some(found) = gathered(Found::read(&module.path), &mut findings)? {
+        if let Some(found) = collect_findings(Found::read(&module.path), &mut findings)? {
             findings.extend(found.module().err().map(|finding| *finding));
             findings.extend(module.manifest(&found).err().into_iter().flatten());
         }
@@ -99,12 +98,12 @@ pub fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>> {
 /// The host functions in which a handler can wait.
 fn all_timed_functions() -> anyhow::Result<BTreeSet<&'static str>> {
     let settings = Settings { max_runs: 1, guest_threads: 1, ..Settings::default() };
-    let host = Host::builder().settings(settings).build().context("can't start a host")?;
+    let host = Host::builder().settings(settings).build().context("cannot start a host")?;
     host.timed_functions().map_err(|why| anyhow!(why.message))
 }
 
-/// What was read of manifests; none where they are wrong, which is a finding.
-fn gathered<T>(
+/// What was read of manifests; `None`, and findings, if they are wrong.
+fn collect_findings<T>(
     read: Result<T, manifest::Error>,
     findings: &mut Vec<Finding>,
 ) -> anyhow::Result<Option<T>> {
@@ -118,7 +117,7 @@ fn gathered<T>(
     }
 }
 
-/// The spec, where it is right, and knows no other servers than these.
+/// Parses a spec, and reports its errors and the first server that the scenario does not have.
 fn check_spec(file: &SpecFile, servers: &[Server], findings: &mut Vec<Finding>) -> Option<Spec> {
     let parsed = Spec::parse(&file.source);
     let errors = parsed.diagnostics.into_iter().filter(|one| one.severity == Severity::Error);
@@ -136,8 +135,8 @@ fn check_spec(file: &SpecFile, servers: &[Server], findings: &mut Vec<Finding>) 
     parsed.spec
 }
 
-/// Adds the modules that a spec names and that the scenario doesn't declare: by
-/// their manifests, or the files of their names.
+/// Adds the modules that a spec names and the scenario does not declare: by their manifests, or by
+/// the names of their files.
 fn find_modules(
     file: &SpecFile,
     spec: &Spec,
@@ -166,7 +165,7 @@ fn find_modules(
                 let message = format!("there is no module `{name}`");
                 let help = format!(
                     "put `{name}.wasm`, `{name}.wat` or its {FILE_NAME} beside the scenario, or \
-                     declare a [[module]] in it"
+                     declare a [[module]] in the scenario"
                 );
                 out.error_with_help(integration.module.span(), message, help);
             }

@@ -1,5 +1,4 @@
-//! What the module of a scenario is granted: by its manifest, where it has one, and
-//! by what the scenario adds to that.
+//! What a module of a scenario is granted: by its manifest, if it has one, and by the scenario.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +12,10 @@ use sandglass_source::Finding;
 use super::Module;
 
 impl Module {
-    /// Reads it: its name, its grants and its bytes.
+    /// Reads the module: its name, its grants and its bytes.
     ///
     /// # Errors
-    /// Errors if it or its manifest cannot be read, and if a secret has no value.
+    /// Errors if the module or its manifest cannot be read, and if a secret has no value.
     pub fn read(&self) -> anyhow::Result<(String, Manifest, Vec<u8>)> {
         let wrong = |finding: &Finding| anyhow!("module `{}`: {}", self.name, finding.diagnostic);
         let (manifest, bytes) = if self.is_manifest {
@@ -34,55 +33,50 @@ impl Module {
         Ok((self.name.clone(), manifest, bytes))
     }
 
-    /// The grants of the manifest that it has, and what the scenario adds.
-    ///
-    /// # Errors
-    /// A secret that the manifest grants has no value.
+    /// The grants of the manifest, and what the scenario adds. Errors if a secret that the manifest
+    /// grants has no value.
     pub(super) fn manifest(&self, found: &Found) -> Result<Manifest, Vec<Finding>> {
         let own = self.secret_values();
         let value = |name: &str| match self.secrets.get(name) {
             Some(variable) => own.get(name).cloned().ok_or_else(|| set(variable)),
             None => Secret::granted(name),
         };
-        // Asked for once more below, where it is known that each has a value.
+        // Reports all secrets without a value; the values are read again below.
         found.manifest(&value)?;
         let named = found.file().secrets.iter();
         let granted = named.filter_map(|name| Some((name.to_string(), value(name).ok()?)));
         let all: BTreeMap<String, Secret> = own.clone().into_iter().chain(granted).collect();
         let base = found.file().manifest(Arc::new(FixedSecrets::default()));
-        Ok(self.added_to(base, all))
+        Ok(self.with_additions(base, all))
     }
 
-    /// The grants of a module without a manifest.
-    ///
-    /// # Errors
-    /// A secret has no value: what to do about it.
+    /// The grants of a module without a manifest. Errors if a secret has no value.
     fn bare_manifest(&self) -> Result<Manifest, String> {
         let own = self.secret_values();
         match self.secrets.iter().find(|(name, _)| !own.contains_key(*name)) {
             Some((name, variable)) => {
                 Err(format!("the secret `{name}` has no value: {}", set(variable)))
             }
-            None => Ok(self.added_to(Manifest::named(self.name.clone()), own)),
+            None => Ok(self.with_additions(Manifest::named(self.name.clone()), own)),
         }
     }
 
-    fn added_to(&self, base: Manifest, secrets: BTreeMap<String, Secret>) -> Manifest {
-        let said = *base.granted_limits();
+    fn with_additions(&self, base: Manifest, secrets: BTreeMap<String, Secret>) -> Manifest {
+        let granted = *base.granted_limits();
         let limits = GuestLimits {
-            memory_bytes: self.memory_bytes.unwrap_or(said.memory_bytes),
-            response_bytes: self.response_bytes.unwrap_or(said.response_bytes),
-            fuel: self.fuel.or(said.fuel),
-            ..said
+            memory_bytes: self.memory_bytes.unwrap_or(granted.memory_bytes),
+            response_bytes: self.response_bytes.unwrap_or(granted.response_bytes),
+            fuel: self.fuel.or(granted.fuel),
+            ..granted
         };
-        // The file was checked when it was read.
+        // The hosts were checked when the scenario was read.
         let hosts = self.allow_hosts.iter().filter_map(|host| host.parse::<Destination>().ok());
         base.limits(limits)
             .allow_more_hosts(hosts)
             .secrets(Arc::new(secrets.into_iter().collect::<FixedSecrets>()))
     }
 
-    /// The secrets that the scenario itself names, as far as they have a value.
+    /// The secrets that the scenario names and that have a value.
     fn secret_values(&self) -> BTreeMap<String, Secret> {
         let value = |(name, variable): (&String, &String)| {
             Some((name.clone(), Secret::from_environment(variable)?))

@@ -1,5 +1,5 @@
-//! A scenario: the modules, the local servers, the steps and what is expected,
-//! read from a TOML file and checked before anything runs.
+//! A scenario: its modules, servers, steps and expectations, read from a TOML file and checked before
+//! anything runs.
 
 mod expectation;
 mod files;
@@ -21,10 +21,9 @@ pub use files::{find, is_scenario, load};
 
 /// Largest scenario file, in bytes: far more than people write by hand.
 pub(crate) const SOURCE_MAX_BYTES: usize = 1 << 20;
-/// Longest wait of a step: a scenario is something that people look at.
+/// Longest wait of a step: people watch scenarios.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
-/// How long an expectation waits where it says nothing: longer than a busy
-/// machine takes to write a few records.
+/// How long an expectation waits by default: longer than a busy machine takes to write a few records.
 pub(crate) const WITHIN_DEFAULT: Duration = Duration::from_secs(5);
 
 /// A scenario that can be played.
@@ -43,17 +42,16 @@ pub struct Scenario {
     pub(crate) steps: Vec<Step>,
 }
 
-/// Whose time a scenario is played in.
+/// The time in which a scenario is played.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Time {
-    /// Everybody's.
     #[default]
     Real,
-    /// One that jumps to where something happens, whenever nothing runs.
+    /// It jumps to the next event whenever nothing runs.
     Virtual,
 }
 
-/// A spec file; `${server.NAME}` stands in it for the address of a server.
+/// A spec file, in which `${server.NAME}` stands for the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpecFile {
     /// The file.
@@ -62,17 +60,16 @@ pub struct SpecFile {
     pub source: String,
 }
 
-/// A module that integrations name, and what it may do.
+/// A module that integrations name, and what it is granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
     /// The name that integrations give it.
     pub name: String,
-    /// Its file; or, where `is_manifest`, the manifest that is about it.
+    /// Its file, or its manifest if `is_manifest`.
     pub(crate) path: PathBuf,
     pub(crate) is_manifest: bool,
     pub(crate) allow_hosts: Vec<String>,
-    /// Secrets by the key that the guest asks for; each names an environment
-    /// variable.
+    /// The environment variable of each secret.
     pub(crate) secrets: BTreeMap<String, String>,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) fuel: Option<u64>,
@@ -83,20 +80,20 @@ pub struct Module {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Server {
     pub(crate) name: String,
-    /// How long it takes to answer; none is for ever.
+    /// How long it takes to respond; `None` if it never does.
     pub(crate) respond_after: Option<Duration>,
     pub(crate) status: u16,
     pub(crate) body: String,
 }
 
-/// One step, and the line that it stands in.
+/// One step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
+    /// Its line in the file.
     pub(crate) line: usize,
     pub(crate) act: Act,
 }
 
-/// What a step does.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Act {
     Send { action: String, entity: EntityRef, params: Object, expect_refused: Option<String> },
@@ -110,16 +107,15 @@ pub(crate) enum Act {
     Expect { expectation: Expectation, within: Duration },
 }
 
-/// How the process that runs the runtime ends.
+/// How the worker ends before it is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Restart {
     /// Killed, as by a crash.
     Kill,
-    /// Asked to stop.
+    /// Stopped in order.
     Stop,
 }
 
-/// What is expected.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expectation {
     State { entity: EntityRef, state: String },
@@ -132,17 +128,17 @@ pub(crate) enum Expectation {
     Replay { divergences: u64 },
 }
 
-/// How much a metric is expected to be.
+/// The expected value of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bound {
     AtLeast(f64),
     Equals(f64),
 }
 
-/// `${server.NAME}` in `text`, replaced by what `address` knows of each name.
+/// Returns `text` with the address of the server in place of each `${server.NAME}`.
 ///
 /// # Errors
-/// The first name that it doesn't know.
+/// Errors with the first name for which `address` returns `None`.
 pub(crate) fn with_servers(
     text: &str,
     address: impl Fn(&str) -> Option<String>,
@@ -169,7 +165,7 @@ pub fn check(source: &str) -> Vec<Diagnostic> {
     out.finish()
 }
 
-/// How a path is named to people: as they would from where they are.
+/// A path, for people.
 pub(crate) fn shown(path: &Path) -> String {
     sandglass_source::printable(&path.display().to_string()).into_owned()
 }
@@ -179,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_named_in_text() {
+    fn names_of_servers_are_replaced_by_their_addresses() {
         let address = |name: &str| (name == "slow").then(|| "http://127.0.0.1:9".to_owned());
         let named = with_servers("a ${server.slow}/x ${server.slow}", address);
         assert_eq!(named.as_deref(), Ok("a http://127.0.0.1:9/x http://127.0.0.1:9"));

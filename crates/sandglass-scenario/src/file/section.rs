@@ -1,4 +1,4 @@
-//! The sections of a scenario file: its title, specs, modules and servers.
+//! The sections of a scenario file: its title, time, specs, modules and servers.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,12 +9,12 @@ use sandglass_source::{Diagnostics, Document, Table};
 
 use super::{Module, SOURCE_MAX_BYTES, Server, Step, Time, step, value};
 
-/// Most steps of a scenario: people follow its timeline.
+/// Most steps of a scenario, whose timeline people read.
 const STEPS_MAX: usize = 1_000;
 /// Most servers of a scenario: each holds a port.
 const SERVERS_MAX: usize = 32;
 
-/// A scenario file as it is written, before its specs and modules are looked for.
+/// What a scenario file contains, before its specs and modules are searched for.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) title: Option<String>,
@@ -25,8 +25,8 @@ pub(super) struct Written {
     pub(super) steps: Vec<Step>,
 }
 
-/// Reads a scenario file that stands in the folder `beside`.
-pub(super) fn read(source: &str, beside: &Path, out: &mut Diagnostics<'_>) -> Written {
+/// Reads the text of a scenario file in `folder`.
+pub(super) fn read(source: &str, folder: &Path, out: &mut Diagnostics<'_>) -> Written {
     let Some(document) = Document::parse(source, SOURCE_MAX_BYTES, out) else {
         return Written::default();
     };
@@ -36,18 +36,18 @@ pub(super) fn read(source: &str, beside: &Path, out: &mut Diagnostics<'_>) -> Wr
     let servers: Vec<Server> =
         server_tables.iter().filter_map(|table| server(table, out)).collect();
     if servers.len() > SERVERS_MAX {
-        out.error(&top.span_of("server"), format!("a scenario may have {SERVERS_MAX} servers"));
+        out.error(&top.span_of("server"), format!("there may be at most {SERVERS_MAX} servers"));
     }
     let module_tables = top.tables("module", numbered("module"), out);
     for (tables, what) in [(&server_tables, "servers"), (&module_tables, "modules")] {
-        once_each(tables, what, out);
+        check_names_are_unique(tables, what, out);
     }
     let steps = top.tables("step", numbered("step"), out);
     if steps.is_empty() {
         let help = "add a [[step]], such as `send = \"ACTION\"` with `entity = \"TYPE/ID\"`";
         out.error_with_help(&(0..0), "the scenario has no steps", help);
     } else if steps.len() > STEPS_MAX {
-        out.error(&top.span_of("step"), format!("a scenario may have {STEPS_MAX} steps"));
+        out.error(&top.span_of("step"), format!("there may be at most {STEPS_MAX} steps"));
     }
     let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
     Written {
@@ -56,7 +56,7 @@ pub(super) fn read(source: &str, beside: &Path, out: &mut Diagnostics<'_>) -> Wr
         specs: top
             .has("specs")
             .then(|| top.texts("specs", out).iter().map(ToString::to_string).collect()),
-        modules: module_tables.iter().filter_map(|table| module(table, beside, out)).collect(),
+        modules: module_tables.iter().filter_map(|table| module(table, folder, out)).collect(),
         steps: steps.iter().filter_map(|table| step::read(table, &known, out)).collect(),
         servers,
     }
@@ -67,8 +67,8 @@ fn time(top: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Time {
         None | Some("real") => Time::Real,
         Some("virtual") => Time::Virtual,
         Some(other) => {
-            let message = format!("`{other}` is no time");
-            let help = "write \"real\", or \"virtual\", which passes only while nothing runs";
+            let message = format!("`{other}` is not a time");
+            let help = "write \"real\", or \"virtual\", which jumps to the next event whenever nothing runs";
             out.error_with_help(&top.span_of("time"), message, help);
             Time::Real
         }
@@ -79,8 +79,8 @@ fn numbered(what: &str) -> impl Fn(usize) -> String {
     move |number| format!("{what} {number}")
 }
 
-/// Reports each name that an earlier one of the tables has, too.
-fn once_each(tables: &[Table<'_, '_>], what: &str, out: &mut Diagnostics<'_>) {
+/// Reports each name that an earlier table has too.
+fn check_names_are_unique(tables: &[Table<'_, '_>], what: &str, out: &mut Diagnostics<'_>) {
     let mut seen = BTreeSet::new();
     for table in tables {
         let Some(name) = table.value("name").and_then(|name| name.get_ref().as_str()) else {
@@ -88,23 +88,23 @@ fn once_each(tables: &[Table<'_, '_>], what: &str, out: &mut Diagnostics<'_>) {
         };
         if !seen.insert(name) {
             let message = format!("two {what} are named `{name}`");
-            out.error_with_help(&table.span_of("name"), message, "give each a name of its own");
+            out.error_with_help(&table.span_of("name"), message, "give each a different name");
         }
     }
 }
 
-fn module(table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Option<Module> {
+fn module(table: &Table<'_, '_>, folder: &Path, out: &mut Diagnostics<'_>) -> Option<Module> {
     const KEYS: [&str; 8] =
         ["name", "path", "manifest", "allow_hosts", "secrets", "memory", "fuel", "max_response"];
     table.only(&KEYS, out);
     let name = value::required_text(table, "name", out);
     let is_manifest = table.has("manifest");
     if is_manifest && table.has("path") {
-        let message = "a module has a `path` or a `manifest`, which names it: not both";
+        let message = "set `path`, or `manifest`, which names the module; not both";
         out.error(&table.span_of("path"), message);
     }
     let key = if is_manifest { "manifest" } else { "path" };
-    let path = beside.join(value::required_text(table, key, out)?);
+    let path = folder.join(value::required_text(table, key, out)?);
     if !path.is_file() {
         out.error(&table.span_of(key), format!("there is no file `{}`", path.display()));
     }
@@ -132,12 +132,15 @@ fn server(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Server> {
     let respond_after = value::duration(table, "respond_after", out);
     let never = table.flag("never", out).unwrap_or(false);
     if never && respond_after.is_some() {
-        let message = "a server answers after a time, or never: not both";
+        let message = "set `respond_after` or `never`, not both";
         out.error(&table.span_of("never"), message);
     }
     let status = value::count(table, "status", out).unwrap_or(200);
     if !(200..=599).contains(&status) {
-        out.error(&table.span_of("status"), format!("{status} is no status from 200 to 599"));
+        out.error(
+            &table.span_of("status"),
+            format!("`status` must be from 200 to 599, and is {status}"),
+        );
     }
     Some(Server {
         name: value::required_text(table, "name", out)?,

@@ -1,5 +1,4 @@
-//! The steps of a scenario file, each told apart by the one key that says what it
-//! does.
+//! The steps of a scenario file. The one key that names its action determines what a step does.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 use super::{Act, Restart, Step, expectation, value, with_servers};
 
-/// What a step may do, and the keys that go with it.
+/// The kinds of steps, and the keys that a step of each kind may have.
 const KINDS: [(&str, &[&str]); 16] = [
     ("send", &["entity", "params", "expect_refused"]),
     ("create", &["limits"]),
@@ -37,7 +36,7 @@ pub(super) fn read(
 ) -> Option<Step> {
     let kinds: Vec<_> = KINDS.iter().filter(|(kind, _)| table.has(kind)).collect();
     let [(kind, keys)] = kinds[..] else {
-        which_kind(table, &kinds.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), out);
+        report_kinds(table, &kinds.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), out);
         return None;
     };
     let mut known = vec![*kind];
@@ -47,21 +46,22 @@ pub(super) fn read(
     Some(Step { line, act: act(kind, table, servers, out)? })
 }
 
-fn which_kind(table: &Table<'_, '_>, found: &[&str], out: &mut Diagnostics<'_>) {
+/// Reports a step with none or several of the keys that name an action.
+fn report_kinds(table: &Table<'_, '_>, found: &[&str], out: &mut Diagnostics<'_>) {
     if let [first, second, ..] = found {
-        let message = format!("{} says both `{first}` and `{second}`", table.label);
+        let message = format!("{} has both `{first}` and `{second}`", table.label);
         out.error_with_help(&table.span_of(second), message, "make two steps of it");
         return;
     }
     let all: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
-    // What goes with a kind is known; the key that is not says what was meant.
+    // A key that no kind has is probably a misspelled action.
     let unknown = table.values.keys().find(|key| {
         let key = key.get_ref().as_ref();
         !KINDS.iter().any(|(_, others)| others.contains(&key))
     });
     match unknown.or_else(|| table.values.keys().next()) {
         Some(key) => {
-            let message = format!("{} doesn't say what to do", table.label);
+            let message = format!("{} has no action", table.label);
             out.error_with_help(
                 &key.span(),
                 message,
@@ -82,7 +82,7 @@ fn act(
         "send" => {
             let entity = value::required_entity(table, "entity", out);
             let params = table.object("params", out);
-            params.values().for_each(|value| servers_named(value, table, servers, out));
+            params.values().for_each(|value| check_servers(value, table, servers, out));
             Act::Send {
                 action: value::text(table, "send", out)?,
                 entity: entity?,
@@ -127,12 +127,12 @@ fn act(
     })
 }
 
-/// Who asks, where the scenario says it.
+/// The operator in whose name a command is given.
 fn by(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> String {
     value::text(table, "by", out).unwrap_or_else(|| "scenario".to_owned())
 }
 
-/// Limits of a run, as a request says them.
+/// The limits of a run, as in a request.
 fn limits(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Object {
     let limits = table.object("limits", out);
     if let Err(bad) = LimitSettings::of_request(&limits) {
@@ -146,8 +146,8 @@ fn journal(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<bool> {
         "works" => Some(true),
         "fails" => Some(false),
         other => {
-            let message = format!("a journal can't be made `{other}`");
-            let help = "write \"fails\" (as a full disk does) or \"works\"";
+            let message = format!("`{other}` is not a state of the journal");
+            let help = "write \"fails\" (as if the disk were full) or \"works\"";
             out.error_with_help(&table.span_of("journal"), message, help);
             None
         }
@@ -160,16 +160,16 @@ fn restart(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Restart> 
         "kill" => Some(Restart::Kill),
         "stop" => Some(Restart::Stop),
         _ => {
-            let message = format!("`{how}` is no way to restart");
-            let help = "write \"kill\" (as a crash does) or \"stop\" (orderly)";
+            let message = format!("`{how}` is not a way to restart");
+            let help = "write \"kill\" (like a crash) or \"stop\" (in order)";
             out.error_with_help(&table.span_of("restart"), message, help);
             None
         }
     }
 }
 
-/// Reports servers that a value names and that aren't there.
-fn servers_named(
+/// Reports the names in `value` of servers that the scenario does not have.
+fn check_servers(
     value: &Value,
     table: &Table<'_, '_>,
     servers: &[&str],
@@ -188,10 +188,10 @@ fn servers_named(
             }
         }
         Value::Array(items) => {
-            items.iter().for_each(|item| servers_named(item, table, servers, out));
+            items.iter().for_each(|item| check_servers(item, table, servers, out));
         }
         Value::Object(fields) => {
-            fields.values().for_each(|field| servers_named(field, table, servers, out));
+            fields.values().for_each(|field| check_servers(field, table, servers, out));
         }
         _ => {}
     }

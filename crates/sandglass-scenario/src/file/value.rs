@@ -1,5 +1,4 @@
-//! Values of a scenario file that no other file has: entities, numbers, texts by
-//! name, short waits.
+//! Values that only scenario files have, such as entities and short waits.
 
 use std::time::Duration;
 
@@ -40,7 +39,7 @@ pub(super) fn required_entity(
     entity(table, key, out)
 }
 
-/// A whole number from 0 on.
+/// A whole number of at least 0.
 pub(super) fn count(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<u64> {
     table.count(key, 0..=u64::MAX, out)
 }
@@ -57,7 +56,7 @@ pub(super) fn number(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>
     number
 }
 
-/// A duration of a day at most, or none at all.
+/// A duration from zero to [`WAIT_MAX`].
 pub(super) fn duration(
     table: &Table<'_, '_>,
     key: &str,

@@ -1,4 +1,4 @@
-//! The journal of a scenario: it tells how far it has come, and can be made to fail.
+//! The journal of a scenario: it reports each append, and can be made to fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,26 +7,25 @@ use sandglass_journal::{Around, Batch, Error, Health, Journal, Pending, Position
 use sandglass_model::Position;
 use tokio::sync::watch;
 
-/// A journal that tells how far it has come.
 #[derive(Debug)]
-pub(super) struct Noticing {
+pub(super) struct ReportingJournal {
     pub(super) journal: Box<dyn Journal>,
-    pub(super) noticed: watch::Sender<Position>,
-    pub(super) works: Works,
+    /// The last position that was appended.
+    pub(super) appended: watch::Sender<Position>,
+    pub(super) switch: JournalSwitch,
 }
 
-/// Whether a journal takes anything. Clones are the same.
+/// Whether the journal accepts records. Clones share the switch.
 #[derive(Clone, Debug)]
-pub(super) struct Works(Arc<AtomicBool>);
+pub(super) struct JournalSwitch(Arc<AtomicBool>);
 
-impl Default for Works {
+impl Default for JournalSwitch {
     fn default() -> Self {
         Self(Arc::new(AtomicBool::new(true)))
     }
 }
 
-impl Works {
-    /// Whether it does from now on.
+impl JournalSwitch {
     pub(super) fn set(&self, works: bool) {
         self.0.store(works, Ordering::Relaxed);
     }
@@ -35,29 +34,29 @@ impl Works {
         if self.0.load(Ordering::Relaxed) {
             return Ok(());
         }
-        Err(Error::Unavailable { what: "the scenario has the journal fail".to_owned() })
+        Err(Error::Unavailable { what: "the scenario makes the journal fail".to_owned() })
     }
 }
 
-impl Around for Noticing {
+impl Around for ReportingJournal {
     fn inner(&self) -> &dyn Journal {
         &*self.journal
     }
 
     fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
-        if let Err(error) = self.works.check() {
+        if let Err(error) = self.switch.check() {
             return Box::pin(std::future::ready(Err(error)));
         }
         let appending = self.journal.append(batch);
         Box::pin(async move {
             let positions = appending.await?;
-            self.noticed.send_replace(positions.last);
+            self.appended.send_replace(positions.last);
             Ok(positions)
         })
     }
 
     fn health(&self) -> Health {
-        match self.works.check() {
+        match self.switch.check() {
             Ok(()) => self.journal.health(),
             Err(error) => Health::Failing { what: error.to_string() },
         }

@@ -1,5 +1,5 @@
-//! The worker: the runtime and the host of one scenario, in a process of their own
-//! that does what it is told on standard input. It ends when that closes.
+//! The worker: the runtime and the host of one scenario, in a process of its own. It takes commands
+//! from standard input, and stops when that closes.
 
 mod journal;
 mod servers;
@@ -29,23 +29,23 @@ use crate::file::Module;
 use crate::protocol::{Ask, Reply, Request, Said, Start, VirtualTime};
 use crate::wait::{every, pause};
 
-use journal::{Noticing, Works};
-use servers::Servers;
-use standing::{Standing, Waited};
+use journal::{JournalSwitch, ReportingJournal};
+use servers::SimulatedServers;
+use standing::{PausedTime, PausingJournal};
 
-/// How long an orderly stop waits for handlers to end: a handler is told, and a
-/// host call is dropped at once.
+/// How long handlers may take to end in an orderly stop. Host calls are dropped at once.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the last spans may take to be exported.
+/// How long the export of the last spans may take.
 const EXPORT_MAX: Duration = Duration::from_secs(2);
-/// How often observations of metrics are taken in while nobody scrapes them.
+/// How often the observations of metrics are taken in if nobody scrapes them.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs a worker until it is told to stop, or until its standard input closes.
+/// Runs a worker until its director stops it or goes away. Modules are compiled by `helper`. In real
+/// time, the runtime runs on `threads`; virtual time needs a single thread.
 ///
 /// # Errors
-/// Errors if the first line of standard input is unreadable, if `threads` fails, and if the director
-/// cannot be understood.
+/// Errors if the first line of standard input cannot be read, if `threads` fails, and if a message of
+/// the director is invalid.
 pub fn execute(
     helper: CompileHelper,
     threads: impl FnOnce() -> io::Result<tokio::runtime::Runtime>,
@@ -54,7 +54,7 @@ pub fn execute(
     if io::stdin().lock().read_line(&mut line)? == 0 {
         return Ok(());
     }
-    let start: Start = serde_json::from_str(&line).context("can't read what to start with")?;
+    let start: Start = serde_json::from_str(&line).context("the first line is invalid")?;
     let threads = match start.virtual_time {
         Some(_) => {
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?
@@ -62,7 +62,7 @@ pub fn execute(
         None => threads()?,
     };
     let done = threads.block_on(serve(start, helper));
-    // Reading standard input can't be cut short; nothing else is left to wait for.
+    // A read of standard input cannot be cut short, and nothing else is left to wait for.
     threads.shutdown_background();
     done
 }
@@ -70,12 +70,12 @@ pub fn execute(
 async fn serve(start: Start, helper: CompileHelper) -> anyhow::Result<()> {
     let mut requests = BufReader::new(tokio::io::stdin()).lines();
     let time = Time::starting_at(start.virtual_time.as_ref());
-    let standing = time.stand();
+    let paused = time.pause();
     let worker = match Worker::start(start, time.clone(), helper).await {
         Ok(worker) => worker,
         Err(error) => return time.say(Reply::Failed { why: format!("{error:#}") }),
     };
-    let stop = worker.obey(&mut requests, standing).await?;
+    let stop = worker.obey(&mut requests, paused).await?;
     worker.stop().await;
     stop.map_or(Ok(()), |id| time.say(Reply::Done { id, text: None }))
 }
@@ -84,7 +84,7 @@ async fn serve(start: Start, helper: CompileHelper) -> anyhow::Result<()> {
 #[derive(Clone)]
 struct Time {
     clock: Arc<dyn Clock>,
-    /// Where it is virtual: when it began, and what had elapsed by then.
+    /// If time is virtual: when the worker started, and what had elapsed of the scenario by then.
     virtual_from: Option<(Monotonic, u64)>,
 }
 
@@ -98,9 +98,9 @@ impl Time {
         Self { clock, virtual_from }
     }
 
-    /// Has it stand, where it is virtual.
-    fn stand(&self) -> Option<Standing> {
-        self.virtual_from.map(|_| Standing::begin())
+    /// Pauses virtual time until the result is dropped.
+    fn pause(&self) -> Option<PausedTime> {
+        self.virtual_from.map(|_| PausedTime::begin())
     }
 
     fn elapsed_ms(&self) -> Option<u64> {
@@ -109,7 +109,7 @@ impl Time {
         Some(before_ms.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX)))
     }
 
-    /// Waits until so much of it has elapsed; not at all where it is real.
+    /// Waits until so much virtual time has elapsed; does not wait in real time.
     async fn reach(&self, until_ms: u64) {
         let left_ms = self.elapsed_ms().map_or(0, |elapsed| until_ms.saturating_sub(elapsed));
         pause(Duration::from_millis(left_ms)).await;
@@ -120,8 +120,8 @@ impl Time {
     }
 }
 
-/// A director that has gone away hears nothing; standard input has closed with it,
-/// which ends the worker orderly.
+/// Writes a message. If the director is gone, that is no error: standard input is closed too, which
+/// ends the worker in order.
 fn say(said: &Said) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(said)?;
     line.push(b'\n');
@@ -141,7 +141,7 @@ struct Worker {
     serving: Option<Serving>,
     otlp: Option<Otlp>,
     appended: watch::Receiver<Position>,
-    journal_works: Works,
+    journal_switch: JournalSwitch,
 }
 
 impl Worker {
@@ -154,7 +154,7 @@ impl Worker {
         let serving = match start.metrics {
             Some(address) => {
                 let serving = exporter.serve(address).await;
-                Some(serving.with_context(|| format!("can't serve metrics at {address}"))?)
+                Some(serving.with_context(|| format!("cannot serve metrics at {address}"))?)
             }
             None => None,
         };
@@ -162,13 +162,13 @@ impl Worker {
         let guests = start.modules.iter().map(Module::read).collect::<anyhow::Result<Vec<_>>>()?;
         let host = Host::builder().settings(settings(&guests)).telemetry(telemetry.clone());
         let host = match start.virtual_time {
-            Some(VirtualTime { servers, .. }) => {
-                host.simulated_clock(Arc::clone(&clock)).http_client(Arc::new(Servers(servers)))
-            }
+            Some(VirtualTime { servers, .. }) => host
+                .simulated_clock(Arc::clone(&clock))
+                .http_client(Arc::new(SimulatedServers(servers))),
             None => host.clock(Arc::clone(&clock)),
         };
         let host = host.compile_in(helper.limits(start.compiling.into())).build();
-        let host = host.context("can't start the host")?;
+        let host = host.context("cannot start the host")?;
         let modules =
             guests.into_iter().map(|(name, manifest, bytes)| (name, Guest::new(bytes, manifest)));
         let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules);
@@ -178,12 +178,13 @@ impl Worker {
         });
         let Opened { journal, recovered } = opened.await??;
         let journal: Box<dyn Journal> = match time.virtual_from {
-            Some(_) => Box::new(Waited(journal)),
+            Some(_) => Box::new(PausingJournal(journal)),
             None => Box::new(journal),
         };
-        let (noticed, appended) = watch::channel(Position(0));
-        let journal_works = Works::default();
-        let journal = Noticing { journal, noticed, works: journal_works.clone() };
+        let (sender, appended) = watch::channel(Position(0));
+        let journal_switch = JournalSwitch::default();
+        let journal =
+            ReportingJournal { journal, appended: sender, switch: journal_switch.clone() };
         let runtime = Runtime::builder(Arc::new(journal))
             .clock(clock)
             .handlers(Arc::new(handlers))
@@ -195,29 +196,29 @@ impl Worker {
             recovered.iter().map(|torn| format!("position {}: {}", torn.position, torn.what));
         let metrics = serving.as_ref().map(Serving::local_addr);
         time.say(Reply::Ready { metrics, recovered: recovered.collect() })?;
-        Ok(Self { time, runtime, host, exporter, serving, otlp, appended, journal_works })
+        Ok(Self { time, runtime, host, exporter, serving, otlp, appended, journal_switch })
     }
 
-    /// Does what it is told. Answers the number of the request to stop, where there
-    /// was one. Virtual time goes on only while a request is answered.
+    /// Performs the commands of the director, until it sends a stop, whose number is returned, or goes
+    /// away. Virtual time passes only while a command is performed.
     async fn obey(
         &self,
         requests: &mut Lines<BufReader<Stdin>>,
-        mut standing: Option<Standing>,
+        mut paused: Option<PausedTime>,
     ) -> anyhow::Result<Option<u64>> {
         let mut appended = self.appended.clone();
         // In virtual time only a request to go on may take notice of what was appended. Such a
         // request may be on its way, made by a director that has not read the records yet. If the
         // notice were taken before it arrives, time would pass over them.
         let is_real_time = self.time.virtual_from.is_none();
-        // One for all rounds: a request a second must not put it off for ever.
+        // Created once: a command every second must not postpone the next tick for ever.
         let mut upkeep = every(UPKEEP_EVERY);
         loop {
             tokio::select! {
                 line = requests.next_line() => {
                     let Some(line) = line? else { return Ok(None) };
                     let Request { id, ask } = serde_json::from_str(&line)?;
-                    drop(standing.take());
+                    drop(paused.take());
                     let done = match ask {
                         Ask::Stop => return Ok(Some(id)),
                         Ask::GoOn { until_ms } => {
@@ -230,7 +231,7 @@ impl Worker {
                         }
                         ask => self.answer(ask).await,
                     };
-                    standing = self.time.stand();
+                    paused = self.time.pause();
                     self.time.say(match done {
                         Ok(text) => Reply::Done { id, text },
                         Err(why) => Reply::Refused { id, why },
@@ -253,7 +254,7 @@ impl Worker {
         let runtime = &self.runtime;
         let done = match ask {
             Ask::Create { entity, limits } => {
-                let limits = limits_of(&limits)?;
+                let limits = read_limits(&limits)?;
                 runtime
                     .create_as(entity, NewEntity { limits, ..NewEntity::default() })
                     .await
@@ -281,7 +282,7 @@ impl Worker {
                 Err(error) => Err(error),
             },
             Ask::Resume { entity, by, limits } => {
-                let limits = limits_of(&limits)?;
+                let limits = read_limits(&limits)?;
                 let resume =
                     SessionResume { by, reason: String::new(), expected_run: None, limits };
                 runtime.resume_session(&entity, resume).await.map(|_| None)
@@ -290,15 +291,17 @@ impl Worker {
                 Ok(Some(view)) => {
                     return serde_json::to_string(&view).map(Some).map_err(|why| why.to_string());
                 }
-                Ok(None) => return Err(format!("{entity} is no session: nothing limits it")),
+                Ok(None) => {
+                    return Err(format!("{entity} is not a session, because nothing limits it"));
+                }
                 Err(error) => Err(error),
             },
             Ask::Journal { works } => {
-                self.journal_works.set(works);
+                self.journal_switch.set(works);
                 Ok(None)
             }
             Ask::Metrics => Ok(Some(self.exporter.render())),
-            // Obeyed before it comes here.
+            // `obey` performs these.
             Ask::Stop | Ask::GoOn { .. } => Ok(None),
         };
         done.map_err(|error| error.to_string())
@@ -319,20 +322,20 @@ impl Worker {
     }
 }
 
-fn limits_of(said: &Object) -> Result<LimitSettings, String> {
-    LimitSettings::of_request(said).map_err(|bad| bad.to_string())
+fn read_limits(limits: &Object) -> Result<LimitSettings, String> {
+    LimitSettings::of_request(limits).map_err(|bad| bad.to_string())
 }
 
 fn specs(files: &[crate::file::SpecFile]) -> anyhow::Result<Vec<Spec>> {
     let parsed = files.iter().map(|file| {
-        // The director has told what is wrong with it, if anything.
+        // The director has reported the errors of a spec before it starts a worker.
         let spec = Spec::parse(&file.source).spec;
-        spec.ok_or_else(|| anyhow!("spec `{}` can't be used", file.path.display()))
+        spec.ok_or_else(|| anyhow!("the spec `{}` has errors", file.path.display()))
     });
     parsed.collect()
 }
 
-/// The host's usual bounds, and room for the module that is granted the most memory.
+/// The default settings, with enough memory for the module that is granted the most.
 fn settings(modules: &[(String, Manifest, Vec<u8>)]) -> Settings {
     let defaults = Settings::default();
     let granted = modules.iter().map(|(_, manifest, _)| manifest.granted_limits().memory_bytes);

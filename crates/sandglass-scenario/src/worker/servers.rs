@@ -1,4 +1,4 @@
-//! The servers of a scenario in virtual time: no sockets, and the same answers.
+//! The servers of a scenario in virtual time: they have no sockets, and give the same responses.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use sandglass_host::{Answer, Destinations, HttpClient, HttpError, Limits, Reques
 use crate::file::Server;
 use crate::wait::pause;
 
-/// Answers requests as the scenario's servers do, each at its port on this machine.
+/// The scenario's servers by their ports on this machine.
 #[derive(Debug)]
-pub(super) struct Servers(pub(super) BTreeMap<u16, Server>);
+pub(super) struct SimulatedServers(pub(super) BTreeMap<u16, Server>);
 
-impl HttpClient for Servers {
+impl HttpClient for SimulatedServers {
     fn send<'a>(
         &'a self,
         request: Request,
@@ -22,18 +22,18 @@ impl HttpClient for Servers {
         Box::pin(async move {
             destinations.allow(&request)?;
             let Some(server) = self.at(request.url()) else {
-                let why = "nobody listens there: in virtual time there are only the scenario's \
-                           servers";
+                let why = "no server listens there: in virtual time, there are only the servers of \
+                           the scenario";
                 return Err(HttpError::Transport(why.to_owned()));
             };
-            let answered = async {
+            let responded = async {
                 match server.respond_after {
                     Some(time) => pause(time).await,
                     None => std::future::pending().await,
                 }
                 Ok(())
             };
-            limits.bound(answered).await?;
+            limits.bound(responded).await?;
             if server.body.len() as u64 > limits.response_bytes {
                 return Err(HttpError::TooLarge(limits.response_bytes));
             }
@@ -43,7 +43,7 @@ impl HttpClient for Servers {
     }
 }
 
-impl Servers {
+impl SimulatedServers {
     fn at(&self, url: &str) -> Option<&Server> {
         let rest = url.strip_prefix("http://127.0.0.1:")?;
         let port = rest.split(['/', '?', '#']).next()?;

@@ -1,5 +1,5 @@
-//! Virtual time: that of a tokio runtime whose time is paused. It jumps to the next timer
-//! whenever nothing runs, unless something keeps it where it is.
+//! Keeps virtual time where it is. It is the time of a tokio runtime that is paused, which jumps to
+//! the next timer whenever nothing runs.
 
 use std::sync::mpsc::{Sender, channel};
 
@@ -8,43 +8,42 @@ use sandglass_journal::{
 };
 use sandglass_model::{DispatchId, EntityRef, Position};
 
-/// While it lives, virtual time stands: tokio doesn't let it go on while a blocking task runs.
+/// Virtual time stands still while this lives: tokio does not advance it while a blocking task runs.
 #[derive(Debug)]
-pub(super) struct Standing {
-    /// The task ends when this goes.
+pub(super) struct PausedTime {
+    /// The blocking task ends when this is dropped.
     _end: Sender<()>,
 }
 
-impl Standing {
-    /// From now on. Needs a tokio runtime.
+impl PausedTime {
     pub(super) fn begin() -> Self {
         let (end, ended) = channel::<()>();
-        // It hears nothing but that the other side has gone.
+        // Nothing is ever sent: the receiver returns when the sender is dropped.
         drop(tokio::task::spawn_blocking(move || ended.recv()));
         Self { _end: end }
     }
 }
 
-/// A journal for whose answers virtual time waits: its disk is real.
+/// A journal whose calls take no virtual time, because its disk is real.
 #[derive(Debug)]
-pub(super) struct Waited<J>(pub(super) J);
+pub(super) struct PausingJournal<J>(pub(super) J);
 
-fn waited<'a, T: Send + 'a>(work: Pending<'a, T>) -> Pending<'a, T> {
-    let standing = Standing::begin();
+fn paused<'a, T: Send + 'a>(work: Pending<'a, T>) -> Pending<'a, T> {
+    let time = PausedTime::begin();
     Box::pin(async move {
-        let answer = work.await;
-        drop(standing);
-        answer
+        let result = work.await;
+        drop(time);
+        result
     })
 }
 
-impl<J: Journal> Journal for Waited<J> {
+impl<J: Journal> Journal for PausingJournal<J> {
     fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
-        waited(self.0.append(batch))
+        paused(self.0.append(batch))
     }
 
     fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
-        waited(self.0.read(from, limit))
+        paused(self.0.read(from, limit))
     }
 
     fn read_entity(
@@ -53,7 +52,7 @@ impl<J: Journal> Journal for Waited<J> {
         from: Position,
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>> {
-        waited(self.0.read_entity(entity, from, limit))
+        paused(self.0.read_entity(entity, from, limit))
     }
 
     fn read_by_entity(
@@ -61,18 +60,18 @@ impl<J: Journal> Journal for Waited<J> {
         after: Option<Place>,
         limit: usize,
     ) -> Pending<'_, Result<ByEntity, Error>> {
-        waited(self.0.read_by_entity(after, limit))
+        paused(self.0.read_by_entity(after, limit))
     }
 
     fn find_dispatch(
         &self,
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
-        waited(self.0.find_dispatch(dispatch))
+        paused(self.0.find_dispatch(dispatch))
     }
 
     fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
-        waited(self.0.snapshot(entity))
+        paused(self.0.snapshot(entity))
     }
 
     fn recording(
@@ -80,15 +79,15 @@ impl<J: Journal> Journal for Waited<J> {
         dispatch: DispatchId,
         attempt: u32,
     ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
-        waited(self.0.recording(dispatch, attempt))
+        paused(self.0.recording(dispatch, attempt))
     }
 
     fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
-        waited(self.0.prune(entities))
+        paused(self.0.prune(entities))
     }
 
     fn last(&self) -> Pending<'_, Result<Position, Error>> {
-        waited(self.0.last())
+        paused(self.0.last())
     }
 
     fn health(&self) -> Health {
@@ -96,6 +95,6 @@ impl<J: Journal> Journal for Waited<J> {
     }
 
     fn close(&self) -> Pending<'_, ()> {
-        waited(self.0.close())
+        paused(self.0.close())
     }
 }
