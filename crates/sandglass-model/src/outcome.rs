@@ -178,10 +178,10 @@ named! {
     }
 }
 
-/// A trap.
+/// A trap of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trap {
-    /// Which one.
+    /// The kind of trap.
     pub kind: TrapKind,
     /// A sentence about it, for people.
     pub message: String,
@@ -202,14 +202,14 @@ named! {
     }
 }
 
-/// A limit that a guest hit. `observed` is always above `limit`.
+/// The breach of a limit by a guest. `observed` is always above `limit`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitBreach {
     /// Which limit.
     pub kind: LimitKind,
     /// The threshold: bytes, elements or units of fuel.
     pub limit: u64,
-    /// What was asked for, in the same unit.
+    /// The requested amount, in the same unit.
     pub observed: u64,
 }
 
@@ -235,50 +235,50 @@ impl fmt::Display for LimitBreach {
 }
 
 named! {
-    /// Why the host could not run a guest.
+    /// Why the host could not start a guest.
     RejectionKind {
         /// No module of that name is known.
         UnknownModule = "unknown_module",
-        /// The bytes are no WebAssembly, neither text nor binary.
+        /// The bytes are not WebAssembly, neither text nor binary.
         InvalidModule = "invalid_module",
-        /// It is valid WebAssembly of a kind that this host doesn't run.
+        /// It is valid WebAssembly of a kind that this host does not run.
         UnsupportedModule = "unsupported_module",
-        /// It hasn't the hash that its manifest names.
+        /// It does not have the hash that its manifest names.
         ModuleHashMismatch = "module_hash_mismatch",
-        /// It isn't written against the ABI that its manifest names.
+        /// It is not written against the ABI that its manifest names.
         ModuleAbiMismatch = "module_abi_mismatch",
         /// The module is larger than allowed.
         ModuleTooLarge = "module_too_large",
-        /// It imports what the host doesn't have.
+        /// It imports something that the host does not have.
         MissingImport = "missing_import",
-        /// It imports what it was not granted.
+        /// It imports something that it is not granted.
         MissingGrant = "missing_grant",
-        /// It doesn't export what the host calls.
+        /// It does not export something that the host calls.
         MissingExport = "missing_export",
-        /// An import or export has another type than the contract says.
+        /// An import or export has another type than in the contract.
         WrongSignature = "wrong_signature",
-        /// It is an OpenWOP node pack of a version of that ABI that the host doesn't run.
+        /// It is an OpenWOP node pack of an ABI version that the host does not run.
         UnsupportedAbiVersion = "unsupported_abi_version",
-        /// It is an OpenWOP node pack, and says of itself what can't be meant, or nothing.
+        /// It is an OpenWOP node pack with an invalid description, or without one.
         InvalidPack = "invalid_pack",
         /// It needs more memory or tables at the start than it may have.
         NeedsTooMuch = "needs_too_much",
         /// Compiling it takes more time or memory than it may, or crashes the compiler.
         CompileLimit = "compile_limit",
-        /// The arguments of the dispatch aren't valid.
+        /// The arguments of the dispatch are not valid.
         InvalidDispatch = "invalid_dispatch",
         /// The host refused: it is too busy, shutting down, or not healthy.
         HostUnavailable = "host_unavailable",
     }
 }
 
-/// That the host could not run a guest, and why.
+/// The reason why the host could not start a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Rejection {
     /// What is wrong.
     pub kind: RejectionKind,
-    /// What, where, and what to do.
+    /// What is wrong, where, and what to do.
     pub message: String,
 }
 
@@ -286,9 +286,9 @@ pub struct Rejection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CancelledBy {
-    /// An operator or the embedder asked for it.
+    /// An operator or the embedder cancelled it.
     Operator,
-    /// Whoever waited for the run went away.
+    /// The caller that waited for the run went away.
     Caller,
     /// The entity left the state that started the handler.
     StateLeft,
@@ -299,7 +299,7 @@ pub enum CancelledBy {
 }
 
 impl CancelledBy {
-    /// Who is behind a run that `cause` stopped.
+    /// Who stopped a run that ended for `cause`.
     #[must_use]
     pub const fn of(cause: Cause) -> Self {
         match cause {
@@ -307,8 +307,8 @@ impl CancelledBy {
             Cause::Shutdown | Cause::HostLost => Self::Shutdown,
             Cause::CallerGone => Self::Caller,
             Cause::RunStopped => Self::RunStopped,
-            // A run isn't cancelled by any other than the first, unless an embedder
-            // asks for it by that name.
+            // Only the first of these cancels runs, unless an embedder
+            // names another one.
             Cause::Cancel
             | Cause::Returned
             | Cause::Deadline
@@ -319,12 +319,12 @@ impl CancelledBy {
     }
 }
 
-/// That a run was stopped, by whom and why.
+/// The stop of a handler run: by whom, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancellation {
     /// Who stopped it.
     pub by: CancelledBy,
-    /// The reason that was given; may be empty.
+    /// The reason; may be empty.
     #[serde(default)]
     pub reason: String,
     /// What was running when it was stopped, as in [`HandlerDeadlineExceeded::dying_span`].
@@ -355,21 +355,20 @@ named! {
         /// The handler's own budget.
         #[default]
         Handler = "handler",
-        /// What was left to the one who asked for this handler.
+        /// The remaining time of the asking handler.
         Parent = "parent",
     }
 }
 
-/// That a handler's deadline passed: everything known about the kill. These
-/// fields become the params of the transition that follows (by default
-/// `HandlerTimedOut`).
+/// The details of a handler whose deadline passed. They become the parameters of the transition that
+/// follows (by default `HandlerTimedOut`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error(
     "handler `{integration}` of {entity_type}/{entity_id} exceeded its budget of {budget_ms} ms \
      (stopped after {elapsed_ms} ms in {dying_span})"
 )]
 pub struct HandlerDeadlineExceeded {
-    /// The integration that was run.
+    /// The integration.
     pub integration: String,
     /// The entity's type.
     pub entity_type: String,
@@ -381,10 +380,10 @@ pub struct HandlerDeadlineExceeded {
     pub attempt: u32,
     /// The budget that ended the run, in milliseconds.
     pub budget_ms: u64,
-    /// Time since the guest might run, in milliseconds, rounded up: always above
+    /// Time since the budget began, in milliseconds, rounded up: always above
     /// `budget_ms`.
     pub elapsed_ms: u64,
-    /// Time from the deadline to the guest off the CPU, in microseconds.
+    /// Time from the deadline until the guest was off the CPU, in microseconds.
     pub overrun_us: u64,
     /// Whose deadline it was.
     pub owner: DeadlineOwner,
@@ -417,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_stops_a_run_names_who_is_behind_it() {
+    fn causes_that_stop_runs_name_who_did_it() {
         for (cause, by) in [
             (Cause::Cancel, CancelledBy::Operator),
             (Cause::StateLeft, CancelledBy::StateLeft),

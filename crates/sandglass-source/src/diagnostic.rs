@@ -1,4 +1,4 @@
-//! What is wrong or doubtful in a file, and where.
+//! Errors and warnings about a file, with their places.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,22 +7,21 @@ use sandglass_model::id::NAME_MAX_BYTES;
 
 use crate::printable;
 
-/// Most diagnostics that are kept for one file: more than anybody mends in one go.
+/// Most diagnostics of one file: more than an author fixes at once.
 pub const DIAGNOSTICS_MAX: usize = 200;
 
-/// Most names that are compared to find the nearest one: a larger file is no
-/// reason to spend time on a hint.
+/// Most names that are compared to find the nearest one: a hint is not worth more time.
 const NEAREST_AMONG_MAX: usize = 500;
 
-/// What a name counts for that is one slip away, where 1 is the same name.
+/// The score of a name that is one typing error away; equal names have 1.
 const ONE_SLIP: f64 = 0.9;
 
-/// How much a diagnostic matters.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The file can't be used.
+    /// The file cannot be used.
     Error,
-    /// The file can be used, and says something that its author hardly wants.
+    /// The file can be used, but its author probably intends something else.
     Warning,
 }
 
@@ -35,18 +34,18 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One thing that is wrong or doubtful.
+/// One error or warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How much it matters.
+    /// The severity.
     pub severity: Severity,
-    /// What is wrong: lower case, no full stop, no control characters.
+    /// What is wrong: lower case, no period, no control characters.
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,
-    /// The code that errors of its kind have wherever they are told; none where it has none.
+    /// The code of the error, if it has one.
     pub code: Option<&'static str>,
-    /// Where, in bytes of the source.
+    /// The place, in bytes of the source.
     pub span: Range<usize>,
     /// Line of the span's start, from 1.
     pub line: usize,
@@ -62,7 +61,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Gathers the diagnostics of one file: at most [`DIAGNOSTICS_MAX`].
+/// Collects the diagnostics of one file: at most [`DIAGNOSTICS_MAX`].
 #[derive(Debug)]
 pub struct Diagnostics<'s> {
     source: &'s str,
@@ -72,7 +71,7 @@ pub struct Diagnostics<'s> {
 }
 
 impl<'s> Diagnostics<'s> {
-    /// Gathers those of `source`.
+    /// Creates an empty list for `source`.
     #[must_use]
     pub fn new(source: &'s str) -> Self {
         let after_breaks = source.match_indices('\n').map(|(at, _)| at + 1);
@@ -86,12 +85,12 @@ impl<'s> Diagnostics<'s> {
         self.source
     }
 
-    /// Notes an error; `span` is in bytes of the source.
+    /// Adds an error; `span` is in bytes of the source.
     pub fn error(&mut self, span: &Range<usize>, message: impl Into<String>) {
         self.push(Severity::Error, span, message.into(), None);
     }
 
-    /// Notes an error, and what to do about it.
+    /// Adds an error, and what to do about it.
     pub fn error_with_help(
         &mut self,
         span: &Range<usize>,
@@ -101,7 +100,7 @@ impl<'s> Diagnostics<'s> {
         self.push(Severity::Error, span, message.into(), Some(help.into()));
     }
 
-    /// Notes what is legal and hardly meant, and what to do about it.
+    /// Adds a warning about something valid but probably unintended, and what to do about it.
     pub fn warning(
         &mut self,
         span: &Range<usize>,
@@ -111,7 +110,7 @@ impl<'s> Diagnostics<'s> {
         self.push(Severity::Warning, span, message.into(), Some(help.into()));
     }
 
-    /// Whether an error was noted.
+    /// Whether there is an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.errors > 0
@@ -123,7 +122,7 @@ impl<'s> Diagnostics<'s> {
         self.position(floor_char_boundary(self.source, at)).0
     }
 
-    /// All that was found, in the order of the file.
+    /// Returns the diagnostics in the order of the file.
     #[must_use]
     pub fn finish(mut self) -> Vec<Diagnostic> {
         self.found.sort_by_key(|one| (one.span.start, one.severity));
@@ -169,8 +168,8 @@ fn floor_char_boundary(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// The name among `known` that `wanted` was probably meant to be; none for what is
-/// longer than any name, since comparing takes time by its length.
+/// Returns the name among `known` that `wanted` was probably meant to be. `None` for a text that is
+/// longer than any name, because the comparison takes time by its length.
 #[must_use]
 pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if wanted.len() > NAME_MAX_BYTES {
@@ -179,7 +178,7 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Op
     let wanted = wanted.to_lowercase();
     let score = |name: &str| {
         let name = name.to_lowercase();
-        // In a short word one slip of the finger weighs too much.
+        // In a short word, one typing error changes the score too much.
         let one_slip = wanted.len().min(name.len()) >= 3
             && wanted.len().abs_diff(name.len()) <= 1
             && strsim::osa_distance(&wanted, &name) == 1;
@@ -192,10 +191,10 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Op
     near.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, name)| name)
 }
 
-/// Most names that a message lists.
+/// Most names in one message.
 const NAMED_MAX: usize = 12;
 
-/// A help that names the nearest of `known`, or else some of them.
+/// Returns a help text that names the nearest of `known`, or else some of them.
 pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(name) = nearest(wanted, known.clone()) {
         return format!("did you mean `{name}`?");

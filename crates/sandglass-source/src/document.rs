@@ -1,4 +1,4 @@
-//! One file: from its text to its tables, within bounds, or why it is no TOML.
+//! Parses the text of one TOML file into its tables, within bounds.
 
 use toml::Spanned;
 use toml::de::DeTable;
@@ -6,17 +6,17 @@ use toml_parser::lexer::TokenKind;
 
 use crate::{Diagnostic, Diagnostics, Table};
 
-/// Most parts of one dotted key or header. The TOML parser bounds nested brackets
-/// by itself and leaves this to its callers; nobody's key has more.
+/// Most parts of one dotted key or header; no real key has more. The TOML parser bounds nested brackets,
+/// but not this.
 pub const KEY_PARTS_MAX: usize = 16;
 
-/// A file that is TOML.
+/// A parsed TOML file.
 #[derive(Debug)]
 pub struct Document<'s>(Spanned<DeTable<'s>>);
 
 impl<'s> Document<'s> {
-    /// Reads `source`, which may have `max_bytes`. None where it is no TOML, or too
-    /// much of it, which is then reported.
+    /// Parses `source`, which may have `max_bytes`. If it is not TOML, or exceeds a bound, reports that
+    /// and returns `None`.
     pub fn parse(source: &'s str, max_bytes: usize, out: &mut Diagnostics<'_>) -> Option<Self> {
         if source.len() > max_bytes {
             let message = format!("the file has {} bytes, and may have {max_bytes}", source.len());
@@ -28,28 +28,28 @@ impl<'s> Document<'s> {
             return None;
         }
         let (document, errors) = DeTable::parse_recoverable(source);
-        let mut told = None;
+        let mut last = None;
         for error in &errors {
             let span = error.span().unwrap_or(0..0);
             let what = (out.line(span.start), error.message());
-            // Brackets that are nested too deeply are wrong one by one.
-            if told != Some(what) {
+            // Brackets that are nested too deep are errors one by one; one report per line is enough.
+            if last != Some(what) {
                 out.error(&span, error.message());
             }
-            told = Some(what);
+            last = Some(what);
         }
-        // What follows from a misread line would only mislead.
+        // Errors that follow from a misread line would mislead.
         errors.is_empty().then_some(Self(document))
     }
 
-    /// The table that the whole file is, called `label` in messages.
+    /// The top-level table, called `label` in messages.
     pub fn table(&self, label: impl Into<String>) -> Table<'_, 's> {
         Table { values: self.0.get_ref(), label: label.into(), span: 0..0 }
     }
 }
 
-/// What is wrong with a file that is no text, which `what` names (`a spec file`).
-/// The bytes that are text are what its place is told by.
+/// Returns the error of a file that is not UTF-8, which `what` names (`a spec file`). Its line and
+/// column are computed from the valid bytes before it.
 #[must_use]
 pub fn not_text(source: &[u8], what: &str) -> Vec<Diagnostic> {
     let Err(error) = str::from_utf8(source) else { return Vec::new() };
@@ -61,7 +61,7 @@ pub fn not_text(source: &[u8], what: &str) -> Vec<Diagnostic> {
     out.finish()
 }
 
-/// Where a key of too many parts ends: each dot nests one table deeper.
+/// Finds a key with too many parts, because each dot nests one table deeper.
 fn overlong_key(source: &str) -> Option<usize> {
     let mut dots = 0;
     toml_parser::Source::new(source).lex().find_map(|token| {

@@ -7,34 +7,34 @@ use sandglass_model::limit::MAX_BUDGET_MS;
 
 use crate::{printable, shortened};
 
-/// Most characters of a text that a message repeats.
+/// Most characters of a text that a message quotes.
 const ECHO_MAX_CHARS: usize = 60;
-/// Most characters of another's reason that a message repeats: a sentence.
+/// Most characters of the parser's reason that a message quotes: a sentence.
 const WHY_MAX_CHARS: usize = 200;
 
-/// Reads `900s`, `2s`, `500ms`, `15m`, `1h30m`; the answer is from 1 ms to
-/// [`MAX_BUDGET_MS`], rounded up.
+/// Parses `900s`, `2s`, `500ms`, `15m`, `1h30m` as milliseconds, from 1 to [`MAX_BUDGET_MS`], rounded
+/// up.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The reason why the text is invalid.
 pub fn from_text(text: &str) -> Result<u64, String> {
     let nanos = parse(text)?.as_nanos();
     bounded(u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }
 
-/// The same, and `0s` or the like, which is 0.
+/// As [`from_text`], but a duration of zero is allowed.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The reason why the text is invalid.
 pub fn from_text_or_zero(text: &str) -> Result<u64, String> {
     let duration = parse(text)?;
     if duration.is_zero() { Ok(0) } else { from_text(text) }
 }
 
-/// Reads a duration within `range`.
+/// Parses a duration within `range`.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The reason why the text is invalid.
 pub fn within(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, String> {
     let duration = parse(text)?;
     let shown = |duration: &Duration| humantime::format_duration(*duration).to_string();
@@ -49,7 +49,7 @@ pub fn within(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, 
 
 fn parse(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text.trim()).map_err(|error| {
-        // What is said of a text may hold it, however long that is.
+        // The parser's reason may quote the text, however long it is.
         let (text, why) = (shortened(text, ECHO_MAX_CHARS), error.to_string());
         let (text, why) = (printable(&text), shortened(&why, WHY_MAX_CHARS));
         let why = printable(&why);
@@ -57,10 +57,10 @@ fn parse(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// `millis`, where they are from 1 ms to [`MAX_BUDGET_MS`].
+/// Checks that `millis` are from 1 to [`MAX_BUDGET_MS`].
 ///
 /// # Errors
-/// They aren't.
+/// They are not.
 pub fn bounded(millis: u64) -> Result<u64, String> {
     match millis {
         0 => Err("a duration of zero leaves no time at all".to_owned()),
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn durations_of_people_are_parsed() {
         for (text, millis) in [
             ("500ms", 500),
             ("2s", 2_000),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_out_of_its_range_says_the_range() {
+    fn the_error_of_a_duration_out_of_range_states_the_range() {
         let range = Duration::ZERO..=Duration::from_secs(60);
         assert_eq!(within("0s", &range), Ok(Duration::ZERO));
         assert_eq!(within("61s", &range), Err("1m 1s is too long: 1m at most".to_owned()));

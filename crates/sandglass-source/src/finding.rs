@@ -1,24 +1,24 @@
-//! A diagnostic, and the file that it stands in.
+//! A diagnostic together with its file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{Diagnostic, Severity, printable};
 
-/// What is wrong or doubtful, where several files are read together.
+/// A diagnostic of one of several files that are read together.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The file.
     pub path: PathBuf,
-    /// What it holds; shared by the findings of a file.
+    /// Its text, which the findings of a file share.
     pub source: Arc<str>,
-    /// What is wrong or doubtful in it.
+    /// The error or warning.
     pub diagnostic: Diagnostic,
 }
 
 impl Finding {
-    /// An error of a file as a whole: of one that can't be read, or has no lines. It stands
-    /// at the first line and column.
+    /// Creates an error about a file as a whole, for example one that cannot be read. Its place is the
+    /// first line and column.
     #[must_use]
     pub fn of_a_whole_file(path: &Path, message: &str) -> Self {
         let message = printable(message).into_owned();
@@ -35,7 +35,7 @@ impl Finding {
         Self { path: path.to_owned(), source: "".into(), diagnostic }
     }
 
-    /// All of a file's diagnostics.
+    /// Converts the diagnostics of a file.
     pub fn all_of(
         path: impl Into<PathBuf>,
         source: &str,
@@ -49,7 +49,7 @@ impl Finding {
         })
     }
 
-    /// The same with the code that such errors have.
+    /// Sets the code of the error.
     #[must_use]
     pub fn coded(mut self, code: &'static str) -> Self {
         self.diagnostic.code = Some(code);

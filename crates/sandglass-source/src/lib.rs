@@ -1,7 +1,12 @@
-//! Reads the TOML files that people write (specs, manifests, scenarios), and says
-//! all that is wrong in one at once, each with its place and what to do.
+//! Reads text that others wrote, within bounds.
 //!
-//! It is given a text and opens no file. What a key means is its reader's to know:
+//! - TOML files that people write (specs, manifests, scenarios): start with [`Document`] and [`Table`].
+//!   All errors of a file are reported at once as [`Diagnostics`], each with its place and what to do.
+//! - JSON from guests, clients, authors and journals: [`json`].
+//! - Durations, sizes and names as people write them, and the escaping of foreign text for terminals
+//!   ([`printable`]).
+//!
+//! This crate opens no file and knows no key: the meaning of a key belongs to the reader of its format.
 //!
 //! ```
 //! use sandglass_source::{Diagnostics, Document};

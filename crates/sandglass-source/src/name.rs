@@ -1,9 +1,9 @@
-//! A text in a file, with the place where it stands.
+//! A text of a file, with its place.
 
 use std::fmt;
 use std::ops::{Deref, Range};
 
-/// A name and where it stands. Two names are equal when their texts are.
+/// A name and its place in a file. Names are equal if their texts are.
 #[derive(Clone)]
 pub struct Name {
     text: String,
@@ -11,7 +11,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// The name that stands at `span`, in bytes of the source.
+    /// Creates a name at `span`, in bytes of the source.
     #[must_use]
     pub fn new(text: impl Into<String>, span: Range<usize>) -> Self {
         Self { text: text.into(), span }
@@ -23,7 +23,7 @@ impl Name {
         &self.text
     }
 
-    /// Where it stands, in bytes of the source.
+    /// Its place, in bytes of the source.
     #[must_use]
     pub fn span(&self) -> &Range<usize> {
         &self.span

@@ -1,10 +1,10 @@
-//! Text of foreign origin, as it may reach a terminal or a log.
+//! Text of foreign origin, made safe for terminals and logs.
 
 use std::borrow::Cow;
 
 pub use sandglass_model::text::is_unprintable;
 
-/// The text with what [is no text](is_unprintable) written as escapes.
+/// Returns `text` with [unprintable characters](is_unprintable) as escapes.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unprintable) {
@@ -14,7 +14,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     text.chars().map(shown).collect::<String>().into()
 }
 
-/// At most `max` characters of `text`, told where there is more.
+/// Returns at most `max` characters of `text`, with an ellipsis if there are more.
 #[must_use]
 pub fn shortened(text: &str, max: usize) -> Cow<'_, str> {
     match text.char_indices().nth(max) {
@@ -28,14 +28,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_foreign_drives_the_terminal() {
+    fn control_characters_are_escaped() {
         assert_eq!(printable("plain é"), "plain é");
         assert_eq!(printable("\u{1b}[31m\n\u{9b}\u{202e}"), "\\u{1b}[31m\\n\\u{9b}\\u{202e}");
         assert_eq!(printable("\u{2028}\u{200b}\u{feff}"), "\\u{2028}\\u{200b}\\u{feff}");
     }
 
     #[test]
-    fn long_text_is_cut_between_characters() {
+    fn long_text_is_shortened_between_characters() {
         assert_eq!(shortened("éé", 2), "éé");
         assert_eq!(shortened("ééé", 2), "éé…");
     }

@@ -2,10 +2,10 @@
 
 use crate::shortened;
 
-/// Most characters of a text that a message repeats.
+/// Most characters of a text that a message quotes.
 const ECHO_MAX_CHARS: usize = 60;
 
-/// The units, by their factor: binary ones, and decimal ones under their own names.
+/// The units with their factors, binary and decimal.
 const UNITS: [(&str, u64); 9] = [
     ("", 1),
     ("b", 1),
@@ -18,14 +18,14 @@ const UNITS: [(&str, u64); 9] = [
     ("tib", 1 << 40),
 ];
 
-/// Reads a size; the answer is in bytes and above zero.
+/// Parses a size in bytes, above zero.
 ///
 /// # Errors
-/// What is wrong with the text, and what to write.
+/// The reason why the text is invalid, and what to write.
 pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    // One space may stand before a unit, and none around the whole.
+    // One space is allowed before a unit, and none around the whole.
     let unit = unit.strip_prefix(' ').filter(|unit| !unit.is_empty()).unwrap_or(unit);
     let unit = unit.to_lowercase();
     let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
@@ -36,10 +36,10 @@ pub fn parse(text: &str) -> Result<u64, String> {
     })
 }
 
-/// A number of bytes, where it is above zero.
+/// Checks that a number of bytes is above zero.
 ///
 /// # Errors
-/// It isn't.
+/// It is not.
 pub fn positive(bytes: i64) -> Result<u64, String> {
     let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0);
     bytes.ok_or_else(|| "a size is above zero".to_owned())
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn sizes_of_people_are_parsed() {
         for (text, bytes) in
             [("64MiB", 64 << 20), ("1 KiB", 1024), ("65536", 65_536), ("2gb", 2_000_000_000)]
         {

@@ -1,5 +1,5 @@
-//! Reads values out of one table of a file, and reports every key that is missing,
-//! unknown or of the wrong type.
+//! Reads the values of one table of a file, and reports keys that are missing, unknown or of the wrong
+//! type.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -13,45 +13,45 @@ use toml::de::{DeTable, DeValue};
 
 use crate::{Diagnostics, Name, did_you_mean, duration, size, toml_value};
 
-/// A value, and where it stands.
+/// A value with its place in the file.
 pub type Spot<'t, 's> = &'t Spanned<DeValue<'s>>;
 
-/// One table, how it is called in messages, and where it stands.
+/// One table, with its name in messages and its place in the file.
 #[derive(Clone, Debug)]
 pub struct Table<'t, 's> {
-    /// What it holds.
+    /// The values by key.
     pub values: &'t DeTable<'s>,
-    /// How it is called in messages.
+    /// The name in messages.
     pub label: String,
-    /// Where it stands, in bytes of the source.
+    /// The place, in bytes of the source.
     pub span: Range<usize>,
 }
 
 impl<'t, 's> Table<'t, 's> {
-    /// The value of `key`, where it is there.
+    /// The value of `key`, if there is one.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<Spot<'t, 's>> {
         self.values.get(key)
     }
 
-    /// Whether `key` is there.
+    /// Whether there is a value of `key`.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.values.contains_key(key)
     }
 
-    /// Where `key` stands, or else the table.
+    /// The place of `key`, or else that of the table.
     #[must_use]
     pub fn span_of(&self, key: &str) -> Range<usize> {
         self.values.get_key_value(key).map_or_else(|| self.span.clone(), |(key, _)| key.span())
     }
 
-    /// Every entry, as key, place of the key, and value.
+    /// The entries: key, place of the key, and value.
     pub fn entries(&self) -> impl Iterator<Item = (&'t str, Range<usize>, Spot<'t, 's>)> {
         self.values.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span(), value))
     }
 
-    /// Reports each key that isn't in `known`.
+    /// Reports each key that is not in `known`.
     pub fn only(&self, known: &[&str], out: &mut Diagnostics<'_>) {
         for (key, span, _) in self.entries() {
             if !known.contains(&key) {
@@ -61,7 +61,7 @@ impl<'t, 's> Table<'t, 's> {
         }
     }
 
-    /// A text.
+    /// Reads a text.
     pub fn text(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<Name> {
         let value = self.value(key)?;
         match value.get_ref().as_str() {
@@ -73,44 +73,44 @@ impl<'t, 's> Table<'t, 's> {
         }
     }
 
-    /// A text that is used as a name: not empty, not too long, printable.
+    /// Reads a text that is used as a name: not empty, not too long, printable.
     pub fn name(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<Name> {
         let name = self.text(key, out)?;
         valid_name(name, out)
     }
 
-    /// The same, where it has to be there.
+    /// Reads a required name.
     pub fn required_name(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<Name> {
         self.require(key, out);
         self.name(key, out)
     }
 
-    /// A text that has to be there.
+    /// Reads a required text.
     pub fn required_text(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<Name> {
         self.require(key, out);
         self.text(key, out)
     }
 
-    /// Reports where `key` isn't there.
+    /// Reports an error if there is no `key`.
     pub fn require(&self, key: &str, out: &mut Diagnostics<'_>) {
         if !self.has(key) {
             self.missing(key, out);
         }
     }
 
-    /// Reports that `key` has to be there.
+    /// Reports that there is no `key`.
     pub fn missing(&self, key: &str, out: &mut Diagnostics<'_>) {
         let help = format!("add `{key} = ...`");
         out.error_with_help(&self.span, format!("{} has no `{key}`", self.label), help);
     }
 
-    /// A list of names; a single one stands for a list of one.
+    /// Reads a list of names; a single name counts as a list of one.
     pub fn names(&self, key: &str, out: &mut Diagnostics<'_>) -> Vec<Name> {
         let texts = self.texts(key, out);
         texts.into_iter().filter_map(|text| valid_name(text, out)).collect()
     }
 
-    /// A list of texts; a single one stands for a list of one.
+    /// Reads a list of texts; a single text counts as a list of one.
     pub fn texts(&self, key: &str, out: &mut Diagnostics<'_>) -> Vec<Name> {
         let Some(value) = self.value(key) else { return Vec::new() };
         let items: Vec<Spot<'t, 's>> = match value.get_ref() {
@@ -132,7 +132,7 @@ impl<'t, 's> Table<'t, 's> {
         texts
     }
 
-    /// True or false, or a text that says so.
+    /// Reads a boolean, or a text `true` or `false`.
     pub fn flag(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<bool> {
         let value = self.value(key)?;
         let flag = match value.get_ref() {
@@ -146,13 +146,13 @@ impl<'t, 's> Table<'t, 's> {
         flag
     }
 
-    /// A duration with its unit, in milliseconds: 1 ms to
+    /// Reads a duration with its unit, in milliseconds: 1 to
     /// [`MAX_BUDGET_MS`](sandglass_model::limit::MAX_BUDGET_MS).
     pub fn duration(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<u64> {
         self.duration_as(key, duration::from_text, out)
     }
 
-    /// A duration with its unit, within `range`.
+    /// Reads a duration with its unit, within `range`.
     pub fn duration_within(
         &self,
         key: &str,
@@ -178,7 +178,7 @@ impl<'t, 's> Table<'t, 's> {
         read.map_err(|message| out.error_with_help(&value.span(), message, help)).ok()
     }
 
-    /// A size, in bytes and above zero; a number stands for that many bytes.
+    /// Reads a size in bytes, above zero; a plain number is one of bytes.
     pub fn size(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<u64> {
         let value = self.value(key)?;
         let read = match value.get_ref() {
@@ -191,7 +191,7 @@ impl<'t, 's> Table<'t, 's> {
         read.map_err(|message| out.error_with_help(&value.span(), message, help)).ok()
     }
 
-    /// A whole number within `range`.
+    /// Reads a whole number within `range`.
     pub fn count(
         &self,
         key: &str,
@@ -223,7 +223,7 @@ impl<'t, 's> Table<'t, 's> {
         count
     }
 
-    /// The table of `key`, called `label` in messages.
+    /// Reads the table of `key`, called `label` in messages.
     pub fn table(
         &self,
         key: &str,
@@ -240,8 +240,8 @@ impl<'t, 's> Table<'t, 's> {
         }
     }
 
-    /// The tables of an array of tables, the nth of which (from 1) is called
-    /// `label(n)`; a single table stands for an array of one.
+    /// Reads an array of tables, of which table n (from 1) is called `label(n)`; a single table counts as
+    /// an array of one.
     pub fn tables(
         &self,
         key: &str,
@@ -268,7 +268,7 @@ impl<'t, 's> Table<'t, 's> {
         tables
     }
 
-    /// A table of texts; numbers and flags stand for their text.
+    /// Reads a table of texts; numbers and booleans count as texts.
     pub fn texts_by_name(&self, key: &str, out: &mut Diagnostics<'_>) -> BTreeMap<String, String> {
         let mut texts = BTreeMap::new();
         for (name, value) in self.object(key, out) {
@@ -281,7 +281,7 @@ impl<'t, 's> Table<'t, 's> {
         texts
     }
 
-    /// A table of any values, as JSON.
+    /// Reads a table of any values, as JSON.
     pub fn object(&self, key: &str, out: &mut Diagnostics<'_>) -> Object {
         self.table(key, key, out)
             .map(|table| toml_value::to_object(table.values))
@@ -289,8 +289,7 @@ impl<'t, 's> Table<'t, 's> {
     }
 }
 
-/// A text that may be used as a name: not empty, not too long, printable. Reported
-/// otherwise.
+/// Checks that a text can be used as a name: not empty, not too long, printable.
 pub fn valid_name(name: Name, out: &mut Diagnostics<'_>) -> Option<Name> {
     match check_name("name", &name, NAME_MAX_BYTES) {
         Ok(()) => Some(name),
@@ -301,7 +300,7 @@ pub fn valid_name(name: Name, out: &mut Diagnostics<'_>) -> Option<Name> {
     }
 }
 
-/// What is said of a number that stands where a duration should.
+/// Formats the error of a number in place of a duration.
 #[must_use]
 pub fn no_unit(number: &str) -> String {
     if number.starts_with('-') {
@@ -311,7 +310,7 @@ pub fn no_unit(number: &str) -> String {
     }
 }
 
-/// What is said of a value that isn't what was `wanted`.
+/// Formats the error of a value that is not what is `wanted`.
 #[must_use]
 pub fn wrong_type(key: &str, label: &str, wanted: &str, found: Spot<'_, '_>) -> String {
     let kind = found.get_ref().type_str();

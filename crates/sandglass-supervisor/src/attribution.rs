@@ -1,10 +1,10 @@
-//! Tells traces and logs how a run ended.
+//! Describes in traces and in the log how a run ended.
 
 use sandglass_model::{Outcome, RunReport, TraceContext};
 use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::names;
 
-/// Completes the span of a run, and says in the log what an operator should see.
+/// Completes the span of a run, and logs what an operator should see.
 pub fn describe(span: &Span, report: &RunReport) {
     if span.is_recorded() {
         complete(span, report);

@@ -1,29 +1,28 @@
-//! Reads files that people name, and lists folders, each up to a bound: none fills the
-//! memory, however large it is or grows.
+//! Reads files and lists folders within bounds, so that a large or growing one cannot fill the memory.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Most entries of a folder that is read: it is the wrong one otherwise.
+/// Most entries of a folder; a larger one is probably not the intended folder.
 pub const FOLDER_ENTRIES_MAX: usize = 10_000;
 
-/// Why what a file or a folder holds isn't to be had.
+/// Why a file or a folder could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It isn't there, or may not be read.
+    /// It does not exist, or may not be read.
     #[error("can't read `{}`: {why}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         why: io::Error,
     },
-    /// It is a folder, or what never ends or has to be waited for.
+    /// It is a folder, pipe, socket or device.
     #[error("`{}` is no file but {what}", path.display())]
     NoFile {
-        /// What was named.
+        /// The path.
         path: PathBuf,
         /// What it is.
         what: &'static str,
@@ -33,45 +32,45 @@ pub enum Error {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// How large it may be.
+        /// The largest allowed size, in bytes.
         max_bytes: u64,
     },
-    /// It is no text.
+    /// It is not UTF-8.
     #[error("`{}` is no UTF-8 text", path.display())]
     NoText {
         /// The file.
         path: PathBuf,
     },
-    /// There is more in a folder than allowed.
+    /// A folder has too many entries.
     #[error("folder `{}` has more than {max} {what}", path.display())]
     TooMany {
         /// The folder.
         path: PathBuf,
-        /// How many there may be.
+        /// The largest allowed number.
         max: usize,
-        /// What there is too much of.
+        /// What is counted.
         what: &'static str,
     },
 }
 
-/// All bytes of a file that has at most `max_bytes`.
+/// Reads a file of at most `max_bytes`.
 ///
 /// # Errors
-/// It can't be read, or has more.
+/// It cannot be read, or is larger.
 pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
     // One byte more than allowed shows that it is too large.
     bounded(start(path, max_bytes.saturating_add(1))?, path, max_bytes)
 }
 
-/// The same as text.
+/// Reads a text file of at most `max_bytes`.
 ///
 /// # Errors
-/// As [`read`], or it is no UTF-8.
+/// As [`read`], or it is not UTF-8.
 pub fn read_text(path: &Path, max_bytes: u64) -> Result<String, Error> {
     text(read(path, max_bytes)?, path)
 }
 
-/// All that `source`, which people call `path`, holds until its end, as text.
+/// Reads `source`, called `path` in messages, to its end as text of at most `max_bytes`.
 ///
 /// # Errors
 /// As [`read_text`].
@@ -86,7 +85,7 @@ fn text(bytes: Vec<u8>, path: &Path) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|_| Error::NoText { path: path.to_owned() })
 }
 
-/// The bytes, where they are no more than `max_bytes`.
+/// Checks that there are at most `max_bytes`.
 fn bounded(bytes: Vec<u8>, path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
     if bytes.len() as u64 > max_bytes {
         return Err(Error::TooLarge { path: path.to_owned(), max_bytes });
@@ -94,13 +93,13 @@ fn bounded(bytes: Vec<u8>, path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error
     Ok(bytes)
 }
 
-/// The first `max_bytes` of a file, or all of a shorter one.
+/// Reads the first `max_bytes` of a file, or all of a shorter one.
 ///
 /// # Errors
-/// It can't be read, or is no file.
+/// It cannot be read, or is not a regular file.
 pub fn start(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
     let unreadable = |why| Error::Unreadable { path: path.to_owned(), why };
-    // Before it is opened: opening a pipe waits for whoever writes into it.
+    // Checked before it is opened, because opening a pipe would wait for a writer.
     let kind = fs::metadata(path).map_err(unreadable)?.file_type();
     if !kind.is_file() {
         let what = if kind.is_dir() { "a folder" } else { "a pipe, a socket or a device" };
@@ -113,13 +112,12 @@ pub fn start(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// The paths in a folder whose names are `wanted`, in the order of the names. What has
-/// such a name and is no file, or can't be read, is among them: reading it tells that,
-/// and passing it over would not. What begins with a dot isn't: editors keep their own
-/// files so.
+/// Lists the paths in a folder whose names are `wanted`, in the order of the names. Entries that are
+/// not files or cannot be read are included, so that reading them reports the problem. Names that
+/// begin with a dot are left out, because editors use them for their own files.
 ///
 /// # Errors
-/// The folder can't be read, or has more than [`FOLDER_ENTRIES_MAX`] entries.
+/// The folder cannot be read, or has more than [`FOLDER_ENTRIES_MAX`] entries.
 pub fn named_in(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, Error> {
     let unreadable = |why| Error::Unreadable { path: folder.to_owned(), why };
     let mut paths = Vec::new();
@@ -129,7 +127,7 @@ pub fn named_in(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<Path
             return Err(Error::TooMany { path, max, what: "entries" });
         }
         let entry = entry.map_err(unreadable)?;
-        // A name that is no UTF-8 ends as it ends.
+        // The end of a name is compared even if the name is not UTF-8.
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if !name.starts_with('.') && wanted(&name) {
@@ -145,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_large_or_no_text_is_told_apart() {
+    fn large_files_and_files_that_are_not_text_have_different_errors() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("file");
         assert!(matches!(read(&path, 9), Err(Error::Unreadable { .. })));
@@ -164,7 +162,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_is_named_as_a_wanted_file_is_listed_whatever_it_is() {
+    fn wanted_names_are_listed_even_if_they_are_no_files() {
         use std::os::unix::ffi::OsStrExt as _;
         use std::os::unix::fs::symlink;
 

@@ -1,4 +1,4 @@
-//! Draws the ids of dispatches and of their spans: at random, many at a time.
+//! Draws random ids of dispatches and of their spans, many at a time.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,11 +7,11 @@ use sandglass_model::{DispatchId, Entropy, SystemEntropy, TraceContext};
 /// Random bytes of one id and its span.
 const EACH: usize = 16 + 24;
 
-/// How many are drawn at a time: a draw is a system call, which takes longer than all
-/// else that a dispatch waits for before it is let in.
+/// How many are drawn at a time: a draw is a system call, which would take longer than everything else
+/// before the admission of a dispatch.
 const AT_ONCE: usize = 64;
 
-/// Random bytes that were drawn and nobody has yet.
+/// Drawn random bytes that are not used yet.
 #[derive(Debug)]
 pub struct Identities(Mutex<Drawn>);
 
@@ -28,10 +28,10 @@ impl Default for Identities {
 }
 
 impl Identities {
-    /// One that nobody has had.
+    /// Returns an identity that was not returned before.
     ///
     /// # Errors
-    /// The operating system gives no randomness.
+    /// No randomness is available.
     pub fn draw(&self) -> Result<(DispatchId, TraceContext), String> {
         let mut drawn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if drawn.left == 0 {

@@ -1,13 +1,24 @@
 //! Runs untrusted work inside its deadline, whatever engine executes it.
 //!
-//! - [`admission`] decides when a handler may start, [`deadline`] how long it may run, and
-//!   [`ticker`] wakes what must check the clock.
-//! - [`boundary`] is what every host call passes: it ends the run when its deadline has passed, and
-//!   counts, times, traces and records the call.
-//! - [`capability`] is what guests may do, each capability written once, without an ABI.
-//! - [`recording`] keeps the results of host calls, so that a run can be replayed.
+//! The modules in the order of one handler run:
 //!
-//! Nothing here knows Wasmtime, an ABI, or the states of an entity.
+//! | step | modules |
+//! |---|---|
+//! | a caller describes the run and what its guest is granted | [`dispatch`], [`node`], [`manifest`], [`settings`], [`identities`], [`file`] |
+//! | it waits for a permit, and starts on a thread for guests | [`admission`], [`executor`] |
+//! | its budget begins, and the ticker watches the deadline | [`deadline`], [`run`], [`run_clock`], [`ticker`], [`kernel`], [`live`], [`origin`] |
+//! | its guest calls host functions, which all pass the boundary | [`supervision`], [`boundary`], [`functions`], [`argument`] |
+//! | a call that waits is raced with the deadline | [`race`], [`panics`] |
+//! | a call does its work | [`capability`], [`secret`], [`text`] |
+//! | what it keeps in memory is charged | [`host_memory`], [`measured`] |
+//! | it is counted, timed, traced and recorded | [`accounting`], [`present`], [`call_spans`], [`recording`] |
+//! | people learn that the run takes long, and how it ended | [`notice`], [`cpu_time`], [`attribution`], [`rejection`] |
+//!
+//! Start with [`supervision`], the state of one run, and continue with [`boundary`], which decides at
+//! every host call whether the run goes on.
+//!
+//! This crate never mentions Wasmtime, an ABI, or the states of an entity. Nothing here ends a guest
+//! before its deadline has passed on the monotonic clock, and no built-in capability blocks a thread.
 
 pub mod accounting;
 pub mod admission;

@@ -1,5 +1,4 @@
-//! The runs of a host that are queued or in flight: to be looked at, and to be stopped when
-//! it shuts down.
+//! The runs of a host that are queued or in flight, for live views and for shutdown.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,9 +36,9 @@ pub struct LiveRun {
 /// The runs of a host at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveRuns {
-    /// Those whose deadline is nearest first, the queued ones last.
+    /// The runs, ordered by deadline; queued ones last.
     pub runs: Vec<RunNow>,
-    /// How many there are besides.
+    /// How many more there are.
     pub more: usize,
 }
 
@@ -48,7 +47,7 @@ pub struct LiveRuns {
 pub struct RunNow {
     /// Which dispatch.
     pub dispatch: DispatchId,
-    /// When its budget began, and its deadline; none while it is queued.
+    /// When its budget began, and its deadline; `None` while it is queued.
     pub budget: Option<(Monotonic, Monotonic)>,
     /// What it is doing.
     pub doing: Doing,
@@ -57,7 +56,7 @@ pub struct RunNow {
 }
 
 impl Live {
-    /// Takes `run` in, whose guest calls `functions`.
+    /// Adds `run`, whose guest can call `functions`.
     pub fn enter(
         self: Arc<Self>,
         run: &Arc<Run>,
@@ -71,19 +70,19 @@ impl Live {
         LiveRun { live: self, key }
     }
 
-    /// Up to `most` of them.
+    /// Returns up to `most` of the runs.
     pub fn look(&self, most: usize) -> LiveRuns {
         let entries = self.lock();
         let live = entries.values().filter_map(|entry| Some((entry.run.upgrade()?, entry)));
         let mut live: Vec<_> = live.map(|(run, entry)| (run.deadline(), run, entry)).collect();
-        // Stable: those that are queued stay in the order in which they came.
+        // The sort is stable, so queued runs stay in order of arrival.
         live.sort_by_key(|(deadline, ..)| *deadline);
         let more = live.len().saturating_sub(most);
         let runs = live.iter().take(most).map(|(_, run, entry)| entry.now(run)).collect();
         LiveRuns { runs, more }
     }
 
-    /// Stops them all.
+    /// Stops all runs.
     pub fn stop_all(&self) {
         let runs: Vec<_> = self.lock().values().filter_map(|entry| entry.run.upgrade()).collect();
         for run in runs {
@@ -91,7 +90,7 @@ impl Live {
         }
     }
 
-    /// Waits until there are none.
+    /// Waits until all runs have ended.
     pub async fn none_left(&self) {
         loop {
             let ended = self.ended.notified();

@@ -1,6 +1,5 @@
-//! What an integration is granted: its limits, and the hosts, secrets, asks and
-//! functions that it may use. Nothing, unless it is named.
-
+//! The grants of an integration: its limits, and the hosts, secrets, asks and functions that it may
+//! use. By default it may use none.
 //!
 //! ```text
 //! integration.toml ── File ──▶ Manifest ──┐
@@ -30,13 +29,12 @@ pub use folder::{
     module_beside,
 };
 
-/// The grants of one integration. The default one may use
-/// [`GuestLimits::default`] and reach nothing.
+/// The grants of one integration. The default grants [`GuestLimits::default`] and nothing else.
 #[derive(Clone)]
 pub struct Manifest {
     /// The name of the integration, in logs and reports.
     pub name: String,
-    /// What its module must be; none: any.
+    /// The ABI that its module must have; `None`: any.
     pub abi: Option<Abi>,
     /// The hash that its module must have; `None`: any.
     pub module_hash: Option<ModuleHash>,
@@ -46,19 +44,19 @@ pub struct Manifest {
     pub destinations: Destinations,
     /// Where its secrets come from.
     pub secrets: Arc<dyn Secrets>,
-    /// How long before its deadline a handler is warned; none: it isn't.
+    /// How long before its deadline a handler is warned; `None`: not at all.
     pub soft_deadline: Option<Duration>,
-    /// By host function as dying spans name it; the host's own bound for the others.
+    /// Time limits of host functions, by their names in dying spans; the host's limit applies to others.
     pub host_call_timeouts: BTreeMap<String, Duration>,
-    /// Bytes of key-value scratch for one dispatch; 0: none.
+    /// Key-value scratch of one dispatch, in bytes; 0: none.
     pub scratch_bytes: u64,
-    /// What it may ask of other entities.
+    /// The actions that it may ask of other entities.
     pub ask_targets: BTreeSet<AskTarget>,
     /// The embedder's host functions that it may import, as `interface.name`.
     pub functions: BTreeSet<String>,
-    /// None: only the host's own bounds hold.
+    /// Most handlers of it that run; `None`: only the bound of the host applies.
     pub max_in_flight: Option<u32>,
-    /// Most handlers of it that wait; `None`: only the bound of the host holds.
+    /// Most handlers of it that wait; `None`: only the bound of the host applies.
     pub max_queued: Option<u32>,
 }
 
@@ -83,20 +81,19 @@ impl Default for Manifest {
 }
 
 impl Manifest {
-    /// Grants nothing to the integration called `name`, which is how logs and
-    /// reports speak of it.
+    /// Creates the manifest of the integration called `name` in logs and reports, without grants.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Has modules of another ABI rejected.
+    /// Rejects modules of another ABI.
     #[must_use]
     pub fn abi(self, abi: Abi) -> Self {
         Self { abi: Some(abi), ..self }
     }
 
-    /// Has every module but the one of this hash rejected.
+    /// Rejects modules with another hash.
     #[must_use]
     pub fn module_hash(self, hash: ModuleHash) -> Self {
         Self { module_hash: Some(hash), ..self }
@@ -112,7 +109,7 @@ impl Manifest {
         }
     }
 
-    /// Sets what it may use.
+    /// Sets its limits.
     #[must_use]
     pub fn limits(self, limits: GuestLimits) -> Self {
         Self { limits, ..self }
@@ -143,23 +140,22 @@ impl Manifest {
         &self.limits
     }
 
-    /// Where its secrets come from: they answer those alone that it may have.
+    /// Where its secrets come from. They return only those that it may have.
     #[must_use]
     pub fn granted_secrets(&self) -> &dyn Secrets {
         &*self.secrets
     }
 
-    /// Has a handler warned this long before its deadline, so that it can save its
-    /// work; it isn't, unless this is set. A budget that is shorter warns at once.
+    /// Warns handlers this long before their deadline, so that they can save their work. A handler with
+    /// a shorter budget is warned at once. Default: no warning.
     #[must_use]
     pub fn soft_deadline(self, before: Duration) -> Self {
         Self { soft_deadline: Some(before), ..self }
     }
 
-    /// Sets the most time that one call of a host function may take, by the name
-    /// that dying spans give it. A breach ends the call, not the run. The other
-    /// functions have [`Settings::host_call_timeout`](crate::settings::Settings); none has
-    /// more than what is left of the run's deadline.
+    /// Sets time limits of calls of host functions, by their names in dying spans. A breach ends the
+    /// call, not the run. [`Settings::host_call_timeout`](crate::settings::Settings) applies to other
+    /// functions, and the deadline of the run to all.
     #[must_use]
     pub fn host_call_timeouts(
         self,
@@ -168,42 +164,38 @@ impl Manifest {
         Self { host_call_timeouts: timeouts.into_iter().collect(), ..self }
     }
 
-    /// Grants that many bytes of key-value scratch to each dispatch; 0, the
-    /// default, denies it.
+    /// Grants so many bytes of key-value scratch to each dispatch. Default: 0, which denies it.
     #[must_use]
     pub fn scratch_bytes(self, bytes: u64) -> Self {
         Self { scratch_bytes: bytes, ..self }
     }
 
-    /// Sets what it may ask other entities for.
+    /// Sets the actions that it may ask of other entities.
     #[must_use]
     pub fn ask_targets(self, targets: impl IntoIterator<Item = AskTarget>) -> Self {
         Self { ask_targets: targets.into_iter().collect(), ..self }
     }
 
-    /// Sets which host functions of the embedder's own it may import, each as
-    /// `interface.name`.
+    /// Sets the embedder's host functions that it may import, each as `interface.name`.
     #[must_use]
     pub fn functions(self, functions: impl IntoIterator<Item = String>) -> Self {
         Self { functions: functions.into_iter().collect(), ..self }
     }
 
-    /// Sets the most handlers of it that run at the same time; without, only the
-    /// host's bound holds.
+    /// Sets the most handlers of it that run at the same time. Default: only the host's bound applies.
     #[must_use]
     pub fn max_in_flight(self, most: u32) -> Self {
         Self { max_in_flight: Some(most), ..self }
     }
 
-    /// Sets the most handlers of it that wait for a place; without, only the host's
-    /// bound holds.
+    /// Sets the most handlers of it that wait for a permit. Default: only the host's bound applies.
     #[must_use]
     pub fn max_queued(self, most: u32) -> Self {
         Self { max_queued: Some(most), ..self }
     }
 }
 
-/// All that it grants; of secrets, nothing.
+/// Shows all grants except secrets.
 impl fmt::Debug for Manifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Manifest")

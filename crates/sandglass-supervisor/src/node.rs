@@ -1,5 +1,4 @@
-//! What a caller hands to the host for one invocation of an OpenWOP node, and what a pack
-//! says of itself.
+//! The invocation of an OpenWOP node, as a caller passes it to the host, and the description of a pack.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +9,8 @@ use serde_json::Value;
 
 use crate::capability::log::Level;
 
-/// How long a pack may take to say what it is, beside the time for a place to run: a few
-/// calls that answer constants, and the initialisation of a language's runtime before them.
+/// How long a pack may take to describe itself, besides the wait for a permit: enough for the
+/// initialization of a language runtime, and a few calls that return constants.
 pub const DESCRIBE_BUDGET: Duration = Duration::from_secs(5);
 
 /// Most nodes of a pack.
@@ -23,9 +22,9 @@ pub const PACK_NAME_MAX_BYTES: u32 = 256;
 /// One invocation of a node of a pack ([`Dispatch::node`](crate::dispatch::Dispatch::node)).
 #[derive(Clone)]
 pub struct NodeCall {
-    /// Which node of the pack, from 0, in the order of [`PackDescription::node_types`].
+    /// The node of the pack, from 0, in the order of [`PackDescription::node_types`].
     pub index: u32,
-    /// The request: JSON, which the node gets byte by byte.
+    /// The request: JSON, which the node gets unchanged.
     pub request: Vec<u8>,
     /// What the node reads and writes outside of itself.
     pub access: Arc<dyn NodeAccess>,
@@ -46,50 +45,50 @@ impl fmt::Debug for NodeCall {
 }
 
 /// What a node can reach outside of itself: the channels and variables of its workflow run, and
-/// the people whom it waits for. Each is called on a thread that runs guests, so none may
-/// block. Nothing of it is called when a recorded invocation is had again.
+/// interrupts. Threads that run guests call these functions, so they must not block. Replays do not
+/// call them.
 pub trait NodeAccess: Send + Sync + fmt::Debug {
-    /// The value of the channel called `name` (at most 1,024 bytes); none where there is none,
-    /// or the node may not read it.
+    /// The value of the channel called `name` (at most 1,024 bytes); `None` if there is none, or the node
+    /// may not read it.
     fn channel_read(&self, name: &str) -> Option<Value>;
 
     /// Writes `value` to the channel called `name`.
     fn channel_write(&self, name: &str, value: Value) -> NodeStatus;
 
-    /// The variable called `key`; none where there is none.
+    /// The variable called `key`; `None` if there is none.
     fn variable_get(&self, key: &str) -> Option<Value>;
 
     /// Sets the variable called `key`.
     fn variable_set(&self, key: &str, value: Value) -> NodeStatus;
 
-    /// What the interrupt with this payload, an object, was resolved with; none where it
-    /// wasn't yet, and then the invocation ends as suspended.
+    /// The value that has resolved the interrupt with this payload, an object. If it is `None`, the
+    /// invocation ends as suspended.
     fn interrupt(&self, payload: &Value) -> Option<Value>;
 
-    /// Takes a line of the node's log, of at most 8 KiB; its first 10,000 lines are told. They go
-    /// to the host's own log, too.
+    /// Takes a line of the node's log, of at most 8 KiB; called for its first 10,000 lines, which the
+    /// host logs as well.
     fn log(&self, level: Level, message: &str);
 }
 
-/// What a write to a channel or a variable answers to the node.
+/// What a write to a channel or a variable returns to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeStatus {
     /// 0: it is written.
     Ok,
     /// 1: the node may not write to that channel.
     ChannelAccessDenied,
-    /// 10: the value isn't valid.
+    /// 10: the value is not valid.
     ValidationError,
     /// 11: there is nothing of that name.
     NotFound,
-    /// 20: it is too much.
+    /// 20: a bound is exceeded.
     CapabilityBreach,
     /// 99: the host failed.
     HostError,
 }
 
 impl NodeStatus {
-    /// Its number in the ABI.
+    /// The number in the ABI.
     #[must_use]
     pub const fn code(self) -> i32 {
         match self {
@@ -131,10 +130,10 @@ impl NodeAccess for NoAccess {
     fn log(&self, _: Level, _: &str) {}
 }
 
-/// What a pack says of itself.
+/// The description of a pack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackDescription {
-    /// The version of the ABI that it is written against: 1.
+    /// The version of its ABI: 1.
     pub abi_version: u32,
     /// Its name.
     pub name: String,
@@ -142,14 +141,14 @@ pub struct PackDescription {
     pub node_types: Vec<String>,
 }
 
-/// What a dispatch has its guest do.
+/// What the guest of a dispatch does.
 #[derive(Debug, Default)]
 pub enum Work {
-    /// Its handler, once.
+    /// It runs its handler once.
     #[default]
     Handle,
-    /// A node of the pack that it is.
+    /// It invokes a node of the pack.
     Invoke(NodeCall),
-    /// Say what nodes the pack has.
+    /// It describes the pack.
     Describe,
 }

@@ -132,7 +132,7 @@ fn all_mistakes_are_reported_at_once_with_their_positions() {
             "4:1: error: unknown key `limit` in the manifest\n  help: did you mean `limits`?",
             "6:1: error: unknown key `memroy` in [limits]\n  help: did you mean `memory`?",
             "7:8: error: `fuel` in [limits] must be a whole number from 1 on, and is `-1`",
-            "9:15: error: `a` stands twice in `hosts`\n  help: remove one of them",
+            "9:15: error: `a` is in `hosts` twice\n  help: remove one of them",
         ]
     );
 }

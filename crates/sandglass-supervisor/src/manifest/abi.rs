@@ -19,10 +19,10 @@ pub enum Abi {
 }
 
 impl Abi {
-    /// As manifests name them.
+    /// The names in manifests.
     pub const NAMES: [&str; 3] = ["core", "component", "openwop"];
 
-    /// The one of this name.
+    /// Returns the ABI of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -43,7 +43,7 @@ impl Abi {
         }
     }
 
-    /// The contract, with the version of it that this host has.
+    /// The contract, with the version that this host implements.
     #[must_use]
     pub const fn contract(self) -> &'static str {
         match self {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_names_one() {
+    fn every_name_is_the_name_of_an_abi() {
         for name in Abi::NAMES {
             assert_eq!(Abi::named(name).map(Abi::as_str), Some(name));
         }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_that_of_the_package() {
+    fn the_contract_of_components_is_the_wit_package() {
         let wit = include_str!("../../../sandglass-guest/wit/integration.wit");
         assert!(wit.contains(&format!("package {};", Abi::Component.contract())));
     }

@@ -1,11 +1,11 @@
-//! Which actions of other entities an integration may ask for.
+//! The actions of other entities that an integration may ask for.
 
 use std::fmt;
 use std::str::FromStr;
 
 use sandglass_model::id::{InvalidId, NAME_MAX_BYTES, check_name};
 
-/// What stands for every action of a type.
+/// The wildcard for every action of a type.
 const ANY: &str = "*";
 
 /// An action of one type of entity that may be asked for, written `TYPE.ACTION`,
@@ -17,7 +17,7 @@ pub struct AskTarget {
     action: Option<String>,
 }
 
-/// A text that names nothing that can be asked.
+/// The text does not name an action to ask for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAskTarget {
     /// It is not two names.
@@ -25,7 +25,7 @@ pub enum InvalidAskTarget {
         "`{0}` names no action of an entity type: write TYPE.ACTION, or TYPE.* for all of them"
     )]
     NotTwoNames(String),
-    /// One of the two is no name.
+    /// One of the two is not a valid name.
     #[error(transparent)]
     InvalidName(#[from] InvalidId),
 }
@@ -48,7 +48,7 @@ impl FromStr for AskTarget {
                 text.chars().take(40).flat_map(char::escape_debug).collect(),
             )
         };
-        // A type has no dot in any spec that people write, and an action may have.
+        // Types of entities contain no dot in practice; actions may.
         let (entity_type, action) = text.split_once('.').ok_or_else(not_two)?;
         if entity_type.contains(['*', '/']) || (action.contains('*') && action != ANY) {
             return Err(not_two());
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_action_of_a_type_is_refused() {
+    fn texts_that_name_no_action_of_a_type_are_rejected() {
         for bad in [
             "",
             "Ledger",

@@ -1,5 +1,5 @@
-//! The file `integration.toml`: what it may say, read and checked all at once.
-//! It opens no file; [`super::folder`] does.
+//! Parses the text of `integration.toml`, and reports all errors at once. It opens no file;
+//! [`super::folder`] does.
 
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
@@ -19,45 +19,43 @@ use crate::capability::http::{Destination, Scheme};
 use crate::secret::{GrantedSecrets, Secrets};
 use crate::settings::MAX_TABLE_ELEMENTS;
 
-/// Largest manifest, in bytes: a thousand times what people write by hand.
+/// Largest manifest, in bytes: a thousand times what people write.
 pub const SOURCE_MAX_BYTES: usize = 1 << 20;
 
-/// Most entries of one list of a manifest: more than anybody can review.
+/// Most entries of one list of a manifest: more than a person can review.
 pub const ENTRIES_MAX: usize = 1_000;
 
-/// Most memory that a manifest can grant: what 32-bit addresses reach. A host may
-/// give less.
+/// Most memory that a manifest can grant: what 32-bit addresses reach. A host may allow less.
 const MEMORY_MAX_BYTES: u64 = 4 << 30;
-/// Largest response, and most scratch: each is held in memory whole.
+/// Largest response, and most scratch: each is in memory as a whole.
 const HELD_MAX_BYTES: u64 = 256 << 20;
-/// Largest file of a module: twice what toolchains with an interpreter give.
+/// Largest file of a module: twice those of toolchains with an interpreter.
 const MODULE_MAX_BYTES: u64 = 64 << 20;
-/// Most handlers of one integration in flight, and in its queue: above any host's.
+/// Most handlers of one integration in flight, and in its queue: more than any host's.
 const HANDLERS_MAX: u64 = 1_000_000;
 
-/// What came of reading a manifest.
+/// The result of parsing a manifest.
 #[derive(Clone, Debug)]
 pub struct Parsed {
-    /// The manifest; none where there is an error.
+    /// The manifest; `None` if there is an error.
     pub file: Option<File>,
-    /// All that is wrong or doubtful, in the order of the file.
+    /// Errors and warnings, in the order of the file.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// A manifest as it is written: the module that it is about, and what that is
-/// granted.
+/// A manifest as it is written: its module, and what that is granted.
 #[derive(Clone, Debug)]
 pub struct File {
     name: Name,
     /// The module's file, relative to the manifest's folder and inside it.
     pub module: Name,
-    /// The secrets that it is granted, by name. Their values come from the embedder.
+    /// The names of granted secrets. Their values come from the embedder.
     pub secrets: Vec<Name>,
-    /// The host functions with a timeout of their own, and where the file says so.
+    /// The host functions with a timeout of their own, with their places in the file.
     pub timed_functions: Vec<Name>,
-    /// Where the file says which ABI it is, and which hash it has.
+    /// The place of `abi` in the file.
     pub abi_span: Range<usize>,
-    /// As above.
+    /// The place of `sha256` in the file, if it is there.
     pub sha256_span: Option<Range<usize>>,
     soft_deadline_span: Range<usize>,
     /// The grants, without values of secrets.
@@ -65,7 +63,7 @@ pub struct File {
 }
 
 impl File {
-    /// Reads and checks a manifest: all errors at once, whatever the text holds.
+    /// Parses a manifest, and reports all errors at once.
     #[must_use]
     pub fn parse(source: &str) -> Parsed {
         let mut out = Diagnostics::new(source);
@@ -73,7 +71,7 @@ impl File {
         Parsed { file, diagnostics: out.finish() }
     }
 
-    /// Reads and checks a manifest that may not even be text.
+    /// Parses a manifest that may not be text.
     #[must_use]
     pub fn parse_bytes(source: &[u8]) -> Parsed {
         match str::from_utf8(source) {
@@ -82,19 +80,19 @@ impl File {
         }
     }
 
-    /// Where its name stands.
+    /// The place of the name in the file.
     #[must_use]
     pub fn name_span(&self) -> &Range<usize> {
         self.name.span()
     }
 
-    /// The name of the integration, which specs call their module by.
+    /// The name of the integration, by which specs refer to it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How long before its deadline a handler is warned, and where the file says so.
+    /// How long before its deadline a handler is warned, and the place of that in the file.
     #[must_use]
     pub fn soft_deadline(&self) -> Option<(Duration, &Range<usize>)> {
         self.granted.soft_deadline.map(|before| (before, &self.soft_deadline_span))
@@ -106,8 +104,7 @@ impl File {
         self.granted.module_max_bytes()
     }
 
-    /// The grants, with the secrets that it names taken from `secrets`. What it
-    /// doesn't name, `secrets` is never asked for.
+    /// The grants, with the named secrets taken from `secrets`. Other secrets are never requested.
     #[must_use]
     pub fn manifest(&self, secrets: Arc<dyn Secrets>) -> Manifest {
         let names: BTreeSet<String> = self.secrets.iter().map(ToString::to_string).collect();
@@ -161,7 +158,7 @@ fn module(top: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Name> {
     let inside = Path::new(module.as_str())
         .components()
         .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    // What is absolute on another system is no name of a file on this one.
+    // A path that is absolute on another system is rejected here as well.
     if inside && !module.contains(['\\', ':']) {
         return Some(module);
     }
@@ -268,7 +265,7 @@ fn grants(table: &Table<'_, '_>, granted: Manifest, out: &mut Diagnostics<'_>) -
     let asks = list(table, "ask", out, |target| AskTarget::from_str(target).map_err(text_of));
     let functions = list(table, "functions", out, function);
     let scratch = match table.value("scratch").map(|value| value.get_ref().as_integer()) {
-        // The default, said aloud.
+        // The default, written explicitly.
         Some(Some(zero)) if zero.as_str() == "0" => 0,
         _ => size(table, "scratch", HELD_MAX_BYTES, out).unwrap_or(0),
     };
@@ -307,7 +304,7 @@ fn bounded_hosts(
     bounded
 }
 
-/// A host, with the scheme, the path and the kind of addresses that it is bounded to.
+/// A host, with the restrictions to a scheme, a path and a kind of addresses.
 fn bounded_host(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Destination> {
     table.only(&["host", "scheme", "path", "private", "port"], out);
     if table.value("port").is_some() {
@@ -351,7 +348,7 @@ fn bounded_host(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Dest
     Some(if is_private { destination.private() } else { destination })
 }
 
-/// Whether `path` is one that a URL can have as it is: without characters that are escaped there.
+/// Whether a URL can contain `path` without escapes.
 fn is_path(path: &str) -> bool {
     const ESCAPED: &[u8] = b"?#%\\\"<>`{}^|";
     path.starts_with('/')
@@ -359,7 +356,7 @@ fn is_path(path: &str) -> bool {
         && !path.split('/').any(|segment| segment.starts_with(".."))
 }
 
-/// A list of texts, each of which `read` takes and which is there once.
+/// Reads a list of distinct texts, each of which `read` parses.
 fn list<T: Ord + Clone>(
     table: &Table<'_, '_>,
     key: &str,
@@ -374,7 +371,7 @@ fn list<T: Ord + Clone>(
             break;
         }
         if !seen.insert(text.to_string()) {
-            let message = format!("`{text}` stands twice in `{key}`");
+            let message = format!("`{text}` is in `{key}` twice");
             out.error_with_help(text.span(), message, "remove one of them");
             continue;
         }
@@ -394,7 +391,7 @@ fn text_of(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// A function of the embedder's own, as `interface.name`.
+/// Parses a host function of the embedder, as `interface.name`.
 fn function(text: &str) -> Result<String, String> {
     match text.rsplit_once('.') {
         Some((interface, name)) if !interface.is_empty() && !name.is_empty() => Ok(text.to_owned()),

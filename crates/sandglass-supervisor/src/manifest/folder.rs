@@ -1,5 +1,4 @@
-//! Where manifests and modules are found: in a folder, and in the folders that
-//! stand in it.
+//! Finds manifests and modules in a folder and its direct subfolders.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,16 +12,16 @@ use super::{File, Manifest, SOURCE_MAX_BYTES};
 use crate::file;
 use crate::secret::{FixedSecrets, Secret};
 
-/// A manifest's name, where a folder holds one.
+/// The file name of the only manifest of a folder.
 pub const FILE_NAME: &str = "integration.toml";
 
-/// What a manifest's name ends with, where a folder holds several.
+/// The end of the file names of several manifests of a folder.
 const NAME_ENDING: &str = ".integration.toml";
 
-/// Most manifests of one folder: more than one host loads.
+/// Most manifests of one folder: more than a host loads.
 pub const MANIFESTS_MAX: usize = 1_000;
 
-/// A manifest that was read, and where.
+/// A manifest that was read from a file.
 #[derive(Clone, Debug)]
 pub struct Found {
     path: PathBuf,
@@ -34,13 +33,13 @@ pub struct Found {
 #[derive(Clone, Debug, Default)]
 pub struct Manifests(BTreeMap<String, Found>);
 
-/// Why manifests can't be had.
+/// Why manifests could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file or a folder can't be read.
+    /// A file or a folder could not be read.
     #[error(transparent)]
     File(#[from] file::Error),
-    /// They are wrong, and all that is wrong in them is this.
+    /// They have these errors.
     #[error("{} ({})", first(.0), .0.len())]
     Wrong(Vec<Finding>),
 }
@@ -52,24 +51,24 @@ fn first(findings: &[Finding]) -> String {
     })
 }
 
-/// Whether a path is a manifest's, by its name.
+/// Whether a path is that of a manifest, by its name.
 #[must_use]
 pub fn is_manifest(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name == FILE_NAME || (name.ends_with(NAME_ENDING) && !name.starts_with('.'))
 }
 
-/// Whether a path is a module's, by its name.
+/// Whether a path is that of a module, by its name.
 #[must_use]
 pub fn is_module(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "wasm" || ending == "wat")
 }
 
-/// The file of a module that no manifest names: `NAME.wasm`, `NAME.wat` or `NAME` in
-/// `folder`. Such a module is granted nothing.
+/// Finds the file of a module without a manifest: `NAME.wasm`, `NAME.wat` or `NAME` in `folder`. Such a
+/// module is granted nothing.
 #[must_use]
 pub fn module_beside(folder: &Path, name: &str) -> Option<PathBuf> {
-    // A name with a path in it would lead elsewhere.
+    // A name with a path would lead out of the folder.
     if name.contains(['/', '\\']) {
         return None;
     }
@@ -77,10 +76,11 @@ pub fn module_beside(folder: &Path, name: &str) -> Option<PathBuf> {
     names.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
-/// The manifest that stands beside a module's file and is about it, if there is one.
+/// Finds the manifest of a module's file in the same folder, if there is one.
 ///
 /// # Errors
-/// A manifest beside it can't be read or is wrong, and may be about it; or two are.
+/// A manifest in the folder cannot be read or has errors, so it may be that of the module; or there are
+/// two.
 pub fn beside(module: &Path) -> Result<Option<Found>, Error> {
     let folder = match module.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -108,7 +108,7 @@ impl Found {
     /// Reads the manifest at `path`. Warnings are left out.
     ///
     /// # Errors
-    /// It can't be read, or is wrong.
+    /// It cannot be read, or has errors.
     pub fn read(path: &Path) -> Result<Self, Error> {
         // One byte more than allowed shows that it is too large.
         let bytes = file::start(path, SOURCE_MAX_BYTES as u64 + 1)?;
@@ -120,19 +120,19 @@ impl Found {
         }
     }
 
-    /// Where it stands.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it says.
+    /// Its content.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Where its module stands.
+    /// The path of its module.
     #[must_use]
     pub fn module_path(&self) -> PathBuf {
         self.folder().join(self.file.module.as_str())
@@ -142,10 +142,10 @@ impl Found {
         self.path.parent().unwrap_or(Path::new(""))
     }
 
-    /// The bytes of its module.
+    /// Reads its module.
     ///
     /// # Errors
-    /// The file isn't there, is none, or is larger than the manifest allows.
+    /// The file does not exist, is not a regular file, or is larger than the manifest allows.
     pub fn module(&self) -> Result<Vec<u8>, Box<Finding>> {
         file::read(&self.module_path(), self.file.module_max_bytes()).map_err(|error| {
             let help = match error {
@@ -159,11 +159,11 @@ impl Found {
         })
     }
 
-    /// Its grants, with the value of each secret that it names from `value`, which
-    /// answers what to do where it has none.
+    /// Its grants, with the values of its secrets from `value`. If `value` has none, its error states
+    /// what to do.
     ///
     /// # Errors
-    /// Secrets without a value: all of them.
+    /// A finding for each secret without a value.
     pub fn manifest(
         &self,
         value: &dyn Fn(&str) -> Result<Secret, String>,
@@ -184,8 +184,7 @@ impl Found {
         Ok(self.file.manifest(Arc::new(values.into_iter().collect::<FixedSecrets>())))
     }
 
-    /// What a host says against the module, at the line of the manifest that it is
-    /// about.
+    /// Converts the rejection of the module by a host to a finding at the line that it concerns.
     #[must_use]
     pub fn rejected(&self, rejection: &Rejection) -> Finding {
         let File { module, abi_span, sha256_span, .. } = &self.file;
@@ -201,12 +200,12 @@ impl Found {
         self.error(span, rejection.message.clone(), help).coded(rejection.kind.as_str())
     }
 
-    /// Something that is wrong at a place of the manifest.
+    /// An error at a place of the manifest.
     fn error(&self, span: &std::ops::Range<usize>, message: String, help: &str) -> Finding {
         self.finding(|out| out.error_with_help(span, message, help))
     }
 
-    /// Something that is doubtful at a place of the manifest.
+    /// A warning at a place of the manifest.
     #[must_use]
     pub fn warning(&self, span: &std::ops::Range<usize>, message: String, help: &str) -> Finding {
         self.finding(|out| out.warning(span, message, help))
@@ -221,12 +220,12 @@ impl Found {
 }
 
 impl Manifests {
-    /// The manifests of `folder`: `integration.toml` and `*.integration.toml` in it,
-    /// and `integration.toml` in each folder that stands in it.
+    /// Reads the manifests of `folder`: `integration.toml` and `*.integration.toml` in it, and
+    /// `integration.toml` in each of its subfolders.
     ///
     /// # Errors
-    /// One can't be read or is wrong, or two are about integrations of one name: a
-    /// folder is read whole, or not at all.
+    /// One cannot be read or has errors, or two name the same integration: the folder is read as a
+    /// whole, or not at all.
     pub fn find(folder: &Path) -> Result<Self, Error> {
         let mut found = Self::default();
         let mut findings = Vec::new();
@@ -273,7 +272,7 @@ fn paths(folder: &Path) -> Result<Vec<PathBuf>, file::Error> {
             return Some(path);
         }
         let within = path.join(FILE_NAME);
-        // Also where it can't be read: then reading it says so.
+        // If its metadata cannot be read, reading it reports why.
         let absent = within.symlink_metadata().is_err_and(|error| {
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
         });

@@ -1,27 +1,27 @@
-//! What a recording begins with: all that a run is given before its first host call.
+//! The header of a recording: the inputs of a run before its first host call.
 
 use minicbor::{Decoder, Encoder};
 use sandglass_model::{GuestLimits, ModuleHash};
 
 use super::packing::Unreadable;
 
-/// What the first item of a recording says.
+/// The first item of a recording.
 const NAME: &str = "sandglass-recording";
-/// The version of the recordings of handlers, which have five items here.
+/// The version of recordings of handlers, whose headers have five items.
 const OF_HANDLERS: u32 = 1;
-/// The version of those of nodes of packs, with the invocation as the sixth.
+/// The version of recordings of nodes, whose headers have the invocation as a sixth item.
 const OF_NODES: u32 = 2;
 
-/// What a run was given.
+/// The inputs of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The hash of the module.
     pub module: ModuleHash,
     /// The limits of the run.
     pub limits: GuestLimits,
-    /// The context, as core modules get it; empty where a node is invoked, which gets none.
+    /// The context in the form of the core ABI; empty for a node, which has none.
     pub context: Vec<u8>,
-    /// The node that is invoked, in place of a handler.
+    /// The invoked node, if it is not a handler.
     pub node: Option<Invocation>,
 }
 
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_read_as_it_was_written_and_handlers_have_the_first_version() {
+    fn a_header_round_trips_and_handlers_have_the_first_version() {
         let handler = Header {
             module: ModuleHash::of(b"module"),
             limits: GuestLimits::default(),

@@ -1,17 +1,16 @@
-//! What the host told a guest in one run, kept so that the run can be had again
-//! without the world that it spoke to: the answer of every host call, clock and
-//! randomness among them, and a hash of its arguments.
+//! Records the host calls of a run, so that the run can be replayed without the outside world: the
+//! result of every call, including clock and randomness, and a hash of its arguments.
 //!
 //! ```text
-//! boundary --> tape --> recorder: one entry for each call            --> recording
+//! boundary --> tape --> recorder: writes one entry for each call     --> recording
 //!               |
-//!               +-----> player: compares each call with its entry, and answers from it
+//!               +-----> player: compares each call with its entry, and returns the recorded result
 //! ```
 //!
-//! A recording is a sequence of CBOR items: a header ([`Header`]), and for each call an
-//! array of the function's name, the hash of its arguments, the arguments in CBOR's
-//! diagnostic notation or null, what the call was about or null, its answer or null
-//! (the run ended inside it), and what it wrote to the guest's memory.
+//! A recording is a sequence of CBOR items: a header ([`Header`]), and for each call an array of the
+//! function's name, the hash of its arguments, the arguments in CBOR's diagnostic notation or null,
+//! what the call was about or null, its result or null (the run ended inside it), and what it wrote
+//! to the guest's memory. Recordings are stored in journals, so the format is a contract.
 
 mod header;
 pub mod packing;
@@ -34,29 +33,28 @@ pub use room::{Room, Share};
 pub use secrets::Given;
 pub use tape::{Source, Tape};
 
-/// How much of each text, and of each list of bytes, is compared, in bytes. Nothing
-/// interrupts the hashing, so this bounds it to a millisecond or two.
+/// How much of each text, and of each byte string, is compared, in bytes. Hashing is not interrupted,
+/// so this bounds it to a millisecond or two.
 const COMPARED_BYTES: usize = 1 << 20;
 
-/// The same for all texts of one call: `fd_write` may name a thousand buffers of the same bytes.
+/// How much of all texts of one call is compared: `fd_write` may name the same bytes a thousand times.
 const COMPARED_BYTES_OF_CALL: usize = 4 << 20;
 
-/// Functions by which a guest gives its result: they are carried out also when their
-/// run is played.
+/// Functions that set the result of a guest: a replay executes them.
 const GIVE_A_RESULT: [&str; 2] = ["host_set_result", "sandglass:integration/fail.raise"];
 
-/// What is kept of each run for its replay.
+/// The bounds of a run's recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordingLimits {
     /// Most host calls of a run that is recorded.
     pub calls: u64,
-    /// Most bytes that its recording has.
+    /// Most bytes of the recording.
     pub bytes: u64,
-    /// Whether the arguments of its calls are kept, beside their hashes.
+    /// Whether the arguments of calls are recorded besides their hashes.
     pub arguments: KeepArguments,
 }
 
-/// What becomes of a run's recording.
+/// Whether a run is recorded or replayed.
 #[derive(Debug, Default)]
 pub enum Taping {
     /// It is neither recorded nor replayed.
@@ -64,23 +62,22 @@ pub enum Taping {
     Off,
     /// It is recorded.
     Record(RecordingLimits),
-    /// Until it is taken by the run.
+    /// It replays a recording, which the run takes when it starts.
     Play(Mutex<Option<Box<Player>>>),
 }
 
-/// Whether arguments of host calls are kept, beside their hashes.
+/// Whether arguments of host calls are recorded besides their hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepArguments {
     /// Only their hashes: enough to find the call that differs.
     No,
-    /// Whole, up to 64 KiB for each call, without secrets: a divergence shows what was
-    /// passed.
+    /// Up to 64 KiB for each call, without secrets, so that a divergence shows what was passed.
     Yes,
 }
 
 impl Default for RecordingLimits {
-    /// 10,000 calls and 16 MiB: handlers that do more have loops over the outside, and
-    /// their recordings would be most of the journal.
+    /// 10,000 calls and 16 MiB: handlers with more call the outside in loops, and their recordings would
+    /// dominate the journal.
     fn default() -> Self {
         Self { calls: 10_000, bytes: 16 << 20, arguments: KeepArguments::No }
     }

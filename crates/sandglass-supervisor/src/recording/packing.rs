@@ -1,5 +1,5 @@
-//! What passes between a guest and the host, as CBOR (RFC 8949): arguments, to be
-//! compared, and answers, to be given again. Types of an ABI stand with that ABI.
+//! Arguments and results of host calls as CBOR (RFC 8949): arguments are compared, and results are
+//! returned again. The types of an ABI are converted next to that ABI.
 
 use std::collections::BTreeSet;
 
@@ -8,23 +8,23 @@ use minicbor::{Decoder, Encoder};
 
 use super::secrets::{Given, Piece, Seen};
 
-/// Marks a text or bytes with secrets in them: an array of pieces, each of them plain,
-/// or the name and the length of a secret. From the range that is first come, first
-/// served; it has a meaning in recordings alone.
+/// Marks a text or bytes that contain secrets: an array of pieces, each of which is plain bytes, or the
+/// name and the length of a secret. The number is from the first-come range, and is used in recordings
+/// only.
 pub(super) const WITH_SECRETS: Tag = Tag::new(1_397_639_495);
 
-/// Why something can't be recorded.
+/// Why something cannot be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrecordable {
     /// It is larger than the recording may be.
     TooLarge,
-    /// It can't be given again, being of a type for which nobody has said how.
+    /// It is of a type that cannot be recreated.
     Type(&'static str),
-    /// It holds a secret, though not as that was given.
+    /// It contains a secret in another form than that of its value.
     SecretInDisguise,
 }
 
-/// That a recording isn't as this host writes them.
+/// The recording is not in the format that this host writes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreadable(pub String);
@@ -35,32 +35,32 @@ impl From<minicbor::decode::Error> for Unreadable {
     }
 }
 
-/// Writes CBOR, at most a number of bytes, with names where secrets stood.
+/// Writes CBOR within a bound, with the names of secrets in place of their values.
 #[derive(Debug)]
 pub struct Packer<'a> {
     out: Encoder<Vec<u8>>,
     secrets: &'a Seen,
-    /// For the whole answer, or for each text of arguments.
+    /// The bound on the whole result, or on each text of arguments.
     room: usize,
-    /// For the texts of all arguments together.
+    /// The bound on the texts of all arguments together.
     room_for_all: usize,
     problem: Option<Unrecordable>,
-    /// Whether a text beyond the room is cut: enough to be compared, and no answer.
+    /// Whether longer texts are cut: enough to compare arguments, but not to return results.
     cuts: bool,
 }
 
 impl<'a> Packer<'a> {
-    /// For an answer: whole, or not at all.
+    /// Creates a packer for a result, which is written as a whole or not at all.
     pub fn of_answer(secrets: &'a Seen, room: usize) -> Self {
         let out = Encoder::new(Vec::new());
         Self { out, secrets, room, room_for_all: usize::MAX, problem: None, cuts: false }
     }
 
-    /// For arguments, of which each text and each list of bytes is compared up to `room`, and all
-    /// of them up to `room_for_all`.
+    /// Creates a packer for arguments: of each text and byte string, `room` bytes are compared, and of
+    /// all of them, `room_for_all`.
     pub fn of_arguments(secrets: &'a Seen, room: usize, room_for_all: usize) -> Self {
         let mut packer = Self { cuts: true, room_for_all, ..Self::of_answer(secrets, room) };
-        // How many there are is known only behind the last.
+        // Their number is known only after the last one.
         packer.write(Encoder::begin_array);
         packer
     }
@@ -114,8 +114,8 @@ impl<'a> Packer<'a> {
         self.text_or_bytes(text.as_bytes());
     }
 
-    /// Writes a text if what is written of `bytes` is UTF-8, and bytes otherwise. Only that part is
-    /// checked: its length is the guest's choice.
+    /// Writes a text if the written part of `bytes` is UTF-8, and bytes otherwise. Only that part is
+    /// checked, because the guest chooses the length.
     pub fn text_or_bytes(&mut self, bytes: &[u8]) {
         self.plain_or_pieces(bytes, |out, bytes| match str::from_utf8(bytes) {
             Ok(text) => out.str(text),
@@ -139,7 +139,7 @@ impl<'a> Packer<'a> {
                 self.problem = Some(Unrecordable::TooLarge);
                 return;
             }
-            // What is left out counts by its length.
+            // A difference in length is found even if it is beyond the compared part.
             self.unsigned(bytes.len() as u64);
         }
         let bytes = &bytes[..bytes.len().min(room)];
@@ -170,9 +170,9 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Says that something of this type is no part of a recording.
+    /// Notes that values of this type cannot be recorded.
     pub fn unrecordable(&mut self, what: &'static str) {
-        // An argument that isn't compared does no harm.
+        // An argument that is not compared does no harm.
         if !self.cuts {
             self.problem = Some(Unrecordable::Type(what));
         }
@@ -182,12 +182,12 @@ impl<'a> Packer<'a> {
 type Written<'e> =
     Result<&'e mut Encoder<Vec<u8>>, minicbor::encode::Error<std::convert::Infallible>>;
 
-/// Reads what a [`Packer`] wrote, with secrets where their names stand.
+/// Reads what a [`Packer`] wrote, with secrets in place of their names.
 #[derive(Debug)]
 pub struct Unpacker<'a> {
     from: Decoder<'a>,
     secrets: &'a Given,
-    /// The names of those that were put where they stood.
+    /// The names of the secrets that were inserted.
     put: BTreeSet<String>,
 }
 
@@ -196,12 +196,12 @@ impl<'a> Unpacker<'a> {
         Self { from, secrets, put: BTreeSet::new() }
     }
 
-    /// The secrets that stood in what was read.
+    /// The names of the secrets in what was read.
     pub(super) fn into_secrets(self) -> BTreeSet<String> {
         self.put
     }
 
-    /// Whether null follows, which is read then.
+    /// Reads null if it follows, and returns whether it did.
     ///
     /// # Errors
     /// The recording ends here.
@@ -239,7 +239,7 @@ impl<'a> Unpacker<'a> {
         T::try_from(number).map_err(|_| Unreadable(format!("{number} is out of range")))
     }
 
-    /// Begins a list; answers how many items it says that it has.
+    /// Begins a list, and returns how many items it states.
     pub fn list(&mut self) -> Result<u64, Unreadable> {
         self.from.array()?.ok_or_else(|| Unreadable("a list has no length".to_owned()))
     }
@@ -260,7 +260,7 @@ impl<'a> Unpacker<'a> {
         String::from_utf8(self.bytes()?).map_err(|_| Unreadable("a text is no UTF-8".to_owned()))
     }
 
-    /// Reads bytes, with the secrets that stood in them.
+    /// Reads bytes, with their secrets.
     ///
     /// # Errors
     /// None follow, or a secret is not given.

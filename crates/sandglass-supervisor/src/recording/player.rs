@@ -1,5 +1,5 @@
-//! Plays a recording: compares each host call with the one that was recorded there,
-//! and answers from the recording. Ends the run where the recorded one was ended.
+//! Replays a recording: compares each host call with the recorded one, returns the recorded result, and
+//! ends the run where the recorded one was ended.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,43 +17,43 @@ use crate::boundary::Stopped;
 use crate::run::Phase;
 use crate::secret::Redactor;
 
-/// Most characters of arguments or of an answer that are shown.
+/// Most characters of arguments or of a result that are shown.
 const SHOWN_CHARS: usize = 2_000;
 
-/// How the recorded run came to its end.
+/// How the recorded run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By the guest's own doing, which it is to do again.
+    /// By the guest itself, as its replay must.
     ByItself,
-    /// It was ended there, and is to be again.
+    /// The host ended it here, and ends its replay here.
     At {
         /// Where.
         point: EndPoint,
-        /// How far it had come by then.
+        /// The phase of the run.
         phase: Phase,
         /// Why.
         cause: Cause,
     },
 }
 
-/// One host call as it was played.
+/// One replayed host call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlayedCall {
     /// Its number within the run, from 1.
     pub number: u64,
-    /// The host function, as reports name it.
+    /// The host function in reports.
     pub function: String,
-    /// The arguments that came, in CBOR's diagnostic notation, cut where they are long.
+    /// The arguments of the replayed call, in CBOR's diagnostic notation, shortened.
     pub arguments: String,
-    /// The recorded answer, likewise; none where the run ended in this call, and where
-    /// the function was carried out, because by it the guest gives its result.
+    /// The recorded result, in the same form; `None` if the run ended inside this call, or if the replay
+    /// has executed the function, because it sets the guest's result.
     pub answer: Option<String>,
 }
 
-/// Who is told of each call as it is played.
+/// Receives each call as it is replayed.
 pub type Watcher = Arc<dyn Fn(&PlayedCall) + Send + Sync>;
 
-/// A host call that isn't the recorded one.
+/// A difference between a host call and the recorded one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub what: String,
@@ -61,40 +61,40 @@ pub struct Difference {
     pub came: String,
 }
 
-/// What has come of playing so far.
+/// The state of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// How many host calls were played.
+    /// How many host calls were replayed.
     pub calls: u64,
     /// The first host call that differs.
     pub difference: Option<Difference>,
-    /// The run was ended where the recorded one was.
+    /// Whether the run was ended where the recorded one was.
     pub came_to_its_end: bool,
-    /// The first recorded call that has not come.
+    /// The first recorded call that was not replayed.
     pub next: Option<String>,
 }
 
-/// A recording that is played.
+/// A recording that is replayed.
 pub struct Player {
-    /// The context that the guest is given.
+    /// The recorded context.
     pub context: Arc<[u8]>,
-    /// What takes the run's secrets out of whatever it says.
+    /// Removes the secrets of the run from text for people.
     pub redactor: Redactor,
     recording: Arc<[u8]>,
-    /// Where its next entry begins.
+    /// The position of the next entry.
     next: usize,
     given: Given,
     seen: Seen,
     end: End,
     open: Option<Open>,
-    /// The last call answered an error, which is to be asked for.
+    /// Whether the last call failed, and its error was not read yet.
     failed: bool,
     about: Option<Arc<str>>,
     watcher: Option<Watcher>,
     found: Arc<Mutex<Found>>,
 }
 
-/// Where in the recording the call under way is answered.
+/// The positions of the present call's result and writes in the recording.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     answer: usize,
@@ -107,7 +107,7 @@ struct Entry<'a> {
     hash: u64,
     arguments: Option<&'a str>,
     about: Option<&'a str>,
-    /// Where its answer is, if there is one.
+    /// The position of its result, if it has one.
     answer: Option<usize>,
     writes: usize,
     end: usize,
@@ -139,8 +139,10 @@ fn optional<'a>(from: &mut Decoder<'a>) -> Result<Option<&'a str>, Unreadable> {
 }
 
 impl Player {
+    /// Creates the replay of a recording.
+    ///
     /// # Errors
-    /// It doesn't begin as a recording.
+    /// It does not begin with the header of a recording.
     pub fn new(
         recording: Arc<[u8]>,
         given: Given,
@@ -166,7 +168,7 @@ impl Player {
         })
     }
 
-    /// Where it says what has come of it, also once the run is gone.
+    /// The state of the replay, which outlives the run.
     pub fn found(&self) -> Arc<Mutex<Found>> {
         Arc::clone(&self.found)
     }
@@ -210,9 +212,9 @@ impl Player {
         }
         self.next = entry.end;
         self.about = entry.about.map(Into::into);
-        let performed = GIVE_A_RESULT.contains(&function);
+        let is_executed = GIVE_A_RESULT.contains(&function);
         if let Some(watcher) = &self.watcher {
-            let answer = entry.answer.filter(|_| !performed);
+            let answer = entry.answer.filter(|_| !is_executed);
             watcher(&PlayedCall {
                 number,
                 function: entry.about.unwrap_or(function).to_owned(),
@@ -220,6 +222,17 @@ impl Player {
                 answer: answer.map(|answer| shown(&recording[answer..entry.writes])),
             });
         }
+        self.source_of_result(&entry, number, is_executed, &came)
+    }
+
+    /// Returns where the result of the call comes from, which matches `entry`.
+    fn source_of_result(
+        &mut self,
+        entry: &Entry<'_>,
+        number: u64,
+        is_executed: bool,
+        came: &Came<'_>,
+    ) -> Result<Source, Stopped> {
         match (entry.answer, self.end) {
             (_, End::At { point: EndPoint { place: CallPlace::Inside, call }, cause, .. })
                 if call == number =>
@@ -227,7 +240,7 @@ impl Player {
                 self.note().came_to_its_end = true;
                 Err(Stopped(cause))
             }
-            _ if performed => Ok(Source::Function),
+            _ if is_executed => Ok(Source::Function),
             (Some(answer), _) => {
                 self.open = Some(Open { answer, writes: entry.writes });
                 Ok(Source::Tape)
@@ -235,18 +248,17 @@ impl Player {
             (None, _) => Err(self.differs(
                 "a host call that has no answer",
                 "nothing: the run ended there",
-                &came,
+                came,
             )),
         }
     }
 
-    /// What the last call turned out to be about, where it was known by more than its
-    /// function's name.
+    /// Takes the recorded name of the last call, if it had another than its function's.
     pub fn about(&mut self) -> Option<Arc<str>> {
         self.about.take()
     }
 
-    /// The recorded answer of the call under way; none where it is an error.
+    /// Reads the recorded result of the present call; `None` if it failed.
     pub fn answer<R>(
         &mut self,
         unpack: impl FnOnce(&mut Unpacker<'_>) -> Result<R, Unreadable>,
@@ -262,8 +274,7 @@ impl Player {
         Ok(answer)
     }
 
-    /// The recorded error of the call that answered none; nothing where it answered, or
-    /// the run ended in it.
+    /// Reads the recorded error of the last call; `None` if it did not fail.
     pub fn error<E>(
         &mut self,
         unpack: impl FnOnce(&mut Unpacker<'_>) -> Result<E, Unreadable>,
@@ -280,7 +291,7 @@ impl Player {
         })
     }
 
-    /// What the call under way wrote to the guest's memory, and where.
+    /// Reads what the present call wrote to the guest's memory, and where.
     pub fn writes(&mut self) -> Result<Vec<(u32, Vec<u8>)>, Stopped> {
         self.read(
             |open| open.writes,
@@ -319,7 +330,7 @@ impl Player {
         answer.map_err(|why| self.unreadable(&why))
     }
 
-    /// What the call under way wrote has no place in the guest's memory.
+    /// Returns the error for a recorded write that does not fit the guest's memory.
     pub fn no_room(&mut self, at: u32, len: usize) -> Stopped {
         self.differ(Difference {
             what: "a memory that is smaller".to_owned(),
@@ -328,17 +339,18 @@ impl Player {
         })
     }
 
-    /// Why the run is to end at `point`, if the recorded one was ended there.
+    /// Returns why the run must end at `point`; `None` if the recorded one was not ended there.
     pub fn ends_at(&self, point: EndPoint, phase: Phase) -> Option<Cause> {
         let End::At { point: end, phase: in_phase, cause } = self.end else { return None };
         if phase < in_phase {
             return None;
         }
-        // How far it had come behind its last call is a matter of time.
+        // How far the guest gets after its last call depends on time, so the entry of the next call
+        // counts as well.
         let behind = EndPoint { place: CallPlace::Before, call: end.call.saturating_add(1) };
         let is_there = match end.place {
             CallPlace::Before => point == end,
-            // It is ended by the call itself.
+            // The call itself ends the run.
             CallPlace::Inside => false,
             CallPlace::After => point == end || point == behind,
         };
@@ -383,13 +395,13 @@ impl fmt::Debug for Player {
     }
 }
 
-/// A call as it came.
+/// A replayed call.
 struct Came<'a> {
     function: &'a str,
     arguments: String,
 }
 
-/// CBOR in its diagnostic notation, cut where it is long.
+/// Formats CBOR in its diagnostic notation, shortened.
 fn shown(cbor: &[u8]) -> String {
     use fmt::Write as _;
     struct Cut(String);
@@ -407,7 +419,7 @@ fn shown(cbor: &[u8]) -> String {
     cut.0
 }
 
-/// The secrets that a recording needs, with their lengths in bytes.
+/// Returns the names of the secrets that a recording needs, with their lengths in bytes.
 pub fn secrets_in(recording: &[u8]) -> Result<BTreeMap<String, u64>, Unreadable> {
     let mut needed = BTreeMap::new();
     let mut decoder = Decoder::new(recording);

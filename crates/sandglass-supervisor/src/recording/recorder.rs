@@ -1,5 +1,5 @@
-//! Writes a recording, call by call, within bounds. A run beyond them is not recorded
-//! at all: half a recording would play half a run.
+//! Writes a recording, call by call, within bounds. A run that exceeds them has no recording, because a
+//! part of it could only replay a part of the run.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::secret::{Redactor, Secret};
 
-/// Longest text of one call's arguments that is kept, in bytes.
+/// Longest recorded text of one call's arguments, in bytes.
 const KEPT_ARGUMENTS_BYTES: usize = 64 << 10;
 
-/// Arguments as people read them, up to twice the length that is kept.
+/// The text of arguments, up to twice the recorded length.
 struct Shown(String);
 
 impl fmt::Write for Shown {
@@ -28,21 +28,21 @@ impl fmt::Write for Shown {
     }
 }
 
-/// The recording of a run under way.
+/// The recording of a running handler.
 #[derive(Debug)]
 pub struct Recorder {
     limits: RecordingLimits,
-    /// Covers what is in memory of it.
+    /// The share of the host's memory for recordings that covers it.
     share: Share,
     out: Vec<u8>,
     calls: u64,
     open: Option<Open>,
     seen: Seen,
-    /// Why there will be no recording.
+    /// Why the run will have no recording.
     given_up: Option<String>,
 }
 
-/// The call under way.
+/// The present call.
 #[derive(Debug)]
 struct Open {
     function: String,
@@ -76,7 +76,7 @@ impl Recorder {
         arguments(&mut packer);
         let packed = packer.finish().unwrap_or_default();
         let kept = (self.limits.arguments == KeepArguments::Yes).then(|| {
-            // A secret that the first bound cuts is beyond the second.
+            // Secrets are removed from twice the length, so that none is cut by the final length.
             let mut text = Shown(String::new());
             let _ = write!(text, "{}", minicbor::display(&packed));
             let mut text = self.seen.redacted(text.0);
@@ -107,7 +107,7 @@ impl Recorder {
         }
     }
 
-    /// The call wrote `bytes` at `at` of the guest's memory.
+    /// Notes that the call wrote `bytes` at `at` of the guest's memory.
     pub(super) fn wrote(&mut self, at: u32, bytes: &[u8]) {
         let packed = self.pack(|packer| {
             packer.list(2);
@@ -120,12 +120,12 @@ impl Recorder {
         }
     }
 
-    /// The call answers this.
+    /// Notes the result of the call.
     pub(super) fn answered(&mut self, answer: impl FnOnce(&mut Packer<'_>)) {
         self.answer(true, answer);
     }
 
-    /// The call answers this error.
+    /// Notes the error of the call.
     pub(super) fn failed(&mut self, error: impl FnOnce(&mut Packer<'_>)) {
         self.answer(false, error);
     }
@@ -165,7 +165,7 @@ impl Recorder {
         None
     }
 
-    /// Writes the rest of the call under way, whether it answered or not.
+    /// Writes the rest of the present call, whether it has returned or not.
     fn complete(&mut self) {
         let Some(open) = self.open.take() else { return };
         let mut out = Encoder::new(std::mem::take(&mut self.out));
@@ -196,17 +196,17 @@ impl Recorder {
         }
     }
 
-    /// How much memory the recording has, in bytes.
+    /// The memory of the recording, in bytes.
     fn in_memory(&self) -> usize {
         self.out.capacity().saturating_add(self.of_open())
     }
 
-    /// How long the recording is with all of the call under way, in bytes.
+    /// The length of the recording including the present call, in bytes.
     fn written(&self) -> usize {
         self.out.len().saturating_add(self.of_open())
     }
 
-    /// Bytes of the call under way.
+    /// The length of the present call, in bytes.
     fn of_open(&self) -> usize {
         self.open
             .as_ref()

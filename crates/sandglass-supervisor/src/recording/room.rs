@@ -1,12 +1,12 @@
-//! How much memory the recordings of all runs of a host may have together.
+//! The memory for the recordings of all runs of a host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sandglass_telemetry::Metrics;
 
-/// In what steps a recording takes from the room, in bytes: most take one, so that the
-/// count that all share is touched seldom.
+/// The step by which a recording takes memory, in bytes. Most recordings need one step, so the shared
+/// counter changes rarely.
 const STEP_BYTES: usize = 64 << 10;
 
 /// The memory for recordings.
@@ -17,18 +17,18 @@ pub struct Room {
     metrics: Metrics,
 }
 
-/// There is no room for more.
+/// The memory for recordings is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the recordings of other runs took all of the {0} bytes that the host has for them")]
 pub(crate) struct NoRoom(u64);
 
 impl Room {
-    /// Room for `bytes`.
+    /// Creates a pool of `bytes`.
     pub fn new(bytes: u64, metrics: Metrics) -> Arc<Self> {
         Arc::new(Self { bytes, taken: AtomicU64::new(0), metrics })
     }
 
-    /// A share, of nothing yet.
+    /// Creates an empty share.
     pub fn share(self: &Arc<Self>) -> Share {
         Share { room: Arc::clone(self), bytes: 0 }
     }
@@ -44,7 +44,7 @@ impl Room {
     }
 }
 
-/// What one recording has of the room, until this is dropped.
+/// The memory of one recording, until this is dropped.
 #[derive(Debug)]
 pub struct Share {
     room: Arc<Room>,
@@ -52,10 +52,10 @@ pub struct Share {
 }
 
 impl Share {
-    /// Has at least `bytes`.
+    /// Grows the share to at least `bytes`.
     ///
     /// # Errors
-    /// There is no room for them; it has what it had.
+    /// The pool has too little; the share is unchanged.
     pub(super) fn cover(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let wanted = bytes.next_multiple_of(STEP_BYTES) as u64;
         if wanted > self.bytes {
@@ -65,7 +65,7 @@ impl Share {
         Ok(())
     }
 
-    /// Has `bytes` at most.
+    /// Shrinks the share to at most `bytes`.
     pub(super) fn shrink(&mut self, bytes: usize) {
         let more = self.bytes.saturating_sub(bytes as u64);
         self.room.taken.fetch_sub(more, Ordering::AcqRel);
@@ -86,7 +86,7 @@ mod tests {
     const ALL: u64 = 2 * STEP_BYTES as u64;
 
     #[test]
-    fn no_more_is_taken_than_there_is_and_all_of_it_comes_back() {
+    fn shares_are_bounded_and_all_memory_is_returned() {
         let room = Room::new(ALL, Metrics::disabled());
         let (mut one, mut other) = (room.share(), room.share());
         one.cover(1).expect("room");

@@ -1,5 +1,5 @@
-//! Secrets and recordings: none is written. Where one stood in what passed, its name
-//! does, and whoever plays the recording gives its value again.
+//! Secrets in recordings: a recording contains the name of a secret in place of its value, and a replay
+//! needs the values again.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use memchr::memmem;
 
 use crate::secret::{REDACTED_FROM_BYTES, Redactor, Secret};
 
-/// A part of what passed.
+/// A part of recorded bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     Plain(&'a [u8]),
@@ -17,7 +17,7 @@ pub enum Piece<'a> {
 /// The secrets that a run has seen, by their names.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Longest first, so that one that holds another goes whole.
+    /// Longest first, so that a secret that contains another one is replaced as a whole.
     held: Vec<(String, Secret)>,
     redactor: Redactor,
 }
@@ -27,7 +27,7 @@ impl Seen {
         Self { held: Vec::new(), redactor }
     }
 
-    /// The run was given this one, and hides it from people from now on.
+    /// Adds a secret of the run, which is hidden from people from now on.
     pub fn add(&mut self, name: &str, secret: &Secret) {
         self.redactor.hide(secret);
         if secret.expose().is_empty() || self.held.iter().any(|(held, _)| held == name) {
@@ -37,8 +37,8 @@ impl Seen {
         self.held.sort_by_key(|(_, secret)| std::cmp::Reverse(secret.expose().len()));
     }
 
-    /// `bytes` in pieces, at least one. A secret too short to be told from chance is one
-    /// only where it is all there is.
+    /// Splits `bytes` into pieces, at least one. A very short secret may occur by chance, so it counts as
+    /// one only if it is the whole of `bytes`.
     pub fn split<'a>(&'a self, bytes: &'a [u8]) -> Vec<Piece<'a>> {
         let mut pieces = vec![Piece::Plain(bytes)];
         for (name, secret) in &self.held {
@@ -58,12 +58,12 @@ impl Seen {
         pieces
     }
 
-    /// Whether a secret shows in `bytes`, in whatever form.
+    /// Whether `bytes` contain a secret, in any of its forms.
     pub fn shows_in(&self, bytes: &[u8]) -> bool {
         !self.held.is_empty() && self.redactor.finds(bytes)
     }
 
-    /// `text` without them.
+    /// Returns `text` without the secrets.
     pub fn redacted(&self, text: String) -> String {
         self.redactor.text(text)
     }
@@ -84,15 +84,15 @@ fn cut<'a>(plain: &'a [u8], value: &[u8], secret: impl Fn() -> Piece<'a>) -> Vec
     pieces
 }
 
-/// The secrets that whoever plays a recording gives.
+/// The values of secrets for a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Given(pub BTreeMap<String, Secret>);
 
 impl Given {
-    /// The secret called `name`, of `len` bytes.
+    /// Returns the secret called `name`, of `len` bytes.
     ///
     /// # Errors
-    /// It isn't given, or is another one; the text says so.
+    /// It is missing, or has another length; the text states that.
     pub fn find(&self, name: &str, len: u64) -> Result<&[u8], String> {
         match self.0.get(name) {
             None => Err(format!("the secret `{name}` isn't given")),
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_where_secrets_stood() {
+    fn names_replace_secrets() {
         let mut seen = Seen::default();
         seen.add("KEY", &Secret::new("hunter22"));
         seen.add("PIN", &Secret::new("12"));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_absent_or_another_one_is_told() {
+    fn a_missing_or_different_secret_is_reported() {
         let given = Given([("KEY".to_owned(), Secret::new("abcd"))].into());
         assert_eq!(given.find("KEY", 4), Ok(&b"abcd"[..]));
         assert!(given.find("KEY", 5).expect_err("another one").contains("another length"));

@@ -1,5 +1,4 @@
-//! What the boundary holds of a run's recording: one that is written, one that is
-//! played, or none.
+//! The recording of a run at the boundary: one that is written, one that is replayed, or none.
 
 use std::mem;
 use std::sync::Arc;
@@ -21,10 +20,10 @@ pub enum Tape {
     Playing(Box<Player>),
 }
 
-/// Where the answer of a call comes from.
+/// Where the result of a call comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The host function, which is to be called.
+    /// The host function, which must be called.
     Function,
     /// The recording.
     Tape,
@@ -36,7 +35,7 @@ impl Tape {
         matches!(self, Self::Off)
     }
 
-    /// The recording that is played; `None` if the run is not a replay.
+    /// The recording that is replayed; `None` if the run is not a replay.
     pub fn player(&mut self) -> Option<&mut Player> {
         match self {
             Self::Playing(player) => Some(player),
@@ -44,10 +43,10 @@ impl Tape {
         }
     }
 
-    /// A call of `function` begins.
+    /// Notes or compares a call of `function` that begins.
     ///
     /// # Errors
-    /// It isn't the call that the recording has there, or the recorded run ended in it.
+    /// The recording has another call here, or the recorded run ended inside this one.
     pub fn begin(
         &mut self,
         function: &str,
@@ -63,42 +62,42 @@ impl Tape {
         }
     }
 
-    /// The call that is under way goes by `name`.
+    /// Notes the name of the present call.
     pub fn is_about(&mut self, name: &Arc<str>) {
         if let Self::Recording(recorder) = self {
             recorder.is_about(name);
         }
     }
 
-    /// The call that is under way wrote `bytes` to the guest's memory.
+    /// Notes what the present call wrote to the guest's memory.
     pub fn wrote(&mut self, at: u32, bytes: &[u8]) {
         if let Self::Recording(recorder) = self {
             recorder.wrote(at, bytes);
         }
     }
 
-    /// The call that is under way answers this.
+    /// Notes the result of the present call.
     pub fn answered(&mut self, answer: impl FnOnce(&mut Packer<'_>)) {
         if let Self::Recording(recorder) = self {
             recorder.answered(answer);
         }
     }
 
-    /// The guest gets this error from the call that was under way.
+    /// Notes the error that the guest gets from the present call.
     pub fn failed(&mut self, error: impl FnOnce(&mut Packer<'_>)) {
         if let Self::Recording(recorder) = self {
             recorder.failed(error);
         }
     }
 
-    /// The run was given a secret.
+    /// Notes that the run was given a secret.
     pub fn see(&mut self, name: &str, secret: &Secret) {
         if let Self::Recording(recorder) = self {
             recorder.see(name, secret);
         }
     }
 
-    /// The recording, where one was written.
+    /// Returns the recording, if one was written.
     pub fn finish(&mut self) -> Option<sandglass_model::Recording> {
         match mem::take(self) {
             Self::Recording(recorder) => Some(recorder.finish()),
