@@ -4,7 +4,7 @@
 //!   All errors of a file are reported at once as [`Diagnostics`], each with its place and what to do.
 //! - JSON from guests, clients, authors and journals: [`json`].
 //! - Durations, sizes and names as people write them, and the escaping of foreign text for terminals
-//!   ([`printable`]).
+//!   ([`printable()`]).
 //!
 //! This crate opens no file and knows no key: the meaning of a key belongs to the reader of its format.
 //!

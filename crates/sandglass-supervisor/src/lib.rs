@@ -10,7 +10,7 @@
 //! | its guest calls host functions, which all pass the boundary | [`supervision`], [`boundary`], [`functions`], [`argument`] |
 //! | a call that waits is raced with the deadline | [`race`], [`panics`] |
 //! | a call does its work | [`capability`], [`secret`], [`text`] |
-//! | what it keeps in memory is charged | [`host_memory`], [`measured`] |
+//! | what it keeps in memory is charged | [`host_memory`], [`mod@measured`] |
 //! | it is counted, timed, traced and recorded | [`accounting`], [`present`], [`call_spans`], [`recording`] |
 //! | people learn that the run takes long, and how it ended | [`notice`], [`cpu_time`], [`attribution`], [`rejection`] |
 //!
