@@ -1,29 +1,29 @@
-//! How long a run was on a CPU.
+//! The CPU time of a run.
 
 use std::time::Duration;
 
 use sandglass_model::{Clock, Monotonic};
 
-/// Adds up a run's time on CPUs, poll by poll.
+/// Adds up the CPU time of a run, poll by poll.
 ///
-/// The first poll counts as long as it took: reading a thread's own clock is a system call
-/// (1.4 microseconds where this was measured, and it takes two), and most runs are over
-/// after one poll of a few microseconds. A guest that goes on for longer than a slice, or
-/// waits, comes to a second one, and from there on the thread's clock counts.
+/// The first poll counts with its wall time: reading the CPU clock of a thread is a system call (two of
+/// them, of 1.4 microseconds each when measured), and most runs end after one poll of a few
+/// microseconds. A guest that runs longer than a slice, or waits, is polled again, and from then on the
+/// CPU clock counts.
 #[derive(Debug)]
 pub struct CpuTime {
-    /// When the work began, until its first poll is over.
+    /// When the work began; `None` after its first poll.
     began: Option<Monotonic>,
     spent: Duration,
 }
 
 impl CpuTime {
-    /// Of work that begins `now`, on this thread, and is polled as soon as it is prepared.
+    /// Starts to count work that begins `now` on this thread, and is polled soon.
     pub const fn from(now: Monotonic) -> Self {
         Self { began: Some(now), spent: Duration::ZERO }
     }
 
-    /// Does `work`, and counts it.
+    /// Executes `work`, and counts its time.
     pub fn of<T>(&mut self, clock: &dyn Clock, work: impl FnOnce() -> T) -> T {
         let on_thread = if self.began.is_some() { None } else { thread_time() };
         let Some(before) = on_thread else {
@@ -43,9 +43,9 @@ impl CpuTime {
     }
 }
 
-/// How long this thread has been on a CPU; nothing where the system doesn't say.
+/// The CPU time of this thread; `None` if the system does not report it.
 #[cfg(unix)]
-#[allow(unsafe_code, reason = "the standard library doesn't have this clock")]
+#[allow(unsafe_code, reason = "the standard library does not have this clock")]
 fn thread_time() -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a `timespec` that lives across the call, which writes

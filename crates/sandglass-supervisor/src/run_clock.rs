@@ -1,5 +1,5 @@
-//! The clock of one run: the host's, and between two looks at it the processor's counter,
-//! which is read in a third of the time. It decides nothing.
+//! The clock of one run: that of the host, and between two readings of it the processor's counter, which
+//! takes a third of the time to read. It decides nothing.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -7,22 +7,19 @@ use std::thread;
 
 use sandglass_model::{Clock, Monotonic};
 
-/// For how long the counter is believed before the clock is looked at again. Its rate is
-/// known to some 20 parts in a million, so by then it is off by 20 nanoseconds: less than
-/// looking at the clock takes.
+/// How long the counter is used before the clock is read again. Its rate is known to about 20 parts per
+/// million, so by then its error is 20 nanoseconds: less than a reading of the clock takes.
 const BELIEVED_NS: u64 = 1_000_000;
 
-/// How far apart the counter and the clock may have been looked at to be taken for one
-/// moment: some times what the two looks take. Whoever is taken off the CPU between them
-/// has seen two.
+/// How far apart the readings of the counter and the clock may be to count as one moment: a few times
+/// what they take. If the thread is preempted between them, they are of different moments.
 const APART_NS: u64 = 1_000;
 
-/// The processor's counter, once its rate is known; none on a processor whose counter
-/// stops or changes its pace.
+/// The processor's counter, once its rate is known; never set if the counter can stop or change its rate.
 static COUNTER: OnceLock<quanta::Clock> = OnceLock::new();
 
-/// Finds the counter's rate, on a thread of its own: it takes some ten milliseconds.
-/// Until then, and where there is no thread, clocks are looked at each time.
+/// Measures the counter's rate on a separate thread, which takes about ten milliseconds. Until then, and
+/// if there is no thread, every reading is one of the clock.
 pub fn find_rate() {
     if COUNTER.get().is_none() {
         let find = || {
@@ -32,7 +29,7 @@ pub fn find_rate() {
     }
 }
 
-/// What tells one run the time.
+/// The clock of one run.
 pub struct RunClock {
     clock: Arc<dyn Clock>,
     counter: Option<Counter>,
@@ -40,11 +37,11 @@ pub struct RunClock {
 
 struct Counter {
     counter: &'static quanta::Clock,
-    /// None where the last look didn't see one moment.
+    /// `None` if the last readings were of different moments.
     mark: Option<Mark>,
 }
 
-/// When the clock was looked at, and where the counter was then.
+/// A moment on the clock, and the value of the counter then.
 #[derive(Clone, Copy)]
 struct Mark {
     looked_at: Monotonic,
@@ -52,7 +49,7 @@ struct Mark {
 }
 
 impl Counter {
-    /// What the clock says, from where the counter is believed.
+    /// Reads the clock, and notes the counter for the following readings.
     fn look(&mut self, clock: &dyn Clock) -> Monotonic {
         let before = self.counter.raw();
         let looked_at = clock.now();
@@ -64,7 +61,7 @@ impl Counter {
 }
 
 impl RunClock {
-    /// Of a run whose host has `clock`.
+    /// Creates the clock of a run on a host with `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let counter = COUNTER.get().filter(|_| clock.is_of_the_system());
         Self { counter: counter.map(|counter| Counter { counter, mark: None }), clock }
@@ -80,8 +77,8 @@ impl RunClock {
         self.clock.now()
     }
 
-    /// The present moment, read in the quickest way: off from [`RunClock::now`] by a
-    /// microsecond at most.
+    /// The present moment, read in the fastest way. It differs from [`RunClock::now`] by at most a
+    /// microsecond.
     #[inline]
     pub fn glance(&mut self) -> Monotonic {
         let Some(counter) = &mut self.counter else { return self.clock.now() };

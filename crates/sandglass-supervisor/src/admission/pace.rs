@@ -1,20 +1,20 @@
-//! How fast places become free, from how long runs took lately.
+//! Estimates when a refused dispatch should retry, from how long recent runs took.
 
 use std::time::Duration;
 
-/// The weight of a run against those before it: some ten runs make the pace.
+/// The weight of earlier runs against a new one: about ten runs determine the average.
 const WEIGHT: u32 = 8;
 
-/// What a run is taken to last before any has ended.
+/// The assumed time of a run before any has ended.
 const UNKNOWN: Duration = Duration::from_secs(1);
 
-/// The soonest that anybody is asked back: sooner only costs both sides work.
+/// The shortest wait before a retry: a shorter one costs both sides work.
 const SOONEST: Duration = Duration::from_millis(50);
 
-/// The latest: within a minute everything may have changed.
+/// The longest wait before a retry: within a minute everything may have changed.
 const LATEST: Duration = Duration::from_secs(60);
 
-/// A moving average of how long runs hold their places.
+/// A moving average of the time of runs.
 #[derive(Debug, Default)]
 pub(crate) struct Pace(Option<Duration>);
 
@@ -27,8 +27,8 @@ impl Pace {
         });
     }
 
-    /// When one more is likely to find room, where `queued` wait and `at_once`
-    /// run at a time; in milliseconds, never 0.
+    /// How long a dispatch should wait before a retry, if `queued` wait and `at_once` may run at a time;
+    /// in milliseconds, never 0.
     pub(crate) fn retry_after_ms(&self, queued: u64, at_once: u64) -> u64 {
         let rounds = queued.saturating_add(1).div_ceil(at_once.max(1));
         let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);

@@ -1,6 +1,5 @@
-//! Bodies whose length the guest has declared. The host writes the header from that number, and
-//! holds the body to it: a length that is not the body's would shift the requests behind it on the
-//! same connection.
+//! Bodies whose length the guest has declared. The host writes the header from that number, and fails if
+//! the body has another length: otherwise the guest could smuggle a request into a shared connection.
 
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +13,7 @@ use super::{HttpError, Pieces};
 
 /// A body of a known length.
 pub(super) struct DeclaredBody {
-    /// Never locked: it is only sent from thread to thread.
+    /// Never locked: the mutex only makes the body `Sync`.
     pieces: Mutex<Pieces>,
     declared: u64,
     left: u64,
