@@ -168,9 +168,9 @@ fn only_a_key_that_may_read_all_tenants_can_watch_until_it_is_removed() {
     asked("actor").refuses(403, "forbidden");
     asked("ann").is(200);
     let mut bob = Watcher::of(&world, &[("authorization", "Bearer a-key-that-bob-has")]);
-    bob.scene().expect("one at once");
+    bob.snapshot().expect("one at once");
     world.daemon.set_keys([key("ann")].into_iter().collect());
-    while bob.scene().is_some() {}
+    while bob.snapshot().is_some() {}
 }
 
 #[test]
