@@ -189,7 +189,7 @@ fn a_shutdown_answers_all_requests_and_frees_the_address() {
     while world.get("/v1/dispatches?in_flight=true").json()["dispatches"][1].is_null() {}
     assert_eq!(world.shutdown(Duration::from_secs(2)), 0, "all is recorded");
     // What came of it, unless the journal was closed before it could be looked up: it was
-    // taken all the same.
+    // taken nevertheless.
     let answer = Answer::read(&mut waits).expect("an answer");
     if answer.status == 200 {
         let outcome = &answer.json()["waited"]["outcomes"][0]["outcome"];

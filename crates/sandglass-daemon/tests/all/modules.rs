@@ -39,7 +39,7 @@ fn new_dispatches_use_a_new_version_and_those_in_flight_keep_theirs() {
     assert_ne!(flying["module_hash"], hash);
     world.post(&format!("{}/cancel", at(&old)), "").is(202);
     assert_eq!(until_ended(&world, &at(&old))["ended"]["outcome"]["outcome"], "cancelled");
-    // What can't be run replaces nothing.
+    // An invalid module replaces nothing.
     let refused = put(&world, "(module)").refuses(422, "module_refused");
     assert_eq!(refused["rejection"], "missing_export", "{refused}");
     let listed = world.get("/v1/modules").is(200).json();

@@ -113,7 +113,7 @@ fn a_reader_that_disconnects_frees_its_slot_without_waiting_for_an_event() {
     let world = world(Settings { max_connections: 1, ..Settings::default() });
     let mut reader = world.connect();
     reader.write_all(keyed("/silent", "operator").as_bytes()).expect("it listens");
-    // What came isn't read, so that the end of the socket is a reset.
+    // The received bytes stay unread, so that closing the socket resets the connection.
     while reader.peek(&mut [0; 1]).expect("it says something") == 0 {}
     drop(reader);
     world.until_there_is_a_slot();

@@ -123,7 +123,7 @@ impl Document {
     }
 }
 
-/// How much of a template isn't parameters.
+/// The length of a template without its parameters.
 fn literals(template: &str) -> usize {
     let (mut inside, mut count) = (false, 0);
     for letter in template.chars() {

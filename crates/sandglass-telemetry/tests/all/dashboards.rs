@@ -288,7 +288,7 @@ fn the_readme_describes_each_panel_and_no_other() {
     let panels = grafana["panels"].as_array().expect("panels");
     let shown = panels.iter().filter(|panel| panel["type"] != "row").filter_map(title);
     let widgets = datadog["widgets"][0]["definition"]["widgets"].as_array().expect("widgets");
-    // A unit that Grafana knows by itself, and Datadog doesn't.
+    // A unit that Grafana adds itself, and Datadog does not.
     let without_unit = |title: String| title.split(" (").next().unwrap_or_default().to_owned();
     let widgets = widgets.iter().filter_map(|widget| title(&widget["definition"]));
     let shown: BTreeSet<String> = shown.chain(widgets.map(without_unit)).collect();
