@@ -37,7 +37,7 @@ use sandglass_supervisor::capability::Guest;
 use sandglass_supervisor::capability::cache::Scope;
 use sandglass_supervisor::capability::context::{Facts, RunContext};
 use sandglass_supervisor::capability::log::GuestLog;
-use sandglass_supervisor::capability::speaker::Speaker;
+use sandglass_supervisor::capability::run_telemetry::RunTelemetry;
 use sandglass_supervisor::cpu_time::CpuTime;
 use sandglass_supervisor::deadline::StartedDeadline;
 use sandglass_supervisor::dispatch::Dispatch;
@@ -47,7 +47,7 @@ use sandglass_supervisor::node::{NodeCall, Work};
 use sandglass_supervisor::notice::{About, Notice};
 use sandglass_supervisor::origin::Origin;
 use sandglass_supervisor::race::Race;
-use sandglass_supervisor::recording::{Header, Invocation, Recorder, Tape, Taping};
+use sandglass_supervisor::recording::{Header, Invocation, Recorder, RecordingMode, RunRecording};
 use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::run::Phase;
 use sandglass_supervisor::run_clock::RunClock;
@@ -80,7 +80,7 @@ pub(crate) struct Execution {
 struct Start {
     context: RunContext,
     redactor: Redactor,
-    tape: Tape,
+    recording: RunRecording,
 }
 
 /// Why a handler did not start.
@@ -374,7 +374,7 @@ impl Execution {
 
     fn supervision(&self, deadline: &StartedDeadline) -> Supervision {
         let compiled = &self.integration.compiled;
-        let Start { context, redactor, tape } = self.start_tape(deadline);
+        let Start { context, redactor, recording } = self.start_recording(deadline);
         let integration: Arc<str> = match &self.dispatch.integration {
             Some(name) => name.as_str().into(),
             None => Arc::clone(&self.integration.counts_as.name),
@@ -382,9 +382,9 @@ impl Execution {
         let metrics = &self.shared.telemetry.metrics;
         let owner = (self.tenant(), Arc::clone(&integration));
         let rates = Arc::clone(&self.shared.rates);
-        let speaker = Arc::new(Speaker::new(owner, redactor, metrics.clone(), rates));
-        let log = GuestLog::new(Arc::clone(&speaker), (self.id, self.trace));
-        let span_speaker = self.span.is_recorded().then(|| Arc::clone(&speaker));
+        let telemetry = Arc::new(RunTelemetry::new(owner, redactor, metrics.clone(), rates));
+        let log = GuestLog::new(Arc::clone(&telemetry), (self.id, self.trace));
+        let span_telemetry = self.span.is_recorded().then(|| Arc::clone(&telemetry));
         let cache = self.shared.cache.view(Scope {
             tenant: self.tenant(),
             integration,
@@ -393,7 +393,7 @@ impl Execution {
         let guest = Guest::new(
             context,
             log,
-            speaker,
+            telemetry,
             (Arc::clone(&self.integration.grants), self.dispatch.call_limits.clone()),
             self.dispatch.signals.clone(),
             (Arc::clone(&self.span), self.trace),
@@ -406,8 +406,8 @@ impl Execution {
             began: deadline.start,
             deadline: deadline.at,
             functions: Arc::clone(compiled.sandbox.functions_of(&compiled.code)),
-            tape,
-            spans: CallSpans::new(Arc::clone(&self.span), span_speaker),
+            recording,
+            spans: CallSpans::new(Arc::clone(&self.span), span_telemetry),
             metrics: metrics.clone(),
             guest,
             origin: Arc::new(Origin {
@@ -427,13 +427,13 @@ impl Execution {
     }
 
     /// The context of the handler run, from a recording that is replayed or from the dispatch.
-    fn start_tape(&self, deadline: &StartedDeadline) -> Start {
-        if let Taping::Play(player) = &self.dispatch.taping
+    fn start_recording(&self, deadline: &StartedDeadline) -> Start {
+        if let RecordingMode::Play(player) = &self.dispatch.recording_mode
             && let Some(player) = player.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
             let context = RunContext::made(Arc::clone(&player.context));
             let redactor = player.redactor.clone();
-            return Start { context, redactor, tape: Tape::Playing(player) };
+            return Start { context, redactor, recording: RunRecording::Playing(player) };
         }
         let context = RunContext::of(Facts {
             dispatch: Arc::clone(&self.dispatch),
@@ -442,15 +442,20 @@ impl Execution {
             remaining_ms: deadline.budget_ms(),
         });
         let redactor = Redactor::default();
-        let tape = match self.dispatch.taping {
-            Taping::Record(limits) => {
+        let recording = match self.dispatch.recording_mode {
+            RecordingMode::Record(limits) => {
                 let header = self.recording_header(&context);
                 let share = self.shared.recordings.share();
-                Tape::Recording(Box::new(Recorder::new(limits, share, &header, redactor.clone())))
+                RunRecording::Recording(Box::new(Recorder::new(
+                    limits,
+                    share,
+                    &header,
+                    redactor.clone(),
+                )))
             }
-            Taping::Off | Taping::Play(_) => Tape::Off,
+            RecordingMode::Off | RecordingMode::Play(_) => RunRecording::Off,
         };
-        Start { context, redactor, tape }
+        Start { context, redactor, recording }
     }
 
     /// The beginning of a recording: what a replay has to give the guest.

@@ -40,7 +40,7 @@ use sandglass_supervisor::dispatch::Dispatch;
 use sandglass_supervisor::executor::Executor;
 use sandglass_supervisor::kernel::KernelFeatures;
 use sandglass_supervisor::manifest::Manifest;
-use sandglass_supervisor::recording::Room;
+use sandglass_supervisor::recording::RecordingMemory;
 use sandglass_supervisor::run::Run;
 use sandglass_supervisor::settings::Settings;
 use sandglass_supervisor::ticker::{Ticker, TickerHealth};
@@ -90,7 +90,7 @@ pub(crate) struct Shared {
     /// How much tenants may write to the log.
     pub(crate) rates: Arc<Rates>,
     /// The memory for recordings.
-    pub(crate) recordings: Arc<Room>,
+    pub(crate) recordings: Arc<RecordingMemory>,
 }
 
 impl Host {
@@ -228,7 +228,7 @@ impl Host {
     /// Those with the nearest deadline come first, queued ones last.
     #[must_use]
     pub fn live_runs(&self, most: usize) -> LiveRuns {
-        self.0.live.look(most)
+        self.0.live.snapshot(most)
     }
 
     /// The features of the kernel that this host uses: those that its settings allow and the kernel

@@ -113,7 +113,7 @@ impl Accounting {
     }
 
     /// Names the present call. There must be few such names.
-    pub fn is_about(&mut self, name: Arc<str>) {
+    pub fn name_call(&mut self, name: Arc<str>) {
         if let Some((_, since)) = self.current {
             self.current = Some((self.place_of(CallName::Subject(name)), since));
         }
@@ -338,7 +338,7 @@ mod tests {
         let function = functions.add_bare("env", "f", Class::Async, Reads::Numbers);
         let mut accounting = Accounting::default();
         accounting.enter(function, Monotonic::from_nanos(1_000));
-        accounting.is_about("ask:Other.Go".into());
+        accounting.name_call("ask:Other.Go".into());
         accounting.cut(Monotonic::from_nanos(9_000));
         let (calls, omitted) = accounting.calls(&functions, Monotonic::default());
         let name = "ask:Other.Go".into();

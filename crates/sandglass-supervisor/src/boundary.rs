@@ -45,22 +45,22 @@ impl Supervision {
         self.calls.accounting.enter(function, now);
         self.watch.run.present.calls(function, now);
         self.calls.spans.begin(function, &self.calls.functions);
-        if self.calls.tape.is_off() {
+        if self.calls.recording.is_off() {
             return Ok(Source::Function);
         }
-        self.enter_on_tape(function, arguments)
+        self.enter_recorded(function, arguments)
     }
 
     #[cold]
-    fn enter_on_tape(
+    fn enter_recorded(
         &mut self,
         function: FunctionId,
         arguments: impl FnOnce(&mut Packer<'_>),
     ) -> Result<Source, Stopped> {
         let name = self.calls.functions.name(function);
-        let begun = self.calls.tape.begin(name, arguments);
-        if let Some(about) = self.calls.tape.player().and_then(Player::about) {
-            self.calls.accounting.is_about(about);
+        let begun = self.calls.recording.begin(name, arguments);
+        if let Some(about) = self.calls.recording.player().and_then(Player::about) {
+            self.calls.accounting.name_call(about);
         }
         begun.map_err(|stopped| self.end(stopped.0))
     }
@@ -97,7 +97,7 @@ impl Supervision {
                 calls.accounting.timed_out(limit);
             }
         }
-        if self.calls.tape.player().is_some() {
+        if self.calls.recording.player().is_some() {
             self.check()?;
         }
         Ok(())
@@ -137,7 +137,8 @@ impl Supervision {
     fn check_at(&mut self, now: Monotonic) -> Result<Monotonic, Stopped> {
         self.watch.checked_at = now;
         let (point, phase) = (self.calls.accounting.point(), self.watch.phase);
-        let recorded = self.calls.tape.player().and_then(|player| player.ends_at(point, phase));
+        let recorded =
+            self.calls.recording.player().and_then(|player| player.ends_at(point, phase));
         match recorded.or_else(|| self.watch.run.due(now)) {
             Some(cause) => Err(self.end(cause)),
             None => Ok(now),
@@ -171,7 +172,7 @@ impl Supervision {
         &mut self,
         read: impl FnOnce(&mut Unpacker<'_>) -> Result<R, Unreadable>,
     ) -> Option<Result<Option<R>, Stopped>> {
-        let result = self.calls.tape.player()?.answer(read);
+        let result = self.calls.recording.player()?.answer(read);
         Some(result.map_err(|stopped| self.end(stopped.0)))
     }
 
@@ -181,7 +182,7 @@ impl Supervision {
         &mut self,
         read: impl FnOnce(&mut Unpacker<'_>) -> Result<E, Unreadable>,
     ) -> Option<Result<E, Stopped>> {
-        let error = self.calls.tape.player()?.error(read)?;
+        let error = self.calls.recording.player()?.error(read)?;
         Some(error.map_err(|stopped| self.end(stopped.0)))
     }
 }

@@ -10,7 +10,7 @@ use sandglass_telemetry::Span;
 use sandglass_telemetry::metrics::DroppedTelemetry;
 use sandglass_telemetry::trace::{Kind, names};
 
-use crate::capability::speaker::Speaker;
+use crate::capability::run_telemetry::RunTelemetry;
 use crate::functions::{FunctionId, Functions};
 use crate::measured;
 use crate::measured::Measured;
@@ -37,10 +37,10 @@ pub struct CallSpans {
     first: u32,
     later: u32,
     unrecorded: u64,
-    speaker: Option<Arc<Speaker>>,
+    telemetry: Option<Arc<RunTelemetry>>,
 }
 
-measured!(CallSpans: dispatch, present, spanless, first, later, unrecorded, speaker);
+measured!(CallSpans: dispatch, present, spanless, first, later, unrecorded, telemetry);
 
 /// A call that may get its span when it ends.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl CallSpans {
         Self::new(Arc::new(Span::disabled()), None)
     }
 
-    /// Creates spans below `dispatch`. The `speaker` counts calls without one.
-    pub fn new(dispatch: Arc<Span>, speaker: Option<Arc<Speaker>>) -> Self {
+    /// Creates spans below `dispatch`. The `telemetry` counts calls without one.
+    pub fn new(dispatch: Arc<Span>, telemetry: Option<Arc<RunTelemetry>>) -> Self {
         Self {
             dispatch,
             present: Span::disabled(),
@@ -72,7 +72,7 @@ impl CallSpans {
             first: 0,
             later: 0,
             unrecorded: 0,
-            speaker,
+            telemetry,
         }
     }
 
@@ -174,8 +174,8 @@ impl Drop for CallSpans {
     fn drop(&mut self) {
         if self.unrecorded > 0 {
             self.dispatch.set(&[(names::UNRECORDED, self.unrecorded.into())]);
-            if let Some(speaker) = &self.speaker {
-                speaker.drop_many(DroppedTelemetry::HostCallSpan, self.unrecorded);
+            if let Some(telemetry) = &self.telemetry {
+                telemetry.drop_many(DroppedTelemetry::HostCallSpan, self.unrecorded);
             }
         }
     }
@@ -202,10 +202,10 @@ mod tests {
             attributes: &[],
         });
         let metrics = Metrics::disabled();
-        let speaker = Arc::new(Speaker::of_tests(Redactor::default(), metrics));
+        let telemetry = Arc::new(RunTelemetry::of_tests(Redactor::default(), metrics));
         let mut functions = Functions::default();
         let function = functions.add_bare("env", "host_ask", Class::Async, Reads::Numbers);
-        (CallSpans::new(Arc::new(dispatch), Some(speaker)), captured, functions, function)
+        (CallSpans::new(Arc::new(dispatch), Some(telemetry)), captured, functions, function)
     }
 
     fn calls(captured: &CapturedSpans) -> Vec<CapturedSpan> {

@@ -14,10 +14,10 @@ pub mod open_requests;
 pub mod outside;
 pub mod requests;
 pub mod result;
+pub mod run_telemetry;
 pub mod scratch;
 pub mod signal;
 pub mod spans;
-pub mod speaker;
 pub mod streams;
 pub mod tenant_rate;
 pub mod time;
@@ -50,10 +50,10 @@ use open_requests::OpenRequests;
 use outside::Outside;
 use requests::Requests;
 use result::ResultSlot;
+use run_telemetry::RunTelemetry;
 use scratch::Scratch;
 use signal::{Signal, Signals};
 use spans::Spans;
-use speaker::Speaker;
 use tenant_rate::Rates;
 
 /// Longest text of `host_last_error`, in bytes: a sentence or two, and small enough for a fixed buffer
@@ -148,7 +148,7 @@ impl Guest {
     pub fn new(
         context: RunContext,
         log: GuestLog,
-        speaker: Arc<Speaker>,
+        telemetry: Arc<RunTelemetry>,
         (grants, call_limits): (Arc<Grants>, CallLimits),
         signals: Option<Arc<dyn Signals>>,
         (span, trace): (Arc<Span>, TraceContext),
@@ -163,14 +163,14 @@ impl Guest {
             requests: Requests::default(),
             open_requests: Arc::default(),
             log,
-            spans: Spans::new(Arc::clone(&speaker), span, trace.span_id),
-            meter: Meter::new(Arc::clone(&speaker)),
+            spans: Spans::new(Arc::clone(&telemetry), span, trace.span_id),
+            meter: Meter::new(Arc::clone(&telemetry)),
             scratch: Scratch::new(grants.scratch_bytes, &memory),
             streams,
             cache,
             result: ResultSlot::new(grants.response_bytes, memory.clone()),
             memory,
-            redactor: speaker.redactor.clone(),
+            redactor: telemetry.redactor.clone(),
             grants,
             call_limits,
             signals,
@@ -185,8 +185,8 @@ impl Guest {
         let (redactor, metrics) = (Redactor::default(), Metrics::disabled());
         let rates = Arc::new(Rates::new(&(Arc::new(SystemClock::new()) as Arc<dyn Clock>)));
         let origin = (Arc::default(), Arc::default());
-        let speaker = Arc::new(Speaker::new(origin, redactor, metrics, rates));
-        let log = GuestLog::new(Arc::clone(&speaker), (no_dispatch, trace));
+        let telemetry = Arc::new(RunTelemetry::new(origin, redactor, metrics, rates));
+        let log = GuestLog::new(Arc::clone(&telemetry), (no_dispatch, trace));
         let span = (Arc::new(Span::disabled()), trace);
         let scope =
             Scope { tenant: "".into(), integration: "".into(), module: ModuleHash::of(&[]) };
@@ -194,7 +194,7 @@ impl Guest {
         Self::new(
             RunContext::made(Arc::default()),
             log,
-            speaker,
+            telemetry,
             (Arc::new(Grants::none()), CallLimits::default()),
             None,
             span,

@@ -15,7 +15,7 @@ use crate::capability::signal::Signals;
 use crate::deadline::DispatchDeadline;
 use crate::manifest::Manifest;
 use crate::node::{NodeCall, Work};
-use crate::recording::{Player, RecordingLimits, Taping};
+use crate::recording::{Player, RecordingLimits, RecordingMode};
 use crate::run::{Run, StopHandle};
 
 /// The context of a dispatch. With the entity and the action, it becomes the context JSON of the
@@ -80,7 +80,7 @@ pub struct Dispatch {
     pub reservation: Option<Reservation>,
     pub(crate) asks: Option<Arc<dyn Asks>>,
     /// Whether it is recorded or replayed.
-    pub taping: Taping,
+    pub recording_mode: RecordingMode,
     /// Time limits of its host calls.
     pub call_limits: CallLimits,
     /// What its guest does.
@@ -120,7 +120,7 @@ impl Dispatch {
             integration: None,
             reservation: None,
             asks: None,
-            taping: Taping::Off,
+            recording_mode: RecordingMode::Off,
             call_limits: CallLimits::default(),
             work: Work::default(),
             run: Arc::new(Run::new()),
@@ -219,17 +219,17 @@ impl Dispatch {
     /// contains the recording.
     #[must_use]
     pub fn recorded(self, limits: RecordingLimits) -> Self {
-        Self { taping: Taping::Record(limits), ..self }
+        Self { recording_mode: RecordingMode::Record(limits), ..self }
     }
 
     /// Whether its run is a replay.
     pub const fn is_replay(&self) -> bool {
-        matches!(self.taping, Taping::Play(_))
+        matches!(self.recording_mode, RecordingMode::Play(_))
     }
 
     /// Replays its run: the results of host calls come from `player`.
     pub fn played_by(self, player: Player) -> Self {
-        Self { taping: Taping::Play(Mutex::new(Some(Box::new(player)))), ..self }
+        Self { recording_mode: RecordingMode::Play(Mutex::new(Some(Box::new(player)))), ..self }
     }
 
     /// Returns a handle that stops the run of this dispatch from any thread.

@@ -71,7 +71,7 @@ impl Live {
     }
 
     /// Returns up to `most` of the runs.
-    pub fn look(&self, most: usize) -> LiveRuns {
+    pub fn snapshot(&self, most: usize) -> LiveRuns {
         let entries = self.lock();
         let live = entries.values().filter_map(|entry| Some((entry.run.upgrade()?, entry)));
         let mut live: Vec<_> = live.map(|(run, entry)| (run.deadline(), run, entry)).collect();
@@ -108,7 +108,7 @@ impl Live {
 
 impl Entry {
     fn now(&self, run: &Run) -> RunNow {
-        let (doing, since) = run.present.look(&self.functions);
+        let (doing, since) = run.present.read(&self.functions);
         let since = since.unwrap_or(self.queued_at);
         RunNow { dispatch: self.dispatch, budget: run.budget(), doing, since }
     }

@@ -18,7 +18,7 @@ use crate::functions::{FunctionId, Functions};
 use crate::host_memory::{Charge, HostMemory};
 use crate::node::NodeAccess;
 use crate::origin::Origin;
-use crate::recording::Tape;
+use crate::recording::RunRecording;
 use crate::run::{Phase, Run};
 use crate::run_clock::RunClock;
 use crate::ticker::Ticker;
@@ -99,7 +99,7 @@ keeps_nothing!(dyn Signals, dyn NodeAccess);
 keeps_nothing!(Run);
 
 // Has a limit of its own, `[recording] size`.
-keeps_nothing!(Tape);
+keeps_nothing!(RunRecording);
 
 // What a span contains is exported after the run; `Spans` counts what the guest gives it.
 keeps_nothing!(Span);

@@ -78,7 +78,7 @@ impl Notice<'_> {
 
     #[cold]
     fn send(&self, now: Monotonic) {
-        let (doing, _) = self.run.present.look(self.functions);
+        let (doing, _) = self.run.present.read(self.functions);
         let running = doing.as_str();
         let budget_ms = self.deadline.budget_ms();
         let elapsed_ms = whole_ms(now.since(self.deadline.start));

@@ -75,13 +75,13 @@ impl Present {
     }
 
     /// Names the present call.
-    pub fn is_about(&self, name: Arc<str>) {
+    pub fn name_call(&self, name: Arc<str>) {
         let word = self.word.load(Ordering::Relaxed);
         *self.about.lock().unwrap_or_else(PoisonError::into_inner) = Some((word, name));
     }
 
     /// What the run does, and since when; `None` if it is queued.
-    pub fn look(&self, functions: &Functions) -> (Doing, Option<Monotonic>) {
+    pub fn read(&self, functions: &Functions) -> (Doing, Option<Monotonic>) {
         let word = self.word.load(Ordering::Relaxed);
         let doing = match word & WHAT_MASK {
             QUEUED => return (Doing::Queued, None),
@@ -116,17 +116,17 @@ mod tests {
         let first = functions.add_bare("env", "host_log", Class::Instant, Reads::Numbers);
         let second = functions.add_bare("env", "host_ask", Class::Async, Reads::Numbers);
         let present = Present::default();
-        assert_eq!(present.look(&functions), (Doing::Queued, None));
+        assert_eq!(present.read(&functions), (Doing::Queued, None));
         present.in_guest(Phase::Instantiating, THEN);
-        assert_eq!(present.look(&functions), (Doing::Instantiating, Some(THEN)));
+        assert_eq!(present.read(&functions), (Doing::Instantiating, Some(THEN)));
         present.calls(first, THEN);
-        assert_eq!(present.look(&functions), (Doing::HostCall("host_log".to_owned()), Some(THEN)));
+        assert_eq!(present.read(&functions), (Doing::HostCall("host_log".to_owned()), Some(THEN)));
         let later = Monotonic::from_nanos(THEN.as_nanos() + 2_047);
         present.in_guest(Phase::Running, later);
         let shown = Monotonic::from_nanos(THEN.as_nanos() + 1_024);
-        assert_eq!(present.look(&functions), (Doing::Guest, Some(shown)), "in whole steps");
+        assert_eq!(present.read(&functions), (Doing::Guest, Some(shown)), "in whole steps");
         present.calls(second, later);
-        assert_eq!(present.look(&functions).0.as_str(), "host_ask");
+        assert_eq!(present.read(&functions).0.as_str(), "host_ask");
     }
 
     #[test]
@@ -135,11 +135,11 @@ mod tests {
         let ask = functions.add_bare("env", "host_ask", Class::Async, Reads::Numbers);
         let present = Present::default();
         present.calls(ask, THEN);
-        present.is_about("ask:Tool.Use".into());
-        assert_eq!(present.look(&functions).0.as_str(), "ask:Tool.Use");
+        present.name_call("ask:Tool.Use".into());
+        assert_eq!(present.read(&functions).0.as_str(), "ask:Tool.Use");
         present.in_guest(Phase::Running, THEN);
-        assert_eq!(present.look(&functions).0, Doing::Guest);
+        assert_eq!(present.read(&functions).0, Doing::Guest);
         present.calls(ask, Monotonic::from_nanos(THEN.as_nanos() * 2));
-        assert_eq!(present.look(&functions).0.as_str(), "host_ask");
+        assert_eq!(present.read(&functions).0.as_str(), "host_ask");
     }
 }

@@ -13,7 +13,7 @@ use crate::capability::outside::Outside;
 use crate::functions::Functions;
 use crate::measured;
 use crate::origin::Origin;
-use crate::recording::Tape;
+use crate::recording::RunRecording;
 use crate::run::{Phase, Run};
 use crate::run_clock::RunClock;
 use crate::secret::Secret;
@@ -59,11 +59,11 @@ pub(crate) struct Calls {
     /// Time in host functions until the guest was instantiated; `None` before that.
     pub(crate) while_instantiating: Option<Duration>,
     pub(crate) spans: CallSpans,
-    pub(crate) tape: Tape,
+    pub(crate) recording: RunRecording,
     pub(crate) metrics: Metrics,
 }
 
-measured!(Calls: functions, accounting, while_instantiating, spans, tape, metrics);
+measured!(Calls: functions, accounting, while_instantiating, spans, recording, metrics);
 
 /// What a [`Supervision`] begins with.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub struct Start {
     /// The functions that the guest can call.
     pub functions: Arc<Functions>,
     /// The recording that is written or played, if any.
-    pub tape: Tape,
+    pub recording: RunRecording,
     /// The spans of host calls.
     pub spans: CallSpans,
     /// Where host calls are measured.
@@ -114,7 +114,7 @@ impl Supervision {
     #[must_use]
     pub fn new(start: Start) -> Self {
         let unchecked_until =
-            if start.tape.is_off() { start.deadline } else { Monotonic::default() };
+            if start.recording.is_off() { start.deadline } else { Monotonic::default() };
         Self {
             watch: Watch {
                 run: start.run,
@@ -130,7 +130,7 @@ impl Supervision {
                 accounting: Accounting::default(),
                 while_instantiating: None,
                 spans: start.spans,
-                tape: start.tape,
+                recording: start.recording,
                 metrics: start.metrics,
             },
             guest: start.guest,
@@ -156,7 +156,7 @@ impl Supervision {
                 accounting: Accounting::default(),
                 while_instantiating: None,
                 spans: CallSpans::idle(),
-                tape: Tape::Off,
+                recording: RunRecording::Off,
                 metrics: Metrics::disabled(),
             },
             guest: Guest::idle(),
@@ -231,13 +231,13 @@ impl Supervision {
 
     /// The recording that is written or played.
     #[must_use]
-    pub const fn tape(&self) -> &Tape {
-        &self.calls.tape
+    pub const fn recording(&self) -> &RunRecording {
+        &self.calls.recording
     }
 
     /// The recording that is written or played.
-    pub const fn tape_mut(&mut self) -> &mut Tape {
-        &mut self.calls.tape
+    pub const fn recording_mut(&mut self) -> &mut RunRecording {
+        &mut self.calls.recording
     }
 
     /// The spans of host calls.
@@ -255,15 +255,15 @@ impl Supervision {
     /// Names the present call after what it is about. There must be few such names, because
     /// metrics and reports carry them.
     pub fn name_call(&mut self, name: Arc<str>) {
-        self.calls.tape.is_about(&name);
-        self.watch.run.present.is_about(Arc::clone(&name));
-        self.calls.accounting.is_about(name);
+        self.calls.recording.name_call(&name);
+        self.watch.run.present.name_call(Arc::clone(&name));
+        self.calls.accounting.name_call(name);
     }
 
     /// Gives the guest a secret, which texts for people do not show from now on.
     pub fn give_secret(&mut self, name: &str, secret: &Secret) {
         self.guest.redactor.hide(secret);
-        self.calls.tape.see(name, secret);
+        self.calls.recording.see(name, secret);
     }
 
     /// The guest is instantiated, and runs from now on.
@@ -307,7 +307,7 @@ impl Supervision {
     /// Computes the account of the run, which began at `start`, and whose guest is off the CPU since `end`.
     pub fn finish(&mut self, start: Monotonic, end: Monotonic) -> Account {
         self.trace_cut_call(end);
-        let Calls { functions, accounting, while_instantiating, tape, metrics, .. } =
+        let Calls { functions, accounting, while_instantiating, recording, metrics, .. } =
             &mut self.calls;
         if let Some(name) = accounting.current(functions).map(str::to_owned) {
             metrics.host_call(&name, accounting.cut(end));
@@ -322,7 +322,7 @@ impl Supervision {
             story: Story { calls, calls_omitted, requests, requests_omitted },
             in_host,
             in_host_while_instantiating: while_instantiating.unwrap_or(in_host),
-            recording: tape.finish(),
+            recording: recording.finish(),
         }
     }
 

@@ -23,7 +23,7 @@ use sandglass_supervisor::capability::tenant_rate::Rates;
 use sandglass_supervisor::executor::Executor;
 use sandglass_supervisor::identities::Identities;
 use sandglass_supervisor::kernel::KernelFeatures;
-use sandglass_supervisor::recording::Room;
+use sandglass_supervisor::recording::RecordingMemory;
 use sandglass_supervisor::run_clock;
 use sandglass_supervisor::settings::Settings;
 use sandglass_supervisor::ticker::{Simulated, Ticker};
@@ -144,7 +144,7 @@ impl Builder {
         let shared = Shared {
             cache: Arc::new(Cache::new(settings.cache_bytes)),
             rates: Arc::new(Rates::new(&self.clock)),
-            recordings: Room::new(settings.recording_bytes, metrics.clone()),
+            recordings: RecordingMemory::new(settings.recording_bytes, metrics.clone()),
             settings: self.settings,
             clock: self.clock,
             telemetry: self.telemetry,

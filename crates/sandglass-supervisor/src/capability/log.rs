@@ -11,7 +11,7 @@ use sandglass_telemetry::trace::names;
 use serde_json::Value;
 
 use super::Guest;
-use super::speaker::Speaker;
+use super::run_telemetry::RunTelemetry;
 use crate::covered;
 
 /// Most lines of one run. Further ones are counted and dropped: a flood must not fill a disk or slow
@@ -72,23 +72,26 @@ impl Level {
 /// The log of one run. Clones write to the same log.
 #[derive(Clone, Debug)]
 pub struct GuestLog {
-    speaker: Arc<Speaker>,
+    telemetry: Arc<RunTelemetry>,
     dispatch: DispatchId,
     trace: TraceContext,
 }
 
 // Lines are written at once, within the rate of the tenant.
-covered!(GuestLog: speaker, dispatch, trace);
+covered!(GuestLog: telemetry, dispatch, trace);
 
 impl GuestLog {
     /// The log of one run.
-    pub fn new(speaker: Arc<Speaker>, (dispatch, trace): (DispatchId, TraceContext)) -> Self {
-        Self { speaker, dispatch, trace }
+    pub fn new(
+        telemetry: Arc<RunTelemetry>,
+        (dispatch, trace): (DispatchId, TraceContext),
+    ) -> Self {
+        Self { telemetry, dispatch, trace }
     }
 
     /// Whether further lines are dropped, so that the caller need not read them.
     pub fn is_full(&self) -> bool {
-        self.speaker.lines.load(Ordering::Relaxed) > MAX_LINES
+        self.telemetry.lines.load(Ordering::Relaxed) > MAX_LINES
     }
 
     /// Writes a line, within the rates of the tenant.
@@ -100,13 +103,13 @@ impl GuestLog {
 
     /// How much telemetry of the run was dropped, lines and everything else.
     pub(super) fn dropped(&self) -> TelemetryDropped {
-        self.speaker.dropped()
+        self.telemetry.dropped()
     }
 
     /// Writes a line with fields as JSON, within the rates of the tenant.
     pub fn write_fields(&self, level: Level, message: String, fields: Value) {
         if self.has_room() {
-            let fields = one_line(&self.speaker.redactor.json(fields).to_string());
+            let fields = one_line(&self.telemetry.redactor.json(fields).to_string());
             self.emit_within_rate(level, &self.line(message), Some(&fields));
         }
     }
@@ -114,11 +117,11 @@ impl GuestLog {
     /// Writes a line if the rate of the tenant allows it. The first line of a run that is dropped is reported.
     fn emit_within_rate(&self, level: Level, message: &str, fields: Option<&str>) {
         let bytes = message.len() + fields.map_or(0, str::len);
-        if self.speaker.rates.log.take(&self.speaker.tenant, bytes) {
+        if self.telemetry.rates.log.take(&self.telemetry.tenant, bytes) {
             return self.emit(level, message, fields);
         }
-        self.speaker.drop_one(DroppedTelemetry::LogLine);
-        if !self.speaker.is_over_rate.swap(true, Ordering::Relaxed) {
+        self.telemetry.drop_one(DroppedTelemetry::LogLine);
+        if !self.telemetry.is_over_rate.swap(true, Ordering::Relaxed) {
             let dropped = "the handlers of this tenant log too much: lines are dropped";
             self.emit(Level::Warn, dropped, None);
         }
@@ -127,7 +130,7 @@ impl GuestLog {
     /// Counts one more line, and returns whether it may be written. The first excess line is reported.
     fn has_room(&self) -> bool {
         let more = |lines: u32| Some(lines.saturating_add(1));
-        let lines = &self.speaker.lines;
+        let lines = &self.telemetry.lines;
         // The closure always returns a value, so this never fails.
         let before = lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         let line = before.unwrap_or_else(|lines| lines).saturating_add(1);
@@ -136,18 +139,18 @@ impl GuestLog {
             self.emit(Level::Warn, dropped, None);
         }
         if line > MAX_LINES {
-            self.speaker.drop_one(DroppedTelemetry::LogLine);
+            self.telemetry.drop_one(DroppedTelemetry::LogLine);
         }
         line <= MAX_LINES
     }
 
     fn line(&self, message: String) -> String {
-        cut(&self.speaker.redactor.text(message), LINE_MAX_BYTES)
+        cut(&self.telemetry.redactor.text(message), LINE_MAX_BYTES)
     }
 
     fn emit(&self, level: Level, message: &str, fields: Option<&str>) {
-        let Self { speaker, dispatch, trace, .. } = self;
-        let integration = &speaker.integration;
+        let Self { telemetry, dispatch, trace, .. } = self;
+        let integration = &telemetry.integration;
         let (trace_id, span_id) = (trace.trace_id, trace.span_id);
         macro_rules! emit {
             ($level:ident) => {

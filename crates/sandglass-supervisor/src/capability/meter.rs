@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sandglass_telemetry::metrics::{DroppedTelemetry, GuestKind, GuestMetric};
 
 use super::Guest;
-use super::speaker::Speaker;
+use super::run_telemetry::RunTelemetry;
 use crate::measured;
 
 /// Most observations of one run; a handler that measures each of its steps makes a few hundred.
@@ -15,11 +15,11 @@ const OBSERVATIONS_MAX: u32 = 10_000;
 /// The metrics of one run.
 #[derive(Debug)]
 pub(super) struct Meter {
-    speaker: Arc<Speaker>,
+    telemetry: Arc<RunTelemetry>,
     observations: u32,
 }
 
-measured!(Meter: speaker, observations);
+measured!(Meter: telemetry, observations);
 
 /// Why an observation is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,8 +36,8 @@ pub enum InvalidMetric {
 }
 
 impl Meter {
-    pub(super) fn new(speaker: Arc<Speaker>) -> Self {
-        Self { speaker, observations: 0 }
+    pub(super) fn new(telemetry: Arc<RunTelemetry>) -> Self {
+        Self { telemetry, observations: 0 }
     }
 
     fn observe(
@@ -57,17 +57,17 @@ impl Meter {
             return Err(InvalidMetric::CounterGoesDown);
         }
         if self.observations >= OBSERVATIONS_MAX {
-            self.speaker.drop_one(DroppedTelemetry::Metric);
+            self.telemetry.drop_one(DroppedTelemetry::Metric);
             return Ok(());
         }
         self.observations += 1;
-        let redactor = &self.speaker.redactor;
+        let redactor = &self.telemetry.redactor;
         let name = redactor.text(name.to_owned());
         let redacted = |(label, value)| (redactor.text(label), redactor.text(value));
         let labels: Vec<_> = labels.into_iter().map(redacted).collect();
-        self.speaker.metrics.guest_metric(&GuestMetric {
-            tenant: &self.speaker.tenant,
-            integration: &self.speaker.integration,
+        self.telemetry.metrics.guest_metric(&GuestMetric {
+            tenant: &self.telemetry.tenant,
+            integration: &self.telemetry.integration,
             name: &name,
             kind,
             value,
@@ -105,7 +105,7 @@ mod tests {
         let redactor = Redactor::default();
         redactor.hide(&Secret::new("hunter22"));
         let metrics = exporter.metrics();
-        (Meter::new(Arc::new(Speaker::of_tests(redactor, metrics))), exporter)
+        (Meter::new(Arc::new(RunTelemetry::of_tests(redactor, metrics))), exporter)
     }
 
     #[test]

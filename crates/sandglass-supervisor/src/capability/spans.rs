@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 
 use super::Guest;
 use super::log::cut;
-use super::speaker::Speaker;
+use super::run_telemetry::RunTelemetry;
 use crate::measured::Measured;
 
 /// Most spans of one run, as many as users' handlers have today. Further ones are not exported, but
@@ -74,7 +74,7 @@ impl Measured for Handle {
 /// The spans of one run.
 #[derive(Debug)]
 pub(super) struct Spans {
-    speaker: Arc<Speaker>,
+    telemetry: Arc<RunTelemetry>,
     dispatch: Arc<Span>,
     /// The base of the run's handles, which is random, so that handles of other runs are invalid.
     base: i64,
@@ -87,7 +87,7 @@ pub(super) struct Spans {
 impl Measured for Spans {
     /// The texts of spans and events, and the table of open spans.
     fn uncharged_bytes(&self) -> u64 {
-        let Self { speaker: _, dispatch: _, base: _, handles: _, started: _, open, left_bytes } =
+        let Self { telemetry: _, dispatch: _, base: _, handles: _, started: _, open, left_bytes } =
             self;
         // A node of the tree is at least half full.
         let open = 2 * open.len() * size_of::<(i64, Span)>();
@@ -97,10 +97,10 @@ impl Measured for Spans {
 
 impl Spans {
     /// The spans below `dispatch`, whose id is `id`.
-    pub(super) fn new(speaker: Arc<Speaker>, dispatch: Arc<Span>, id: SpanId) -> Self {
+    pub(super) fn new(telemetry: Arc<RunTelemetry>, dispatch: Arc<Span>, id: SpanId) -> Self {
         let random = i64::from_be_bytes(*id.as_bytes());
         Self {
-            speaker,
+            telemetry,
             dispatch,
             // Positive, because other values are errors in the ABI.
             base: (random & i64::MAX) / HANDLES_MAX * HANDLES_MAX,
@@ -134,7 +134,7 @@ impl Spans {
             let parent = parent.or_else(|| self.open.values().next_back());
             parent.unwrap_or(&self.dispatch).guest_child(&name, kind, &foreign(&attributes))
         } else {
-            self.speaker.drop_one(DroppedTelemetry::Span);
+            self.telemetry.drop_one(DroppedTelemetry::Span);
             Span::disabled()
         };
         self.open.insert(handle, span);
@@ -175,7 +175,7 @@ impl Spans {
             let kind = kind.map(|kind| self.name(&kind)).filter(|kind| !kind.is_empty());
             let mut message = self.text(message, VALUE_MAX_BYTES);
             if !self.take(message.len()) {
-                self.speaker.drop_one(DroppedTelemetry::Attribute);
+                self.telemetry.drop_one(DroppedTelemetry::Attribute);
                 message.clear();
             }
             ended.error(kind.as_deref().unwrap_or(names::GUEST_ERROR), &message);
@@ -194,7 +194,7 @@ impl Spans {
     ) -> Option<(String, Vec<(String, AttributeValue)>)> {
         let name = self.name(name);
         if !self.take(name.len()) {
-            self.speaker.drop_one(DroppedTelemetry::SpanEvent);
+            self.telemetry.drop_one(DroppedTelemetry::SpanEvent);
             return None;
         }
         Some((name, self.attributes(given)))
@@ -205,7 +205,7 @@ impl Spans {
         let mut kept = Vec::new();
         for (name, value) in given {
             if self.left_bytes < OVERHEAD_BYTES {
-                self.speaker.drop_one(DroppedTelemetry::Attribute);
+                self.telemetry.drop_one(DroppedTelemetry::Attribute);
                 continue;
             }
             let name = self.name(&name);
@@ -214,14 +214,14 @@ impl Spans {
             if usable && self.take(name.len() + value.len()) {
                 kept.push((name, value));
             } else {
-                self.speaker.drop_one(DroppedTelemetry::Attribute);
+                self.telemetry.drop_one(DroppedTelemetry::Attribute);
             }
         }
         kept
     }
 
     fn value(&self, value: Json) -> AttributeValue {
-        match self.speaker.redactor.json(value) {
+        match self.telemetry.redactor.json(value) {
             Json::Bool(flag) => AttributeValue::Flag(flag),
             Json::Number(number) => match (number.as_i64(), number.as_f64()) {
                 (Some(whole), _) => AttributeValue::Number(whole),
@@ -238,12 +238,12 @@ impl Spans {
     }
 
     fn text(&self, text: String, max: u32) -> String {
-        cut(&self.speaker.redactor.text(text), max)
+        cut(&self.telemetry.redactor.text(text), max)
     }
 
     fn take(&mut self, bytes: usize) -> bool {
         let cost = bytes + OVERHEAD_BYTES;
-        let Speaker { tenant, rates, .. } = &*self.speaker;
+        let RunTelemetry { tenant, rates, .. } = &*self.telemetry;
         let fits = cost <= self.left_bytes && rates.spans.take(tenant, cost);
         if fits {
             self.left_bytes -= cost;
@@ -368,8 +368,8 @@ mod tests {
         });
         let redactor = Redactor::default();
         redactor.hide(&Secret::new("hunter22"));
-        let speaker = Speaker::of_tests(redactor, Metrics::disabled());
-        (Spans::new(Arc::new(speaker), Arc::new(dispatch), context.span_id), captured)
+        let telemetry = RunTelemetry::of_tests(redactor, Metrics::disabled());
+        (Spans::new(Arc::new(telemetry), Arc::new(dispatch), context.span_id), captured)
     }
 
     fn start(spans: &mut Spans, name: &str) -> i64 {
@@ -478,11 +478,11 @@ mod tests {
     #[test]
     fn a_tenant_above_its_rate_has_its_spans_dropped_and_counted() {
         let (mut spans, captured) = spans();
-        let speaker = Arc::clone(&spans.speaker);
-        while speaker.rates.spans.take(&speaker.tenant, 64) {}
+        let telemetry = Arc::clone(&spans.telemetry);
+        while telemetry.rates.spans.take(&telemetry.tenant, 64) {}
         spans.start(None, "x", Kind::Internal, vec![]).expect("a handle");
         drop(spans);
-        assert_eq!(speaker.dropped().spans, 1);
+        assert_eq!(telemetry.dropped().spans, 1);
         assert!(captured.spans().iter().all(|span| span.name == names::DISPATCH));
     }
 }

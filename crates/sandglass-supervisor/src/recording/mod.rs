@@ -2,9 +2,9 @@
 //! result of every call, including clock and randomness, and a hash of its arguments.
 //!
 //! ```text
-//! boundary --> tape --> recorder: writes one entry for each call     --> recording
-//!               |
-//!               +-----> player: compares each call with its entry, and returns the recorded result
+//! boundary --> RunRecording --> Recorder: writes one entry for each call     --> recording
+//!                    |
+//!                    +--------> Player: compares each call with its entry, and returns its result
 //! ```
 //!
 //! A recording is a sequence of CBOR items: a header ([`Header`]), and for each call an array of the
@@ -13,25 +13,25 @@
 //! to the guest's memory. Recordings are stored in journals, so the format is a contract.
 
 mod header;
+mod memory;
 pub mod packing;
 mod player;
 mod recorder;
-mod room;
+mod run_recording;
 mod secrets;
-mod tape;
 
 use std::sync::Mutex;
 
 use sha2::{Digest, Sha256};
 
 pub use header::{Header, Invocation};
+pub use memory::{RecordingMemory, Share};
 pub use packing::{Packer, Unpacker, Unreadable};
 pub use player::{End, Found, Player, secrets_in};
 pub use player::{PlayedCall, Watcher};
 pub use recorder::Recorder;
-pub use room::{Room, Share};
+pub use run_recording::{RunRecording, Source};
 pub use secrets::Given;
-pub use tape::{Source, Tape};
 
 /// How much of each text, and of each byte string, is compared, in bytes. Hashing is not interrupted,
 /// so this bounds it to a millisecond or two.
@@ -56,7 +56,7 @@ pub struct RecordingLimits {
 
 /// Whether a run is recorded or replayed.
 #[derive(Debug, Default)]
-pub enum Taping {
+pub enum RecordingMode {
     /// It is neither recorded nor replayed.
     #[default]
     Off,

@@ -10,8 +10,8 @@ use minicbor::data::{Token, Type};
 use sandglass_model::{CallPlace, Cause, EndPoint};
 
 use super::packing::{Packer, Unpacker, Unreadable, WITH_SECRETS};
+use super::run_recording::Source;
 use super::secrets::{Given, Seen};
-use super::tape::Source;
 use super::{COMPARED_BYTES, COMPARED_BYTES_OF_CALL, GIVE_A_RESULT, Header, hash};
 use crate::boundary::Stopped;
 use crate::run::Phase;
@@ -243,7 +243,7 @@ impl Player {
             _ if is_executed => Ok(Source::Function),
             (Some(answer), _) => {
                 self.open = Some(Open { answer, writes: entry.writes });
-                Ok(Source::Tape)
+                Ok(Source::Recording)
             }
             (None, _) => Err(self.differs(
                 "a host call that has no answer",

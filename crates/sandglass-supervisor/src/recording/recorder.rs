@@ -101,7 +101,7 @@ impl Recorder {
         self.check_size();
     }
 
-    pub(super) fn is_about(&mut self, name: &Arc<str>) {
+    pub(super) fn name_call(&mut self, name: &Arc<str>) {
         if let Some(open) = &mut self.open {
             open.about = Some(Arc::clone(name));
         }
@@ -151,7 +151,7 @@ impl Recorder {
         let why = match packer.finish() {
             Ok(packed) => match self.share.cover(self.in_memory().saturating_add(packed.len())) {
                 Ok(()) => return Some(packed),
-                Err(no_room) => no_room.to_string(),
+                Err(out_of_memory) => out_of_memory.to_string(),
             },
             Err(Unrecordable::TooLarge) => self.too_large(),
             Err(Unrecordable::Type(what)) => {
@@ -191,8 +191,8 @@ impl Recorder {
     fn check_size(&mut self) {
         if self.out.len() as u64 > self.limits.bytes {
             self.give_up(self.too_large());
-        } else if let Err(no_room) = self.share.cover(self.in_memory()) {
-            self.give_up(no_room.to_string());
+        } else if let Err(out_of_memory) = self.share.cover(self.in_memory()) {
+            self.give_up(out_of_memory.to_string());
         }
     }
 

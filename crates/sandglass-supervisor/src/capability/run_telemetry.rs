@@ -14,7 +14,7 @@ use crate::secret::Redactor;
 
 /// What the log, the spans and the metrics of one run have in common.
 #[derive(Debug)]
-pub struct Speaker {
+pub struct RunTelemetry {
     /// The tenant of the dispatch.
     pub tenant: Arc<str>,
     /// The name of the integration.
@@ -32,7 +32,7 @@ pub struct Speaker {
 }
 
 // Shared by the telemetry of one run. `Guest` measures the redactor.
-covered!(Speaker: tenant, integration, redactor, metrics, rates, lines, is_over_rate, dropped);
+covered!(RunTelemetry: tenant, integration, redactor, metrics, rates, lines, is_over_rate, dropped);
 
 /// Counts of what exceeded a bound of the run.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ struct Dropped {
     log_lines: AtomicU64,
 }
 
-impl Speaker {
+impl RunTelemetry {
     /// Sends telemetry of the tenant and the integration `whose`.
     pub fn new(
         (tenant, integration): (Arc<str>, Arc<str>),

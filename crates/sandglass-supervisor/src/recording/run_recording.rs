@@ -10,7 +10,7 @@ use crate::secret::Secret;
 
 /// The recording of one run.
 #[derive(Debug, Default)]
-pub enum Tape {
+pub enum RunRecording {
     /// Nothing is recorded or replayed.
     #[default]
     Off,
@@ -26,10 +26,10 @@ pub enum Source {
     /// The host function, which must be called.
     Function,
     /// The recording.
-    Tape,
+    Recording,
 }
 
-impl Tape {
+impl RunRecording {
     /// Whether the run is neither recorded nor replayed.
     pub const fn is_off(&self) -> bool {
         matches!(self, Self::Off)
@@ -63,9 +63,9 @@ impl Tape {
     }
 
     /// Notes the name of the present call.
-    pub fn is_about(&mut self, name: &Arc<str>) {
+    pub fn name_call(&mut self, name: &Arc<str>) {
         if let Self::Recording(recorder) = self {
-            recorder.is_about(name);
+            recorder.name_call(name);
         }
     }
 
