@@ -8,7 +8,7 @@ mod queue;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use sandglass_model::{Allocation, Busy, BusyScope, Clock, Monotonic};
 use sandglass_telemetry::Metrics;
@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::manifest::Manifest;
 use crate::settings::Settings;
+use crate::sync::lock;
 use pace::Pace;
 pub use queue::IntegrationKey;
 use queue::{Bound, Bounds, Full, Queue, Ticket};
@@ -145,7 +146,7 @@ impl Admission {
     }
 
     fn lock(&self) -> Guard<'_> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = lock(&self.inner);
         Guard { admission: self, inner }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use sandglass_telemetry::Metrics;
@@ -10,6 +10,7 @@ use sandglass_telemetry::metrics::HostCallMetrics;
 
 use crate::capability::Guest;
 use crate::host_memory::HostMemory;
+use crate::sync::lock;
 
 /// How a host function behaves towards the deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +170,7 @@ impl Function {
 /// names as functions in the code of the host and its embedder.
 fn interned(name: String) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = lock(&NAMES);
     if let Some(known) = names.get(name.as_str()) {
         return known;
     }

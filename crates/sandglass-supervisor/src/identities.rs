@@ -1,8 +1,10 @@
 //! Draws random ids of dispatches and of their spans, many at a time.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use sandglass_model::{DispatchId, Entropy, SystemEntropy, TraceContext};
+
+use crate::sync::lock;
 
 /// Random bytes of one id and its span.
 const EACH: usize = 16 + 24;
@@ -33,7 +35,7 @@ impl Identities {
     /// # Errors
     /// No randomness is available.
     pub fn draw(&self) -> Result<(DispatchId, TraceContext), String> {
-        let mut drawn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut drawn = lock(&self.0);
         if drawn.left == 0 {
             SystemEntropy
                 .fill(&mut drawn.bytes)

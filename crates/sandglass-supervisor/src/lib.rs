@@ -52,5 +52,6 @@ pub mod run_clock;
 pub mod secret;
 pub mod settings;
 pub mod supervision;
+mod sync;
 pub mod text;
 pub mod ticker;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use sandglass_model::{Cause, DispatchId, Monotonic};
 
 use crate::functions::Functions;
 use crate::present::Doing;
 use crate::run::Run;
+use crate::sync::lock;
 
 /// The runs that are queued or in flight.
 #[derive(Debug, Default)]
@@ -102,7 +103,7 @@ impl Live {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.runs)
     }
 }
 

@@ -2,12 +2,13 @@
 //! thread stores at each crossing of the boundary. It decides nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use sandglass_model::Monotonic;
 
 use crate::functions::{FunctionId, Functions};
 use crate::run::Phase;
+use crate::sync::lock;
 
 /// Bits of the word for what the run does. The rest is since when, in steps of 1,024 nanoseconds,
 /// which is enough for nine years.
@@ -77,7 +78,7 @@ impl Present {
     /// Names the present call.
     pub fn name_call(&self, name: Arc<str>) {
         let word = self.word.load(Ordering::Relaxed);
-        *self.about.lock().unwrap_or_else(PoisonError::into_inner) = Some((word, name));
+        *lock(&self.about) = Some((word, name));
     }
 
     /// What the run does, and since when; `None` if it is queued.
@@ -88,7 +89,7 @@ impl Present {
             INSTANTIATING => Doing::Instantiating,
             RUNNING => Doing::Guest,
             call => {
-                let about = self.about.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let about = lock(&self.about).clone();
                 let about = about.filter(|(of, _)| *of == word).map(|(_, name)| name.to_string());
                 let named = || functions.at(call - FIRST_FUNCTION).unwrap_or_default().to_owned();
                 Doing::HostCall(about.unwrap_or_else(named))

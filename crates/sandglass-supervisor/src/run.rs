@@ -1,7 +1,7 @@
 //! The part of a handler run that threads share: why and when it must end, and how to wake it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 use sandglass_model::{Cause, DeadlineOwner, FirstCause, Monotonic};
@@ -9,6 +9,7 @@ use sandglass_model::{Cause, DeadlineOwner, FirstCause, Monotonic};
 use crate::deadline::StartedDeadline;
 use crate::present::Present;
 use crate::race::CallEnded;
+use crate::sync::lock;
 
 /// Longest reason of a stop that is kept, in bytes: a sentence, because records carry it.
 const REASON_MAX_BYTES: usize = 512;
@@ -172,7 +173,7 @@ impl Run {
 
     /// Notes why the present host call is ended. The run goes on.
     pub fn note_call_ended(&self, why: CallEnded) {
-        *self.call_ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        *lock(&self.call_ended) = Some(why);
         self.has_call_ended.store(true, Ordering::Release);
     }
 
@@ -183,7 +184,7 @@ impl Run {
             return None;
         }
         self.has_call_ended.store(false, Ordering::Release);
-        self.call_ended.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.call_ended).take()
     }
 
     /// Returns why the run must end at `now`; `None` if it may go on. If the deadline has passed and
@@ -229,7 +230,7 @@ impl Run {
         };
         {
             // Locked while the cause is named, so that a reader of the cause finds its reason.
-            let mut kept = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = lock(&self.reason);
             let holds = self.cause.name(cause);
             if holds != cause {
                 return holds;
@@ -248,12 +249,12 @@ impl Run {
 
     /// Why it was stopped; empty if no reason was given.
     pub fn reason(&self) -> String {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.reason).clone()
     }
 
     /// Wakes the task that polls the run, if it waits.
     pub fn wake(&self) {
-        let waker = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waker = lock(&self.waiting).take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -261,7 +262,7 @@ impl Run {
 
     /// Stores the waker. The caller checks [`Run::due`] after this, so that no stop is missed.
     pub fn wait_with(&self, waker: &Waker) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         match &*waiting {
             Some(held) if held.will_wake(waker) => {}
             _ => *waiting = Some(waker.clone()),

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use memchr::memmem;
 use serde_json::Value;
 
 use crate::measured::Measured;
+use crate::sync::lock;
 
 /// The replacement of a secret in a text.
 const REDACTED: &str = "[redacted]";
@@ -153,7 +154,7 @@ impl Redactor {
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<Secret>> {
-        self.0.secrets.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.secrets)
     }
 
     /// Returns `text` without the secrets.

@@ -34,6 +34,7 @@ pub use simulated::{Simulated, wait};
 
 use crate::kernel::KernelFeatures;
 use crate::run::Run;
+use crate::sync::lock;
 
 /// How long a guest runs before it yields to others. Short handlers wait for a few slices, and the
 /// interruption costs a spinning guest less than a thousandth of its slice.
@@ -291,7 +292,7 @@ impl Ticker {
     pub fn end(&self) {
         self.shared.schedule().ending = true;
         self.shared.wake.notify_one();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = lock(&self.thread).take();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
         {
@@ -389,7 +390,7 @@ impl Schedule {
 
 impl Shared {
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.schedule)
     }
 
     /// Notes that the thread must be awake at `wake`, so that `health` detects a thread that never

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use sandglass_model::ModuleHash;
 
 use crate::covered;
+use crate::sync::lock;
 
 /// Most entries: their keys and indexes occupy some megabytes besides the values.
 const ENTRIES_MAX: usize = 10_000;
@@ -93,7 +94,7 @@ impl Cache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.entries)
     }
 }
 

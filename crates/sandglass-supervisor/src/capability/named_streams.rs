@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 
 use super::Guest;
 use crate::host_memory::{Charge, OutOfHostMemory};
+use crate::sync::lock;
 
 /// Most streams of one run; each is a file or a body.
 const STREAMS_MAX: usize = 64;
@@ -66,7 +67,7 @@ impl Streams {
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeMap<String, Stream>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// How many bytes the stream `name` may have, if all streams together may have `most`.

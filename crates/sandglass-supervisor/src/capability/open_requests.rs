@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::http::{HttpError, Sender};
+
+use crate::sync::lock;
 
 /// Most open requests of one handler run.
 pub const OF_RUN_MAX: u32 = 16;
@@ -91,7 +93,7 @@ impl OpenRequests {
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 }
 

@@ -2,7 +2,7 @@
 //! and is noted.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandglass_model::Clock;
@@ -14,6 +14,7 @@ use crate::covered;
 use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
 use crate::run::Run;
 use crate::secret::Answer;
+use crate::sync::lock;
 
 /// Sends the requests of one run. Clones share its state.
 #[derive(Debug, Clone)]
@@ -74,7 +75,7 @@ impl RequestCharge {
     }
 
     fn resize(&self, bytes: u64) -> Result<(), OutOfHostMemory> {
-        self.charge.lock().unwrap_or_else(PoisonError::into_inner).resize(bytes)
+        lock(&self.charge).resize(bytes)
     }
 }
 

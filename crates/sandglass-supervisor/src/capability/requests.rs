@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use percent_encoding::percent_decode_str;
 use sandglass_model::report::micros;
@@ -12,6 +12,7 @@ use sandglass_model::{Clock, Monotonic, OutgoingRequest, RequestOutcome, STORY_R
 use super::http::{HttpError, Request};
 use crate::measured::Measured;
 use crate::secret::Redactor;
+use crate::sync::lock;
 use crate::text::printable;
 
 /// The requests of one run. Clones share them.
@@ -265,10 +266,6 @@ fn without_secrets(redactor: &Redactor, raw: &str, path: &str) -> String {
     let plain = redactor.text(path.to_owned());
     let is_hidden = plain == path && redactor.text(raw.to_owned()) != raw;
     if is_hidden { "/[REDACTED]".to_owned() } else { plain }
-}
-
-fn lock(sent: &Mutex<Sent>) -> MutexGuard<'_, Sent> {
-    sent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use sandglass_model::{Clock, Monotonic};
+
+use crate::sync::lock;
 
 /// How much a tenant may write.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +78,7 @@ impl TenantRates {
     }
 
     fn take_at(&self, now: Monotonic, tenant: &Arc<str>, bytes: u64) -> bool {
-        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = lock(&self.tenants);
         if tenants.len() >= TENANTS_KEPT && !tenants.contains_key(tenant) {
             tenants.retain(|_, bucket| {
                 bucket.refill(now, self.rate);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use minicbor::Decoder;
 use minicbor::data::{Token, Type};
@@ -16,6 +16,7 @@ use super::{COMPARED_BYTES, COMPARED_BYTES_OF_CALL, GIVE_A_RESULT, Header, hash}
 use crate::boundary::Stopped;
 use crate::run::Phase;
 use crate::secret::Redactor;
+use crate::sync::lock;
 
 /// Most characters of arguments or of a result that are shown.
 const SHOWN_CHARS: usize = 2_000;
@@ -174,7 +175,7 @@ impl Player {
     }
 
     fn note(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.found)
     }
 
     pub(super) fn begin(

@@ -2,7 +2,7 @@
 //! affect a connection of another tenant.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustls::ClientConfig;
 use rustls_platform_verifier::BuilderVerifierExt as _;
@@ -10,6 +10,8 @@ use tokio::sync::OnceCell;
 
 use super::HttpError;
 use super::resolver::{Resolver, SystemResolver};
+
+use crate::sync::lock;
 
 /// Most idle connections of a pool to one server: as many as a busy handler's concurrent requests, and
 /// few enough that a burst does not leave many sockets behind.
@@ -76,7 +78,7 @@ pub(super) struct Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let mut pools = known.pools.iter_mut();
         let pool = pools.find(|pool| pool.is_of(&self.sender, &self.private));
         if let Some(server) = pool.and_then(|pool| pool.servers.get_mut(&self.server)) {
@@ -106,7 +108,7 @@ impl Pools {
         server: String,
     ) -> Result<Lease, HttpError> {
         let tls = self.tls.get_or_init(tls).await;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let mut pool = match known.pools.iter().position(|pool| pool.is_of(sender, private)) {
             Some(at) => known.pools.remove(at),
             None => {
@@ -214,7 +216,7 @@ mod tests {
     }
 
     fn kept(pools: &Pools) -> Vec<String> {
-        let known = pools.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&pools.known);
         known.pools.iter().map(|pool| pool.sender.tenant.to_string()).collect()
     }
 
