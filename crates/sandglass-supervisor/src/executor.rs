@@ -1,5 +1,5 @@
-//! The threads that run guests. They are separate from the embedder's, so a guest that spins occupies
-//! none that another task needs.
+//! The threads that run guests. They are separate from the embedder's, so a guest that spins delays no
+//! other task of the embedder.
 
 mod giving_way;
 mod starting;
