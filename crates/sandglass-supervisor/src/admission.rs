@@ -16,6 +16,7 @@ use sandglass_telemetry::metrics::{Level, LevelGuard, Refusal};
 use tokio::sync::oneshot;
 
 use crate::manifest::Manifest;
+use crate::opaque::opaque;
 use crate::settings::Settings;
 use crate::sync::lock;
 use pace::Pace;
@@ -151,11 +152,7 @@ impl Admission {
     }
 }
 
-impl fmt::Debug for Admission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admission").finish_non_exhaustive()
-    }
-}
+opaque!(Admission as "Admission");
 
 /// The lock on the state of admission. When it is released, it reports how much of the pool is in use.
 struct Guard<'a> {

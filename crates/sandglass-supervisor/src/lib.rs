@@ -41,6 +41,7 @@ pub mod manifest;
 pub mod measured;
 pub mod node;
 pub mod notice;
+mod opaque;
 pub mod origin;
 pub mod panics;
 pub mod present;

@@ -33,6 +33,7 @@ use tokio::task::AbortHandle;
 pub use simulated::{Simulated, wait};
 
 use crate::kernel::KernelFeatures;
+use crate::opaque::opaque;
 use crate::run::Run;
 use crate::sync::lock;
 
@@ -137,17 +138,7 @@ enum WatchedBy {
 /// A guest on a CPU, until this is dropped.
 pub struct OnCpu<'a>(&'a Shared);
 
-impl fmt::Debug for Armed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Armed").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for OnCpu<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OnCpu").finish_non_exhaustive()
-    }
-}
+opaque!(Armed as "Armed", OnCpu<'_> as "OnCpu");
 
 impl Ticker {
     /// Starts the thread.

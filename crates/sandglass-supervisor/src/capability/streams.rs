@@ -11,6 +11,7 @@ use super::http::{HttpError, Opened, Pieces};
 use super::outside::headers_bytes;
 use crate::covered;
 use crate::measured::Measured;
+use crate::opaque::opaque;
 use crate::secret::Answer;
 
 /// Largest piece that one read returns, in bytes: what socket buffers hold.
@@ -27,11 +28,7 @@ pub struct OutgoingRequest {
     early: Option<Result<Opened, HttpError>>,
 }
 
-impl fmt::Debug for OutgoingRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OutgoingRequest").finish_non_exhaustive()
-    }
-}
+opaque!(OutgoingRequest as "OutgoingRequest");
 
 impl fmt::Debug for IncomingResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

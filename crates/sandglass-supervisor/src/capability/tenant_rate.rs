@@ -2,11 +2,11 @@
 //! a disk or hide the output of other tenants.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use sandglass_model::{Clock, Monotonic};
 
+use crate::opaque::opaque;
 use crate::sync::lock;
 
 /// How much a tenant may write.
@@ -94,11 +94,7 @@ impl TenantRates {
     }
 }
 
-impl fmt::Debug for TenantRates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TenantRates").finish_non_exhaustive()
-    }
-}
+opaque!(TenantRates as "TenantRates");
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@ use tokio::sync::OnceCell;
 use super::HttpError;
 use super::resolver::{Resolver, SystemResolver};
 
+use crate::opaque::opaque;
 use crate::sync::lock;
 
 /// Most idle connections of a pool to one server: as many as a busy handler's concurrent requests, and
@@ -201,11 +202,7 @@ async fn tls() -> ClientConfig {
     config
 }
 
-impl std::fmt::Debug for Pools {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pools").finish_non_exhaustive()
-    }
-}
+opaque!(Pools as "Pools");
 
 #[cfg(test)]
 mod tests {
