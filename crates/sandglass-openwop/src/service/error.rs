@@ -58,9 +58,9 @@ pub(crate) enum Error {
     #[error("the run could not be begun")]
     NotBegun,
     #[error("nothing was done: {0}")]
-    Unavailable(ActorError),
+    Unavailable(String),
     #[error("nothing was done: {0}")]
-    Overloaded(ActorError),
+    Overloaded(String),
     #[error("the host could not do this; its log says why")]
     Internal,
 }
@@ -109,8 +109,12 @@ impl Error {
 impl From<ActorError> for Error {
     fn from(error: ActorError) -> Self {
         match error {
-            ActorError::JournalUnavailable { .. } | ActorError::Closed => Self::Unavailable(error),
-            ActorError::MailboxFull(_) | ActorError::Busy { .. } => Self::Overloaded(error),
+            ActorError::JournalUnavailable { .. } | ActorError::Closed => {
+                Self::Unavailable(error.to_string())
+            }
+            ActorError::MailboxFull(_) | ActorError::Busy { .. } => {
+                Self::Overloaded(error.to_string())
+            }
             other => {
                 tracing::error!(error = %other, "a request met an error of the host's own");
                 Self::Internal
