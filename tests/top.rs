@@ -226,7 +226,7 @@ fn credentials_in_a_url_are_never_shown_and_a_refused_name_is_reported() {
     }
     // An address that leads here, but is not one by which a daemon without keys is asked.
     let said = sandglass(&[&"top", &format!("http://0.0.0.0:{port}")]).exits(2);
-    let said = said.says("only `localhost`");
+    let said = said.says("must be `localhost`");
     assert!(!said.err.contains("--api-key-env"), "{}", said.err);
     up.ends();
 }

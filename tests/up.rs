@@ -218,7 +218,7 @@ fn an_uploaded_module_is_used_after_a_restart() {
     up.ends(0);
     let up = Up::start(&folder, &[&"--journal", &journal]);
     assert_eq!(up.ask("GET /v1/modules").1["modules"][0], put);
-    up.until_said("is the version that `local` put");
+    up.until_said("is the version that `local` uploaded");
     up.ask("POST /v1/entities/Waiter/a");
     let waits = "POST /v1/entities/Waiter/a/actions/Wait?wait=settled&timeout=60s";
     assert_eq!(up.ask(waits).1["waited"]["entity"]["state"], "Done");
@@ -288,7 +288,7 @@ fn an_invalid_configuration_is_refused_with_its_lines() {
     let specs = folder.path(".");
     let refused = sandglass(&[&"up", &"--specs", &specs, &"--config", &config]).exits(2);
     refused.says("sandglass.toml:2:1: unknown key `grcae`").says("`grace`");
-    sandglass(&[&"up", &"--specs", &folder.path("none")]).exits(2).says("no folder");
+    sandglass(&[&"up", &"--specs", &folder.path("none")]).exits(2).says("is not a folder");
 }
 
 #[test]

@@ -381,9 +381,9 @@ mod tests {
     fn a_refusal_of_the_host_name_does_not_suggest_a_key() {
         let message =
             |status, body: &str| Refusal::parse(body.as_bytes()).into_error(status).to_string();
-        let named = r#"{"error": {"code": "cross_site", "message": "only `localhost`"}}"#;
+        let named = r#"{"error": {"code": "cross_site", "message": "`Host` must be `localhost`"}}"#;
         let text = message(StatusCode::FORBIDDEN, named);
-        assert!(text.contains("only `localhost`") && !text.contains("key"), "{text}");
+        assert!(text.contains("`Host` must be `localhost`") && !text.contains("key"), "{text}");
         let may_not = r#"{"error": {"code": "forbidden", "message": "the key of `a` may not"}}"#;
         let text = message(StatusCode::FORBIDDEN, may_not);
         assert!(text.contains("the key of `a` may not"), "{text}");

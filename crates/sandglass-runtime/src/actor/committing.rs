@@ -56,6 +56,13 @@ impl Actor {
             self.commit_input(&Input::HandlerEnded(Arc::new(end))).await?;
         }
         self.follow_spec().await;
+        // A limit that passed while the host was down takes effect before the runtime counts as
+        // recovered. Otherwise a run of a workflow that is executed again could find that its parent
+        // is still running, and would never learn of the parent's end (tests/openwop/children.rs).
+        self.follow(|_, _, _| ());
+        if self.timers.next_limit() <= self.shared.clock.now() {
+            self.woken().await;
+        }
         Ok(())
     }
 
