@@ -1,74 +1,78 @@
-//! Whether budgets fit what handlers take, by what a journal says of them.
+//! Compares the budgets of handlers with the times that a journal records, and advises on them.
 
 use std::collections::BTreeMap;
 
 use sandglass_model::{DeadlineOwner, DispatchId, Dispatched, Ended, Event, OutcomeKind, Record};
 
-/// Fewest runs that a budget is suggested by: of fewer, the slowest in a hundred says nothing.
+/// Fewest handler executions that a suggestion needs: with fewer, the 99th percentile is
+/// meaningless.
 pub const RUNS_MIN: u64 = 100;
-/// Most rows that are kept: more than anybody reads. The rest is counted.
+/// Most kinds of handlers that are tracked, more than a person reads. Ends of other kinds are only
+/// counted.
 pub const ROWS_MAX: usize = 1_000;
-/// Most host functions that kills of one row are told apart by; the rest is `other`.
+/// Most host functions by which the kills of one kind are counted; the rest are counted as `other`.
 const SPANS_MAX: usize = 64;
-/// Most handlers in flight that are kept: more than a host ever has. The ends of others are
-/// nobody's, and counted.
+/// Most handlers in flight that are tracked, more than a host ever has. Ends of other handlers are
+/// only counted.
 const OPEN_MAX: usize = 1 << 20;
-/// Decimal digits of a time that are kept, so that a row has few thousand different ones.
+/// Significant decimal digits of a recorded time, so that a kind has at most a few thousand
+/// distinct times.
 const DIGITS_KEPT: u32 = 3;
-/// How much room above the slowest in a thousand is suggested, in percent of it.
+/// The suggested budget, in percent of the 99.9th percentile.
 const ROOM_PERCENT: u64 = 150;
-/// A budget of so many times the suggested one is called too long: a handler that hangs is
-/// noticed that much later.
+/// A budget longer than this many times the suggested one is called too long, because a handler
+/// that hangs is detected that much later.
 const TOO_LONG: u64 = 4;
 
-/// What is known of one kind of handler.
+/// The budget of one kind of handler, and the times that its executions took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Which kind.
+    /// The kind of handler.
     pub of: Kind,
-    /// The budget that its spec declares, or the default, in milliseconds: the last one seen.
+    /// The budget in milliseconds, as last recorded: the one that the spec declares, or the
+    /// default.
     pub budget_ms: u64,
-    /// Whether the spec declares none.
+    /// Whether the spec declares none, so that the default applies.
     pub is_default: bool,
-    /// Runs that ended by themselves, or at the deadline of this budget.
+    /// Executions that ended on their own, or at the deadline of this budget.
     pub runs: u64,
-    /// What those took, in milliseconds; one that was killed took its budget at least.
+    /// How long these executions took. A killed one counts with the time until its kill, which is
+    /// at least its budget.
     pub took: Quantiles,
-    /// What those took that ended by themselves.
+    /// How long the executions took that ended on their own.
     pub took_by_itself: Quantiles,
-    /// Whether these times are estimated by the bounds of histograms.
+    /// Whether these times are estimated from the bounds of histogram buckets.
     pub is_estimated: bool,
-    /// Those that were killed at the deadline of this budget, by what was running.
+    /// Executions that were killed at the deadline of this budget, counted by what was running.
     pub killed: BTreeMap<String, u64>,
 }
 
-/// A kind of handler.
+/// A kind of handler: executions of one kind share a budget.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
-    /// The type of the entities.
+    /// The type of its entities.
     pub entity_type: String,
-    /// The action that it is dispatched by.
+    /// The action that dispatches it.
     pub action: String,
     /// The integration.
     pub integration: String,
 }
 
-/// Times that so many of a hundred, or of a thousand, don't go beyond, in milliseconds; of
-/// those above a second, three digits are kept, rounded up.
+/// Quantiles of times in milliseconds, rounded up to three significant digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quantiles {
-    /// One half.
+    /// The median.
     pub p50_ms: u64,
-    /// 99 of 100.
+    /// The 99th percentile.
     pub p99_ms: u64,
-    /// 999 of 1,000.
+    /// The 99.9th percentile.
     pub p999_ms: u64,
-    /// The longest.
+    /// The maximum.
     pub max_ms: u64,
 }
 
 impl Quantiles {
-    /// The same, none above `most_ms`.
+    /// Returns the quantiles with each capped at `most_ms`.
     #[must_use]
     pub fn at_most(self, most_ms: u64) -> Self {
         Self {
@@ -80,35 +84,35 @@ impl Quantiles {
     }
 }
 
-/// What is to be done about a budget.
+/// What to do about a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// There are too few runs to tell.
+    /// There are too few executions to advise.
     TooFew,
-    /// All were killed, so nobody knows what one takes: the budget is too small, or what they
-    /// waited for hung. What they died in tells which.
+    /// Every execution was killed, so the time that one needs is unknown: either the budget is too
+    /// small, or what they waited for hung. [`Budget::killed`] shows what was running.
     AllKilled,
-    /// It fits.
+    /// The budget fits.
     Keep,
-    /// This many milliseconds: runs come too near to it, or are cut off by it.
+    /// Raise it to this many milliseconds: executions come too close to it or are killed by it.
     Raise(u64),
-    /// This many milliseconds: what hangs would be noticed sooner.
+    /// Lower it to this many milliseconds, so that a handler that hangs is detected sooner.
     Lower(u64),
-    /// It fits those that end by themselves. Those that are killed hang, and more time
-    /// wouldn't help them.
+    /// The budget fits the executions that end on their own. The killed ones hang, and more time
+    /// would not help them.
     Hangs,
 }
 
 impl Budget {
-    /// How many were killed.
+    /// The number of killed executions.
     #[must_use]
     pub fn kills(&self) -> u64 {
         self.killed.values().sum()
     }
 
-    /// What to do about it. Half as much again as the slowest in a thousand is room enough;
-    /// where runs are killed although 99 in 100 of the others take less than half of the
-    /// budget, those hang.
+    /// What to do about this budget. One and a half times the 99.9th percentile leaves enough
+    /// margin. If executions are killed although the 99th percentile of the others is at most half
+    /// of the budget, the killed ones hang.
     #[must_use]
     pub fn advice(&self) -> Advice {
         if self.runs > 0 && self.kills() >= self.runs {
@@ -139,7 +143,7 @@ impl Budget {
     }
 }
 
-/// Looks through a journal, in the order of its records.
+/// Folds the records of a journal in order.
 #[derive(Debug, Default)]
 pub struct Survey {
     kinds: BTreeMap<Kind, Tally>,
@@ -147,17 +151,17 @@ pub struct Survey {
     untold: u64,
 }
 
-/// All that was found.
+/// The result of a [`Survey`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Budgets {
-    /// In the order of their kinds.
+    /// Sorted by kind.
     pub budgets: Vec<Budget>,
-    /// Runs that are in none of them, because there are too many kinds.
+    /// Ends that are counted in no budget, because there are too many kinds or handlers in flight.
     pub untold: u64,
 }
 
 impl Survey {
-    /// Takes the next record.
+    /// Applies the next record.
     pub fn feed(&mut self, record: &Record) {
         let Some(entity) = &record.entity else { return };
         match &record.event {
@@ -186,14 +190,14 @@ impl Survey {
             return;
         }
         let tally = self.kinds.entry(kind.clone()).or_default();
-        // An asker's, or an operator's, says nothing of what the spec declares.
+        // A budget that an asker or an operator sets is not the one that the spec declares.
         if dispatched.owner == DeadlineOwner::Handler && dispatched.retried.is_none() {
             tally.declared(dispatched.budget_ms, dispatched.budget_defaulted);
         }
         self.open.insert((dispatched.dispatch, dispatched.attempt), kind);
     }
 
-    /// What was found.
+    /// Returns the budgets of all kinds whose declared budget was seen.
     #[must_use]
     pub fn finish(self) -> Budgets {
         let seen = self.kinds.into_iter().filter(|(_, tally)| tally.budget_ms > 0);
@@ -214,7 +218,7 @@ struct Tally {
 impl Tally {
     fn declared(&mut self, budget_ms: u64, is_default: bool) {
         if self.budget_ms != budget_ms {
-            // They were cut off by another one.
+            // The kills so far, and their times, belong to another budget.
             self.killed.clear();
             self.all = self.by_itself.clone();
         }
@@ -239,7 +243,7 @@ impl Tally {
         }
     }
 
-    /// Whether it was this budget that was used up.
+    /// Whether this budget is the one that ran out.
     fn is_own(&self, ended: &Ended) -> bool {
         let deadline = &ended.deadline;
         deadline.owner == DeadlineOwner::Handler && deadline.budget_ms == self.budget_ms
@@ -259,7 +263,7 @@ impl Tally {
     }
 }
 
-/// How often each time was taken.
+/// A histogram of times in milliseconds.
 #[derive(Clone, Debug, Default)]
 struct Times {
     counts: BTreeMap<u64, u64>,
@@ -281,7 +285,7 @@ impl Times {
         }
     }
 
-    /// The smallest time that so many of a thousand don't go beyond.
+    /// Returns the quantile at `of_thousand` / 1,000: 500 is the median.
     fn quantile(&self, of_thousand: u64) -> u64 {
         let rank = self.count.saturating_mul(of_thousand).div_ceil(1_000);
         let mut seen = 0;
@@ -293,7 +297,7 @@ impl Times {
     }
 }
 
-/// The next number that has at most so many digits before its zeros.
+/// Rounds `number` up to at most `digits` significant digits.
 fn rounded_up(number: u64, digits: u32) -> u64 {
     let all = number.checked_ilog10().map_or(1, |log| log + 1);
     let unit = 10_u64.pow(all.saturating_sub(digits));
@@ -344,7 +348,7 @@ mod tests {
         assert_eq!(advised(4_000, &[(500, 100)], &[]), Advice::Lower(750));
         assert_eq!(advised(300_000, &[(290_000, 100)], &[("guest", 3)]), Advice::Raise(600_000));
         assert_eq!(advised(300_000, &[(9_000, 100)], &[("host_http_call", 3)]), Advice::Hangs);
-        // All are killed: nobody knows, however many they are.
+        // If all are killed, more executions do not help.
         assert_eq!(advised(1_000, &[], &[("guest", 100)]), Advice::AllKilled);
         assert_eq!(advised(1_000, &[], &[("guest", 1)]), Advice::AllKilled);
         assert_eq!(advised(1_000, &[], &[]), Advice::TooFew);

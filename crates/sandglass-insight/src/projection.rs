@@ -1,6 +1,6 @@
-//! The records of sessions in the shapes of other systems: a watchdog's events, an audit's
-//! records, a silence detector's warnings. Each is made from the same journal, and holds
-//! nothing that isn't there.
+//! Projects the records of sessions into the formats of other systems: the events of a watchdog,
+//! the records of an audit, and the warnings of a silence detector. Each is derived from the
+//! journal alone and adds nothing to it.
 
 use sandglass_model::signature::TIMED_OUT;
 use sandglass_model::{
@@ -14,21 +14,21 @@ use sandglass_liveness::fold::{Fold, Unfit};
 use sandglass_liveness::session::{error_type_of, timeout_text};
 use sandglass_liveness::spec::Spec;
 
-/// Whose shapes.
+/// The format to project into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// A watchdog of a session's wall clock.
+    /// The events of a watchdog of the run times of sessions.
     Watchdog,
-    /// An audit of tools.
+    /// The records of an audit of tools.
     Audit,
-    /// A detector of silence.
+    /// The warnings of a silence detector.
     Silence,
 }
 
-/// The kind of the event of a watchdog.
+/// The event kind of a watchdog.
 pub const WATCHDOG_EVENT: &str = "runtime.watchdog.cancel";
 
-/// A record in one of the shapes.
+/// A record in one of the formats.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Projected {
@@ -40,34 +40,34 @@ pub enum Projected {
     Silence(Box<Silent>),
 }
 
-/// That a watchdog has stopped a session.
+/// A session was stopped by a watchdog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WatchdogCancel {
     /// [`WATCHDOG_EVENT`].
     pub event_kind: &'static str,
-    /// What it is about.
+    /// The subject of the event.
     pub aggregate: Aggregate,
-    /// Why: `wall_clock_exceeded`.
+    /// The reason: `wall_clock_exceeded`.
     pub reason: &'static str,
-    /// When the window began that was exceeded.
+    /// When the run of the session started.
     pub session_started_at: String,
-    /// When that was noticed.
+    /// When the breach was detected.
     pub fired_at: String,
-    /// How long it was, in seconds, rounded up.
+    /// How long the run took, in seconds, rounded up.
     pub elapsed_seconds: u64,
-    /// How long it may be, in seconds, rounded up.
+    /// How long the run may take, in seconds, rounded up.
     pub configured_budget_seconds: u64,
-    /// What the session becomes.
+    /// The resulting status of the session.
     pub status: &'static str,
-    /// Why, as a code.
+    /// The reason, as a code.
     pub stop_reason_code: &'static str,
-    /// What the session is resumed by.
+    /// The session, by the name that resumes it.
     pub session_id: EntityRef,
-    /// Which run of it was stopped.
+    /// The run that was stopped.
     pub run_seq: u32,
 }
 
-/// What an event of a watchdog is about.
+/// The subject of a watchdog event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Aggregate {
     /// `runtime_control`.
@@ -77,13 +77,14 @@ pub struct Aggregate {
     pub id: EntityRef,
 }
 
-/// What an audit says: of a handler that failed, of its calls, or of a session that was stopped.
+/// An audit record: a handler that failed, host calls that timed out, or a session that was
+/// stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Audited {
     /// A handler failed.
     Tool(AuditedTool),
-    /// Calls of a handler took longer than they may.
+    /// Host calls of a handler exceeded their time limit.
     Call(AuditedCall),
     /// A session was stopped.
     Session(AuditedSession),
@@ -92,105 +93,106 @@ pub enum Audited {
 /// A handler that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AuditedTool {
-    /// When.
+    /// When its end was recorded.
     pub at: String,
     /// The session.
     pub session_id: EntityRef,
-    /// Which dispatch of it.
+    /// The dispatch.
     pub dispatch: DispatchId,
     /// The integration.
     pub tool: String,
-    /// The kind of the error: `timeout` for a deadline, by its type and never by a text.
+    /// The kind of the error. It is `timeout` for a deadline, and is derived from types, never from
+    /// a text.
     pub error_type: String,
-    /// What is said of it.
+    /// The error message.
     pub message: String,
-    /// How long it ran, in milliseconds.
+    /// How long the handler ran, in milliseconds.
     pub elapsed_ms: u64,
 }
 
-/// Host calls of a handler that were ended by their own time limit; the handler went on.
+/// Host calls of a handler that their own time limit ended; the handler itself continued.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AuditedCall {
-    /// When that was recorded: with the end of the handler.
+    /// When they were recorded, which is at the end of the handler.
     pub at: String,
     /// The session.
     pub session_id: EntityRef,
-    /// Which run of it.
+    /// The run of the session.
     pub run_seq: u32,
     /// The integration.
     pub tool: String,
     /// The host function.
     pub host_call: String,
-    /// `timeout`, by the type of the limit and never by a text.
+    /// `timeout`, derived from the type of the limit, never from a text.
     pub error_type: &'static str,
-    /// When the first of them began.
+    /// When the first of these calls began.
     pub started_at: String,
-    /// What each may take, in milliseconds.
+    /// The time limit of each call, in milliseconds.
     pub timeout_ms: u64,
-    /// How long the first took, in milliseconds.
+    /// How long the first call took, in milliseconds.
     pub elapsed_ms: u64,
-    /// How many there were.
+    /// The number of calls.
     pub times: u64,
 }
 
 /// A session that was stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AuditedSession {
-    /// When.
+    /// When the stop was recorded.
     pub at: String,
     /// The session.
     pub session_id: EntityRef,
-    /// Which run of it.
+    /// The run that was stopped.
     pub run_seq: u32,
     /// `cancelled`, `blocked` or `done`.
     pub status: &'static str,
-    /// Why, as a code.
+    /// The reason, as a code.
     pub stop_reason_code: String,
-    /// Who stopped it, where somebody did.
+    /// The operator, if an operator stopped it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Why, in their words.
+    /// The reason in the words of the operator or of the parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its most frequent failure, where that came often enough to be one of a kind.
+    /// Its most frequent failure, if it occurred often enough to count as repeated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure_signature: Option<Repeated>,
 }
 
-/// That a session was silent for too long.
+/// A session was silent for too long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Silent {
-    /// When that was noticed.
+    /// When the silence was detected.
     pub at: String,
     /// The session.
     pub session_id: EntityRef,
     /// The state of its entity.
     pub phase: String,
-    /// The turn of its loop that it was in, from 1.
+    /// The loop iteration of the session, from 1.
     pub iteration: u64,
     /// `sdk_silence`.
     pub failure_type: &'static str,
-    /// How long it was silent, in seconds, rounded up.
+    /// How long the session was silent, in seconds, rounded up.
     pub elapsed_silent_seconds: u64,
-    /// The last sign of life before.
+    /// The last sign of life before the silence.
     pub last_event: Option<LastEvent>,
-    /// Whether it was stopped for that, or only warned of.
+    /// Whether the session was stopped because of it; otherwise this is only a warning.
     pub killed: bool,
 }
 
 /// The last sign of life of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LastEvent {
-    /// What it was.
+    /// The kind of the signal.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The handler that it was about, or that was in flight.
+    /// The handler in flight, or else the handler that the signal came from.
     pub tool_name: Option<String>,
-    /// When.
+    /// When the signal was observed.
     pub at: String,
 }
 
-/// Makes the records of one shape out of those of a journal, in their order.
+/// Folds the records of a journal in order and projects them into one format.
 #[derive(Clone, Debug)]
 pub struct Projection {
     shape: Shape,
@@ -198,16 +200,16 @@ pub struct Projection {
 }
 
 impl Projection {
-    /// Of nothing yet.
+    /// Starts before the first record.
     #[must_use]
     pub fn new(shape: Shape) -> Self {
         Self { shape, fold: Fold::new() }
     }
 
-    /// Takes in the next record; answers what it is in this shape, if anything.
+    /// Applies the next record and returns its projection, or `None` if the format has none for it.
     ///
     /// # Errors
-    /// It doesn't fit the ones before it.
+    /// The record does not fit the records before it.
     pub fn feed(&mut self, record: &Record) -> Result<Option<Projected>, Unfit> {
         let entity = record.entity.as_ref().and_then(|name| self.fold.entity(name));
         let projected = entity.and_then(|entity| self.projected(entity, record));
@@ -282,7 +284,8 @@ fn tool(entity: &Entity, ended: &Ended, at: WallTime) -> Option<Projected> {
         Outcome::TimedOut(exceeded) => timeout_text(exceeded.budget_ms),
         _ => message,
     };
-    // One that wasn't started in time is told by that limit, not as what the host said of it.
+    // If the handler was not started in time, that limit is the error type, not the error that the
+    // host reported for it.
     let late = ended.overruns.iter().find(|one| one.limit == Limit::ScheduleToStartTimeout);
     let error_type = late.map_or_else(|| error_type_of(&error), |late| late.limit.as_str());
     Some(Projected::Audit(Box::new(Audited::Tool(AuditedTool {

@@ -1,5 +1,5 @@
-//! What of a journal costs time and comes again: timeouts, and failures of the same shape, by
-//! session. It is a fold of the records, and says nothing that isn't in them.
+//! Sums up, per session, what costs time in a journal: timeouts, and failures that repeat. It is a
+//! fold of the records and reports nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use sandglass_liveness::session::{Failures, default_limits};
 
-/// A scan under way. Memory grows with the entities that failed, and what is in flight.
+/// A scan in progress. Its memory grows with the entities that failed and the handlers in flight.
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
     in_flight: BTreeMap<(EntityRef, DispatchId), Arc<Dispatched>>,
@@ -27,28 +27,27 @@ struct Found {
     failures: Failures,
 }
 
-/// What a scan found of one session.
+/// The result of a scan for one session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Scanned {
     /// The session, or any other entity.
     pub session: EntityRef,
-    /// Handlers of it that were killed at their deadlines.
+    /// Handlers of the session that were killed at their deadlines.
     pub timeouts: u64,
-    /// What they took until then, in milliseconds.
+    /// How long those handlers ran until then, in milliseconds.
     pub timeouts_ms: u64,
-    /// Host calls of it that were ended by their own time limit, whatever became of the handler.
+    /// Host calls of the session that their own time limit ended, however the handler ended.
     pub call_timeouts: u64,
-    /// Handlers of it that were not started in time.
+    /// Handlers of the session that were not started in time.
     pub late_starts: u64,
-    /// Failures that came more than once, those that came most often first.
+    /// Repeated failures, the most frequent first.
     pub repeats: Vec<Repeated>,
-    /// What all of it took together, in milliseconds: timeouts, and failures of other kinds
-    /// that came more than once.
+    /// The total cost in milliseconds: timeouts, and repeated failures of other kinds.
     pub cost_ms: u64,
 }
 
 impl Scan {
-    /// Takes in the next record.
+    /// Applies the next record.
     pub fn feed(&mut self, record: &Record) {
         let Some(entity) = &record.entity else { return };
         match &record.event {
@@ -84,10 +83,10 @@ impl Scan {
         }
     }
 
-    /// What came of it: the sessions with timeouts or repeats, the costliest first.
+    /// Returns the sessions with timeouts or repeated failures, the costliest first.
     #[must_use]
     pub fn finish(self) -> Vec<Scanned> {
-        // As often as a session's own repeats are told of, unless it says another number.
+        // The default repeat threshold of a session; settings of single sessions do not apply here.
         let least = default_limits().repeat_threshold.unwrap_or(1);
         let scanned = |(session, found): (EntityRef, Found)| {
             let repeats = found.failures.all().iter().filter(|known| known.count >= least);
@@ -104,7 +103,7 @@ impl Scan {
             timeouts.iter().any(|many| *many > 0) || !one.repeats.is_empty()
         };
         let mut all: Vec<Scanned> = all.filter(is_worth_it).collect();
-        // Stable, so that of two that cost the same the names decide.
+        // Stable: sessions with the same cost stay sorted by name.
         all.sort_by_key(|one| std::cmp::Reverse(one.cost_ms));
         all
     }

@@ -1,4 +1,4 @@
-//! The attempts of one dispatch, each in brief: reruns and retries keep its id.
+//! The attempts of one dispatch in brief. Reruns and retries keep the id of their dispatch.
 
 use std::collections::VecDeque;
 
@@ -9,38 +9,38 @@ use serde::Serialize;
 
 use super::Taken;
 
-/// Most attempts that are told: reruns are few, and of an operator's many retries the last
-/// tell as much.
+/// Most attempts that are listed. Reruns are few, and if an operator retries many times, the last
+/// attempts say as much as all of them.
 const ATTEMPTS_MAX: usize = 64;
 
 /// One attempt of a dispatch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attempt {
-    /// Which, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// When it was asked for.
+    /// When it was dispatched.
     pub dispatched_at: WallTime,
-    /// Who asked for it, where it is neither the first nor a rerun.
+    /// Who retried it; `None` for the first attempt and for a rerun.
     pub retried: Option<Retried>,
     /// Its budget, in milliseconds.
     pub budget_ms: u64,
-    /// How it ended; none of what follows is there while it hasn't, and no more than the
-    /// transition where the record of its end can't be read.
+    /// How it ended; `None` while it has not. Then the fields below are `None` too, but if the
+    /// record of the end cannot be read, the transition may be known.
     pub outcome: Option<OutcomeKind>,
-    /// When that was recorded.
+    /// When the end was recorded.
     pub ended_at: Option<WallTime>,
-    /// How much of its budget it had used, in milliseconds; none where it never ran, or
-    /// nobody knows.
+    /// How much of its budget it used, in milliseconds; `None` if it never ran, or if the time is
+    /// unknown because its host was lost.
     pub elapsed_ms: Option<u64>,
-    /// What was running when it was stopped or trapped.
+    /// What was running when the attempt was stopped or trapped.
     pub dying_span: Option<String>,
-    /// What was decided.
+    /// The decision that followed from its end.
     pub decision: Option<Decision>,
-    /// The transition that followed, where one did.
+    /// The transition that followed, if one did.
     pub transition: Option<Taken>,
 }
 
-/// All attempts of one dispatch that are told, and how many are not.
+/// The attempts of one dispatch that are listed, and how many are left out.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempts {
     told: VecDeque<Attempt>,
@@ -79,7 +79,7 @@ impl Attempts {
         last.decision = Some(ended.decision.clone());
     }
 
-    /// What was taken because the last of them ended.
+    /// Adds the transition that followed the end of the last attempt.
     pub(super) fn taken(&mut self, taken: &Taken) {
         if let Some(last) = self.told.back_mut() {
             last.transition.get_or_insert_with(|| taken.clone());
@@ -92,7 +92,7 @@ impl Attempts {
 }
 
 impl Taken {
-    /// The transition of `record`, which led from one state to another by an action.
+    /// The transition of `record`, which is one from `from` to `to` by `action`.
     pub(super) fn of(record: &Record, action: &str, from: &str, to: &str) -> Self {
         let position: Position = record.position;
         Self { action: action.to_owned(), from: from.to_owned(), to: to.to_owned(), position }

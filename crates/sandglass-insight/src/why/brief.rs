@@ -1,37 +1,37 @@
-//! Other handlers than the one that is explained: those that ran because it waits for their
-//! entities, and those that had not ended where the records end.
+//! Handlers related to the explained one: those that ran because it waited for their entities, and
+//! those that had not ended when the records end.
 
 use sandglass_model::{DispatchId, Ended, EntityRef, OutcomeKind};
 use serde::Serialize;
 
 use super::Asked;
 
-/// Most others that are told of each kind.
+/// Most related handlers that are listed of each kind.
 const TOLD_MAX: usize = 32;
 
-/// Another handler, in a line.
+/// A related handler in brief.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Brief {
-    /// Whose handler it is.
+    /// The entity of the handler.
     pub entity: EntityRef,
-    /// Which.
+    /// The dispatch.
     pub dispatch: DispatchId,
     /// The attempt.
     pub attempt: u32,
     /// The action that triggered it.
     pub action: String,
-    /// How it ended; none where it hasn't.
+    /// How it ended; `None` if it has not.
     pub outcome: Option<OutcomeKind>,
-    /// What was running when it was stopped or trapped.
+    /// What was running when the handler was stopped or trapped.
     pub dying_span: Option<String>,
-    /// Whether it may have ended, because records behind its dispatch can't be read.
+    /// Whether it may have ended, because records after its dispatch cannot be read.
     pub may_have_ended: bool,
 }
 
-/// Others, and how many more there are.
+/// Related handlers, and how many are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Others {
-    /// The first of them.
+    /// The first of the handlers.
     pub told: Vec<Brief>,
     /// How many more there are.
     pub omitted: u64,

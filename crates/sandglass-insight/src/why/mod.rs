@@ -1,4 +1,4 @@
-//! Why a handler ended as it did, by the records alone: what was asked, what it did,
+//! Explains from the records alone why a handler ended as it did: what was requested, what it did,
 //! where it stopped, what was decided, whether it happened before, and what to do next.
 
 mod attempt;
@@ -27,48 +27,47 @@ pub use present::Retryable;
 use present::{Present, Specs};
 pub use unread::Unread;
 
-/// Most handlers in flight that are kept: more than a host ever has. Ends of others can't
-/// be explained.
+/// Most handlers in flight that are tracked, more than a host ever has. Ends of other handlers
+/// cannot be explained.
 const OPEN_MAX: usize = 1 << 20;
 
-/// Most signatures that are told apart: far more than specs declare. Those beyond count as
-/// never seen before.
+/// Most signatures that are tracked, far more than specs declare. Other signatures count as never
+/// seen before.
 const SIGNATURES_MAX: usize = 1 << 16;
 
-/// Most specs of single runs that are remembered: as many runs as somebody starts by hand.
-/// Handlers of others are explained as those of a daemon.
+/// Most one-run specs that are tracked, far more than people start by hand. Handlers of other
+/// one-run specs are explained as if a daemon had run them.
 const ONE_RUNS_MAX: usize = 1 << 16;
 
-/// How the text of a spec begins that was made to run one handler, and not written by
-/// anybody.
+/// The first line of a spec that was generated to run one handler, not written by an author.
 pub const ONE_RUN: &str = "# Made to run one handler.\n";
 
-/// Which handler is asked about.
+/// Which handler to explain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// The one that ended last without completing; where their host is gone, the last that
-    /// it lost, if it lost any.
+    /// The handler that ended last without completing. If the host is gone and lost handlers, the
+    /// last dispatched one of those.
     Latest,
-    /// This one, in its last attempt.
+    /// The last attempt of this dispatch.
     Dispatch(DispatchId),
-    /// This one, in this attempt.
+    /// This attempt of this dispatch.
     Attempt(DispatchId, u32),
 }
 
-/// The host that wrote the records, as far as whoever reads them knows.
+/// Whether the host that wrote the records still runs, as far as the caller knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Host {
-    /// It runs: what hasn't ended goes on.
+    /// It runs, so handlers that have not ended continue.
     Alive,
-    /// It runs no more: what hasn't ended was lost with it.
+    /// It no longer runs, so handlers that have not ended were lost with it.
     Gone,
-    /// Nobody can tell.
+    /// It is unknown whether it runs.
     #[default]
     Unknown,
 }
 
-/// Reads records, in their order, and finds the one that is asked about.
+/// Reads records in order and finds the handler to explain.
 #[derive(Debug)]
 pub struct Inquiry {
     which: Which,
@@ -78,7 +77,7 @@ pub struct Inquiry {
     seen: BTreeMap<Signature, Before>,
     one_runs: BTreeSet<SpecDigest>,
     specs: Specs,
-    /// Where the entity of what was found is now.
+    /// The present state of the entity of the found handler.
     present: Option<Present>,
     found: Option<Found>,
     attempts: Attempts,
@@ -88,20 +87,20 @@ pub struct Inquiry {
     gaps: u64,
 }
 
-/// That a handler was asked for, by a record.
+/// A dispatched handler, by its record.
 #[derive(Clone, Debug)]
 struct Asked {
     entity: EntityRef,
     at: WallTime,
     position: Position,
     dispatched: Dispatched,
-    /// Whose handler waits for it, where that is known.
+    /// The entity whose handler waits for this one, if known.
     asker: Option<EntityRef>,
-    /// Whether other records tell more of it than it has been told.
+    /// Whether other records have more about it that this inquiry does not collect.
     has_more: bool,
-    /// How many gaps there were before it.
+    /// How many gaps came before its dispatch.
     gaps: u64,
-    /// What followed an end of which there is no record.
+    /// What followed its end, if there is no record of the end itself.
     followed: Option<Box<Unread>>,
 }
 
@@ -109,7 +108,7 @@ struct Asked {
 struct Found {
     asked: Box<Asked>,
     end: Option<End>,
-    /// Whether there is a later attempt, so that what follows is about that.
+    /// Whether there is a later attempt, so that later transitions belong to that one.
     is_past: bool,
 }
 
@@ -122,14 +121,14 @@ struct End {
     before: Before,
 }
 
-/// The transition that followed.
+/// The transition that followed the end of a handler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Taken {
     /// The action.
     pub action: String,
-    /// The state that it was taken in.
+    /// The state before it.
     pub from: String,
-    /// The state that it led to.
+    /// The state after it.
     pub to: String,
     /// The position of its record.
     pub position: Position,
@@ -138,68 +137,70 @@ pub struct Taken {
 /// How often a signature was seen before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Before {
-    /// How often in all records that were read.
+    /// The number of times in all records that were read.
     pub count: u64,
-    /// When it was seen first.
+    /// When it was first seen.
     pub first_at: Option<WallTime>,
-    /// When it was seen last.
+    /// When it was last seen.
     pub last_at: Option<WallTime>,
 }
 
 /// Why a handler ended as it did.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// Whose handler it is.
+    /// The entity of the handler.
     pub entity: EntityRef,
-    /// When it was asked for.
+    /// When the attempt was dispatched.
     pub dispatched_at: WallTime,
-    /// What was asked, in the attempt that is explained.
+    /// The dispatch of the explained attempt, as recorded.
     pub dispatched: Dispatched,
-    /// Whose handler waits for it, where that is known.
+    /// The entity whose handler waits for this one, if known.
     pub asker: Option<EntityRef>,
-    /// How it ended; none while it hasn't.
+    /// How it ended; `None` while it has not.
     pub ending: Option<Ending>,
-    /// Where there is no record of its end, that it may be one that can't be read.
+    /// Set if there is no record of its end, but an unreadable record may be its end.
     pub unread: Option<Unread>,
-    /// Every attempt of it, this one too. Where it wasn't named, only a second reading that
-    /// names it tells them, which is worth it where it [has more](Self::has_more).
+    /// All attempts of the dispatch, including this one. Empty if the inquiry was about
+    /// [`Which::Latest`], which finds the dispatch too late to collect them. If [`Self::has_more`]
+    /// returns true, read the records again with the attempt named.
     pub attempts: Vec<Attempt>,
-    /// How many earlier ones are left out.
+    /// How many earlier attempts are left out.
     pub attempts_omitted: u64,
-    /// The handlers that ran because it waited for their entities; told as its attempts are.
+    /// The handlers that ran because this one waited for their entities. Like `attempts`, empty if
+    /// the inquiry was about [`Which::Latest`].
     pub started: Others,
-    /// The others that have not ended, where their host isn't known to run.
+    /// Other handlers that have not ended; empty if the host is known to run.
     pub unended: Others,
-    /// The host that wrote the records.
+    /// Whether the host that wrote the records still runs.
     pub host: Host,
     /// When the last record was written.
     pub log_ends_at: WallTime,
-    /// Whether its spec was made for it alone ([`ONE_RUN`]).
+    /// Whether its spec was generated to run only this handler ([`ONE_RUN`]).
     pub is_one_run: bool,
-    /// Whether it may be run again in the present state of its entity.
+    /// Whether it may be retried in the present state of its entity.
     pub retryable: Retryable,
     has_more: bool,
 }
 
-/// How a handler ended, and what came of it.
+/// How a handler ended, and what followed.
 #[derive(Clone, Debug)]
 pub struct Ending {
-    /// When that was recorded.
+    /// When the end was recorded.
     pub at: WallTime,
     /// The position of its record.
     pub position: Position,
     /// The record.
     pub ended: Ended,
-    /// The transition that followed; none where nothing changed, or it runs again.
+    /// The transition that followed; `None` if nothing changed, or if the handler is run again.
     pub taken: Option<Taken>,
-    /// Its signature; none where it completed.
+    /// The signature of its failure; `None` if it completed.
     pub signature: Option<Signature>,
-    /// How often that was seen before.
+    /// How often that signature was seen before.
     pub before: Before,
 }
 
 impl Ending {
-    /// Whether nobody knows how long it ran: it was lost with its host.
+    /// Whether it is unknown how long the handler ran, because it was lost with its host.
     #[must_use]
     pub fn is_time_unknown(&self) -> bool {
         self.ended.cause == Cause::HostLost && self.ended.time_split_us == TimeSplit::default()
@@ -207,7 +208,7 @@ impl Ending {
 }
 
 impl Explanation {
-    /// Whether the same records tell more where this attempt is named.
+    /// Whether a second reading of the records that names this attempt finds more.
     #[must_use]
     pub const fn has_more(&self) -> bool {
         self.has_more
@@ -215,7 +216,7 @@ impl Explanation {
 }
 
 impl Inquiry {
-    /// Asks about `which`, of whose host nothing is known.
+    /// Asks about `which`, with nothing known about the host.
     #[must_use]
     pub fn about(which: Which) -> Self {
         Self {
@@ -234,26 +235,26 @@ impl Inquiry {
         }
     }
 
-    /// The same, of a host of which this is known.
+    /// Sets whether the host that wrote the records still runs.
     #[must_use]
     pub const fn host(mut self, host: Host) -> Self {
         self.host = host;
         self
     }
 
-    /// The same, where this spec is known and need not be among the records.
+    /// Adds a spec that the caller knows, so that it need not be among the records.
     #[must_use]
     pub fn knowing(mut self, spec: Arc<Spec>) -> Self {
         self.specs.add_read(spec);
         self
     }
 
-    /// Takes in that records can't be read, behind those that were taken in so far.
+    /// Notes that records after those read so far cannot be read.
     pub const fn gap(&mut self) {
         self.gaps = self.gaps.saturating_add(1);
     }
 
-    /// Takes in the next record.
+    /// Reads the next record.
     pub fn feed(&mut self, record: &Record) {
         self.last_at = record.at;
         if let Event::SpecRegistered { digest, source, rules, .. } = &record.event {
@@ -286,7 +287,7 @@ impl Inquiry {
         }
     }
 
-    /// What was found; nothing where no such handler is in the records.
+    /// Returns the explanation, or `None` if the records have no such handler.
     #[must_use]
     pub fn finish(mut self) -> Option<Explanation> {
         let found = self.found.take();
@@ -307,7 +308,8 @@ impl Inquiry {
             .present
             .as_ref()
             .map(|present| present.takes(&dispatched.integration, &self.specs, self.gaps));
-        // Then the state may have been left before the end, of which nothing was noted.
+        // If the end was superseded, the entity left the state before the end. An inquiry about the
+        // latest handler follows the state only from the end on, so it missed that transition.
         let is_left = end
             .as_ref()
             .is_some_and(|end| matches!(end.ended.decision, Decision::Superseded { .. }));
@@ -337,14 +339,15 @@ impl Inquiry {
         })
     }
 
-    /// The handler that was asked for last, of those that have not ended.
+    /// The handler that was dispatched last among those without an end, leaving out handlers whose
+    /// end may be an unreadable record.
     fn last_lost(&self) -> Option<Box<Asked>> {
         let lost = self.open.values().filter(|asked| self.unread(asked).is_none());
         lost.max_by_key(|asked| asked.position).cloned()
     }
 
-    /// The last handler of which the end can't be read, where that was later than the one
-    /// that was found. Of a host that may run those count alone that surely have ended.
+    /// The last handler whose end cannot be read, if it is later than the found one. Unless the
+    /// host is gone, only handlers that have certainly ended count.
     fn last_unread(&self, found: Option<&Found>) -> Option<Box<Asked>> {
         let ends = self.open.values().filter_map(|asked| {
             let unread = self.unread(asked)?;
@@ -356,14 +359,14 @@ impl Inquiry {
         found.is_none_or(|end| at > end.position).then(|| last.clone())
     }
 
-    /// What is known of the end of one that has no record of it; none where there is nothing
-    /// that could be that record.
+    /// What is known about the end of a handler that has no record of it; `None` if no unreadable
+    /// record could be that end.
     fn unread(&self, asked: &Asked) -> Option<Unread> {
         let followed = asked.followed.as_deref().cloned();
         followed.or_else(|| (self.gaps > asked.gaps).then(Unread::default))
     }
 
-    /// A transition that followed the end of a handler of which there is no record.
+    /// Keeps the transition that followed the end of a handler, if there is no record of that end.
     fn followed(
         &mut self,
         entity: &EntityRef,
@@ -392,7 +395,7 @@ impl Inquiry {
         }
     }
 
-    /// Those that have not ended and don't go on, but for one.
+    /// Handlers that have not ended and do not continue, except `but`.
     fn unended(&self, but: DispatchId) -> Others {
         let mut unended = Others::default();
         if self.host == Host::Alive {
@@ -483,8 +486,8 @@ impl Inquiry {
         }
     }
 
-    /// A transition is of the attempt that ended last: an earlier one that was run again
-    /// has none.
+    /// Assigns a transition to the attempt that ended last: an earlier attempt, which was run
+    /// again, has no transition.
     fn taken(&mut self, entity: &EntityRef, dispatch: DispatchId, taken: &Taken) {
         if self.named() == Some(dispatch) {
             self.attempts.taken(taken);
@@ -500,7 +503,7 @@ impl Inquiry {
         }
     }
 
-    /// How often `signature` was seen before this time.
+    /// Counts `signature` and returns how often it was seen before.
     fn see(&mut self, signature: Signature, at: WallTime) -> Before {
         if !self.seen.contains_key(&signature) && self.seen.len() >= SIGNATURES_MAX {
             return Before::default();

@@ -1,5 +1,5 @@
-//! What somebody does next about a handler that didn't complete: whose fault it looks
-//! like, what may have landed, and whether it is worth trying again.
+//! Advice on what to do about a handler that did not complete: what seems to be at fault, which
+//! side effects may have happened, and whether a retry is worthwhile.
 
 use sandglass_model::{
     CancelledBy, DeadlineOwner, Decision, Dispatched, Ended, FailureKind, Frame, LimitKind,
@@ -8,10 +8,10 @@ use sandglass_model::{
 
 use super::{Ending, Explanation, Host, Retryable};
 
-/// A call that hung took at least one in so many parts of the time.
+/// A call counts as hung if it took at least this fraction (one in `HUNG_PART`) of the time.
 const HUNG_PART: u64 = 4;
 
-/// From how many times on a failure is called a habit.
+/// How often a failure must have been seen before to count as a habit.
 const HABIT: u64 = 2;
 
 /// What to do about records that can't be read.
@@ -19,8 +19,7 @@ const DAMAGED: &str = "`sandglass log` says which records are damaged or missing
                        journal may have them";
 
 impl Explanation {
-    /// What to do next, a sentence each, in the order in which to do it. Nothing for one
-    /// that completed.
+    /// What to do next: one sentence per step, in order. Empty for a handler that completed.
     #[must_use]
     pub fn next(&self) -> Vec<String> {
         let Some(ending) = &self.ending else {
@@ -35,7 +34,7 @@ impl Explanation {
         next
     }
 
-    /// Of one that has not ended, or of whose end there is no record.
+    /// The advice for a handler that has not ended, or whose end has no record.
     fn unended_next(&self) -> Vec<String> {
         match &self.unread {
             Some(unread) if unread.has_ended() => {
@@ -82,7 +81,7 @@ impl Explanation {
         ]
     }
 
-    /// Where to look on, where it died while it waited for another entity.
+    /// Where to look next if the handler died while it waited for another entity.
     fn waited_for(&self) -> Option<String> {
         let ended = &self.ending.as_ref()?.ended;
         ended.dying_span.as_deref().filter(|span| span.starts_with("ask:"))?;
@@ -94,7 +93,7 @@ impl Explanation {
         Some(format!("the last handler that ran for it there: {} ({how})", last.dispatch))
     }
 
-    /// Whether the same again is worth it.
+    /// Whether a retry is worthwhile.
     fn again(&self, ending: &Ending) -> Option<String> {
         let Ending { ended, before, .. } = ending;
         if self.attempts.last().is_some_and(|last| last.attempt > ended.attempt) {
@@ -146,7 +145,7 @@ impl Explanation {
     }
 }
 
-/// Who didn't answer, of a handler that gave up or failed when its last request had.
+/// The host that did not answer the last request of a handler that failed or trapped.
 fn dependency(ended: &Ended) -> Option<String> {
     if !matches!(ended.outcome, Outcome::Failed(_) | Outcome::Trapped(_)) {
         return None;
@@ -166,7 +165,7 @@ fn dependency(ended: &Ended) -> Option<String> {
     }
 }
 
-/// What its end says, and where to look.
+/// What the end itself says, and where to look.
 fn about(dispatched: &Dispatched, ended: &Ended) -> Vec<String> {
     match &ended.outcome {
         Outcome::Completed(_) => Vec::new(),
@@ -249,7 +248,7 @@ fn timed_out(dispatched: &Dispatched, ended: &Ended) -> Vec<String> {
     next
 }
 
-/// What it died in, and whether that hung.
+/// What was running at the timeout, and whether that hung.
 fn where_the_time_went(ended: &Ended) -> String {
     let span = ended.dying_span.as_deref().unwrap_or("guest");
     let nothing = Story::default();
@@ -265,7 +264,8 @@ fn where_the_time_went(ended: &Ended) -> String {
     if let Some(asked) = span.strip_prefix("ask:") {
         return format!("it waited for another entity ({asked}): ask why that one takes so long");
     }
-    // A call that hung took a good part of the time; one that was cut as it came did not.
+    // A call that hung took a large part of the time. A call that had just begun at the deadline
+    // did not.
     let last_us = story.calls.last().map(|call| call.duration_us);
     let elapsed_us = ended.deadline.elapsed_ms.saturating_mul(1000);
     if last_us.is_some_and(|last| last < elapsed_us / HUNG_PART) {
@@ -288,7 +288,7 @@ fn where_the_time_went(ended: &Ended) -> String {
     }
 }
 
-/// Of a handler that was at work until its end: slow, or in a loop.
+/// The advice for a handler that worked until its end: it is slow, or in a loop.
 fn busy(ended: &Ended, story: &Story) -> String {
     let answered = story.requests.iter().any(|one| one.outcome == RequestOutcome::Answered);
     let place = at(ended.frames());
@@ -306,7 +306,7 @@ fn busy(ended: &Ended, story: &Story) -> String {
     }
 }
 
-/// What others may have done for it.
+/// Which side effects requests of the handler may have had.
 fn landed(ended: &Ended) -> Vec<String> {
     let Some(account) = &ended.account else { return Vec::new() };
     if matches!(ended.outcome, Outcome::Completed(_)) {
@@ -325,7 +325,7 @@ fn landed(ended: &Ended) -> Vec<String> {
         cut.contains(&one.outcome)
     };
     let is_unsure = |one: &OutgoingRequest| is_cut(one) && one.status.is_none();
-    // Its status says what came of it, though its body may have hung.
+    // The status tells whether the request succeeded, even if the body hung.
     let is_answered =
         |one: &OutgoingRequest| one.outcome == RequestOutcome::Answered || one.status.is_some();
     let (unsure, harmless, done) = (
@@ -353,9 +353,9 @@ fn landed(ended: &Ended) -> Vec<String> {
     landed
 }
 
-/// Where the guest was, as far as it is known.
+/// Where in its code the guest was, as far as the backtrace shows.
 fn at(frames: &[Frame]) -> String {
-    // The author's own, before those of the language's library.
+    // Prefer frames of the author to frames of the standard library.
     let is_authors =
         |frame: &&Frame| frame.file.as_deref().is_some_and(|file| !file.starts_with("/rustc/"));
     let named = |frame: &&Frame| frame.file.is_some() || frame.function.is_some();

@@ -1,5 +1,5 @@
-//! Where an entity is now, as far as its records tell: whether its state takes what a retry
-//! may end in.
+//! The present state of an entity as far as its records show, and whether that state takes the
+//! possible endings of a retry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,30 +8,30 @@ use sandglass_model::{Dispatched, EntityRef, Event, Record, RulesVersion, SpecDi
 
 use sandglass_liveness::spec::Spec;
 
-/// Most bytes of specs that are kept, so that one can be looked at: hundreds of usual ones. Of
-/// those beyond nobody can tell what a state takes.
+/// Most bytes of specs that are kept: hundreds of specs of usual size. Whether a state takes an
+/// ending is unknown for specs beyond that.
 const SPECS_MAX_BYTES: usize = 32 << 20;
 
-/// Whether the present state of an entity takes what a retry of its handler may end in.
+/// Whether the present state of an entity takes the possible endings of a retry of its handler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Retryable {
-    /// The records don't tell.
+    /// The records do not show it.
     #[default]
     Unknown,
-    /// All of it.
+    /// It takes all of them.
     Yes,
-    /// Not all of it, so that a retry is refused.
+    /// It does not take all of them, so a retry is refused.
     No {
         /// The present state.
         state: String,
-        /// What it doesn't take, as `key = action`.
+        /// The endings that the state does not take, as `key = action`.
         missing: Vec<String>,
-        /// Whether that is all that there is.
+        /// Whether the state takes none of the endings.
         is_all: bool,
     },
 }
 
-/// The specs that were seen.
+/// The specs that were seen, parsed only when one is needed.
 #[derive(Debug, Default)]
 pub(super) struct Specs {
     known: BTreeMap<SpecDigest, Known>,
@@ -65,24 +65,24 @@ impl Specs {
     }
 }
 
-/// Where the entity of one handler is.
+/// The present state of the entity of one handler.
 #[derive(Clone, Debug)]
 pub(super) struct Present {
     entity: EntityRef,
     state: String,
     spec: Option<SpecDigest>,
-    /// How many gaps there were when that was known.
+    /// How many gaps there were when the state was last known. After another gap, it is unknown.
     gaps: u64,
 }
 
 impl Present {
-    /// When its handler was asked for.
+    /// The state at the dispatch of the handler.
     pub(super) fn at_dispatch(entity: &EntityRef, dispatched: &Dispatched, gaps: u64) -> Self {
         let (state, spec) = (dispatched.state.clone(), dispatched.spec);
         Self { entity: entity.clone(), state, spec, gaps }
     }
 
-    /// Takes in the next record, of whichever entity; `gaps` counts those that can't be read.
+    /// Applies the next record, of any entity; `gaps` counts the gaps before it.
     pub(super) fn feed(&mut self, record: &Record, gaps: u64) {
         if record.entity.as_ref() != Some(&self.entity) {
             return;
@@ -101,7 +101,7 @@ impl Present {
         }
     }
 
-    /// Whether the handler may be run again here.
+    /// Whether the handler may be retried in the present state.
     pub(super) fn takes(&self, integration: &str, specs: &Specs, gaps: u64) -> Retryable {
         let spec = self.spec.filter(|_| gaps == self.gaps).and_then(|spec| specs.find(spec));
         let of = spec.as_ref().and_then(|spec| spec.integrations.get(integration));
@@ -148,7 +148,7 @@ on_failure = "End"
 on_timeout = "End"
 "#;
 
-    /// What is advised of a handler that was lost, whose entity then went to `Done`.
+    /// The advice for a lost handler whose entity then went to `Done`.
     fn advised(source: &str) -> String {
         let digest = Spec::parse(source).spec.expect("a spec").digest;
         let dispatch = "b7fe14e2fde4b443f0a8e0b918aafe8d";

@@ -1,30 +1,31 @@
-//! Ends that can't be read: what other records still tell of them.
+//! What other records show about an end whose own record cannot be read.
 
 use sandglass_model::{Object, Position, WallTime};
 use serde::Serialize;
 
 use super::Taken;
 
-/// That the record of an end can't be read, or that nobody can tell whether there is one,
-/// because records behind its dispatch can't be.
+/// The record of an end cannot be read, or records after the dispatch cannot be read, so that it is
+/// unknown whether one of them is the end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Unread {
-    /// The transition that followed: it has ended then.
+    /// The transition that followed; if there is one, the handler has certainly ended.
     pub transition: Option<Taken>,
-    /// When that was taken.
+    /// When that transition was taken.
     pub transition_at: Option<WallTime>,
-    /// The params of that: of an end that is no success, its cause and its error.
+    /// The params of that transition. If the handler did not succeed, they have its cause and
+    /// error.
     pub params: Option<Object>,
 }
 
 impl Unread {
-    /// Whether it has surely ended.
+    /// Whether the handler has certainly ended.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
         self.transition.is_some()
     }
 
-    /// The position of the last record that tells of it, where there is one.
+    /// The position of the transition that followed, or `None` if there is none.
     pub(super) fn position(&self) -> Option<Position> {
         self.transition.as_ref().map(|taken| taken.position)
     }

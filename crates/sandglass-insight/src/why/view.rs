@@ -1,5 +1,5 @@
-//! An explanation as JSON: the keys of a run's report, and what the records know
-//! beside it.
+//! Serializes an explanation as JSON: the keys of the report of a handler run, and what only the
+//! records know.
 
 use sandglass_model::{DeadlineReport, Dispatched, HostCalls, Outcome, Story};
 use serde::{Serialize, Serializer};
@@ -101,8 +101,8 @@ fn ended(ending: &Ending) -> Value {
     })
 }
 
-/// Its figures, where they are known: of one that was lost with its host, or has not ended,
-/// nobody knows how long it ran.
+/// The figures of a deadline. The times are null if they are unknown, because the host was lost or
+/// the handler has not ended.
 fn deadline(report: DeadlineReport, is_known: bool) -> Value {
     let mut value = json!(report);
     if !is_known {
@@ -112,7 +112,7 @@ fn deadline(report: DeadlineReport, is_known: bool) -> Value {
     value
 }
 
-/// The same keys, with nothing in them.
+/// The keys that [`ended`] writes, without values.
 fn unended(dispatched: &Dispatched) -> Value {
     let report = DeadlineReport {
         budget_ms: dispatched.budget_ms,
