@@ -1,5 +1,5 @@
-//! Many seeds, on as many threads as there are, each seed on one alone; what they came to
-//! together, and of each that fails the shortest story that shows it.
+//! Simulates many seeds, each on one of several threads, adds up their results, and finds the
+//! shortest failing simulation of each seed that fails.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,10 +17,10 @@ use crate::plan::Options;
 use crate::scene::lock;
 use crate::simulation::{Run, simulate};
 
-/// Most failures that are kept: they are shrunk, and one of a kind is enough.
+/// Most failures that are kept. Each is shortened, which takes time, and a few examples are enough.
 const FAILURES_MAX: usize = 10;
 
-/// How each seed is simulated.
+/// How to simulate each seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Simulates every `one_in`-th seed twice and compares the runs; 1 means every seed.
@@ -28,29 +28,29 @@ pub enum Mode {
         /// From 1.
         one_in: u64,
     },
-    /// With the obsolete `reset_on` and without, which is compared.
+    /// Simulates each seed with and without the obsolete `reset_on` and compares the two.
     ResetOn,
 }
 
-/// What many seeds came to.
+/// The results of many seeds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
-    /// How many there were.
+    /// The number of seeds.
     pub seeds: usize,
-    /// How many of them were simulated twice, to compare.
+    /// How many seeds were simulated twice, to compare the two.
     pub twice: usize,
-    /// All of them together.
+    /// How often things happened, in all seeds.
     pub counts: Counts,
-    /// What their logs produced.
+    /// What the logs cover.
     pub coverage: Coverage,
-    /// What state timers did, and would have done by the old rule.
+    /// What state timers did, and what they would have done by the old rule.
     pub rules: RuleCounts,
-    /// What the obsolete `reset_on` changes, where that was compared.
+    /// What the obsolete `reset_on` changes, if that was compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset_on: Option<Compared>,
-    /// Seeds that failed.
+    /// The number of seeds that failed.
     pub failed: usize,
-    /// The first of them.
+    /// The failed seeds with the lowest numbers.
     pub failures: Vec<Failure>,
 }
 
@@ -61,40 +61,40 @@ pub struct Compared {
     pub fired_with: u64,
     /// State timers that fired without them.
     pub fired_without: u64,
-    /// Of those, with a handler in flight.
+    /// State timers that fired without them, while a handler was in flight.
     pub fired_in_flight: u64,
-    /// Of those, that the old rule would not have fired.
+    /// State timers that fired without them, and would not have fired by the old rule.
     pub fired_anew: u64,
-    /// Times that the old rule would have fired with a handler in flight.
+    /// How often the old rule would have fired while a handler was in flight.
     pub spared: u64,
-    /// Seeds in which anything else than the spec's text differs.
+    /// Seeds in which anything other than the text of the specs differs.
     pub differing: u64,
 }
 
-/// A seed that breaks a promise.
+/// A seed that violates an invariant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// The first that doesn't hold, in the shortest story.
+    /// The first violation in the shortest failing simulation.
     pub violation: Violation,
-    /// The steps of that story.
+    /// The number of steps of that simulation.
     pub steps: usize,
-    /// What shows it again.
+    /// The command line that reproduces it.
     pub command: String,
 }
 
 /// The seeds of a campaign.
 #[derive(Clone, Debug)]
 pub enum Seeds {
-    /// `count` consecutive seeds.
+    /// Consecutive seeds.
     From {
-        /// The first.
+        /// The first seed.
         first: u64,
-        /// How many.
+        /// The number of seeds.
         count: u64,
     },
-    /// These.
+    /// The listed seeds.
     Listed(Vec<u64>),
 }
 
@@ -114,7 +114,7 @@ impl Seeds {
         Ok(Self::Listed(seeds))
     }
 
-    /// How many there are.
+    /// The number of seeds.
     #[must_use]
     pub fn count(&self) -> u64 {
         match self {
@@ -123,7 +123,7 @@ impl Seeds {
         }
     }
 
-    /// The seed of this index, from 0; `None` behind the last.
+    /// The seed at `index`, from 0; `None` past the last.
     fn nth(&self, index: u64) -> Option<u64> {
         match self {
             Self::From { first, count } => (index < *count).then(|| first.checked_add(index))?,
@@ -132,11 +132,11 @@ impl Seeds {
     }
 }
 
-/// Simulates `seeds`, on as many threads as there are cores. `goes_on` is called with the number of
-/// finished seeds after each, and returns whether another one is to begin.
+/// Simulates `seeds` on as many threads as there are cores. After each seed, `goes_on` is called
+/// with the number of finished seeds, and returns whether to begin another one.
 ///
 /// # Errors
-/// The operating system gives no runtime or thread.
+/// The operating system cannot create a runtime or a thread, or a simulation panicked.
 pub fn campaign(
     seeds: &Seeds,
     options: &Options,
@@ -170,7 +170,7 @@ pub fn campaign(
 #[derive(Debug, Default)]
 struct Tally {
     summary: Summary,
-    /// The failed seeds with the lowest numbers, in whatever order they were finished.
+    /// The failed seeds with the lowest numbers, whatever the order in which they finished.
     failures: BTreeMap<u64, Violation>,
 }
 
@@ -180,7 +180,7 @@ impl Tally {
         Self { summary: Summary { reset_on, ..Summary::default() }, ..Self::default() }
     }
 
-    /// Adds one seed; returns how many there are.
+    /// Adds the result of one seed; returns the number of finished seeds.
     fn add(&mut self, outcome: Outcome) -> usize {
         let Outcome { run, compared, is_twice, violation } = outcome;
         let summary = &mut self.summary;
@@ -210,7 +210,7 @@ impl Tally {
     }
 }
 
-/// What one seed came to.
+/// The result of one seed.
 struct Outcome {
     run: Run,
     compared: Compared,
@@ -238,7 +238,7 @@ fn one(seed: u64, options: &Options, mode: Mode) -> io::Result<Outcome> {
     Ok(Outcome { run, compared, is_twice, violation })
 }
 
-/// What differs between two runs of one seed, if anything does.
+/// Compares two simulations of one seed, which must not differ.
 fn not_the_same(first: &Run, second: &Run) -> Option<Violation> {
     (first != second).then(|| {
         let end = |run: &Run| {
@@ -265,16 +265,16 @@ fn compare(with: &Run, without: &Run) -> Compared {
     }
 }
 
-/// The shortest story that shows a violation of the same kind.
+/// Finds the shortest simulation that violates the invariant that `found` violates.
 ///
 /// # Errors
-/// The operating system gives no runtime.
+/// The operating system cannot create a runtime.
 pub fn shortest(seed: u64, options: &Options, found: &Violation) -> io::Result<Failure> {
     let shows = |steps: usize| -> io::Result<Option<Violation>> {
         let run = simulate(seed, &Options { steps: Some(steps), ..*options })?;
         Ok(run.violation.filter(|violation| violation.invariant == found.invariant))
     };
-    // What comes before a step doesn't depend on those behind it.
+    // A step does not depend on later steps, so a search by bisection finds the first failing one.
     let (mut too_few, mut enough, mut best) = (0, found.step, None);
     while too_few < enough {
         let half = too_few + (enough - too_few) / 2;
@@ -287,7 +287,7 @@ pub fn shortest(seed: u64, options: &Options, found: &Violation) -> io::Result<F
     Ok(Failure { seed, steps: enough, command: command(seed, enough, options), violation })
 }
 
-/// The command line that shows a story again.
+/// The command line that reproduces a simulation.
 fn command(seed: u64, steps: usize, options: &Options) -> String {
     let mut command = format!("cargo run -p sandglass-sim -- --seed {seed} --steps {steps}");
     let mut add = |option: String| {

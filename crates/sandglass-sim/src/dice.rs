@@ -1,5 +1,5 @@
-//! Randomness that a seed alone decides: streams that don't disturb one another, so that
-//! one more draw for the disk changes nothing of what clients do.
+//! Random numbers that the seed alone determines, in independent streams: one more draw for the
+//! disk changes nothing that clients do.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sandglass_model::{Entropy, NoEntropy};
 use sha2::{Digest, Sha256};
 
-/// One stream. Clones draw from the same one.
+/// A stream of random numbers. Clones share the stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(Arc<Mutex<fastrand::Rng>>);
 
 impl Dice {
-    /// The stream of this name.
+    /// The stream named `stream` of `seed`.
     pub(crate) fn new(seed: u64, stream: &str) -> Self {
         let digest = Sha256::new().chain_update(seed.to_be_bytes()).chain_update(stream).finalize();
         let mut first = [0; 8];
@@ -20,7 +20,7 @@ impl Dice {
         Self(Arc::new(Mutex::new(fastrand::Rng::with_seed(u64::from_be_bytes(first)))))
     }
 
-    /// From 0 to `n - 1`; 0 where `n` is 0.
+    /// Returns a number from 0 to `n - 1`, or 0 if `n` is 0.
     pub(crate) fn below(&self, n: usize) -> usize {
         if n == 0 { 0 } else { self.lock().usize(..n) }
     }
@@ -29,12 +29,12 @@ impl Dice {
         self.lock().u64(range)
     }
 
-    /// True so many times of a thousand.
+    /// Returns true with a probability of `chance` in 1,000.
     pub(crate) fn per_mille(&self, chance: u32) -> bool {
         self.lock().u32(..1_000) < chance
     }
 
-    /// One of `choices`, which has some.
+    /// Returns one of `choices`, which must not be empty.
     pub(crate) fn pick<'a, T>(&self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }

@@ -1,5 +1,5 @@
-//! A simulated disk: what is on it for good, what a crash may leave of what it was given,
-//! and when it fails.
+//! A simulated disk: what is durable on it, what a crash leaves of the batches that are not yet
+//! synced, and when it fails.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use tokio::sync::oneshot;
 use crate::dice::Dice;
 use crate::fault::Fault;
 
-/// Who waits for a batch.
+/// Receives the result of a batch.
 pub(crate) type Reply = oneshot::Sender<Result<Positions, Error>>;
 
-/// The disk. Its batches are appended to the journal's own store in memory, so that what
-/// may follow what is decided there.
+/// The disk. It appends batches to the journal's own in-memory store, so that the real code checks
+/// whether each batch fits.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     journal: Arc<MemoryJournal>,
-    /// Given to it and not synced: a crash leaves as many of the first ones as it likes.
+    /// Batches that are not synced yet: a crash keeps a random number of them, from the first on.
     queue: Vec<(Batch, Reply)>,
-    /// The last one that was answered as not written: where a crash comes before the disk has
-    /// taken anything since, it may be there all the same.
+    /// The last batch that was refused as not written. If a crash follows before another batch is
+    /// written, this batch may turn out to be durable.
     limbo: Option<Batch>,
-    /// All that is durable, batch by batch, for a fault that takes it back.
+    /// All durable batches, for the fault that loses the last of them.
     history: Vec<Batch>,
-    /// Until when it takes no appends, in milliseconds of the story.
+    /// When it takes appends again, in milliseconds of simulated time.
     fails_until_ms: i64,
 }
 
@@ -43,7 +43,8 @@ impl Disk {
         now_ms < self.fails_until_ms
     }
 
-    /// Gives it a batch to sync later; answers where its records will be, if it is the next.
+    /// Queues a batch to be synced later. Returns the positions that its records get if every
+    /// queued batch fits.
     pub(crate) fn give(&mut self, batch: Batch, reply: Reply) -> Positions {
         let before: usize = self.queue.iter().map(|(batch, _)| batch.records.len()).sum();
         let first = self.end().0 + before as u64 + 1;
@@ -56,13 +57,13 @@ impl Disk {
         !self.queue.is_empty()
     }
 
-    /// Refuses a batch, which a crash may find all the same. It stands where the one that was
-    /// refused before it stood, so that there is never more than one.
+    /// Keeps a refused batch, which a crash may find on the disk. It replaces the batch that was
+    /// refused before, so that there is at most one.
     pub(crate) fn refuse(&mut self, batch: Batch) {
         self.limbo = Some(batch);
     }
 
-    /// Syncs all that it was given: each batch, what came of it, and who waits.
+    /// Syncs all queued batches and returns each with its result and its receiver.
     pub(crate) fn sync(&mut self, keeps_history: bool) -> Vec<Synced> {
         let mut synced = Vec::new();
         for (batch, reply) in std::mem::take(&mut self.queue) {
@@ -79,7 +80,7 @@ impl Disk {
     }
 
     fn put(&self, batch: Batch) -> Result<Positions, Error> {
-        // Without tokio's budget, which makes a future wait that needn't.
+        // Tokio's cooperative budget could make this future pending, although it never waits.
         let answer = tokio::task::coop::unconstrained(self.journal.append(batch)).now_or_never();
         answer.unwrap_or(Err(Error::Closed))
     }
@@ -88,14 +89,14 @@ impl Disk {
         self.journal.last().now_or_never().and_then(Result::ok).unwrap_or_default()
     }
 
-    /// The power goes: the batches that turn out to be there besides, all or a first part of
-    /// what it was given, each whole or not at all.
+    /// Simulates a power failure. Returns the queued batches that became durable: the first few or
+    /// all, each whole or not at all.
     pub(crate) fn crash(&mut self, dice: &Dice, fault: Option<Fault>) -> Vec<Survivor> {
         let limbo = self.limbo.take();
         let given = std::mem::take(&mut self.queue).into_iter().map(|(batch, _)| batch);
         let mut torn: Vec<Batch> = given.collect();
         if torn.is_empty() {
-            // What is written next goes over it.
+            // Only if nothing is queued: a batch that is written later overwrites the refused one.
             torn.extend(limbo);
         }
         let left = dice.below(torn.len() + 1);
@@ -112,7 +113,7 @@ impl Disk {
         }
         let keeps = fault == Some(Fault::FalseSync);
         let found = torn.into_iter().filter_map(|batch| {
-            // One that was tried again, and is there by now, doesn't fit.
+            // A refused batch that was retried and written since no longer fits.
             let positions = self.put(batch.clone()).ok()?;
             if keeps {
                 self.history.push(batch.clone());
@@ -122,18 +123,18 @@ impl Disk {
         found.collect()
     }
 
-    /// Loses the last batches, which it said it had.
+    /// Loses the last batches, which were reported as synced.
     fn take_back(&mut self, batches: usize) {
         let left = self.history.len().saturating_sub(batches);
         self.history.truncate(left);
         self.journal = Arc::new(MemoryJournal::new());
         for batch in self.history.clone() {
-            // It was there, behind the same ones.
+            // Each batch fit behind the same batches before, so it fits again.
             let _ = self.put(batch);
         }
     }
 
-    /// All that is on it.
+    /// All durable records.
     pub(crate) fn records(&self) -> Vec<Record> {
         let (mut records, mut next) = (Vec::new(), Some(Position(0)));
         while let Some(from) = next {
@@ -154,14 +155,14 @@ pub(crate) struct Synced {
     pub(crate) reply: Reply,
 }
 
-/// A batch that a crash has left.
+/// A batch that a crash left on the disk.
 #[derive(Debug)]
 pub(crate) struct Survivor {
     pub(crate) batch: Batch,
     pub(crate) positions: Positions,
 }
 
-/// The records of a batch that was put there.
+/// The records of a batch that was appended at `positions`.
 pub(crate) fn records(batch: &Batch, positions: Positions) -> Vec<Record> {
     let places = (positions.first.0..=positions.last.0).map(Position);
     let records = places.zip(&batch.records).map(|(position, (sequence, event))| Record {

@@ -1,59 +1,60 @@
-//! What has to hold in every world, each with its name, and what is told where one doesn't.
+//! The invariants that hold in every world, each with a name, and the report of a violation.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// What has to hold.
+/// A property that every simulated world must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
-    /// Every run has exactly one decision, and that is about how it really ended.
+    /// Every handler run has exactly one decision, which agrees with how the handler really ended.
     OneDecision,
-    /// A run that returned in time is what it answered; one that returned late timed out;
-    /// one that was stopped first was cancelled.
+    /// A handler run that returned in time has the outcome that it returned; one that returned late
+    /// timed out; one that was stopped before was cancelled.
     TrueEnding,
-    /// Nobody is stuck: what may not last has a timer, a handler or a schedule, and comes to
-    /// rest once the world leaves it alone.
+    /// Nothing is stuck: an entity that may not stay in its state has a timer, a handler or a
+    /// schedule, and comes to rest once the world leaves it alone.
     NobodyStuck,
-    /// No state's timer fires while a handler of that entity is queued or in flight.
+    /// No state timer fires while a handler of that entity is queued or in flight.
     NoIdleInFlight,
-    /// What an entity shows is the fold of its records so far.
+    /// The state that an entity shows is the fold of its records so far.
     StateIsFold,
-    /// Deciding again from the log gives the log.
+    /// Replaying the decisions of the log leads to the same log.
     ReplayAgrees,
-    /// What falls at one instant for one entity is decided in one order, so that some pairs of
-    /// triggers never come: those of `coverage/simultaneous.rs`.
+    /// Inputs that one entity gets at one instant are decided in one order, so that some pairs of
+    /// triggers never occur: those in `coverage/simultaneous.rs`.
     OneOrder,
-    /// What was acknowledged is in the log exactly once; nothing is there twice.
+    /// Every acknowledged request is in the log exactly once, and no request is there twice.
     AcknowledgedOnce,
-    /// What was refused did nothing.
+    /// A refused request has no effect.
     RefusedIsNothing,
-    /// No handler runs twice by itself.
+    /// No attempt of a handler starts twice, and there is no attempt that neither a spec nor a
+    /// client asked for.
     AtMostOnce,
-    /// No handler starts, nothing is answered or shown, before it is durable.
+    /// Nothing is started, answered or shown before its record is durable.
     DurableFirst,
-    /// What the one process appends always fits what is there.
+    /// Appends of the only process always fit the journal.
     AppendsFit,
-    /// A run of a session has one stop at most, by the first cause, and one end, once nothing
-    /// of it is in flight; the next one is numbered after it.
+    /// A run of a session has at most one stop, by the first cause, and one end, when nothing of it
+    /// is in flight; the next run has the next number.
     OneStop,
-    /// While the run of a session is to stop or has stopped, nothing is taken and nothing is
-    /// dispatched but to end at once.
+    /// While the run of a session is stopping or has stopped, no action is taken, and a handler
+    /// that is dispatched ends at once.
     NothingWhileStopped,
     /// A handler that can be killed ends at once when the grace of its run's stop is over.
     KilledInTime,
-    /// A run starts no more handlers, and no more turns of a loop, than it may, each counted as
-    /// its spec says; what breaches that is the first that is too many.
+    /// A run starts no more handlers and no more loop iterations than its limits allow, counted as
+    /// its spec says; a breach is recorded for the first one beyond the limit.
     WithinBounds,
-    /// The same seed ends at the same clock, next random number and log.
+    /// Simulating a seed again leads to the same clock, next random number and log.
     Reproducible,
-    /// No state's timer fires that the old rule, with handlers that re-armed it, would not
-    /// have fired.
+    /// No state timer fires that the old rule would not have fired, given that handlers re-armed
+    /// the old timer.
     OldRuleFires,
 }
 
 impl Invariant {
-    /// Its name.
+    /// The name in reports.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -91,14 +92,14 @@ impl Serialize for Invariant {
     }
 }
 
-/// That an invariant doesn't hold.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// Which.
+    /// The violated invariant.
     pub invariant: Invariant,
-    /// What was seen.
+    /// What was observed.
     pub what: String,
-    /// The step of the driver by which it was seen.
+    /// The step of the simulation at which it was observed.
     pub step: usize,
     /// The simulated time since the start of the seed, in milliseconds.
     pub at_ms: i64,

@@ -1,5 +1,5 @@
 //! Writes the log of a simulated world into a journal file, so that `sandglass log`, `why` and
-//! `replay` can be used on it.
+//! `replay` can read it.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use anyhow::Context as _;
 use sandglass_journal::{Batch, Expected, Journal as _, Settings, SqliteJournal};
 use sandglass_model::{Event, Record, Sequence};
 
-/// Writes `records`, which are a whole log, to the new file `path`.
+/// Writes `records`, which must be a whole log, to the new file `path`.
 ///
 /// # Errors
-/// If the file exists, or cannot be written.
+/// The file exists or cannot be written.
 pub fn write_journal(path: &Path, records: &[Record]) -> anyhow::Result<()> {
     anyhow::ensure!(!path.exists(), "`{}` exists; name a new file", path.display());
     let opened = SqliteJournal::open(path, Settings::default())

@@ -1,14 +1,14 @@
-//! Seeded simulation of Sandglass: the real runtime, liveness and journal, in a world that a
-//! seed makes up: clock, disk, handlers, clients and crashes. It finds what breaks a promise,
-//! and never ships with what it tests.
+//! Seeded simulation of Sandglass: it runs the real runtime, liveness and journal in a world that a
+//! seed determines: clock, disk, handlers, clients and crashes. It looks for violations of
+//! invariants, and never ships with the code that it tests.
 //!
 //! ```text
 //!  seed ─▶ plan, specs, dice
 //!             │
 //!             ▼        one process after the other, each on a tokio runtime of its own
-//!  clients ─▶ Runtime ─▶ Store ─▶ Disk ──────────── outlives them ──▶ the next process
-//!             │            └─▶ Ledger: each record as it is durable, each answer, each start
-//!             └─▶ World: guests that answer, hang, ask, come late, in a host that ends them
+//!  clients ─▶ Runtime ─▶ Store ─▶ Disk ────── outlives each process ──▶ the next process
+//!             │            └─▶ Ledger: each record when it is durable, each answer, each start
+//!             └─▶ World: guests that return, hang, ask or are late, in a host that stops them
 //! ```
 
 mod automaton;

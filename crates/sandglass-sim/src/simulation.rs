@@ -1,5 +1,5 @@
-//! One seed, from the first process to the last: it depends on the seed and the options,
-//! and on nothing else.
+//! Simulates one seed from the first process to the last. The result depends on the seed and the
+//! options alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::old_rule::{OldRule, RuleCounts};
 use crate::plan::{Options, Plan};
 use crate::scene::{START, Scene};
 
-/// Most processes of one story: past it the next one never crashes.
+/// Most processes of one seed that may crash; later ones do not.
 const LIVES_MAX: usize = 60;
 
-/// Most processes of one story, including failed starts.
+/// Most processes of one seed, including those that fail to start.
 const STARTS_MAX: usize = 10_000;
 
-/// Farthest that the clock of a machine is set ahead or back, in milliseconds.
+/// Farthest that the wall clock is set ahead or back between two processes, in milliseconds.
 const JUMP_MAX_MS: u64 = 3_600_000;
 
-/// What a seed came to.
+/// The result of simulating one seed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
     /// The seed.
@@ -35,24 +35,24 @@ pub struct Run {
     pub steps: usize,
     /// The simulated time at the end, in milliseconds since the start.
     pub clock_ms: i64,
-    /// The next random number of all its streams.
+    /// The next random number of all streams, which shows whether two simulations drew the same.
     pub next_random: u64,
     /// The hash of its log.
     pub log_hash: String,
-    /// The same without what names a spec, so that two versions of a spec that do the same
-    /// have the same.
+    /// The hash of its log without the parts that name a spec, so that two versions of a spec with
+    /// the same behavior have the same hash.
     pub story_hash: String,
-    /// In numbers.
+    /// How often things happened.
     pub counts: Counts,
-    /// What its log produced.
+    /// What its log covers.
     pub coverage: Coverage,
-    /// What the old rule of state timers would have done.
+    /// What the old rule for state timers would have done.
     pub rules: RuleCounts,
-    /// The commands that the first process passed.
+    /// The number of commands in the first process.
     pub first_commands: u64,
-    /// What doesn't hold.
+    /// The first violation, if an invariant does not hold.
     pub violation: Option<Violation>,
-    /// The story, where it was to be told.
+    /// What happened, line by line, if [`Options::tells`] is set.
     #[serde(skip)]
     pub timeline: Vec<String>,
     /// The records, if [`Options::keeps_log`] is set.
@@ -63,7 +63,7 @@ pub struct Run {
 /// Simulates one seed.
 ///
 /// # Errors
-/// The operating system gives no runtime to do it in.
+/// The operating system cannot create a runtime.
 pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
     let (plan, automata) = Plan::of(seed, options);
     let mut ledger = Ledger::new(options.tells);
@@ -121,7 +121,7 @@ pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
     })
 }
 
-/// At which command the next process crashes.
+/// The command at which the next process crashes.
 fn fuse(scene: &Scene, nth: usize) -> u64 {
     match (scene.plan.crash_at, scene.plan.crash_every) {
         (Some(at), _) if nth == 0 => at,
@@ -131,7 +131,8 @@ fn fuse(scene: &Scene, nth: usize) -> u64 {
     }
 }
 
-/// The specs of all versions. One that isn't valid would be simulated by nobody.
+/// The specs of all versions. An invalid spec is a violation, because its entities would not be
+/// simulated.
 fn specs(automata: &[Automaton], reset_on: ResetOn, ledger: &mut Ledger) -> Vec<Vec<Arc<Spec>>> {
     let versions = (0..VERSIONS).map(|version| {
         let parsed = automata.iter().map(|one| Spec::parse(&one.source(version, reset_on)));

@@ -1,5 +1,5 @@
-//! Ends worlds that would never end: simulated time passes only while every task waits, so one
-//! task that never waits stops it for ever.
+//! Ends worlds that would never end. Simulated time passes only while every task waits, so a task
+//! that never waits stops it forever.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +13,7 @@ use crate::scene::Process;
 /// was 28,847.
 const READINGS_MAX: u64 = 1_000_000;
 
-/// The clock of a process, which ends the process where it is read again and again and time does
-/// not pass.
+/// The clock of a process. If it is read too often at one instant, it ends the process.
 #[derive(Debug)]
 pub(crate) struct WatchedClock {
     process: Process,

@@ -1,5 +1,5 @@
-//! The handlers of one process: what guests do, as the dice say, and a host around each that
-//! holds it to its deadline as the real one does.
+//! The handlers of one process: guests that behave as the dice decide, each in a host that enforces
+//! its deadline as the real host does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::ledger::{Answer, Key, Truth};
 use crate::scene::Process;
 use crate::watchdog::WatchedClock;
 
-/// What runs handlers, as the process sees it.
+/// Runs handlers for the simulated process.
 #[derive(Clone, Debug)]
 pub(crate) struct World(Process);
 
-/// A run that really runs, until this is dropped.
+/// A handler run that is in progress until this value is dropped.
 struct Running {
     process: Process,
     key: Key,
@@ -62,7 +62,7 @@ impl World {
         Self(process)
     }
 
-    /// Starts again what the last process ran, as nobody should.
+    /// Runs again what the previous process was running, for the fault that starts handlers twice.
     pub(crate) fn run_orphans(&self) {
         let orphans = std::mem::take(&mut self.0.scene.story().orphans);
         for run in orphans {
@@ -73,7 +73,8 @@ impl World {
     fn run(self, run: HandlerRun) -> impl Future<Output = RunReport> + Send {
         let key = (run.dispatched.dispatch, run.dispatched.attempt);
         self.0.ledger().started(&run.entity, key);
-        // Made with the run, so that it is over when the run is dropped.
+        // Created with the future, so that the run counts as over even if the future is dropped
+        // early.
         let mut running = Running { process: self.0.clone(), key, truth: None };
         async move {
             let guest = self.guest(&run);
@@ -110,7 +111,7 @@ impl World {
         Guest::made_up(scene, &run.entity, &names, budget_ms, self.0.is_calm())
     }
 
-    /// Waits for a place; answers what comes of it where there is none in time.
+    /// Waits for a slot. Returns a report if the handler is stopped or gets no slot in time.
     async fn queued(&self, run: &HandlerRun, guest: &Guest) -> Option<RunReport> {
         let may_ms = u64::try_from(run.schedule_to_start.as_millis()).unwrap_or(u64::MAX);
         tokio::select! {
@@ -134,7 +135,7 @@ impl World {
         }
     }
 
-    /// Runs the guest inside its deadline: the first cause that is named ends it.
+    /// Runs the guest within its deadline: the first cause that is named ends it.
     async fn hosted(&self, run: &HandlerRun, guest: Guest) -> (RunReport, Option<Truth>) {
         let clock = &self.0.clock;
         let (begun, started_at) = (clock.now(), clock.wall());
@@ -162,7 +163,7 @@ impl World {
         (report, Some(truth))
     }
 
-    /// What ended a run, and when its guest returned with what, if it did.
+    /// Returns what ended a handler run, and when its guest returned with which outcome, if it did.
     async fn raced(
         &self,
         run: &HandlerRun,
@@ -181,7 +182,8 @@ impl World {
         run.stop.on_stop_request(move || asking.notify_one());
         let mut returned = None;
         tokio::select! {
-            // At the deadline's very instant the guest has returned in time.
+            // Polled in this order: a guest that returns at the very instant of the deadline is in
+            // time.
             biased;
             outcome = self.guest_runs(run, guest, ends_at) => {
                 let at = self.0.clock.now();
@@ -194,7 +196,7 @@ impl World {
                 first.name(if at > ends_at { at_deadline } else { Cause::Returned });
                 returned = Some((at, heeded()));
             }
-            // A kill takes effect only when the deadline has passed.
+            // The deadline kills a guest only after it has passed.
             () = self.0.until(ends_at.after(Duration::from_millis(1))), if can_be_killed => {
                 first.name(at_deadline);
             }
@@ -202,7 +204,7 @@ impl World {
         (first.get().unwrap_or(at_deadline), returned)
     }
 
-    /// The outcome of a run that its cause has ended.
+    /// Sets the outcome of a handler run that ended by the cause in `report`.
     fn end(&self, report: &mut RunReport, run: &HandlerRun, answer: Option<Outcome>) {
         let is_over = report.cause == at_deadline(report.deadline.owner);
         let takes_late = is_over && self.0.scene.has(Fault::LateSuccess);
@@ -218,7 +220,7 @@ impl World {
         }
     }
 
-    /// What the guest does, until its export returns.
+    /// Runs the guest until its export returns.
     async fn guest_runs(&self, run: &HandlerRun, guest: Guest, ends_at: Monotonic) -> Outcome {
         for one in guest.moves {
             match one {
@@ -251,7 +253,7 @@ impl World {
                 outcome
             }
             Ending::Hang | Ending::NotRun => std::future::pending().await,
-            // As a host that panics, and without the hook that would print it.
+            // Like a panicking host, but without the panic hook, which would print a message.
             Ending::Panic => std::panic::resume_unwind(Box::new("the dice say so")),
         }
     }
@@ -267,12 +269,12 @@ impl World {
         let state = ledger.entity(&run.entity).map(|entity| entity.state.clone());
         ledger.old_rule.told(&run.entity, &state.unwrap_or_default(), what, at);
         drop(ledger);
-        // Whether the entity has kept up is its own affair.
+        // The entity may be too busy to take the signal, which is not an error.
         let _ = run.signals.send(what, json!({ "done": 1 }));
     }
 }
 
-/// What ended a guest that came to this outcome by itself.
+/// The cause of an end that the guest reached on its own.
 const fn ended_by(outcome: &Outcome) -> Cause {
     match outcome {
         Outcome::Trapped(_) | Outcome::Limit(_) => Cause::Trap,
@@ -280,7 +282,7 @@ const fn ended_by(outcome: &Outcome) -> Cause {
     }
 }
 
-/// What a guest answers that has been asked to end.
+/// What a guest returns if it stops gracefully.
 fn heeded() -> Outcome {
     Outcome::Completed(Completion {
         action: Some("Done0".to_owned()),
@@ -289,7 +291,7 @@ fn heeded() -> Outcome {
     })
 }
 
-/// That so many host calls were ended by their own time limit.
+/// The overruns of host calls that reached their own time limit `times` times.
 fn slow_calls(times: u64) -> Vec<Overrun> {
     let (allowed, took) = (Duration::from_millis(100), Duration::from_millis(101));
     let overrun = Overrun {
@@ -300,8 +302,8 @@ fn slow_calls(times: u64) -> Vec<Overrun> {
     if times > 0 { vec![overrun] } else { Vec::new() }
 }
 
-/// When a run that begins now has to end, and by whose deadline: where both fall together,
-/// by its own.
+/// When a handler run that begins now must end, and whose deadline that is. If both deadlines fall
+/// on one instant, its own counts.
 fn deadline(run: &HandlerRun, begun: Monotonic) -> (Monotonic, DeadlineOwner) {
     let own = begun.after(run.budget);
     match run.not_after {
