@@ -1,8 +1,9 @@
-//! Entity types that a seed makes up: valid specs in which everything can happen and
-//! nothing goes on for ever, in two versions, with and without the obsolete `reset_on`.
+//! Entity types that a seed makes up: valid specs in which everything can happen and nothing
+//! continues forever, in two versions, with and without the obsolete `reset_on`.
 //!
-//! Clients may send an entity anywhere. What it does of itself (timers, endings) leads to a
-//! later state, stays, or is counted by a guard, so that every life comes to rest.
+//! Clients may send an entity to any state. What an entity does on its own (timers, endings) leads
+//! to a later state, stays in the state, or is counted by a guard, so that every entity comes to
+//! rest.
 
 use std::fmt::Write as _;
 
@@ -17,7 +18,7 @@ pub(crate) enum Pace {
 }
 
 impl Pace {
-    /// Seconds that budgets, timers and schedules are drawn from: few, so that many of them
+    /// Seconds from which budgets, timers and schedules are drawn: few values, so that many of them
     /// fall at the same instant.
     const fn seconds(self) -> &'static [u64] {
         match self {
@@ -26,7 +27,8 @@ impl Pace {
         }
     }
 
-    /// Seconds that handlers have: in a coarse world so few that late ones breach limits of a run.
+    /// Seconds from which the budgets of handlers are drawn: in a coarse world so few that late
+    /// handlers breach limits of a run.
     const fn budgets(self) -> &'static [u64] {
         match self {
             Self::Usual => self.seconds(),
@@ -34,7 +36,7 @@ impl Pace {
         }
     }
 
-    /// Seconds that scheduled actions are delayed by.
+    /// Seconds from which the delays of scheduled actions are drawn.
     const fn delays(self) -> &'static [u64] {
         match self {
             Self::Usual => self.seconds(),
@@ -42,7 +44,7 @@ impl Pace {
         }
     }
 
-    /// How many of a thousand types have limits.
+    /// How many of 1,000 types have limits.
     const fn limited(self) -> u32 {
         match self {
             Self::Usual => 600,
@@ -50,7 +52,7 @@ impl Pace {
         }
     }
 
-    /// A limit that is always stated, so that it is breached often enough beside the others.
+    /// A limit that is always set, so that it is breached often enough beside the others.
     fn theme(self, dice: &Dice) -> &'static str {
         match self {
             Self::Usual => "",
@@ -58,7 +60,7 @@ impl Pace {
         }
     }
 
-    /// How many of a thousand handlers are started with another one.
+    /// How many of 1,000 handlers start together with another one.
     const fn beside(self) -> u32 {
         match self {
             Self::Usual => 300,
@@ -67,7 +69,8 @@ impl Pace {
     }
 }
 
-/// In coarse worlds one of these is stated in any case; that of inactivity is rarely breached.
+/// One of these limits is always set in a coarse world. The limit of inactivity is listed twice,
+/// because it is rarely breached.
 const THEMES: [&str; 6] = [
     "inactivity_timeout",
     "inactivity_timeout",
@@ -78,46 +81,46 @@ const THEMES: [&str; 6] = [
 ];
 /// How many versions of each spec there are.
 pub(crate) const VERSIONS: usize = 2;
-/// What another entity tells, and what states declare in `reset_on`.
+/// The signal that another entity sends and that states list in `reset_on`.
 pub(crate) const PARTNER: &str = "PartnerReplied";
-/// What a state's own handlers send, and states of old declare in `reset_on`, too.
+/// What a state's own handlers send, and what the obsolete `reset_on` lists too.
 pub(crate) const OWN: [&str; 3] = ["progress", "status", "Touch"];
 
-/// Whether the obsolete entries of `reset_on` are there.
+/// Whether `reset_on` has the obsolete entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ResetOn {
-    /// Signals of other entities alone.
+    /// Only signals of other entities.
     #[default]
     Needed,
-    /// What the state's own handlers send as well, as before handlers had deadlines.
+    /// Also what the state's own handlers send, as before handlers had deadlines.
     Obsolete,
 }
 
-/// How far the lives of entities lead.
+/// Whether the lives of entities end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lives {
-    /// Into a terminal state, sooner or later.
+    /// They end in a terminal state, sooner or later.
     End,
-    /// Never there: their histories grow long.
+    /// They never end, so that histories grow long.
     Last,
 }
 
-/// A type of entities.
+/// A type of entities that a seed makes up.
 #[derive(Clone, Debug)]
 pub(crate) struct Automaton {
     pub(crate) name: String,
     states: Vec<State>,
     handlers: Vec<Handler>,
-    /// Plain actions: from where to where.
+    /// Plain actions: the states that take them, and the state that they lead to.
     goes: Vec<(Vec<usize>, usize)>,
     later: (String, Durations),
-    /// What its spec says in `[limits]`, by version, if its entities are sessions.
+    /// The `[limits]` of its spec, by version, if its entities are sessions.
     limits: Option<[String; VERSIONS]>,
     /// The first version that has limits.
     limits_from: usize,
 }
 
-/// In seconds, by version.
+/// Seconds, by version.
 type Durations = [u64; VERSIONS];
 
 #[derive(Clone, Debug)]
@@ -144,14 +147,14 @@ struct Handler {
     names_success: bool,
     keeps: bool,
     reruns: bool,
-    /// What its spec says of how it is counted, by version.
+    /// How its spec says that it is counted, by version.
     counted: [&'static str; VERSIONS],
     again: bool,
-    /// Where each ending leads; none where it stays.
+    /// The state that each ending leads to; `None` if the entity stays in its state.
     endings: [Option<usize>; 5],
-    /// The handler that a success starts.
+    /// The handler that its success starts.
     then: Option<usize>,
-    /// The handler that is started with it.
+    /// The handler that starts together with it.
     beside: Option<usize>,
 }
 
@@ -166,7 +169,7 @@ const ENDINGS: [(&str, &str); 5] = [
 impl Automaton {
     pub(crate) fn made_up(name: String, lives: Lives, pace: Pace, dice: &Dice) -> Self {
         let open = 2 + dice.below(4);
-        // The last state that anything leads to; behind the open ones are two terminal.
+        // The last state that anything leads to. Two terminal states follow the open ones.
         let last = if lives == Lives::End { open + 1 } else { open - 1 };
         let states: Vec<State> = (0..open).map(|at| State::made_up(at, last, pace, dice)).collect();
         let mut handlers: Vec<Handler> =
@@ -175,12 +178,14 @@ impl Automaton {
             let leads_to = handlers[index].endings[0];
             let next = (0..handlers.len()).find(|other| Some(handlers[*other].home) == leads_to);
             handlers[index].then = next.filter(|_| dice.per_mille(500));
-            // Counted by a guard, so the state has to have a timer that always comes.
+            // A guard limits how often `Again` is taken. After that, a timer that always fires must
+            // end the state.
             let timer = states[handlers[index].home].timer.as_ref();
             handlers[index].again &= timer.is_some_and(|timer| !timer.once);
         }
         for index in 0..handlers.len() {
-            // Its endings are taken wherever this one's are.
+            // The endings of the other handler are taken in every state that takes the endings of
+            // this one.
             let home = handlers[index].home;
             let fits = |other: &Handler| other.home == home || (other.home > home && !other.again);
             let others: Vec<usize> =
@@ -194,21 +199,22 @@ impl Automaton {
         Self { name, states, handlers, goes, later, limits: None, limits_from: 0 }
     }
 
-    /// The same; most have limits, which `dice` says.
+    /// Gives limits to most types, as `dice` decides.
     pub(crate) fn limited(self, lives: Lives, pace: Pace, dice: &Dice) -> Self {
         let limits = dice.per_mille(pace.limited()).then(|| {
             let first = limits(lives, pace, dice);
-            // A run that starts at the instant of a reload may have a limit that the last one did not.
+            // A run that starts at the instant of a reload may have a limit that the run before did
+            // not have.
             let differs = pace == Pace::Coarse && dice.per_mille(500);
             let second = if differs { limits(lives, pace, dice) } else { first.clone() };
             [first, second]
         });
-        // Of some, entities become sessions with the next version.
+        // The entities of some types become sessions only with the second version.
         let limits_from = usize::from(dice.per_mille(150));
         Self { limits, limits_from, ..self }
     }
 
-    /// The same, with what bounds count some of its handlers as, which `dice` says.
+    /// Sets how each handler counts against the bounds of a run, as `dice` decides.
     pub(crate) fn counted(mut self, dice: &Dice) -> Self {
         let said = ["", "", "", "turn = true\n", "continues = true\n"];
         for handler in &mut self.handlers {
@@ -222,7 +228,7 @@ impl Automaton {
         self.limits.is_some()
     }
 
-    /// All actions that anybody may send, with some that can't succeed.
+    /// All actions that clients and guests may request, including some that cannot succeed.
     pub(crate) fn actions(&self) -> Vec<String> {
         let mut actions: Vec<String> =
             ["Touch", "Note", "Beat", "Later", "Nonsense"].map(str::to_owned).into();
@@ -232,7 +238,7 @@ impl Automaton {
         actions
     }
 
-    /// What the state's own handlers send, where the state declares it in `reset_on`.
+    /// What the handlers of `state` send and its obsolete `reset_on` lists.
     pub(crate) fn own_resets(&self, state: &str) -> &[&'static str] {
         let index = state.strip_prefix('S').and_then(|index| index.parse::<usize>().ok());
         index.and_then(|index| self.states.get(index)).map_or(&[], |state| &state.own_resets)
@@ -241,7 +247,7 @@ impl Automaton {
     /// The text of its spec file.
     pub(crate) fn source(&self, version: usize, reset_on: ResetOn) -> String {
         let mut out = String::new();
-        // Writing to a string can't fail.
+        // Writing to a string cannot fail.
         let _ = self.write(&mut out, version, reset_on);
         out
     }
@@ -283,7 +289,8 @@ impl Automaton {
         let beside = handler.beside.map(|other| format!(", \"trigger h{other}\""));
         let starts = format!("effect = [\"trigger h{index}\"{}]\n", beside.unwrap_or_default());
         action(out, &format!("Start{index}"), &handler.from, Some(home), open, &starts)?;
-        // Also from earlier states, so that what is kept may end elsewhere.
+        // Also from earlier states, so that a handler that is kept on exit may end in another
+        // state.
         let from: Vec<usize> = (0..=home).collect();
         for ((_, name), to) in ENDINGS.iter().zip(handler.endings) {
             let next = handler.then.filter(|_| *name == "Done");
@@ -378,7 +385,8 @@ impl Handler {
     }
 }
 
-/// Limits that nest whatever handlers have: each is longer than all that it may hold.
+/// Limits that nest whatever budgets handlers have: each is longer than all limits that it
+/// contains.
 fn limits(lives: Lives, pace: Pace, dice: &Dice) -> String {
     type Values = &'static [(&'static str, &'static [&'static str])];
     let (times, warnings): (Values, Values) = match pace {
@@ -406,7 +414,7 @@ fn limits(lives: Lives, pace: Pace, dice: &Dice) -> String {
     };
     let counts: Values =
         &[("max_loop_iterations", &["1", "2", "5"]), ("max_handler_runs", &["3", "10"])];
-    // What stops sessions for good would end a life that is to last.
+    // A final stop would end a life that must not end.
     let is_stopped = lives == Lives::End;
     let stopping: Vec<_> = times.iter().chain(counts).filter(|_| is_stopped).collect();
     let others: Values = &[
@@ -425,7 +433,7 @@ fn limits(lives: Lives, pace: Pace, dice: &Dice) -> String {
             continue;
         }
         let value = dice.pick(values);
-        // The numbers are no texts.
+        // Numbers, lists and booleans are not quoted.
         let is_plain = value.parse::<u64>().is_ok() || value.starts_with('[') || *value == "true";
         let value = if is_plain { (*value).to_owned() } else { format!("\"{value}\"") };
         let _ = writeln!(out, "{key} = {value}");
@@ -445,7 +453,7 @@ fn durations(seconds: &[u64], dice: &Dice) -> Durations {
     [0; VERSIONS].map(|_| *dice.pick(seconds))
 }
 
-/// One state at least, and any others.
+/// At least one state, and any others.
 fn some_of(open: usize, dice: &Dice) -> Vec<usize> {
     let always = dice.below(open);
     (0..open).filter(|at| *at == always || dice.per_mille(600)).collect()

@@ -1,5 +1,6 @@
-//! The clients of one process: what they ask, when, and what they make of the answer. They
-//! repeat themselves, go away before they are answered, and meet deadlines to the instant.
+//! The clients of one process: what they request, when, and what the ledger learns from the
+//! answers. Clients repeat requests, give up before they are answered, and act at the very instant
+//! of deadlines.
 
 use std::time::Duration;
 
@@ -16,21 +17,20 @@ use crate::invariant::Invariant;
 use crate::ledger::{Answer, short};
 use crate::scene::{Process, START};
 
-/// Runs of a session after which a story that is over leaves it alone.
+/// Sessions with this many runs are not resumed at the end of a simulation.
 const RUNS_MAX: u32 = 12;
 
-/// The clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Clients {
     process: Process,
     runtime: Runtime,
 }
 
-/// What a step leads to beside what it asks.
+/// What the driver does after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Step,
-    /// The process is to be shut down.
+    /// Shut the process down and start the next one.
     Restart,
 }
 
@@ -43,7 +43,7 @@ impl Clients {
         &self.process
     }
 
-    /// One step of the story.
+    /// Takes one step of the simulation.
     pub(crate) async fn step(&self) -> Next {
         let dice = &self.process.scene.clients;
         let name = self.pick_focus();
@@ -72,8 +72,8 @@ impl Clients {
         Next::Step
     }
 
-    /// Any entity; in a coarse world mostly the one of the last step, so that much happens to one
-    /// at one instant, and mostly one that lives.
+    /// Picks any entity. In a coarse world it is mostly the entity of the last step, so that much
+    /// happens to one entity at one instant, and mostly one that has not ended.
     fn pick_focus(&self) -> Option<EntityRef> {
         let scene = &self.process.scene;
         let mut story = scene.story();
@@ -100,8 +100,8 @@ impl Clients {
         many < most && self.process.scene.clients.per_mille(if most > 100 { 600 } else { 300 })
     }
 
-    /// Lets time pass: a little, a lot, or until something of `name` is due, so that what is
-    /// done next comes at that very instant.
+    /// Waits: not at all, briefly, long, or until something of `name` is due, so that the next
+    /// request arrives at that very instant.
     async fn come_to_the_moment(&self, name: Option<&EntityRef>) {
         let dice = &self.process.scene.clients;
         let due_ms = || {
@@ -122,7 +122,7 @@ impl Clients {
                 0..=2 => 0,
                 3..=5 => match dice.within(0..=3) {
                     0 => 1,
-                    // Long enough for limits of inactivity.
+                    // Long enough to breach limits of inactivity.
                     seconds => second_ms() + 1_000 * seconds,
                 },
                 6 => second_ms(),
@@ -164,14 +164,14 @@ impl Clients {
         });
     }
 
-    /// Asks for an action, with or without saying where the entity is.
+    /// Requests an action, sometimes with the sequence at which the entity is expected.
     fn act(&self, name: EntityRef) {
         let expected = self.process.scene.clients.per_mille(200).then(|| self.sequence(&name));
         let action = self.action(&name);
         self.send(name, action, expected.flatten());
     }
 
-    /// The same message twice, as a network does: only one of them can be meant.
+    /// Sends one message twice, as a network may: the expected sequence lets only one succeed.
     fn act_twice(&self, name: EntityRef) {
         let (expected, action) = (self.sequence(&name), self.action(&name));
         self.send(name.clone(), action.clone(), expected);
@@ -199,7 +199,7 @@ impl Clients {
         });
     }
 
-    /// Runs a handler again: one of this entity, or any.
+    /// Retries a handler: one of `of`, or one of any entity if that is `None`.
     fn retry(&self, of: Option<&EntityRef>) {
         let scene = &self.process.scene;
         let mut retriable = scene.ledger().runs.retriable();
@@ -227,8 +227,8 @@ impl Clients {
         let (id, _) = self.request();
         let others = scene.story().names.clone();
         let from = Some(scene.clients.pick(&others).clone()).filter(|from| *from != name);
-        // What handlers send is never sent by another entity, so that leaving it out of
-        // `reset_on` is the only difference that it can make.
+        // Another entity never sends the signals that handlers send. So the signals of handlers
+        // alone decide whether the obsolete entries of `reset_on` make a difference.
         let (what, from) = match scene.clients.below(3) {
             0 => {
                 (*scene.clients.pick(&OWN[..2]), scene.clients.per_mille(500).then(|| name.clone()))
@@ -258,7 +258,7 @@ impl Clients {
         self.process.ledger().tell(|| format!("      {name} cancel {which}: {answer:?}"));
     }
 
-    /// Stops the run of a session, or has it go on: mostly what may succeed.
+    /// Stops the run of a session or resumes it, mostly the one that can succeed.
     fn stop_or_resume(&self, name: EntityRef) {
         let dice = &self.process.scene.clients;
         let session = {
@@ -275,7 +275,7 @@ impl Clients {
         }
     }
 
-    /// Follows up on some records at the instant at which they are published, mostly on kinds that
+    /// Follows up on some records at the instant when they are published, more often on kinds that
     /// little else follows.
     pub(crate) fn follow_up(&self, name: &EntityRef, event: &Event) {
         let dice = &self.process.scene.clients;
@@ -301,7 +301,7 @@ impl Clients {
         }
     }
 
-    /// Has a stopped session go on, or stops it again.
+    /// Resumes a stopped session, or stops it again.
     fn go_on(&self, name: &EntityRef) {
         let dice = &self.process.scene.clients;
         if dice.per_mille(300) {
@@ -324,7 +324,8 @@ impl Clients {
         if dice.per_mille(300) {
             limits.set(Limit::RunTimeout, Setting::At(dice.within(100_000..=200_000)));
         }
-        // It holds from the session's start, so it may be breached at this very instant.
+        // This limit is measured from the start of the session, so it may be breached at this very
+        // instant.
         if self.process.scene.plan.is_coarse && dice.per_mille(200) {
             limits.set(Limit::ExecutionTimeout, Setting::At(1_000 * dice.within(1..=12)));
         }
@@ -343,7 +344,7 @@ impl Clients {
         let cause = match dice.below(10) {
             0..=2 => StopCause::Operator { by: format!("request {id}"), reason },
             3 => StopCause::Parent { parent: None, reason },
-            // Not for good, so that there is something to resume.
+            // Not final, so that there is something to resume.
             _ => StopCause::Shutdown,
         };
         let is_named = matches!(cause, StopCause::Operator { .. });
@@ -360,8 +361,8 @@ impl Clients {
         });
     }
 
-    /// Has all sessions go on that are blocked, once each for what they hold by now; answers how
-    /// many there were. Those that were resumed often enough stay as they are.
+    /// Resumes each blocked session once, so that it finishes the work that it still has, and
+    /// returns how many there were. Sessions with [`RUNS_MAX`] runs stay blocked.
     pub(crate) async fn resume_all(&self) -> usize {
         let blocked: Vec<EntityRef> = {
             let ledger = self.process.scene.ledger();
@@ -378,7 +379,8 @@ impl Clients {
         for name in &blocked {
             let (id, _) = self.request();
             let (by, reason) = (format!("request {id}"), String::new());
-            // What it owes is not to be hidden by a stop.
+            // Turn these limits off, because a stop by one of them would hide work that the session
+            // still has.
             let mut limits = LimitSettings::default();
             for limit in [Limit::RunTimeout, Limit::ExecutionTimeout] {
                 limits.set(limit, Setting::Off);
@@ -417,13 +419,13 @@ impl Clients {
         self.process.scene.story().version = version;
         let (this, specs) = (self.clone(), self.process.scene.specs[version].clone());
         tokio::spawn(async move {
-            // Where it can't be recorded, the next start tries again.
+            // If the reload cannot be recorded, the next start tries again.
             let told = this.runtime.reload(specs).await.is_ok();
             this.process.ledger().tell(|| format!("      reload of version {version}: {told}"));
         });
     }
 
-    /// Asks, and now and then goes away before there is an answer.
+    /// Sends a request, and sometimes gives up before the answer arrives.
     fn sometimes_lost(&self, asking: impl Future<Output = ()> + Send + 'static) {
         let dice = &self.process.scene.clients;
         let patience_ms = dice.per_mille(100).then(|| dice.within(0..=3));
@@ -445,7 +447,7 @@ impl Clients {
 
     fn heard(&self, id: u64, answer: Result<Accepted, ActorError>) {
         match answer {
-            // An answer of a process that is no more reaches nobody.
+            // An answer of a crashed process reaches no client.
             _ if self.process.has_crashed() => {}
             Ok(accepted) => {
                 let answer = Answer::Accepted(Some(accepted.position));
@@ -455,7 +457,7 @@ impl Clients {
         }
     }
 
-    /// What it means that something was refused: some refusals can't be right.
+    /// Notes a refusal, and reports a violation if the refusal cannot be right.
     fn refused(&self, id: Option<u64>, error: &ActorError) {
         if self.process.has_crashed() {
             return;
@@ -475,7 +477,7 @@ impl Clients {
         }
         let Some(id) = id else { return };
         let answer = match error {
-            // Whoever hears these doesn't know what was done.
+            // After these errors, the client does not know whether the request had an effect.
             ActorError::Closed | ActorError::HandlerDeadlineExceeded(_) => return,
             ActorError::JournalUnavailable { .. } => Answer::NotWritten,
             _ => Answer::Refused,
@@ -484,7 +486,7 @@ impl Clients {
     }
 }
 
-/// When the limits of a session's time are reached, if nothing happens until then.
+/// When the time limits of a session are reached, if nothing happens before.
 fn limits_due(session: &Session) -> Vec<WallTime> {
     let limits = &session.limits;
     let threshold_ms = |anchor| match anchor {

@@ -1,6 +1,6 @@
-//! What a campaign has produced: every kind of record, cause, limit and directive, and every
-//! ordered pair of triggers that were decided for one entity at one instant. What a campaign never
-//! produced, it did not test.
+//! What a campaign covers: every kind of record, cause, limit and directive, and every ordered pair
+//! of triggers that were decided for one entity at one instant. What a campaign never produced, it
+//! did not test.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -65,7 +65,7 @@ triggers! {
     InactivityTimeout = "inactivity_timeout",
     /// The limit of time without progress is breached.
     ProgressTimeout = "progress_timeout",
-    /// Silence is warned of.
+    /// The warning threshold of silence is reached.
     InactivityWarn = "inactivity_warn",
     /// A handler succeeds.
     Completed = "completed",
@@ -77,7 +77,7 @@ triggers! {
     Trapped = "trapped",
     /// A handler hits a limit of its guest.
     Limited = "limit",
-    /// A handler can't start.
+    /// A handler cannot start.
     Rejected = "rejected",
     /// A handler is cancelled.
     Cancelled = "cancelled",
@@ -91,7 +91,7 @@ triggers! {
     HandlerSignal = "handler signal",
     /// A client or another entity sends a signal.
     OtherSignal = "other signal",
-    /// The entity goes over to another version of its spec.
+    /// The entity changes to another version of its spec.
     SpecChanged = "spec changed",
 }
 
@@ -156,10 +156,10 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// How often each thing was produced.
+/// How often each fact and each pair of triggers occurred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Records by kind, and what they state: `event`, `event.cause.CAUSE` and the like.
+    /// Records by kind and by what they state: keys such as `event` and `event.cause.CAUSE`.
     pub facts: BTreeMap<String, u64>,
     /// Ordered pairs of triggers of one entity at one instant.
     pub pairs: Pairs,
@@ -186,7 +186,7 @@ impl Pairs {
         self.0[first as usize * TRIGGERS + second as usize] += 1;
     }
 
-    /// All pairs, with how often each came.
+    /// All pairs, and how often each occurred.
     pub fn all(&self) -> impl Iterator<Item = (Trigger, Trigger, u64)> {
         let firsts = Trigger::ALL.into_iter();
         let pairs =
@@ -205,7 +205,7 @@ impl Serialize for Pairs {
     }
 }
 
-/// With what was never produced, as `missing`.
+/// Includes what never occurred, as `missing`.
 impl Serialize for Coverage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(3))?;
@@ -217,7 +217,7 @@ impl Serialize for Coverage {
 }
 
 impl Coverage {
-    /// What was never produced and can be: facts, and pairs as `first, second`.
+    /// Everything that is possible but never occurred: facts, and pairs as `first, second`.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         let facts = facts().into_iter().filter(|fact| !self.facts.contains_key(fact));
@@ -253,7 +253,7 @@ impl std::ops::AddAssign<&Self> for Coverage {
     }
 }
 
-/// Watches one log, batch by batch.
+/// Collects the coverage of one log, batch by batch.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     coverage: Coverage,
@@ -263,8 +263,8 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Counts the records of one batch. Returns a message if its trigger cannot follow an earlier one
-    /// of this instant.
+    /// Counts the records of one batch. Returns a message if its trigger cannot follow an earlier
+    /// trigger of this instant.
     pub(crate) fn batch(&mut self, records: &[Record]) -> Option<String> {
         for record in records {
             self.facts(&record.event);
@@ -358,7 +358,7 @@ const fn of_transition(cause: &TransitionCause) -> &'static str {
     }
 }
 
-/// Everything that [`Coverage::facts`] can name.
+/// Every key that [`Coverage::facts`] can have.
 fn facts() -> Vec<String> {
     let transitions = ["requested", "asked", "handler_ended", "state_idle", "scheduled"];
     let causes = [

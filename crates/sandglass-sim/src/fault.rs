@@ -1,32 +1,32 @@
-//! Mistakes that the simulator makes on purpose, around the product and not in it: each
-//! is what a defect of a certain kind would look like, and has to be found.
+//! Faults that the simulator injects around the product, not in it. Each imitates a defect of a
+//! certain kind, and an invariant must detect it.
 
 use std::fmt;
 
-/// One mistake, made again and again while it is switched on.
+/// A fault, which is injected again and again while it is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fault {
-    /// A state's timer isn't disarmed when a handler is dispatched, and fires.
+    /// The timer of a state is not disarmed when a handler is dispatched, and fires.
     LostDisarm,
     /// A handler that returns after its deadline is taken as completed.
     LateSuccess,
-    /// The journal answers before what it was given is durable.
+    /// The journal answers before a batch is durable.
     EarlyAnswer,
-    /// After a crash, what was in flight is started again by nobody's wish.
+    /// After a restart, the handlers of the previous process are started again.
     DoubledDispatch,
-    /// After a restart, some entities that rest are forgotten, and their timers with them.
+    /// After a restart, some entities at rest are forgotten, and so are their timers.
     LostTimer,
-    /// Some batches expect another sequence than the entity has.
+    /// Some batches expect a sequence that the entity does not have.
     WrongSequence,
-    /// The disk says that it has synced, and a crash takes the last of it away.
+    /// The disk reports batches as synced, and a crash loses the last ones.
     FalseSync,
-    /// A crash keeps a part of a batch.
+    /// A crash keeps only a part of a batch.
     TornBatch,
-    /// Two records of a batch change places.
+    /// Two records of a batch are swapped.
     SwappedRecords,
     /// A handler that a stop holds is recorded as dropped.
     OtherDecision,
-    /// A task of the process never waits for anything.
+    /// A task of the process never waits.
     BusyTask,
 }
 
@@ -46,7 +46,7 @@ impl Fault {
         Self::BusyTask,
     ];
 
-    /// Its name, as options spell it.
+    /// The name, as options spell it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

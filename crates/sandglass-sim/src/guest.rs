@@ -1,4 +1,4 @@
-//! What a guest does in one run, drawn when it starts.
+//! What a guest does in one handler run, drawn when the run starts.
 
 use sandglass_model::{
     AskUntil, Completion, EntityRef, Failure, FailureKind, LimitBreach, LimitKind, Object, Outcome,
@@ -10,20 +10,20 @@ use crate::automaton::OWN;
 use crate::dice::Dice;
 use crate::scene::Scene;
 
-/// What a guest does.
+/// The behavior of a guest in one handler run.
 #[derive(Clone, Debug)]
 pub(crate) struct Guest {
-    /// How long it waits for a place.
+    /// How long it waits for a slot.
     pub(crate) queued_ms: u64,
     pub(crate) moves: Vec<Move>,
     pub(crate) ending: Ending,
-    /// Whether it returns as soon as it is asked to end by itself.
+    /// Whether it returns as soon as it is asked to stop gracefully.
     pub(crate) heeds: bool,
     /// How many of its host calls are ended by their own time limit.
     pub(crate) slow_calls: u64,
 }
 
-/// One thing that it does.
+/// One step of a guest before it ends.
 #[derive(Clone, Debug)]
 pub(crate) enum Move {
     Wait(u64),
@@ -31,21 +31,21 @@ pub(crate) enum Move {
     Ask(Box<(EntityRef, String, AskUntil)>),
 }
 
-/// How it ends.
+/// How a guest ends.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Ending {
-    /// It returns when it is done.
+    /// It returns after its last step.
     Answer(Outcome),
     /// It returns one millisecond before its deadline, and can be killed until then.
     ReturnNear(Outcome),
-    /// It can't be interrupted, and returns so long after its deadline; at it, where that is
-    /// nothing.
+    /// It cannot be killed, and returns this long after its deadline; 0 is the very instant of the
+    /// deadline.
     ReturnAt { after_deadline_ms: u64, outcome: Outcome },
     /// It never returns.
     Hang,
-    /// Whatever runs it panics.
+    /// The host panics.
     Panic,
-    /// It can't be run.
+    /// It cannot be run.
     NotRun,
 }
 
@@ -110,7 +110,7 @@ impl Move {
         }
     }
 
-    /// Whom a guest asks: any entity, and in a coarse world mostly the one that clients act on.
+    /// The entity that a guest asks: any; in a coarse world mostly the one that clients act on.
     fn asked(scene: &Scene, names: &[EntityRef]) -> EntityRef {
         let is_focused = scene.plan.is_coarse && scene.guests.per_mille(700);
         let focus = is_focused.then(|| scene.story().focus.clone()).flatten();
@@ -118,7 +118,7 @@ impl Move {
     }
 }
 
-/// How long a guest waits: at most `most_ms`, and in a coarse world for whole seconds, or a
+/// How long a guest waits: at most `most_ms`. In a coarse world it waits for whole seconds, or one
 /// millisecond longer.
 fn wait_ms(scene: &Scene, most_ms: u64) -> u64 {
     let dice = &scene.guests;
@@ -136,7 +136,7 @@ fn late_ms(scene: &Scene) -> u64 {
     }
 }
 
-/// What a guest returns; in a coarse world each kind is about as likely.
+/// What a guest returns. In a coarse world each kind of outcome is about equally likely.
 fn outcome(dice: &Dice, is_coarse: bool) -> Outcome {
     let failed = |kind| {
         let message = "no luck".to_owned();

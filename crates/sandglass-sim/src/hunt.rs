@@ -1,4 +1,5 @@
-//! How many seeds it takes to find each injected fault: a simulator that finds nothing may be blind.
+//! Measures how many seeds it takes to find each injected fault: a simulator that finds nothing may
+//! be blind.
 
 use std::io;
 
@@ -9,9 +10,9 @@ use crate::invariant::Invariant;
 use crate::plan::Options;
 use crate::simulation::simulate;
 
-/// How often each fault is hunted, each time from other seeds; odd, so that there is a median.
+/// How often each fault is hunted, each time from other seeds; odd, so that the median is a value.
 pub const HUNTS: usize = 21;
-/// Seeds after which a hunt gives up.
+/// A hunt gives up after this many seeds.
 pub const SEEDS_MAX: u64 = 200;
 /// How many seeds a hunt may take at the median.
 pub const MEDIAN_MAX: u64 = 20;
@@ -40,7 +41,7 @@ impl Hunted {
 /// Hunts `fault` [`HUNTS`] times, in seeds from `from` on.
 ///
 /// # Errors
-/// The operating system gives no runtime.
+/// The operating system cannot create a runtime.
 pub fn hunt(fault: Fault, from: u64) -> io::Result<Hunted> {
     let options = Options { fault: Some(fault), ..Options::default() };
     let (mut taken, mut found_by) = (Vec::with_capacity(HUNTS), Vec::new());
@@ -56,8 +57,8 @@ pub fn hunt(fault: Fault, from: u64) -> io::Result<Hunted> {
     Ok(Hunted { fault: fault.as_str(), median: taken[HUNTS / 2], longest, found_by })
 }
 
-/// The first seed from `first` on that shows a violation: which one it is, and the invariant; `None`
-/// if [`SEEDS_MAX`] seeds show none.
+/// Finds the first seed from `first` on with a violation. Returns how many seeds that took, and the
+/// invariant; `None` if [`SEEDS_MAX`] seeds show no violation.
 fn find(first: u64, options: &Options) -> io::Result<Option<(u64, Invariant)>> {
     for nth in 0..SEEDS_MAX {
         if let Some(violation) = simulate(first.saturating_add(nth), options)?.violation {

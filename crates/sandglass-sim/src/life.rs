@@ -1,5 +1,5 @@
-//! The life of one process: it starts over what the disk has, is driven through the steps of
-//! the story, and crashes, is restarted, or comes to rest.
+//! The life of one process: it starts from what is on the disk, takes steps of the simulation, and
+//! crashes, is restarted, or comes to rest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::store::Store;
 use crate::watchdog::WatchedClock;
 use crate::world::World;
 
-/// How long a story may take to come to rest, in milliseconds: far longer than all timers,
-/// budgets and schedules behind one another.
+/// How long a simulation may take to come to rest, in milliseconds: far longer than all timers,
+/// budgets and schedules in sequence.
 const REST_MAX_MS: i64 = 7 * 24 * 3_600_000;
-/// Longer than anything is scheduled ahead, in milliseconds.
+/// Longer than the delay of any schedule, in milliseconds.
 const DUE_MS: u64 = 120_000;
-/// Most rounds of resuming at the end of a story; no session has that many runs.
+/// Most rounds of resuming at the end of a simulation; no session has that many runs.
 const RESUMES_MAX: usize = 1_000;
-/// Entities that are looked at after a start.
+/// Most entities that are read after a start.
 const LOOKED_AT: usize = 20;
-/// How long an orderly end may take.
+/// How long a graceful shutdown may take.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How a process ended.
@@ -33,26 +33,26 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(crate) enum End {
     Crashed,
     Restarted,
-    /// It could not start: the disk failed.
+    /// It could not start, because the disk failed.
     NotStarted,
-    /// The story is over.
+    /// The simulation is over.
     Rested,
 }
 
-/// What is left of a process.
+/// What remains when a process has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
     pub(crate) end: End,
     pub(crate) wall: WallTime,
-    /// How many commands it has passed.
+    /// How many commands it passed.
     pub(crate) commands: u64,
 }
 
-/// Lives one life, on a tokio runtime of its own that ends with it, as all does that a
+/// Runs one process on a tokio runtime of its own. Dropping that runtime drops everything that the
 /// process holds.
 ///
 /// # Errors
-/// The operating system gives no runtime.
+/// The operating system cannot create a runtime.
 pub(crate) fn live(
     scene: &Arc<Scene>,
     wall: WallTime,
@@ -68,7 +68,7 @@ pub(crate) fn live(
             () = process.crashed() => End::Crashed,
             end = lived(&process, nth) => end,
         };
-        // What goes down with it does nothing any more.
+        // From here on, tasks that are dropped with the runtime have no effect any more.
         process.crash();
         Left { end, wall: process.clock.wall(), commands: process.used_of(fuse) }
     });
@@ -77,9 +77,9 @@ pub(crate) fn live(
     Ok(left)
 }
 
-/// What the end of a process means for the ledger and the disk.
+/// Updates the disk and the ledger after the end of a process.
 fn after(scene: &Scene, left: Left) {
-    // Where the story is over, nobody pulls the plug.
+    // At the end of the simulation, the power does not fail.
     let survivors = match left.end {
         End::Rested => Vec::new(),
         _ => scene.disk().crash(&scene.crashes, scene.fault),
@@ -124,7 +124,7 @@ async fn lived(process: &Process, nth: usize) -> End {
     story(process, &runtime).await
 }
 
-/// Goes through the steps that are left, and lets everything come to rest.
+/// Takes the remaining steps, and lets everything come to rest.
 async fn story(process: &Process, runtime: &Runtime) -> End {
     let scene = &process.scene;
     let clients = Clients::new(process.clone(), runtime.clone());
@@ -140,8 +140,8 @@ async fn story(process: &Process, runtime: &Runtime) -> End {
     }
     process.calm();
     rest(process).await;
-    // Whatever was stopped and may go on does so, once all that it had scheduled has come due,
-    // and comes to rest again.
+    // First, everything that is scheduled comes due. Then stopped sessions are resumed and come to
+    // rest again, until no session can be resumed.
     process.pause_ms(DUE_MS).await;
     for round in 0.. {
         if scene.ledger().is_violated() || clients.resume_all().await == 0 {
@@ -176,8 +176,8 @@ fn not_started(process: &Process, error: &BuildError) -> End {
     End::NotStarted
 }
 
-/// Holds all that is published against the ledger. In a coarse world clients follow up on some of it
-/// at once, so that what comes behind it falls at the same instant.
+/// Compares all published records with the ledger. In a coarse world, clients follow up on some of
+/// them at once, so that their requests fall at the same instant.
 async fn listen(clients: Clients, mut events: sandglass_runtime::Subscription) {
     let process = clients.process();
     while let Some(event) = events.next().await {
@@ -208,7 +208,7 @@ async fn look_at_all(process: &Process, runtime: &Runtime, most: usize) {
     }
 }
 
-/// Lets time pass until everybody has come to rest.
+/// Waits until all entities have come to rest.
 async fn rest(process: &Process) {
     let over_ms = process.now_ms() + REST_MAX_MS;
     let mut wait_ms = 100;

@@ -1,5 +1,5 @@
 //! The binary `sandglass-sim`: options, progress, and an exit code that says whether every
-//! promise held.
+//! invariant held.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -100,7 +100,7 @@ The exit code is 1 if an invariant does not hold, and 2 if the simulation cannot
 /// How many seeds are simulated if neither a number nor a time is given.
 const SEEDS: u64 = 100;
 
-/// Most entities of one seed: each is looked at again and again.
+/// Most entities of one seed, because each is checked many times.
 const ENTITIES_MAX: usize = 20_000;
 
 fn entities(text: &str) -> Result<usize, String> {
@@ -115,14 +115,14 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            // Where it can't be written, the exit code says it.
+            // If this cannot be written, the exit code still reports the failure.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::from(2)
         }
     }
 }
 
-/// Whether every promise held.
+/// Returns whether every invariant held.
 fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     if arguments.hunt {
         return hunt_all(arguments.from, arguments.json);
@@ -164,7 +164,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     Ok(summary.failed == 0)
 }
 
-/// The seeds that the arguments name.
+/// The seeds that the arguments select.
 fn seeds(arguments: &Arguments) -> anyhow::Result<Seeds> {
     if let Some(file) = &arguments.seeds_in {
         let name = file.display();
@@ -196,7 +196,7 @@ fn say(summary: &Summary, arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether each injected fault is found soon enough.
+/// Hunts each fault, and returns whether each is found soon enough.
 fn hunt_all(from: u64, as_json: bool) -> anyhow::Result<bool> {
     let mut out = io::stdout().lock();
     let mut are_found = true;
@@ -215,7 +215,7 @@ fn hunt_all(from: u64, as_json: bool) -> anyhow::Result<bool> {
     Ok(are_found)
 }
 
-/// Tells one story.
+/// Simulates one seed and prints what happened.
 fn tell(
     seed: u64,
     options: &Options,

@@ -1,6 +1,6 @@
-//! The rule of old beside the new one: one timer for each state, which goes on while
-//! handlers run and is re-armed by what they send. It decides nothing here; it only says
-//! when it would have fired.
+//! The old rule for state timers, computed beside the new one: each state has one timer, which
+//! continues while handlers run and is re-armed by what they send. It decides nothing here; it only
+//! tells when it would have fired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use serde::Serialize;
 use crate::automaton::Automaton;
 use crate::invariant::Invariant;
 
-/// What the two rules came to.
+/// How often state timers fired, and would have fired by the old rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RuleCounts {
     /// State timers that fired.
     pub fired: u64,
-    /// Those that fired with a handler in flight.
+    /// State timers that fired while a handler was in flight.
     pub fired_in_flight: u64,
-    /// Those that the old rule would not have fired.
+    /// State timers that fired and would not have fired by the old rule.
     pub fired_anew: u64,
-    /// Times that the old rule would have fired with a handler in flight, in spite of all
-    /// that re-armed it.
+    /// How often the old rule would have fired while a handler was in flight, in spite of
+    /// everything that re-armed it.
     pub spared: u64,
 }
 
@@ -35,7 +35,7 @@ impl std::ops::AddAssign for RuleCounts {
     }
 }
 
-/// The old rule, beside one seed.
+/// The state of the old rule in one seed.
 #[derive(Debug, Default)]
 pub(crate) struct OldRule {
     automata: BTreeMap<String, Automaton>,
@@ -52,19 +52,20 @@ impl OldRule {
         Self { automata: named.collect(), ..Self::default() }
     }
 
-    /// The times of the records can't be compared.
+    /// Stops comparing the rules, because clocks jump and so the times of records cannot be
+    /// compared.
     pub(crate) fn cannot_judge(&mut self) {
         self.is_blind = true;
     }
 
-    /// A handler of an entity told something, whether that is recorded or not.
+    /// Takes a signal that a handler sent, whether it is recorded or not.
     pub(crate) fn told(&mut self, name: &EntityRef, state: &str, what: &str, at: WallTime) {
         if self.is_own(name, state, what) {
             self.arm(name, at);
         }
     }
 
-    /// One more record, of an entity as it was before.
+    /// Takes one more record; `entity` is as it was before.
     pub(crate) fn recorded(
         &mut self,
         record: &Record,

@@ -1,39 +1,41 @@
-//! What a seed is to be: how many entities, how long, and how bad the world is.
+//! What a seed determines about its world: the number of entities, its length, and what fails.
 
 use crate::automaton::{Automaton, Lives, Pace, ResetOn};
 use crate::dice::Dice;
 use crate::fault::Fault;
 
-/// What is asked of a simulation.
+/// The options of a simulation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Entities of each seed; none for as many as the seed says.
+    /// The number of entities; `None` for the number that the seed determines.
     pub entities: Option<usize>,
-    /// Only so many steps of the seed, and then rest; none for all.
+    /// The number of steps before everything comes to rest; `None` for the number that the seed
+    /// determines.
     pub steps: Option<usize>,
     /// Whether states declare obsolete entries in `reset_on`.
     pub reset_on: ResetOn,
-    /// The mistake that is made on purpose.
+    /// The fault to inject.
     pub fault: Option<Fault>,
-    /// The command at which the first process crashes; none for as the seed says.
+    /// The command where the first process crashes, and no later one does; `None` for the crashes
+    /// that the seed determines.
     pub crash_at: Option<u64>,
-    /// Whether to tell the story, line by line.
+    /// Whether [`crate::Run::timeline`] records what happens.
     pub tells: bool,
     /// Whether [`crate::Run::log`] keeps the records.
     pub keeps_log: bool,
 }
 
-/// What kind of world a seed is.
+/// The kind of world of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Some entities, whose lives end.
+    /// Some entities with lives that end.
     Usual,
-    /// Thousands of entities, with little to do each.
+    /// Thousands of entities, each with little to do.
     Wide,
-    /// One or two, with histories that are longer than what is read at once.
+    /// One or two entities with histories that are longer than one page of the journal.
     Long,
-    /// A few, in a world whose times are whole seconds and a millisecond behind them, so that much
-    /// falls at one instant.
+    /// A few entities in a world whose times are whole seconds, or a millisecond more, so that much
+    /// happens at one instant.
     Coarse,
 }
 
@@ -49,7 +51,7 @@ impl Kind {
     }
 }
 
-/// What one seed is to be. Chances are of a thousand.
+/// The plan of one seed. Chances are out of 1,000.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -57,23 +59,23 @@ pub(crate) struct Plan {
     pub(crate) entities: usize,
     pub(crate) fault: Option<Fault>,
     pub(crate) crash_at: Option<u64>,
-    /// About so many commands between two crashes; none for a process that never crashes.
+    /// About how many commands there are between two crashes; `None` for no crashes.
     pub(crate) crash_every: Option<u64>,
-    /// An append that fails.
+    /// The chance that an append fails.
     pub(crate) failing_appends: u32,
-    /// A read that fails.
+    /// The chance that a read fails.
     pub(crate) failing_reads: u32,
-    /// Room for a handler that isn't there.
+    /// The chance that there is no slot for a handler.
     pub(crate) busy: u32,
-    /// Longest that an append takes, in milliseconds.
+    /// The longest delay of an append, in milliseconds.
     pub(crate) slowest_ms: u64,
-    /// Whether times are whole seconds, and a millisecond behind them.
+    /// Whether times are whole seconds, or a millisecond more.
     pub(crate) is_coarse: bool,
-    /// Whether each process finds the clock of its machine set to another hour.
+    /// Whether the wall clock jumps by up to an hour between processes.
     pub(crate) jumps: bool,
     /// How long entities stay awake, in milliseconds.
     pub(crate) linger_ms: u64,
-    /// How many stay awake at once.
+    /// Most entities that are awake at once.
     pub(crate) awake_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What many seeds came to, for people.
+//! Formats the results of a campaign for people.
 
 use std::fmt::{self, Display};
 

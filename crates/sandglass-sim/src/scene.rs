@@ -1,5 +1,5 @@
-//! What outlives a process: the disk, the ledger, the dice, and how far the story has come;
-//! and the process itself, as something that can end at any command.
+//! What outlives a process (the disk, the ledger, the dice and the progress of the simulation), and
+//! the process itself, which can end at any command.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,15 +17,15 @@ use crate::fault::Fault;
 use crate::ledger::Ledger;
 use crate::plan::Plan;
 
-/// When every story begins.
+/// The wall-clock time when every simulation begins.
 pub(crate) const START: WallTime = WallTime::from_millis(1_700_000_000_000);
 
-/// What outlives a process.
+/// Everything that outlives a process.
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) plan: Plan,
     pub(crate) automata: Vec<Automaton>,
-    /// Their specs, by version.
+    /// The specs of the automata, by version.
     pub(crate) specs: Vec<Vec<Arc<Spec>>>,
     pub(crate) fault: Option<Fault>,
     pub(crate) entropy: Dice,
@@ -38,16 +38,16 @@ pub(crate) struct Scene {
     story: Mutex<Story>,
 }
 
-/// How far the story has come.
+/// The progress of the simulation.
 #[derive(Debug, Default)]
 pub(crate) struct Story {
     pub(crate) step: usize,
     pub(crate) version: usize,
-    /// Entities that somebody has tried to create.
+    /// Entities that a client has tried to create.
     pub(crate) names: Vec<EntityRef>,
     /// The entity of the last step.
     pub(crate) focus: Option<EntityRef>,
-    /// What the last process ran when it ended, where a fault runs it again.
+    /// Handlers that the last process started, for the fault that starts them again.
     pub(crate) orphans: Vec<HandlerRun>,
 }
 
@@ -91,13 +91,13 @@ impl Scene {
         self.fault == Some(fault)
     }
 
-    /// The type of an entity.
+    /// The automaton of an entity, by its type.
     pub(crate) fn automaton(&self, entity: &EntityRef) -> &Automaton {
         let of_type = |one: &&Automaton| one.name == entity.entity_type();
         self.automata.iter().find(of_type).unwrap_or(&self.automata[0])
     }
 
-    /// An action for an entity: mostly one that its state takes.
+    /// Picks an action for an entity, mostly one that its state takes.
     pub(crate) fn action_for(&self, name: &EntityRef, dice: &Dice) -> String {
         let taken = |ledger: &Ledger| -> Option<Vec<String>> {
             let entity = ledger.entity(name)?;
@@ -106,7 +106,7 @@ impl Scene {
             Some(taken.map(|action| action.name.to_string()).collect())
         };
         let taken = taken(&self.ledger()).unwrap_or_default();
-        // What starts handlers is what this is about.
+        // Prefer actions that start handlers, because most invariants are about handlers.
         let starts: Vec<String> =
             taken.iter().filter(|name| name.starts_with("Start")).cloned().collect();
         match dice.below(10) {
@@ -116,19 +116,20 @@ impl Scene {
         }
     }
 
-    /// What all streams would give next, as one number.
+    /// Draws the next number of every stream and combines them into one.
     pub(crate) fn next_random(&self) -> u64 {
         let streams = [&self.entropy, &self.clients, &self.guests, &self.store, &self.crashes];
         streams.into_iter().fold(0, |all, dice| all.rotate_left(13) ^ dice.next())
     }
 }
 
-/// The lock of `mutex`: there is one thread, so nobody waits for it.
+/// Locks `mutex`, even if it is poisoned. Locks of a world never block, because a world has one
+/// thread.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One process. When it has crashed, whoever asks it anything waits for ever.
+/// One process. After a crash, its commands never return.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) scene: Arc<Scene>,
@@ -138,15 +139,15 @@ pub(crate) struct Process {
 
 #[derive(Debug)]
 struct State {
-    /// Commands that are left until it crashes.
+    /// How many commands are left until it crashes.
     fuse: AtomicU64,
     crashed: watch::Sender<bool>,
-    /// Whether the world leaves it alone, so that it comes to rest.
+    /// Whether the world leaves the process alone, so that it comes to rest.
     is_calm: AtomicBool,
 }
 
 impl Process {
-    /// One that crashes at its `fuse`-th command.
+    /// A process that crashes at its `fuse`-th command.
     pub(crate) fn new(scene: Arc<Scene>, wall: WallTime, fuse: u64) -> Self {
         let state = State {
             fuse: AtomicU64::new(fuse),
@@ -156,14 +157,14 @@ impl Process {
         Self { scene, clock: SimClock::starting_at(wall), state: Arc::new(state) }
     }
 
-    /// A place where a process may crash: it goes on behind it, or never.
+    /// A point where the process may crash. Never returns if the process has crashed.
     pub(crate) async fn command(&self) {
         if !self.passes() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// The same for who can't wait: false where it has crashed.
+    /// Like [`Self::command`] for code that cannot wait: returns false if the process has crashed.
     pub(crate) fn passes(&self) -> bool {
         if self.has_crashed() {
             return false;
@@ -185,16 +186,16 @@ impl Process {
     }
 
     pub(crate) async fn crashed(&self) {
-        // The sender is ours, so that this ends only by its condition.
+        // `self` owns the sender, so the wait ends only when its condition holds.
         let _ = self.state.crashed.subscribe().wait_for(|crashed| *crashed).await;
     }
 
-    /// How many commands it has passed, of so many.
+    /// How many of `fuse` commands it has passed.
     pub(crate) fn used_of(&self, fuse: u64) -> u64 {
         fuse - self.state.fuse.load(Ordering::Relaxed)
     }
 
-    /// The world leaves it alone from now on.
+    /// Makes the world leave the process alone from now on: nothing fails any more.
     pub(crate) fn calm(&self) {
         self.state.is_calm.store(true, Ordering::Relaxed);
     }
@@ -208,7 +209,7 @@ impl Process {
         self.clock.wall().as_millis() - START.as_millis()
     }
 
-    /// The ledger, which knows what time it is.
+    /// The ledger, with the present step and time set.
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         let step = self.scene.story().step;
         let mut ledger = self.scene.ledger();
@@ -222,7 +223,7 @@ impl Process {
         tokio::time::sleep(Duration::from_millis(millis)).await;
     }
 
-    /// Waits until its clock has reached `at`.
+    /// Waits until the clock has reached `at`.
     pub(crate) async fn until(&self, at: Monotonic) {
         let left = at.since(self.clock.now());
         self.pause_ms(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)).await;

@@ -1,5 +1,5 @@
-//! The journal of one process: it hands batches to the simulated disk, which syncs them in
-//! groups after a while, fails, hangs, and ends with the power.
+//! The journal of one process. It gives batches to the simulated disk, which syncs them in groups
+//! after a delay, may fail or hang, and stops when the power fails.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) struct Store {
     journal: Arc<MemoryJournal>,
     given: Arc<Notify>,
     closed: Arc<watch::Sender<bool>>,
-    /// Whether the process that reads has been there before.
+    /// Whether an earlier process has used this journal.
     is_second: bool,
 }
 
@@ -34,7 +34,7 @@ impl Store {
         Self { process, journal, given: Arc::default(), closed, is_second }
     }
 
-    /// Syncs what is given, as long as the process lives.
+    /// Syncs queued batches as long as the process lives.
     pub(crate) async fn sync_for_ever(self) {
         let Process { scene, .. } = &self.process;
         loop {
@@ -52,13 +52,13 @@ impl Store {
             }
             self.process.command().await;
             for Synced { answer, reply, .. } in synced {
-                // Who asked may be gone.
+                // The receiver may be gone.
                 let _ = reply.send(answer);
             }
         }
     }
 
-    /// Enters what has become durable in the ledger.
+    /// Enters a synced batch in the ledger.
     fn enter(&self, synced: &Synced) {
         let mut ledger = self.process.ledger();
         match &synced.answer {
@@ -121,12 +121,11 @@ impl Store {
             || scene.store.per_mille(scene.plan.failing_appends)
     }
 
-    /// The process whose journal this is.
     pub(crate) const fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Gives the disk a batch of which nobody waits for the answer.
+    /// Gives the disk a batch without waiting for the result.
     pub(crate) fn slip_in(&self, batch: Batch) {
         let (reply, _nobody_waits) = oneshot::channel();
         self.process.scene.disk().give(batch, reply);
@@ -144,7 +143,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether a fault has a process that starts again forget this entry.
+    /// Whether a fault hides this entry from a process that starts again.
     fn forgets(&self, entry: &Entry) -> bool {
         let is_faulty = self.is_second && self.process.scene.has(Fault::LostTimer);
         let Entry::Record(record) = entry else { return false };
@@ -156,8 +155,8 @@ impl Store {
     }
 }
 
-/// Swaps the first two records that may follow each other in either order, as far as the journal
-/// sees: neither changes the entity's sequence.
+/// Swaps the first two adjacent records that the journal accepts in either order, because neither
+/// changes the entity's sequence.
 fn swap_records(batch: &mut Batch) {
     let moves = |event: &Event| matches!(event, Event::Transition { .. } | Event::Created { .. });
     let pairs = batch.records.windows(2);

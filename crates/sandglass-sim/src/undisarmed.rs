@@ -1,5 +1,5 @@
-//! A state's timer that a dispatch doesn't disarm, made on purpose: what a process with such
-//! a defect would append beside the real one.
+//! The fault of a state timer that a dispatch does not disarm: appends what a process with such a
+//! defect would append beside the real records.
 
 use sandglass_journal::{Batch, Expected};
 use sandglass_liveness::spec::StateTimeout;
@@ -8,7 +8,7 @@ use sandglass_model::{Clock as _, EntityRef, Event, TraceContext, TransitionCaus
 
 use crate::store::Store;
 
-/// Where `batch` dispatches a handler, lets the timer of the state that it enters go on.
+/// If `batch` dispatches a handler, keeps the timer of the entered state running.
 pub(crate) fn follow(store: &Store, batch: &Batch) {
     let events = || batch.records.iter().map(|(_, event)| event);
     let dispatches = events().any(|event| matches!(event, Event::Dispatched(_)));
@@ -43,7 +43,7 @@ async fn go_on(store: Store, name: EntityRef, state: String) {
     }
 }
 
-/// What the timer's firing is recorded as.
+/// The records of the firing of the timer.
 fn fired(entity: &Entity, spec: &Spec, timeout: &StateTimeout, at: WallTime) -> Batch {
     let action = timeout.on_timeout.to_string();
     let to = spec.actions.get(&action).map(|action| action.leads_to(&entity.state).to_owned());

@@ -62,7 +62,7 @@ impl World {
         Self(process)
     }
 
-    /// Runs again what the previous process was running, for the fault that starts handlers twice.
+    /// Starts the handlers of the previous process again, for the fault that starts handlers twice.
     pub(crate) fn run_orphans(&self) {
         let orphans = std::mem::take(&mut self.0.scene.story().orphans);
         for run in orphans {

@@ -1,7 +1,7 @@
-//! Which pairs of triggers cannot fall at one instant for one entity, and why. An instant is a
-//! millisecond here, as in records; in a world whose disk takes no time all that happens in one
-//! happens at the same time, and the pairs are an invariant (`one-order`). Each reason names the
-//! rule of the runtime that prevents the pair.
+//! Which pairs of triggers cannot occur at one instant for one entity, and why. An instant is a
+//! millisecond here, as in records. If the disk of a world takes no time, all inputs of one
+//! millisecond arrive at the same time, and the pairs are an invariant (`one-order`). Each reason
+//! names the rule of the runtime that prevents the pair.
 
 use super::Trigger::{self, *};
 
@@ -36,7 +36,7 @@ pub(super) fn why_impossible(first: Trigger, second: Trigger) -> Option<&'static
     }
 }
 
-/// The same for a limit of time other than the grace of a stop.
+/// Like [`why_impossible`], for a time limit other than the grace of a stop.
 fn limit_behind(first: Trigger, second: Trigger) -> Option<&'static str> {
     match (first, second) {
         (Created | Started, _) => Some(MEASURED_ANEW),
@@ -59,7 +59,7 @@ fn limit_behind(first: Trigger, second: Trigger) -> Option<&'static str> {
 }
 
 impl Trigger {
-    /// A handler's end.
+    /// Whether this is the end of a handler.
     const fn is_end(self) -> bool {
         matches!(
             self,
@@ -67,7 +67,7 @@ impl Trigger {
         )
     }
 
-    /// What is decided behind the limits that are breached at the same instant.
+    /// Whether this is decided after limits that are breached at the same instant.
     const fn is_behind_limits(self) -> bool {
         matches!(self, Action | Ask | Retry | ScheduleDue | Idle | OtherSignal)
     }
@@ -80,7 +80,7 @@ impl Trigger {
         matches!(self, StopOperator | CancelBlocked | StopParent | StopShutdown)
     }
 
-    /// A limit of a session's time.
+    /// Whether this is a time limit of a session.
     const fn is_limit(self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! What the bounds of a run hold, counted once more by its records and by what its spec says, so
-//! that what the fold counts is checked, too.
+//! Counts once more what the bounds of a run limit, from its records and its spec, so that the
+//! counts of the fold are checked too.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,15 @@ use sandglass_model::{
     Decision, DispatchId, Dispatched, Event, Limit, LimitBreached, RunLimits, TransitionCause,
 };
 
-/// What is counted of one run.
+/// The counts of one run.
 #[derive(Debug, Default)]
 pub(super) struct Bounds {
     handlers: Bound,
     turns: Bound,
-    /// Whether the last transition followed from a handler's end, and no turn from that yet.
+    /// Whether the last transition followed from a handler's end, and no loop iteration has been
+    /// counted since.
     follows: bool,
-    /// What a crash has interrupted, and is to be run again.
+    /// Dispatches that a crash interrupted and that are run again.
     reruns: BTreeSet<DispatchId>,
 }
 
@@ -52,8 +53,8 @@ impl Bounds {
         }
     }
 
-    /// What is wrong with one more record of a run that goes on, by `spec`; `session` is as it was
-    /// before.
+    /// Checks one more record of a running session by `spec`; `session` is as it was before that
+    /// record. Returns what is wrong with it.
     pub(super) fn recorded(
         &mut self,
         spec: &Spec,

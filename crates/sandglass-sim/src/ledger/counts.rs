@@ -1,36 +1,36 @@
-//! What seeds come to, in numbers.
+//! How often things happened in simulations.
 
 use sandglass_model::{Event, OutcomeKind, TransitionCause};
 use serde::Serialize;
 
-/// What a seed came to, in numbers.
+/// How often things happened in one seed, or in several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Records in the log.
     pub records: u64,
-    /// Entities.
+    /// Entities that were created.
     pub entities: u64,
-    /// Runs of handlers that were asked for.
+    /// Handlers that were dispatched, each attempt counted.
     pub dispatches: u64,
-    /// Those that completed.
+    /// Handlers that completed.
     pub completed: u64,
-    /// Those that timed out.
+    /// Handlers that timed out.
     pub timed_out: u64,
-    /// Those that were cancelled.
+    /// Handlers that were cancelled.
     pub cancelled: u64,
-    /// Those that a crash interrupted.
+    /// Handlers that a crash interrupted.
     pub interrupted: u64,
-    /// Actions that a handler asked for.
+    /// Actions that handlers asked for.
     pub asked: u64,
     /// State timers that fired.
     pub idle: u64,
-    /// Actions that were scheduled and came due.
+    /// Scheduled actions that came due.
     pub due: u64,
     /// Breaches of limits.
     pub breaches: u64,
     /// Runs of sessions that were stopped.
     pub stopped: u64,
-    /// Sessions that went on.
+    /// Sessions that were resumed.
     pub resumed: u64,
     /// Requests that were acknowledged.
     pub acknowledged: u64,
@@ -40,7 +40,7 @@ pub struct Counts {
     pub snapshots: u64,
     /// Crashes of the process.
     pub crashes: u64,
-    /// Orderly restarts.
+    /// Graceful restarts.
     pub restarts: u64,
 }
 

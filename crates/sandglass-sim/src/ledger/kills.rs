@@ -1,19 +1,19 @@
-//! Whether the handlers of a run that is to stop end as soon as their grace is over.
+//! Checks that the handlers of a stopping run end as soon as their grace is over.
 
 use std::collections::BTreeMap;
 
 use sandglass_model::{EntityRef, Event, Limit};
 
-/// How long after a kill is recorded a handler that can be killed may go on, in milliseconds: the
-/// process hears that the record is durable, and stops the handler.
+/// How long a handler that can be killed may continue after its kill is recorded, in milliseconds:
+/// the process first learns that the record is durable, and then kills the handler.
 const KILL_MAX_MS: i64 = 100;
 
-/// Since when the handlers of each entity are to be killed, in milliseconds of the story.
+/// Since when the handlers of each entity must be killed, in milliseconds of simulated time.
 #[derive(Debug, Default)]
 pub(super) struct Kills(BTreeMap<EntityRef, i64>);
 
 impl Kills {
-    /// One more record about `entity`.
+    /// Takes one more record about `entity`.
     pub(super) fn recorded(&mut self, entity: &EntityRef, event: &Event, now_ms: i64) {
         match event {
             Event::RunStopping(stopping) if stopping.grace_ms == 0 => {
@@ -29,7 +29,7 @@ impl Kills {
         }
     }
 
-    /// All handlers are gone with their process.
+    /// Forgets all handlers, which ended with their process.
     pub(super) fn process_ended(&mut self) {
         self.0.clear();
     }

@@ -1,5 +1,6 @@
-//! What really happened, as nobody inside the simulated process can know it, and the checks
-//! of the log against it: each record as it becomes durable, each answer as it is given.
+//! What really happened in a simulation, which no code inside the simulated process can know, and
+//! the checks of the log against it: of each record when it becomes durable, and of each answer
+//! when a client gets it.
 
 mod bounds;
 mod counts;
@@ -49,7 +50,8 @@ pub(crate) struct Ledger {
     now_ms: i64,
     log: Vec<Record>,
     fold: Fold,
-    /// Each entity as it was before its last batch: what is shown may be as old as that.
+    /// Each entity as it was before its last batch, because a snapshot that a client gets may be
+    /// that old.
     before: BTreeMap<EntityRef, Option<Entity>>,
     replay: Replay,
     hash: Sha256,
@@ -62,7 +64,7 @@ impl Ledger {
         Self { timeline: tells.then(Vec::new), ..Self::default() }
     }
 
-    /// Specs that are not parsed again when the log registers them.
+    /// Sets specs that are not parsed again when the log registers them.
     pub(crate) fn use_parsed_specs<'a>(
         &mut self,
         specs: impl Iterator<Item = &'a Arc<Spec>> + Clone,
@@ -83,14 +85,14 @@ impl Ledger {
         self.violation.as_ref()
     }
 
-    /// Keeps the first violation: the ones behind it follow from it.
+    /// Keeps only the first violation, because later ones may follow from it.
     pub(crate) fn violated(&mut self, invariant: Invariant, what: impl Into<String>) {
         let (step, at_ms, what) = (self.step, self.now_ms, what.into());
         self.tell(|| format!("VIOLATED {invariant}: {what}"));
         self.violation.get_or_insert(Violation { invariant, what, step, at_ms });
     }
 
-    /// Writes a line of the story, where somebody reads it.
+    /// Adds a line to the timeline, if there is one.
     pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
         let (now_ms, step) = (self.now_ms, self.step);
         if let Some(timeline) = &mut self.timeline {
@@ -114,13 +116,13 @@ impl Ledger {
         self.fold.spec(entity.spec).map(|spec| &**spec)
     }
 
-    /// The hash of the log, and that of it without what names a spec.
+    /// The hash of the log, and the hash of the log without the parts that name a spec.
     pub(crate) fn hashes(&self) -> (String, String) {
         let text = |hash: &Sha256| hex(&hash.clone().finalize());
         (text(&self.hash), text(&self.story))
     }
 
-    /// These records are durable from now on.
+    /// Takes the records of a batch that is durable from now on, and checks them.
     pub(crate) fn committed(&mut self, records: &[Record]) {
         let Some(first) = records.first() else { return };
         if let Some(name) = &first.entity {
@@ -203,7 +205,7 @@ impl Ledger {
         }
     }
 
-    /// What may not last has something that ends it.
+    /// Checks that an entity that may not stay as it is has something that ends its state.
     fn not_forgotten(&mut self, name: &EntityRef) {
         let Some(entity) = self.fold.entity(name) else { return };
         let Some(spec) = self.fold.spec(entity.spec) else { return };
@@ -215,7 +217,7 @@ impl Ledger {
         }
     }
 
-    /// A handler was started.
+    /// Notes that a handler was started.
     pub(crate) fn started(&mut self, name: &EntityRef, key: Key) {
         let in_flight = self.fold.entity(name).and_then(|entity| entity.run(key.0));
         let is_in_flight = in_flight.is_some_and(|run| run.dispatched.attempt == key.1);
@@ -224,14 +226,14 @@ impl Ledger {
         }
     }
 
-    /// A handler that can be killed has ended.
+    /// Notes that a handler that can be killed has ended.
     pub(crate) fn killable_ended(&mut self, name: &EntityRef) {
         if let Some(what) = self.kills.ended(name, self.now_ms) {
             self.violated(Invariant::KilledInTime, what);
         }
     }
 
-    /// A client has its answer.
+    /// Notes the answer that a client got.
     pub(crate) fn answered(&mut self, id: u64, answer: Answer) {
         if let Answer::Accepted(_) = answer {
             self.counts.acknowledged += 1;
@@ -241,7 +243,7 @@ impl Ledger {
         }
     }
 
-    /// Somebody was shown an entity.
+    /// Checks a snapshot that a client got.
     pub(crate) fn shown(&mut self, snapshot: &Snapshot) {
         let name = &snapshot.entity;
         let now = self.fold.entity(name).is_some_and(|entity| is_of(snapshot, entity));
@@ -258,7 +260,7 @@ impl Ledger {
         }
     }
 
-    /// A record was published.
+    /// Checks a record that was published.
     pub(crate) fn published(&mut self, record: &Record) {
         let index = usize::try_from(record.position.0.saturating_sub(1)).unwrap_or(usize::MAX);
         if self.log.get(index) != Some(record) {
@@ -267,17 +269,17 @@ impl Ledger {
         }
     }
 
-    /// The process has ended, with all that ran in it.
+    /// Notes that the process has ended, with every handler that ran in it.
     pub(crate) fn process_ended(&mut self) {
         self.runs.all_lost();
         self.kills.process_ended();
         self.requests.process_ended();
     }
 
-    /// An entity that hasn't come to rest.
+    /// Describes an entity that has not come to rest, if there is one.
     pub(crate) fn restless(&self) -> Option<String> {
         let restless = self.entities().find(|(entity, spec)| {
-            // What a session has scheduled waits for its next run.
+            // The schedules of a stopped session wait for its next run.
             let is_running = entity.session().is_none_or(Session::is_running);
             let schedules = if is_running { entity.schedules().len() } else { 0 };
             let owes = entity.in_flight_count() + schedules > 0;
@@ -286,14 +288,14 @@ impl Ledger {
         restless.map(|(entity, _)| format!("{} is {}", entity.entity, described(entity)))
     }
 
-    /// Whether an entity has not ended, and no session of it is over.
+    /// Whether an entity has not ended and is not a session that is over.
     pub(crate) fn may_go_on(&self, name: &EntityRef) -> bool {
         let Some(entity) = self.entity(name) else { return true };
         let has_ended = self.spec_of(entity).is_some_and(|spec| entity.has_ended(spec));
         !has_ended && !entity.session().is_some_and(Session::is_over)
     }
 
-    /// The checks that need the whole log: `disk` is what is really there.
+    /// Runs the checks that need the whole log; `disk` is what is really durable.
     pub(crate) fn close(&mut self, disk: &[Record]) {
         let summary = std::mem::take(&mut self.replay).finish();
         if let Some(first) = summary.divergences.first() {
@@ -352,7 +354,7 @@ fn described(entity: &Entity) -> String {
     )
 }
 
-/// The request that a record answers.
+/// The number of the request that led to a record.
 fn request_of(event: &Event) -> Option<u64> {
     match event {
         Event::Transition {
@@ -362,7 +364,8 @@ fn request_of(event: &Event) -> Option<u64> {
         } => params.get("request").and_then(Value::as_u64),
         Event::Signal { payload, .. } => payload.get("request").and_then(Value::as_u64),
         Event::Dispatched(dispatched) => by_request(&dispatched.retried.as_ref()?.by),
-        // One that is there to be cancelled is recorded with the stop that was asked for.
+        // A resume only to cancel is recorded with the stop that the operator requested, and that
+        // stop names the request.
         Event::SessionResumed { by, to_cancel: false, .. } => by_request(by.as_ref()?),
         Event::RunStopping(stopping) => match &stopping.cause {
             StopCause::Operator { by, .. } => by_request(by),

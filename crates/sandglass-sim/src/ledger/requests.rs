@@ -1,4 +1,4 @@
-//! What was asked of the runtime, what was answered, and where in the log it is.
+//! The requests of clients, how each was answered, and where in the log its record is.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use sandglass_model::{Position, Record};
 use super::request_of;
 use crate::invariant::Invariant;
 
-/// What somebody was told.
+/// The answer that a client got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It is done, and its record has this place; none where that wasn't told.
+    /// It was done, and its record has this position; `None` if the answer did not say where.
     Accepted(Option<Position>),
     /// Nothing was done.
     Refused,
-    /// The disk didn't take it: nothing was done, unless a crash finds it there.
+    /// The disk did not take it: it has no effect, unless a crash finds it on the disk.
     NotWritten,
 }
 
@@ -33,14 +33,15 @@ pub(crate) struct Requests(BTreeMap<u64, Asked>);
 type Found = Option<(Invariant, String)>;
 
 impl Requests {
-    /// The number of a new one.
+    /// Adds a request and returns its number.
     pub(crate) fn next(&mut self) -> u64 {
         let id = self.0.len() as u64;
         self.0.insert(id, Asked::default());
         id
     }
 
-    /// The record of a request is durable.
+    /// Notes that the record of a request is durable, and checks that it is its only one and that
+    /// the request was not refused.
     pub(super) fn found(&mut self, id: u64, place: Position) -> Found {
         let asked = self.0.entry(id).or_default();
         if let Some(first) = asked.place.replace(place) {
@@ -82,7 +83,7 @@ impl Requests {
         self.0.values_mut().for_each(|asked| asked.is_past = true);
     }
 
-    /// Holds what was acknowledged against what is really on the disk.
+    /// Compares the acknowledged requests with what is really on the disk.
     pub(super) fn close(&self, disk: &[Record]) -> Found {
         let mut times: BTreeMap<u64, u32> = BTreeMap::new();
         for id in disk.iter().filter_map(|record| request_of(&record.event)) {

@@ -1,4 +1,4 @@
-//! The runs of handlers: what was asked for, what really ran and how it really ended, and
+//! The handler runs of a seed: what was dispatched, what really ran and how it really ended, and
 //! what was decided.
 
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use crate::invariant::Invariant;
 /// One attempt of one dispatch.
 pub(crate) type Key = (DispatchId, u32);
 
-/// How a run really ended, as its guest and its clock know it.
+/// How a handler run really ended, as its guest and its clock show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Truth {
-    /// The cause that was named first, by whoever names one.
+    /// The cause that was named first.
     pub(crate) cause: Cause,
     /// When the guest's export returned, if it did.
     pub(crate) returned_at: Option<Monotonic>,
@@ -33,19 +33,19 @@ struct Run {
     first: Position,
     has_started: bool,
     is_running: bool,
-    /// When its deadline is, once its guest may run.
+    /// Its deadline, once its guest may run.
     due: Option<WallTime>,
     truth: Option<Truth>,
     outcome: Option<OutcomeKind>,
-    /// Whether it is to be dispatched anew when its session goes on.
+    /// Whether it is dispatched again when its session is resumed.
     is_held: bool,
 }
 
-/// All runs of a seed.
+/// All handler runs of a seed.
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     runs: BTreeMap<Key, Run>,
-    /// How many handlers of each entity run at the moment.
+    /// How many handlers of each entity are running.
     running: BTreeMap<EntityRef, usize>,
 }
 
@@ -118,20 +118,20 @@ impl Runs {
         None
     }
 
-    /// The guest of a run may run until `due`.
+    /// Notes that the guest of a handler run may run until `due`.
     pub(crate) fn begun(&mut self, key: Key, due: WallTime) {
         if let Some(run) = self.runs.get_mut(&key) {
             run.due = Some(due);
         }
     }
 
-    /// The deadline of a handler of this entity that runs.
+    /// The earliest deadline of the running handlers of this entity.
     pub(crate) fn due(&self, entity: &EntityRef) -> Option<WallTime> {
         let of_it = self.runs.values().filter(|run| run.is_running && run.entity == *entity);
         of_it.filter_map(|run| run.due).min()
     }
 
-    /// A run has ended, and nothing of it is left.
+    /// Notes that a handler run has ended, and nothing of it is left.
     pub(crate) fn stopped(&mut self, key: Key, truth: Option<Truth>) {
         let Some(run) = self.runs.get_mut(&key).filter(|run| run.is_running) else { return };
         (run.is_running, run.truth) = (false, truth);
@@ -149,8 +149,7 @@ impl Runs {
         self.runs.values_mut().for_each(|run| run.is_running = false);
     }
 
-    /// Those that have ended with something else than success, for whoever wants another
-    /// attempt.
+    /// Handler runs that ended without completing, which a client may retry.
     pub(crate) fn retriable(&self) -> Vec<(EntityRef, Key)> {
         let ended = self.runs.iter().filter(|(_, run)| {
             run.outcome.is_some_and(|outcome| outcome != OutcomeKind::Completed)
@@ -172,7 +171,7 @@ impl Runs {
 }
 
 impl Run {
-    /// What is recorded of the end and can't be true.
+    /// Returns how the recorded end contradicts what really happened, if it does.
     fn contradiction(&self, ended: &Ended) -> Option<String> {
         let (recorded, cause) = (ended.outcome.kind(), ended.cause);
         if self.is_running && ended.outcome.kind() != OutcomeKind::Interrupted {

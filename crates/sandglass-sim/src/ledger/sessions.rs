@@ -1,5 +1,5 @@
-//! The runs of sessions: each stop against the ones before, and that nothing is done for a run
-//! that is to stop.
+//! Checks the runs of sessions: each stop against the records before it, and that nothing is
+//! started or taken for a run that is stopping.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use sandglass_model::{
 use super::bounds::Bounds;
 use crate::invariant::Invariant;
 
-/// The runs of all sessions, as their records tell: what the fold says of them is not asked,
-/// so that it is checked, too.
+/// The runs of all sessions, derived from their records alone. The fold is not used, so that it is
+/// checked too.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(BTreeMap<EntityRef, Run>);
 
-/// The present run of a session, or the last.
+/// The current run of a session, or its last one.
 #[derive(Debug, Default)]
 struct Run {
     run_seq: u32,
     stopping: Option<RunStopping>,
     stopped: Option<RunStopped>,
     bounds: Bounds,
-    /// What was dispatched behind its stop, in the batch that is under way.
+    /// What was dispatched after the stop of the run, in the present batch.
     too_late: Vec<DispatchId>,
 }
 
 type Found = Option<(Invariant, String)>;
 
 impl Sessions {
-    /// One more record about `entity`, which is as it was before and obeys `spec`.
+    /// Checks one more record about `entity`, which is as it was before and obeys `spec`.
     pub(super) fn recorded(&mut self, spec: &Spec, entity: &Entity, event: &Event) -> Found {
         let name = &entity.entity;
         if let (Event::RunStarted { run_seq: 1, limits }, None) = (event, self.0.get(name)) {
@@ -44,7 +44,7 @@ impl Sessions {
         wrong.map(|(invariant, what)| (invariant, format!("run {} of {name} {what}", run.run_seq)))
     }
 
-    /// A batch about `entity` is durable, which is as it is now.
+    /// Checks a batch that is durable now; `entity` is as it is after that batch.
     pub(super) fn committed(&mut self, entity: &Entity) -> Found {
         let run = self.0.get_mut(&entity.entity)?;
         let late = std::mem::take(&mut run.too_late);
@@ -57,7 +57,8 @@ impl Sessions {
 
 impl Run {
     fn out_of_bounds(&mut self, spec: &Spec, entity: &Entity, event: &Event) -> Found {
-        // What is dispatched behind a stop ends with it, and is held by that.
+        // A handler that is dispatched after a stop ends with that stop and is held, so it does not
+        // count.
         let goes_on = |session: &&Session| session.is_running() && self.stopped.is_none();
         let session = entity.session().filter(goes_on)?;
         let what = self.bounds.recorded(spec, session, event)?;
@@ -92,7 +93,7 @@ impl Run {
             }
             Event::RunStopped(stopped) => {
                 let first = self.stopping.as_ref();
-                // Or it came to its end by itself in the time that it was given for that.
+                // Or the run completed on its own within the grace of the stop.
                 let has_completed =
                     stopped.cause == StopCause::Completion && stopped.directive.is_none();
                 let is_first = first.is_none_or(|first| {

@@ -1,4 +1,4 @@
-//! Crashes at every command.
+//! Crashes the first process at every command, one command per simulation.
 
 use sandglass_sim::{Options, simulate};
 

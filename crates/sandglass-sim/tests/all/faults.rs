@@ -1,9 +1,8 @@
-//! That the simulator finds things: each mistake that is made on purpose, within a few seeds,
-//! by an invariant that is about it.
+//! Each injected fault is found within a few seeds, by an invariant that covers it.
 
 use sandglass_sim::{Fault, Invariant, Options, shortest, simulate};
 
-/// Seeds within which each has to be found.
+/// Seeds within which each fault must be found.
 const SEEDS: u64 = 20;
 
 /// The invariants that a fault may break first.

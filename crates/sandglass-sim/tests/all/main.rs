@@ -1,5 +1,5 @@
-//! What the simulator promises: seeds hold, they come to the same each time, and what is
-//! wrong on purpose is found.
+//! Tests of the simulator: no seed violates an invariant, a seed leads to the same result each
+//! time, and injected faults are found.
 
 mod crashes;
 mod faults;

@@ -1,4 +1,4 @@
-//! That `reset_on` can go wherever it is about a state's own handlers.
+//! `reset_on` does not need the signals that a state's own handlers send.
 
 use sandglass_sim::{Mode, Options, Seeds, campaign};
 

@@ -1,4 +1,4 @@
-//! A shorter set of seeds than a campaign takes.
+//! Simulates fewer seeds than a campaign does.
 
 use sandglass_sim::{Mode, Options, Seeds, campaign, simulate};
 
@@ -13,7 +13,7 @@ fn every_invariant_holds_in_the_first_worlds_each_simulated_twice() {
     .expect("threads");
     assert_eq!(summary.failed, 0, "{summary}");
     let counts = summary.counts;
-    // What never happens proves nothing.
+    // Invariants prove nothing about what never happens.
     for (what, times) in [
         ("completed", counts.completed),
         ("timed out", counts.timed_out),
@@ -43,7 +43,7 @@ fn a_thousand_entities_hold_in_one_world() {
 
 #[test]
 fn a_long_history_holds_that_is_read_from_its_snapshots() {
-    // A long one that crashes.
+    // A seed with long histories and crashes.
     let run = simulate(29, &Options::default()).expect("a runtime");
     assert_eq!(run.violation, None);
     assert!(run.counts.snapshots > 0 && run.counts.crashes > 0, "{:?}", run.counts);
