@@ -227,8 +227,9 @@ impl Clients {
         let (id, _) = self.request();
         let others = scene.story().names.clone();
         let from = Some(scene.clients.pick(&others).clone()).filter(|from| *from != name);
-        // Another entity never sends the signals that handlers send. So the signals of handlers
-        // alone decide whether the obsolete entries of `reset_on` make a difference.
+        // Only a signal from another entity resets the timer of a state, and no other entity sends
+        // the signals of handlers. So the obsolete entries of `reset_on`, which list these signals,
+        // must make no difference.
         let (what, from) = match scene.clients.below(3) {
             0 => {
                 (*scene.clients.pick(&OWN[..2]), scene.clients.per_mille(500).then(|| name.clone()))

@@ -18,11 +18,11 @@ use sandglass_sim::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Runs the real runtime, its decisions and its journal in worlds that seeds make up, with
-/// failing disks and crashes at every command, and says which promise doesn't hold.
+/// Simulates Sandglass: runs the real runtime, decisions and journal in worlds that are generated
+/// from seeds, with failing disks and crashes at every command, and reports violated invariants.
 ///
-/// A seed that fails is told with the shortest story that shows it and the command line that
-/// tells that story again.
+/// For each failing seed, the report has the shortest failing simulation and the command line that
+/// reproduces it.
 #[derive(Debug, Parser)]
 #[command(name = "sandglass-sim", version, after_help = EXAMPLES)]
 struct Arguments {
@@ -35,7 +35,8 @@ struct Arguments {
     /// Start no new seeds after this many seconds.
     #[arg(long, value_name = "SECONDS", conflicts_with = "seed")]
     seconds: Option<u64>,
-    /// Simulate the seeds that N divides twice, and check that both runs are identical.
+    /// Simulate each seed that is divisible by N twice, and check that both simulations are
+    /// identical.
     #[arg(
         long,
         default_value_t = 1,
@@ -50,13 +51,13 @@ struct Arguments {
     /// The first seed to simulate.
     #[arg(long, default_value_t = 0, value_name = "SEED", conflicts_with = "seed")]
     from: u64,
-    /// Simulate this one, and tell its story.
+    /// Simulate only this seed, and print what happens, line by line.
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "reset_on"])]
     seed: Option<u64>,
-    /// Take N steps of each story, and let everything come to rest.
+    /// Take N steps of each simulation, then let everything come to rest.
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
-    /// How many entities there are, in place of as many as a seed says.
+    /// The number of entities in each seed, instead of the number that the seed determines.
     #[arg(long, value_name = "N", value_parser = entities)]
     entities: Option<usize>,
     /// Inject this fault.
@@ -80,7 +81,7 @@ struct Arguments {
     /// Write the log of --seed into this new journal file, for `sandglass log`, `why` and `replay`.
     #[arg(long, value_name = "FILE", requires = "seed")]
     journal: Option<PathBuf>,
-    /// Answer in JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

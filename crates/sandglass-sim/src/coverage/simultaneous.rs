@@ -40,8 +40,9 @@ pub(super) fn why_impossible(first: Trigger, second: Trigger) -> Option<&'static
 fn limit_behind(first: Trigger, second: Trigger) -> Option<&'static str> {
     match (first, second) {
         (Created | Started, _) => Some(MEASURED_ANEW),
-        // A stop that could not be recorded may be recorded when the session's time is over, too, and
-        // a resume may limit that time again, so `execution_timeout` can follow most triggers.
+        // A stop that could not be recorded earlier may be recorded when the time of the session is
+        // over, and a resume may limit that time again, so `execution_timeout` can follow most
+        // triggers.
         (InactivityWarn, ExecutionTimeout) => Some(EARLIER_LIMIT_FIRST),
         (_, ExecutionTimeout) => None,
         // Between a stop and another limit there is a new run, which resets every other limit.
