@@ -1,10 +1,10 @@
 //! Explanations and views that are computed from the records of a journal.
 //!
-//! [`why`] explains why an entity took its last action, [`budget`] compares the deadlines of
-//! handlers with the time that they took, [`scan`] sums up timeouts and repeated failures, and
-//! [`projection`] writes records in the shapes of other systems. Each module folds records and
-//! returns facts; the command line and the daemon write the prose. Nothing here decides anything,
-//! reads a clock or does I/O.
+//! [`why`] explains why a handler ended as it did, [`budget`] compares the budgets of handlers with
+//! the time that they took, [`scan`] sums up timeouts and repeated failures, and [`projection`]
+//! projects records into the formats of other systems. Each module folds records and returns facts;
+//! the command line and the daemon write the prose. Nothing here decides anything, reads a clock or
+//! does I/O.
 
 pub mod budget;
 pub mod projection;

@@ -385,8 +385,8 @@ impl Handler {
     }
 }
 
-/// Limits that nest whatever budgets handlers have: each is longer than all limits that it
-/// contains.
+/// Limits that nest whatever budgets handlers have: each is longer than everything that it must
+/// contain.
 fn limits(lives: Lives, pace: Pace, dice: &Dice) -> String {
     type Values = &'static [(&'static str, &'static [&'static str])];
     let (times, warnings): (Values, Values) = match pace {

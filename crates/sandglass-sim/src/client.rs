@@ -434,6 +434,7 @@ impl Clients {
         tokio::spawn(async move {
             let Some(patience_ms) = patience_ms else { return asking.await };
             tokio::select! {
+                // In a fixed order, so that the result depends on the seed alone.
                 biased;
                 () = asking => {}
                 () = process.pause_ms(patience_ms) => {}

@@ -22,7 +22,7 @@ macro_rules! triggers {
         pub enum Trigger { $($(#[$doc])* $name,)+ }
 
         impl Trigger {
-            /// All of them.
+            /// All triggers.
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$name),+];
 
             /// Its name in reports.

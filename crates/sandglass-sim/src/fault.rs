@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Fault {
     /// The timer of a state is not disarmed when a handler is dispatched, and fires.
     LostDisarm,
-    /// A handler that returns after its deadline is taken as completed.
+    /// A handler that returns after its deadline is recorded as completed.
     LateSuccess,
     /// The journal answers before a batch is durable.
     EarlyAnswer,
@@ -31,7 +31,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 11] = [
         Self::LostDisarm,
         Self::LateSuccess,

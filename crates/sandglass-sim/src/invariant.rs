@@ -99,7 +99,7 @@ pub struct Violation {
     pub invariant: Invariant,
     /// What was observed.
     pub what: String,
-    /// The step of the simulation at which it was observed.
+    /// The step of the simulation when it was observed.
     pub step: usize,
     /// The simulated time since the start of the seed, in milliseconds.
     pub at_ms: i64,

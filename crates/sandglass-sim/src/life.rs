@@ -64,6 +64,7 @@ pub(crate) fn live(
     let left = tokio.block_on(async {
         let process = Process::new(Arc::clone(scene), wall, fuse);
         let end = tokio::select! {
+            // In a fixed order: the random order of `select!` would not depend on the seed alone.
             biased;
             () = process.crashed() => End::Crashed,
             end = lived(&process, nth) => end,

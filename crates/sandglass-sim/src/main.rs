@@ -26,7 +26,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Debug, Parser)]
 #[command(name = "sandglass-sim", version, after_help = EXAMPLES)]
 struct Arguments {
-    /// How many seeds to simulate; without --seconds 100, with it as many as there is time for.
+    /// How many seeds to simulate: 100 by default, or with --seconds as many as fit into that time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// Simulate the seeds of this file: one per line; `#` starts a comment.

@@ -1,6 +1,6 @@
 //! The old rule for state timers, computed beside the new one: each state has one timer, which
 //! continues while handlers run and is re-armed by what they send. It decides nothing here; it only
-//! tells when it would have fired.
+//! determines when the old timer would have fired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -477,6 +477,8 @@ impl Inquiry {
         };
         if is_it {
             if self.which == Which::Latest {
+                // The gaps at the dispatch, because an unreadable record since then may have
+                // changed the state.
                 let gaps = asked.gaps;
                 self.present = Some(Present::at_dispatch(entity, &asked.dispatched, gaps));
             }

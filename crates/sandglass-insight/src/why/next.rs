@@ -14,7 +14,7 @@ const HUNG_PART: u64 = 4;
 /// How often a failure must have been seen before to count as a habit.
 const HABIT: u64 = 2;
 
-/// What to do about records that can't be read.
+/// What to do about records that cannot be read.
 const DAMAGED: &str = "`sandglass log` says which records are damaged or missing; a backup of the \
                        journal may have them";
 
