@@ -19,7 +19,7 @@ pub enum Invariant {
     NoIdleInFlight,
     /// The state that an entity shows is the fold of its records so far.
     StateIsFold,
-    /// Replaying the decisions of the log leads to the same log.
+    /// Replaying the log leads to the decisions that the log records.
     ReplayAgrees,
     /// Inputs that one entity gets at one instant are decided in one order, so that some pairs of
     /// triggers never occur: those in `coverage/simultaneous.rs`.

@@ -38,7 +38,7 @@ impl Clock for WatchedClock {
             let what = format!("{READINGS_MAX} readings of the clock at one instant: a task spins");
             self.process.ledger().violated(Invariant::NobodyStuck, what);
             self.process.crash();
-            // Unwind, because the task would spin for ever. `resume_unwind` does not call the panic
+            // Unwind, because the task would spin forever. `resume_unwind` does not call the panic
             // hook, so nothing is printed.
             resume_unwind(Box::new("a task spins"));
         }
