@@ -1,5 +1,5 @@
-//! What an isolated dispatch costs: a store and an instance of its own, one host call, and
-//! all of it given back.
+//! Measures what an isolated dispatch costs: creating a store and an instance of its own, one host
+//! call, and releasing all of it.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ use crate::plain::{Plain, PlainComponent, Pool};
 use crate::timing::{Contender, Samples, by_turns, nanos_since, now};
 use crate::{Effort, Failure};
 
-/// Threads on which guests run in [`throughput`], ours and plain.
+/// Threads on which guests execute in [`throughput`], both in the host and in the baseline.
 pub(crate) const THREADS: usize = 2;
 
 /// Dispatches that are in flight at the same time in [`throughput`].
@@ -25,7 +25,7 @@ pub(crate) fn rounds(effort: Effort) -> u32 {
     effort.of(12, 60)
 }
 
-/// Per dispatch, with many in flight: one sample for each turn.
+/// Time per dispatch with many in flight: one sample for each turn.
 pub(crate) fn throughput(effort: Effort) -> Result<Figure, Failure> {
     let ours = Ours::on_threads(THREADS, guests::ANSWERS)?;
     let embedder = one_worker()?;
@@ -51,7 +51,7 @@ pub(crate) fn throughput(effort: Effort) -> Result<Figure, Failure> {
     ))
 }
 
-/// Adds the time that each took of what `work` did.
+/// Adds one sample: the time of `work` divided by the number of dispatches that it returns.
 pub(crate) fn rate(
     samples: &mut Samples,
     work: impl FnOnce() -> Result<u64, Failure>,
@@ -104,8 +104,8 @@ fn on_threads(plain: &Plain, until: Monotonic) -> Result<u64, Failure> {
     })
 }
 
-/// One at a time, in place on the caller's task: one sample for each dispatch. Beside it,
-/// the same on plain Wasmtime's own stacks for guests that wait.
+/// Dispatches one at a time, in place on the caller's task: one sample for each dispatch. A second
+/// baseline uses the stacks of plain Wasmtime for asynchronous guests.
 pub(crate) fn inline(effort: Effort) -> Result<Figure, Failure> {
     let ours = Ours::new(guests::ANSWERS)?;
     let embedder = one_thread()?;
@@ -123,10 +123,10 @@ pub(crate) fn inline(effort: Effort) -> Result<Figure, Failure> {
     Ok(figure.with("baseline_async", on_stacks))
 }
 
-/// One at a time through the host's own executor: one sample for each dispatch. Beside it, a
-/// task on other threads that does nothing.
+/// Dispatches one at a time through the host's own executor: one sample for each dispatch. For
+/// comparison, it also measures an empty task on other threads.
 pub(crate) fn executor(effort: Effort) -> Result<Figure, Failure> {
-    /// What the way through the executor may add to a dispatch in place, in nanoseconds.
+    /// What the executor may add to a dispatch in place, in nanoseconds.
     const EXECUTOR_NS: f64 = 10_000.0;
     let ours = Ours::on_threads(THREADS, guests::ANSWERS)?;
     let embedder = one_thread()?;
@@ -146,7 +146,8 @@ pub(crate) fn executor(effort: Effort) -> Result<Figure, Failure> {
     Ok(figure.with("empty_task", hops).asks("p50", at_most.round(), p50))
 }
 
-/// A component, one at a time, in place on the caller's task: one sample for each dispatch.
+/// Dispatches a component one at a time, in place on the caller's task: one sample for each
+/// dispatch.
 pub(crate) fn component(effort: Effort) -> Result<Figure, Failure> {
     let ours = Ours::new(guests::COMPONENT)?;
     let embedder = one_thread()?;
@@ -161,7 +162,7 @@ pub(crate) fn component(effort: Effort) -> Result<Figure, Failure> {
     Ok(Figure::of(&ours, Unit::Nanoseconds).beside(&plain).asks_ratio(1.35))
 }
 
-/// Has one `dispatch` follow the other, and takes the time of each.
+/// Calls `dispatch` repeatedly, and adds one sample for the time of each call.
 fn one_at_a_time<'a>(mut dispatch: impl FnMut() -> Result<(), Failure> + 'a) -> Contender<'a> {
     Box::new(move |until, samples| {
         let mut begun = now();

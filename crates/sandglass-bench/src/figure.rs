@@ -1,11 +1,11 @@
-//! One figure: its quantiles, what it is compared with, and whether that meets the goals.
+//! One figure: its quantiles, its baseline, and whether it meets its goals.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::timing::Samples;
 
-/// What the quantiles of a figure are in.
+/// The unit of a figure's quantiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Unit {
     /// Nanoseconds.
@@ -20,13 +20,13 @@ pub enum Unit {
     /// Bytes.
     #[serde(rename = "bytes")]
     Bytes,
-    /// Things that are counted.
+    /// A count of things.
     #[serde(rename = "things")]
     Things,
 }
 
 impl Unit {
-    /// As it is written behind a number.
+    /// The symbol that follows a number in this unit.
     #[must_use]
     pub const fn symbol(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Unit {
         }
     }
 
-    /// A sample in this unit: samples of times are in nanoseconds.
+    /// Converts a sample to this unit. Samples of time are in nanoseconds.
     fn of_sample(self, sample: f64) -> f64 {
         match self {
             Self::Nanoseconds | Self::Bytes | Self::Things => sample,
@@ -48,46 +48,46 @@ impl Unit {
     }
 }
 
-/// What was measured of one thing.
+/// The result of one measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
     /// The median.
     pub p50: f64,
     /// The 99th percentile.
     pub p99: f64,
-    /// What these two and the baseline are in.
+    /// The unit of these two quantiles and of the baseline.
     pub unit: Unit,
-    /// How many measurements the quantiles are of.
+    /// The number of measurements that the quantiles are computed from.
     pub samples: u64,
-    /// The median of what ran beside it, by turns: plain Wasmtime, where nothing else is
-    /// said of the figure.
+    /// The median of the baseline, which took turns with the measured code. The baseline is plain
+    /// Wasmtime unless the figure's description states otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<f64>,
     /// `p50` divided by `baseline`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    /// What else is known, by names of its own.
+    /// Further values, by name.
     #[serde(flatten)]
     pub more: Map<String, Value>,
-    /// What is asked of it.
+    /// The goals of this figure.
     pub goals: Vec<Goal>,
 }
 
-/// What is asked of a figure, and whether it was met this time.
+/// An upper bound on a value of a figure, and whether it was met this time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
-    /// What has a bound: a field of the figure, or a text that says what was computed.
+    /// The value that is bounded: a field of the figure, or a description of what was computed.
     pub what: &'static str,
     /// The bound.
     pub at_most: f64,
-    /// What was measured.
+    /// The measured value.
     pub measured: f64,
-    /// Whether that is within the bound.
+    /// Whether the measured value is within the bound.
     pub met: bool,
 }
 
 impl Figure {
-    /// The quantiles of `samples`.
+    /// Computes the quantiles of `samples`.
     pub(crate) fn of(samples: &Samples, unit: Unit) -> Self {
         let quantiles = samples.quantiles();
         Self {
@@ -102,7 +102,7 @@ impl Figure {
         }
     }
 
-    /// Beside what took `baseline` the same way.
+    /// Adds the median of `baseline`, and the ratio to it.
     pub(crate) fn beside(mut self, baseline: &Samples) -> Self {
         let baseline = rounded(self.unit.of_sample(baseline.quantiles().p50));
         self.baseline = Some(baseline);
@@ -110,20 +110,20 @@ impl Figure {
         self
     }
 
-    /// With something else that is known.
+    /// Adds a further value.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.more.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Asks for at most `at_most` of what was `measured`.
+    /// Adds the goal that `measured` is at most `at_most`.
     pub(crate) fn asks(mut self, what: &'static str, at_most: f64, measured: f64) -> Self {
         let measured = rounded(measured);
         self.goals.push(Goal { what, at_most, measured, met: measured <= at_most });
         self
     }
 
-    /// Asks for a ratio of at most `at_most`.
+    /// Adds the goal that the ratio to the baseline is at most `at_most`.
     pub(crate) fn asks_ratio(self, at_most: f64) -> Self {
         match self.ratio {
             Some(ratio) => self.asks("ratio", at_most, ratio),
@@ -132,7 +132,7 @@ impl Figure {
     }
 }
 
-/// To a thousandth, which is more than can be repeated.
+/// Rounds to a thousandth, which is more precise than measurements can be repeated.
 pub(crate) fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }

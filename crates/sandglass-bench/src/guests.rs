@@ -1,32 +1,31 @@
-//! The guests that are measured, as text: the same bytes for the host and for plain
-//! Wasmtime.
+//! The measured guests, as WebAssembly text. The host and plain Wasmtime load the same bytes.
 
-/// Spins in its own code.
+/// Spins in its handler.
 pub(crate) const SPINS: &str = r#"(module
   (memory (export "memory") 1)
   (func (export "run") (param i32 i32) (result i32) (loop (br 0)) (unreachable)))"#;
 
-/// Spins before it is instantiated.
+/// Spins in its start function, so its instantiation never completes.
 pub(crate) const SPINS_IN_START: &str = r#"(module
   (memory (export "memory") 1)
   (func $start (loop (br 0)))
   (func (export "run") (param i32 i32) (result i32) (unreachable))
   (start $start))"#;
 
-/// Spins in what is called before its handler is.
+/// Spins in `_initialize`, which the host calls before the handler.
 pub(crate) const SPINS_IN_INITIALISER: &str = r#"(module
   (memory (export "memory") 1)
   (func (export "_initialize") (loop (br 0)))
   (func (export "run") (param i32 i32) (result i32) (unreachable)))"#;
 
-/// Waits in the embedder's host function that never answers.
+/// Waits in a host function of the embedder that never returns.
 pub(crate) const WAITS: &str = r#"(module
   (import "env" "host_get_context" (func (param i32 i32) (result i32)))
   (import "bench:waiting/never" "answer" (func $never (result i32)))
   (memory (export "memory") 1)
   (func (export "run") (param i32 i32) (result i32) (call $never)))"#;
 
-/// The same with two memories, which is all that a slot has room for.
+/// Like [`WAITS`], but with two memories, which is the most that a slot has space for.
 pub(crate) const WAITS_WITH_TWO_MEMORIES: &str = r#"(module
   (import "env" "host_get_context" (func (param i32 i32) (result i32)))
   (import "bench:waiting/never" "answer" (func $never (result i32)))
@@ -34,8 +33,8 @@ pub(crate) const WAITS_WITH_TWO_MEMORIES: &str = r#"(module
   (memory 1)
   (func (export "run") (param i32 i32) (result i32) (call $never)))"#;
 
-/// A small handler: it answers by one host call. That it imports its context says that the
-/// host is to write none into its memory.
+/// A small handler that sets its result with one host call. Because it imports `host_get_context`,
+/// the host does not write the context into its memory.
 pub(crate) const ANSWERS: &str = r#"(module
   (import "env" "host_get_context" (func (param i32 i32) (result i32)))
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
@@ -45,11 +44,11 @@ pub(crate) const ANSWERS: &str = r#"(module
     (call $set_result (i32.const 1024) (i32.const 28))
     (i32.const 0)))"#;
 
-/// How often [`CALLS`] calls: some ten milliseconds of calls, so that the one dispatch
-/// around them doesn't count.
+/// How often the guest of [`calls`] calls the host function. The calls take some ten milliseconds,
+/// so that the one dispatch around them is negligible.
 pub(crate) const CALLS_COUNT: u32 = 200_000;
 
-/// A handler that calls [`CALLS_COUNT`] times a host function that does next to nothing.
+/// A handler that makes [`CALLS_COUNT`] calls of a host function that does almost nothing.
 pub(crate) fn calls() -> String {
     format!(
         r#"(module
@@ -69,7 +68,8 @@ pub(crate) fn calls() -> String {
     )
 }
 
-/// Works in its own code, so many steps that need one another, and answers.
+/// A handler that computes `steps` steps in its own code, each of which depends on the previous
+/// one, and then completes.
 pub(crate) fn works(steps: f64) -> String {
     format!(
         r#"(module
@@ -90,7 +90,7 @@ pub(crate) fn works(steps: f64) -> String {
     )
 }
 
-/// A component that does what [`ANSWERS`] does: one host call, and an answer.
+/// A component that does the same as [`ANSWERS`]: it makes one host call, and completes.
 pub(crate) const COMPONENT: &str = r#"(component
   (import "sandglass:integration/types@0.1.0" (instance $types
     (type $config (list (tuple string string)))

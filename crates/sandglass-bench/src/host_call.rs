@@ -1,5 +1,6 @@
-//! What it costs a guest to call a host function that does next to nothing: through the
-//! boundary, which checks the deadline, names, counts and times the call; and bare.
+//! Measures what a guest pays to call a host function that does almost nothing. The host's boundary
+//! checks the deadline, and names, counts and times the call; the baseline calls the function
+//! directly.
 
 use crate::figure::{Figure, Unit};
 use crate::guests::{self, CALLS_COUNT};
@@ -8,7 +9,7 @@ use crate::plain::{Plain, Pool};
 use crate::timing::{Samples, by_turns, nanos_since, now};
 use crate::{Effort, Failure};
 
-/// Per call: one sample for each dispatch that makes [`CALLS_COUNT`] of them.
+/// Time per call: one sample for each dispatch, which makes [`CALLS_COUNT`] calls.
 pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     let guest = guests::calls();
     let ours = Ours::on_threads(1, &guest)?;

@@ -1,4 +1,4 @@
-//! What a host costs that has nothing to do.
+//! Measures what an idle host costs.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::process::Activity;
 use crate::timing::{Samples, nanos_since, now};
 use crate::{Effort, Failure};
 
-/// Until the host has noticed that nothing is to be done any more.
+/// Time until the host has noticed that there is no work left.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// What is looked at for one sample.
+/// The length of one sample.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// CPU time of all threads but the one that looks, in microseconds for each second.
+/// CPU time of all threads except the measuring one, in microseconds per second.
 pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     let ours = Ours::new(guests::ANSWERS)?;
     one_thread()?.block_on(async {
@@ -41,7 +41,7 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     drop(ours);
     let figure = Figure::of(&samples, Unit::Microseconds).with("wake_ups_per_s", rounded(wake_ups));
     let p99 = figure.p99;
-    // A hundredth of a percent of a core.
+    // 100 us per second are a hundredth of a percent of a core.
     Ok(figure.asks("p99", 100.0, p99).asks("wake-ups in a second", 1.0, wake_ups))
 }
 

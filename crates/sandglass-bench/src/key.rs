@@ -1,4 +1,4 @@
-//! The figures that can be measured: their keys, and what each is.
+//! The figures that can be measured: their keys, and a description of each.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,10 +14,10 @@ macro_rules! keys {
         }
 
         impl Key {
-            /// All of them, in the order in which they are measured and shown.
+            /// All keys, in the order in which they are measured and shown.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// What it goes by: on the command line, and in JSON.
+            /// The name on the command line and in JSON.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -25,7 +25,7 @@ macro_rules! keys {
                 }
             }
 
-            /// What it is, in a few words.
+            /// A description in a few words.
             #[must_use]
             pub const fn about(self) -> &'static str {
                 match self {
@@ -61,7 +61,7 @@ keys! {
 }
 
 impl Key {
-    /// Whether it is measured of the program itself, in a process of its own.
+    /// Whether it measures the `sandglass` program itself, in a process of its own.
     #[must_use]
     pub const fn needs_program(self) -> bool {
         matches!(
@@ -80,7 +80,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A text is the key of no figure. The message names the nearest one.
+/// The text is not the key of a figure. The message names the nearest key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no figure `{}`; {}", .0.escape_debug(), help(.0))]
 pub struct UnknownKey(String);

@@ -1,4 +1,4 @@
-//! How long after its deadline a guest is off the CPU.
+//! Measures how long after its deadline a guest leaves the CPU.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use crate::ours::{Ours, cores, one_thread};
 use crate::timing::Samples;
 use crate::{Effort, Failure};
 
-/// Budgets of those that are killed: as short as tells a kill from a guest that never began,
-/// and of several lengths, so that deadlines don't fall into step.
+/// Budgets of the guests that are killed. They are as short as possible, yet long enough that each
+/// guest begins before its kill. They differ so that the deadlines do not fall into step.
 const BUDGETS: [Duration; 3] =
     [Duration::from_millis(2), Duration::from_millis(3), Duration::from_millis(4)];
 
-/// What the other cores do meanwhile.
+/// What the other cores do during the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
     /// Nothing.
     Idle,
-    /// Run guests that spin.
+    /// They execute guests that spin.
     Saturated,
 }
 
-/// Kills of guests that spin in code of their own. Where cores are saturated, they are so by
-/// the guests that are killed: one for each core, and the next as soon as one is gone.
+/// Kills guests that spin in their own code. For [`Load::Saturated`], the killed guests themselves
+/// saturate the cores: there is one for each core, and the next starts as soon as one is gone.
 pub(crate) fn spinning(effort: Effort, load: Load) -> Result<Figure, Failure> {
     let ours = Ours::new(guests::SPINS)?;
     let kills = effort.of(300, 4000);
@@ -36,16 +36,15 @@ pub(crate) fn spinning(effort: Effort, load: Load) -> Result<Figure, Failure> {
     if load == Load::Idle {
         return Ok(figure);
     }
-    // With more spinners than cores, a deadline may pass while its guest waits for its
-    // slice: it burns nothing then, and is gone when it has its next.
+    // With more spinners than cores, a deadline may pass while its guest waits for a scheduler
+    // slice. The guest burns no CPU then, and is gone when it gets its next slice.
     let crowded = kill(&ours, 2 * cores(), kills)?;
     let crowded = Figure::of(&crowded, Unit::Microseconds);
     Ok(figure.with("crowded_p50", crowded.p50).with("crowded_p99", crowded.p99))
 }
 
-/// Kills of guests that wait in an asynchronous host function of the embedder's, which never
-/// answers. Where cores are saturated, they are so by other guests of the same host, which
-/// spin, one for each core.
+/// Kills guests that wait in an asynchronous host function of the embedder, which never returns.
+/// For [`Load::Saturated`], other guests of the same host spin, one for each core.
 pub(crate) fn waiting(effort: Effort, load: Load) -> Result<Figure, Failure> {
     let spins = Ours::new(guests::SPINS)?;
     let waits = spins.also(guests::WAITS)?;

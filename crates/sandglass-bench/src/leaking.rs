@@ -1,4 +1,4 @@
-//! What is left behind by kills of every kind.
+//! Measures what kills of every kind leave behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,23 +17,23 @@ use crate::recorder::Reported;
 use crate::timing::Samples;
 use crate::{Effort, Failure};
 
-/// Kills that are under way at the same time.
+/// Kills that are in progress at the same time.
 const AT_ONCE: u32 = 32;
 
-/// Budget of each, and how long a caller waits who goes away.
+/// The budget of each guest, and how long a caller waits before it goes away.
 const BUDGET: Duration = Duration::from_millis(1);
 
-/// Before the first look, so that what is made once and kept is there.
+/// Kills before the first count, so that everything that is allocated once and kept exists.
 const WARM_UP: u32 = 1000;
 
-/// Budget of those that fill the pool: all of them have begun before the first is killed.
+/// The budget of the guests that fill the pool: all of them begin before the first is killed.
 const FILLING: Duration = Duration::from_millis(500);
 
-/// Memory that may be resident beyond what was, in bytes: of some 40 bytes for each of
-/// 100,000 kills it would be all. What an allocator keeps for later is no leak.
+/// Growth of resident memory that is allowed, in bytes: some 40 bytes for each of 100,000 kills. What
+/// an allocator keeps for later use is not a leak.
 const RESIDENT_SLACK: f64 = (4 << 20) as f64;
 
-/// The gauges of the host's that have to be where they were.
+/// The host's gauges that must return to their values from before, each with the name of its count.
 const GAUGES: [(&str, &str); 5] = [
     ("stores", "wasm_live_stores"),
     ("tasks", "wasm_live_dispatches"),
@@ -42,7 +42,7 @@ const GAUGES: [(&str, &str); 5] = [
     ("slots", "wasm_pool_slots_in_use"),
 ];
 
-/// Where a guest is when it is killed.
+/// Guests by where they are when they are killed.
 struct Victims {
     in_its_code: Ours,
     in_a_host_call: Ours,
@@ -50,10 +50,11 @@ struct Victims {
     in_its_initialiser: Ours,
 }
 
-/// Counts of what is left, beyond what was there before.
+/// Counts what is left beyond what existed before.
 pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     let reported = Reported::default();
-    // As many slots as are used at once: each has mappings of its own from its first run on.
+    // Exactly as many slots as are used at once, because each slot has mappings of its own from its
+    // first use on.
     let settings = Settings { max_runs: AT_ONCE, max_asking: 0, ..Settings::default() };
     let spins = Ours::with(settings, reported.telemetry(), guests::SPINS)?;
     let victims = Arc::new(Victims {
@@ -88,8 +89,8 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     ))
 }
 
-/// Has every slot of the pool used at the same time, with all memories that it has room for:
-/// each has mappings of its own from its first use on.
+/// Uses every slot of the pool at the same time, with all memories that it has space for. Each slot
+/// has mappings of its own from its first use on, so they must exist before the first count.
 async fn fill(waits: &Ours) -> Result<(), Failure> {
     let mut all = JoinSet::new();
     for _ in 0..AT_ONCE {
@@ -106,9 +107,9 @@ fn count(held: &Map<String, Value>, name: &str) -> f64 {
     held.get(name).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-/// What the process and the host hold, once the last run has given back what it held.
+/// Counts what the process and the host hold, after the last handler has released its resources.
 fn look(reported: &Reported) -> Result<Map<String, Value>, Failure> {
-    // A run whose caller has gone ends by itself, at the next slice at the latest.
+    // A handler whose caller has gone ends by itself, at the next slice at the latest.
     let ended = || reported.gauge("wasm_live_dispatches") == 0.0;
     for _ in 0..500 {
         if ended() {
@@ -155,7 +156,7 @@ async fn kill(victims: &Arc<Victims>, kills: u32) -> Result<(), Failure> {
 }
 
 impl Victims {
-    /// Kills one of them: each in its turn.
+    /// Kills one guest; `turn` selects which, so that all of them take turns.
     async fn kill(&self, turn: u32) -> Result<(), Failure> {
         let late = match turn % 6 {
             0 => self.in_its_code.kill(BUDGET).await,
@@ -169,7 +170,7 @@ impl Victims {
     }
 }
 
-/// Dispatches a guest that would go on for long, and goes away.
+/// Dispatches a guest that would continue for a long time, and drops the call.
 async fn abandon(ours: &Ours) -> Result<(), Failure> {
     #[allow(clippy::disallowed_methods, reason = "a caller who goes away does so in real time")]
     match tokio::time::timeout(BUDGET, ours.run(Duration::from_secs(60))).await {

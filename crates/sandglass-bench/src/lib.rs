@@ -1,7 +1,7 @@
-//! What the host costs and how exact it is, measured on the machine at hand, beside plain
-//! Wasmtime in the same process; and what an OpenWOP host does, in a process of its own.
+//! Measures what the host costs and how exact it is, on the machine at hand and beside plain
+//! Wasmtime in the same process. It also measures an OpenWOP host, in a process of its own.
 //!
-//! It measures and judges against [goals](Goal); it prints nothing, and no product code
+//! It measures, and compares the figures with [goals](Goal). It prints nothing. No product code
 //! depends on it: it serves `sandglass bench` and the host's bench target.
 //!
 //! ```text
@@ -48,17 +48,17 @@ pub use repeating::{Repeating, Way};
 pub use report::{NotMeasured, Report};
 pub use table::lines;
 
-/// How much is measured.
+/// How much to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// As much as fits into a minute and a half on two cores, all figures together.
+    /// As much as fits into a minute and a half on two cores, for all figures together.
     Quick,
     /// As much as makes the last percent of each figure repeatable.
     Full,
 }
 
 impl Effort {
-    /// The one of two sizes that fits.
+    /// Selects one of two sizes.
     pub(crate) const fn of(self, quick: u32, full: u32) -> u32 {
         match self {
             Self::Quick => quick,
@@ -67,19 +67,19 @@ impl Effort {
     }
 }
 
-/// Why something inside a measurement failed. Whoever reads it can only be told.
+/// Why something inside a measurement failed. It is only ever shown, so it needs no structure.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Measures each of `keys`, in their order; one that can't be measured is none of the
-/// others' business. `tell` is called as the measuring of each begins. Those that
-/// [need the program](Key::needs_program) start `program`, which is the `sandglass` that is
-/// measured.
+/// Measures each of `keys`, in their order. If one cannot be measured, the report has its error,
+/// and the others are measured nevertheless. `tell` is called when the measurement of each key
+/// begins. Keys that [need the program](Key::needs_program) start `program`, which is the
+/// `sandglass` that is measured.
 ///
-/// It takes the whole machine for its time, starts threads of its own, and has to be
-/// called outside of any asynchronous runtime.
+/// It uses the whole machine while it measures, starts threads of its own, and must be called
+/// outside of any asynchronous runtime.
 ///
 /// # Errors
-/// No host can be built here.
+/// No host can be built on this machine.
 pub fn run(
     effort: Effort,
     keys: &[Key],

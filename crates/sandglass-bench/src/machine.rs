@@ -1,20 +1,20 @@
-//! What the figures were measured on.
+//! Describes the machine that the figures were measured on.
 
 use std::fs;
 
 use sandglass_host::{BuildError, Host, KernelFeatures, Settings};
 use serde::{Serialize, Serializer};
 
-/// The machine, as far as figures depend on it.
+/// The properties of the machine that figures depend on.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// Cores that this process may use.
     pub cores: usize,
-    /// The kernel's version; `unknown`, where it doesn't say.
+    /// The kernel's version; `unknown` if it cannot be read.
     pub kernel: String,
-    /// Wasmtime's version, of the host and of the baseline.
+    /// Wasmtime's version, which is the same for the host and the baseline.
     pub wasmtime: &'static str,
-    /// Features of the kernel that the host uses here, as `pagemap_scan`,
+    /// Features of the kernel that the host uses on this machine, as `pagemap_scan`,
     /// `scheduler_slice` and `timer_slack`.
     #[serde(serialize_with = "as_object")]
     pub kernel_features: KernelFeatures,
@@ -24,7 +24,7 @@ fn as_object<S: Serializer>(features: &KernelFeatures, serializer: S) -> Result<
     serializer.collect_map(named(*features))
 }
 
-/// Each feature by its name, and whether it is there.
+/// Each feature by its name, and whether it is available.
 pub(crate) fn named(features: KernelFeatures) -> [(&'static str, bool); 3] {
     let KernelFeatures { pagemap_scan, scheduler_slice, timer_slack } = features;
     [
@@ -34,11 +34,11 @@ pub(crate) fn named(features: KernelFeatures) -> [(&'static str, bool); 3] {
     ]
 }
 
-/// The version in this workspace's lock, which the host and the baseline share.
+/// The version in this workspace's `Cargo.lock`, which the host and the baseline share.
 const WASMTIME: &str = "48.0.8";
 
 impl Machine {
-    /// This one.
+    /// Describes the present machine.
     ///
     /// # Errors
     /// No host can be built on it.

@@ -1,5 +1,5 @@
-//! What others feel while guests spin, twice as many as there are cores: short handlers of
-//! the same host, and the embedder's own tasks.
+//! Measures how others are delayed while guests spin, twice as many as there are cores: short
+//! handlers of the same host, and the embedder's own tasks.
 
 #![allow(
     clippy::disallowed_methods,
@@ -17,19 +17,19 @@ use crate::ours::{Ours, a_thread_for_each_core, cores};
 use crate::timing::{Samples, nanos_since, now};
 use crate::{Effort, Failure};
 
-/// Budget of those that spin.
+/// The budget of the guests that spin.
 const SPINNERS: Duration = Duration::from_millis(100);
 
-/// What a short handler works, in nanoseconds.
+/// How long a short handler works, in nanoseconds.
 const WORK_NS: f64 = 1e6;
 
-/// Between two short handlers: long enough that the crowd is as it was.
+/// The pause between two short handlers: long enough that the crowd recovers from the previous one.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// What the embedder's tasks sleep.
+/// How long the embedder's tasks sleep.
 const SLEEP: Duration = Duration::from_millis(2);
 
-/// How much longer a short handler takes than it does alone.
+/// Measures how much longer a short handler takes than it does alone.
 pub(crate) fn handlers(effort: Effort) -> Result<Figure, Failure> {
     let spins = Ours::new(guests::SPINS)?;
     let embedder = a_thread_for_each_core()?;
@@ -50,13 +50,13 @@ pub(crate) fn handlers(effort: Effort) -> Result<Figure, Failure> {
         .with("alone", rounded(alone / 1e6))
         .with("max", rounded(longest))
         .asks("p99", 5.0, p99)
-        // Whoever waits for longer than those who spin may run is starved by them.
+        // A handler that waits for longer than a spinner may execute is starved by the spinners.
         .asks("ms that the last one waited", SPINNERS.as_millis() as f64, longest))
 }
 
-/// A guest that works for [`WORK_NS`] on this machine.
+/// Creates a guest that works for [`WORK_NS`] on this machine.
 async fn work_of(ours: &Ours) -> Result<Ours, Failure> {
-    /// Some hundred microseconds of work.
+    /// Steps of a trial, which takes some hundred microseconds.
     const TRIAL: f64 = 200_000.0;
     let trial = ours.also(&guests::works(TRIAL))?;
     let took = short_handlers(&trial, 20).await?.quantiles().p50;
@@ -74,7 +74,7 @@ async fn short_handlers(work: &Ours, count: u32) -> Result<Samples, Failure> {
     Ok(samples)
 }
 
-/// How late timers of the embedder's are, with the crowd and, by turns, without.
+/// Measures how late the embedder's timers are with the crowd and, by turns, without it.
 pub(crate) fn embedder(effort: Effort) -> Result<Figure, Failure> {
     let spins = Ours::new(guests::SPINS)?;
     let (mut alone, mut crowded) = (Samples::default(), Samples::default());
@@ -92,7 +92,7 @@ pub(crate) fn embedder(effort: Effort) -> Result<Figure, Failure> {
     Ok(figure.asks("p99", 2.0, p99))
 }
 
-/// Some tasks that sleep again and again: how much longer than asked.
+/// Tasks that sleep repeatedly: how much longer than requested each sleep takes.
 async fn sleepers() -> Result<Samples, Failure> {
     let mut sleepers = JoinSet::new();
     for _ in 0..4 {

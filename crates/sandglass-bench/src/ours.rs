@@ -1,5 +1,5 @@
-//! The host as it is measured: with its default settings and without telemetry, where
-//! nothing else is said.
+//! The measured host, with one guest. It has the default settings and no telemetry unless the
+//! measurement states otherwise.
 
 use std::sync::Arc;
 use std::thread;
@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 
 use crate::Failure;
 
-/// The embedder's own host function that never answers, by its interface and its name.
+/// The interface and the name of the embedder's host function that never returns.
 const NEVER: (&str, &str) = ("bench:waiting/never", "answer");
 
-/// Longer than any guest takes that is to complete, or any measurement of those that aren't.
+/// Longer than any guest takes that must complete, and longer than any measurement of the others.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// A host with one guest.
@@ -29,7 +29,7 @@ pub(crate) struct Ours {
     pub(crate) host: Host,
     integration: Integration,
     entity: EntityRef,
-    /// Has a permit for each call of [`NEVER`] that was begun.
+    /// Has one permit for each started call of [`NEVER`].
     pub(crate) waits: Arc<Semaphore>,
 }
 
@@ -38,7 +38,7 @@ impl Ours {
         Self::with(Settings::default(), Telemetry::disabled(), guest)
     }
 
-    /// The same, on so many threads.
+    /// Like [`Self::new`], with this number of guest threads.
     pub(crate) fn on_threads(threads: usize, guest: &str) -> Result<Self, Failure> {
         let settings = Settings { guest_threads: threads, ..Settings::default() };
         Self::with(settings, Telemetry::disabled(), guest)
@@ -61,7 +61,7 @@ impl Ours {
         Ok(Self { host, integration, entity: "Bench/1".parse()?, waits })
     }
 
-    /// Another guest of the same host.
+    /// Loads another guest into the same host.
     pub(crate) fn also(&self, guest: &str) -> Result<Self, Failure> {
         Ok(Self { integration: load(&self.host, guest)?, ..self.clone() })
     }
@@ -69,17 +69,20 @@ impl Ours {
     fn dispatch(&self, budget: Duration) -> Dispatch {
         Dispatch::new(self.entity.clone(), "Measure", Context::default())
             .deadline(DispatchDeadline::after(budget))
-            // However crowded the host is, each begins: a budget of 1 ms would be its
-            // patience, too.
+            // By default, the budget also bounds the wait in the queue. A handler with a budget
+            // of 1 ms might then never begin on a crowded host, but all of them must begin.
             .schedule_to_start(LONG)
     }
 
-    /// Dispatches the guest; answers how that ended.
+    /// Dispatches the guest, and returns its outcome.
     pub(crate) async fn run(&self, budget: Duration) -> Result<Outcome, Failure> {
         Ok(self.host.dispatch(&self.integration, self.dispatch(budget)).await?)
     }
 
-    /// The same, in place on the caller's task; the guest has to complete.
+    /// Dispatches the guest in place on the caller's task.
+    ///
+    /// # Errors
+    /// The guest did not complete.
     pub(crate) async fn complete_in_place(&self) -> Result<(), Failure> {
         match self.host.run_in_place(&self.integration, self.dispatch(LONG)).await?.outcome {
             Outcome::Completed(_) => Ok(()),
@@ -87,7 +90,10 @@ impl Ours {
         }
     }
 
-    /// Dispatches the guest, which has to complete.
+    /// Dispatches the guest.
+    ///
+    /// # Errors
+    /// The guest did not complete.
     pub(crate) async fn complete(&self) -> Result<(), Failure> {
         match self.run(LONG).await? {
             Outcome::Completed(_) => Ok(()),
@@ -95,8 +101,11 @@ impl Ours {
         }
     }
 
-    /// Dispatches the guest, which has to be killed at its deadline; answers how long after
-    /// that it was off the CPU, in nanoseconds.
+    /// Dispatches the guest, and returns how long after its deadline it left the CPU, in
+    /// nanoseconds.
+    ///
+    /// # Errors
+    /// The guest was not killed at its deadline.
     pub(crate) async fn kill(&self, budget: Duration) -> Result<f64, Failure> {
         match self.run(budget).await? {
             Outcome::TimedOut(exceeded) => Ok(exceeded.overrun_us as f64 * 1e3),
@@ -104,8 +113,8 @@ impl Ours {
         }
     }
 
-    /// Dispatches the guest `count` times over, each to be killed after `budget`, and begun
-    /// again at once, until the set is dropped.
+    /// Keeps `count` handlers in flight, until the set is dropped. Each is killed after `budget`,
+    /// and dispatched again immediately.
     pub(crate) fn keep_busy(&self, count: usize, budget: Duration) -> JoinSet<Failure> {
         let mut crowd = JoinSet::new();
         for _ in 0..count {
@@ -131,18 +140,19 @@ fn unexpected(outcome: &Outcome) -> Failure {
     format!("the guest ended otherwise than meant: {outcome:?}").into()
 }
 
-/// The asynchronous runtime of an embedder who has one thread for all that waits.
+/// The asynchronous runtime of an embedder with a single thread for all tasks.
 pub(crate) fn one_thread() -> Result<Runtime, Failure> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-/// The same, of the kind that gives others tasks while its thread works: an answer that
-/// comes meanwhile costs no system call. On that of [`one_thread`] each one does.
+/// A runtime with one worker, which hands tasks to other threads while its own works: waking a task
+/// from another thread then costs no system call. On the runtime of [`one_thread`], every such
+/// wake-up costs one.
 pub(crate) fn one_worker() -> Result<Runtime, Failure> {
     Ok(Builder::new_multi_thread().worker_threads(1).enable_all().build()?)
 }
 
-/// The asynchronous runtime of an embedder who has a thread for each core.
+/// The asynchronous runtime of an embedder with a thread for each core.
 pub(crate) fn a_thread_for_each_core() -> Result<Runtime, Failure> {
     Ok(Builder::new_multi_thread().enable_all().build()?)
 }

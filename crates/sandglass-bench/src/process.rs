@@ -1,10 +1,10 @@
-//! What the operating system knows of this process (`proc(5)`).
+//! Reads the operating system's accounts of this process (`proc(5)`).
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What this process holds that could leak.
+/// Resources of this process that could leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) threads: u64,
@@ -17,7 +17,8 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn now() -> io::Result<Self> {
         let descriptors = fs::read_dir("/proc/self/fd")?;
-        // The folder that is read is one of them, and gone by the time it is looked at.
+        // The folder that is being read is one of the descriptors, and is closed before its link is
+        // read.
         let targets = descriptors.flatten().filter_map(|one| fs::read_link(one.path()).ok());
         let (sockets, files): (Vec<_>, Vec<_>) =
             targets.partition(|target| target.to_string_lossy().starts_with("socket:"));
@@ -31,29 +32,29 @@ impl Held {
     }
 }
 
-/// Memory mappings of this process.
+/// Counts the memory mappings of this process.
 pub(crate) fn mappings() -> io::Result<u64> {
     Ok(fs::read_to_string("/proc/self/maps")?.lines().count() as u64)
 }
 
-/// Memory of this process that is resident, in bytes.
+/// The resident memory of this process, in bytes.
 pub(crate) fn resident_bytes() -> io::Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     Ok(field(&status, "VmRSS:") * 1024)
 }
 
-/// Memory of the process with this id that is resident, in bytes.
+/// The resident memory of the process with this id, in bytes.
 pub(crate) fn resident_bytes_of(process: u32) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     Ok(field(&status, "VmRSS:") * 1024)
 }
 
-/// What the threads of this process did, the one that asks left out.
+/// What the threads of this process did, except for the calling thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Activity {
     /// Time on a CPU, in nanoseconds.
     pub(crate) cpu_ns: u64,
-    /// How often one went to sleep.
+    /// How often a thread went to sleep.
     pub(crate) sleeps: u64,
 }
 
@@ -63,7 +64,8 @@ impl Activity {
         let mut all = Self::default();
         for thread in fs::read_dir("/proc/self/task")?.flatten() {
             if Some(thread.file_name().as_os_str()) != own.file_name() {
-                // It may have ended in between; then it did nothing any more.
+                // The thread may have ended in the meantime, so that its files are gone. Then it no
+                // longer consumes anything.
                 let one = Self::of(&thread.path()).unwrap_or_default();
                 all.cpu_ns += one.cpu_ns;
                 all.sleeps += one.sleeps;
@@ -80,7 +82,7 @@ impl Activity {
     }
 }
 
-/// The number behind `name` in a text of lines; zero where it isn't there.
+/// The number that follows `name` in a text of lines; zero if the name is missing.
 fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.split_whitespace().next())

@@ -1,5 +1,5 @@
-//! Takes the host's own metrics, as an embedder's recorder does: its gauges, and how late
-//! each of its ticks came.
+//! Receives the host's own metrics, as an embedder's recorder does: its gauges, and how late each
+//! of its ticks was.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,13 +14,13 @@ use sandglass_telemetry::{Metrics, Prefix, Telemetry};
 
 use crate::timing::Samples;
 
-/// How the name of the histogram ends that says how late ticks were.
+/// The end of the name of the histogram that records how late ticks were.
 const LATENESS: &str = "wasm_epoch_tick_lateness_seconds";
 
-/// What a host reported.
+/// The metrics that a host reported.
 #[derive(Clone, Default)]
 pub(crate) struct Reported {
-    /// By name. They are those of the host's table, so there are few.
+    /// By name. The host has a fixed table of gauges, so there are few.
     gauges: Arc<Mutex<BTreeMap<String, Arc<AtomicU64>>>>,
     lateness: Arc<Lateness>,
 }
@@ -29,20 +29,20 @@ pub(crate) struct Reported {
 struct Lateness(Mutex<Samples>);
 
 impl Reported {
-    /// Telemetry that reports here.
+    /// Telemetry that reports to this recorder.
     pub(crate) fn telemetry(&self) -> Telemetry {
         let metrics = Metrics::new(Arc::new(self.clone()), &Prefix::default());
         Telemetry { metrics, ..Telemetry::disabled() }
     }
 
-    /// The gauge whose name ends like this; zero where it was never set.
+    /// The gauge whose name ends with `name`; zero if it was never set.
     pub(crate) fn gauge(&self, name: &str) -> f64 {
         let gauges = self.gauges.lock().unwrap_or_else(PoisonError::into_inner);
         let found = gauges.iter().find(|(key, _)| key.ends_with(name));
         found.map_or(0.0, |(_, bits)| f64::from_bits(bits.load(Ordering::Acquire)))
     }
 
-    /// How late the ticks were that came since this was last asked.
+    /// Takes the lateness of all ticks since the previous call.
     pub(crate) fn take_lateness(&self) -> Samples {
         mem::take(&mut *self.lateness.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,5 +1,5 @@
-//! One dispatch after the other, for somebody who counts something beside it that this
-//! process has only one of, such as allocations.
+//! Repeats one kind of dispatch, for a caller that counts something that exists once per process,
+//! such as allocations.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use crate::guests;
 use crate::ours::{Ours, one_thread};
 use crate::plain::{Plain, Pool};
 
-/// Which way a dispatch goes.
+/// The way in which a dispatch is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// In plain Wasmtime: a store, an instance, a call.
     Plain,
     /// In place on the caller's task, as in [`Key::DispatchInline`](crate::Key).
     InPlace,
-    /// The same, in a host that has metrics.
+    /// In place, in a host that has metrics.
     InPlaceMeasured,
     /// On the host's own threads, as in [`Key::DispatchExecutor`](crate::Key).
     OnExecutor,
@@ -29,7 +29,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// All of them.
+    /// All ways.
     pub const ALL: [Self; 5] = [
         Self::Plain,
         Self::InPlace,
@@ -38,7 +38,7 @@ impl Way {
         Self::ComponentInPlace,
     ];
 
-    /// What it goes by.
+    /// The name that reports show.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Way {
     }
 }
 
-/// What dispatches go through, made once.
+/// What dispatches need, created once.
 pub struct Repeating(Through);
 
 enum Through {
@@ -67,10 +67,10 @@ impl fmt::Debug for Repeating {
 }
 
 impl Repeating {
-    /// Makes ready for dispatches that go this way.
+    /// Prepares for dispatches that are made in this way.
     ///
     /// # Errors
-    /// No host can be built here.
+    /// No host can be built on this machine.
     pub fn new(way: Way) -> Result<Self, Failure> {
         let exporter = Exporter::new(Prefix::default());
         let measured = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
@@ -86,10 +86,10 @@ impl Repeating {
         }))
     }
 
-    /// Has one guest after the other complete, `count` of them.
+    /// Dispatches `count` guests, one after the other, each of which must complete.
     ///
     /// # Errors
-    /// One of them didn't.
+    /// A guest did not complete.
     pub fn dispatch(&self, count: u32) -> Result<(), Failure> {
         match &self.0 {
             Through::Plain(plain) => (0..count).try_for_each(|_| Ok(plain.dispatch().map(drop)?)),

@@ -1,4 +1,4 @@
-//! All figures of one run: as JSON for scripts, and as lines for people.
+//! All figures of one benchmark: as JSON for scripts, and as lines for people.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -7,19 +7,19 @@ use crate::figure::Figure;
 use crate::key::Key;
 use crate::machine::Machine;
 
-/// What was measured, and where.
+/// The figures, and the machine that they were measured on.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// In the order in which they were measured.
+    /// The figures, in the order in which they were measured.
     pub figures: Vec<(Key, Result<Figure, NotMeasured>)>,
-    /// On what.
+    /// The machine that they were measured on.
     pub machine: Machine,
-    /// Whether little was measured of each.
+    /// Whether only a small number of measurements was made of each.
     pub quick: bool,
 }
 
-/// That a figure could not be measured: this machine gives too little of something, or the
-/// host did not do what the measurement expects of it.
+/// A figure that could not be measured, because this machine has too little of a resource, or
+/// because the host did not behave as the measurement expects.
 #[derive(Clone, Debug, Serialize, thiserror::Error)]
 #[error("could not be measured: {why}")]
 pub struct NotMeasured {
@@ -36,8 +36,7 @@ impl Report {
     }
 }
 
-/// One object: each figure under its key, or an object with its `error`; `machine`; and
-/// `quick`.
+/// One object: each figure, or an object with its `error`, under its key; `machine`; and `quick`.
 impl Serialize for Report {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.figures.len() + 2))?;

@@ -1,4 +1,5 @@
-//! How many handlers can be suspended in host calls at once, and what each of them takes.
+//! Measures how many handlers can be suspended in host calls at once, and how much memory each
+//! takes.
 
 use std::time::Duration;
 
@@ -14,27 +15,28 @@ use crate::process::{mappings, resident_bytes};
 use crate::timing::Samples;
 use crate::{Effort, Failure};
 
-/// As many as are asked for.
+/// The number of suspended handlers that a host is expected to support.
 const ASKED: u32 = 10_000;
 
-/// What each may take, in bytes.
+/// The memory that each may take, in bytes.
 const EACH_BYTES: f64 = (32 << 10) as f64;
 
-/// Beyond this the ceiling isn't looked for: it is not of this machine's default settings.
+/// The search for the ceiling ends here: beyond this, the ceiling does not depend on this machine's
+/// default settings.
 const LOOK_UP_TO: u32 = 80_000;
 
-/// Mappings that an allocator may keep of a host that is gone.
+/// Mappings that an allocator may keep after a host is gone.
 const MAPPINGS_SLACK: u64 = 500;
 
-/// What came of suspending many.
+/// The result of suspending many handlers.
 struct Suspended {
     count: u32,
     bytes_each: f64,
-    /// Why there weren't more.
+    /// Why there were not more; `None` if the host accepted all of them.
     refusal: Option<String>,
 }
 
-/// Resident bytes of each of [`ASKED`], and how many more there may be.
+/// Measures the resident bytes of each of [`ASKED`] handlers, and how many more are possible.
 pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     let mut samples = Samples::default();
     for _ in 0..effort.of(1, 3) {
@@ -51,7 +53,7 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     Ok(figure.with("ceiling", ceiling).with("refusal", refusal).asks("p50", EACH_BYTES, p50))
 }
 
-/// How many there were when one more was refused, and how.
+/// Finds how many handlers were suspended when the host refused one more, and its reason.
 fn ceiling() -> Result<(u32, Option<String>), Failure> {
     let mut most = ASKED;
     while most < LOOK_UP_TO {
@@ -64,12 +66,12 @@ fn ceiling() -> Result<(u32, Option<String>), Failure> {
     Ok((most, None))
 }
 
-/// Suspends `count` guests at once, or as many as the host takes, and waits until their memory
-/// is given back.
+/// Suspends `count` guests at once, or as many as the host accepts, and waits until their memory is
+/// released.
 fn suspend(count: u32) -> Result<Suspended, Failure> {
     let before = mappings()?;
     let suspended = suspend_at_once(count)?;
-    // The host's threads end by themselves, and the last of them unmaps its pool.
+    // The host's threads end by themselves, and the last of them unmaps the pool.
     for _ in 0..500 {
         if mappings()? <= before + MAPPINGS_SLACK {
             break;

@@ -1,4 +1,4 @@
-//! A report as lines for people.
+//! Formats a report as lines for people.
 
 use std::fmt::Write as _;
 
@@ -6,8 +6,8 @@ use crate::figure::{Figure, Goal};
 use crate::machine::named;
 use crate::report::Report;
 
-/// The lines of `report`. `paint` is given each verdict on a goal, and whether it was met;
-/// and each error of what could not be measured.
+/// Formats `report` as lines. `paint` receives each verdict on a goal and whether the goal was met,
+/// and each error of a figure that could not be measured.
 pub fn lines(report: &Report, paint: impl Fn(bool, &str) -> String) -> Vec<String> {
     let mut lines = vec![heading(report), String::new()];
     lines.push(format!(
@@ -67,7 +67,7 @@ fn asked(goal: &Goal, figure: &Figure) -> String {
     asked
 }
 
-/// With as many decimals as say something.
+/// Formats a number with as many decimals as are significant.
 fn short(number: f64) -> String {
     match number.abs() {
         size if size >= 100.0 || number == 0.0 => format!("{number:.0}"),

@@ -1,5 +1,5 @@
-//! What it costs that a host tells what it does: its metrics, and its traces with one in a
-//! hundred exported. Compared with the same host that tells nothing.
+//! Measures what telemetry costs a host: its metrics, and its traces when one percent of them are
+//! exported. The baseline is the same host without telemetry.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -18,20 +18,21 @@ use crate::ours::{Ours, one_thread};
 use crate::timing::by_turns;
 use crate::{Effort, Failure};
 
-/// Largest request that the collector takes, in bytes: many times what one batch of spans has.
+/// Largest request that the collector accepts, in bytes: many times the size of one batch of spans.
 const BODY_MAX_BYTES: usize = 16 << 20;
 
-/// How long the last spans may take to be exported: the collector is of this process.
+/// How long the export of the last spans may take. The collector is in this process, so it is fast.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// With metrics as a host has them that is scraped, and no exporter of traces.
+/// Measures a host with metrics, as one has them that is scraped, and without an exporter of
+/// traces.
 pub(crate) fn metrics(effort: Effort) -> Result<Figure, Failure> {
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
     Ok(beside_silence(effort, telemetry)?.asks_ratio(1.05))
 }
 
-/// With metrics, and traces of which one in a hundred goes to a collector.
+/// Measures a host with metrics, and with traces that export one percent to a collector.
 pub(crate) fn traces(effort: Effort) -> Result<Figure, Failure> {
     let exporter = Exporter::new(Prefix::default());
     let metrics = exporter.metrics();
@@ -51,7 +52,8 @@ pub(crate) fn traces(effort: Effort) -> Result<Figure, Failure> {
     Ok(figure.asks_ratio(1.15))
 }
 
-/// The throughput of a host that reports to `telemetry`, per dispatch.
+/// Measures the time per dispatch of a host that reports to `telemetry`, beside a host without
+/// telemetry.
 fn beside_silence(effort: Effort, telemetry: Telemetry) -> Result<Figure, Failure> {
     let settings = Settings { guest_threads: THREADS, ..Settings::default() };
     let telling = Ours::with(settings, telemetry, guests::ANSWERS)?;
@@ -71,17 +73,17 @@ fn beside_silence(effort: Effort, telemetry: Telemetry) -> Result<Figure, Failur
     Ok(Figure::of(&telling, Unit::Nanoseconds).beside(&silent))
 }
 
-/// Starts a collector that takes everything; answers where.
+/// Starts a collector that accepts everything, and returns its endpoint.
 fn collector() -> Result<String, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let endpoint = format!("http://{}", listener.local_addr()?);
-    // It ends with the process: there is one exporter, and so one connection at a time.
+    // It ends with the process. There is one exporter, so there is one connection at a time.
     #[allow(clippy::disallowed_methods, reason = "a benchmark may panic without a thread")]
     thread::spawn(move || listener.incoming().map_while(Result::ok).for_each(take_all));
     Ok(endpoint)
 }
 
-/// Answers all requests of a connection, until one can't be read.
+/// Answers all requests of a connection, until one cannot be read.
 fn take_all(stream: TcpStream) {
     let mut reader = BufReader::new(stream);
     while take(&mut reader).is_some() {}

@@ -1,4 +1,4 @@
-//! How late the host's ticker wakes, while guests that spin hold every core.
+//! Measures how late the host's ticker wakes, while guests that spin occupy every core.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::recorder::Reported;
 use crate::timing::Samples;
 use crate::{Effort, Failure};
 
-/// Upper ends of the histogram's buckets, in microseconds: the last is two slices.
+/// Upper ends of the histogram's buckets, in microseconds; the last is two scheduler slices.
 const BUCKETS_US: [u32; 9] = [10, 25, 50, 100, 250, 500, 1000, 2000, 5000];
 
-/// How much later than asked for each tick came, in microseconds.
+/// Measures how much later than requested each tick was, in microseconds.
 pub(crate) fn gap(effort: Effort) -> Result<Figure, Failure> {
     let reported = Reported::default();
     let spins = Ours::with(Settings::default(), reported.telemetry(), guests::SPINS)?;
     let embedder = a_thread_for_each_core()?;
     let _inside = embedder.enter();
     let crowd = spins.keep_busy(cores(), Duration::from_millis(100));
-    // The first ticks are those of a machine that was idle.
+    // The first ticks are those of an idle machine.
     pause(Duration::from_millis(200));
     drop(reported.take_lateness());
     pause(Duration::from_millis(u64::from(effort.of(2000, 20_000))));
@@ -33,7 +33,8 @@ pub(crate) fn gap(effort: Effort) -> Result<Figure, Failure> {
     Ok(figure.with("max", rounded(late.quantiles().max / 1e3)).with("histogram", histogram(&late)))
 }
 
-/// How many were at most so late, by the upper end in microseconds; the last has none.
+/// Counts the ticks by how late they were. Each bucket has its upper end in microseconds; the last
+/// bucket is unbounded.
 fn histogram(late: &Samples) -> serde_json::Value {
     let mut counts = [0_u64; BUCKETS_US.len() + 1];
     late.each(|nanos| {

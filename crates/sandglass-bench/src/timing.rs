@@ -1,4 +1,4 @@
-//! Measurements, their quantiles, and turns of what is compared.
+//! Samples of measurements, their quantiles, and the turns of what is compared.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -7,18 +7,16 @@ use sandglass_model::{Clock, Monotonic, SystemClock};
 
 use crate::Failure;
 
-/// How long each contender works before the next has its turn: long against a switch of
-/// tasks, short against whatever else the machine takes up for a while.
+/// How long each contender works before the next one has its turn: long compared with a task
+/// switch, short compared with disturbances by other load on the machine.
 const TURN: Duration = Duration::from_millis(50);
 
-/// Most measurements that are kept of one thing, 8 MB of them: more than the last percent
-/// needs.
+/// Most samples that are retained of one measurement, 8 MB: more than the 99th percentile needs.
 const SAMPLES_MAX: usize = 1_000_000;
 
-/// The clock that is measured by, of one origin for the whole process.
+/// The clock of all measurements, with one origin for the whole process.
 static CLOCK: LazyLock<SystemClock> = LazyLock::new(SystemClock::new);
 
-/// The present moment.
 pub(crate) fn now() -> Monotonic {
     CLOCK.now()
 }
@@ -27,11 +25,11 @@ pub(crate) fn nanos_since(begun: Monotonic) -> f64 {
     now().since(begun).as_nanos() as f64
 }
 
-/// Measurements of one thing, in nanoseconds.
+/// Samples of one measurement, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples(Vec<f64>);
 
-/// The median, the 99th percentile and the maximum; zero of nothing.
+/// The median, the 99th percentile and the maximum; all are zero if there are no samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Quantiles {
     pub(crate) p50: f64,
@@ -46,7 +44,7 @@ impl Samples {
         }
     }
 
-    /// Adds those of `others`.
+    /// Adds the samples of `others`.
     pub(crate) fn append(&mut self, others: Self) {
         others.each(|nanos| self.push(nanos));
     }
@@ -68,11 +66,12 @@ impl Samples {
     }
 }
 
-/// One of those that are compared: it works until the given moment, and adds what it took.
+/// One of the alternatives that are compared: it works until the given moment, and adds a sample
+/// for each piece of work.
 pub(crate) type Contender<'a> = Box<dyn FnMut(Monotonic, &mut Samples) -> Result<(), Failure> + 'a>;
 
-/// Has `contenders` take turns, `rounds` times, in an order that moves on from round to
-/// round. Before that, each has one turn that doesn't count.
+/// Lets `contenders` take turns, `rounds` times. Each round begins with a different contender.
+/// Before the first round, each has one turn that does not count.
 pub(crate) fn by_turns<const N: usize>(
     rounds: u32,
     mut contenders: [Contender<'_>; N],

@@ -1,30 +1,30 @@
-//! Fuzz targets: each gives any bytes to something that reads what others write, and
-//! panics where a promise about that is broken. It is no part of the binary.
+//! Fuzz targets: each passes arbitrary bytes to code that reads untrusted input, and panics if the
+//! code breaks a promise. No target is part of the binary.
 //!
-//! A promise holds for every input: nothing panics, what was refused is told with its
-//! place and without control characters, and what was accepted reads as itself again.
+//! A promise holds for every input: nothing panics; a refusal has a message with a location and
+//! without control characters; accepted input reads as the same value again after it was written.
 
 mod promise;
 mod target;
 
-/// Something that reads what others write.
+/// Code that reads untrusted input.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, and that of the folder of its corpus.
+    /// The name of the target, which is also that of the folder of its corpus.
     pub name: &'static str,
     run: fn(&[u8]),
 }
 
 impl Target {
-    /// Has it read `input`.
+    /// Passes `input` to the code.
     ///
     /// # Panics
-    /// It broke a promise.
+    /// The code broke a promise.
     pub fn run(&self, input: &[u8]) {
         (self.run)(input);
     }
 
-    /// The target of this name.
+    /// The target with this name; `None` if no target has it.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         TARGETS.iter().find(|target| target.name == name)

@@ -1,4 +1,4 @@
-//! What is promised of every refusal.
+//! The promises that hold for every message, frame and diagnostic.
 
 use std::fmt::Display;
 
@@ -6,14 +6,14 @@ use sandglass_host::MAX_FRAMES;
 use sandglass_model::Frame;
 use sandglass_source::{DIAGNOSTICS_MAX, Diagnostic, is_unprintable};
 
-/// Longest message that people are told, in bytes. A message may name a name, which has
-/// a bound of its own, and a list of some.
+/// Longest message that is shown to people, in bytes. A message may contain a name, which has a
+/// bound of its own, and a list of some names.
 const MESSAGE_MAX_BYTES: usize = 16 << 10;
 
-/// Longest name or path of a frame, in bytes.
+/// Longest name or path in a frame, in bytes.
 const SHOWN_MAX_BYTES: usize = 1024;
 
-/// A message can be shown on a terminal.
+/// Checks that a message can be shown on a terminal.
 #[track_caller]
 pub(crate) fn shown(message: &impl Display) {
     let text = message.to_string();
@@ -21,7 +21,7 @@ pub(crate) fn shown(message: &impl Display) {
     assert!(text.len() <= MESSAGE_MAX_BYTES, "it has {} bytes: {text:?}", text.len());
 }
 
-/// Frames have bounds, and can be shown.
+/// Checks that frames are bounded, and can be shown.
 #[track_caller]
 pub(crate) fn framed(frames: &[Frame]) {
     assert!(frames.len() <= MAX_FRAMES as usize, "{} frames", frames.len());
@@ -33,7 +33,7 @@ pub(crate) fn framed(frames: &[Frame]) {
     }
 }
 
-/// Each diagnostic can be shown, and names a place that is in the source.
+/// Checks that each diagnostic can be shown, and has a location inside the source.
 #[track_caller]
 pub(crate) fn placed(source: &str, diagnostics: &[Diagnostic]) {
     assert!(diagnostics.len() <= DIAGNOSTICS_MAX, "{} diagnostics", diagnostics.len());
@@ -48,7 +48,7 @@ pub(crate) fn placed(source: &str, diagnostics: &[Diagnostic]) {
     }
 }
 
-/// An error of JSON names a place.
+/// Checks that a JSON error has a location.
 #[track_caller]
 pub(crate) fn located(error: &serde_json::Error) {
     assert!(error.line() > 0 || error.column() == 0, "{error:?}");

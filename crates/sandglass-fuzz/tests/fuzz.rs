@@ -1,5 +1,5 @@
-//! The targets in libFuzzer, which says by coverage what is worth a try. Which target it
-//! is, is in `SANDGLASS_FUZZ_TARGET`.
+//! Runs a target in libFuzzer, which uses coverage to find inputs. `SANDGLASS_FUZZ_TARGET` names
+//! the target.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! How often a dispatch asks for memory, and for how much: each allocation takes some tens of
-//! nanoseconds with its release, and those of one thread that another releases take longer.
+//! Counts the allocations of one dispatch and their bytes. An allocation costs some tens of
+//! nanoseconds including its release, and more if another thread releases it.
 //!
 //! ```sh
 //! cargo bench -p sandglass-bench --bench allocations
@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sandglass_bench::{Repeating, Way};
 
-/// Dispatches before those that are counted: what is made once is made by then.
+/// Dispatches before the counted ones: by then, everything that is allocated only once exists.
 const WARM_UP: u32 = 2_000;
 
 /// Dispatches that are counted.
 const COUNTED: u32 = 10_000;
 
-/// Asks the system's allocator, and counts.
+/// Forwards to the system's allocator, and counts the calls.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -36,12 +36,12 @@ fn count(bytes: usize) {
 }
 
 #[allow(unsafe_code, reason = "the trait of allocators is unsafe")]
-// SAFETY: each method passes on what it is given to the system's allocator, which keeps the
-// promises of the trait, and answers what that answers; counting neither allocates nor panics.
+// SAFETY: each method passes its arguments on to the system's allocator, which upholds the contract
+// of the trait, and returns what that returns; counting neither allocates nor panics.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller keeps the promises of this method, which are the same.
+        // SAFETY: the caller upholds the contract of this method, which is also that of `System`.
         unsafe { System.alloc(layout) }
     }
 

@@ -1,5 +1,5 @@
-//! The batches of a run, appended alone: as many, of the same records, to a journal of the same
-//! kind. What a run costs beyond that is not its disk's.
+//! Appends the batches of a run alone: as many batches, with the same records, to a journal of the
+//! same kind. What a run costs beyond that is not the cost of its disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,28 +15,29 @@ use tokio::task::JoinSet;
 use super::server::Folder;
 use crate::Failure;
 
-/// The type of entities that runs are.
+/// The entity type of runs.
 const RUN_TYPE: &str = "OpenwopRun";
 
 #[derive(Debug)]
 pub(super) struct Alone {
     journal: Arc<SqliteJournal>,
     batches: Arc<Vec<Vec<(Sequence, Event)>>>,
-    /// How many runs there are.
+    /// The number of runs that were appended.
     runs: u32,
     _folder: Folder,
 }
 
 impl Alone {
-    /// Of the records that `run` has in the journal at `path`.
+    /// Reads the records of `run` from the journal at `path`, and splits them into batches.
     pub(super) fn of(path: &Path, run: &str) -> Result<Self, Failure> {
         let entity = EntityRef::new(RUN_TYPE, run)?;
         let mut reader = SqliteJournal::open_read_only(path)?;
         let page = reader.read_entity(&entity, Position(1), PAGE_MAX_ENTRIES)?;
         let mut batches: Vec<Vec<(Sequence, Event)>> = Vec::new();
         for record in page.into_records()? {
-            // A run is created with its first step; each end of a handler is decided with
-            // what follows from it.
+            // A run is created together with its first step, and the end of each handler is
+            // appended together with the decisions that follow from it. So a batch begins with one
+            // of these events.
             let begins = matches!(record.event, Event::Created { .. } | Event::Ended(_));
             match batches.last_mut() {
                 Some(batch) if !begins => batch.push((record.sequence, record.event)),
@@ -57,7 +58,7 @@ impl Alone {
         self.batches.iter().map(Vec::len).sum()
     }
 
-    /// Appends `count` runs more, so many at once.
+    /// Appends `count` more runs, `at_once` of them concurrently.
     pub(super) async fn append(&mut self, count: u32, at_once: u32) -> Result<(), Failure> {
         let next = Arc::new(AtomicU32::new(self.runs));
         self.runs += count;
@@ -93,7 +94,7 @@ async fn append_one(
     for batch in batches {
         let (mut records, at) = (batch.clone(), clock.wall());
         for (sequence, event) in &mut records {
-            // An index has them, so each has to be one of its own.
+            // The journal has an index of dispatch ids, so each of them must be unique.
             if let Event::Dispatched(dispatched) = event {
                 dispatched.dispatch = DispatchId::derive(incarnation, *sequence, 0, at);
             }

@@ -1,5 +1,5 @@
-//! A client of the host: one connection, one request at a time (RFC 9112). It does as little
-//! as it can, since it takes its time from the cores that the host is measured on.
+//! A client of the host: one connection, one request at a time (RFC 9112). It does as little as
+//! possible, because it shares the cores with the host that is measured.
 
 use std::net::SocketAddr;
 
@@ -10,12 +10,12 @@ use tokio::net::TcpStream;
 use super::server::KEY;
 use crate::Failure;
 
-/// Largest head of an answer, in bytes.
+/// Largest head of a response, in bytes.
 const HEAD_MAX_BYTES: usize = 16 << 10;
-/// What the counter of completed runs is called in the host's metrics.
+/// What identifies the counter of completed runs in the host's metrics.
 const COMPLETED: [&str; 3] =
     ["entity_transitions_total{", "entity_type=\"OpenwopRun\"", "action=\"Complete\""];
-/// What that of readers is called that were let go.
+/// What identifies the counter of dropped readers.
 const DROPPED: [&str; 1] = ["openwop_readers_dropped_total "];
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Client {
         Ok(Self { stream, received: Vec::new() })
     }
 
-    /// Creates a run; answers its id.
+    /// Creates a run, and returns its id.
     pub(super) async fn create(&mut self, body: &str) -> Result<String, Failure> {
         let request = format!(
             "POST /v1/runs HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\
@@ -42,17 +42,17 @@ impl Client {
         Ok(answer["runId"].as_str().ok_or("a run without an id")?.to_owned())
     }
 
-    /// How many runs have come to their end since the host was started.
+    /// The number of runs that have completed since the host was started.
     pub(super) async fn completed(&mut self) -> Result<u64, Failure> {
         self.counter(&COMPLETED).await
     }
 
-    /// How many readers were let go since then.
+    /// The number of readers that were dropped since the host was started.
     pub(super) async fn dropped(&mut self) -> Result<u64, Failure> {
         self.counter(&DROPPED).await
     }
 
-    /// The counter whose line has all of `parts`; zero where it was never counted.
+    /// The counter whose line contains all of `parts`; zero if it was never incremented.
     async fn counter(&mut self, parts: &[&str]) -> Result<u64, Failure> {
         let text = String::from_utf8(self.get("/metrics").await?)?;
         let mut lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -78,7 +78,8 @@ impl Client {
         self.answer(&request, 200).await
     }
 
-    /// The body of the answer to `request`, which has to have this status.
+    /// Sends `request`, and returns the body of the response. Errors if the response does not have
+    /// this status.
     async fn answer(&mut self, request: &str, status: u16) -> Result<Vec<u8>, Failure> {
         self.stream.write_all(request.as_bytes()).await?;
         let end = loop {
@@ -111,7 +112,7 @@ impl Client {
     }
 }
 
-/// Where the head of an answer ends, once it is whole.
+/// The end of a response's head; `None` until the head is complete.
 pub(super) fn head_end(received: &[u8]) -> Option<usize> {
     let within = &received[..received.len().min(HEAD_MAX_BYTES)];
     within.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)

@@ -10,14 +10,14 @@ use super::client::head_end;
 use super::server::KEY;
 use crate::Failure;
 
-/// What is received at once.
+/// Largest piece that is received at once, in bytes.
 const PIECE_BYTES: usize = 2 << 10;
 
 #[derive(Debug)]
 pub(super) struct Events {
     stream: TcpStream,
     received: Vec<u8>,
-    /// What the chunks hold, from the first frame on that isn't whole.
+    /// The decoded contents of the chunks, from the first incomplete frame on.
     text: Vec<u8>,
     is_over: bool,
 }
@@ -30,8 +30,8 @@ pub(super) enum Frame<'a> {
 }
 
 impl Events {
-    /// Reads the events of `run` behind number `last`, or all. A small `window` is that of a
-    /// client that takes little at once.
+    /// Reads the events of `run` that follow number `last`, or all of them. A small `window`
+    /// imitates a client that receives little at once.
     pub(super) async fn open(
         address: SocketAddr,
         run: &str,
@@ -52,7 +52,7 @@ impl Events {
         Ok(Self { stream, received: Vec::new(), text: Vec::new(), is_over: false })
     }
 
-    /// The same, and waits for the head of the answer.
+    /// Waits for the head of the response.
     pub(super) async fn begun(mut self) -> Result<Self, Failure> {
         let end = loop {
             if let Some(end) = head_end(&self.received) {
@@ -69,7 +69,7 @@ impl Events {
         Ok(self)
     }
 
-    /// Receives once, at most `most` bytes, and hands on what frames there are; answers
+    /// Receives once, at most `most` bytes, and passes each complete frame to `take`. Returns
     /// whether there may be more.
     pub(super) async fn hear(
         &mut self,
@@ -94,7 +94,7 @@ impl Events {
         Ok(piece.read_buf(&mut self.received).await?)
     }
 
-    /// Takes what the chunks hold that are whole.
+    /// Decodes the chunks that are complete.
     fn unchunk(&mut self) -> Result<(), Failure> {
         let mut at = 0;
         while let Some(line) = self.received[at..].windows(2).position(|two| two == b"\r\n") {

@@ -1,4 +1,4 @@
-//! What a reader of events that hears nothing takes of the host's memory.
+//! Measures how much of the host's memory an idle reader of events takes.
 
 use std::path::Path;
 
@@ -16,16 +16,16 @@ use crate::{Effort, Failure};
 
 /// Readers at once.
 pub(super) const READERS: u32 = 2_000;
-/// What each may take, in bytes.
+/// What each reader may take, in bytes.
 const EACH_BYTES: f64 = (20 << 10) as f64;
-/// The events that there are: the run's begin and its node's.
+/// The number of events: the start of the run and of its node.
 const EVENTS: u64 = 2;
-/// What is received at once, in bytes.
+/// Largest piece that is received at once, in bytes.
 const PIECE_BYTES: usize = 2 << 10;
 
-/// Resident bytes of the host for each of [`READERS`] who have read all there is, and wait;
-/// beside as many others, who are there before them: those take, too, what the host has of
-/// memory that it needs no more.
+/// Measures the host's resident bytes for each of [`READERS`] readers that have received all events
+/// and wait. The same number of other readers attach before them: those also use up memory that the
+/// host has already allocated and no longer needs.
 pub(crate) fn memory(effort: Effort, program: Option<&Path>) -> Result<Figure, Failure> {
     let (mut samples, mut first) = (Samples::default(), Samples::default());
     for _ in 0..effort.of(1, 3) {
@@ -40,7 +40,7 @@ pub(crate) fn memory(effort: Effort, program: Option<&Path>) -> Result<Figure, F
     Ok(figure.with("first_readers_bytes", first).asks("p50", EACH_BYTES, p50))
 }
 
-/// What each of the first takes, and what each of those after them.
+/// What each of the first readers takes, and what each of the later readers takes.
 async fn each_bytes(server: &Server) -> Result<[f64; 2], Failure> {
     let body = json!({ "workflowId": WAITING }).to_string();
     let run = Client::connect(server.address).await?.create(&body).await?;
@@ -58,7 +58,7 @@ async fn each_bytes(server: &Server) -> Result<[f64; 2], Failure> {
     Ok(each)
 }
 
-/// A reader that has all there is.
+/// Attaches a reader, which has received all events when this returns.
 async fn attached(server: &Server, run: &str) -> Result<Events, Failure> {
     patiently("the events of a run", async {
         let mut events = Events::open(server.address, run, None, None).await?.begun().await?;

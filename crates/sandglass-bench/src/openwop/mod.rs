@@ -1,7 +1,7 @@
-//! What an OpenWOP host does on this machine: runs of workflows, and readers of their events.
-//! The host is `sandglass openwop` in a process of its own, so that its memory is its own and
-//! nothing but what ships is measured; its clients are one thread of this process, and take
-//! their part of the same cores.
+//! Measures an OpenWOP host on this machine: runs of workflows, and readers of their events. The
+//! host is `sandglass openwop` in a process of its own, so that its memory can be measured
+//! separately, and nothing but the shipped program is measured. Its clients execute on one thread
+//! of this process, and use the same cores.
 //!
 //! ```text
 //! running, reading, slowing, holding ──▶ client, events ──HTTP──▶ server: `sandglass openwop`

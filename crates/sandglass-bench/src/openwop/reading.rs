@@ -1,5 +1,5 @@
-//! Whether many readers of one run get all that happens, in order, and how soon, while others
-//! create runs.
+//! Measures whether many readers of one run receive every event in order, and how soon, while other
+//! clients create runs.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,18 +22,18 @@ use crate::ours::one_thread;
 use crate::timing::Samples;
 use crate::{Effort, Failure};
 
-/// Time between two runs that are created meanwhile, in microseconds: a little more often than
-/// 500 times a second, since the last one has to end, too.
+/// Time between two runs that are created meanwhile, in microseconds. It is slightly less than for
+/// 500 runs a second, because the last run must end, too.
 const PACE_US: u64 = 1_950;
-/// What is received at once, in bytes.
+/// Largest piece that is received at once, in bytes.
 const PIECE_BYTES: usize = 2 << 10;
 
-/// From when an event was decided until a reader has it.
+/// Measures the time from the decision of an event until a reader receives it.
 pub(crate) fn readers(effort: Effort, program: Option<&Path>) -> Result<Figure, Failure> {
     let server = Server::start(program)?;
     let which = effort.of(0, 1) as usize;
     let (workflow, ticks) = (TICKING[which], TICKS[which]);
-    // The run's begin and end, and those of its nodes.
+    // The start and the end of the run, and those of its nodes.
     let events = u64::from(ticks) * 2 + 2;
     one_thread()?.block_on(async {
         let clients = Clients(server.address);
@@ -72,15 +72,16 @@ pub(crate) fn readers(effort: Effort, program: Option<&Path>) -> Result<Figure, 
     })
 }
 
-/// What readers have heard.
+/// What the readers have received.
 #[derive(Debug, Default)]
 struct Heard(Mutex<All>);
 
 #[derive(Debug, Default)]
 struct All {
-    /// When each event was decided, in milliseconds since 1970, by its number.
+    /// When each event was decided, in milliseconds since 1970, indexed by the event's number.
     decided_ms: Vec<i64>,
-    /// What was decided before that isn't measured: not all readers were there.
+    /// Only events that were decided after this are measured, because not all readers were attached
+    /// before.
     from_ms: Option<i64>,
     delays: Samples,
 }
@@ -94,7 +95,7 @@ impl Heard {
         self.all().from_ms = Some(SystemClock::new().wall().as_millis());
     }
 
-    /// One reader has the event with this number.
+    /// Records that a reader has received the event with this number.
     fn note(&self, id: u64, data: &str) -> Result<(), Failure> {
         let present_ms = SystemClock::new().wall().as_millis();
         let mut all = self.all();
@@ -115,7 +116,7 @@ impl Heard {
     }
 }
 
-/// Reads to the end; each event has to be the next one, and the last number `events`.
+/// Reads to the end. Errors if an event is not the next one, or if there are not `events` events.
 async fn read(mut reader: Events, events: u64, heard: Arc<Heard>) -> Result<(), Failure> {
     let (mut next, mut wrong) = (0, None);
     let mut take = |frame: Frame<'_>| {
@@ -136,7 +137,8 @@ async fn read(mut reader: Events, events: u64, heard: Arc<Heard>) -> Result<(), 
     }
 }
 
-/// When an event was decided, by its text, whose keys are in order.
+/// When an event was decided, from its JSON text. Its keys are sorted, so the last `timestamp` is
+/// the event's own.
 fn timestamp_ms(data: &str) -> Result<i64, Failure> {
     let (_, behind) = data.rsplit_once("\"timestamp\":\"").ok_or("an event without a time")?;
     let text = behind.split('"').next().unwrap_or_default();

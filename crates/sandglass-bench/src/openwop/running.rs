@@ -1,4 +1,4 @@
-//! How many runs a second are created and come to their end, and what their records cost alone.
+//! Measures how many runs a second are created and completed, and what their records cost alone.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,22 +19,22 @@ use crate::ours::one_thread;
 use crate::timing::{Samples, nanos_since, now};
 use crate::{Effort, Failure};
 
-/// Connections that create runs, each one after the other.
+/// Connections that create runs; each creates one run after the other.
 pub(super) const CONNECTIONS: u32 = 64;
-/// Time for each run where there are 500 a second, in microseconds.
+/// Time for each run at 500 runs a second, in microseconds.
 pub(super) const EACH_US: f64 = 2_000.0;
-/// Events of a run of three nodes: its begin and end, and those of each node.
+/// Events of a run of three nodes: its start and end, and those of each node.
 const EVENTS: usize = 8;
-/// How often it is asked how many runs have ended.
+/// How often the number of completed runs is polled.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
-/// Time for each run of three nodes, from the first request until the last run has ended by
-/// its records; beside the same batches, appended alone.
+/// Measures the time for each run of three nodes, from the first request until the last run has
+/// ended according to the host's counter. The baseline is appending the same batches alone.
 pub(crate) fn runs(effort: Effort, program: Option<&Path>) -> Result<Figure, Failure> {
     let server = Server::start(program)?;
     one_thread()?.block_on(async {
         let clients = Clients(server.address);
-        // What is done for the first time doesn't count.
+        // What is done for the first time does not count.
         let warm = effort.of(500, 1_000);
         clients.run(warm, None).await?;
         let run = clients.check_one().await?;
@@ -64,26 +64,27 @@ pub(crate) fn runs(effort: Effort, program: Option<&Path>) -> Result<Figure, Fai
     })
 }
 
-/// What came of many runs.
+/// The measurements of many runs.
 #[derive(Debug, Default)]
 pub(super) struct Ran {
-    /// From the first request until the last run had ended.
+    /// The time from the first request until the last run had ended.
     pub(super) took_ns: f64,
     /// How long each request took.
     pub(super) answers: Samples,
 }
 
-/// Those who create runs at a host.
+/// Clients that create runs on a host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clients(pub(super) SocketAddr);
 
 impl Clients {
-    /// Creates `count` runs and waits until all have completed. Without a pace, each
-    /// connection creates one after the other; with one, each run has its moment.
+    /// Creates `count` runs, and waits until all of them have completed. Without a pace, each
+    /// connection creates one run after the other; with a pace, each run is created at a fixed
+    /// moment.
     pub(super) async fn run(self, count: u32, pace: Option<Duration>) -> Result<Ran, Failure> {
         let body: Arc<str> = json!({ "workflowId": THREE_NODES }).to_string().into();
         let before = Client::connect(self.0).await?.completed().await?;
-        // New ones each time: a host closes those that are idle.
+        // New connections each time, because a host closes idle ones.
         let mut clients = Vec::new();
         for _ in 0..CONNECTIONS {
             clients.push(Client::connect(self.0).await?);
@@ -126,7 +127,7 @@ impl Clients {
         Ok(ran)
     }
 
-    /// Creates one run, and sees that its log is whole; answers which it was.
+    /// Creates one run, checks that its log is complete, and returns its id.
     async fn check_one(self) -> Result<String, Failure> {
         let mut asks = Client::connect(self.0).await?;
         let run = asks.create(&json!({ "workflowId": THREE_NODES }).to_string()).await?;

@@ -1,4 +1,5 @@
-//! An OpenWOP host in a process and a folder of its own, both gone when it is dropped.
+//! An OpenWOP host in a process and a folder of its own, both of which are removed when it is
+//! dropped.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,16 +12,17 @@ use super::workflows;
 use crate::Failure;
 use crate::process::resident_bytes_of;
 
-/// What its clients send.
+/// The API key that the clients send.
 pub(super) const KEY: &str = "the-key-of-a-benchmark-on-loopback";
 
-/// The environment variable that the host finds it in.
+/// The environment variable that passes the API key to the host.
 const KEY_VARIABLE: &str = "SANDGLASS_BENCH_KEY";
-/// The environment variable that says where journals are made: on the disk that matters.
+/// The environment variable that names the folder for journals, so that they can be on the disk
+/// that matters.
 const FOLDER_VARIABLE: &str = "SANDGLASS_BENCH_FOLDER";
-/// What the host says before its address.
+/// What the host prints before its address.
 const LISTENING: &str = "listening on http://";
-/// More nodes than any run here has.
+/// More node executions than any run here has.
 const NODES_MAX: &str = "100000";
 
 /// A folder that is removed when this is dropped.
@@ -54,7 +56,7 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts `program`, which is `sandglass`, with the workflows of this benchmark and a new
-    /// journal; blocks until it listens.
+    /// journal, and blocks until it listens.
     pub(super) fn start(program: Option<&Path>) -> Result<Self, Failure> {
         let program = program.ok_or("it needs the program; run `sandglass bench`")?;
         let folder = Folder::new()?;
@@ -91,12 +93,12 @@ impl Server {
         }
     }
 
-    /// Its journal, which it goes on writing.
+    /// The host's journal, which the host continues to write.
     pub(super) fn journal(&self) -> PathBuf {
         journal_in(&self.folder)
     }
 
-    /// Its memory that is resident, in bytes.
+    /// The resident memory of the host's process, in bytes.
     pub(super) fn resident_bytes(&self) -> Result<u64, Failure> {
         Ok(resident_bytes_of(self.child.id())?)
     }
@@ -112,7 +114,6 @@ fn journal_in(folder: &Folder) -> PathBuf {
     folder.0.join("journal.db")
 }
 
-/// Nothing of it is needed any more.
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();

@@ -1,5 +1,5 @@
-//! Readers that take nothing, or a little at a time: what they cost the others, and how they
-//! are let go.
+//! Measures what readers cost the others if they receive nothing or only a little at a time, and
+//! checks how the host drops them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,24 +17,25 @@ use crate::ours::one_thread;
 use crate::timing::{Samples, nanos_since, now};
 use crate::{Effort, Failure};
 
-/// What each event of the run says, in bytes: together more than the kernel keeps of a
-/// connection.
+/// The payload of each event of the run, in bytes. Together, the events exceed what the kernel
+/// buffers for a connection.
 const SAID_BYTES: usize = 400 << 10;
-/// What the kernel keeps for such readers, in bytes.
+/// The kernel's receive buffer for such readers, in bytes.
 const WINDOW_BYTES: u32 = 4 << 10;
-/// What the second kind receives at once, in bytes, and how often: one event takes longer than
-/// the host is patient.
+/// How much a trickling reader receives at once, in bytes, and how often: one event takes longer
+/// than the host waits.
 const TRICKLE_BYTES: usize = 1 << 10;
 const TRICKLE_EVERY: Duration = Duration::from_millis(100);
-/// How many of each kind there are.
+/// The number of readers of each kind.
 const EACH_KIND: u32 = 8;
-/// When they have to be let go: the host's patience, and some.
+/// When the host must have dropped them: the host's limit, and some slack.
 const LET_GO: Duration = Duration::from_secs(45);
-/// What is received at once by one who reads on, in bytes.
+/// Largest piece that is received at once when a reader catches up, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Time for each run while such readers are attached, beside that without, by turns. In a full
-/// measurement also whether they are let go, and go on where they were.
+/// Measures the time for each run while such readers are attached, beside that without them, by
+/// turns. A full measurement also checks that the host drops the readers, and that they can resume
+/// where they were.
 pub(crate) fn slow_readers(effort: Effort, program: Option<&Path>) -> Result<Figure, Failure> {
     let (alone, crowded) = (Server::start(program)?, Server::start(program)?);
     one_thread()?.block_on(async {
@@ -86,7 +87,7 @@ pub(crate) fn slow_readers(effort: Effort, program: Option<&Path>) -> Result<Fig
     })
 }
 
-/// A run with large events, which has ended.
+/// Creates a run with large events, and waits until it has ended.
 async fn large_run(server: &Server) -> Result<String, Failure> {
     let mut client = Client::connect(server.address).await?;
     let body = json!({ "workflowId": LARGE, "inputs": { "said": "x".repeat(SAID_BYTES) } });
@@ -98,12 +99,12 @@ async fn large_run(server: &Server) -> Result<String, Failure> {
     Ok(run)
 }
 
-/// What a reader has heard when its stream has ended.
+/// What a reader has received when its stream has ended.
 #[derive(Debug, Default)]
 struct Heard {
     last: Option<u64>,
     is_whole: bool,
-    /// Whether it was told why.
+    /// Whether the host stated why it dropped the reader.
     is_told: bool,
 }
 
@@ -119,15 +120,15 @@ impl Heard {
     }
 }
 
-/// Reads what there is to be read, as fast as it comes.
+/// Reads the remaining events, as fast as they come.
 async fn rest(mut reader: Events) -> Result<Heard, Failure> {
     let mut heard = Heard::default();
-    // A connection that was cut off has no more.
+    // A connection that was cut off has no more events, so an error ends the stream, too.
     while let Ok(true) = reader.hear(PIECE_BYTES, &mut |frame| heard.note(&frame)).await {}
     Ok(heard)
 }
 
-/// Reads a little at a time until it has to be let go, and what is left then.
+/// Reads a little at a time until the host must have dropped the reader, and then what remains.
 async fn trickle(mut reader: Events, begun: sandglass_model::Monotonic) -> Result<Heard, Failure> {
     let mut heard = Heard::default();
     while nanos_since(begun) < LET_GO.as_nanos() as f64 {
@@ -141,7 +142,7 @@ async fn trickle(mut reader: Events, begun: sandglass_model::Monotonic) -> Resul
     Ok(heard)
 }
 
-/// Whether one who has heard all up to `last` gets the others.
+/// Whether a reader that has received everything up to `last` can resume and receives the rest.
 async fn goes_on(server: &Server, run: &str, last: Option<u64>) -> Result<bool, Failure> {
     let mut next = last.map_or(0, |last| last + 1);
     let mut is_in_order = true;

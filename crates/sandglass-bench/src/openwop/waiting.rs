@@ -1,5 +1,5 @@
-//! The one place where these clients wait for time to pass: it is their pace, and bounds what
-//! they wait for.
+//! The only place where these clients wait for time to pass: for their pace, and to bound how long
+//! they wait for the host.
 
 #![allow(clippy::disallowed_methods, reason = "the host under test has the real clock")]
 
@@ -11,15 +11,14 @@ use sandglass_model::Monotonic;
 use crate::Failure;
 use crate::timing::now;
 
-/// Longest that anything is waited for that has to come.
+/// The longest wait for anything that must happen.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Ends after `time`.
 pub(super) async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// Ends at `moment`.
+/// Sleeps until `moment`.
 pub(super) async fn until(moment: Monotonic) {
     let left = moment.since(now());
     if !left.is_zero() {
@@ -27,7 +26,7 @@ pub(super) async fn until(moment: Monotonic) {
     }
 }
 
-/// What `work` answers, which has to come in time.
+/// Returns what `work` returns. Errors if it takes longer than [`PATIENCE`].
 pub(super) async fn patiently<T>(
     what: &str,
     work: impl Future<Output = Result<T, Failure>>,

@@ -1,26 +1,26 @@
-//! The workflows that are run: as texts of definitions.
+//! The definitions of the measured workflows, as JSON texts.
 
 use serde_json::{Value, json};
 
-/// Three nodes in a line that do nothing: the protocol's own `conformance-multi-node`.
+/// Three consecutive nodes that do nothing: the protocol's own `conformance-multi-node`.
 pub(super) const THREE_NODES: &str = "conformance-multi-node";
-/// Has one event in each [`TICK_MS`], and its run takes as long as it is told by its name.
+/// Workflows with one event in each [`TICK_MS`]: a short one, and one for full measurements.
 pub(super) const TICKING: [&str; 2] = ["bench-ticking-quick", "bench-ticking-full"];
 /// Waits for an hour.
 pub(super) const WAITING: &str = "bench-waiting";
-/// Says [`LARGE_NODES`] times what it was given.
+/// Its [`LARGE_NODES`] nodes each output what the run was given.
 pub(super) const LARGE: &str = "bench-large";
 
 /// Time between two nodes of [`TICKING`], in milliseconds.
 pub(super) const TICK_MS: u64 = 500;
-/// Nodes of [`TICKING`], of which the first waits for the readers to come.
+/// The numbers of nodes of [`TICKING`]. The first node waits until the readers have attached.
 pub(super) const TICKS: [u32; 2] = [20, 60];
-/// How long the first of them waits, in milliseconds.
+/// How long the first node waits, in milliseconds.
 const FIRST_TICK_MS: u64 = 4_000;
 /// Nodes of [`LARGE`].
 pub(super) const LARGE_NODES: u32 = 30;
 
-/// All of them, each with its id.
+/// All definitions, each with its id.
 pub(super) fn all() -> Vec<(&'static str, String)> {
     let noop = |id: String| node(&id, "core.noop", json!({}), json!({}));
     let three = ["a", "b", "c"].map(|id| noop(id.to_owned()));
@@ -53,7 +53,7 @@ fn node(id: &str, type_id: &str, config: Value, inputs: Value) -> Value {
     })
 }
 
-/// A workflow of these nodes, one after the other.
+/// A workflow that consists of these nodes, one after the other.
 fn in_line(id: &str, nodes: Vec<Value>, variables: &Value) -> String {
     let ids: Vec<&Value> = nodes.iter().map(|node| &node["id"]).collect();
     let edges: Vec<Value> = ids

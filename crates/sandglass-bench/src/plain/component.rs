@@ -1,4 +1,4 @@
-//! The same for components, by the bindings that Wasmtime generates.
+//! The baseline for components, with the bindings that Wasmtime generates.
 
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Engine, Result, Store, format_err};
@@ -21,14 +21,14 @@ mod bindings {
 use bindings::sandglass::integration::clock;
 use bindings::{DispatchContext, IntegrationPre};
 
-/// A component, compiled and linked to what the measured one imports.
+/// A component, compiled and linked to what the measured component imports.
 pub(crate) struct PlainComponent {
     engine: Engine,
     pre: IntegrationPre<State>,
     context: DispatchContext,
 }
 
-/// What the host functions of one dispatch share: nothing.
+/// The host functions of one dispatch share no state.
 struct State;
 
 impl clock::Host for State {
@@ -55,7 +55,7 @@ impl PlainComponent {
         Ok(Self { engine, pre, context: context() })
     }
 
-    /// Runs the guest on an instance of its own.
+    /// Executes the guest on an instance of its own.
     pub(crate) fn dispatch(&self) -> Result<()> {
         let mut store = Store::new(&self.engine, State);
         store.set_epoch_deadline(1);
@@ -65,7 +65,7 @@ impl PlainComponent {
     }
 }
 
-/// What the host tells a guest of such a dispatch, in as many bytes.
+/// The context of such a dispatch, in as many bytes as the host's.
 fn context() -> DispatchContext {
     DispatchContext {
         tenant: "default".to_owned(),

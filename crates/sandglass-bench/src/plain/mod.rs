@@ -1,5 +1,5 @@
-//! The baseline: the same guests in Wasmtime alone, with a store, an instance and a host
-//! function of their own for each dispatch. No queue, no deadline, no report.
+//! The baseline: the same guests in Wasmtime alone. Each dispatch has a store, an instance and a
+//! host function of its own, but there is no queue, no deadline and no report.
 
 mod component;
 
@@ -12,13 +12,13 @@ use wasmtime::{
     format_err,
 };
 
-/// How the baseline allocates.
+/// How the baseline allocates instances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pool {
-    /// As fast as it gets: pages stay resident, the kernel finds the dirty ones
-    /// (`PAGEMAP_SCAN`, where it can), nothing is ready for concurrent components.
+    /// As fast as possible: pages stay resident, the kernel finds the dirty ones (`PAGEMAP_SCAN`,
+    /// if it is available), and nothing is prepared for concurrent components.
     Best,
-    /// As Wasmtime's pool is by itself.
+    /// With the defaults of Wasmtime's pool.
     Default,
 }
 
@@ -35,7 +35,7 @@ fn engine(pool: Pool) -> Result<Engine> {
             .linear_memory_keep_resident(KEEP_RESIDENT_BYTES)
             .table_keep_resident(KEEP_RESIDENT_BYTES);
     }
-    // Guests that could not be interrupted would run faster, and compare with nothing.
+    // Guests that could not be interrupted would execute faster, and be comparable to nothing.
     config
         .epoch_interruption(true)
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pooling));
@@ -50,7 +50,7 @@ pub(crate) struct Plain {
     memory: Arc<ModuleExport>,
 }
 
-/// What the host functions of one dispatch share.
+/// The state that the host functions of one dispatch share.
 struct State {
     memory: Arc<ModuleExport>,
     result: Vec<u8>,
@@ -74,7 +74,7 @@ impl Plain {
         Ok(Self { engine, pre, run, memory })
     }
 
-    /// Runs the guest on an instance of its own; answers what it answered.
+    /// Executes the guest on an instance of its own, and returns its result.
     pub(crate) fn dispatch(&self) -> Result<Vec<u8>> {
         let mut store = self.store();
         let instance = self.pre.instantiate(&mut store)?;
@@ -82,7 +82,7 @@ impl Plain {
         Ok(store.into_data().result)
     }
 
-    /// The same, on a stack of its own, so that it could wait.
+    /// Executes the guest on a stack of its own, so that it could wait, and returns its result.
     pub(crate) async fn dispatch_async(&self) -> Result<Vec<u8>> {
         let mut store = self.store();
         let instance = self.pre.instantiate_async(&mut store).await?;

@@ -1,10 +1,10 @@
-//! The body of a record, as it stands in a journal.
+//! The body of a record, as a journal stores it.
 
 use sandglass_model::Event;
 
 use crate::promise;
 
-/// What reads as an event is written and read as the same one.
+/// Checks that a body that reads as an event is written and read as an equal one.
 pub(crate) fn read(input: &[u8]) {
     let Ok(body) = str::from_utf8(input) else { return };
     let event: Event = match serde_json::from_str(body) {

@@ -1,4 +1,4 @@
-//! The files that people write beside specs: manifests, scenarios, configurations.
+//! The files that people write in addition to specs: manifests, scenarios and configurations.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use sandglass_host::manifest::File;
 
 use crate::promise;
 
-/// A manifest that is accepted reads as itself, and can be granted.
+/// Checks that an accepted manifest reads as an equal one, and can be granted.
 pub(crate) fn manifest(input: &[u8]) {
     let parsed = File::parse_bytes(input);
     let Ok(source) = str::from_utf8(input) else {
@@ -24,13 +24,13 @@ pub(crate) fn manifest(input: &[u8]) {
     assert_eq!(granted.module_max_bytes(), file.module_max_bytes());
 }
 
-/// Whatever is wrong in a scenario is told.
+/// Checks the diagnostics of a scenario.
 pub(crate) fn scenario(input: &[u8]) {
     let Ok(source) = str::from_utf8(input) else { return };
     promise::placed(source, &sandglass_scenario::check(source));
 }
 
-/// Whatever is wrong in a configuration is told.
+/// Checks the diagnostics of a configuration.
 pub(crate) fn configuration(input: &[u8]) {
     let Ok(source) = str::from_utf8(input) else { return };
     promise::placed(source, &sandglass_server::check_configuration(source));

@@ -1,9 +1,9 @@
-//! What the host reads in a guest's memory: a guest that calls what its input says, with
-//! pointers and lengths that stand there, too.
+//! What the host reads in a guest's memory: a guest makes the calls that its input lists, with
+//! pointers and lengths from the input.
 //!
-//! The input lies at the start of the guest's memory. It is a list of calls: a byte for
-//! the function by its place in [`CALLS`], then four bytes for each argument. A byte that
-//! is no function ends the run, with the four bytes behind it as what it returns.
+//! The input is copied to the start of the guest's memory. It is a list of calls: one byte for the
+//! function, which is its index in [`CALLS`], then four bytes for each argument. A byte that is not
+//! an index ends the execution, and the guest returns the four bytes that follow it.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -18,8 +18,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::promise;
 
-/// What a guest can call: the module, the function, and its arguments, `i` for 32 bits
-/// and `I` for 64; then what it answers.
+/// What a guest can call: the module, the function, its parameters (`i` for 32 bits and `I` for
+/// 64), and its results.
 pub(super) const CALLS: &[(&str, &str, &str, &str)] = &[
     ("env", "host_set_result", "ii", ""),
     ("env", "host_get_context", "ii", "i"),
@@ -58,19 +58,19 @@ pub(super) const CALLS: &[(&str, &str, &str, &str)] = &[
     ("wasi_snapshot_preview1", "path_open", "iiiiiIIii", "i"),
 ];
 
-/// Where the guest takes its input from.
+/// The host function from which the guest takes its input.
 const INPUT: (&str, &str) = ("acme:fuzz/input", "bytes");
-/// Half of the guest's memory, so that answers have a place, too.
+/// Half of the guest's memory, so that there is space for results, too.
 const INPUT_MAX_BYTES: usize = 64 << 10;
-/// Most calls of one run: enough to open, use and close something.
+/// Most calls of one execution: enough to open, use and close something.
 const CALLS_MAX: u32 = 32;
-/// Far longer than any run takes: who needs it hangs.
+/// Far longer than any execution takes: a guest that exceeds it hangs.
 const BUDGET: Duration = Duration::from_secs(20);
-/// Largest report, in bytes as JSON: it holds the answer, of a mebibyte at the most, as
-/// values or as a text in which each byte may take six.
+/// Largest report, in bytes as JSON. It contains the result, which has at most a mebibyte, as
+/// values, or as text that may take six bytes for each byte.
 pub(super) const REPORT_MAX_BYTES: usize = 8 << 20;
 
-/// Every run ends in an outcome that can be kept.
+/// Checks that every execution ends in an outcome that can be stored.
 pub(crate) fn run(input: &[u8]) {
     static SUBJECT: LazyLock<Subject> = LazyLock::new(Subject::new);
     let input = &input[..input.len().min(INPUT_MAX_BYTES)];
@@ -130,7 +130,7 @@ fn shout(_: HostCall, text: String, bytes: Vec<u8>) -> Result<Vec<u8>, HostError
     Ok([text.to_uppercase().as_bytes(), &bytes].concat())
 }
 
-/// Answers each request at once.
+/// Responds to each request immediately.
 #[derive(Debug)]
 struct Echo;
 
@@ -148,12 +148,12 @@ impl HttpClient for Echo {
     }
 }
 
-/// The types that `letters` of [`CALLS`] stand for, in text.
+/// The types that `letters` of [`CALLS`] stand for, as WebAssembly text.
 pub(super) fn types(letters: &str) -> String {
     letters.chars().map(|one| if one == 'I' { " i64" } else { " i32" }).collect()
 }
 
-/// The guest, in text.
+/// The guest, as WebAssembly text.
 fn guest() -> String {
     let (mut imports, mut cases) = (String::new(), String::new());
     for (at, (module, name, takes, answers)) in CALLS.iter().enumerate() {

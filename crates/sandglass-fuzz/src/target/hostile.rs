@@ -1,6 +1,6 @@
-//! A host that takes any bytes as a guest: it loads them, runs them with a short deadline, reports,
-//! and drops them, each within bounds of time and memory. libFuzzer ends what hangs, and what takes
-//! more memory than the process may.
+//! A host that accepts arbitrary bytes as a guest: it loads the guest, executes it with a short
+//! deadline, reports, and drops it, each within bounds of time and memory. libFuzzer terminates
+//! inputs that hang, and inputs that take more memory than the process may use.
 
 #![expect(clippy::disallowed_methods, reason = "it watches real time")]
 
@@ -16,16 +16,18 @@ use tokio::runtime::{Builder, Runtime};
 use super::guest::REPORT_MAX_BYTES;
 use crate::promise;
 
-/// Short, so that guests that never end leave time for others.
+/// Short, so that guests that never end leave time for other inputs.
 const BUDGET: Duration = Duration::from_millis(20);
-/// Longest time that a load or a drop takes. Far more than any needs, as machines are shared.
+/// Longest time that a load or a drop may take. It is far more than any needs, because machines are
+/// shared.
 const WORK_MAX: Duration = Duration::from_secs(5);
-/// Latest end of a handler run after its deadline.
+/// Latest end of a handler execution after its deadline.
 const LATE_MAX: Duration = Duration::from_secs(2);
-/// What a guest may have, and what the host may hold for it, in bytes each.
+/// The memory that a guest may have, and the memory that the host may hold for it, in bytes each.
 const MEMORY_MAX_BYTES: u64 = 4 << 20;
 
-/// Puts `module` through load, run, report and teardown. Returns whether it was loaded.
+/// Loads, executes, reports on and drops `module`, and checks the bounds. Returns whether it was
+/// loaded.
 pub(super) fn endure(module: &[u8]) -> bool {
     static SUBJECT: LazyLock<Subject> = LazyLock::new(Subject::new);
     let Subject { runtime, host } = &*SUBJECT;
@@ -85,7 +87,7 @@ async fn run(host: &Host, guest: &Integration) {
     promise::framed(&host.resolve_frames(module, report.backtrace).await);
 }
 
-/// Does `work`, which takes at most `most`.
+/// Calls `work`, and checks that it takes at most `most`.
 fn in_time<T>(what: &str, most: Duration, work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let made = work();
@@ -107,7 +109,7 @@ impl Subject {
             max_asking: 0,
             guest_threads: 1,
             max_memory_bytes: MEMORY_MAX_BYTES,
-            // Hardly a module comes twice.
+            // A module is rarely loaded twice.
             module_cache_bytes: 0,
             ..Settings::default()
         };

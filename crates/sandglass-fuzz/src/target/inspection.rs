@@ -1,4 +1,4 @@
-//! A guest's file, as somebody reads it who wants to know what it is.
+//! The inspection of a guest's file, which describes what the file contains.
 
 use std::sync::LazyLock;
 
@@ -6,10 +6,10 @@ use sandglass_host::{Host, Settings};
 
 use crate::promise;
 
-/// Most imports, exports or sections that are told.
+/// Most imports, exports or sections that an inspection lists.
 const TOLD_MAX: usize = 1_000;
 
-/// What is told has bounds, adds up and can be shown; the rest is refused.
+/// Checks that an inspection is bounded, adds up and can be shown, and that a refusal can be shown.
 pub(crate) fn read(input: &[u8]) {
     static HOST: LazyLock<Host> = LazyLock::new(|| {
         let settings = Settings { max_runs: 1, guest_threads: 1, ..Settings::default() };

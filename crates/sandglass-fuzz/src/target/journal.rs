@@ -1,8 +1,9 @@
-//! A journal's file that is damaged anywhere, as it is read, salvaged and opened.
+//! A journal's file with arbitrary damage, as it is read, salvaged and opened.
 //!
-//! The input is a list of damages to a journal that is the same each time: a byte for
-//! what is done, four for where, and what belongs to it. The first byte says whether it
-//! is done to a journal that was closed, to one that was killed, or to the log of that.
+//! The input is a list of damages to a journal that is always the same: one byte for the kind of
+//! damage, four for its offset, and the data that the kind needs. The first byte selects whether
+//! the damage is done to a journal that was closed, to one that was killed, or to the write-ahead
+//! log of the latter.
 
 use std::fs;
 use std::path::Path;
@@ -15,14 +16,15 @@ use tokio::runtime::Builder;
 
 use crate::promise;
 
-/// Most damages: more than that leave nothing to read.
+/// Most damages: after more, nothing is left to read.
 const DAMAGES_MAX: usize = 16;
-/// How many records the journal has: enough that its table has several pages.
+/// The number of records in the journal: enough that its table has several pages.
 const RECORDS: u64 = 40;
 /// The size of a page, in bytes.
 const PAGE_BYTES: usize = 4096;
 
-/// Whoever reads it ends, tells each place once, and changes nothing.
+/// Checks that reading and salvaging end, return each position once, and change nothing, and that a
+/// refusal to open the journal changes nothing.
 pub(crate) fn read(input: &[u8]) {
     static WHOLE: LazyLock<Whole> = LazyLock::new(Whole::new);
     let Some((which, damages)) = input.split_first() else { return };
@@ -104,7 +106,7 @@ fn told(entry: &Entry) {
     }
 }
 
-/// Does what the list says.
+/// Applies the damages that the list describes.
 fn damage(bytes: &mut Vec<u8>, mut damages: &[u8]) {
     for _ in 0..DAMAGES_MAX {
         let [what, place @ ..] = damages else { return };
@@ -135,7 +137,7 @@ fn damage(bytes: &mut Vec<u8>, mut damages: &[u8]) {
 /// A journal before it is damaged.
 struct Whole {
     closed: Vec<u8>,
-    /// As a kill leaves it, and its log.
+    /// The file and its write-ahead log, as a kill leaves them.
     killed: (Vec<u8>, Vec<u8>),
 }
 

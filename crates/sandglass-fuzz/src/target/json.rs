@@ -1,11 +1,11 @@
-//! JSON of guests and clients, which may hold only so many values.
+//! JSON from guests and clients, which may contain only a limited number of values.
 
 use sandglass_source::json::{self, Error, MAX_VALUES};
 use serde_json::Value;
 
 use crate::promise;
 
-/// What is read is what serde reads, and never more than is allowed.
+/// Checks that the result equals that of serde, and never has more values than are allowed.
 pub(crate) fn read(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     match json::read::<Value>(text) {
@@ -25,7 +25,7 @@ pub(crate) fn read(input: &[u8]) {
     }
 }
 
-/// How many values it holds at least: of a key that was there twice, one is left.
+/// A lower bound on the number of values: of duplicate keys, only one is left.
 fn size(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),

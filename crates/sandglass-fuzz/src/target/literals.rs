@@ -1,4 +1,4 @@
-//! Short texts with a grammar of their own: durations, sizes, names, ids, destinations.
+//! Short texts with a grammar of their own: durations, sizes, names, ids and destinations.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use sandglass_source::{duration, size};
 
 use crate::promise;
 
-/// Each grammar reads the same text.
+/// Passes the same text to each grammar.
 pub(crate) fn read(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     text.parse::<Destination>().err().iter().for_each(promise::shown);
@@ -23,7 +23,7 @@ pub(crate) fn read(input: &[u8]) {
     as_itself::<TraceContext>(text);
 }
 
-/// What is read is written and read as the same.
+/// Checks that an accepted text is written and read as an equal value.
 fn as_itself<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) {
     match text.parse::<T>() {
         Ok(read) => {

@@ -1,8 +1,8 @@
-//! Guests of this repository, changed by wasm-mutate, or by edits of their bytes.
+//! Guests of this repository, mutated by wasm-mutate or by edits of their bytes.
 //!
-//! An input chooses the guest (two bytes), the seed (eight) and the rounds of mutation (one). What
-//! follows are edits: of the parts of a module that have no structure, such as data, and of the
-//! whole guest where wasm-mutate changes nothing, as with components.
+//! An input selects the guest (two bytes), the seed (eight) and the number of mutations (one).
+//! Edits follow. They apply to the parts of a module that have no structure, such as data. If
+//! wasm-mutate changes nothing, as with components, they apply to the whole guest.
 
 use std::fs;
 use std::path::Path;
@@ -14,16 +14,16 @@ use wasmparser::{ExternalKind, Parser, Payload};
 
 use super::hostile;
 
-/// Largest guest, in bytes: larger ones compile for long.
+/// Largest guest, in bytes: larger ones take long to compile.
 const GUEST_MAX_BYTES: usize = 32 << 10;
-/// Most bytes of what edits make.
+/// Largest result of an edit, in bytes.
 const EDITED_MAX_BYTES: usize = 64 << 10;
-/// Most mutations, one upon the other.
+/// Most mutations in sequence.
 const ROUNDS_MAX: u8 = 8;
-/// What a round may cost, in steps of wasm-mutate.
+/// What one mutation may cost, in steps of wasm-mutate.
 const FUEL: u64 = 1000;
 
-/// The small guests of `guest-fixtures`, by name.
+/// The small guests of `guest-fixtures`, ordered by path.
 static GUESTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-fixtures");
     let mut files: Vec<_> = ["built", "wat"]
@@ -34,12 +34,12 @@ static GUESTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         .collect();
     files.sort();
     let guests = files.iter().map(|path| fs::read(path).expect("it can be read"));
-    // Some are no WebAssembly, on purpose.
+    // Some fixtures are intentionally not WebAssembly.
     let guests = guests.filter_map(|bytes| wat::parse_bytes(&bytes).map(Into::into).ok());
     guests.filter(|guest: &Vec<u8>| guest.len() <= GUEST_MAX_BYTES).collect()
 });
 
-/// Whatever a guest becomes, the host endures it.
+/// Checks that the host withstands every mutant.
 pub(crate) fn run(input: &[u8]) {
     let mut choices = Unstructured::new(input);
     let Ok((which, seed, rounds)) = choices.arbitrary::<(u16, u64, u8)>() else { return };
@@ -56,7 +56,7 @@ pub(crate) fn run(input: &[u8]) {
     hostile::endure(&guest);
 }
 
-/// Whether wasm-mutate would panic because of an export that it does not know (as of 0.263).
+/// Whether wasm-mutate would panic because it does not support an export (as of 0.263).
 fn exports_a_tag(module: &[u8]) -> bool {
     Parser::new(0).parse_all(module).any(|payload| match payload {
         Ok(Payload::ExportSection(exports)) => exports
@@ -66,7 +66,7 @@ fn exports_a_tag(module: &[u8]) -> bool {
     })
 }
 
-/// `module` with one mutation, if there is one for it.
+/// Applies one mutation to `module`; `None` if wasm-mutate finds none.
 fn mutate(module: &[u8], seed: u64, edits: &Arc<[u8]>) -> Option<Vec<u8>> {
     if exports_a_tag(module) {
         return None;
@@ -81,8 +81,8 @@ fn mutate(module: &[u8], seed: u64, edits: &Arc<[u8]>) -> Option<Vec<u8>> {
     mutations.next()?.ok()
 }
 
-/// Truncates, flips or duplicates what each six bytes of `edits` name: which of them, a place, a
-/// length, and a value.
+/// Applies an edit for each six bytes of `edits`: its kind (truncate, flip or duplicate), an
+/// offset, a length, and a value.
 fn edit(bytes: &mut Vec<u8>, edits: &[u8]) {
     for &[which, place_low, place_high, len_low, len_high, value] in edits.as_chunks().0 {
         if bytes.is_empty() {

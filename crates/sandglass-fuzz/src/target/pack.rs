@@ -1,9 +1,9 @@
-//! What the host reads of a node pack: a node that calls what its request says, with pointers
-//! and lengths that stand there, too, and answers with what they point to.
+//! What the host reads from a node pack: a node makes the calls that its request lists, with
+//! pointers and lengths from the request, and returns a pair from it.
 //!
-//! The request lies at [`REQUEST_AT`] of the pack's memory. It is a list of calls: a byte for the
-//! function by its place in [`CALLS`], then four bytes for each argument. A byte that is no
-//! function ends the run, with eight bytes behind it as the pair that it answers.
+//! The request lies at [`REQUEST_AT`] of the pack's memory. It is a list of calls: one byte for the
+//! function, which is its index in [`CALLS`], then four bytes for each argument. A byte that is not
+//! an index ends the execution, and the node returns the eight bytes that follow it as a pair.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
@@ -18,7 +18,7 @@ use sandglass_model::Recording;
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
-/// What a pack can call: the function, the count of its arguments, and its results.
+/// What a pack can call: the function, the number of its arguments, and its results.
 const CALLS: &[(&str, usize, &str)] = &[
     ("openwop_channel_read", 2, "i32 i32"),
     ("openwop_channel_write", 4, "i32"),
@@ -30,16 +30,17 @@ const CALLS: &[(&str, usize, &str)] = &[
     ("openwop_random", 2, ""),
 ];
 
-/// Where the request is.
+/// The offset of the request.
 const REQUEST_AT: u32 = 16;
-/// Half of the memory, so that answers have a place, too.
+/// Half of the memory, so that there is space for results, too.
 const INPUT_MAX_BYTES: usize = (64 << 10) - REQUEST_AT as usize;
-/// Most calls of one run.
+/// Most calls of one execution.
 const CALLS_MAX: u32 = 32;
-/// Far longer than any run takes: who needs it hangs.
+/// Far longer than any execution takes: a pack that exceeds it hangs.
 const BUDGET: Duration = Duration::from_secs(20);
 
-/// Every invocation ends in an outcome that can be kept, and in the same when it is had again.
+/// Checks that every invocation ends in an outcome that can be stored, and that its replay ends in
+/// the same outcome.
 pub(crate) fn run(input: &[u8]) {
     static SUBJECT: LazyLock<Subject> = LazyLock::new(Subject::new);
     let request = input[..input.len().min(INPUT_MAX_BYTES)].to_vec();
@@ -84,7 +85,7 @@ impl Subject {
     }
 }
 
-/// Answers with what it was asked, and resolves the interrupts that say `go`.
+/// Returns what it is asked for, and resolves interrupts that have a `go` field.
 #[derive(Debug)]
 struct Echo;
 
@@ -118,7 +119,7 @@ impl NodeAccess for Echo {
     }
 }
 
-/// The pack, in text.
+/// The pack, as WebAssembly text.
 fn pack() -> String {
     let (mut imports, mut cases) = (String::new(), String::new());
     for (at, (name, takes, answers)) in CALLS.iter().enumerate() {

@@ -1,8 +1,9 @@
 //! Modules and components that wasm-smith generates from an input.
 //!
-//! The first byte is the form: a module, a module inside of a component with the handler's export,
-//! or any component; with or without custom sections, whose data comes next as in
-//! [`symbols`](super::symbols); with loops that end or may not. The rest makes the choices.
+//! The first byte selects the form: a module, a module inside a component with the handler's
+//! export, or an arbitrary component; with or without custom sections, whose data comes next as in
+//! [`symbols`](super::symbols); and with loops that are guaranteed to end or not. The remaining
+//! bytes make wasm-smith's choices.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -14,10 +15,10 @@ use wasm_smith::{Component, Config, Module};
 use super::guest::{CALLS, types};
 use super::{hostile, symbols};
 
-/// Loops and calls of a guest whose loops end.
+/// Most loop iterations and calls of a guest whose loops end.
 const STEPS: u32 = 10_000;
 
-/// What a guest may import: all functions that a host has for each guest.
+/// What a guest may import: all functions that a host provides to every guest.
 static IMPORTS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut text = String::new();
     for (module, name, takes, gives) in CALLS.iter().filter(|call| !call.0.starts_with("acme:")) {
@@ -35,7 +36,7 @@ static EXPORTS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     wat::parse_str(exports).expect("valid")
 });
 
-/// What the module inside of a component exports.
+/// What the module inside a component exports.
 static INNER_EXPORTS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let exports = r#"(module (memory (export "memory") 1)
         (func (export "handle") (param i32) (result i32) unreachable)
@@ -43,9 +44,9 @@ static INNER_EXPORTS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     wat::parse_str(exports).expect("valid")
 });
 
-/// A component with a handler: what stands before its module, and what stands behind.
+/// The bytes of a component with a handler, before and after its module.
 static COMPONENT: LazyLock<(Vec<u8>, Vec<u8>)> = LazyLock::new(|| {
-    /// The section of an empty module without a name, with its length.
+    /// The section of an empty module without a name, including its length.
     const SECTION: &[u8] = b"\x01\x08\0asm\x01\0\0\0";
     let text = include_str!("../../../../guest-fixtures/wat/component_traps.wat");
     let (before, rest) = text.split_once("(core module $module").expect("it has a module");
@@ -58,14 +59,14 @@ static COMPONENT: LazyLock<(Vec<u8>, Vec<u8>)> = LazyLock::new(|| {
     (before.to_vec(), rest[SECTION.len()..].to_vec())
 });
 
-/// Whatever is generated, the host endures it.
+/// Checks that the host withstands every generated guest.
 pub(crate) fn run(input: &[u8]) {
     if let Some(guest) = generate(input) {
         hostile::endure(&guest);
     }
 }
 
-/// The guest of `input`, where there is enough of it.
+/// Generates the guest of `input`; `None` if `input` is too short.
 fn generate(input: &[u8]) -> Option<Vec<u8>> {
     let (&form, rest) = input.split_first()?;
     let (sections, rest) = if form & 8 == 0 { (Vec::new(), rest) } else { symbols::sections(rest) };
@@ -99,7 +100,7 @@ fn module(
     Some(module.to_bytes())
 }
 
-/// What the host's engine accepts, and small.
+/// Only features that the host's engine accepts, with small sizes.
 fn config() -> Config {
     Config {
         compact_imports_enabled: false,

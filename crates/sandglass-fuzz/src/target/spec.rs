@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::promise;
 
-/// Before the guard of a spec with a variable of each type.
+/// The text before the guard, in a spec with a variable of each type.
 const BEFORE: &str = r#"
 [automaton]
 name = "Guarded"
@@ -35,7 +35,7 @@ name = "Act"
 from = ["Only"]
 guard = "#;
 
-/// A spec that is accepted reads as itself, also as one that a journal holds.
+/// Checks that an accepted spec reads as an equal one, also by the rules for specs from a journal.
 pub(crate) fn read(input: &[u8]) {
     let parsed = Spec::parse_bytes(input);
     let Ok(source) = str::from_utf8(input) else {
@@ -56,8 +56,8 @@ pub(crate) fn read(input: &[u8]) {
     limit(&spec);
 }
 
-/// What a spec says of limits holds a run, however little its host allows: what stops is inside
-/// what holds it, and what isn't allowed isn't had.
+/// Checks that the effective limits of a run never exceed the host's ceiling, and that limits on
+/// inactivity and progress never exceed the timeout of the run.
 fn limit(spec: &Spec) {
     let Some(limits) = &spec.limits else { return };
     let unsaid = LimitSettings::default();
@@ -77,7 +77,7 @@ fn limit(spec: &Spec) {
     }
 }
 
-/// A guard is read, and says yes or no of any variables.
+/// Checks that a guard can be read, and evaluates to the same value each time.
 pub(crate) fn guard(input: &[u8]) {
     let Ok(guard) = str::from_utf8(input) else { return };
     read(format!("{BEFORE}{}\n", Value::from(guard)).as_bytes());
@@ -86,7 +86,8 @@ pub(crate) fn guard(input: &[u8]) {
 fn evaluate(spec: &Spec) {
     let variables = spec.initial_variables();
     for guard in spec.actions.values().filter_map(|action| action.guard.as_ref()) {
-        // Of an entity that is new, and of one that a version left without variables.
+        // The variables of a new entity, and those of an entity that another version left without
+        // any.
         for variables in [&variables, &Object::new()] {
             assert_eq!(guard.holds(variables), guard.holds(variables), "it says yes or no");
         }

@@ -1,4 +1,4 @@
-//! The names and the debug information of a guest, as a host resolves frames with them.
+//! The names and the debug information of a guest, which a host uses to resolve frames.
 
 use std::sync::LazyLock;
 
@@ -12,11 +12,11 @@ static MODULE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     wat::parse_str("(module (func (nop)) (func (nop) (unreachable)))").expect("valid")
 });
 
-/// Custom sections, in the order in which an input has their data.
+/// The custom sections, in the order of their data in an input.
 const SECTIONS: [&str; 6] =
     [".debug_abbrev", ".debug_info", ".debug_line", ".debug_ranges", ".debug_str", "name"];
 
-/// Frames have bounds and can be shown, whatever the sections state.
+/// Checks that frames are bounded and can be shown, whatever the sections contain.
 pub(crate) fn resolve(input: &[u8]) {
     let module = [MODULE.as_slice(), &sections(input).0].concat();
     for offset in [0, MODULE.len() as u64 - 2, MODULE.len() as u64 - 4, u64::MAX] {
@@ -27,8 +27,8 @@ pub(crate) fn resolve(input: &[u8]) {
     }
 }
 
-/// The custom sections of which `input` has the data, and what is behind them. The data of each
-/// begins with its length, in 16 bits.
+/// The custom sections whose data `input` begins with, and the bytes that follow. The data of each
+/// section begins with its length, in 16 bits.
 pub(super) fn sections(input: &[u8]) -> (Vec<u8>, &[u8]) {
     let (mut sections, mut rest) = (Vec::new(), input);
     for name in SECTIONS {
@@ -39,7 +39,7 @@ pub(super) fn sections(input: &[u8]) -> (Vec<u8>, &[u8]) {
     (sections, rest)
 }
 
-/// The first part of `input`, and what is behind it.
+/// The first part of `input`, and the bytes that follow it.
 fn part(input: &[u8]) -> (&[u8], &[u8]) {
     match input.split_first_chunk() {
         Some((len, rest)) => rest.split_at(rest.len().min(u16::from_le_bytes(*len).into())),

@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use crate::promise;
 
-/// What is refused is told, with places that are in the text; what is accepted reads as itself
-/// from its canonical text, and has an order of all its nodes. Conditions and expressions have
-/// an answer in any scope.
+/// Checks that each refusal has problems with locations inside the text. An accepted definition
+/// must read as an equal one from its canonical text, and have an order of all its nodes.
+/// Conditions and expressions must have a value in every scope.
 pub(crate) fn read(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     match Definition::parse(text) {
@@ -37,7 +37,7 @@ pub(crate) fn read(input: &[u8]) {
     if let Err(problems) = initial(&[], Some(&value)) {
         told(text, &problems);
     }
-    // A list is a condition or an expression and its scope.
+    // A list of two is an expression or a condition, followed by its scope.
     match value.as_array().map(Vec::as_slice) {
         Some([Value::String(expression), scope]) => {
             if let Ok(expression) = Expression::parse(expression) {
@@ -53,7 +53,8 @@ pub(crate) fn read(input: &[u8]) {
     }
 }
 
-/// There is at least one, each can be shown, and its place is in the text.
+/// Checks that there is at least one problem, and that each can be shown and has a location inside
+/// the text.
 fn told(text: &str, problems: &[Problem]) {
     assert!((1..=PROBLEMS_MAX).contains(&problems.len()), "{} problems", problems.len());
     for problem in problems {

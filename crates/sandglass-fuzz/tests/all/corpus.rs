@@ -1,4 +1,4 @@
-//! The corpus: what specs, samples and records look like, and what once broke something.
+//! The corpus: typical specs, samples and records, and inputs that once broke a promise.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use sandglass_fuzz::TARGETS;
 
-/// Largest input, in bytes: small ones say more, and all of them are in the repository.
+/// Largest input, in bytes. Small inputs are easier to understand, and all of them are in the
+/// repository.
 const INPUT_MAX_BYTES: u64 = 16 << 10;
 
 fn corpus() -> PathBuf {

@@ -1,3 +1,3 @@
-//! What the targets promise, of every input that is kept.
+//! Checks the promises of the targets, for every input of the corpus.
 
 mod corpus;
