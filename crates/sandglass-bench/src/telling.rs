@@ -24,7 +24,7 @@ const BODY_MAX_BYTES: usize = 16 << 20;
 /// How long the export of the last spans may take. The collector is in this process, so it is fast.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// Measures a host with metrics, as one has them that is scraped, and without an exporter of
+/// Measures a host with metrics, as a scraped host has them, and without an exporter of
 /// traces.
 pub(crate) fn metrics(effort: Effort) -> Result<Figure, Failure> {
     let exporter = Exporter::new(Prefix::default());

@@ -1,5 +1,5 @@
-//! Writes the module of each handler of the kit to a folder, to run with `sandglass run`:
-//! `cargo run -p sandglass-misbehaving --example misbehaving-modules -- FOLDER`.
+//! Writes the module of each handler of the kit to a folder, for use with `sandglass run`: `cargo
+//! run -p sandglass-misbehaving --example misbehaving-modules -- FOLDER`.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -31,7 +31,7 @@ fn write(folder: &Path) -> io::Result<()> {
 }
 
 fn failed(why: &str) -> ExitCode {
-    // Nobody is left to tell where standard error is gone.
+    // If standard error is closed, the error cannot be reported anywhere.
     drop(writeln!(io::stderr(), "{why}"));
     ExitCode::FAILURE
 }

@@ -1,5 +1,5 @@
-//! Writes the page `docs/guests/misbehaving.md` to standard output: runs the kit against a
-//! host, and tells what came of it.
+//! Writes the page `docs/guests/misbehaving.md` to standard output: runs the kit against a host,
+//! and prints what was observed.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ async fn main() -> ExitCode {
 }
 
 fn failed(why: &str) -> ExitCode {
-    // Nobody is left to tell where standard error is gone.
+    // If standard error is closed, the error cannot be reported anywhere.
     drop(writeln!(std::io::stderr(), "{why}"));
     ExitCode::FAILURE
 }

@@ -1,5 +1,5 @@
-//! Members that are made for the host functions of an embedder's own: each is called in
-//! every way in which a guest that is a core module can call it.
+//! Creates members for the host functions of an embedder: each function is called in every way in
+//! which a core module can call it.
 
 use std::fmt::Write as _;
 
@@ -7,26 +7,26 @@ use sandglass_host::{Signature, ValueType};
 
 use crate::member::{Ending, Handler, Member, Must};
 
-/// Memory of a guest that fills it to be late: as much as takes a while.
+/// Memory of a guest that fills it to miss its deadline: large enough that a fill takes a while.
 const LATE_MEMORY_BYTES: u64 = 128 << 20;
 
-/// Size of a large argument, in bytes: half of the longest text that is passed.
+/// Size of a large argument, in bytes: half of the longest text that can be passed.
 const LARGE_BYTES: u32 = 8 << 20;
 
-/// Where a guest has a text of its own, and how long that is.
+/// Offset and length of a text in the guest's memory.
 const TEXT: (u32, u32) = (16, 5);
 
-/// Where it has a byte that begins no character.
+/// Offset of a byte that is not valid at the start of a UTF-8 character.
 const NO_UTF8: u32 = 24;
 
-/// Where a guest takes answers.
+/// Offset and length of the guest's buffer for results.
 const ANSWER: (u32, u32) = (4096, 4096);
 
-/// Where a large argument begins; the guest has filled its memory from there.
+/// Offset of a large argument; the guest fills its memory from there on.
 const LARGE_AT: u32 = 65_536;
 
-/// Pointers and lengths that lie outside a memory of one page: by a byte, at its end, by
-/// their sum, by all that 32 bits can say, and signed.
+/// Pointers and lengths that lie outside a memory of one page: by one byte, at its end, by their
+/// sum, by the largest values of 32 bits, and by values that are negative if they are signed.
 const WILD: [(u32, u32); 6] = [
     (65_535, 2),
     (65_536, 1),
@@ -36,12 +36,12 @@ const WILD: [(u32, u32); 6] = [
     (0x10, 0xffff_ffff),
 ];
 
-/// Members that call each of these functions ([`Host::functions`](sandglass_host::Host::functions)
-/// tells them): in a storm, inside a catch-all, with large arguments, past the deadline, and
-/// with pointers and texts that are none.
+/// Creates members that call each of `functions`, which
+/// [`Host::functions`](sandglass_host::Host::functions) lists: in a storm, inside a catch-all, with
+/// large arguments, past the deadline, and with invalid pointers and texts.
 ///
-/// The functions are called with arguments that mean nothing, many thousand times, so they
-/// should have something to talk to that doesn't mind.
+/// The functions are called many thousand times with meaningless arguments. If they use external
+/// services, give them ones that tolerate this.
 #[must_use]
 pub fn against(functions: &[Signature]) -> Vec<Member> {
     functions.iter().flat_map(members).collect()
@@ -71,7 +71,7 @@ fn members(function: &Signature) -> Vec<Member> {
                 .memory_bytes(LATE_MEMORY_BYTES)],
         ),
     ];
-    // One that waits is killed where it waits, which is as well.
+    // A call that waits is killed where it waits, which is as good as a completion.
     let done_or_killed = || Must::End(vec![Ending::completed(), called_until_killed()]);
     if function.params.iter().any(|ty| is_place(*ty)) {
         members.push(Member::new(
@@ -106,7 +106,7 @@ fn is_place(ty: ValueType) -> bool {
     matches!(ty, ValueType::Text | ValueType::Bytes)
 }
 
-/// A guest with `pages` of memory that does `body` when it runs; `$f` is the function.
+/// A guest with `pages` of memory that executes `body` as its handler; `$f` is the function.
 fn module(function: &Signature, pages: u64, body: &str) -> String {
     format!(
         r#"(module
@@ -132,7 +132,7 @@ fn module(function: &Signature, pages: u64, body: &str) -> String {
     )
 }
 
-/// The types that a core module has for its parameters, and for the buffer of its answer.
+/// The types that a core module uses for the parameters, and for the buffer of the result.
 fn params(function: &Signature) -> String {
     let of = |ty: &ValueType| match ty {
         ValueType::None => "",
@@ -149,8 +149,8 @@ fn params(function: &Signature) -> String {
     params
 }
 
-/// A call whose texts and bytes are where `place` says, by the number of the parameter, and
-/// whose answer goes to `answer`.
+/// A call whose texts and bytes are at `place`, by the number of the parameter, and whose result
+/// goes to the buffer `answer`.
 fn call(function: &Signature, place: impl Fn(usize) -> (u32, u32), answer: (u32, u32)) -> String {
     let mut call = "(call $f".to_owned();
     let push_place = |call: &mut String, (at, length): (u32, u32)| {
@@ -173,7 +173,7 @@ fn call(function: &Signature, place: impl Fn(usize) -> (u32, u32), answer: (u32,
     call
 }
 
-/// A call as it is meant to be.
+/// A call with valid arguments.
 fn plain(function: &Signature) -> String {
     call(function, |_| TEXT, ANSWER)
 }
@@ -192,7 +192,7 @@ fn catching(function: &Signature) -> String {
 }
 
 fn late(function: &Signature) -> String {
-    // The deadline comes in a fill, but for the moments between two, and the call is next.
+    // The deadline almost always passes during a fill, and the call comes next.
     let body = format!(
         "(loop $again
       (memory.fill (i32.const 65536) (i32.const 90) (i32.const 0x7fe0000))

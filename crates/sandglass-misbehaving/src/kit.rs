@@ -1,4 +1,4 @@
-//! The members, and what a host must do to each.
+//! The members of the kit, and what a host must do to each.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use sandglass_model::OutcomeKind;
 use crate::member::{Ending, Handler, Member, Must, PEER_URL, Peer};
 use crate::symbols;
 
-/// A sample guest in text.
+/// Includes a sample guest in text.
 macro_rules! wat {
     ($name:literal) => {
         &include_bytes!(concat!("../../../guest-fixtures/wat/", $name, ".wat"))[..]
     };
 }
 
-/// A sample guest that is built from Rust.
+/// Includes a sample guest that was compiled from Rust.
 macro_rules! built {
     ($name:literal) => {
         &include_bytes!(concat!("../../../guest-fixtures/built/", $name, ".wasm"))[..]
     };
 }
 
-/// Dying spans, as reports spell them.
+/// Dying spans, as reports name them.
 const GUEST: &str = "guest";
 const INSTANTIATE: &str = "instantiate";
 const HTTP: &str = "host_http_call";
@@ -37,18 +37,18 @@ const BLOCK: &str = "wasi:io/poll.[method]pollable.block";
 /// The dying span of a component that sets the method of a request.
 const SET_METHOD: &str = "wasi:http/types.[method]outgoing-request.set-method";
 
-/// Deepest that asks are nested: the handler at this depth is refused another.
+/// The deepest nesting of asks: a handler at this depth is refused another ask.
 const ASK_DEPTH_MAX: usize = 8;
 
-/// Budget of who asks first: nine handlers begin within it, one after the other.
+/// Budget of the first asking handler: nine handlers begin within it, one after the other.
 const NESTED: Duration = Duration::from_secs(2);
 
-/// Handlers of the crowd, of each of its four kinds: more together than a machine has cores,
-/// fewer than any host has places.
+/// Handlers of each of the crowd's four kinds. Together they are more than a machine has cores, and
+/// fewer than any host has slots.
 const CROWD_OF_EACH: usize = 6;
 
-/// Every member that needs nothing of the embedder's. Each is a way that has stopped some
-/// runtime, or could.
+/// Every member that needs no host functions of the embedder. Each uses a technique that has
+/// stopped some runtime, or could stop one.
 #[must_use]
 pub fn kit() -> Vec<Member> {
     [
@@ -74,7 +74,7 @@ fn ends(module: &'static [u8], ending: Ending) -> Handler {
     Handler::of(module, ending.into())
 }
 
-/// The sample component, which does what its configuration says.
+/// The sample component, which does what its configuration selects.
 fn component(does: &str, ending: Ending) -> Handler {
     ends(built!("component"), ending).config("does", does)
 }
@@ -122,7 +122,7 @@ fn spins() -> Vec<Member> {
     ]
 }
 
-/// What is to be read about a guest's stack is its author's choice.
+/// The author of a guest chooses the debug information that a host reads to describe its stack.
 fn symbols() -> Vec<Member> {
     let spins = |module| Handler::of(module, Ending::timed_out_in([GUEST]).into());
     vec![
@@ -356,8 +356,8 @@ fn memory() -> Vec<Member> {
     ]
 }
 
-/// Budget of handlers that end by themselves, but only after work that takes a loaded
-/// machine a while.
+/// Budget of handlers that end by themselves, but only after work that takes a while on a loaded
+/// machine.
 const LONG: Duration = Duration::from_secs(60);
 
 fn results() -> Vec<Member> {
@@ -472,7 +472,7 @@ fn asks() -> Vec<Member> {
         };
         let mut endings = vec![here];
         if number > 0 {
-            // Its asker may be gone a moment before its own end.
+            // The asking handler may be gone a moment before this one ends.
             endings.push(Ending::cancelled());
         }
         let next = format!("Nested{}", number + 1);
@@ -506,7 +506,7 @@ fn asks() -> Vec<Member> {
     ]
 }
 
-/// The dying span of an ask of the entity at this depth.
+/// The dying span of an ask to the entity at this depth.
 fn ask_of(level: usize) -> String {
     format!("ask:Nested{level}.Begin")
 }
@@ -520,7 +520,7 @@ fn crowds() -> Vec<Member> {
     ];
     let handlers = (1..=CROWD_OF_EACH).flat_map(|number| {
         kinds.clone().map(|(kind, module, ending)| {
-            // A line of its own makes it a module of its own.
+            // The comment makes the bytes, and so the module, distinct.
             let module = [module, format!("\n;; {number}").as_bytes()].concat();
             let is_killed = ending.outcome == OutcomeKind::TimedOut;
             let handler = Handler::of(module, ending.into()).entity(format!("{kind}{number}"));

@@ -1,16 +1,16 @@
-//! Every way for a guest to hang or harm, and what a host must do to each.
+//! Every way in which a guest can hang or do harm, and what a host must do about each.
 //!
-//! [`kit`] has the members that need nothing of an embedder's, [`against`] makes those that
-//! call the embedder's own host functions, and [`run`] runs them against a [`Host`] and says
-//! of each whether that did what it must: ended it on time, in the outcome, dying span and
-//! transition that are declared, inside its memory, with nothing left behind, and with room
-//! for a handler that does its work.
+//! [`kit`] returns the members that need no host functions of an embedder, and [`against`] creates
+//! those that call the embedder's own host functions. [`run`] runs them against a [`Host`], and
+//! judges for each member whether the host did what it must: it ended the member on time, with the
+//! declared outcome, dying span and transition, within its memory, without leaving anything behind,
+//! and with resources left for a handler that works.
 //!
 //! ```text
 //! kit(), against(functions) ──▶ members ──▶ run(host, members) ──▶ verdicts
 //! ```
 //!
-//! It decides nothing, and ships in no binary: it is for tests.
+//! It makes no decisions for a product, and ships in no binary: it is for tests.
 
 mod functions;
 mod kit;
@@ -37,7 +37,7 @@ pub fn all(host: &Host) -> Vec<Member> {
     [kit(), against(&host.functions())].concat()
 }
 
-/// The snippets of the page about the kit, compiled and run.
+/// The snippets of the page about the kit, which are compiled and executed.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guests/misbehaving.md")]
 mod snippets {}

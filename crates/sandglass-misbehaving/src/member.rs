@@ -1,5 +1,4 @@
-//! What a member of the kit is: its handlers, what they need, and what a host must do
-//! to them.
+//! Defines a member of the kit: its handlers, what they need, and what a host must do to them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,19 +7,19 @@ use std::time::Duration;
 use sandglass_host::{AskTarget, Manifest};
 use sandglass_model::{GuestLimits, OutcomeKind};
 
-/// What stands for the URL of a member's peer in its fields and its configuration.
+/// Placeholder for the URL of a member's peer, in its fields and its configuration.
 pub(crate) const PEER_URL: &str = "${peer}";
 
-/// Budget of a handler, unless it needs another: long enough to begin in, short enough to
-/// wait for fifty times.
+/// The default budget of a handler: long enough to begin in, and short enough to wait for fifty
+/// times.
 const BUDGET: Duration = Duration::from_millis(200);
 
-/// How long after its deadline a handler may end, unless it is said: no measure of how
-/// punctual a host is (a benchmark's is), but what a loaded machine doesn't reach and a
-/// handler that hangs does.
+/// How long after its deadline a handler may end by default. It does not measure how punctual a
+/// host is, which is the purpose of the benchmark. It is long enough that a loaded machine does not
+/// exceed it, but a handler that hangs does.
 const MOST_OVERRUN: Duration = Duration::from_secs(5);
 
-/// One way to hang or to harm.
+/// One way to hang or to do harm.
 #[derive(Clone, Debug)]
 pub struct Member {
     name: Cow<'static, str>,
@@ -30,15 +29,15 @@ pub struct Member {
     most_overrun: Duration,
 }
 
-/// Whom a member talks to: a server of the kit's own on 127.0.0.1, for as long as the
-/// member runs.
+/// The other side of a member's connections: a server of the kit on 127.0.0.1, which exists while
+/// the member runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// It takes requests and never answers.
+    /// It accepts requests and never responds.
     Silent,
-    /// It answers at once, and sends its body a byte at a time.
+    /// It responds at once, and sends its body one byte at a time.
     Drips,
-    /// Nobody takes a connection to it, and nobody refuses one.
+    /// It neither accepts nor refuses connections.
     Nowhere,
 }
 
@@ -61,32 +60,32 @@ impl Member {
         Self { peer: Some(peer), ..self }
     }
 
-    /// Sets how long after its deadline each of its handlers may end; 5 s, unless it is
-    /// said. On a machine that does nothing else, 100 ms finds what holds a guest's thread.
+    /// Sets how long after its deadline each of its handlers may end; the default is 5 s. On an
+    /// otherwise idle machine, 100 ms is enough to find host functions that block a guest's thread.
     #[must_use]
     pub fn most_overrun(self, most: Duration) -> Self {
         Self { most_overrun: most, ..self }
     }
 
-    /// Its name, which no other has.
+    /// Its name, which is unique.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it does, in a sentence without its subject.
+    /// What it does, as a sentence without its subject.
     #[must_use]
     pub fn does(&self) -> &str {
         &self.does
     }
 
-    /// Whom it talks to, if it does.
+    /// Its peer; `None` if it has none.
     #[must_use]
     pub const fn peer(&self) -> Option<Peer> {
         self.peer
     }
 
-    /// Its handlers: one for most.
+    /// Its handlers; most members have one.
     #[must_use]
     pub fn handlers(&self) -> &[Handler] {
         &self.handlers
@@ -115,9 +114,9 @@ pub struct Handler {
 /// When a handler begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begins {
-    /// With its member.
+    /// When its member begins.
     AtOnce,
-    /// When another of its member asks for it.
+    /// When another handler of its member asks its entity.
     WhenAsked,
 }
 
@@ -173,32 +172,33 @@ impl Handler {
         Self { begins: Begins::WhenAsked, ..self }
     }
 
-    /// The type of its entity, which no other handler of its member has.
+    /// The type of its entity, which is unique within its member.
     #[must_use]
     pub fn entity_type(&self) -> &str {
         &self.entity_type
     }
 
-    /// Its module: a core module or a component, in text or binary.
+    /// Its module: a core module or a component, as text or binary.
     #[must_use]
     pub fn module(&self) -> &[u8] {
         &self.module
     }
 
-    /// Its integration's configuration; `${peer}` in it stands for the URL of its member's
+    /// The configuration of its integration; `${peer}` in it stands for the URL of its member's
     /// peer.
     #[must_use]
     pub fn config_entries(&self) -> &BTreeMap<&'static str, String> {
         &self.config
     }
 
-    /// The fields of its entity's state, all texts; `${peer}` as in its configuration.
+    /// The fields of its entity's state, all of which are strings; `${peer}` as in its
+    /// configuration.
     #[must_use]
     pub fn fields(&self) -> &BTreeMap<&'static str, String> {
         &self.fields
     }
 
-    /// What it is granted, besides the address of its member's peer.
+    /// What it is granted, in addition to the address of its member's peer.
     #[must_use]
     pub fn manifest(&self) -> Manifest {
         Manifest::named(self.entity_type())
@@ -207,13 +207,13 @@ impl Handler {
             .functions(self.functions.iter().cloned())
     }
 
-    /// What its run may use.
+    /// Its resource limits.
     #[must_use]
     pub const fn limits(&self) -> &GuestLimits {
         &self.limits
     }
 
-    /// How long it may run.
+    /// Its budget.
     #[must_use]
     pub const fn budget(&self) -> Duration {
         self.budget
@@ -248,7 +248,7 @@ impl From<Ending> for Must {
 }
 
 impl Must {
-    /// The ways in which it may end.
+    /// The permitted endings; empty if the handler must never begin.
     #[must_use]
     pub fn endings(&self) -> &[Ending] {
         match self {
@@ -258,16 +258,16 @@ impl Must {
     }
 }
 
-/// A way in which a handler may end.
+/// One permitted ending of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// The outcome.
     pub outcome: OutcomeKind,
-    /// The kind of its error, where it must be a certain one.
+    /// The kind of its error; `None` if any kind is permitted.
     pub error: Option<&'static str>,
-    /// What the error's message contains.
+    /// A text that the error's message must contain.
     pub says: &'static str,
-    /// What may have been running, as reports call it; anything, where there are none.
+    /// The permitted dying spans, as reports name them; any if empty.
     pub dying_spans: Vec<Cow<'static, str>>,
 }
 
@@ -276,7 +276,7 @@ impl Ending {
         Self { outcome, error, says: "", dying_spans: Vec::new() }
     }
 
-    /// It answers success, in time.
+    /// The guest completes in time.
     pub(crate) fn completed() -> Self {
         Self::new(OutcomeKind::Completed, None)
     }
@@ -293,12 +293,12 @@ impl Ending {
         Self::new(OutcomeKind::Limit, Some(error))
     }
 
-    /// It is stopped because who asked for it has gone.
+    /// The host stops it because the asking handler is gone.
     pub(crate) fn cancelled() -> Self {
         Self::new(OutcomeKind::Cancelled, None)
     }
 
-    /// It is killed at its deadline in one of `spans`.
+    /// The host kills it at its deadline in one of `spans`.
     pub(crate) fn timed_out_in<S: Into<Cow<'static, str>>>(
         spans: impl IntoIterator<Item = S>,
     ) -> Self {

@@ -1,4 +1,4 @@
-//! The page `docs/guests/misbehaving.md`: its head, and a table of what was observed.
+//! Renders the page `docs/guests/misbehaving.md`: its head, and a table of what was observed.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,10 +8,11 @@ use sandglass_model::{OutcomeKind, RunReport};
 use crate::member::{Begins, Handler, Member, Must};
 use crate::verdict::{self, Observed, Verdict, Verdicts};
 
-/// Dying spans that a cell lists; of a handler that calls more functions, it counts them.
+/// The number of dying spans that a cell lists. If a handler may call more functions, the cell
+/// shows their number.
 const LISTED_MAX: usize = 3;
 
-/// The page: `verdicts` are those of `members`, in their order.
+/// Renders the page; `verdicts` are those of `members`, in the same order.
 #[must_use]
 pub fn markdown(members: &[Member], verdicts: &Verdicts) -> String {
     let mut page = include_str!("page.md").to_owned();
@@ -31,8 +32,8 @@ fn cells(member: &Member, verdict: &Verdict) -> [String; 3] {
     if !verdict.passed() {
         return [verdict.differs.join("; "), String::new(), String::new()];
     }
-    // Of several that came to the same, one stands for all; those that are asked end as
-    // their askers do.
+    // Equal rows are shown once. Handlers that are asked are left out, because they end as the
+    // asking handlers do.
     let begun = member.handlers().iter().filter(|one| one.begins() == Begins::AtOnce);
     let mut seen = BTreeSet::new();
     let rows: Vec<[String; 3]> = begun
@@ -68,7 +69,7 @@ fn outcome(report: &RunReport) -> String {
     }
 }
 
-/// What was observed, where it can be nothing else; else what it may be.
+/// The observed span if it is the only possible one; otherwise, the possible ones.
 fn span(must: &Must, report: &RunReport) -> String {
     let may = verdict::ending(must, report).map_or(&[][..], |ending| &ending.dying_spans);
     match (may, &report.dying_span) {

@@ -1,4 +1,4 @@
-//! Whom members talk to: small servers on 127.0.0.1, which end with what holds them.
+//! The peers of members: small servers on 127.0.0.1, which end when they are dropped.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,25 +10,25 @@ use tokio::task::JoinSet;
 
 use crate::member::Peer;
 
-/// Connections that a peer has at once; more are closed. A member has one.
+/// Connections that a peer serves at once; further ones are closed. A member needs one.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Most bytes that are read of a request's head.
+/// Largest head of a request that is read, in bytes.
 const HEAD_MAX_BYTES: usize = 64 << 10;
 
-/// Size of the body that drips: an hour of it is far from the end.
+/// Size of the dripping body, in bytes: after an hour, it is still far from its end.
 const BODY_BYTES: usize = 1 << 20;
 
-/// Time between two bytes of it.
+/// Time between two bytes of the body.
 const DRIP_EVERY: Duration = Duration::from_millis(20);
 
-/// A server, until it is dropped.
+/// A server, which ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     address: SocketAddr,
-    /// Dropped, it aborts the tasks that serve.
+    /// The tasks that serve. Dropping the set aborts them.
     _serving: JoinSet<()>,
-    /// A connection that fills the queue of a listener.
+    /// A listener, and the connection that fills its queue.
     _filling: Option<(TcpListener, TcpStream)>,
 }
 
@@ -36,14 +36,15 @@ impl Server {
     /// Starts `peer`.
     ///
     /// # Errors
-    /// The operating system gives no socket.
+    /// The operating system provides no socket.
     pub(crate) async fn start(peer: Peer) -> io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let mut serving = JoinSet::new();
         let (address, filling) = match peer {
             Peer::Nowhere => {
-                // Its queue has one place. Who knocks when that is taken hears nothing.
+                // The listener's queue has one slot. While that is taken, connection attempts get
+                // no response.
                 let listener = socket.listen(0)?;
                 let address = listener.local_addr()?;
                 (address, Some((listener, TcpStream::connect(address).await?)))
@@ -73,7 +74,7 @@ async fn accept(listener: TcpListener, peer: Peer) {
         while connections.try_join_next().is_some() {}
         if connections.len() < CONNECTIONS_MAX {
             connections.spawn(async move {
-                // A client that goes away is as it should be.
+                // An error means that the client has gone, which is expected.
                 drop(serve(stream, peer).await);
             });
         }
@@ -96,7 +97,7 @@ async fn serve(mut stream: TcpStream, peer: Peer) -> io::Result<()> {
             tokio::time::sleep(DRIP_EVERY).await;
         }
     }
-    // Until the client has gone.
+    // Keep the connection open until the client closes it.
     while stream.read(&mut [0; 1024]).await? > 0 {}
     Ok(())
 }

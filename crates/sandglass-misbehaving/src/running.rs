@@ -1,5 +1,5 @@
-//! Runs members against a host: each as entities of a runtime of its own, whose transitions
-//! are what counts.
+//! Runs members against a host: each as entities of a runtime of its own, whose transitions are the
+//! result that counts.
 //!
 //! ```text
 //! member ── specs, modules ──▶ Runtime ── dispatches ──▶ the embedder's Host
@@ -27,28 +27,27 @@ use crate::peer::Server;
 use crate::spec;
 use crate::verdict::{Observed, Verdict, Verdicts};
 
-/// How long a member may take beyond what its handlers may: the kit gives up on one that
-/// its host never ends, and goes on with the next.
+/// How long a member may take in addition to its handlers' budgets. If the host does not end a
+/// member by then, the kit gives up on it, and continues with the next.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long the kit's own runtime has to end what is left.
+/// How long the kit's own runtime may take to end what is left.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Records that are read of an entity at a time.
+/// Records of an entity that are read at a time.
 const PAGE: usize = 500;
 
-/// A handler that does its work: what must go well on the host whatever went before.
+/// A handler that works: it must succeed on the host after every member.
 const WORKS: &[u8] = include_bytes!("../../../guest-fixtures/wat/pointer_result.wat");
 
-/// Runs each of `members` on `host`, one after the other, and says of each whether the host
-/// did to it what it must.
+/// Runs each of `members` on `host`, one after the other, and judges whether the host did to it
+/// what it must.
 ///
-/// Needs a tokio runtime with I/O and time, whose clock isn't paused, and a host that lives
-/// in real time. A host with the default [`Settings`](sandglass_host::Settings) has room for
-/// all; a smaller one needs 9 places (`max_runs` and `max_asking` together, of which 8 in
-/// asks), 30 in its queue, and 128 MiB for a guest (`max_memory_bytes`). Handlers are
-/// dispatched as any other is, so they count in the host's metrics: with entity types of
-/// the kit's own.
+/// It needs a tokio runtime with I/O and time, whose clock is not paused, and a host that uses real
+/// time. A host with the default [`Settings`](sandglass_host::Settings) is large enough for all
+/// members. A smaller host needs 9 slots (`max_runs` and `max_asking` together, with 8 of them for
+/// asks), 30 slots in its queue, and 128 MiB for a guest (`max_memory_bytes`). Handlers are
+/// dispatched like any other, so they count in the host's metrics, with entity types of the kit.
 pub async fn run(host: &Host, members: &[Member]) -> Verdicts {
     let mut verdicts = Vec::new();
     for member in members {
@@ -63,7 +62,7 @@ async fn judged(host: &Host, member: &Member, patience: Duration) -> Verdict {
         Err(why) => Err(why),
     };
     let mut verdict = Verdict::of(member, observed);
-    // Its own deadline is no bound where the host has no thread left to keep it.
+    // The handler has a deadline, but a host that has no thread left cannot enforce it.
     let works = within(patience, works(host)).await;
     if let Err(why) = works {
         verdict.differs.push(format!("a handler that works, begun afterwards, didn't: {why}"));
@@ -71,7 +70,7 @@ async fn judged(host: &Host, member: &Member, patience: Duration) -> Verdict {
     verdict
 }
 
-/// What `ending` comes to, if it does within `most`.
+/// Awaits `ending`. Errors if it takes longer than `most`.
 async fn within<T>(
     most: Duration,
     ending: impl Future<Output = Result<T, String>>,
@@ -81,13 +80,13 @@ async fn within<T>(
     ended.unwrap_or_else(|_| Err(format!("it has not ended after {} ms", most.as_millis())))
 }
 
-/// A member's entities, ready to begin.
+/// The entities of a member, ready to begin.
 struct Stage {
     runtime: Runtime,
     reports: Arc<Reports>,
     host: Host,
     clock: Arc<SystemClock>,
-    /// Ends with the member.
+    /// Stopped when the member has ended.
     _peer: Option<Server>,
 }
 
@@ -112,9 +111,9 @@ impl Stage {
             member.handlers().iter().map(|handler| spec::of(handler, &url)).collect();
         let clock = Arc::new(SystemClock::new());
         let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock) as _, modules);
-        // What is asked here is how they end.
+        // The kit judges how handlers end, which needs no recordings.
         let handlers = handlers.recording(None);
-        // Before anything begins, so that all begin together.
+        // Compile before anything begins, so that all handlers begin together.
         handlers.compile().await;
         let reports = Arc::new(Reports::default());
         let handlers = Reporting { handlers, reports: Arc::clone(&reports) };
@@ -148,7 +147,8 @@ impl Stage {
         }
         let longest = member.handlers().iter().map(Handler::budget).max().unwrap_or_default();
         within(longest + patience, async {
-            // Who is asked is in flight before who asks is through, or never is.
+            // A handler that is asked is in flight before the asking handler has ended, or never.
+            // So after the first wait, every asked handler that will ever begin has begun.
             let first = self.all_ended(member, Begins::AtOnce, begun).await?;
             let asked = self.all_ended(member, Begins::WhenAsked, begun).await?;
             Ok([first, asked].concat())
@@ -166,7 +166,7 @@ impl Stage {
         try_join_all(handlers.map(|handler| self.ended(handler, begun))).await
     }
 
-    /// How a handler has ended, once it isn't in flight any more.
+    /// Waits until the handler has settled, and observes how it ended.
     async fn ended(&self, handler: &Handler, begun: Monotonic) -> Result<Observed, String> {
         let entity = entity(handler);
         self.runtime.settled(&entity).await.map_err(|error| error.to_string())?;
@@ -180,7 +180,7 @@ impl Stage {
         Ok(Observed { entity, report, transitions, state, took, is_left })
     }
 
-    /// The actions that the entity took because a handler had ended, and its state.
+    /// The actions that the entity took because a handler had ended, and its present state.
     async fn transitions(&self, entity: &EntityRef) -> Result<(Vec<String>, String), String> {
         let mut taken = Vec::new();
         let mut from = Some(Position(0));
@@ -206,7 +206,7 @@ fn entity(handler: &Handler) -> EntityRef {
     EntityRef::new(handler.entity_type(), "1").expect("the types of the kit are names")
 }
 
-/// Whether the host runs a handler that does its work.
+/// Checks that the host executes a handler that works.
 async fn works(host: &Host) -> Result<(), String> {
     let works = host.load_async(WORKS, Manifest::named("works")).await;
     let works = works.map_err(|rejection| rejection.to_string())?;
@@ -220,7 +220,7 @@ async fn works(host: &Host) -> Result<(), String> {
     }
 }
 
-/// The reports of the runs that have ended, by the entity.
+/// The reports of the handlers that have ended, by entity.
 #[derive(Debug, Default)]
 struct Reports(Mutex<BTreeMap<EntityRef, RunReport>>);
 
@@ -230,12 +230,13 @@ impl Reports {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<EntityRef, RunReport>> {
-        // Each change is made whole before anything can panic.
+        // Each change is complete before anything can panic, so the data of a poisoned lock is
+        // valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Runs handlers in a host, and keeps what it says of them.
+/// Executes handlers in a host, and retains their reports.
 struct Reporting {
     handlers: HostHandlers,
     reports: Arc<Reports>,
@@ -278,7 +279,7 @@ mod tests {
         let (release, released) = mpsc::channel::<()>();
         let released = Mutex::new(released);
         let hangs = move |_: HostCall, _: String| -> Result<(), HostError> {
-            // It ends when the test lets it.
+            // It blocks until the test drops the sender.
             let _ = released.lock().expect("no panic").recv();
             Ok(())
         };

@@ -1,5 +1,5 @@
-//! The entities of handlers: each takes one action that starts its handler, and then the one
-//! that the handler's end means.
+//! The specs of the handlers' entities: each entity takes one action that starts its handler, and
+//! then the action that the handler's outcome maps to.
 
 use std::fmt::Write as _;
 
@@ -16,11 +16,11 @@ const FAIL: &str = "Fail";
 const TIMED_OUT: &str = "HandlerTimedOut";
 const STOP: &str = "Stop";
 
-/// Each action that an end can mean, and the state that it leads to.
+/// Each action that an outcome can map to, and the state that it leads to.
 const ENDINGS: [(&str, &str); 4] =
     [(FINISH, "Done"), (FAIL, "Failed"), (TIMED_OUT, "TimedOut"), (STOP, "Stopped")];
 
-/// The action that the entity takes whose handler ends like this, as its spec declares.
+/// The action that an outcome maps to, as the spec declares it.
 pub(crate) const fn action(outcome: OutcomeKind) -> &'static str {
     match outcome {
         OutcomeKind::Completed => FINISH,
@@ -35,7 +35,7 @@ pub(crate) const fn action(outcome: OutcomeKind) -> &'static str {
 /// The spec of a handler's entity; `peer` is the URL of its member's peer.
 ///
 /// # Errors
-/// It isn't sound, and why.
+/// The spec is not sound; the error states why.
 pub(crate) fn of(handler: &Handler, peer: &str) -> Result<Spec, String> {
     let parsed = Spec::parse(&source(handler, peer));
     parsed.spec.ok_or_else(|| format!("{:?}", parsed.diagnostics))
@@ -89,7 +89,7 @@ on_cancelled = "{STOP}"
     source
 }
 
-/// `text` as a basic string of TOML, whose escapes JSON's are among.
+/// Formats `text` as a basic string of TOML. The escapes of JSON are a subset of those of TOML.
 fn toml_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

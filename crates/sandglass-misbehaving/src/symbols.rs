@@ -1,22 +1,22 @@
-//! Guests that loop for ever, with names and debug information that are made to be read for
-//! seconds, or with gigabytes: each host has to capture a stack of them in no time.
+//! Guests that loop forever, with names and debug information that would take seconds or gigabytes
+//! to read. A host must nevertheless capture a stack of such a guest immediately.
 
 use std::borrow::Cow;
 
 use wasm_encoder::{CustomSection, NameMap, NameSection, Section as _};
 
-/// A guest with a deep stack, that never returns.
+/// A guest with a deep stack that never returns.
 const SPINS: &[u8] = include_bytes!("../../../guest-fixtures/wat/spins_by_recursion.wat");
 
-/// The same with a function whose name has megabytes.
+/// Length of the long name, in bytes.
 const LONG_NAME_BYTES: usize = 9 << 20;
 
-/// Codes of the abbreviations below.
+/// Codes of the abbreviations of [`Dwarf::new`].
 const UNIT: u8 = 1;
 const FUNCTION: u8 = 2;
 const INLINED: u8 = 3;
 
-/// DWARF in the making.
+/// Debug information that is being built.
 #[derive(Default)]
 struct Dwarf {
     abbreviations: Vec<u8>,
@@ -25,8 +25,8 @@ struct Dwarf {
 }
 
 impl Dwarf {
-    /// With abbreviations of a unit, which states its addresses and its line program, of a
-    /// function, and of a function that is inlined.
+    /// Starts with three abbreviations: a unit, which states its addresses and its line program; a
+    /// function; and an inlined function.
     fn new() -> Self {
         let addresses: &[u8] = &[0x11, 0x01, 0x12, 0x06];
         let unit = [&[UNIT, 0x11, 1][..], addresses, &[0x10, 0x17, 0, 0]].concat();
@@ -36,12 +36,12 @@ impl Dwarf {
         Self { abbreviations, ..Self::default() }
     }
 
-    /// Addresses of an entry: all code that there can be.
+    /// The addresses of an entry that covers all possible code.
     fn everywhere() -> Vec<u8> {
         [1_u32.to_le_bytes(), 0x7fff_fff0_u32.to_le_bytes()].concat()
     }
 
-    /// Appends a unit of DWARF 4, with the line program at 0 and these entries below it.
+    /// Appends a unit of DWARF 4, with the line program at offset 0, and with `entries` below it.
     fn unit(&mut self, abbreviations_at: u32, entries: &[u8]) {
         let mut unit = vec![4, 0];
         unit.extend(abbreviations_at.to_le_bytes());
@@ -60,7 +60,7 @@ impl Dwarf {
         let mut program = vec![4, 0];
         program.extend(len(header.len()).to_le_bytes());
         program.extend(header);
-        // Set the address to 1, then a row after each byte, then the end of the sequence.
+        // Set the address to 1, then append a row after each byte, then end the sequence.
         program.extend(b"\x00\x05\x02\x01\x00\x00\x00");
         program.extend(b"\x02\x01\x01".repeat(rows));
         program.extend(b"\x00\x01\x01");
@@ -68,7 +68,7 @@ impl Dwarf {
         self.lines.extend(program);
     }
 
-    /// The guest above, with this debug information.
+    /// The guest [`SPINS`] with this debug information.
     fn module(&self) -> Vec<u8> {
         let mut module = spins();
         section(&mut module, ".debug_abbrev", &self.abbreviations);
@@ -78,7 +78,7 @@ impl Dwarf {
     }
 }
 
-/// Functions that are inlined into one another thousands of times.
+/// A guest with functions that are inlined into one another thousands of times.
 pub(crate) fn nested_inlining() -> Cow<'static, [u8]> {
     let mut dwarf = Dwarf::new();
     dwarf.program(1);
@@ -92,7 +92,7 @@ pub(crate) fn nested_inlining() -> Cow<'static, [u8]> {
     dwarf.module().into()
 }
 
-/// Thousands of units that share one long line program.
+/// A guest with thousands of units that share one long line program.
 pub(crate) fn shared_line_program() -> Cow<'static, [u8]> {
     let mut dwarf = Dwarf::new();
     dwarf.program(20_000);
@@ -100,14 +100,15 @@ pub(crate) fn shared_line_program() -> Cow<'static, [u8]> {
     dwarf.module().into()
 }
 
-/// Thousands of units, each with a long table of abbreviations that overlaps the others.
+/// A guest with thousands of units, each with a long table of abbreviations that overlaps the other
+/// tables.
 pub(crate) fn overlapping_abbreviations() -> Cow<'static, [u8]> {
     const UNITS: u32 = 4_000;
     let mut dwarf = Dwarf::new();
     dwarf.program(1);
     let table = std::mem::take(&mut dwarf.abbreviations);
     for unit in 0..UNITS {
-        // One more abbreviation, which the tables of all units before it have, too.
+        // One more abbreviation. The tables of all units before this one include it, too.
         let code = 10 + unit;
         let low = |bits: u32| u8::try_from(bits & 0x7f).unwrap_or_default();
         dwarf.abbreviations.extend([low(code) | 0x80, low(code >> 7) | 0x80, low(code >> 14)]);
@@ -118,7 +119,7 @@ pub(crate) fn overlapping_abbreviations() -> Cow<'static, [u8]> {
     dwarf.module().into()
 }
 
-/// A function whose name has megabytes.
+/// A guest with a function whose name has megabytes.
 pub(crate) fn long_name() -> Cow<'static, [u8]> {
     let mut module = spins();
     let mut functions = NameMap::new();
@@ -133,12 +134,11 @@ fn spins() -> Vec<u8> {
     wat::parse_bytes(SPINS).map(Cow::into_owned).unwrap_or_default()
 }
 
-/// Appends a custom section.
 fn section(module: &mut Vec<u8>, name: &str, data: &[u8]) {
     CustomSection { name: name.into(), data: data.into() }.append_to(module);
 }
 
-/// A length, as DWARF of 32 bits states it.
+/// A length in the 32-bit format of DWARF.
 fn len(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

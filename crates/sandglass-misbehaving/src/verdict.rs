@@ -1,4 +1,4 @@
-//! What came of a member, and whether it is what must come of it.
+//! Judges what was observed of a member by what the host must do to it.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,35 +8,35 @@ use sandglass_model::{EntityRef, Outcome, OutcomeKind, RunReport};
 use crate::member::{Ending, Handler, Member, Must};
 use crate::spec;
 
-/// What came of one handler.
+/// What was observed of one handler.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// Its entity.
     pub entity: EntityRef,
-    /// All that the host says of its run; none where it was never begun.
+    /// The host's report; `None` if the handler was never begun.
     pub report: Option<RunReport>,
-    /// The actions that its entity took because it had ended: one, as it must be.
+    /// The actions that its entity took because the handler had ended. There must be exactly one.
     pub transitions: Vec<String>,
-    /// The state of its entity then.
+    /// The state of its entity after that.
     pub state: String,
-    /// From the dispatch until its entity had settled, by a clock of the kit's own.
+    /// The time from the dispatch until its entity had settled, by a clock of the kit's own.
     pub took: Duration,
-    /// Whether the host had its run in flight still, when its entity had settled.
+    /// Whether the host still had the handler in flight when its entity had settled.
     pub is_left: bool,
 }
 
-/// What came of one member.
+/// The judgment of one member.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// The member's name.
     pub member: String,
-    /// What came of its handlers, in their order; of none where the member could not run.
+    /// What was observed of its handlers, in their order; empty if the member could not run.
     pub observed: Vec<Observed>,
-    /// What is not as it must be, a sentence each; nothing where the host has passed.
+    /// What differs from what must be, one sentence each; empty if the host has passed.
     pub differs: Vec<String>,
 }
 
-/// What came of several members, in their order.
+/// The verdicts of several members, in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Verdicts(pub(crate) Vec<Verdict>);
 
@@ -70,18 +70,18 @@ impl Verdict {
 }
 
 impl Verdicts {
-    /// Whether the host did to each member what it must.
+    /// Whether the host did what it must to every member.
     #[must_use]
     pub fn all_passed(&self) -> bool {
         self.0.iter().all(Verdict::passed)
     }
 
-    /// What came of each member.
+    /// The verdict of each member.
     pub fn iter(&self) -> impl Iterator<Item = &Verdict> {
         self.0.iter()
     }
 
-    /// The verdicts that are not as they must be, a line each; empty where all are.
+    /// The failed verdicts, one line each; empty if all have passed.
     #[must_use]
     pub fn failures(&self) -> String {
         let failed = self.iter().filter(|verdict| !verdict.passed());
@@ -89,7 +89,7 @@ impl Verdicts {
     }
 }
 
-/// What is not as it must be, besides what it was about.
+/// Compares what was observed of a handler with what must be. The results do not name the handler.
 fn differs(member: &Member, handler: &Handler, observed: &Observed) -> Vec<String> {
     let Some(report) = &observed.report else {
         return match handler.must() {
@@ -134,7 +134,7 @@ fn beyond_its_bounds(
             most.as_millis()
         ));
     }
-    // By another clock than the host's, so that a host can't pass by losing time.
+    // By a different clock than the host's, so that a host cannot pass by losing time.
     let split = report.time_split_us;
     let waited = Duration::from_micros(split.queue.saturating_add(split.compile));
     let took = observed.took.saturating_sub(waited);
@@ -163,10 +163,12 @@ fn beyond_its_bounds(
     differs
 }
 
-/// The first host function that was begun after the deadline, if one was. What stories leave
-/// out of many calls is in the middle; these would be the last.
+/// The first host function that was called after the deadline; `None` if none was. If there are
+/// many calls, stories leave out those in the middle. Calls after the deadline are the last ones,
+/// so they are present.
 fn begun_too_late(report: &RunReport) -> Option<String> {
-    // A budget of an asker's is told in whole milliseconds.
+    // `budget_ms` is in whole milliseconds, but the budget that an asking handler passes on may
+    // have a fraction.
     let deadline_us = report.deadline.budget_ms.saturating_add(1).saturating_mul(1000);
     let late = report.story.calls.iter().find(|call| call.started_us > deadline_us)?;
     Some(format!(
@@ -177,7 +179,7 @@ fn begun_too_late(report: &RunReport) -> Option<String> {
     ))
 }
 
-/// The way in which it must have ended and did, if it did.
+/// The declared ending that matches `report`; `None` if none does.
 pub(crate) fn ending<'a>(must: &'a Must, report: &RunReport) -> Option<&'a Ending> {
     let (error, message) = report.outcome.error().unwrap_or_default();
     must.endings().iter().find(|ending| {
@@ -208,7 +210,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// How a run came to its end.
+/// Displays how a handler ended.
 struct Came<'a>(&'a RunReport);
 
 impl fmt::Display for Came<'_> {
@@ -227,7 +229,7 @@ impl fmt::Display for Came<'_> {
     }
 }
 
-/// In a line: the member, and how its first handler ended or what differs.
+/// One line: the member, and how its handlers ended or what differs.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.member)?;

@@ -1,4 +1,4 @@
-//! Host functions of an embedder's own, called in every way.
+//! Host functions of an embedder, each called in every way.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -20,7 +20,7 @@ async fn wait(_: HostCall, _: String) -> Result<String, HostError> {
     std::future::pending().await
 }
 
-/// What came of the member of this name.
+/// The verdict on the member with this name.
 async fn verdict(host: &Host, name: &str, change: impl Fn(Member) -> Member) -> Verdict {
     let members = against(&host.functions());
     let names: Vec<&str> = members.iter().map(Member::name).collect();
@@ -54,13 +54,15 @@ async fn functions_of_every_class_and_type_are_called_in_every_way() {
         HostFunction::blocking(INTERFACE, "keep", Duration::from_secs(5), keep),
         HostFunction::instant(INTERFACE, "panics", panics),
     ]);
-    // One that panics, and is called without a pause, fills a log: it is called once or twice.
+    // A function that panics logs each time. If it were called without a pause, it would fill the
+    // log, so it is only called once or twice.
     let members = against(&host.functions());
     let members: Vec<Member> = members
         .into_iter()
         .filter(|member| !member.name().ends_with("panics") || member.name().starts_with("bad"))
         .collect();
-    // 6 ways each of find, wait, mixed and keep; 3 of tell; of panics what calls it rarely.
+    // There are 6 members for each of find, wait, mixed and keep, 3 for tell, and for panics only
+    // those that call it rarely.
     assert_eq!(members.len(), 29);
     let verdicts = run(&host, &members).await;
     assert!(verdicts.all_passed(), "\n{}", verdicts.failures());
@@ -86,7 +88,7 @@ async fn a_storm_is_killed_and_bad_pointers_reach_no_function() {
     let late = verdict(&host, "acme:crm/contacts.count past the deadline", |member| member).await;
     assert!(late.passed(), "{late}");
     assert_eq!(outcome(&late).0, OutcomeKind::TimedOut);
-    // The last of its calls would be the one that is too late.
+    // If a call was too late, it would be the last one.
     let story = &late.observed[0].report.as_ref().expect("it ran").story;
     assert_eq!((story.calls.len() as u64, story.calls_omitted), (seen(), 0), "{story:?}");
     assert!(story.calls.iter().all(|call| call.started_us <= 200_000), "{story:?}");
@@ -103,7 +105,7 @@ async fn a_storm_is_killed_and_bad_pointers_reach_no_function() {
 async fn a_function_that_is_said_to_be_instant_and_waits_is_found() {
     let held = Arc::new((Mutex::new(()), Condvar::new()));
     let shared = Arc::clone(&held);
-    // Longer than the budget and what is allowed beyond it, on any machine.
+    // Longer than the budget and the allowed overrun together, on every machine.
     let waits = move |_: HostCall, _: String| -> Result<(), HostError> {
         let (lock, never) = &*shared;
         let guard = lock.lock().expect("no panic");

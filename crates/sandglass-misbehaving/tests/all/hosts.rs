@@ -1,4 +1,4 @@
-//! Hosts that are small, or do less than they must.
+//! Hosts that are small, or that do less than they must.
 
 use sandglass_host::{Host, Settings};
 use sandglass_misbehaving::{Member, Verdicts, kit, run};

@@ -1,4 +1,4 @@
-//! A host does to each member what it must, and the page tells what was seen of it.
+//! A host does to each member what it must, and the page describes what was observed.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use sandglass_misbehaving::{Verdicts, kit, markdown, run};
 
 use crate::world::host;
 
-/// What each has to be there for, by name.
+/// The ways to hang or do harm that the kit must cover, by name.
 const WAYS: [&str; 23] = [
     "spin",
     "spin in `start`",
@@ -44,7 +44,7 @@ fn each_way_to_hang_or_harm_is_there_by_a_name_of_its_own() {
     }
 }
 
-/// One test, since the page is made of what was observed.
+/// One test for both, because the page is generated from what was observed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_does_to_each_member_what_it_must_and_the_page_tells_so() {
     let host = host([]);
@@ -70,7 +70,7 @@ fn the_peers_were_as_they_are_said_to_be(verdicts: &Verdicts) {
         let verdict = verdicts.iter().find(|verdict| verdict.member == name).expect("a member");
         verdict.observed[0].report.clone().expect("it ran")
     };
-    // Neither taken nor refused: the first connection was waited for until the end.
+    // The peer neither accepted nor refused, so the first connection was still waiting at the end.
     let calls = report("connect to nowhere").host_calls.by_function;
     let http = calls.iter().find(|of| of.name == "host_http_call").expect("it called");
     assert_eq!(http.count, 1, "{calls:?}");

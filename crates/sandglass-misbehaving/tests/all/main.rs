@@ -1,4 +1,4 @@
-//! The kit against hosts: the members, the functions of an embedder's own, and the page.
+//! Tests the kit against hosts: the members, the functions of an embedder, and the page.
 
 mod functions;
 mod hosts;
