@@ -1,8 +1,8 @@
 //! Measures what the host costs and how exact it is, on the machine at hand and beside plain
 //! Wasmtime in the same process. It also measures an OpenWOP host, in a process of its own.
 //!
-//! It measures, and compares the figures with [goals](Goal). It prints nothing. No product code
-//! depends on it: it serves `sandglass bench` and the host's bench target.
+//! It compares the figures with [goals](Goal), and prints nothing. No product code depends on it:
+//! it serves `sandglass bench` and the host's bench target.
 //!
 //! ```text
 //! run(options) --> for each key: host and plain Wasmtime, by turns --> Figure --> Report

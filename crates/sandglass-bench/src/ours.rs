@@ -20,7 +20,8 @@ use crate::Failure;
 /// The interface and the name of the embedder's host function that never returns.
 const NEVER: (&str, &str) = ("bench:waiting/never", "answer");
 
-/// Longer than any guest takes that must complete, and longer than any measurement of the others.
+/// Longer than any guest needs to complete, and longer than any measurement with guests that never
+/// complete.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// A host with one guest.

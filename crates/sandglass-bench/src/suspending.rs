@@ -21,8 +21,8 @@ const ASKED: u32 = 10_000;
 /// The memory that each may take, in bytes.
 const EACH_BYTES: f64 = (32 << 10) as f64;
 
-/// The search for the ceiling ends here: beyond this, the ceiling does not depend on this machine's
-/// default settings.
+/// The search for the ceiling ends here. With the default settings of Linux, such as
+/// `vm.max_map_count`, the ceiling is much lower.
 const LOOK_UP_TO: u32 = 80_000;
 
 /// Mappings that an allocator may keep after a host is gone.
@@ -97,6 +97,8 @@ fn suspend_at_once(count: u32) -> Result<Suspended, Failure> {
             let ours = ours.clone();
             runs.spawn(async move { ours.run(LONG).await });
         }
+        // Either all guests wait in their host call, or one handler ends, which means that the host
+        // refused it.
         let refusal = tokio::select! {
             all = ours.waits.acquire_many(count) => {
                 all?.forget();

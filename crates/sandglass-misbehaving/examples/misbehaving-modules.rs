@@ -1,5 +1,8 @@
-//! Writes the module of each handler of the kit to a folder, for use with `sandglass run`: `cargo
-//! run -p sandglass-misbehaving --example misbehaving-modules -- FOLDER`.
+//! Writes the module of each handler of the kit to a folder, for use with `sandglass run`.
+//!
+//! ```sh
+//! cargo run -p sandglass-misbehaving --example misbehaving-modules -- FOLDER
+//! ```
 
 use std::io::{self, Write as _};
 use std::path::Path;

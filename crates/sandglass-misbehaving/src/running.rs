@@ -40,7 +40,7 @@ const PAGE: usize = 500;
 /// A handler that works: it must succeed on the host after every member.
 const WORKS: &[u8] = include_bytes!("../../../guest-fixtures/wat/pointer_result.wat");
 
-/// Runs each of `members` on `host`, one after the other, and judges whether the host did to it
+/// Runs each of `members` on `host`, one after the other, and judges for each whether the host did
 /// what it must.
 ///
 /// It needs a tokio runtime with I/O and time, whose clock is not paused, and a host that uses real

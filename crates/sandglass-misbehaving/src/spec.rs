@@ -89,7 +89,7 @@ on_cancelled = "{STOP}"
     source
 }
 
-/// Formats `text` as a basic string of TOML. The escapes of JSON are a subset of those of TOML.
+/// Formats `text` as a basic string of TOML. `serde_json` writes only escapes that TOML has, too.
 fn toml_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

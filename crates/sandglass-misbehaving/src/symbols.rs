@@ -119,7 +119,7 @@ pub(crate) fn overlapping_abbreviations() -> Cow<'static, [u8]> {
     dwarf.module().into()
 }
 
-/// A guest with a function whose name has megabytes.
+/// A guest with a function whose name is several megabytes long.
 pub(crate) fn long_name() -> Cow<'static, [u8]> {
     let mut module = spins();
     let mut functions = NameMap::new();

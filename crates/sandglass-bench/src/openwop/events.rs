@@ -76,6 +76,7 @@ impl Events {
         most: usize,
         take: &mut impl FnMut(Frame<'_>),
     ) -> Result<bool, Failure> {
+        // `begun` may have received chunks together with the head.
         self.unchunk()?;
         self.hand_on(take)?;
         if self.is_over {

@@ -137,8 +137,8 @@ async fn read(mut reader: Events, events: u64, heard: Arc<Heard>) -> Result<(), 
     }
 }
 
-/// When an event was decided, from its JSON text. Its keys are sorted, so the last `timestamp` is
-/// the event's own.
+/// When an event was decided, from its JSON text. The keys of the text are sorted, so the last
+/// `timestamp` is the event's own, and not one of its payload.
 fn timestamp_ms(data: &str) -> Result<i64, Failure> {
     let (_, behind) = data.rsplit_once("\"timestamp\":\"").ok_or("an event without a time")?;
     let text = behind.split('"').next().unwrap_or_default();

@@ -81,6 +81,7 @@ impl Server {
             .spawn()?;
         let mut said = String::new();
         let out = child.stdout.take();
+        // This blocks until the host listens. If it exits instead, its output ends.
         let read = out.map(|out| BufReader::new(out).read_line(&mut said));
         let address = said.trim().strip_prefix(LISTENING).and_then(|text| text.parse().ok());
         match (read, address) {

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 pub(super) const THREE_NODES: &str = "conformance-multi-node";
 /// Workflows with one event in each [`TICK_MS`]: a short one, and one for full measurements.
 pub(super) const TICKING: [&str; 2] = ["bench-ticking-quick", "bench-ticking-full"];
-/// Waits for an hour.
+/// A workflow that waits for an hour.
 pub(super) const WAITING: &str = "bench-waiting";
-/// Its [`LARGE_NODES`] nodes each output what the run was given.
+/// A workflow whose [`LARGE_NODES`] nodes each output the input of the run.
 pub(super) const LARGE: &str = "bench-large";
 
 /// Time between two nodes of [`TICKING`], in milliseconds.

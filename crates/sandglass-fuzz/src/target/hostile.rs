@@ -21,7 +21,7 @@ const BUDGET: Duration = Duration::from_millis(20);
 /// Longest time that a load or a drop may take. It is far more than any needs, because machines are
 /// shared.
 const WORK_MAX: Duration = Duration::from_secs(5);
-/// Latest end of a handler execution after its deadline.
+/// How long after its deadline a handler may end.
 const LATE_MAX: Duration = Duration::from_secs(2);
 /// The memory that a guest may have, and the memory that the host may hold for it, in bytes each.
 const MEMORY_MAX_BYTES: u64 = 4 << 20;

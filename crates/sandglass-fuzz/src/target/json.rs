@@ -18,6 +18,8 @@ pub(crate) fn read(input: &[u8]) {
         Err(Error::Invalid(error)) => {
             promise::located(&error);
             promise::shown(&error);
+            // A key with the reserved prefix of serde_json is refused, although serde_json accepts
+            // it. The prefix contains a `$`, which the text may also have as an escape.
             let is_reserved = text.contains("$") || text.contains("\\u");
             assert!(is_reserved || serde_json::from_str::<Value>(text).is_err(), "{error}");
         }
@@ -25,7 +27,8 @@ pub(crate) fn read(input: &[u8]) {
     }
 }
 
-/// A lower bound on the number of values: of duplicate keys, only one is left.
+/// Counts the values as [`MAX_VALUES`] does. The result is a lower bound, because only one value is
+/// left of those with duplicate keys.
 fn size(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(size).sum::<usize>(),

@@ -76,6 +76,7 @@ fn generate(input: &[u8]) -> Option<Vec<u8>> {
         4..=6 => {
             let module = [module(form, &INNER_EXPORTS, None, choices)?, sections].concat();
             let (before, behind) = &*COMPONENT;
+            // The section of a component with id 1 contains a core module.
             let mut component = [before.as_slice(), &[1]].concat();
             module.encode(&mut component);
             [component.as_slice(), behind].concat()
@@ -94,6 +95,7 @@ fn module(
     let config =
         Config { exports: Some(exports.to_vec()), available_imports, max_imports, ..config() };
     let mut module = Module::new(config, choices).ok()?;
+    // Every eighth form may loop forever, so that kills are tested, too.
     if form < 0xe0 {
         module.ensure_termination(STEPS).expect("its functions are valid");
     }
