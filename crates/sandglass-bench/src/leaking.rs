@@ -29,8 +29,8 @@ const WARM_UP: u32 = 1000;
 /// The budget of the guests that fill the pool: all of them begin before the first is killed.
 const FILLING: Duration = Duration::from_millis(500);
 
-/// Growth of resident memory that is allowed, in bytes: some 40 bytes for each of 100,000 kills. What
-/// an allocator keeps for later use is not a leak.
+/// Allowed growth of resident memory, in bytes: some 40 bytes for each of 100,000 kills. What an
+/// allocator keeps for later use is not a leak.
 const RESIDENT_SLACK: f64 = (4 << 20) as f64;
 
 /// The host's gauges that must return to their values from before, each with the name of its count.
