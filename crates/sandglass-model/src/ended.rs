@@ -218,7 +218,7 @@ mod tests {
     use crate::Event;
 
     const RECORD: &str = concat!(
-        r#"{"type":"ended","dispatch":"01010101-0101-0101-0101-010101010101","attempt":2,"#,
+        r#"{"type":"ended","dispatch":"01010101010101010101010101010101","attempt":2,"#,
         r#""outcome":{"outcome":"interrupted"},"cause":"host_lost","#,
         r#""decision":{"decision":"take","action":"Go"},"started_at":1,"deadline_at":1001,"#,
         r#""deadline":{"budget_ms":1000,"elapsed_ms":0,"overrun_us":0,"owner":"handler"},"#,

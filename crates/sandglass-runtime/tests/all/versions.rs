@@ -158,7 +158,7 @@ impl Subscriber for Saying {
 #[tokio::test(start_paused = true)]
 async fn a_version_that_does_not_fit_is_reported_once() {
     let said = Arc::new(AtomicUsize::new(0));
-    let saying = Saying("it stays with its spec", Arc::clone(&said));
+    let saying = Saying("it keeps its version of the spec", Arc::clone(&said));
     let _logging = tracing::subscriber::set_default(saying);
     let world = World::of(&[]).await;
     world.send("Wait").await.expect("taken");
