@@ -4,7 +4,7 @@
 //!
 //! | step | modules |
 //! |---|---|
-//! | a caller describes the run and what its guest is granted | [`dispatch`], [`node`], [`manifest`], [`settings`], [`identities`], [`file`] |
+//! | a caller describes the run and what its guest is granted | [`dispatch`], [`node`], [`manifest`], [`settings`], [`identities`], [`mod@file`] |
 //! | it waits for a permit, and starts on a thread for guests | [`admission`], [`executor`] |
 //! | its budget begins, and the ticker watches the deadline | [`deadline`], [`run`], [`run_clock`], [`ticker`], [`kernel`], [`live`], [`origin`] |
 //! | its guest calls host functions, which all pass the boundary | [`supervision`], [`boundary`], [`functions`], [`argument`] |
