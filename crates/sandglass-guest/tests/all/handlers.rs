@@ -134,7 +134,7 @@ fn an_empty_host_grants_nothing_and_its_errors_name_the_method_that_does() {
 }
 
 #[test]
-fn a_host_of_a_test_answers_and_keeps_what_it_is_told() {
+fn a_simulated_host_serves_calls_and_collects_telemetry() {
     let asked = Rc::new(Cell::new(0));
     let count = Rc::clone(&asked);
     let host = testing::Host::new()
@@ -185,7 +185,7 @@ fn a_host_of_a_test_answers_and_keeps_what_it_is_told() {
 }
 
 #[test]
-fn what_cannot_be_told_is_refused_before_it_is_sent() {
+fn invalid_telemetry_is_refused_before_it_is_sent() {
     let ((), telemetry) = testing::Host::new().run(|| {
         assert!(log::fields(Level::Info, "x", 7).is_err());
         assert!(log::wide_event([1]).is_err());
