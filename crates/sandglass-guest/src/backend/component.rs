@@ -274,10 +274,9 @@ impl From<host::ask::Error> for ask::Error {
             WitKind::Unavailable => ErrorKind::Unavailable,
             WitKind::InvalidRequest => ErrorKind::InvalidRequest,
         };
-        Self {
-            retry_after: error.retry_after_ms.map(Duration::from_millis),
-            ..Self::new(kind, error.message)
-        }
+        let mut converted = Self::new(kind, error.message);
+        converted.retry_after = error.retry_after_ms.map(Duration::from_millis);
+        converted
     }
 }
 
