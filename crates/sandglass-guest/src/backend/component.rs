@@ -194,7 +194,7 @@ pub(crate) fn scratch_delete(key: &str) -> Result<bool, HostError> {
 impl From<host::scratch::Error> for HostError {
     fn from(error: host::scratch::Error) -> Self {
         Self::new(match error {
-            host::scratch::Error::Denied => "the integration was granted no scratch".to_owned(),
+            host::scratch::Error::Denied => "no scratch was granted to this integration".to_owned(),
             host::scratch::Error::Full(bytes) => format!("the scratch of {bytes} bytes is full"),
             host::scratch::Error::InvalidKey(why) => why,
         })
