@@ -16,22 +16,16 @@ pub(super) async fn stop_orphan(execution: &Execution, context: &Context) -> Res
     let runs = execution.runs().await.map_err(cancelled)?;
     loop {
         let settled = runs.runtime.wait_until(&parent, |parent| !is_stopping(parent));
-        let is_orphan = match execution.unless_stopped(settled).await.map_err(cancelled)? {
-            Ok(parent) => is_over(&parent),
-            Err(ActorError::UnknownEntity(_)) => true,
-            Err(_) => {
-                // It cannot be read now.
-                runs.unless_closing().await;
-                execution.wait_to_retry().await.map_err(cancelled)?;
-                continue;
+        match execution.unless_stopped(settled).await.map_err(cancelled)? {
+            Ok(parent) if !is_over(&parent) => return Ok(()),
+            Ok(_) | Err(ActorError::UnknownEntity(_)) => {
+                let reason = "its parent is over".to_owned();
+                if runs.stop_with(&execution.run.entity, &parent, reason).await.is_ok() {
+                    return Err(cancelled(execution.stop_requested().await));
+                }
             }
-        };
-        if !is_orphan {
-            return Ok(());
-        }
-        let reason = "its parent is over".to_owned();
-        if runs.stop_with(&execution.run.entity, &parent, reason).await.is_ok() {
-            return Err(cancelled(execution.stop_requested().await));
+            // It cannot be read now.
+            Err(_) => {}
         }
         runs.unless_closing().await;
         execution.wait_to_retry().await.map_err(cancelled)?;

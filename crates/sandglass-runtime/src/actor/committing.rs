@@ -46,8 +46,8 @@ fn dispatched(events: &[RecordedEvent]) -> impl Iterator<Item = DispatchId> {
 }
 
 impl Actor {
-    /// Ends what was in flight when the host ended, starts what follows, and changes to the present
-    /// version of its spec.
+    /// Ends what was in flight when the host ended, starts what follows, changes to the present version
+    /// of its spec, and enforces a limit that has passed meanwhile.
     pub(crate) async fn recover(&mut self) -> Result<(), ActorError> {
         let lost = self.entity.in_flight().into_iter();
         let ends: Vec<HandlerEnd> =
@@ -71,8 +71,8 @@ impl Actor {
         self.commit_input_with(input, Lent::default(), None).await
     }
 
-    /// As `tell`; the handlers that it starts live on what an asker lends, and the recording of the
-    /// handler that it ends is appended with it.
+    /// As `commit_input`; the handlers that it starts have at most the time that an asking handler
+    /// lends them, and the recording of the handler that it ends is appended with the records.
     pub(super) async fn commit_input_with(
         &mut self,
         input: &Input,
