@@ -19,7 +19,7 @@ use sandglass_model::{
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::compiled_folder::CompiledFolder;
 use crate::compiling::{Compiler, Turns};
@@ -48,7 +48,7 @@ use sandglass_supervisor::ticker::{Ticker, TickerHealth};
 pub use builder::Builder;
 use sandboxes::Sandboxes;
 use sandglass_supervisor::identities::Identities;
-use sandglass_supervisor::live::{Live, LiveRun, LiveRuns};
+use sandglass_supervisor::live::{Live, LiveRun, LiveRuns, RunNow};
 
 /// Executes guests, each within its deadline. It is cheap to clone; dropping the last clone ends the
 /// host's threads.
@@ -229,6 +229,18 @@ impl Host {
     #[must_use]
     pub fn live_runs(&self, most: usize) -> LiveRuns {
         self.0.live.snapshot(most)
+    }
+
+    /// The handler of `dispatch`, if it is queued or in flight.
+    #[must_use]
+    pub fn live_run(&self, dispatch: DispatchId) -> Option<RunNow> {
+        self.0.live.of(dispatch)
+    }
+
+    /// Notifies `waiter` once, when the handler of `dispatch` shows activity next (see
+    /// [`RunNow::active`]). Does nothing if it is neither queued nor in flight.
+    pub fn on_activity(&self, dispatch: DispatchId, waiter: Arc<Notify>) {
+        self.0.live.on_activity(dispatch, waiter);
     }
 
     /// The features of the kernel that this host uses: those that its settings allow and the kernel

@@ -444,7 +444,9 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
             limit: breach.limit,
             observed_ms: breach.observed,
             doing: breach.in_flight.clone(),
+            active: breach.last_signal.clone(),
         },
+        Event::LimitCleared { last_signal: Some(signal), .. } => Input::Active((**signal).clone()),
         Event::SpecRegistered { .. }
         | Event::Created { .. }
         | Event::SpecChanged { .. }

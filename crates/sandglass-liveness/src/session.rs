@@ -174,15 +174,22 @@ impl Session {
                 let text = text.chars().take(STATUS_MAX_CHARS).collect();
                 self.status_text = Some(StatusText { dispatch: *dispatch, text });
             }
-            Event::LimitBreached(breach) => match breach.limit {
-                Limit::InactivityWarn => self.is_silent = true,
-                Limit::AbortTimeout => {
-                    if let RunPhase::Stopping { is_killing, .. } = &mut self.phase {
-                        *is_killing = true;
+            Event::LimitBreached(breach) => {
+                self.note_activity(breach.last_signal.as_ref());
+                match breach.limit {
+                    Limit::InactivityWarn => self.is_silent = true,
+                    Limit::AbortTimeout => {
+                        if let RunPhase::Stopping { is_killing, .. } = &mut self.phase {
+                            *is_killing = true;
+                        }
                     }
+                    _ => {}
                 }
-                _ => {}
-            },
+            }
+            Event::LimitCleared { last_signal: Some(signal), .. } => {
+                self.is_silent = false;
+                self.note_activity(Some(signal));
+            }
             Event::RunStopping(stopping) => {
                 self.phase = RunPhase::Stopping {
                     stopping: stopping.clone(),
@@ -196,6 +203,14 @@ impl Session {
                 self.is_silent = false;
             }
             _ => {}
+        }
+    }
+
+    /// Notes activity that no record of its own shows: a host call.
+    fn note_activity(&mut self, signal: Option<&LastSignal>) {
+        if let Some(signal) = signal.filter(|signal| signal.at > self.active_since.at) {
+            self.active_since.set(signal.at);
+            self.last_signal = Some(signal.clone());
         }
     }
 

@@ -49,6 +49,24 @@ impl Waits {
         self.0.is_empty()
     }
 
+    /// The entities that `asker` waits for, directly or through others, in no particular order.
+    #[must_use]
+    pub fn awaited_by(&self, asker: &EntityRef) -> Vec<EntityRef> {
+        let mut found: Vec<EntityRef> = self.next(asker).cloned().collect();
+        let mut at = 0;
+        while let Some(entity) = found.get(at) {
+            let more: Vec<_> =
+                self.next(entity).filter(|next| !found.contains(next)).cloned().collect();
+            found.extend(more);
+            at += 1;
+        }
+        found
+    }
+
+    fn next(&self, of: &EntityRef) -> impl Iterator<Item = &EntityRef> {
+        self.0.get(of).into_iter().flat_map(BTreeMap::keys)
+    }
+
     /// Whether waits lead from `from` to `to`. Each entity leads to itself.
     fn leads(&self, from: &EntityRef, to: &EntityRef) -> bool {
         let (mut seen, mut open) = (BTreeSet::from([from]), vec![from]);
@@ -56,8 +74,7 @@ impl Waits {
             if at == to {
                 return true;
             }
-            let next = self.0.get(at).into_iter().flat_map(BTreeMap::keys);
-            open.extend(next.filter(|entity| seen.insert(entity)));
+            open.extend(self.next(at).filter(|entity| seen.insert(entity)));
         }
         false
     }

@@ -19,8 +19,9 @@ use sandglass_model::{
     RunReport, SystemClock, TransitionCause,
 };
 use sandglass_runtime::{
-    HandlerRun, Handlers, HostHandlers, Module, Request, Reserved, RunFuture, Runtime,
+    HandlerNow, HandlerRun, Handlers, HostHandlers, Module, Request, Reserved, RunFuture, Runtime,
 };
+use tokio::sync::Notify;
 
 use crate::member::{Begins, Handler, Member};
 use crate::peer::Server;
@@ -257,8 +258,12 @@ impl Handlers for Reporting {
         self.handlers.reserve(dispatched, tenant)
     }
 
-    fn doing(&self, dispatch: DispatchId) -> Option<(String, Duration)> {
+    fn doing(&self, dispatch: DispatchId) -> Option<HandlerNow> {
         self.handlers.doing(dispatch)
+    }
+
+    fn on_activity(&self, dispatch: DispatchId, waiter: &Arc<Notify>) {
+        self.handlers.on_activity(dispatch, waiter);
     }
 
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {

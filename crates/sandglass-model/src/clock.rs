@@ -33,6 +33,13 @@ impl Monotonic {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// The point `ago` earlier, but not before the origin.
+    #[must_use]
+    pub fn before(self, ago: Duration) -> Self {
+        let nanos = u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(nanos))
+    }
+
     /// The point `wait` later, or [`Monotonic::NEVER`] if that is out of range.
     #[must_use]
     pub fn after(self, wait: Duration) -> Self {

@@ -12,7 +12,7 @@ use crate::ended::Ended;
 use crate::id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
 use crate::outcome::DeadlineOwner;
 use crate::rules::RulesVersion;
-use crate::session::{Limit, LimitBreached, RunLimits, RunStopped, RunStopping};
+use crate::session::{LastSignal, Limit, LimitBreached, RunLimits, RunStopped, RunStopping};
 use crate::trace::TraceContext;
 
 /// The tenant of entities and dispatches that name none.
@@ -177,8 +177,11 @@ pub enum Event {
         run_seq: u32,
         /// Which limit had been breached.
         limit: Limit,
-        /// How long it was inactive by its records, in milliseconds.
+        /// How long it was inactive, in milliseconds: by its records, unless they show no activity.
         silent_ms: u64,
+        /// The activity, if no record shows it: a host call.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last_signal: Option<Box<LastSignal>>,
     },
     /// A run of a session is to stop.
     #[serde(rename = "run.stopping")]

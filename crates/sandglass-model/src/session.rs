@@ -226,9 +226,10 @@ pub struct Doing {
 /// The last activity of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastSignal {
-    /// The kind: the name of a signal, `action`, `dispatched` or `ended`.
+    /// The kind: the name of a signal, `action`, `dispatched` or `ended`; `host_call` if a host call
+    /// of a handler began or ended; `asked` if an entity did something that a handler waits for.
     pub kind: String,
-    /// The action or handler that it was about.
+    /// The action, handler or asked entity that it was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
     /// When.

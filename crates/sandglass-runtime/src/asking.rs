@@ -219,6 +219,11 @@ impl fmt::Debug for Asking {
 pub(crate) struct WaitGraph(Mutex<Waits>);
 
 impl WaitGraph {
+    /// The entities that handlers of `asker` wait for, directly or through others.
+    pub(crate) fn awaited_by(&self, asker: &EntityRef) -> Vec<EntityRef> {
+        self.with(|waits| waits.awaited_by(asker))
+    }
+
     fn with<T>(&self, change: impl FnOnce(&mut Waits) -> T) -> T {
         // No code between two changes of one critical section can panic.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))

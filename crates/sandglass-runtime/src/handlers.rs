@@ -43,11 +43,17 @@ pub trait Handlers: Send + Sync + 'static {
         Ok(Reserved::default())
     }
 
-    /// The host function that the handler of `dispatch` is in, or where else it is, and for how
-    /// long; `None` if that is unknown.
-    fn doing(&self, dispatch: DispatchId) -> Option<(String, Duration)> {
+    /// What the handler of `dispatch` is doing; `None` if that is unknown.
+    fn doing(&self, dispatch: DispatchId) -> Option<HandlerNow> {
         let _ = dispatch;
         None
+    }
+
+    /// Notifies `waiter` once, when the handler of `dispatch` shows activity next. An executor that
+    /// cannot do so may ignore this: the end of a silence is then recorded with the next record of
+    /// the entity.
+    fn on_activity(&self, dispatch: DispatchId, waiter: &Arc<Notify>) {
+        let _ = (dispatch, waiter);
     }
 
     /// Resolves frames of `module` that were recorded as offsets, in order to show them.
@@ -62,6 +68,18 @@ pub trait Handlers: Send + Sync + 'static {
         let _ = module;
         None
     }
+}
+
+/// What a handler is doing at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandlerNow {
+    /// The host function that it is in, or where else it is.
+    pub place: String,
+    /// For how long.
+    pub since: Duration,
+    /// The time since its last host call began or ended; `None` if there was none. A call that only
+    /// sends a synthetic signal does not count.
+    pub active: Option<Duration>,
 }
 
 /// What a handler is started with.

@@ -10,17 +10,20 @@ use std::time::Duration;
 
 use sandglass_host::{
     CallLimits, Context, Dispatch, DispatchDeadline, Host, Integration, RecordingLimits,
-    Reservation, ReserveFor,
+    Reservation, ReserveFor, RunNow,
 };
 use sandglass_liveness::session::preamble;
 use sandglass_model::{
     Busy, Clock, DispatchId, Dispatched, Frame, ModuleHash, Monotonic, Rejection, RunReport,
 };
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 pub use modules::Module;
 
-use crate::handlers::{FramesFuture, HandlerRun, Handlers, Reserved, RunFuture, lost, stopped};
+use crate::handlers::{
+    FramesFuture, HandlerNow, HandlerRun, Handlers, Reserved, RunFuture, lost, stopped,
+};
 use crate::timer;
 use adaptor::{Clocks, HostAsks, SignalAdaptor};
 use modules::{Loadable, Modules};
@@ -162,11 +165,12 @@ impl Handlers for HostHandlers {
         Ok(Reserved::of(ReservedSlot { reservation, version }).for_module(hash))
     }
 
-    fn doing(&self, dispatch: DispatchId) -> Option<(String, Duration)> {
-        let now = self.host.clock().now();
-        let live = self.host.live_runs(usize::MAX);
-        let run = live.runs.into_iter().find(|run| run.dispatch == dispatch)?;
-        Some((run.doing.as_str().to_owned(), now.since(run.since)))
+    fn doing(&self, dispatch: DispatchId) -> Option<HandlerNow> {
+        handler_now(&self.host, dispatch)
+    }
+
+    fn on_activity(&self, dispatch: DispatchId, waiter: &Arc<Notify>) {
+        self.host.on_activity(dispatch, Arc::clone(waiter));
     }
 
     fn resolve_frames(&self, module: ModuleHash, frames: Vec<Frame>) -> FramesFuture {
@@ -177,6 +181,16 @@ impl Handlers for HostHandlers {
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {
         self.modules.named(module).map(|present| present.module.hash())
     }
+}
+
+/// What the handler of `dispatch` is doing in `host`.
+#[must_use]
+pub fn handler_now(host: &Host, dispatch: DispatchId) -> Option<HandlerNow> {
+    let RunNow { doing, since, active, .. } = host.live_run(dispatch)?;
+    let now = host.clock().now();
+    let place = doing.as_str().to_owned();
+    let active = active.map(|active| now.since(active));
+    Some(HandlerNow { place, since: now.since(since), active })
 }
 
 /// The state of the entity as its handler sees it, with what went wrong in the previous run of its

@@ -109,6 +109,7 @@
 //! entities that have ended.
 
 mod account_sampling;
+mod activity;
 mod actor;
 mod asking;
 mod blocked;
@@ -151,11 +152,11 @@ pub use folder::{
     unknown_timed_functions,
 };
 pub use handlers::{
-    FramesFuture, HandlerRun, Handlers, HostCallLimits, Reserved, RunFuture, Stop, StopRequest,
-    not_run, unreported,
+    FramesFuture, HandlerNow, HandlerRun, Handlers, HostCallLimits, Reserved, RunFuture, Stop,
+    StopRequest, not_run, unreported,
 };
 #[cfg(feature = "guests")]
-pub use host_handlers::{HostHandlers, Module};
+pub use host_handlers::{HostHandlers, Module, handler_now};
 pub use pruning::Pruned;
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
 pub use replay::replay_journal;

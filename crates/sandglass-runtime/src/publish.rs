@@ -5,7 +5,8 @@ use std::sync::Arc;
 use sandglass_liveness::session::{Shown, StatusView};
 use sandglass_liveness::{Entity, Session};
 use sandglass_model::{
-    DispatchId, EntityRef, Incarnation, Object, Record, RunReport, Sequence, SpecDigest, WallTime,
+    DispatchId, EntityRef, Incarnation, LastSignal, Object, Record, RunReport, Sequence,
+    SpecDigest, WallTime,
 };
 use serde_json::Value;
 use tokio::sync::broadcast;
@@ -97,14 +98,16 @@ pub struct RunView {
 }
 
 impl Snapshot {
-    /// The status of the session at `now`; `None` if it is not a session.
+    /// The status of the session at `now`, if the last host call of its handlers was `active`;
+    /// `None` if it is not a session.
     #[must_use]
-    pub fn status(&self, now: WallTime) -> Option<StatusView> {
+    pub fn status(&self, now: WallTime, active: Option<LastSignal>) -> Option<StatusView> {
         let shown = Shown {
             name: &self.entity,
             state: &self.state,
             sequence: self.sequence,
             session: self.session.as_deref()?,
+            active,
             handlers: self.in_flight.iter().map(|run| run.integration.clone()).collect(),
         };
         Some(shown.status(now))

@@ -161,13 +161,27 @@ impl Runtime {
         after: Option<&EntityRef>,
         is_wanted: impl Fn(&Snapshot) -> bool,
     ) -> Vec<StatusView> {
-        let now = self.0.shared.clock.wall();
-        let entities = self.0.shared.table.lock();
-        let snapshots = entities.all_awake().filter_map(Handle::snapshot);
-        let wanted = snapshots.filter(|snapshot| {
-            after.is_none_or(|after| snapshot.entity > *after) && is_wanted(snapshot)
-        });
-        wanted.filter_map(|snapshot| snapshot.status(now)).collect()
+        let wanted: Vec<_> = {
+            let entities = self.0.shared.table.lock();
+            let snapshots = entities.all_awake().filter_map(Handle::snapshot);
+            let wanted = snapshots.filter(|snapshot| {
+                after.is_none_or(|after| snapshot.entity > *after) && is_wanted(snapshot)
+            });
+            wanted.collect()
+        };
+        wanted.iter().filter_map(|snapshot| self.status_now(snapshot)).collect()
+    }
+
+    /// The status of the session that `snapshot` shows, with the host calls of its handlers up to
+    /// now; `None` if it is not a session.
+    #[must_use]
+    pub fn status_now(&self, snapshot: &Snapshot) -> Option<StatusView> {
+        let shared = &self.0.shared;
+        // An entity that is not a session costs no search for activity.
+        snapshot.session.as_ref()?;
+        let now = shared.clock.wall();
+        let active = shared.last_active(&snapshot.entity, snapshot.handlers());
+        snapshot.status(now, active.map(|active| active.signal(now)))
     }
 
     /// The status of a session, and what its first handler in flight is doing; `None` if the entity
@@ -180,10 +194,10 @@ impl Runtime {
         entity: &EntityRef,
     ) -> Result<Option<StatusView>, ActorError> {
         let snapshot = self.entity(entity).await?;
-        let Some(mut view) = snapshot.status(self.0.shared.clock.wall()) else { return Ok(None) };
+        let Some(mut view) = self.status_now(&snapshot) else { return Ok(None) };
         let first = snapshot.in_flight.first();
         let doing = first.and_then(|run| self.0.shared.handlers.doing(run.dispatch));
-        view.host_call = doing.map(|(host_call, _)| host_call);
+        view.host_call = doing.map(|doing| doing.place);
         Ok(Some(view))
     }
 }

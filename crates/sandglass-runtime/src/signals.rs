@@ -18,6 +18,8 @@ pub(crate) const SIGNAL_QUEUE_BYTES: u32 = 4 << 20;
 pub struct Signals {
     dispatch: DispatchId,
     queue: SignalQueue,
+    /// The kinds that show no activity.
+    synthetic: Arc<[String]>,
 }
 
 /// Where all handler runs of one entity send their signals.
@@ -50,12 +52,18 @@ impl SignalQueue {
 }
 
 impl Signals {
-    pub(crate) fn new(dispatch: DispatchId, queue: SignalQueue) -> Self {
-        Self { dispatch, queue }
+    pub(crate) fn new(dispatch: DispatchId, queue: SignalQueue, synthetic: Arc<[String]>) -> Self {
+        Self { dispatch, queue, synthetic }
     }
 
-    /// Sends `payload` under `name` (`progress` or `status`), without waiting. Returns false if
-    /// the signal is dropped because too many signals, or too many bytes of them, wait.
+    /// Whether the spec lists signals called `name` as synthetic: they show no activity.
+    #[must_use]
+    pub fn is_synthetic(&self, name: &str) -> bool {
+        self.synthetic.iter().any(|one| one == name)
+    }
+
+    /// Sends `payload` under `name`, its kind, without waiting. Returns false if the signal is
+    /// dropped because too many signals, or too many bytes of them, wait.
     #[must_use = "a dropped signal should be counted"]
     pub fn send(&self, name: impl Into<String>, payload: Value) -> bool {
         let bytes = u32::try_from(occupied_bytes(&payload)).unwrap_or(u32::MAX);
@@ -103,7 +111,7 @@ mod tests {
     #[test]
     fn the_bytes_of_waiting_signals_are_bounded_and_released() {
         let (queue, mut receiver) = SignalQueue::new();
-        let signals = Signals::new(dispatch(), queue.clone());
+        let signals = Signals::new(dispatch(), queue.clone(), Arc::default());
         // As the JSON of 16 KiB that occupies the most.
         let largest = Value::Array(vec![json!({"": 0}); 2300]);
         assert!(occupied_bytes(&largest) > 1 << 20);

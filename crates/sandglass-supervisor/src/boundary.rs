@@ -76,13 +76,13 @@ impl Supervision {
         if let Some(ended) = ended {
             self.trace_error(now, names::CALL_ENDED, &ended.to_string());
         }
-        let has_failed = self.guest_mut().take_failure();
+        let (has_failed, is_activity) = self.guest_mut().take_call_notes();
         let outcome = match ended {
             Some(ended) => ended.outcome(),
             None if has_failed || is_failure => CallOutcome::Failed,
             None => CallOutcome::Ok,
         };
-        self.watch.run.present.in_guest(self.watch.phase, now);
+        self.watch.run.present.call_ended(self.watch.phase, now, is_activity);
         let calls = &mut self.calls;
         if let Some((call, took)) = calls.accounting.leave(now, outcome) {
             calls.spans.end(took, outcome != CallOutcome::Ok, &calls.functions);

@@ -71,6 +71,8 @@ pub struct Guest {
     last_error: String,
     /// Whether the present call has failed.
     has_failed: bool,
+    /// Whether the present call has sent a synthetic signal.
+    is_synthetic: bool,
     /// The requests that it has sent.
     pub requests: Requests,
     /// How many requests it has open.
@@ -94,7 +96,7 @@ pub struct Guest {
 }
 
 measured!(
-    Guest: context, memory, fields, last_error, has_failed, requests, open_requests, log, spans,
+    Guest: context, memory, fields, last_error, has_failed, is_synthetic, requests, open_requests, log, spans,
     meter, scratch, streams, cache, result, redactor, grants, call_limits, signals, trace,
 );
 
@@ -160,6 +162,7 @@ impl Guest {
             fields: None,
             last_error: String::new(),
             has_failed: false,
+            is_synthetic: false,
             requests: Requests::default(),
             open_requests: Arc::default(),
             log,
@@ -230,9 +233,11 @@ impl Guest {
         self.has_failed = true;
     }
 
-    /// Whether a call has failed since the last call of this function.
-    pub fn take_failure(&mut self) -> bool {
-        mem::take(&mut self.has_failed)
+    /// Whether a call has failed since the last call of this function, and whether the guest was
+    /// active: it has not only sent a synthetic signal.
+    #[inline]
+    pub fn take_call_notes(&mut self) -> (bool, bool) {
+        (mem::take(&mut self.has_failed), !mem::take(&mut self.is_synthetic))
     }
 
     /// Why the last call failed; empty if none has.
@@ -256,8 +261,9 @@ impl Guest {
         self.send(Signal::Status(log::cut(&status, signal::STATUS_MAX_BYTES)));
     }
 
-    fn send(&self, signal: Signal) {
+    fn send(&mut self, signal: Signal) {
         if let Some(signals) = &self.signals {
+            self.is_synthetic = signals.is_synthetic(signal.kind());
             signals.signal(signal);
         }
     }

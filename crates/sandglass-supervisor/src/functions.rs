@@ -263,6 +263,12 @@ impl Functions {
         Some(function.name)
     }
 
+    /// Whether a guest can wait in the function with this number.
+    pub fn can_wait(&self, place: u64) -> bool {
+        let function = usize::try_from(place).ok().and_then(|place| self.0.get(place));
+        function.is_some_and(|function| function.class != Class::Instant)
+    }
+
     /// The functions, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &Function> {
         self.0.iter()

@@ -5,24 +5,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use sandglass_model::{Cause, DispatchId, Monotonic};
+use tokio::sync::Notify;
 
 use crate::functions::Functions;
 use crate::present::Doing;
 use crate::run::Run;
 use crate::sync::lock;
 
+/// Identifies a run: its dispatch, and a number that grows with each run of the host.
+type Key = (DispatchId, u64);
+
 /// The runs that are queued or in flight.
 #[derive(Debug, Default)]
 pub struct Live {
     next: AtomicU64,
-    runs: Mutex<BTreeMap<u64, Entry>>,
-    ended: tokio::sync::Notify,
+    runs: Mutex<BTreeMap<Key, Entry>>,
+    ended: Notify,
 }
 
 #[derive(Debug)]
 struct Entry {
     run: Weak<Run>,
-    dispatch: DispatchId,
     queued_at: Monotonic,
     functions: Arc<Functions>,
 }
@@ -31,7 +34,7 @@ struct Entry {
 #[derive(Debug)]
 pub struct LiveRun {
     live: Arc<Live>,
-    key: u64,
+    key: Key,
 }
 
 /// The runs of a host at one moment.
@@ -54,6 +57,9 @@ pub struct RunNow {
     pub doing: Doing,
     /// Since when, to a microsecond.
     pub since: Monotonic,
+    /// When its last host call began or ended; `None` if there was none. A call that only sends a
+    /// synthetic signal does not count.
+    pub active: Option<Monotonic>,
 }
 
 impl Live {
@@ -65,8 +71,8 @@ impl Live {
         queued_at: Monotonic,
         functions: Arc<Functions>,
     ) -> LiveRun {
-        let key = self.next.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry { run: Arc::downgrade(run), dispatch, queued_at, functions };
+        let key = (dispatch, self.next.fetch_add(1, Ordering::Relaxed));
+        let entry = Entry { run: Arc::downgrade(run), queued_at, functions };
         self.lock().insert(key, entry);
         LiveRun { live: self, key }
     }
@@ -74,13 +80,33 @@ impl Live {
     /// Returns up to `most` of the runs.
     pub fn snapshot(&self, most: usize) -> LiveRuns {
         let entries = self.lock();
-        let live = entries.values().filter_map(|entry| Some((entry.run.upgrade()?, entry)));
-        let mut live: Vec<_> = live.map(|(run, entry)| (run.deadline(), run, entry)).collect();
-        // The sort is stable, so queued runs stay in order of arrival.
-        live.sort_by_key(|(deadline, ..)| *deadline);
+        let live =
+            entries.iter().filter_map(|(key, entry)| Some((entry.run.upgrade()?, key, entry)));
+        let mut live: Vec<_> =
+            live.map(|(run, key, entry)| (run.deadline(), run, key, entry)).collect();
+        // Queued runs have no deadline yet, and are in order of arrival.
+        live.sort_by_key(|(deadline, _, (_, arrival), _)| (*deadline, *arrival));
         let more = live.len().saturating_sub(most);
-        let runs = live.iter().take(most).map(|(_, run, entry)| entry.now(run)).collect();
+        let runs = live.iter().take(most);
+        let runs = runs.map(|(_, run, (dispatch, _), entry)| entry.now(run, *dispatch)).collect();
         LiveRuns { runs, more }
+    }
+
+    /// The latest run of `dispatch`, if one is queued or in flight.
+    pub fn of(&self, dispatch: DispatchId) -> Option<RunNow> {
+        self.with(dispatch, |entry, run| entry.now(run, dispatch))
+    }
+
+    /// Notifies `waiter` once, when the latest run of `dispatch` shows activity next.
+    pub fn on_activity(&self, dispatch: DispatchId, waiter: Arc<Notify>) {
+        self.with(dispatch, |_, run| run.present.on_activity(waiter));
+    }
+
+    fn with<T>(&self, dispatch: DispatchId, read: impl FnOnce(&Entry, &Run) -> T) -> Option<T> {
+        let entries = self.lock();
+        let (_, entry) = entries.range((dispatch, 0)..=(dispatch, u64::MAX)).next_back()?;
+        let run = entry.run.upgrade()?;
+        Some(read(entry, &run))
     }
 
     /// Stops all runs.
@@ -102,16 +128,17 @@ impl Live {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
         lock(&self.runs)
     }
 }
 
 impl Entry {
-    fn now(&self, run: &Run) -> RunNow {
+    fn now(&self, run: &Run, dispatch: DispatchId) -> RunNow {
         let (doing, since) = run.present.read(&self.functions);
         let since = since.unwrap_or(self.queued_at);
-        RunNow { dispatch: self.dispatch, budget: run.budget(), doing, since }
+        let active = run.present.last_active(&self.functions);
+        RunNow { dispatch, budget: run.budget(), doing, since, active }
     }
 }
 

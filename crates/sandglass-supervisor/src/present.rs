@@ -1,10 +1,12 @@
-//! What a run is doing and since when, for readers on other threads: one word, which the guest's
-//! thread stores at each crossing of the boundary. It decides nothing.
+//! What a run is doing, since when, and when it was last active, for readers on other threads. The
+//! guest's thread stores it at each crossing of the boundary, in one word and one moment.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use sandglass_model::Monotonic;
+use tokio::sync::Notify;
 
 use crate::functions::{FunctionId, Functions};
 use crate::run::Phase;
@@ -48,13 +50,19 @@ impl Doing {
     }
 }
 
-/// What one run is doing. It is shown to people only, so its stores are relaxed. What and since when
-/// are one word, so a reader never sees parts of two moments.
+/// What one run is doing. What and since when are one word, so a reader never sees parts of two
+/// moments. The stores are relaxed: a reader that is a few nanoseconds behind sees older activity,
+/// and evaluates its limits again when they are due.
 #[derive(Debug, Default)]
 pub struct Present {
     word: AtomicU64,
     /// The name of the call of this word, if it has one of its own.
     about: Mutex<Option<(u64, Arc<str>)>>,
+    /// When the last call ended that counts as activity, in nanoseconds; 0 if there was none.
+    active_at: AtomicU64,
+    /// Whether a reader waits for activity. It spares the calls the lock.
+    is_awaited: AtomicBool,
+    waiters: Mutex<Vec<Arc<Notify>>>,
 }
 
 impl Present {
@@ -73,6 +81,49 @@ impl Present {
     pub fn calls(&self, function: FunctionId, now: Monotonic) {
         let what = FIRST_FUNCTION + u64::from(function.number());
         self.word.store(word(what, now), Ordering::Relaxed);
+    }
+
+    /// A call has ended `now`. It counts as activity unless it only sent a synthetic signal.
+    #[inline]
+    pub fn call_ended(&self, phase: Phase, now: Monotonic, is_activity: bool) {
+        self.in_guest(phase, now);
+        if is_activity {
+            self.active_at.store(now.as_nanos(), Ordering::Relaxed);
+            if self.is_awaited.load(Ordering::Relaxed) {
+                self.notify();
+            }
+        }
+    }
+
+    #[cold]
+    fn notify(&self) {
+        let waiters = {
+            let mut waiters = lock(&self.waiters);
+            self.is_awaited.store(false, Ordering::Relaxed);
+            mem::take(&mut *waiters)
+        };
+        waiters.iter().for_each(|waiter| waiter.notify_one());
+    }
+
+    /// Notifies `waiter` once, when the next call ends that counts as activity.
+    pub fn on_activity(&self, waiter: Arc<Notify>) {
+        let mut waiters = lock(&self.waiters);
+        if !waiters.iter().any(|known| Arc::ptr_eq(known, &waiter)) {
+            waiters.push(waiter);
+        }
+        self.is_awaited.store(true, Ordering::Relaxed);
+    }
+
+    /// When the last call of the run began or ended; `None` if there was none. Instant calls count
+    /// when they end, because only then it is known whether they sent no more than a synthetic
+    /// signal.
+    pub fn last_active(&self, functions: &Functions) -> Option<Monotonic> {
+        let word = self.word.load(Ordering::Relaxed);
+        let ended = self.active_at.load(Ordering::Relaxed);
+        let ended = (ended > 0).then(|| Monotonic::from_nanos(ended));
+        let call = (word & WHAT_MASK).checked_sub(FIRST_FUNCTION);
+        let begun = call.filter(|call| functions.can_wait(*call)).map(|_| since(word));
+        ended.max(begun)
     }
 
     /// Names the present call.
@@ -95,12 +146,16 @@ impl Present {
                 Doing::HostCall(about.unwrap_or_else(named))
             }
         };
-        (doing, Some(Monotonic::from_nanos((word & !WHAT_MASK) >> SINCE_SHIFT)))
+        (doing, Some(since(word)))
     }
 }
 
 const fn word(what: u64, since: Monotonic) -> u64 {
     ((since.as_nanos() << SINCE_SHIFT) & !WHAT_MASK) | what
+}
+
+const fn since(word: u64) -> Monotonic {
+    Monotonic::from_nanos((word & !WHAT_MASK) >> SINCE_SHIFT)
 }
 
 #[cfg(test)]
@@ -142,5 +197,31 @@ mod tests {
         assert_eq!(present.read(&functions).0, Doing::Guest);
         present.calls(ask, Monotonic::from_nanos(THEN.as_nanos() * 2));
         assert_eq!(present.read(&functions).0.as_str(), "host_ask");
+    }
+
+    #[tokio::test]
+    async fn calls_are_activity_and_synthetic_signals_are_not() {
+        let mut functions = Functions::default();
+        let emit = functions.add_bare("env", "host_emit_progress", Class::Instant, Reads::Numbers);
+        let send = functions.add_bare("env", "host_http_call", Class::Async, Reads::Numbers);
+        let at = |steps: u64| Monotonic::from_nanos(1_024 * steps);
+        let present = Present::default();
+        present.in_guest(Phase::Running, at(2));
+        assert_eq!(present.last_active(&functions), None, "its own code shows no activity");
+        present.calls(send, at(3));
+        assert_eq!(present.last_active(&functions), Some(at(3)), "a call has begun");
+        present.call_ended(Phase::Running, at(4), true);
+        assert_eq!(present.last_active(&functions), Some(at(4)), "the call has ended");
+        let waiter = Arc::new(Notify::new());
+        present.on_activity(Arc::clone(&waiter));
+        present.calls(emit, at(5));
+        present.call_ended(Phase::Running, at(6), false);
+        assert_eq!(present.last_active(&functions), Some(at(4)), "it was a synthetic signal");
+        present.calls(emit, at(7));
+        present.call_ended(Phase::Running, at(8), true);
+        assert_eq!(present.last_active(&functions), Some(at(8)));
+        // The synthetic signal has not notified it, or this would be its second notification.
+        waiter.notified().await;
+        assert!(!present.is_awaited.load(Ordering::Relaxed), "it is notified once");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandglass_liveness::session::{RunPhase, Status};
+use sandglass_liveness::session::{RunPhase, Status, StatusView};
 use sandglass_model::{Directive, EntityRef, WallTime};
 use sandglass_runtime::{BlockedSession, Snapshot};
 use serde::Serialize;
@@ -24,9 +24,8 @@ pub(super) struct SessionNow {
 }
 
 impl SessionNow {
-    /// The session of `snapshot` at `now`; `None` if the entity is not a session.
-    pub(super) fn new(snapshot: &Snapshot, now: WallTime) -> Option<Self> {
-        let view = snapshot.status(now)?;
+    /// The session of `snapshot`, whose status is `view`; `None` if the entity is not a session.
+    pub(super) fn new(snapshot: &Snapshot, view: StatusView) -> Option<Self> {
         let session = snapshot.session.as_deref()?;
         let run_timeout = session.limits.run_timeout_ms.map(Duration::from_millis);
         let is_running = !matches!(session.phase, RunPhase::Stopped(_));

@@ -69,8 +69,9 @@ struct InFlight {
 
 impl InFlight {
     /// The handlers of `snapshot`, with the state of their session at `now`.
-    fn all_of(snapshot: &Snapshot, now: WallTime) -> impl Iterator<Item = Self> {
-        let session = SessionNow::new(snapshot, now).map(Arc::new);
+    fn all_of<'a>(runtime: &Runtime, snapshot: &'a Snapshot) -> impl Iterator<Item = Self> + 'a {
+        let status = runtime.status_now(snapshot);
+        let session = status.and_then(|status| SessionNow::new(snapshot, status)).map(Arc::new);
         snapshot.in_flight.iter().map(move |run| Self {
             entity: snapshot.entity.clone(),
             run: run.clone(),
@@ -94,7 +95,7 @@ impl LiveSnapshot {
         let (blocked, all_blocked) = runtime.blocked_sessions(BLOCKED_MAX);
         let (taken_at, at) = (clock.now(), clock.wall());
         let in_flight: Vec<InFlight> =
-            busy.iter().flat_map(|snapshot| InFlight::all_of(snapshot, at)).collect();
+            busy.iter().flat_map(|snapshot| InFlight::all_of(runtime, snapshot)).collect();
         let content = Content {
             unhealthy,
             in_flight: in_flight.len(),

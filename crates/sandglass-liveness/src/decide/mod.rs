@@ -14,7 +14,8 @@ use std::sync::Arc;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{
     AskUntil, Asked, DispatchId, Dispatched, Doing, EntityRef, Event, HandlerEnd, Incarnation,
-    Limit, ModuleHash, Object, RunLimits, StopCause, TraceContext, TransitionCause, WallTime,
+    LastSignal, Limit, ModuleHash, Object, RunLimits, StopCause, TraceContext, TransitionCause,
+    WallTime,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -115,7 +116,11 @@ pub enum Input {
         observed_ms: u64,
         /// What the session was doing, if that is known.
         doing: Option<Doing>,
+        /// The last host call of its handlers, if that is known: activity that no record shows.
+        active: Option<LastSignal>,
     },
+    /// A host call of one of its handlers showed activity after a warning.
+    Active(LastSignal),
     /// A signal, which is not an action.
     Signal {
         /// Its kind.
@@ -231,9 +236,11 @@ fn follow(
         Input::Start { limits } => session::start(entity, *limits),
         Input::Resume(resume) => session::resume(spec, entity, resume),
         Input::Stop { run_seq, cause } => session::stop(spec, entity, *run_seq, cause, now),
-        Input::LimitDue { limit, observed_ms, doing } => {
-            session::limit_due(spec, entity, (*limit, *observed_ms), doing.as_ref(), now)
+        Input::LimitDue { limit, observed_ms, doing, active } => {
+            let measured = (*limit, *observed_ms);
+            session::limit_due(spec, entity, measured, (doing.as_ref(), active.as_ref()), now)
         }
+        Input::Active(signal) => session::active(entity, signal),
         Input::Action { action, params, trace, asked } => {
             bounded("params", params, PARAMS_MAX_BYTES)?;
             let cause = match asked {

@@ -9,8 +9,8 @@ use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::session::STOP_REASON_MAX_BYTES;
 use sandglass_model::{
     Cancellation, CancelledBy, DeadlineOwner, Directive, DispatchId, Dispatched, Doing, Ended,
-    Event, HandlerEnd, Limit, LimitBreached, Outcome, Overrun, RulesVersion, RunLimits, RunStopped,
-    RunStopping, Signature, StopCause, WallTime,
+    Event, HandlerEnd, LastSignal, Limit, LimitBreached, Outcome, Overrun, RulesVersion, RunLimits,
+    RunStopped, RunStopping, Signature, StopCause, WallTime,
 };
 
 use super::commands::handler_cause;
@@ -298,7 +298,7 @@ pub(super) fn limit_due(
     spec: &Spec,
     entity: &Entity,
     (limit, observed_ms): (Limit, u64),
-    doing: Option<&Doing>,
+    (doing, active): (Option<&Doing>, Option<&LastSignal>),
     now: WallTime,
 ) -> Result<Vec<Event>, Refusal> {
     let session = session(entity)?;
@@ -309,8 +309,31 @@ pub(super) fn limit_due(
     }
     let cause = StopCause::Limit { limit };
     let stopping = limit.stops_runs().then(|| stopping(spec, session, cause));
-    let breach = Breach { doing: doing.cloned(), ..Breach::of(limit, threshold, observed_ms) };
+    let breach = Breach {
+        doing: doing.cloned(),
+        active: active.filter(|active| active.at > session.active_since()).cloned(),
+        ..Breach::of(limit, threshold, observed_ms)
+    };
     Ok(std::iter::once(breach.recorded(entity, session, now)).chain(stopping).collect())
+}
+
+/// A host call of a handler shows activity: it ends an inactivity that was warned of.
+pub(super) fn active(entity: &Entity, signal: &LastSignal) -> Result<Vec<Event>, Refusal> {
+    let session = session(entity)?;
+    let since = session.active_since();
+    if !session.is_running() || !session.is_silent() || signal.at <= since {
+        return Err(Refusal::StaleTimer);
+    }
+    Ok(vec![Event::LimitCleared {
+        run_seq: session.run_seq,
+        limit: Limit::InactivityWarn,
+        silent_ms: millis_between(since, signal.at),
+        last_signal: Some(Box::new(signal.clone())),
+    }])
+}
+
+fn millis_between(from: WallTime, to: WallTime) -> u64 {
+    u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A measured breach.
@@ -319,17 +342,19 @@ struct Breach {
     threshold: u64,
     observed: u64,
     doing: Option<Doing>,
+    /// Activity later than any that the records show.
+    active: Option<LastSignal>,
     times: u64,
 }
 
 impl Breach {
     const fn of(limit: Limit, threshold: u64, observed: u64) -> Self {
-        Self { limit, threshold, observed, doing: None, times: 1 }
+        Self { limit, threshold, observed, doing: None, active: None, times: 1 }
     }
 
     /// Its record.
     fn recorded(self, entity: &Entity, session: &Session, at: WallTime) -> Event {
-        let Self { limit, threshold, observed, doing, times } = self;
+        let Self { limit, threshold, observed, doing, active, times } = self;
         Event::LimitBreached(Box::new(LimitBreached {
             session: entity.entity.clone(),
             run_seq: session.run_seq,
@@ -339,7 +364,7 @@ impl Breach {
             threshold,
             observed,
             at,
-            last_signal: session.last_signal.clone(),
+            last_signal: active.or_else(|| session.last_signal.clone()),
             in_flight: doing,
             action: limit.action(),
             times,
@@ -467,11 +492,11 @@ impl Supervision<'_> {
     fn cleared_by(&self, event: &Event) -> Option<Event> {
         let session = self.after.session()?;
         let is_broken = session.is_broken_by(self.spec, &self.after, event);
-        let silent = self.now.since(session.active_since()).as_millis();
         is_broken.then(|| Event::LimitCleared {
             run_seq: session.run_seq,
             limit: Limit::InactivityWarn,
-            silent_ms: u64::try_from(silent).unwrap_or(u64::MAX),
+            silent_ms: millis_between(session.active_since(), self.now),
+            last_signal: None,
         })
     }
 

@@ -102,6 +102,7 @@ pub fn status(entity: &Entity, now: WallTime) -> Option<StatusView> {
         state: &entity.state,
         sequence: entity.sequence,
         session: entity.session()?,
+        active: None,
         handlers: runs.map(|run| run.dispatched.integration.clone()).collect(),
     };
     Some(shown.status(now))
@@ -118,6 +119,8 @@ pub struct Shown<'a> {
     pub sequence: Sequence,
     /// Its session.
     pub session: &'a Session,
+    /// The last host call of its handlers, if that is known: activity that no record shows.
+    pub active: Option<LastSignal>,
     /// The handlers that are queued or in flight.
     pub handlers: Vec<String>,
 }
@@ -126,9 +129,11 @@ impl Shown<'_> {
     /// The status at `now`.
     #[must_use]
     pub fn status(self, now: WallTime) -> StatusView {
-        let Self { name, state, sequence, session, handlers } = self;
+        let Self { name, state, sequence, session, active, handlers } = self;
         let has_work = !handlers.is_empty();
-        let silent = now.since(session.active_since());
+        let active = active.filter(|active| active.at > session.active_since());
+        let silent = now.since(active.as_ref().map_or(session.active_since(), |active| active.at));
+        let is_silent = session.is_silent() && active.is_none();
         let stuck_after = Duration::from_millis(session.limits.stuck_after_ms);
         let is_stuck = has_work && session.is_running() && silent > stuck_after;
         let (ended_at, code) = match &session.phase {
@@ -142,7 +147,7 @@ impl Shown<'_> {
         let left = |most: u64| most.saturating_sub(elapsed_ms);
         StatusView {
             session: name.to_string(),
-            status: stands(session, is_stuck, sequence.0 == 0 && !has_work),
+            status: status_of(session, (is_silent, is_stuck), sequence.0 == 0 && !has_work),
             stop_reason_code: code,
             directive: session.directive(),
             stuck: is_stuck,
@@ -151,7 +156,7 @@ impl Shown<'_> {
             elapsed_ms,
             budget_left_ms: session.limits.run_timeout_ms.filter(|_| ended_at.is_none()).map(left),
             silent_ms: (has_work && session.is_running()).then(|| millis(silent)),
-            last_signal: session.last_signal.clone(),
+            last_signal: active.or_else(|| session.last_signal.clone()),
             in_flight: handlers,
             host_call: None,
             status_text: session.status_text.as_ref().map(|status| status.text.clone()),
@@ -159,9 +164,9 @@ impl Shown<'_> {
     }
 }
 
-fn stands(session: &Session, is_stuck: bool, is_untouched: bool) -> Status {
+fn status_of(session: &Session, (is_silent, is_stuck): (bool, bool), is_untouched: bool) -> Status {
     match &session.phase {
-        RunPhase::Running if session.is_silent() => Status::Silent,
+        RunPhase::Running if is_silent => Status::Silent,
         RunPhase::Running if is_stuck => Status::Stuck,
         RunPhase::Running if is_untouched => Status::Queued,
         RunPhase::Running => Status::Running,

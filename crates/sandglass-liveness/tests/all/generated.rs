@@ -159,7 +159,7 @@ fn limit_due(life: &mut Life, early: bool) -> Option<Input> {
     let session = life.entity().session()?;
     let input = |due: Due| {
         let Due { limit, observed_ms } = due;
-        Input::LimitDue { limit, observed_ms, doing: None }
+        Input::LimitDue { limit, observed_ms, doing: None, active: None }
     };
     let found = evaluate(session, has_work, &elapsed(session, life.now));
     if let Some(due) = found.due {
@@ -326,7 +326,7 @@ pub(crate) fn live_on(life: &mut Life, steps: &[Step]) {
             }
             Step::LimitOf(limit) => {
                 let observed_ms = u64::from(u32::MAX);
-                life.tell(Input::LimitDue { limit: *limit, observed_ms, doing: None })
+                life.tell(Input::LimitDue { limit: *limit, observed_ms, doing: None, active: None })
             }
             Step::Due(schedule) => life.tell(Input::ScheduleDue { schedule: *schedule }),
             Step::Signal { name, from } => {

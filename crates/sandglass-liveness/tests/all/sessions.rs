@@ -6,15 +6,15 @@ use std::time::Duration;
 use sandglass_insight::projection::{Projection, Shape};
 use sandglass_insight::scan::Scan;
 use sandglass_liveness::session::{
-    Elapsed, LimitSettings, Status, default_limits, evaluate, status,
+    Elapsed, LimitSettings, Shown, Status, default_limits, evaluate, status,
 };
 use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Retry, Spec};
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::{
     AskUntil, Asked, Cancellation, CancelledBy, Cause, DeadlineOwner, Decision, Directive,
-    DispatchId, Dispatched, Event, Failure, FailureKind, Limit, LimitBreached, Object, Outcome,
-    Overrun, Position, Record, Rejection, RejectionKind, Retried, RulesVersion, RunLimits, Scope,
-    StopCause, WallTime,
+    DispatchId, Dispatched, Event, Failure, FailureKind, LastSignal, Limit, LimitBreached, Object,
+    Outcome, Overrun, Position, Record, Rejection, RejectionKind, Retried, RulesVersion, RunLimits,
+    Scope, StopCause, WallTime,
 };
 use serde_json::json;
 
@@ -54,6 +54,11 @@ fn elapsed(life: &Life) -> Elapsed {
     elapsed
 }
 
+/// A limit that is due, if the last host call of a handler was `active`.
+fn limit_due(limit: Limit, observed_ms: u64, active: Option<LastSignal>) -> Input {
+    Input::LimitDue { limit, observed_ms, doing: None, active }
+}
+
 /// Lets time pass to the next limit that is due, and tells it.
 fn wait_for_a_limit(life: &mut Life) -> (Limit, Vec<Command>) {
     let session = life.entity().session().expect("a session");
@@ -64,7 +69,7 @@ fn wait_for_a_limit(life: &mut Life) -> (Limit, Vec<Command>) {
     let session = life.entity().session().expect("a session");
     let due = evaluate(session, !life.entity().is_settled(), &elapsed(life)).due;
     let due = due.expect("a limit is due at its time");
-    let input = Input::LimitDue { limit: due.limit, observed_ms: due.observed_ms, doing: None };
+    let input = limit_due(due.limit, due.observed_ms, None);
     (due.limit, life.tell(input).expect("it is due"))
 }
 
@@ -235,7 +240,7 @@ fn wait_for_a_limit_or_later(life: &mut Life) -> (Limit, Vec<Command>) {
     let session = life.entity().session().expect("a session");
     let due = evaluate(session, !life.entity().is_settled(), &elapsed(life)).due;
     let due = due.expect("due already");
-    let input = Input::LimitDue { limit: due.limit, observed_ms: due.observed_ms, doing: None };
+    let input = limit_due(due.limit, due.observed_ms, None);
     (due.limit, life.tell(input).expect("it is due"))
 }
 
@@ -289,6 +294,73 @@ fn inactivity_is_warned_of_once_and_cleared_by_the_next_activity() {
     let (limit, _) = wait_for_a_limit(&mut life);
     assert_eq!(limit, Limit::InactivityWarn, "it is armed again");
     replays(&life);
+}
+
+#[test]
+fn a_host_call_moves_the_silence_and_ends_it() {
+    let mut life = started("inactivity_warn = \"10m\"\ninactivity_timeout = \"30m\"");
+    life.start();
+    let started_at = life.now;
+    let call = |at| LastSignal {
+        kind: "host_call".to_owned(),
+        of: Some("run_tools".to_owned()),
+        at: WallTime::from_millis(at),
+    };
+    // The last host call ended three minutes after the start: silence counts from then on.
+    let active = call(started_at + 180_000);
+    life.now = started_at + 780_001;
+    let input = limit_due(Limit::InactivityWarn, 600_001, Some(active.clone()));
+    life.tell(input).expect("it is due");
+    let Event::LimitBreached(breach) = &life.log.last().expect("a record").event else { panic!() };
+    assert_eq!((breach.observed, breach.last_signal.as_ref()), (600_001, Some(&active)));
+    assert_eq!(life.entity().session().expect("one").active_since(), active.at);
+    assert_eq!(shown(&life), Status::Silent);
+
+    // Activity that is not later ends nothing; the next host call ends the silence.
+    let before = life.log.len();
+    assert!(life.tell(Input::Active(active)).is_err());
+    life.now += 5_000;
+    let ended = call(life.now - 1_000);
+    life.tell(Input::Active(ended.clone())).expect("it was silent");
+    assert_eq!(life.kinds(before), ["limit.cleared"]);
+    let Event::LimitCleared { silent_ms, last_signal, .. } = &life.log[before].event else {
+        panic!()
+    };
+    assert_eq!(*silent_ms, 604_001);
+    assert_eq!(last_signal.as_deref(), Some(&ended));
+    assert_eq!(shown(&life), Status::Running);
+    assert!(life.tell(Input::Active(ended)).is_err(), "it is no longer silent");
+    let (limit, _) = wait_for_a_limit(&mut life);
+    assert_eq!(limit, Limit::InactivityWarn, "it is armed again");
+    replays(&life);
+}
+
+#[test]
+fn the_status_counts_host_calls_that_no_record_shows() {
+    let mut life = started("stuck_after = \"5m\"\ninactivity_warn = \"10m\"");
+    life.start();
+    life.now += 400_000;
+    let view = |active| {
+        let session = life.entity().session().expect("one");
+        let shown = Shown {
+            name: &life.entity().entity,
+            state: &life.entity().state,
+            sequence: life.entity().sequence,
+            session,
+            active,
+            handlers: vec!["run_tools".to_owned()],
+        };
+        shown.status(WallTime::from_millis(life.now))
+    };
+    assert_eq!(view(None).status, Status::Stuck);
+    let active = LastSignal {
+        kind: "host_call".to_owned(),
+        of: None,
+        at: WallTime::from_millis(life.now - 2_000),
+    };
+    let shown = view(Some(active.clone()));
+    assert_eq!((shown.status, shown.silent_ms), (Status::Running, Some(2_000)));
+    assert_eq!(shown.last_signal, Some(active));
 }
 
 #[test]

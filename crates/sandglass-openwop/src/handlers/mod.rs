@@ -18,11 +18,14 @@ use sandglass_journal::Journal;
 use sandglass_model::{
     Busy, Cause, Clock, Completion, DispatchId, Dispatched, ModuleHash, Outcome, RunReport,
 };
-use sandglass_runtime::{HandlerRun, Handlers, Reserved, RunFuture, unreported};
+use sandglass_runtime::{
+    HandlerNow, HandlerRun, Handlers, Reserved, RunFuture, handler_now, unreported,
+};
 use sandglass_workflow::automaton::{Action, Integration, Params};
 use sandglass_workflow::error::{ErrorCode, RunError};
 use sandglass_workflow::event::{Origin, RunEvent};
 use sandglass_workflow::step::Next;
+use tokio::sync::Notify;
 
 pub(crate) use self::ending::{Decided, first_action, go_on};
 use self::ending::{conclude, node_ended};
@@ -105,14 +108,16 @@ impl Handlers for RunHandlers {
         }
     }
 
-    fn doing(&self, dispatch: DispatchId) -> Option<(String, std::time::Duration)> {
+    fn doing(&self, dispatch: DispatchId) -> Option<HandlerNow> {
+        handler_now(&self.engine.host, dispatch)
+            .or_else(|| self.others.as_ref().and_then(|others| others.doing(dispatch)))
+    }
+
+    fn on_activity(&self, dispatch: DispatchId, waiter: &Arc<Notify>) {
+        self.engine.host.on_activity(dispatch, Arc::clone(waiter));
         if let Some(others) = &self.others {
-            return others.doing(dispatch);
+            others.on_activity(dispatch, waiter);
         }
-        let runs = self.engine.host.live_runs(usize::MAX).runs;
-        let run = runs.into_iter().find(|run| run.dispatch == dispatch)?;
-        let now = self.engine.host.clock().now();
-        Some((run.doing.as_str().to_owned(), now.since(run.since)))
     }
 
     fn module_hash(&self, module: &str) -> Option<ModuleHash> {

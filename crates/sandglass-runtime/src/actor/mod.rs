@@ -17,9 +17,9 @@ use std::sync::Arc;
 use sandglass_liveness::instant::Due;
 use sandglass_liveness::session::Due as Breach;
 use sandglass_liveness::{Entity, Input, Spec};
-use sandglass_model::{Cause, Clock, Monotonic, Position, SpecDigest};
+use sandglass_model::{Cause, Clock, LastSignal, Limit, Monotonic, Position, SpecDigest};
 use sandglass_telemetry::metrics::{Level, LevelGuard};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 
 use crate::error::ActorError;
 use crate::publish::{Event, Snapshot};
@@ -88,6 +88,10 @@ pub(crate) struct Actor {
     recording: recording::Recording,
     /// A stop of its run that the journal has not taken.
     unrecorded: Option<sessions::Unrecorded>,
+    /// The activity of its handlers that was last read when a limit was due.
+    last_active: Option<LastSignal>,
+    /// Is notified of the next activity of its handlers after a warning.
+    activity: Arc<Notify>,
     session_metrics: session_metrics::SessionMetrics,
     ownership: Ownership,
     is_closing: bool,
@@ -102,6 +106,8 @@ impl Actor {
             timers: Timers::default(),
             recording: recording::Recording::default(),
             unrecorded: None,
+            last_active: None,
+            activity: Arc::default(),
             session_metrics: session_metrics::SessionMetrics::default(),
             ownership: Ownership::Owner,
             is_closing: false,
@@ -153,6 +159,7 @@ impl Actor {
             }
             self.follow_spec().await;
             self.begin_session().await;
+            self.await_activity().await;
             self.follow(|_, _, _| ());
             let (wake, can_rest, is_watched) =
                 (self.wake_at(), self.can_rest(), self.shown.is_watched());
@@ -175,6 +182,7 @@ impl Actor {
                     None => self.close().await,
                 },
                 Some(signal) = signals.recv() => self.record_signals(Some(signal)).await,
+                () = self.activity.notified() => continue,
                 // It stays awake while it is watched, because watchers see each change.
                 () = self.shown.unwatched(), if can_rest && is_watched => continue,
                 () = timer::until(&*clock, rest), if can_rest && !is_watched => {
@@ -278,7 +286,25 @@ impl Actor {
 
     /// The limit of its session that is breached now.
     fn find_breach(&mut self) -> Option<Breach> {
-        self.follow(|timers, entity, clock| timers.limit_due(entity, clock))
+        self.find_due(|timers, entity, clock| timers.limit_due(entity, clock).map(Due::Limit))
+            .and_then(|due| match due {
+                Due::Limit(breach) => Some(breach),
+                Due::Idle { .. } | Due::Schedule(_) => None,
+            })
+    }
+
+    /// What `look` finds to be due. If that is a limit on inactivity, host calls of the handlers are
+    /// considered as well, which are read only now.
+    fn find_due(
+        &mut self,
+        look: impl Fn(&Timers, &Entity, &dyn Clock) -> Option<Due>,
+    ) -> Option<Due> {
+        let due = self.follow(&look)?;
+        let measures_activity = matches!(
+            due,
+            Due::Limit(Breach { limit: Limit::InactivityWarn | Limit::InactivityTimeout, .. })
+        );
+        if measures_activity && self.read_activity() { self.follow(look) } else { Some(due) }
     }
 
     /// Takes no new requests; handlers are asked to end, and their ends are recorded. If it is a
@@ -337,11 +363,11 @@ impl Actor {
         }
         self.record_held_back(self.shared.clock.now()).await;
         // What was just recorded may have stopped a timer, or begun a run with limits of its own.
-        let due = self.follow(|timers, entity, clock| timers.due(entity, clock));
+        let due = self.find_due(Timers::due);
         if let Some(due) = due.filter(|due| !self.is_closing || matches!(due, Due::Limit(_))) {
             let input = match due {
                 Due::Limit(Breach { limit, observed_ms }) => {
-                    Input::LimitDue { limit, observed_ms, doing: None }
+                    Input::LimitDue { limit, observed_ms, doing: None, active: None }
                 }
                 Due::Idle { generation, idle_ms } => Input::StateIdle { generation, idle_ms },
                 Due::Schedule(schedule) => Input::ScheduleDue { schedule },

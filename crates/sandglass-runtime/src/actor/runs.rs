@@ -123,6 +123,8 @@ impl Runs {
             _ => dispatched.budget_ms,
         };
         let stop = Stop::default();
+        let synthetic = spec.limits.as_ref().map(|limits| limits.synthetic.as_slice().into());
+        let synthetic = synthetic.unwrap_or_default();
         self.lend(&dispatched, &lent);
         self.stops.lock().insert(dispatched.dispatch, stop.clone());
         let run = HandlerRun {
@@ -137,7 +139,7 @@ impl Runs {
             asks: Asking::new(shared, entity, &dispatched, stop.clone()),
             parent,
             stop: stop.clone(),
-            signals: Signals::new(dispatched.dispatch, self.signal_queue.clone()),
+            signals: Signals::new(dispatched.dispatch, self.signal_queue.clone(), synthetic),
             dispatched: (*dispatched).clone(),
         };
         let handlers = Arc::clone(&shared.handlers);

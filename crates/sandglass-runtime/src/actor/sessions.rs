@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sandglass_liveness::decide::{directive, handler_cause, works_only_for};
-use sandglass_liveness::session::{self, Due};
+use sandglass_liveness::session::{self, Due, Session};
 use sandglass_liveness::{Input, Resume, decide};
 use sandglass_model::{Cause, DispatchId, Doing, Limit, Monotonic, StopCause};
 
@@ -12,6 +12,7 @@ use super::committing::Committed;
 use super::{Actor, Ownership};
 use crate::asking::ParentOver;
 use crate::error::ActorError;
+use crate::handlers::HandlerNow;
 use crate::panics::catch_panic;
 use crate::request::{SessionResume, SessionStopped};
 
@@ -209,7 +210,8 @@ impl Actor {
             Err(error) => return Err(error),
         };
         let Due { limit, observed_ms } = due;
-        let input = Input::LimitDue { limit, observed_ms, doing: self.doing() };
+        let (doing, active) = (self.doing(), self.last_active.clone());
+        let input = Input::LimitDue { limit, observed_ms, doing, active };
         match limit {
             Limit::InactivityWarn => self.commit_input(&input).await.map(|_| ()),
             Limit::AbortTimeout => {
@@ -248,6 +250,43 @@ impl Actor {
         }
     }
 
+    /// Reads the last activity of its handlers. Returns whether that is later than what was known,
+    /// so that limits have to be evaluated again.
+    pub(super) fn read_activity(&mut self) -> bool {
+        let (now, at) = (self.shared.clock.now(), self.shared.clock.wall());
+        let in_flight = self.entity.in_flight();
+        let handlers =
+            in_flight.iter().map(|run| (run.dispatched.dispatch, &*run.dispatched.integration));
+        let Some(active) = self.shared.last_active(&self.entity.entity, handlers) else {
+            return false;
+        };
+        let is_later = self.timers.note_activity(now.before(active.ago));
+        self.last_active = Some(active.signal(at));
+        is_later
+    }
+
+    /// After a warning about inactivity: records the activity of its handlers since then, or waits
+    /// to be notified of it.
+    pub(super) async fn await_activity(&mut self) {
+        let is_silent = |session: &Session| session.is_running() && session.is_silent();
+        if !self.entity.session().is_some_and(is_silent) || self.ownership != Ownership::Owner {
+            return;
+        }
+        let in_flight = self.entity.in_flight();
+        let handlers = in_flight.iter().map(|run| run.dispatched.dispatch);
+        self.shared.on_activity(&self.entity.entity, handlers, &self.activity);
+        // Read after the waiter is in place, so that no activity is missed in between.
+        self.read_activity();
+        let since = self.entity.session().map(Session::active_since);
+        let Some(signal) = self.last_active.clone().filter(|signal| Some(signal.at) > since) else {
+            return;
+        };
+        if self.ready_to_write().await.is_ok() {
+            // Refused if something that was just recorded has ended the silence.
+            let _ = self.commit_input(&Input::Active(signal)).await;
+        }
+    }
+
     /// What the handler that was dispatched first is doing.
     fn doing(&self) -> Option<Doing> {
         let run = self.entity.in_flight().into_iter().next()?;
@@ -256,7 +295,7 @@ impl Actor {
         let known = catch_panic(|| handlers.doing(dispatched.dispatch)).flatten();
         let now = self.shared.clock.wall();
         let (host_call, since) = match known {
-            Some((place, ago)) => (Some(place), now.before(ago)),
+            Some(HandlerNow { place, since, .. }) => (Some(place), now.before(since)),
             None => {
                 let session = self.entity.session()?;
                 (None, session.active_since())

@@ -31,6 +31,8 @@ struct Limits {
     stops_at: Monotonic,
     /// Whether a breach was refused. It is not evaluated again until an anchor changes.
     is_refused: bool,
+    /// The last known host call of its handlers: activity that no record shows.
+    active_at: Option<Monotonic>,
 }
 
 /// The time since an anchor.
@@ -100,6 +102,7 @@ impl Timers {
         let now = clock.now();
         let before = self.limits.as_ref().map(|limits| limits.meters);
         let mut is_refused = self.limits.as_ref().is_some_and(|limits| limits.is_refused);
+        let active_at = self.limits.as_ref().and_then(|limits| limits.active_at);
         let meters = session.anchors().map(|(anchor, generation, at)| {
             let known = before.iter().flatten().find(|meter| {
                 (meter.anchor, meter.generation, meter.at) == (anchor, generation, at)
@@ -110,7 +113,7 @@ impl Timers {
                 Meter { anchor, generation, at, armed_at: now, already }
             })
         });
-        let found = evaluate(session, has_work, &elapsed(&meters, now));
+        let found = evaluate(session, has_work, &elapsed(&meters, active_at, now));
         let rings_at = match found {
             _ if is_refused => Monotonic::NEVER,
             Evaluation { due: Some(_), .. } => now,
@@ -119,7 +122,7 @@ impl Timers {
         };
         let next_stop = found.next_stop.filter(|_| !is_refused);
         let stops_at = next_stop.map_or(Monotonic::NEVER, |next| now.after(next));
-        let limits = Limits { meters, has_work, rings_at, stops_at, is_refused };
+        let limits = Limits { meters, has_work, rings_at, stops_at, is_refused, active_at };
         match &mut self.limits {
             Some(kept) => **kept = limits,
             none => *none = Some(Box::new(limits)),
@@ -129,8 +132,17 @@ impl Timers {
     /// The limit of a session that is breached by now.
     pub(super) fn limit_due(&self, entity: &Entity, clock: &dyn Clock) -> Option<limits::Due> {
         let limits = self.limits.as_ref().filter(|limits| limits.rings_at <= clock.now())?;
-        let elapsed = elapsed(&limits.meters, clock.now());
+        let elapsed = elapsed(&limits.meters, limits.active_at, clock.now());
         evaluate(entity.session()?, limits.has_work, &elapsed).due
+    }
+
+    /// Notes that its handlers were last active `at`. Returns whether that is later than what was
+    /// known; the timers have to follow it then.
+    pub(super) fn note_activity(&mut self, at: Monotonic) -> bool {
+        let Some(limits) = &mut self.limits else { return false };
+        let is_later = limits.active_at.is_none_or(|known| at > known);
+        limits.active_at = limits.active_at.max(Some(at));
+        is_later
     }
 
     /// When a limit of a session is breached that ends something, if nothing else happens.
@@ -184,10 +196,13 @@ impl Timers {
     }
 }
 
-fn elapsed(meters: &[Meter], now: Monotonic) -> Elapsed {
+fn elapsed(meters: &[Meter], active_at: Option<Monotonic>, now: Monotonic) -> Elapsed {
     let mut elapsed = Elapsed::default();
     for meter in meters {
         elapsed.set(meter.anchor, meter.already.saturating_add(now.since(meter.armed_at)));
+    }
+    if let Some(active_at) = active_at {
+        elapsed.activity = elapsed.activity.min(now.since(active_at));
     }
     elapsed
 }

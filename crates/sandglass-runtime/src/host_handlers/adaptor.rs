@@ -58,13 +58,18 @@ pub(super) struct SignalAdaptor {
 
 impl sandglass_host::Signals for SignalAdaptor {
     fn signal(&self, signal: Signal) {
-        let was_sent = match signal {
-            Signal::Progress(progress) => self.signals.send("progress", progress),
-            Signal::Heartbeat => self.signals.send("heartbeat", serde_json::Value::Null),
-            Signal::Status(status) => self.signals.send("status", status.into()),
+        let kind = signal.kind().to_owned();
+        let payload = match signal {
+            Signal::Progress(progress) => progress,
+            Signal::Heartbeat => serde_json::Value::Null,
+            Signal::Status(status) => status.into(),
         };
-        if !was_sent {
+        if !self.signals.send(kind, payload) {
             self.metrics.signal_dropped(&self.entity_type);
         }
+    }
+
+    fn is_synthetic(&self, kind: &str) -> bool {
+        self.signals.is_synthetic(kind)
     }
 }

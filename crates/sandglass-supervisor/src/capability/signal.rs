@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_source::json;
 use serde_json::Value;
 
@@ -17,20 +18,38 @@ pub const SIGNAL_MAX_BYTES: u32 = 16 * 1024;
 /// keep signals.
 pub const SIGNAL_VALUES_MAX: u32 = 1024;
 
-/// Reads the JSON of a guest's progress.
+/// The kind of progress that states none.
+const PROGRESS: &str = "progress";
+/// Kinds that progress cannot have, because other activity of a session has them.
+const RESERVED: [&str; 7] =
+    ["action", "asked", "dispatched", "ended", "heartbeat", "host_call", "status"];
+
+/// Reads the JSON of a guest's progress. If it is an object, its `kind` is the kind of the signal.
 ///
 /// # Errors
-/// It is not valid JSON, or has more than [`SIGNAL_VALUES_MAX`] values.
+/// It is not valid JSON, has more than [`SIGNAL_VALUES_MAX`] values, or its `kind` is a text that is
+/// reserved or no name.
 pub fn progress(text: &str) -> Result<Value, String> {
     let bounds = json::Bounds { max_values: SIGNAL_VALUES_MAX, ..json::Bounds::DEFAULT };
-    json::read_within(text, bounds)
-        .map_err(|error| format!("the progress is not valid JSON: {error}"))
+    let progress = json::read_within(text, bounds)
+        .map_err(|error| format!("the progress is not valid JSON: {error}"))?;
+    if let Some(kind) = kind_of(&progress) {
+        check_name("kind of progress", kind, NAME_MAX_BYTES).map_err(|error| error.to_string())?;
+        if RESERVED.contains(&kind) {
+            return Err(format!("the progress has the kind `{kind}`, which is reserved"));
+        }
+    }
+    Ok(progress)
+}
+
+fn kind_of(progress: &Value) -> Option<&str> {
+    progress.get("kind")?.as_str()
 }
 
 /// A signal of a handler.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Signal {
-    /// Its progress: any JSON.
+    /// Its progress: any JSON. An object may state its kind, see [`Signal::kind`].
     Progress(Value),
     /// It is still at work.
     Heartbeat,
@@ -38,10 +57,28 @@ pub enum Signal {
     Status(String),
 }
 
+impl Signal {
+    /// Its kind: `heartbeat`, `status`, the `kind` of the progress, or `progress`.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Progress(progress) => kind_of(progress).unwrap_or(PROGRESS),
+            Self::Heartbeat => "heartbeat",
+            Self::Status(_) => "status",
+        }
+    }
+}
+
 /// The receiver of a handler's signals. It is called on the guest's thread, so it must not block.
 pub trait Signals: Send + Sync + fmt::Debug {
     /// Takes one signal, or drops it and counts that.
     fn signal(&self, signal: Signal);
+
+    /// Whether a machine sends signals of this kind by itself, so that they show no activity.
+    fn is_synthetic(&self, kind: &str) -> bool {
+        let _ = kind;
+        false
+    }
 }
 
 #[cfg(test)]
@@ -56,5 +93,19 @@ mod tests {
         assert!(progress(&objects(102)).is_ok());
         let refused = progress(&objects(103)).expect_err("1,032 values");
         assert!(refused.contains("more than the 1024 values"), "{refused}");
+    }
+
+    #[test]
+    fn progress_states_its_kind_unless_that_is_reserved_or_no_name() {
+        let kind = |text: &str| progress(text).map(|it| Signal::Progress(it).kind().to_owned());
+        assert_eq!(kind(r#"{"kind": "checkpoint"}"#).as_deref(), Ok("checkpoint"));
+        for none in ["{}", "3", r#"{"kind": 3}"#, r#""kind""#] {
+            assert_eq!(kind(none).as_deref(), Ok("progress"), "{none}");
+        }
+        for reserved in RESERVED {
+            let refused = kind(&format!(r#"{{"kind": "{reserved}"}}"#)).expect_err("reserved");
+            assert!(refused.contains("is reserved"), "{refused}");
+        }
+        assert!(kind(r#"{"kind": ""}"#).is_err());
     }
 }
