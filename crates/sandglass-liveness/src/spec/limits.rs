@@ -187,7 +187,8 @@ struct Stated {
 }
 
 /// Checks that each stated limit that stops something is inside those that contain it: host call <
-/// handler < inactivity < run < session.
+/// inactivity < run < session, and host call < handler < run. A handler may live longer than the
+/// inactivity limit, because its host calls are activity.
 pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
     let Some(limits) = &spec.limits else { return };
     let stated = |limit: Limit| {
