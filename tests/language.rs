@@ -25,6 +25,7 @@ const BANNED: &[(&str, &str)] = &[
 /// Places where a phrase is right: a file or folder, the phrase, and why.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("CHANGELOG.md", "told", "old names of renamed items"),
+    ("crates/sandglass-openwop/data/schemas", "told", "a schema of the protocol"),
     ("docs/guests/misbehaving.md", "told", "generated, with the help text of a member of the kit"),
     ("docs/metrics.md", "told", "generated, with the help text of a metric"),
 ];
@@ -45,6 +46,7 @@ const SEARCHED: &[&str] = &[
     "crates/sandglass-journal",
     "crates/sandglass-liveness",
     "crates/sandglass-model",
+    "crates/sandglass-openwop",
     "crates/sandglass-runtime",
     "crates/sandglass-scenario",
     "crates/sandglass-server",
@@ -52,6 +54,7 @@ const SEARCHED: &[&str] = &[
     "crates/sandglass-supervisor",
     "crates/sandglass-telemetry",
     "crates/sandglass-testkit",
+    "crates/sandglass-workflow",
     "dashboards",
     "deny.toml",
     "docs",

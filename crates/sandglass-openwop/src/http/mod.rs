@@ -242,7 +242,7 @@ impl OpenWop {
         let fields = body::json(headers, &bytes, body::DuplicateKeys::Rejected);
         fields.map(Option::unwrap_or_default).map_err(|error| match error {
             body::Error::DuplicateKey { pointer, key } => {
-                Error::invalid(&pointer, format!("the key {} stands here twice", quoted(&key)))
+                Error::invalid(&pointer, format!("the key {} is duplicated", quoted(&key)))
             }
             error => body_error(&error),
         })
