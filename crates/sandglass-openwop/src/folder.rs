@@ -242,7 +242,7 @@ fn text(file: &Path, max: usize) -> Result<String, Vec<Problem>> {
     };
     // Before it is opened: opening a pipe waits for a writer.
     if !fs::metadata(file).map_err(not_read)?.is_file() {
-        return Err(wrong("it is no regular file".to_owned()));
+        return Err(wrong("it is not a regular file".to_owned()));
     }
     let most = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
@@ -252,7 +252,7 @@ fn text(file: &Path, max: usize) -> Result<String, Vec<Problem>> {
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        wrong(format!("it isn't UTF-8, from byte {at} on; save it as UTF-8"))
+        wrong(format!("it is not UTF-8, from byte {at} on; save it as UTF-8"))
     })
 }
 

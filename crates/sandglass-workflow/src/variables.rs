@@ -75,39 +75,20 @@ fn given(inputs: Option<&Value>) -> Result<Object, Vec<Problem>> {
     out.check(Some(fields.iter().map(|(name, value)| (name.clone(), value.clone())).collect()))
 }
 
-/// Whether the variables are within [`VARIABLES_MAX_BYTES`], without rendering them in memory.
 fn fits(variables: &Object) -> bool {
-    struct Left(usize);
-    impl std::io::Write for Left {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            let left = self.0.checked_sub(bytes.len());
-            self.0 = left.ok_or(std::io::ErrorKind::FileTooLarge)?;
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    serde_json::to_writer(Left(VARIABLES_MAX_BYTES), variables).is_ok()
+    serde_json::to_string(variables).is_ok_and(|json| json.len() <= VARIABLES_MAX_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::definition::Definition;
+    use crate::definition::tests::with;
     use serde_json::json;
 
     fn declared(variables: Value) -> Vec<Variable> {
-        let node = json!({
-            "id": "n", "typeId": "core.noop", "name": "N", "position": {"x": 0, "y": 0},
-            "config": {}, "inputs": {},
-        });
-        let definition = json!({
-            "id": "d", "name": "D", "version": "1", "nodes": [node], "edges": [], "triggers": [],
-            "variables": variables, "metadata": {}, "settings": {},
-        });
-        Definition::parse(&definition.to_string()).expect("a definition").variables
+        let text = with("/variables", variables);
+        Definition::parse(&text).expect("a definition").variables
     }
 
     fn some() -> Vec<Variable> {

@@ -77,9 +77,9 @@ fn bad_definitions_keep_no_good_ones_from_loading() {
     let expected = [
         ("b.json", "a.json` has the id `one`, too"),
         ("c.json", "2:9: it is not valid JSON"),
-        ("d.json", "isn't UTF-8, from byte 1 on"),
+        ("d.json", "is not UTF-8, from byte 1 on"),
         ("e.json", "more than the 1048576 bytes"),
-        ("f.json", "no regular file"),
+        ("f.json", "not a regular file"),
     ];
     expect_left_out(&found, folder.path(), &expected);
     assert!(definitions(&at("none")).is_err());
@@ -102,7 +102,7 @@ fn dangling_links_and_pipes_are_reported_without_waiting() {
     let expected = [
         ("b.json", "a link that leads to nothing"),
         ("c.json", "can't be read"),
-        ("d.json", "no regular file"),
+        ("d.json", "not a regular file"),
         ("pack.json", "a link that leads to nothing"),
     ];
     expect_left_out(&found, folder.path(), &expected);
@@ -146,7 +146,7 @@ fn bad_packs_keep_no_good_ones_from_loading() {
         ("d-built-in/pack.json", "the host itself has nodes of type `core.noop`"),
         ("e-syntax/pack.json", "must be an object"),
         ("f-module/pack.json", "`module.wasm` can't be found"),
-        ("g-folder/pack.json", "no regular file"),
+        ("g-folder/pack.json", "not a regular file"),
         ("h-empty/pack.json", "there is none; add it"),
     ];
     expect_left_out(&found, packs_in, &expected);

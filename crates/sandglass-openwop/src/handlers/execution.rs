@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::engine::Engine;
 use crate::runs::Runs;
 
-/// After how many milliseconds something is tried again that cannot be done now.
+/// Time until an operation that failed temporarily is tried again, in milliseconds.
 const RETRY_AFTER_MS: u64 = 1_000;
 
 /// The field of a failure's result with the response that the host did not accept.

@@ -140,4 +140,4 @@ impl fmt::Debug for Digest {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,4 +1,4 @@
-//! What definitions are accepted, and what is said of the others.
+//! Which definitions are accepted, and which problems the others have.
 
 use super::*;
 use serde_json::json;
@@ -22,8 +22,8 @@ fn node(id: &str) -> Value {
     })
 }
 
-/// The definition with `value` at `pointer`, whose parent is there; `null` is no value.
-fn with(pointer: &str, value: Value) -> String {
+/// The definition with `value` at `pointer`, whose parent exists; `null` removes the value.
+pub(crate) fn with(pointer: &str, value: Value) -> String {
     let mut definition = definition();
     let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
     match definition.pointer_mut(parent).expect(pointer) {
@@ -48,7 +48,7 @@ fn a_loop_of_the_protocol_begins_at_its_orchestrator() {
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn a_definition_has_the_values_of_its_text() {
     let mut value = definition();
     value["nodes"][1] = json!({
         "id": "b", "typeId": "vendor.x.y-Z_1", "name": "B", "position": {"x": 0, "y": 0},
@@ -124,7 +124,7 @@ fn a_definition_has_one_canonical_text() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_pointer() {
+fn problems_are_reported_with_their_pointers() {
     let edge = |from: &str, to: &str| json!({"id": "f", "sourceNodeId": from, "targetNodeId": to});
     let port = |port: Value| json!({ "p": port });
     for (pointer, value, path, what) in [
@@ -237,7 +237,7 @@ fn what_is_wrong_is_told_with_its_pointer() {
 }
 
 #[test]
-fn all_problems_are_told_at_once_and_no_more_than_anybody_reads() {
+fn all_problems_are_reported_at_once_up_to_a_limit() {
     let mut value = definition();
     value["id"] = json!("ONE");
     value["edges"][0]["targetNodeId"] = json!("z");
@@ -249,7 +249,7 @@ fn all_problems_are_told_at_once_and_no_more_than_anybody_reads() {
 }
 
 #[test]
-fn each_bound_is_held() {
+fn each_limit_applies() {
     let nodes = |count: usize| (0..count).map(|n| node(&format!("n{n}"))).collect::<Vec<_>>();
     let mut many = definition();
     many["nodes"] = json!(nodes(NODES_MAX));
@@ -281,7 +281,7 @@ fn each_bound_is_held() {
 }
 
 #[test]
-fn a_chain_with_a_loop_as_long_as_can_be_is_read() {
+fn the_longest_chain_with_a_loop_is_read() {
     let mut value = definition();
     let nodes: Vec<_> = (0..NODES_MAX).map(|n| node(&format!("n{n}"))).collect();
     value["nodes"] = json!(nodes);

@@ -1,4 +1,4 @@
-//! What manifests are accepted, and what is said of the others.
+//! Which manifests are accepted, and which problems the others have.
 
 use super::*;
 use serde_json::json;
@@ -26,7 +26,7 @@ fn with(pointer: &str, value: Value) -> String {
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn a_manifest_has_the_values_of_its_text() {
     let mut value = manifest();
     value["description"] = json!("Tools");
     value["license"] = json!("MIT");
@@ -64,7 +64,7 @@ fn what_is_written_is_what_is_read() {
 }
 
 #[test]
-fn nodes_are_pure_that_have_no_effects() {
+fn nodes_without_effects_are_pure() {
     for (role, capabilities, pure) in [
         ("pure", json!([]), true),
         ("pure", json!(["streamable"]), true),
