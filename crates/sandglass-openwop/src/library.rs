@@ -258,8 +258,8 @@ fn one_orchestrator(definition: &Definition) -> Result<(), Problem> {
         return Ok(());
     };
     let what = format!(
-        "a run has one orchestrator, and {} is that already; give this one a run of its own, or \
-         disable one of them",
+        "a run has one orchestrator, which is {}; move this one to another workflow, or disable one \
+         of them",
         quoted(&first.id)
     );
     Err(Problem::new(format!("/nodes/{index}/typeId"), what))

@@ -141,30 +141,15 @@ fn ports(node: &Fields<'_>, known: &Known<'_>) -> BTreeMap<String, Port> {
     ports
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Static,
-    Variable,
-    Connection,
-    Expression,
-}
-
-const KINDS: &[(&str, Kind)] = &[
-    ("static", Kind::Static),
-    ("variable", Kind::Variable),
-    ("connection", Kind::Connection),
-    ("expression", Kind::Expression),
-];
-
 impl Port {
     fn read(value: &Value, path: String, known: &Known<'_>, out: &Problems) -> Option<Self> {
         let fields = Fields::of(value, path, "the port", out)?;
-        match fields.required_word("type", KINDS)? {
-            Kind::Static => {
+        match fields.required_text("type")? {
+            "static" => {
                 fields.only(&["type", "value"]);
                 fields.required("value").cloned().map(Self::Static)
             }
-            Kind::Variable => {
+            "variable" => {
                 fields.only(&["type", "variableName", "optional"]);
                 let optional = fields.flag("optional");
                 let name = fields.required_name("variableName", ID_MAX_BYTES)?;
@@ -179,16 +164,20 @@ impl Port {
                 }
                 Some(Self::Variable { name: name.to_owned(), optional })
             }
-            Kind::Connection => {
+            "connection" => {
                 fields.only(&["type", "nodeId", "outputKey", "optional"]);
                 let optional = fields.flag("optional");
                 let output = fields.required_name("outputKey", ID_MAX_BYTES);
                 let node = node_named(&fields, "nodeId", known.nodes);
                 Some(Self::Connection { node: node?, output: output?.to_owned(), optional })
             }
-            Kind::Expression => {
+            "expression" => {
                 fields.only(&["type", "expression"]);
                 Expression::read(&fields, "expression").map(Self::Expression)
+            }
+            _ => {
+                fields.one_of("type", &["static", "variable", "connection", "expression"]);
+                None
             }
         }
     }
