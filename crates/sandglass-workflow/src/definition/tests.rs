@@ -123,9 +123,16 @@ fn a_definition_has_one_canonical_text() {
     );
 }
 
+#[track_caller]
+fn assert_problem(text: &str, path: &str, what: &str) {
+    let problems = Definition::parse(text).expect_err(text);
+    let found = problems.iter().find(|one| one.path == path && one.what.contains(what));
+    let found = found.unwrap_or_else(|| panic!("{path}: {what}: {problems:#?}"));
+    assert!(found.place.is_some(), "{found}");
+}
+
 #[test]
-fn problems_are_reported_with_their_pointers() {
-    let edge = |from: &str, to: &str| json!({"id": "f", "sourceNodeId": from, "targetNodeId": to});
+fn problems_of_nodes_are_reported_with_their_pointers() {
     let port = |port: Value| json!({ "p": port });
     for (pointer, value, path, what) in [
         ("/id", json!(null), "", "the definition has no `id`"),
@@ -172,6 +179,15 @@ fn problems_are_reported_with_their_pointers() {
             "/nodes/0/inputs/p/expression",
             "no path begins with `a`",
         ),
+    ] {
+        assert_problem(&with(pointer, value), path, what);
+    }
+}
+
+#[test]
+fn problems_outside_of_nodes_are_reported_with_their_pointers() {
+    let edge = |from: &str, to: &str| json!({"id": "f", "sourceNodeId": from, "targetNodeId": to});
+    for (pointer, value, path, what) in [
         ("/edges/-", edge("a", "c"), "/edges/1/targetNodeId", "no node has the id `c`"),
         ("/edges/-", edge("a", "b"), "/edges/1", "the edge 0 leads from and to the same"),
         ("/edges/0/triggerRule", json!("all"), "/edges/0/triggerRule", "can't be `all`"),
@@ -228,11 +244,7 @@ fn problems_are_reported_with_their_pointers() {
         ("/metadata/complianceClass", json!("x"), "/metadata/complianceClass", "can't be `x`"),
         ("/groups", json!([{"id": "g"}]), "/groups/0", "no `name`"),
     ] {
-        let text = with(pointer, value);
-        let problems = Definition::parse(&text).expect_err(&text);
-        let found = problems.iter().find(|one| one.path == path && one.what.contains(what));
-        let found = found.unwrap_or_else(|| panic!("{path}: {what}: {problems:#?}"));
-        assert!(found.place.is_some(), "{found}");
+        assert_problem(&with(pointer, value), path, what);
     }
 }
 

@@ -82,9 +82,16 @@ fn nodes_without_effects_are_pure() {
     }
 }
 
+#[track_caller]
+fn assert_problem(text: &str, path: &str, what: &str) {
+    let problems = Manifest::parse(text).expect_err(text);
+    let found = problems.iter().find(|one| one.path == path && one.what.contains(what));
+    let found = found.unwrap_or_else(|| panic!("{path}: {what}: {problems:#?}"));
+    assert!(found.place.is_some(), "{found}");
+}
+
 #[test]
-fn packs_that_cannot_run_here_are_refused_with_the_reason() {
-    let node = manifest()["nodes"][0].clone();
+fn packs_with_an_unusable_runtime_are_refused_with_the_reason() {
     for (pointer, value, path, what) in [
         ("/runtime/language", json!("python"), "/runtime/language", "and this is `python`"),
         (
@@ -117,6 +124,15 @@ fn packs_that_cannot_run_here_are_refused_with_the_reason() {
             "begins with 2 pages",
         ),
         ("/runtime/wasm", json!({"memory": 1}), "/runtime/wasm/memory", "unknown key"),
+    ] {
+        assert_problem(&with(pointer, value), path, what);
+    }
+}
+
+#[test]
+fn packs_with_unusable_nodes_or_requirements_are_refused_with_the_reason() {
+    let node = manifest()["nodes"][0].clone();
+    for (pointer, value, path, what) in [
         (
             "/nodes/0/requiresSecrets",
             json!([{"id": "k", "kind": "api-key"}]),
@@ -166,11 +182,7 @@ fn packs_that_cannot_run_here_are_refused_with_the_reason() {
         ("/engines", json!({}), "/engines", "no `openwop`"),
         ("/runtime", json!(null), "", "no `runtime`"),
     ] {
-        let text = with(pointer, value);
-        let problems = Manifest::parse(&text).expect_err(&text);
-        let found = problems.iter().find(|one| one.path == path && one.what.contains(what));
-        let found = found.unwrap_or_else(|| panic!("{path}: {what}: {problems:#?}"));
-        assert!(found.place.is_some(), "{found}");
+        assert_problem(&with(pointer, value), path, what);
     }
     let mut agents = manifest();
     agents["nodes"] = json!([]);
