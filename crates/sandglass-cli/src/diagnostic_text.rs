@@ -69,7 +69,7 @@ pub(crate) fn to_json(path: &Path, found: &Diagnostic) -> serde_json::Value {
 }
 
 /// Prints findings with their source lines.
-pub(crate) fn print(findings: &[Finding], output: &mut Output) -> io::Result<()> {
+pub(crate) fn print(findings: &[Finding], output: &Output) -> io::Result<()> {
     findings.iter().try_for_each(|Finding { path, source, diagnostic }| {
         output.line(render(path, source, diagnostic, output.color()))
     })

@@ -316,7 +316,7 @@ fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
 
 fn verdict(rejection: Option<&Rejection>, output: &Output) -> Vec<(&'static str, String)> {
     match rejection {
-        None => vec![("verdict", output.paint(Tone::Good, "this host runs it").into_owned())],
+        None => vec![("verdict", output.paint(Tone::Good, "this host runs it"))],
         Some(Rejection { kind, message }) => vec![
             (
                 "verdict",

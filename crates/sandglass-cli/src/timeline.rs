@@ -60,7 +60,7 @@ impl Timeline {
             0 => (Tone::Good, "all held".to_owned()),
             _ => (Tone::Bad, format!("{failed} failed")),
         };
-        let verdict = self.output.paint(tone, &verdict).into_owned();
+        let verdict = self.output.paint(tone, verdict);
         let plural = |number: usize| if number == 1 { "" } else { "s" };
         self.output.line(format_args!(
             "{scenarios} scenario{}, {expectations} expectation{}: {verdict}",
@@ -79,7 +79,7 @@ impl Timeline {
     ) -> io::Result<()> {
         let offset = at.since(self.start);
         let offset = format!("{:>4}.{:03}s", offset.as_secs(), offset.subsec_millis());
-        let what = self.output.paint(tone, &format!("{what:<18}")).into_owned();
+        let what = self.output.paint(tone, format!("{what:<18}"));
         let line = format!("{offset}  {:<22} {what} {detail}", printable(entity));
         self.output.line(line.trim_end())
     }
@@ -102,7 +102,7 @@ impl Observer for Timeline {
         match self.style {
             Style::Json => self.json("scenario", now, json!({"title": scenario.title})),
             Style::Text => {
-                let title = self.output.paint(Tone::Strong, &title).into_owned();
+                let title = self.output.paint(Tone::Strong, title);
                 let gap = if std::mem::replace(&mut self.has_begun, true) { "\n" } else { "" };
                 self.output.line(format_args!("{gap}{title}  ({})", self.scenario))
             }

@@ -148,7 +148,7 @@ impl Budget {
 pub struct Survey {
     kinds: BTreeMap<Kind, Tally>,
     open: BTreeMap<(DispatchId, u32), Kind>,
-    untold: u64,
+    uncounted: u64,
 }
 
 /// The result of a [`Survey`].
@@ -157,7 +157,7 @@ pub struct Budgets {
     /// Sorted by kind.
     pub budgets: Vec<Budget>,
     /// Ends that are counted in no budget, because there are too many kinds or handlers in flight.
-    pub untold: u64,
+    pub uncounted: u64,
 }
 
 impl Survey {
@@ -177,7 +177,7 @@ impl Survey {
                 let of = self.open.remove(&(ended.dispatch, ended.attempt));
                 match of.and_then(|kind| self.kinds.get_mut(&kind)) {
                     Some(tally) => tally.ended(ended),
-                    None => self.untold += 1,
+                    None => self.uncounted += 1,
                 }
             }
             _ => {}
@@ -202,7 +202,7 @@ impl Survey {
     pub fn finish(self) -> Budgets {
         let seen = self.kinds.into_iter().filter(|(_, tally)| tally.budget_ms > 0);
         let budgets = seen.map(|(of, tally)| tally.finish(of)).collect();
-        Budgets { budgets, untold: self.untold }
+        Budgets { budgets, uncounted: self.uncounted }
     }
 }
 
@@ -235,8 +235,8 @@ impl Tally {
             OutcomeKind::TimedOut if self.is_own(ended) => {
                 self.all.add(took);
                 let span = ended.dying_span.as_deref().unwrap_or("guest");
-                let is_told = self.killed.contains_key(span) || self.killed.len() < SPANS_MAX;
-                let span = if is_told { span } else { "other" };
+                let is_listed = self.killed.contains_key(span) || self.killed.len() < SPANS_MAX;
+                let span = if is_listed { span } else { "other" };
                 *self.killed.entry(span.to_owned()).or_default() += 1;
             }
             _ => {}

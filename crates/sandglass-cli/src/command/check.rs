@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let mut output = Output::new();
+    let output = Output::new();
     let mut integrations = Integrations::new(arguments.compiling);
     let mut all = Vec::new();
     let mut exit = Exit::Ok;
@@ -69,7 +69,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             all.extend(findings.iter().map(|one| to_json(&one.path, &one.diagnostic)));
             continue;
         }
-        diagnostic_text::print(&findings, &mut output)?;
+        diagnostic_text::print(&findings, &output)?;
         output.line(verdict(path, errors, warnings, &output))?;
     }
     if arguments.json {
@@ -119,5 +119,5 @@ fn verdict(path: &Path, errors: usize, warnings: usize, output: &Output) -> Stri
         (_, 0) => (Tone::Bad, count(errors, "error")),
         _ => (Tone::Bad, format!("{}, {}", count(errors, "error"), count(warnings, "warning"))),
     };
-    format!("{}: {}", printable(&path), output.paint(tone, &text))
+    format!("{}: {}", printable(&path), output.paint(tone, text))
 }

@@ -117,7 +117,7 @@ fn prefix(text: &str) -> anyhow::Result<Prefix> {
 }
 
 fn print(prefix: &Prefix, wanted: &[Wanted], as_json: bool) -> anyhow::Result<()> {
-    let mut output = Output::new();
+    let output = Output::new();
     if as_json {
         let one = |one: &Wanted| {
             let path = one.path.display().to_string();

@@ -64,7 +64,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         rejection: host.load(&bytes, manifest).err(),
         guest,
     };
-    let mut output = Output::new();
+    let output = Output::new();
     if arguments.json {
         output.json_pretty(&report)?;
     } else {

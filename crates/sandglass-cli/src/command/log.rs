@@ -49,7 +49,7 @@ enum System {
 /// Prints a line for each record that has a form in `shape`.
 fn print_projection(arguments: &Arguments, shape: Shape) -> anyhow::Result<Exit> {
     let mut projection = Projection::new(shape);
-    let mut output = Output::new();
+    let output = Output::new();
     let mut written = Ok(());
     let exit = journal_file::read_folded(&arguments.journal, |record| {
         let is_wanted = arguments.entity.is_none() || record.entity == arguments.entity;
@@ -127,7 +127,7 @@ impl View {
                 (position, Tone::Bad, format!("damaged: {what}"))
             }
         };
-        let what = self.output.paint(tone, &printable(&what)).into_owned();
+        let what = self.output.paint(tone, printable(&what));
         Ok(self.output.line(format_args!("{:24} {:>6}  {what}", "", position.0))?)
     }
 
@@ -152,10 +152,10 @@ impl View {
         };
         format!(
             "{} {:>6}  {:24} {:18} {}",
-            self.output.paint(Tone::Quiet, &at),
+            self.output.paint(Tone::Quiet, at),
             record.position.0,
             printable(&entity),
-            self.output.paint(line.tone, &line.what),
+            self.output.paint(line.tone, line.what),
             line.detail,
         )
     }

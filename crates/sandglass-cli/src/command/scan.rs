@@ -37,7 +37,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         record.into_iter().for_each(|record| scan.feed(record))
     })?;
     let found = scan.finish();
-    let mut output = Output::new();
+    let output = Output::new();
     if found.is_empty() && !json {
         note("no timeouts, and no repeated failures");
     }
@@ -45,17 +45,17 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         if *json {
             output.json(scanned)?;
         } else {
-            print(scanned, &mut output)?;
+            print(scanned, &output)?;
         }
     }
     Ok(exit)
 }
 
-fn print(scanned: &Scanned, output: &mut Output) -> anyhow::Result<()> {
+fn print(scanned: &Scanned, output: &Output) -> anyhow::Result<()> {
     let Scanned { session, timeouts, timeouts_ms, call_timeouts, late_starts, repeats, cost_ms } =
         scanned;
     let name = session.to_string();
-    let name = output.paint(Tone::Strong, &printable(&name)).into_owned();
+    let name = output.paint(Tone::Strong, printable(&name));
     let timeouts = match timeouts {
         1 => format!("1 timeout ({})", format_millis(*timeouts_ms)),
         many => format!("{many} timeouts ({})", format_millis(*timeouts_ms)),
@@ -82,7 +82,7 @@ fn print(scanned: &Scanned, output: &mut Output) -> anyhow::Result<()> {
         ))?;
         if !repeat.sample.is_empty() {
             let sample = format!("    last with {}", printable(&repeat.sample));
-            output.line(output.paint(Tone::Quiet, &sample))?;
+            output.line(output.paint(Tone::Quiet, sample))?;
         }
     }
     Ok(())

@@ -99,7 +99,7 @@ fn send(
     let body = Value::Object(body);
     match threads::start(Some(1))?.block_on(client.post(&path, &body))? {
         Posted::Accepted(response) => {
-            let mut output = Output::new();
+            let output = Output::new();
             if target.json {
                 output.json(&response)?;
             } else {

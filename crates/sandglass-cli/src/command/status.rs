@@ -78,11 +78,11 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
                 found = source.read() => found?,
                 _ = interrupts.next() => return Ok(Exit::Cancelled),
             };
-            let mut output = Output::new();
+            let output = Output::new();
             if io::stdout().is_terminal() {
                 output.line(CLEAR)?;
             }
-            table(&found, &mut output)?;
+            table(&found, &output)?;
             tokio::select! {
                 () = pause(REFRESH_EVERY) => {}
                 _ = interrupts.next() => return Ok(Exit::Cancelled),
@@ -93,13 +93,13 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
 
 /// Prints the sessions. Returns the exit code.
 fn print(arguments: &Arguments, found: &[StatusView], exit: Exit) -> anyhow::Result<Exit> {
-    let mut output = Output::new();
+    let output = Output::new();
     if arguments.json {
         found.iter().try_for_each(|view| output.json(view))?;
     } else if arguments.line {
         output.line(in_one_line(found, arguments.session.is_some()))?;
     } else {
-        table(found, &mut output)?;
+        table(found, &output)?;
     }
     let is_missing = arguments.session.is_some() && found.is_empty();
     if is_missing {
@@ -185,14 +185,14 @@ fn in_one_line(found: &[StatusView], is_one: bool) -> String {
     format!("{} sessions: {}", found.len(), each.join(", "))
 }
 
-fn table(found: &[StatusView], output: &mut Output) -> anyhow::Result<()> {
+fn table(found: &[StatusView], output: &Output) -> anyhow::Result<()> {
     if found.is_empty() {
         output.line("no sessions")?;
     }
     for view in found {
         let [status, rest @ ..] = &fields(view)[..] else { continue };
         let status = format!("{status:<12}");
-        let status = output.paint(tone(view), &status).into_owned();
+        let status = output.paint(tone(view), status);
         let name = printable(&view.session).into_owned();
         let rest = rest.join("  ");
         output.line(format_args!("{name:<28} {status} {}", printable(&rest)))?;

@@ -102,11 +102,11 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let exit = journal_file::read(journal, |record| feed(&mut inquiry, record))?;
     let Some(found) = inquiry.finish() else { return nothing_found(*dispatch, exit) };
     let found = if found.has_more() { explain_fully(journal, host, found)? } else { found };
-    let mut output = Output::new();
+    let output = Output::new();
     if *json {
         output.json_pretty(&found)?;
     } else {
-        print(&found, &mut output)?;
+        print(&found, &output)?;
     }
     Ok(exit)
 }
@@ -145,18 +145,18 @@ fn feed(inquiry: &mut Inquiry, record: Option<&Record>) {
     }
 }
 
-fn print(found: &Explanation, output: &mut Output) -> anyhow::Result<()> {
+fn print(found: &Explanation, output: &Output) -> anyhow::Result<()> {
     let Explanation { entity, dispatched, ending, .. } = found;
     let attempt = match dispatched.attempt {
         0 | 1 => String::new(),
         attempt => format!(", attempt {attempt}"),
     };
-    let entity = output.paint(Tone::Strong, &printable(&entity.to_string())).into_owned();
+    let entity = output.paint(Tone::Strong, printable(&entity.to_string()));
     let of = format!("{} for {}", dispatched.integration, dispatched.action);
     output.line(format_args!("{entity}  {}{attempt}", printable(&of)))?;
     match ending {
         Some(ending) => output.line(headline(ending, output))?,
-        None => output.line(output.paint(Tone::Doubtful, without_end(found)).into_owned())?,
+        None => output.line(output.paint(Tone::Doubtful, without_end(found)))?,
     }
     output.line("")?;
     for (label, value) in details(found) {
@@ -196,7 +196,7 @@ fn headline(ending: &Ending, output: &Output) -> String {
     let times = are_times_known.then_some((ended.deadline.elapsed_ms, ended.deadline.budget_ms));
     let span = ended.dying_span.as_ref().map(|span| printable(span));
     let span = span.as_ref().map(|span| output.paint(Tone::Strong, span));
-    handler_text::ending(&output.paint(tone, &outcome), times, span.as_deref())
+    handler_text::ending(&output.paint(tone, outcome), times, span.as_deref())
 }
 
 /// Labels and lines, in the order of a reader's questions.
@@ -233,9 +233,11 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
     details.extend(ending.iter().flat_map(decided));
     details.extend(handler_text::labeled("attempts", attempts(found)));
     details.extend(handler_text::labeled("unended", others(&found.unended)));
-    let next = found.next();
-    let next = next.iter().enumerate();
-    let next = next.map(|(number, line)| format!("{}. {}", number + 1, printable(line)));
+    let next = found
+        .advise()
+        .into_iter()
+        .enumerate()
+        .map(|(index, advice)| format!("{}. {}", index + 1, printable(&advice.to_string())));
     details.extend(handler_text::labeled("next", next));
     details.push(("dispatch", dispatched.dispatch.to_string()));
     details.push(("trace", dispatched.trace.trace_id.to_string()));
@@ -317,7 +319,7 @@ fn others(others: &Others) -> Vec<String> {
     };
     let more = Some(others.omitted).filter(|more| *more > 0);
     let more = more.map(|more| format!("and {more} more"));
-    others.told.iter().map(line).chain(more).collect()
+    others.listed.iter().map(line).chain(more).collect()
 }
 
 /// What the handler did.

@@ -15,19 +15,19 @@ use crate::terminal::{Output, Tone, printable_lines, printable_path};
 /// Most characters of the result of a failed case that are shown.
 const RESULT_MAX_CHARS: usize = 400;
 
-pub(super) fn print(tested: &Tested, output: &mut Output) -> std::io::Result<()> {
+pub(super) fn print(tested: &Tested, output: &Output) -> std::io::Result<()> {
     let name = printable_path(&tested.suite.path);
-    output.line(output.paint(Tone::Strong, &name).into_owned())?;
+    output.line(output.paint(Tone::Strong, name))?;
     for (case, verdict) in tested.named() {
         let name = printable(&case.name);
         match &verdict.result {
             Ok(result) if result.passed() => {
-                let ok = output.paint(Tone::Good, "ok").into_owned();
-                let times = output.paint(Tone::Quiet, &times(result)).into_owned();
+                let ok = output.paint(Tone::Good, "ok");
+                let times = output.paint(Tone::Quiet, times(result));
                 output.line(format!("  {ok}    {name} {times}"))?;
             }
             Ok(result) => {
-                let failed = output.paint(Tone::Bad, "FAIL").into_owned();
+                let failed = output.paint(Tone::Bad, "FAIL");
                 output.line(format!("  {failed}  {name} {}", times(result)))?;
                 for difference in &result.differences {
                     let lines = difference.to_string();
@@ -36,11 +36,11 @@ pub(super) fn print(tested: &Tested, output: &mut Output) -> std::io::Result<()>
                     }
                 }
                 for line in details(result) {
-                    output.line(format!("        {}", output.paint(Tone::Quiet, &line)))?;
+                    output.line(format!("        {}", output.paint(Tone::Quiet, line)))?;
                 }
             }
             Err(why) => {
-                let failed = output.paint(Tone::Bad, "FAIL").into_owned();
+                let failed = output.paint(Tone::Bad, "FAIL");
                 output.line(format!("  {failed}  {name}"))?;
                 output.line(format!("        {}", printable(why)))?;
             }
@@ -52,7 +52,7 @@ pub(super) fn print(tested: &Tested, output: &mut Output) -> std::io::Result<()>
 pub(super) fn summary(
     all: &[Tested],
     (passed, failed): (usize, usize),
-    output: &mut Output,
+    output: &Output,
 ) -> std::io::Result<()> {
     let took: Duration = all
         .iter()
@@ -64,7 +64,7 @@ pub(super) fn summary(
         _ => (Tone::Bad, format!("{failed} failed, {passed} passed")),
     };
     let took = micros(took);
-    output.line(format!("{} in {took}", output.paint(tone, &text)))
+    output.line(format!("{} in {took}", output.paint(tone, text)))
 }
 
 /// The time that a case took, and its virtual time if that is longer.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Asked;
 
 /// Most related handlers that are listed of each kind.
-const TOLD_MAX: usize = 32;
+const LISTED_MAX: usize = 32;
 
 /// A related handler in brief.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,18 +32,18 @@ pub struct Brief {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Others {
     /// The first of the handlers.
-    pub told: Vec<Brief>,
+    pub listed: Vec<Brief>,
     /// How many more there are.
     pub omitted: u64,
 }
 
 impl Others {
     pub(super) fn add(&mut self, asked: &Asked, may_have_ended: bool) {
-        if self.told.len() >= TOLD_MAX {
+        if self.listed.len() >= LISTED_MAX {
             self.omitted += 1;
             return;
         }
-        self.told.push(Brief {
+        self.listed.push(Brief {
             entity: asked.entity.clone(),
             dispatch: asked.dispatched.dispatch,
             attempt: asked.dispatched.attempt,
@@ -57,7 +57,7 @@ impl Others {
     pub(super) fn ended(&mut self, ended: &Ended) {
         let is_it =
             |one: &&mut Brief| one.dispatch == ended.dispatch && one.attempt == ended.attempt;
-        if let Some(one) = self.told.iter_mut().find(is_it) {
+        if let Some(one) = self.listed.iter_mut().find(is_it) {
             one.outcome = Some(ended.outcome.kind());
             one.dying_span.clone_from(&ended.dying_span);
         }

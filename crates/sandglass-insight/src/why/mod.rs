@@ -1,10 +1,11 @@
 //! Explains from the records alone why a handler ended as it did: what was requested, what it did,
 //! where it stopped, what was decided, whether it happened before, and what to do next.
 
+mod advice;
 mod attempt;
 mod brief;
-mod next;
 mod present;
+mod prose;
 mod unread;
 mod view;
 
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 use sandglass_liveness::spec::Spec;
 
+pub use advice::{Advice, Place, Precondition, Repetition, Requests, TimeSpent, Unended};
 pub use attempt::Attempt;
 use attempt::Attempts;
 pub use brief::{Brief, Others};

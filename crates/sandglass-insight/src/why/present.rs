@@ -187,10 +187,10 @@ on_timeout = "End"
             });
         }
         let found = inquiry.finish().expect("it is there");
-        let told = serde_json::to_value(&found).expect("plain data");
-        assert_eq!(told["deadline"]["elapsed_ms"], Value::Null, "nobody knows: {told}");
-        assert_eq!(told["time_split_us"], Value::Null, "nobody knows: {told}");
-        found.next().join("; ")
+        let explained = serde_json::to_value(&found).expect("plain data");
+        assert_eq!(explained["deadline"]["elapsed_ms"], Value::Null, "it is unknown: {explained}");
+        assert_eq!(explained["time_split_us"], Value::Null, "it is unknown: {explained}");
+        found.advise().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
     #[test]

@@ -138,7 +138,7 @@ async fn remove(
 
 fn print(arguments: &Arguments, pruned: &[Ended], exit: Exit) -> anyhow::Result<Exit> {
     let records: u64 = pruned.iter().map(|one| one.records).sum();
-    let mut output = Output::new();
+    let output = Output::new();
     if arguments.json {
         let named: Vec<_> = pruned.iter().map(|one| &one.entity).collect();
         output.json(&json!({

@@ -78,21 +78,17 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     {
         anyhow::bail!("no dispatch {dispatch} has ended in `{}`", arguments.journal.display());
     }
-    let mut output = Output::new();
+    let output = Output::new();
     if arguments.json {
         output.json(&to_json(&summary, runs.as_ref())?)?;
     } else {
-        print(&summary, runs.as_ref(), &mut output)?;
+        print(&summary, runs.as_ref(), &output)?;
     }
     let diverged = summary.divergence_count + runs.map_or(0, |runs| runs.divergence_count);
     Ok(if diverged == 0 { Exit::Ok } else { Exit::Diverged })
 }
 
-fn print(
-    summary: &Summary,
-    runs: Option<&runs::Summary>,
-    output: &mut Output,
-) -> anyhow::Result<()> {
+fn print(summary: &Summary, runs: Option<&runs::Summary>, output: &Output) -> anyhow::Result<()> {
     for divergence in &summary.divergences {
         let Divergence { position, entity, what, recorded, expected } = divergence;
         let heading = format!("position {position}  {}  {what}", or_dash(entity.as_ref()));
@@ -121,7 +117,7 @@ fn print(
     Ok(())
 }
 
-fn print_divergences_of_guests(runs: &runs::Summary, output: &mut Output) -> anyhow::Result<()> {
+fn print_divergences_of_guests(runs: &runs::Summary, output: &Output) -> anyhow::Result<()> {
     for runs::Divergence { position, entity, dispatch, attempt, run } in &runs.divergences {
         let call = run.call.map(|call| format!(" (host call {call})")).unwrap_or_default();
         let heading = format!(
@@ -142,9 +138,9 @@ fn print_divergence(
     heading: &str,
     recorded: &str,
     (label, other): (&str, &str),
-    output: &mut Output,
+    output: &Output,
 ) -> anyhow::Result<()> {
-    output.line(output.paint(Tone::Bad, &printable(heading)).into_owned())?;
+    output.line(output.paint(Tone::Bad, printable(heading)))?;
     output.line(format_args!("  recorded  {}", printable(recorded)))?;
     output.line(format_args!("  {label}  {}", printable(other)))?;
     Ok(())

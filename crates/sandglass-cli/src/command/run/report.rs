@@ -14,7 +14,7 @@ use crate::terminal::{Output, Tone};
 const RESULT_MAX_CHARS: usize = 400;
 
 pub(super) fn print(report: &RunReport, memory_bytes: u64, form: Form) -> anyhow::Result<()> {
-    let mut output = Output::new();
+    let output = Output::new();
     match form {
         Form::Json => output.json_pretty(report)?,
         Form::Text => {
@@ -29,7 +29,7 @@ pub(super) fn print(report: &RunReport, memory_bytes: u64, form: Form) -> anyhow
 
 /// Reports a rejected handler, with the keys of other reports and empty values.
 pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Result<()> {
-    let mut output = Output::new();
+    let output = Output::new();
     match form {
         Form::Json => {
             let report = json!({
@@ -57,7 +57,7 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
         }
         Form::Text => {
             let kind = format!("rejected ({})", rejection.kind);
-            let kind = output.paint(Tone::Bad, &kind).into_owned();
+            let kind = output.paint(Tone::Bad, kind);
             output.line(format!("{kind}: {}", printable(&rejection.message)))?;
             let explain = explain::command(rejection.kind.as_str());
             output.line(output.detail(11, "explain", &explain))?;
