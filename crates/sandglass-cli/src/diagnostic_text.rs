@@ -9,10 +9,10 @@ use miette::{
     GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, MietteError,
     MietteSpanContents, Report, Severity as Level, SourceCode, SourceSpan, SpanContents,
 };
-use sandglass_source::{Diagnostic, Finding, Severity, printable, shortened};
+use sandglass_source::{Diagnostic, Finding, Severity, shortened};
 
 use crate::explain;
-use crate::terminal::{Output, printable_in_place};
+use crate::terminal::{Output, printable_in_place, printable_path};
 
 /// Most characters of a line that are shown before and after the place: some lines of a terminal.
 /// miette cannot draw a line of 64 Ki characters.
@@ -33,7 +33,7 @@ fn render(path: &Path, source: &str, found: &Diagnostic, color: bool) -> String 
         Severity::Error => Level::Error,
         Severity::Warning => Level::Warning,
     };
-    let name = printable(&path.display().to_string()).into_owned();
+    let name = printable_path(path);
     let window = Window::around(span, source, found, &name);
     let message = abridged(message);
     let mut diagnostic = MietteDiagnostic::new(format!("{name}:{line}:{column}: {message}"))

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::duration::format_millis_exactly;
 use crate::explain;
 use crate::handler_text::labeled;
-use crate::terminal::{Output, Tone};
+use crate::terminal::{Output, Tone, count, printable_path};
 
 /// Most imports, exports and the like that are listed; `--json` has all of them.
 const LIST_MAX: usize = 60;
@@ -39,8 +39,7 @@ pub(crate) struct Report {
 /// Formats the report on the guest at `path`.
 pub(crate) fn lines(path: &Path, report: &Report, output: &Output) -> Vec<String> {
     let Report { guest, manifest, permissions, rejection } = report;
-    let path = printable(&path.display().to_string()).into_owned();
-    let mut lines = vec![headline(&path, guest, output)];
+    let mut lines = vec![headline(path, guest, output)];
     let mut add = |details: Vec<(&'static str, String)>| {
         lines.extend(details.iter().map(|(label, value)| output.detail(12, label, value)));
     };
@@ -71,14 +70,14 @@ const NO_MANIFEST: &str = "none beside it names it, so it has only the permissio
 
 const NODES: &str = "known only when it runs, from its exports";
 
-fn headline(path: &str, guest: &Inspection, output: &Output) -> String {
+fn headline(path: &Path, guest: &Inspection, output: &Output) -> String {
     let form = if guest.is_text { ", as text" } else { "" };
     let modules = match guest.modules {
         1 => String::new(),
         modules => format!(" of {modules} core modules"),
     };
     let what = format!("{}{modules} ({}){form}", guest.abi, guest.contract);
-    format!("{}: {what}", output.paint(Tone::Strong, path))
+    format!("{}: {what}", output.paint(Tone::Strong, printable_path(path)))
 }
 
 fn of_guest(guest: &Inspection) -> Vec<(&'static str, String)> {
@@ -254,7 +253,7 @@ fn more_of(more: u64) -> Option<String> {
 }
 
 fn wasi(wasi: &WasiUse) -> String {
-    let count = if wasi.functions == 1 { "function" } else { "functions" };
+    let functions = count(wasi.functions, "function");
     let refused = match wasi.refused.len() {
         0 => String::new(),
         _ => {
@@ -263,7 +262,7 @@ fn wasi(wasi: &WasiUse) -> String {
         }
     };
     let interface = &wasi.interface;
-    printable(&format!("{interface}: {} {count}{refused}", wasi.functions)).into_owned()
+    printable(&format!("{interface}: {functions}{refused}")).into_owned()
 }
 
 /// Permissions that it has, that it lacks, and that it does not need.

@@ -131,6 +131,12 @@ pub(crate) fn wants_color(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !refused
 }
 
+/// A number of things, with the noun in the singular or the plural.
+pub(crate) fn count(number: impl TryInto<u64>, noun: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A path, for people.
 pub(crate) fn printable_path(path: &Path) -> String {
     printable(&path.display().to_string()).into_owned()

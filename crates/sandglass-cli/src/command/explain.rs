@@ -60,15 +60,14 @@ fn page(code: &str) -> anyhow::Result<&'static Page> {
 fn list(output: &Output) -> anyhow::Result<()> {
     let width = PAGES.iter().map(|page| page.code.len()).max().unwrap_or_default();
     for page in PAGES {
-        let code = format!("{:width$}", page.code);
-        output.line(format!("{}  {}", output.paint(Tone::Strong, code), page.title()))?;
+        let code = output.paint(Tone::Strong, format!("{:width$}", page.code));
+        output.line(format!("{code}  {}", page.title()))?;
     }
     Ok(())
 }
 
 fn print(page: &Page, output: &Output) -> anyhow::Result<()> {
-    let heading = format!("{}: {}", page.code, page.title());
-    output.line(output.paint(Tone::Strong, heading))?;
+    output.line(output.paint(Tone::Strong, format!("{}: {}", page.code, page.title())))?;
     for (kind, line) in page.lines() {
         let tone = if kind == Line::Heading { Tone::Strong } else { Tone::Plain };
         output.line(output.paint(tone, line))?;

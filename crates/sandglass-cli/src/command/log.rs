@@ -145,14 +145,13 @@ impl View {
 
     fn record(&mut self, record: &Record) -> String {
         let line = self.narrator.describe(record);
-        let at = record.at.to_string();
         let entity = match &record.entity {
             Some(entity) => format!("{entity} @{}", record.sequence),
             None => "-".to_owned(),
         };
         format!(
             "{} {:>6}  {:24} {:18} {}",
-            self.output.paint(Tone::Quiet, at),
+            self.output.paint(Tone::Quiet, record.at),
             record.position.0,
             printable(&entity),
             self.output.paint(line.tone, line.what),

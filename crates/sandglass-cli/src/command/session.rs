@@ -89,9 +89,7 @@ fn send(
     done: &str,
 ) -> anyhow::Result<Exit> {
     let client = fetch::Client::new(&target.access, target.url.trim_end_matches('/'))?;
-    let [entity_type, id] =
-        [target.session.entity_type(), target.session.id()].map(fetch::path_segment);
-    let path = format!("/v1/sessions/{entity_type}/{id}/{operation}");
+    let path = format!("{}/{operation}", fetch::session_path(&target.session));
     body.insert("reason".to_owned(), target.reason.clone().into());
     if let Some(run_seq) = target.run_seq {
         body.insert("run_seq".to_owned(), run_seq.into());

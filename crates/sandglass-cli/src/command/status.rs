@@ -158,9 +158,7 @@ async fn read_daemon(
     session: Option<&EntityRef>,
 ) -> anyhow::Result<Vec<StatusView>> {
     if let Some(session) = session {
-        let [entity_type, id] = [session.entity_type(), session.id()].map(fetch::path_segment);
-        let path = format!("/v1/sessions/{entity_type}/{id}");
-        return Ok(vec![client.json(&path, "a status").await?]);
+        return Ok(vec![client.json(&fetch::session_path(session), "a status").await?]);
     }
     let (mut all, mut after) = (Vec::new(), String::new());
     for _ in 0..PAGES_MAX {
@@ -191,8 +189,7 @@ fn table(found: &[StatusView], output: &Output) -> anyhow::Result<()> {
     }
     for view in found {
         let [status, rest @ ..] = &fields(view)[..] else { continue };
-        let status = format!("{status:<12}");
-        let status = output.paint(tone(view), status);
+        let status = output.paint(tone(view), format!("{status:<12}"));
         let name = printable(&view.session).into_owned();
         let rest = rest.join("  ");
         output.line(format_args!("{name:<28} {status} {}", printable(&rest)))?;

@@ -10,15 +10,13 @@ use sandglass_insight::why::{
 };
 use sandglass_journal::SqliteJournal;
 use sandglass_model::{Decision, DispatchId, Dispatched, Outcome, OutcomeKind, Record, Retried};
-use sandglass_source::{printable, shortened};
+use sandglass_source::printable;
 
 use crate::duration::format_micros;
 use crate::exit::Exit;
+use crate::handler_text::{excerpt, labeled};
 use crate::terminal::{Output, Tone, note};
 use crate::{explain, handler_text, journal_file};
-
-/// Most characters of a handler's input or result that are shown; `--json` has all of them.
-const VALUE_MAX_CHARS: usize = 400;
 
 /// Explains why a handler ended as it did, from its journal
 ///
@@ -194,8 +192,8 @@ fn headline(ending: &Ending, output: &Output) -> String {
     let outcome = ended.outcome.kind().as_str().replace('_', " ");
     let are_times_known = ended.started_at.is_some() && !ending.is_time_unknown();
     let times = are_times_known.then_some((ended.deadline.elapsed_ms, ended.deadline.budget_ms));
-    let span = ended.dying_span.as_ref().map(|span| printable(span));
-    let span = span.as_ref().map(|span| output.paint(Tone::Strong, span));
+    let span = ended.dying_span.as_ref();
+    let span = span.map(|span| output.paint(Tone::Strong, printable(span)));
     handler_text::ending(&output.paint(tone, outcome), times, span.as_deref())
 }
 
@@ -206,11 +204,7 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
     let params = serde_json::to_string(&dispatched.params).unwrap_or_default();
     details.push((
         "requested",
-        format!(
-            "{dispatched_at}, in {}, with {}",
-            printable(&dispatched.state),
-            shortened(&printable(&params), VALUE_MAX_CHARS)
-        ),
+        format!("{dispatched_at}, in {}, with {}", printable(&dispatched.state), excerpt(&params)),
     ));
     if let Some(asker) = dispatched.asker {
         let of = found.asker.as_ref().map(|asker| format!(" of {asker}")).unwrap_or_default();
@@ -229,16 +223,16 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
         }
         None => {}
     }
-    details.extend(handler_text::labeled("started", others(&found.started)));
+    details.extend(labeled("started", others(&found.started)));
     details.extend(ending.iter().flat_map(decided));
-    details.extend(handler_text::labeled("attempts", attempts(found)));
-    details.extend(handler_text::labeled("unended", others(&found.unended)));
+    details.extend(labeled("attempts", attempts(found)));
+    details.extend(labeled("unended", others(&found.unended)));
     let next = found
         .advise()
         .into_iter()
         .enumerate()
         .map(|(index, advice)| format!("{}. {}", index + 1, printable(&advice.to_string())));
-    details.extend(handler_text::labeled("next", next));
+    details.extend(labeled("next", next));
     details.push(("dispatch", dispatched.dispatch.to_string()));
     details.push(("trace", dispatched.trace.trace_id.to_string()));
     let error = ending.as_ref().and_then(|ending| ending.ended.outcome.error());
@@ -251,8 +245,7 @@ fn followed_unread(unread: &Unread) -> Option<(&'static str, String)> {
     let Unread { transition, transition_at, params } = unread;
     let (taken, at) = (transition.as_ref()?, transition_at.as_ref()?);
     let params = serde_json::to_string(params).unwrap_or_default();
-    let line = format!("takes {}, with {params}", transition_text(taken));
-    let line = shortened(&printable(&line), VALUE_MAX_CHARS).into_owned();
+    let line = excerpt(&format!("takes {}, with {params}", transition_text(taken)));
     Some(("followed", format!("{at}, {line}")))
 }
 
@@ -266,8 +259,6 @@ fn attempts(found: &Explanation) -> Vec<String> {
     if found.attempts.len() < 2 && found.attempts_omitted == 0 {
         return Vec::new();
     }
-    let omitted = Some(found.attempts_omitted).filter(|omitted| *omitted > 0);
-    let omitted = omitted.map(|omitted| format!("({omitted} earlier)"));
     let lines = found.attempts.iter().map(|one| {
         let again = one.retried.as_ref().map(|retried| format!("{}; ", retry_text(retried)));
         let this = if one.attempt == found.dispatched.attempt { " (this one)" } else { "" };
@@ -278,7 +269,7 @@ fn attempts(found: &Explanation) -> Vec<String> {
         };
         format!("{}: {}{how}{this}", one.attempt, again.unwrap_or_default())
     });
-    omitted.into_iter().chain(lines).collect()
+    handler_text::earlier(found.attempts_omitted).into_iter().chain(lines).collect()
 }
 
 /// The state of the last attempt, which need not be the one that is explained.
@@ -317,8 +308,7 @@ fn others(others: &Others) -> Vec<String> {
         let line = format!("{} for {}{outcome}{span}", one.entity, one.action);
         format!("{} ({})", printable(&line), one.dispatch)
     };
-    let more = Some(others.omitted).filter(|more| *more > 0);
-    let more = more.map(|more| format!("and {more} more"));
+    let more = (others.omitted > 0).then(|| format!("and {} more", others.omitted));
     others.listed.iter().map(line).chain(more).collect()
 }
 
@@ -333,9 +323,7 @@ fn execution(ending: &Ending) -> Vec<(&'static str, String)> {
         details.push(("error", printable(&error).into_owned()));
     }
     if let Outcome::Completed(completion) = &ended.outcome {
-        let result = completion.result.to_string();
-        let result = shortened(&printable(&result), VALUE_MAX_CHARS).into_owned();
-        details.push(("result", result));
+        details.push(("result", excerpt(&completion.result)));
     }
     let time = match ending.is_time_unknown() {
         true => "unknown: its host ended before it".to_owned(),
@@ -344,17 +332,15 @@ fn execution(ending: &Ending) -> Vec<(&'static str, String)> {
     details.push(("time", time));
     match &ended.account {
         Some(account) => {
-            details.extend(handler_text::labeled("calls", handler_text::calls(&account.story)));
-            details
-                .extend(handler_text::labeled("requests", handler_text::requests(&account.story)));
+            details.extend(labeled("calls", handler_text::calls(&account.story)));
+            details.extend(labeled("requests", handler_text::requests(&account.story)));
         }
-        None => details.extend(handler_text::labeled(
-            "calls",
-            handler_text::calls_by_function(&ended.host_calls),
-        )),
+        None => {
+            details.extend(labeled("calls", handler_text::calls_by_function(&ended.host_calls)))
+        }
     }
-    details.extend(handler_text::labeled("limits", handler_text::overruns(&ended.overruns)));
-    details.extend(handler_text::labeled("at", handler_text::frames(ended.frames())));
+    details.extend(labeled("limits", handler_text::overruns(&ended.overruns)));
+    details.extend(labeled("at", handler_text::frames(ended.frames())));
     if matches!(ended.outcome, Outcome::TimedOut(_)) {
         let after = format_micros(ended.deadline.overrun_us);
         details.push(("stopped", format!("{after} after its deadline")));

@@ -124,8 +124,8 @@ fn print(found: &Budgets, if_empty: &str, output: &Output) -> anyhow::Result<()>
                 (Tone::Doubtful, format!("lower it to {}", format_millis(millis)))
             }
         };
-        let what = output.paint(tone, what);
-        output.line(format_args!("  advice  {what}: {}", printable(&reason(budget))))?;
+        let (what, why) = (output.paint(tone, what), reason(budget));
+        output.line(format_args!("  advice  {what}: {}", printable(&why)))?;
     }
     if found.uncounted > 0 {
         note(&format!("{} runs are not included", found.uncounted));

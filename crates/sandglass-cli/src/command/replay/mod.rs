@@ -8,12 +8,12 @@ use std::path::PathBuf;
 
 use sandglass_journal::SqliteJournal;
 use sandglass_liveness::replay::{Divergence, Summary};
-use sandglass_model::{DispatchId, EntityRef};
+use sandglass_model::EntityRef;
 use sandglass_runtime::replay_journal;
 use sandglass_source::printable;
 use serde_json::{Value, json};
 
-use self::runs::{Runs, Trace, Wanted};
+use self::runs::{Runs, Wanted};
 use crate::compiling;
 use crate::exit::Exit;
 use crate::journal_file;
@@ -35,15 +35,8 @@ pub(crate) struct Arguments {
     /// Replay each recorded handler with the modules of this folder
     #[arg(long, value_name = "DIR")]
     guests: Option<PathBuf>,
-    /// Replay only this dispatch
-    #[arg(long, value_name = "ID", requires = "guests")]
-    dispatch: Option<DispatchId>,
-    /// End the replay after its N-th host call
-    #[arg(long, value_name = "N", requires = "dispatch")]
-    until: Option<u64>,
-    /// Print each host call on standard error
-    #[arg(long, requires = "guests")]
-    trace: bool,
+    #[command(flatten)]
+    wanted: Wanted,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -53,16 +46,12 @@ pub(crate) struct Arguments {
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut journal = SqliteJournal::open_read_only(&arguments.journal)?;
-    let wanted = Wanted {
-        dispatch: arguments.dispatch,
-        until: arguments.until,
-        trace: if arguments.trace { Trace::On } else { Trace::Off },
-    };
-    let guests = arguments.guests.as_deref();
-    let runs = guests.map(|folder| Runs::new(folder, wanted, arguments.compiling)).transpose()?;
-    let mut runs = match runs {
-        // A second reader, because recordings are read in the middle of reading records.
-        Some(runs) => Some((runs, SqliteJournal::open_read_only(&arguments.journal)?)),
+    let mut runs = match &arguments.guests {
+        Some(folder) => {
+            let runs = Runs::new(folder, arguments.wanted, arguments.compiling)?;
+            // A second reader, because recordings are read in the middle of reading records.
+            Some((runs, SqliteJournal::open_read_only(&arguments.journal)?))
+        }
         None => None,
     };
     let summary = replay_journal(&mut journal, |record| {
@@ -73,7 +62,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         }
     })?;
     let runs = runs.map(|(runs, _)| runs.summary);
-    if let (Some(dispatch), Some(runs)) = (arguments.dispatch, &runs)
+    if let (Some(dispatch), Some(runs)) = (arguments.wanted.dispatch, &runs)
         && !runs.found
     {
         anyhow::bail!("no dispatch {dispatch} has ended in `{}`", arguments.journal.display());
@@ -94,7 +83,7 @@ fn print(summary: &Summary, runs: Option<&runs::Summary>, output: &Output) -> an
         let heading = format!("position {position}  {}  {what}", or_dash(entity.as_ref()));
         print_divergence(&heading, recorded, ("expected", expected), output)?;
     }
-    let omitted = summary.divergence_count - count(summary.divergences.len());
+    let omitted = summary.divergence_count - summary.divergences.len() as u64;
     if omitted > 0 {
         output.line(format_args!("and {omitted} more"))?;
     }
@@ -127,7 +116,7 @@ fn print_divergences_of_guests(runs: &runs::Summary, output: &Output) -> anyhow:
         );
         print_divergence(&heading, &run.recorded, ("replayed", &run.came), output)?;
     }
-    let omitted = runs.divergence_count - count(runs.divergences.len());
+    let omitted = runs.divergence_count - runs.divergences.len() as u64;
     if omitted > 0 {
         output.line(format_args!("and {omitted} more handlers"))?;
     }
@@ -171,8 +160,4 @@ fn to_json(summary: &Summary, runs: Option<&runs::Summary>) -> serde_json::Resul
         });
     }
     Ok(whole)
-}
-
-fn count(number: usize) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }

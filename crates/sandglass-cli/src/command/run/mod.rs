@@ -22,8 +22,8 @@ use sandglass_model::{
 use sandglass_runtime::{HostHandlers, Module, Runtime};
 use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
 
-pub(crate) use self::arguments::Arguments;
 use self::arguments::Form;
+pub(crate) use self::arguments::{Arguments, DEADLINE_MAX};
 use self::automaton::Sketch;
 use self::capture::Capture;
 use self::own_journal::OwnJournal;

@@ -1,17 +1,14 @@
 //! Reports on a handler: lines for people, or one JSON object for scripts.
 
 use sandglass_model::{Allocation, OutcomeKind, Rejection, RunReport, TelemetryDropped, TimeSplit};
-use sandglass_source::{printable, shortened};
+use sandglass_source::printable;
 use serde_json::json;
 
 use super::arguments::Form;
 use crate::duration::format_micros;
 use crate::explain;
-use crate::handler_text;
+use crate::handler_text::{self, excerpt, labeled};
 use crate::terminal::{Output, Tone};
-
-/// Most characters of a result that are shown; `--report json` has all of them.
-const RESULT_MAX_CHARS: usize = 400;
 
 pub(super) fn print(report: &RunReport, memory_bytes: u64, form: Form) -> anyhow::Result<()> {
     let output = Output::new();
@@ -97,8 +94,8 @@ fn headline(report: &RunReport, output: &Output) -> String {
         OutcomeKind::Cancelled => (Tone::Doubtful, "cancelled"),
     };
     let times = report.started_at.map(|_| (deadline.elapsed_ms, deadline.budget_ms));
-    let span = report.dying_span.as_ref().map(|span| printable(span));
-    let span = span.as_ref().map(|span| output.paint(Tone::Strong, span));
+    let span = report.dying_span.as_ref();
+    let span = span.map(|span| output.paint(Tone::Strong, printable(span)));
     handler_text::ending(&output.paint(tone, text), times, span.as_deref())
 }
 
@@ -118,26 +115,19 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
         details.push(("where", own));
     }
     if let Some(result) = report.result() {
-        let result = result.to_string();
-        details.push(("result", shortened(&printable(&result), RESULT_MAX_CHARS).into_owned()));
+        details.push(("result", excerpt(result)));
     }
-    details.extend(handler_text::labeled("at", handler_text::frames(&report.backtrace)));
-    details.extend(handler_text::labeled(
-        "host calls",
-        handler_text::calls_by_function(&report.host_calls),
-    ));
+    details.extend(labeled("at", handler_text::frames(&report.backtrace)));
+    details.extend(labeled("host calls", handler_text::calls_by_function(&report.host_calls)));
     if ended_badly(report) {
-        details
-            .extend(handler_text::labeled("last calls", handler_text::last_calls(&report.story)));
+        details.extend(labeled("last calls", handler_text::last_calls(&report.story)));
     }
-    details.extend(handler_text::labeled("limits", handler_text::overruns(&report.overruns)));
-    details.extend(handler_text::labeled("requests", handler_text::requests(&report.story)));
+    details.extend(labeled("limits", handler_text::overruns(&report.overruns)));
+    details.extend(labeled("requests", handler_text::requests(&report.story)));
     details.push(("time", handler_text::time(&report.time_split_us)));
     if report.started_at.is_some() {
         let (cpu, wall) = (format_micros(report.cpu_us), format_micros(report.wall_us));
         details.push(("cpu", format!("{cpu} of {wall}")));
-    }
-    if report.started_at.is_some() {
         let (peak, most) = (report.peak_memory_bytes.div_ceil(1024), memory_bytes / 1024);
         let by_host = match report.peak_host_memory_bytes.div_ceil(1024) {
             0 => String::new(),
