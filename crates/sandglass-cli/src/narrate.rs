@@ -51,8 +51,8 @@ impl Narrator {
                 let (from, to) = (from.to_string(), to.to_string());
                 ("spec changed".into(), format!("{} -> {}", &from[..12], &to[..12]), Tone::Quiet)
             }
-            Event::Dispatched(dispatched) => Self::dispatched(dispatched),
-            Event::Ended(ended) => self.ended(ended),
+            Event::Dispatched(dispatched) => Self::describe_dispatch(dispatched),
+            Event::Ended(ended) => self.describe_end(ended),
             Event::StateIdle { state, idle_ms, after_ms, action, taken, .. } => {
                 let (idle, after) = (format_millis(*idle_ms), format_millis(*after_ms));
                 let follows = follows(action, *taken);
@@ -104,7 +104,7 @@ impl Narrator {
         }
     }
 
-    fn dispatched(dispatched: &Dispatched) -> (String, String, Tone) {
+    fn describe_dispatch(dispatched: &Dispatched) -> (String, String, Tone) {
         let attempt = match dispatched.attempt {
             0 | 1 => String::new(),
             attempt => format!(", attempt {attempt}"),
@@ -125,7 +125,7 @@ impl Narrator {
         ("handler".into(), detail, Tone::Plain)
     }
 
-    fn ended(&self, ended: &Ended) -> (String, String, Tone) {
+    fn describe_end(&self, ended: &Ended) -> (String, String, Tone) {
         let name = self.integration(ended.dispatch);
         let after = format_millis(ended.deadline.elapsed_ms);
         let inside = ended.dying_span.as_ref().map_or(String::new(), |span| format!(" in {span}"));
@@ -166,7 +166,7 @@ impl Narrator {
             TransitionCause::Scheduled { schedule } => {
                 Some(format!("scheduled, number {schedule}"))
             }
-            TransitionCause::HandlerEnded { .. } => Some(killed(params)?),
+            TransitionCause::HandlerEnded { .. } => describe_kill(params),
         }
     }
 
@@ -177,7 +177,7 @@ impl Narrator {
 }
 
 /// Describes the killed handler that the params of a transition report.
-fn killed(params: &Object) -> Option<String> {
+fn describe_kill(params: &Object) -> Option<String> {
     let text = |key: &str| params.get(key)?.as_str();
     let elapsed = format_millis(params.get("elapsed_ms")?.as_u64()?);
     let (integration, span) = (text("integration")?, text("dying_span")?);

@@ -51,7 +51,7 @@ fn print_projection(arguments: &Arguments, shape: Shape) -> anyhow::Result<Exit>
     let mut projection = Projection::new(shape);
     let output = Output::new();
     let mut written = Ok(());
-    let exit = journal_file::read_folded(&arguments.journal, |record| {
+    let exit = journal_file::fold_records(&arguments.journal, |record| {
         let is_wanted = arguments.entity.is_none() || record.entity == arguments.entity;
         let projected = projection.feed(record)?;
         if let Some(projected) = projected.filter(|_| is_wanted && written.is_ok()) {

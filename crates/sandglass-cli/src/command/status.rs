@@ -147,7 +147,7 @@ fn read_journal(
     session: Option<&EntityRef>,
 ) -> anyhow::Result<(Vec<StatusView>, Exit)> {
     let mut fold = Fold::new();
-    let exit = journal_file::read_folded(path, |record| fold.apply(record))?;
+    let exit = journal_file::fold_records(path, |record| fold.apply(record))?;
     let now = SystemClock::new().wall();
     let wanted = fold.entities().filter(|entity| session.is_none_or(|one| *one == entity.entity));
     Ok((wanted.filter_map(|entity| status(entity, now)).collect(), exit))

@@ -139,7 +139,7 @@ fn explain_fully(journal: &Path, host: Host, found: Explanation) -> anyhow::Resu
 fn feed(inquiry: &mut Inquiry, record: Option<&Record>) {
     match record {
         Some(record) => inquiry.feed(record),
-        None => inquiry.gap(),
+        None => inquiry.add_gap(),
     }
 }
 
@@ -154,7 +154,7 @@ fn print(found: &Explanation, output: &Output) -> anyhow::Result<()> {
     output.line(format_args!("{entity}  {}{attempt}", printable(&of)))?;
     match ending {
         Some(ending) => output.line(headline(ending, output))?,
-        None => output.line(output.paint(Tone::Doubtful, without_end(found)))?,
+        None => output.line(output.paint(Tone::Doubtful, describe_missing_end(found)))?,
     }
     output.line("")?;
     for (label, value) in details(found) {
@@ -164,17 +164,17 @@ fn print(found: &Explanation, output: &Output) -> anyhow::Result<()> {
 }
 
 /// The headline of a handler without a record of its end.
-fn without_end(found: &Explanation) -> &'static str {
+fn describe_missing_end(found: &Explanation) -> &'static str {
     match &found.unread {
         Some(unread) if unread.has_ended() => ENDED_UNREAD,
         Some(_) => "may have ended: records after its dispatch can't be read",
-        None => unended(found.host),
+        None => describe_unended(found.host),
     }
 }
 
 const ENDED_UNREAD: &str = "has ended; the record of its end can't be read";
 
-const fn unended(host: Host) -> &'static str {
+const fn describe_unended(host: Host) -> &'static str {
     match host {
         Host::Alive => "has not ended: it is queued or running",
         Host::Gone => "was queued or running when the log ended, and was lost with its host",
@@ -214,9 +214,9 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
         details.push(("", retry_text(retried)));
     }
     match ending {
-        Some(ending) => details.extend(execution(ending)),
+        Some(ending) => details.extend(execution_details(ending)),
         None if found.unread.is_some() => {
-            details.extend(found.unread.as_ref().and_then(followed_unread));
+            details.extend(found.unread.as_ref().and_then(unread_details));
         }
         None if found.host != Host::Alive => {
             details.push(("log ends", found.log_ends_at.to_string()));
@@ -224,7 +224,7 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
         None => {}
     }
     details.extend(labeled("started", others(&found.started)));
-    details.extend(ending.iter().flat_map(decided));
+    details.extend(ending.iter().flat_map(decision_details));
     details.extend(labeled("attempts", attempts(found)));
     details.extend(labeled("unended", others(&found.unended)));
     let next = found
@@ -241,7 +241,7 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
 }
 
 /// The transition that followed an unreadable end, with its params.
-fn followed_unread(unread: &Unread) -> Option<(&'static str, String)> {
+fn unread_details(unread: &Unread) -> Option<(&'static str, String)> {
     let Unread { transition, transition_at, params } = unread;
     let (taken, at) = (transition.as_ref()?, transition_at.as_ref()?);
     let params = serde_json::to_string(params).unwrap_or_default();
@@ -274,7 +274,7 @@ fn attempts(found: &Explanation) -> Vec<String> {
 
 /// The state of the last attempt, which need not be the one that is explained.
 fn last_without_end(found: &Explanation) -> &'static str {
-    if found.ending.is_none() { without_end(found) } else { unended(found.host) }
+    if found.ending.is_none() { describe_missing_end(found) } else { describe_unended(found.host) }
 }
 
 fn attempt_text(attempt: &Attempt) -> String {
@@ -290,7 +290,8 @@ fn attempt_text(attempt: &Attempt) -> String {
     let span = attempt.dying_span.as_ref().map(|span| printable(span));
     let mut line = handler_text::ending(&outcome, times, span.as_deref());
     if let Some(decision) = &attempt.decision {
-        line += &format!("; {}", printable(&followed(decision, attempt.transition.as_ref())));
+        line +=
+            &format!("; {}", printable(&describe_decision(decision, attempt.transition.as_ref())));
     }
     line
 }
@@ -313,7 +314,7 @@ fn others(others: &Others) -> Vec<String> {
 }
 
 /// What the handler did.
-fn execution(ending: &Ending) -> Vec<(&'static str, String)> {
+fn execution_details(ending: &Ending) -> Vec<(&'static str, String)> {
     let ended = &ending.ended;
     let mut details = Vec::new();
     if let Some((kind, message)) = ended.outcome.error() {
@@ -354,10 +355,10 @@ fn execution(ending: &Ending) -> Vec<(&'static str, String)> {
 }
 
 /// What was decided, and whether it happened before.
-fn decided(ending: &Ending) -> Vec<(&'static str, String)> {
+fn decision_details(ending: &Ending) -> Vec<(&'static str, String)> {
     let Ending { at, ended, taken, signature, before, .. } = ending;
     let mut details = Vec::new();
-    let decided = followed(&ended.decision, taken.as_ref());
+    let decided = describe_decision(&ended.decision, taken.as_ref());
     details.push(("decided", format!("{at}, {}", printable(&decided))));
     if let Some(signature) = signature {
         let of = printable(&signature.to_string()).into_owned();
@@ -367,7 +368,7 @@ fn decided(ending: &Ending) -> Vec<(&'static str, String)> {
 }
 
 /// What follows from an end. Not escaped yet.
-fn followed(decision: &Decision, taken: Option<&Taken>) -> String {
+fn describe_decision(decision: &Decision, taken: Option<&Taken>) -> String {
     match (decision, taken) {
         (Decision::Take { .. }, Some(taken)) => format!("takes {}", transition_text(taken)),
         (Decision::Take { action }, None) => format!("takes {action}"),

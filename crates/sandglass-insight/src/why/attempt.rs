@@ -14,7 +14,7 @@ use super::Taken;
 const ATTEMPTS_MAX: usize = 64;
 
 /// One attempt of a dispatch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Attempt {
     /// The number of the attempt, from 1.
     pub attempt: u32,
@@ -48,7 +48,7 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    pub(super) fn asked(&mut self, at: WallTime, dispatched: &Dispatched) {
+    pub(super) fn add(&mut self, at: WallTime, dispatched: &Dispatched) {
         if self.listed.len() >= ATTEMPTS_MAX {
             self.listed.pop_front();
             self.omitted += 1;
@@ -58,16 +58,11 @@ impl Attempts {
             dispatched_at: at,
             retried: dispatched.retried.clone(),
             budget_ms: dispatched.budget_ms,
-            outcome: None,
-            ended_at: None,
-            elapsed_ms: None,
-            dying_span: None,
-            decision: None,
-            transition: None,
+            ..Attempt::default()
         });
     }
 
-    pub(super) fn ended(&mut self, at: WallTime, ended: &Ended) {
+    pub(super) fn end(&mut self, at: WallTime, ended: &Ended) {
         let last = self.listed.back_mut().filter(|last| last.attempt == ended.attempt);
         let Some(last) = last else { return };
         last.outcome = Some(ended.outcome.kind());
@@ -80,7 +75,7 @@ impl Attempts {
     }
 
     /// Adds the transition that followed the end of the last attempt.
-    pub(super) fn taken(&mut self, taken: &Taken) {
+    pub(super) fn set_transition(&mut self, taken: &Taken) {
         if let Some(last) = self.listed.back_mut() {
             last.transition.get_or_insert_with(|| taken.clone());
         }

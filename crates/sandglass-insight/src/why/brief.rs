@@ -4,7 +4,7 @@
 use sandglass_model::{DispatchId, Ended, EntityRef, OutcomeKind};
 use serde::Serialize;
 
-use super::Asked;
+use super::OpenHandler;
 
 /// Most related handlers that are listed of each kind.
 const LISTED_MAX: usize = 32;
@@ -38,23 +38,23 @@ pub struct Others {
 }
 
 impl Others {
-    pub(super) fn add(&mut self, asked: &Asked, may_have_ended: bool) {
+    pub(super) fn add(&mut self, handler: &OpenHandler, may_have_ended: bool) {
         if self.listed.len() >= LISTED_MAX {
             self.omitted += 1;
             return;
         }
         self.listed.push(Brief {
-            entity: asked.entity.clone(),
-            dispatch: asked.dispatched.dispatch,
-            attempt: asked.dispatched.attempt,
-            action: asked.dispatched.action.clone(),
+            entity: handler.entity.clone(),
+            dispatch: handler.dispatched.dispatch,
+            attempt: handler.dispatched.attempt,
+            action: handler.dispatched.action.clone(),
             outcome: None,
             dying_span: None,
             may_have_ended,
         });
     }
 
-    pub(super) fn ended(&mut self, ended: &Ended) {
+    pub(super) fn end(&mut self, ended: &Ended) {
         let is_it =
             |one: &&mut Brief| one.dispatch == ended.dispatch && one.attempt == ended.attempt;
         if let Some(one) = self.listed.iter_mut().find(is_it) {

@@ -106,7 +106,7 @@ fn print(found: &Budgets, if_empty: &str, output: &Output) -> anyhow::Result<()>
         let budgeted = format_millis(budget.budget_ms);
         output.line(format_args!("  budget  {budgeted}{default}, {} runs", budget.runs))?;
         if budget.runs > 0 {
-            output.line(format_args!("  took    {}", took(budget)))?;
+            output.line(format_args!("  took    {}", format_quantiles(budget)))?;
         }
         if budget.kills() > 0 {
             let by = budget.killed.iter().map(|(span, kills)| format!("{kills} in {span}"));
@@ -133,7 +133,7 @@ fn print(found: &Budgets, if_empty: &str, output: &Output) -> anyhow::Result<()>
     Ok(())
 }
 
-fn took(budget: &Budget) -> String {
+fn format_quantiles(budget: &Budget) -> String {
     let Quantiles { p50_ms, p99_ms, p999_ms, .. } = budget.took;
     let about = about(budget);
     let took = [("p50", p50_ms), ("p99", p99_ms), ("p99.9", p999_ms)].map(|(name, millis)| {

@@ -64,7 +64,7 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
 }
 
 /// The telemetry of the guest that was dropped, if any.
-pub(super) fn dropped(report: &RunReport) -> Option<String> {
+pub(super) fn describe_dropped(report: &RunReport) -> Option<String> {
     let dropped = report.telemetry_dropped.filter(|dropped| !dropped.is_empty())?;
     let TelemetryDropped { spans, span_events, attributes, metrics, log_lines } = dropped;
     let counts = [
@@ -111,7 +111,9 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
         ));
     }
     details.extend(last_wait(report).map(|line| ("waited", line)));
-    if let Some(own) = handler_text::own_frame(&report.backtrace).filter(|_| ended_badly(report)) {
+    if let Some(own) =
+        handler_text::own_frame(&report.backtrace).filter(|_| has_ended_badly(report))
+    {
         details.push(("where", own));
     }
     if let Some(result) = report.result() {
@@ -119,7 +121,7 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
     }
     details.extend(labeled("at", handler_text::frames(&report.backtrace)));
     details.extend(labeled("host calls", handler_text::calls_by_function(&report.host_calls)));
-    if ended_badly(report) {
+    if has_ended_badly(report) {
         details.extend(labeled("last calls", handler_text::last_calls(&report.story)));
     }
     details.extend(labeled("limits", handler_text::overruns(&report.overruns)));
@@ -149,7 +151,7 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
 }
 
 /// Whether the host ended the handler, so that what led to it is of interest.
-fn ended_badly(report: &RunReport) -> bool {
+fn has_ended_badly(report: &RunReport) -> bool {
     let kind = report.outcome.kind();
     report.started_at.is_some() && kind != OutcomeKind::Completed && kind != OutcomeKind::Failed
 }
