@@ -216,6 +216,18 @@ mod tests {
         }
     }
 
+    fn transition(action: &str, params: Object, cause: TransitionCause) -> Record {
+        record(Event::Transition {
+            action: action.to_owned(),
+            params,
+            from: "Executing".to_owned(),
+            to: "TimedOut".to_owned(),
+            variables: Object::new(),
+            cause,
+            trace: TraceContext::root([1; 24]),
+        })
+    }
+
     #[test]
     fn a_killed_handler_is_described_with_the_function_that_it_died_in() {
         let params = [
@@ -224,15 +236,9 @@ mod tests {
             ("dying_span".to_owned(), json!("host_http_call\u{1b}")),
         ];
         let dispatch = DispatchId::from_bytes([1; 16]);
-        let line = Narrator::default().describe(&record(Event::Transition {
-            action: "HandlerTimedOut".to_owned(),
-            params: params.into(),
-            from: "Executing".to_owned(),
-            to: "TimedOut".to_owned(),
-            variables: Object::new(),
-            cause: TransitionCause::HandlerEnded { dispatch },
-            trace: TraceContext::root([1; 24]),
-        }));
+        let cause = TransitionCause::HandlerEnded { dispatch };
+        let transition = transition("HandlerTimedOut", params.into(), cause);
+        let line = Narrator::default().describe(&transition);
         assert_eq!(line.what, "HandlerTimedOut");
         assert_eq!(
             line.detail,
@@ -271,15 +277,9 @@ mod tests {
             "cause": "asked", "by": "Order/7", "dispatch": "b7fe14e2fde4b443f0a8e0b918aafe8d",
             "attempt": 1, "until": "settled", "remaining_ms": 5, "depth": 2,
         });
-        let line = Narrator::default().describe(&record(Event::Transition {
-            action: "Charge".to_owned(),
-            params: Object::new(),
-            from: "Open".to_owned(),
-            to: "Charging".to_owned(),
-            variables: Object::new(),
-            cause: serde_json::from_value(cause).expect("as the journal has it"),
-            trace: TraceContext::root([1; 24]),
-        }));
+        let cause = serde_json::from_value(cause).expect("as the journal has it");
+        let transition = transition("Charge", Object::new(), cause);
+        let line = Narrator::default().describe(&transition);
         assert!(line.detail.contains("of Order/7, 2 deep"), "{}", line.detail);
         let again = json!({
             "type": "dispatched", "dispatch": "b7fe14e2fde4b443f0a8e0b918aafe8d",

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_advised_follows_from_what_was_seen() {
+    fn advice_follows_from_times_and_kills() {
         let advised = |budget_ms, took: &[(u64, u64)], killed: &[(&str, u64)]| {
             budget(budget_ms, took, killed).advice()
         };

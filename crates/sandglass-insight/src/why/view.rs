@@ -122,37 +122,31 @@ mod tests {
 
     use crate::why::{Inquiry, Which};
 
-    fn record(entity: &str, event: Value) -> Record {
+    fn record(event: Value) -> Record {
         Record {
             position: Position(1),
             at: WallTime::default(),
-            entity: entity.parse().ok(),
+            entity: "Order/7".parse().ok(),
             sequence: Sequence(1),
             event: serde_json::from_value(event).expect("as the journal has it"),
         }
     }
 
     #[test]
-    fn one_that_has_not_ended_has_the_same_keys() {
+    fn a_handler_without_an_end_has_the_keys_of_one_that_ended() {
         let dispatch = "b7fe14e2fde4b443f0a8e0b918aafe8d";
-        let dispatched = record(
-            "Order/7",
-            json!({
-                "type": "dispatched", "dispatch": dispatch, "integration": "pay", "module": "pay",
-                "action": "Pay", "params": {}, "state": "Idle", "variables": {}, "config": {},
-                "attempt": 1, "budget_ms": 2000,
-                "trace": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            }),
-        );
-        let ended = record(
-            "Order/7",
-            json!({
-                "type": "ended", "dispatch": dispatch, "attempt": 1,
-                "outcome": { "outcome": "interrupted" }, "cause": "host_lost",
-                "decision": { "decision": "rerun" },
-                "deadline": { "budget_ms": 2000, "elapsed_ms": 0, "overrun_us": 0, "owner": "handler" },
-            }),
-        );
+        let dispatched = record(json!({
+            "type": "dispatched", "dispatch": dispatch, "integration": "pay", "module": "pay",
+            "action": "Pay", "params": {}, "state": "Idle", "variables": {}, "config": {},
+            "attempt": 1, "budget_ms": 2000,
+            "trace": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        }));
+        let ended = record(json!({
+            "type": "ended", "dispatch": dispatch, "attempt": 1,
+            "outcome": { "outcome": "interrupted" }, "cause": "host_lost",
+            "decision": { "decision": "rerun" },
+            "deadline": { "budget_ms": 2000, "elapsed_ms": 0, "overrun_us": 0, "owner": "handler" },
+        }));
         let mut inquiry = Inquiry::about(Which::Dispatch(dispatch.parse().expect("an id")));
         inquiry.feed(&dispatched);
         let keys = |inquiry: Inquiry| {

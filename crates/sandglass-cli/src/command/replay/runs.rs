@@ -268,7 +268,7 @@ fn recorded_run(ended: &Ended, journal: &mut SqliteReader) -> Result<RecordedRun
 }
 
 fn print_trace_heading(record: &Record, ended: &Ended, run: &RecordedRun) {
-    let entity = record.entity.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+    let entity = super::or_dash(record.entity.as_ref());
     let end = ended.ended_at.map(|at| format!(", {at}")).unwrap_or_default();
     crate::terminal::report_progress(&format!(
         "{} attempt {}  {entity}  module {}  {}{end}",

@@ -231,13 +231,12 @@ fn params(input: Option<&str>) -> Result<Object, Rejection> {
     let text = match input {
         None => return Ok(Object::new()),
         Some(input) => match input.strip_prefix('@') {
-            None => input.to_owned(),
-            Some("-") => file::text_of(std::io::stdin(), Path::new("-"), INPUT_MAX_BYTES)
-                .map_err(|error| invalid(format!("--input: {error}")))?,
-            Some(path) => file::read_text(Path::new(path), INPUT_MAX_BYTES)
-                .map_err(|error| invalid(format!("--input: {error}")))?,
+            None => Ok(input.to_owned()),
+            Some("-") => file::text_of(std::io::stdin(), Path::new("-"), INPUT_MAX_BYTES),
+            Some(path) => file::read_text(Path::new(path), INPUT_MAX_BYTES),
         },
     };
+    let text = text.map_err(|error| invalid(format!("--input: {error}")))?;
     if text.trim().is_empty() {
         return Err(invalid("--input: it is empty; write a JSON object, such as {}".to_owned()));
     }
