@@ -1,8 +1,6 @@
 //! `sandglass why`: explains from a journal why a handler ended as it did.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::bail;
 use sandglass_insight::why::{
@@ -39,52 +37,23 @@ pub(crate) struct Arguments {
     journal: PathBuf,
     /// The dispatch, and after `#` the attempt [default: its last attempt; without a dispatch, the
     /// handler that ended last without completing]
-    #[arg(value_name = "DISPATCH[#ATTEMPT]")]
-    dispatch: Option<Named>,
+    #[arg(value_name = "DISPATCH[#ATTEMPT]", value_parser = which)]
+    dispatch: Option<Which>,
     /// Print one JSON object: the keys of a report of `sandglass run`, and more from the journal
     #[arg(long)]
     json: bool,
 }
 
-/// A dispatch and possibly one of its attempts, as an argument names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Named {
-    dispatch: DispatchId,
-    attempt: Option<u32>,
-}
-
-impl FromStr for Named {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (dispatch, attempt) = match text.split_once('#') {
-            Some((dispatch, attempt)) => (dispatch, Some(attempt)),
-            None => (text, None),
-        };
-        let attempt = attempt.map(|attempt| match attempt.parse() {
-            Ok(0) | Err(_) => Err("after `#`, write the number of an attempt, from 1".to_owned()),
-            Ok(attempt) => Ok(attempt),
-        });
-        let dispatch = dispatch.parse::<DispatchId>().map_err(|error| error.to_string())?;
-        Ok(Self { dispatch, attempt: attempt.transpose()? })
-    }
-}
-
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.attempt {
-            Some(attempt) => write!(f, "attempt {attempt} of dispatch {}", self.dispatch),
-            None => write!(f, "dispatch {}", self.dispatch),
-        }
-    }
-}
-
-impl From<Named> for Which {
-    fn from(named: Named) -> Self {
-        match named.attempt {
-            Some(attempt) => Self::Attempt(named.dispatch, attempt),
-            None => Self::Dispatch(named.dispatch),
-        }
+fn which(text: &str) -> Result<Which, String> {
+    let (dispatch, attempt) = match text.split_once('#') {
+        Some((dispatch, attempt)) => (dispatch, Some(attempt)),
+        None => (text, None),
+    };
+    let dispatch = dispatch.parse::<DispatchId>().map_err(|error| error.to_string())?;
+    match attempt.map(str::parse) {
+        None => Ok(Which::Dispatch(dispatch)),
+        Some(Ok(0) | Err(_)) => Err("after `#`, write the number of an attempt, from 1".to_owned()),
+        Some(Ok(attempt)) => Ok(Which::Attempt(dispatch, attempt)),
     }
 }
 
@@ -95,10 +64,10 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         Some(false) => Host::Gone,
         None => Host::Unknown,
     };
-    let which = dispatch.map_or(Which::Latest, Which::from);
+    let which = dispatch.unwrap_or_default();
     let mut inquiry = Inquiry::about(which).host(host);
     let exit = journal_file::read(journal, |record| feed(&mut inquiry, record))?;
-    let Some(found) = inquiry.finish() else { return nothing_found(*dispatch, exit) };
+    let Some(found) = inquiry.finish() else { return nothing_found(which, exit) };
     let found = if found.has_more() { explain_fully(journal, host, found)? } else { found };
     let output = Output::new();
     if *json {
@@ -110,13 +79,20 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
 }
 
 /// Reports that there is nothing to explain, after `exit` of reading the journal.
-fn nothing_found(dispatch: Option<Named>, exit: Exit) -> anyhow::Result<Exit> {
-    match (dispatch, exit) {
-        (Some(dispatch), Exit::Ok) => {
-            note(&format!("no record of the journal is about {dispatch}"));
+fn nothing_found(which: Which, exit: Exit) -> anyhow::Result<Exit> {
+    let named = match which {
+        Which::Latest => None,
+        Which::Dispatch(dispatch) => Some(format!("dispatch {dispatch}")),
+        Which::Attempt(dispatch, attempt) => {
+            Some(format!("attempt {attempt} of dispatch {dispatch}"))
+        }
+    };
+    match (named, exit) {
+        (Some(named), Exit::Ok) => {
+            note(&format!("no record of the journal is about {named}"));
             return Ok(Exit::Failed);
         }
-        (Some(dispatch), _) => bail!("no readable record is about {dispatch}"),
+        (Some(named), _) => bail!("no readable record is about {named}"),
         (None, Exit::Ok) => {
             note("every handler that has ended has completed; name a dispatch to have it explained")
         }
