@@ -108,13 +108,13 @@ fn load(path: &Path, style: Style) -> anyhow::Result<Option<Vec<Scenario>>> {
     if findings.is_empty() {
         return Ok(Some(scenarios));
     }
-    let mut output = Output::new();
+    let output = Output::new();
     match style {
         Style::Json => {
             let mut lines = findings.iter().map(|one| to_json(&one.path, &one.diagnostic));
             lines.try_for_each(|line| output.line(line))?;
         }
-        Style::Text => diagnostic_text::print(&findings, &mut output)?,
+        Style::Text => diagnostic_text::print(&findings, &output)?,
     }
     Ok(None)
 }
