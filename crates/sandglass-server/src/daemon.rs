@@ -236,7 +236,7 @@ fn start_base(
     modules: &[DeclaredModule],
 ) -> Result<Base> {
     let MetricsConfig { prefix, scrape_max_bytes } = config.metrics.clone();
-    let granted = modules.iter().map(|module| module.manifest.granted_limits().memory_bytes);
+    let granted = modules.iter().map(|module| module.manifest.limits.memory_bytes);
     let max_memory_bytes = granted.fold(config.host.max_memory_bytes, u64::max);
     let settings = sandglass_host::Settings { max_memory_bytes, ..config.host.clone() };
     let compile_helper = options.compile_helper.clone().limits(config.compiling);

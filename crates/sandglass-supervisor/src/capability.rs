@@ -75,10 +75,14 @@ pub struct Guest {
     pub requests: Requests,
     /// How many requests it has open.
     open_requests: Arc<AtomicU32>,
-    log: GuestLog,
-    spans: Spans,
-    meter: Meter,
-    scratch: Scratch,
+    /// Its log.
+    pub log: GuestLog,
+    /// The spans that it starts.
+    pub spans: Spans,
+    /// Takes its metrics.
+    pub meter: Meter,
+    /// Its key-value scratch.
+    pub scratch: Scratch,
     /// Its streams, once it has one.
     streams: Option<Streams>,
     /// The cache of the integration.
@@ -192,7 +196,7 @@ impl Guest {
             Scope { tenant: "".into(), integration: "".into(), module: ModuleHash::of(&[]) };
         let kept = (None, Arc::new(Cache::new(0)).view(scope));
         Self::new(
-            RunContext::made(Arc::default()),
+            RunContext::from_json(Arc::default()),
             log,
             telemetry,
             (Arc::new(Grants::none()), CallLimits::default()),
@@ -210,11 +214,6 @@ impl Guest {
     /// The context of the dispatch.
     pub const fn context(&self) -> &RunContext {
         &self.context
-    }
-
-    /// The log of the guest.
-    pub const fn lines(&self) -> &GuestLog {
-        &self.log
     }
 
     /// Notes why the present call failed, for `host_last_error`.

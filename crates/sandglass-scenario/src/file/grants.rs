@@ -62,7 +62,7 @@ impl Module {
     }
 
     fn with_additions(&self, base: Manifest, secrets: BTreeMap<String, Secret>) -> Manifest {
-        let granted = *base.granted_limits();
+        let granted = base.limits;
         let limits = GuestLimits {
             memory_bytes: self.memory_bytes.unwrap_or(granted.memory_bytes),
             response_bytes: self.response_bytes.unwrap_or(granted.response_bytes),

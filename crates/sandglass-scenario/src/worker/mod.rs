@@ -338,7 +338,7 @@ fn specs(files: &[crate::file::SpecFile]) -> anyhow::Result<Vec<Spec>> {
 /// The default settings, with enough memory for the module that is granted the most.
 fn settings(modules: &[(String, Manifest, Vec<u8>)]) -> Settings {
     let defaults = Settings::default();
-    let granted = modules.iter().map(|(_, manifest, _)| manifest.granted_limits().memory_bytes);
+    let granted = modules.iter().map(|(_, manifest, _)| manifest.limits.memory_bytes);
     let max_memory_bytes = granted.fold(defaults.max_memory_bytes, u64::max);
     Settings { max_memory_bytes, ..defaults }
 }

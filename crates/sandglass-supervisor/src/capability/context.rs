@@ -32,12 +32,12 @@ pub struct Facts {
 
 impl RunContext {
     /// Creates a context from its parts.
-    pub fn of(facts: Facts) -> Self {
+    pub fn new(facts: Facts) -> Self {
         Self { facts: Some(facts), json: OnceLock::new() }
     }
 
     /// Creates a context from its recorded JSON.
-    pub fn made(json: Arc<[u8]>) -> Self {
+    pub fn from_json(json: Arc<[u8]>) -> Self {
         Self { facts: None, json: json.into() }
     }
 

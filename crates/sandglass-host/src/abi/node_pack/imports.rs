@@ -43,7 +43,7 @@ pub(crate) fn link(
         (VARIABLE_GET, PairFunction::VariableGet),
         (INTERRUPT, PairFunction::Interrupt),
     ] {
-        let id = functions.add_bare(MODULE, name, Class::Instant, Reads::Response);
+        let id = functions.add(MODULE, name, name.to_owned(), Class::Instant, Reads::Response);
         link_pair_function(linker, (id, name), function, form_of(name))?;
     }
     instant! { linker, functions, MODULE;
@@ -220,9 +220,9 @@ const fn status_of(is_too_large: bool) -> NodeStatus {
 /// Writes a line to the host's log, and to the log of the workflow that invoked the node.
 fn log(store: &mut RunStore, level: Level, message: String) -> Result<()> {
     let line = cut(&message, LINE_MAX_BYTES);
-    if !store.guest().lines().is_full() {
+    if !store.guest().log.is_full() {
         node(store)?.access.log(level, &line);
     }
-    store.guest_mut().log(level, message);
+    store.guest().log.write(level, message);
     Ok(())
 }
