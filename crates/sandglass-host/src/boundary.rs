@@ -181,14 +181,14 @@ impl Entered {
 #[cold]
 fn replay_call<R: Recorded>(caller: &mut Caller<'_, RunStore>) -> Result<R, Stopped> {
     let nothing = || Stopped(Cause::Cancel);
-    let player = caller.data_mut().calls.recording.replayer().ok_or_else(nothing)?;
-    let result = player.answer(R::unpack)?.ok_or_else(nothing)?;
-    let writes = player.writes()?;
+    let replayer = caller.data_mut().calls.recording.replayer().ok_or_else(nothing)?;
+    let result = replayer.answer(R::unpack)?.ok_or_else(nothing)?;
+    let writes = replayer.writes()?;
     for (at, bytes) in writes {
         let memory = guest_memory::memory(caller).map_err(|_| nothing())?;
         if memory.write(&mut *caller, at as usize, &bytes).is_err() {
-            let player = caller.data_mut().calls.recording.replayer().ok_or_else(nothing)?;
-            return Err(player.no_room(at, bytes.len()));
+            let replayer = caller.data_mut().calls.recording.replayer().ok_or_else(nothing)?;
+            return Err(replayer.no_room(at, bytes.len()));
         }
     }
     Ok(result)

@@ -273,7 +273,7 @@ impl Execution {
             cpu_us: micros(cpu),
             peak_memory_bytes: data.memory().limiter().peak_memory_bytes(),
             peak_host_memory_bytes: data.guest().memory.peak(),
-            telemetry_dropped: Some(data.guest().telemetry_dropped()),
+            telemetry_dropped: Some(data.guest().log.dropped()),
             ..self.report(Some(started_at), deadline)
         };
         // Whatever frees the guest's memory counts as teardown, and a handler that does not get past

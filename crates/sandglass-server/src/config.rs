@@ -153,10 +153,10 @@ impl Config {
         let compiling = &mut config.compiling;
         compiling.timeout = options.compile_timeout.unwrap_or(compiling.timeout);
         compiling.memory_bytes = options.compile_memory_bytes.unwrap_or(compiling.memory_bytes);
-        config.checked()
+        config.check()
     }
 
-    fn checked(self) -> Result<Self> {
+    fn check(self) -> Result<Self> {
         let Self { listen, keys, .. } = &self;
         if !is_loopback_address(listen.ip()) && keys.is_empty() {
             return Err(Error::Unusable(format!(
@@ -200,32 +200,32 @@ impl Config {
             "secrets",
         ];
         table.only(&[&KEYS[..], &SECTIONS].concat(), out);
-        self.listen(table, out);
-        self.journal(table, beside, out);
+        self.read_listen(table, out);
+        self.read_journal(table, beside, out);
         self.ceilings = limits::read(table, out);
         time(table, "grace", &mut self.grace, out);
-        keys.extend(keys_of(table, out));
-        self.secrets(table, out);
-        self.each_section(table, beside, out);
+        keys.extend(read_keys(table, out));
+        self.read_secrets(table, out);
+        self.read_each_section(table, beside, out);
     }
 
-    fn each_section(&mut self, top: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
+    fn read_each_section(&mut self, top: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
         for name in SECTIONS {
             let Some(table) = top.table(name, name, out) else { continue };
             match name {
-                "admission" => self.admission(&table, out),
-                "cache" => self.cache(&table, beside, out),
-                "compile" => compiling(&table, &mut self.compiling, out),
-                "http" => self.http(&table, out),
-                "tls" => self.tls = tls_files(&table, beside, out),
-                "story" => self.story(&table, out),
-                "recording" => self.recording = recording_of(&table, out),
+                "admission" => self.read_admission(&table, out),
+                "cache" => self.read_cache(&table, beside, out),
+                "compile" => read_compile(&table, &mut self.compiling, out),
+                "http" => self.read_http(&table, out),
+                "tls" => self.tls = read_tls(&table, beside, out),
+                "story" => self.read_story(&table, out),
+                "recording" => self.recording = read_recording(&table, out),
                 _ => self.metrics.read(&table, out),
             }
         }
     }
 
-    fn listen(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+    fn read_listen(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
         let Some(text) = table.text("listen", out) else { return };
         match text.parse() {
             Ok(listen) => self.listen = listen,
@@ -237,7 +237,7 @@ impl Config {
         }
     }
 
-    fn secrets(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+    fn read_secrets(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
         let Some(secrets) = table.table("secrets", "secrets", out) else { return };
         for (name, _, _) in secrets.entries() {
             if let Some(variable) = secrets.text(name, out) {
@@ -246,7 +246,7 @@ impl Config {
         }
     }
 
-    fn story(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+    fn read_story(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
         table.only(&["one_in", "frames"], out);
         count(table, "one_in", 0, &mut self.accounts_one_in, out);
         if let Some(frames) = table.count("frames", 0..=u64::from(MAX_FRAMES), out) {
@@ -255,7 +255,7 @@ impl Config {
     }
 
     /// The journal is a path, or a table with the path and what is kept.
-    fn journal(&mut self, table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
+    fn read_journal(&mut self, table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
         let is_table = |value: Spot<'_, '_>| value.get_ref().as_table().is_some();
         if !table.value("journal").is_some_and(is_table) {
             let path = table.text("journal", out);
@@ -273,7 +273,7 @@ impl Config {
         self.retention = age.map(Retention::OlderThan).or(keep.map(Retention::Keep));
     }
 
-    fn admission(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+    fn read_admission(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
         let host = &mut self.host;
         table.only(
             &[
@@ -295,7 +295,7 @@ impl Config {
     }
 
     /// The cache outlives the process, as the journal does.
-    fn cache(&mut self, table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
+    fn read_cache(&mut self, table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
         table.only(&["compiled", "compiled_size"], out);
         let folder = table.text("compiled", out);
         match folder {
@@ -318,7 +318,7 @@ impl Config {
         }
     }
 
-    fn http(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+    fn read_http(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
         let http = &mut self.http;
         let connections = &mut http.connections;
         const KNOWN: [&str; 15] = [
@@ -371,7 +371,7 @@ impl MetricsConfig {
     }
 }
 
-fn compiling(table: &Table<'_, '_>, limits: &mut CompileLimits, out: &mut Diagnostics<'_>) {
+fn read_compile(table: &Table<'_, '_>, limits: &mut CompileLimits, out: &mut Diagnostics<'_>) {
     table.only(&["timeout", "memory"], out);
     time(table, "timeout", &mut limits.timeout, out);
     match table.size("memory", out) {
@@ -384,7 +384,7 @@ fn compiling(table: &Table<'_, '_>, limits: &mut CompileLimits, out: &mut Diagno
     }
 }
 
-fn tls_files(table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Option<TlsFiles> {
+fn read_tls(table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Option<TlsFiles> {
     table.only(&["certificate", "key", "client_ca"], out);
     let certificate = table.required_text("certificate", out);
     let key = table.required_text("key", out);
@@ -397,7 +397,7 @@ fn tls_files(table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) ->
 }
 
 /// The limits of recordings; `None` if no host call is recorded.
-fn recording_of(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<RecordingLimits> {
+fn read_recording(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<RecordingLimits> {
     table.only(&["calls", "size", "arguments"], out);
     let mut limits = RecordingLimits::default();
     count(table, "calls", 0, &mut limits.calls, out);
@@ -458,14 +458,14 @@ fn size(table: &Table<'_, '_>, key: &str, to: &mut usize, out: &mut Diagnostics<
 }
 
 /// The keys. No two may have the same text, because each request must have one owner.
-fn keys_of(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Key> {
+fn read_keys(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Key> {
     let tables = table.tables("key", |number| format!("key {number}"), out);
     if tables.len() > KEYS_MAX {
         out.error(&table.span_of("key"), format!("there may be at most {KEYS_MAX} keys"));
     }
     let mut keys: Vec<(Key, usize)> = Vec::new();
     for table in tables.iter().take(KEYS_MAX) {
-        let Some(key) = key_of(table, out) else { continue };
+        let Some(key) = read_key(table, out) else { continue };
         let span = table.span_of("env");
         if let Some((same, line)) = keys.iter().find(|(other, _)| key.is_same_text(other)) {
             let (owner, other) = (key.owner(), same.owner());
@@ -481,11 +481,11 @@ fn keys_of(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Key> {
     keys.into_iter().map(|(key, _)| key).collect()
 }
 
-fn key_of(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Key> {
+fn read_key(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Key> {
     table.only(&["owner", "env", "tenant", "may"], out);
     let (owner, variable) = (table.required_name("owner", out), table.required_name("env", out));
     let tenant = table.name("tenant", out);
-    let may = table.has("may").then(|| permissions(table, out));
+    let may = table.has("may").then(|| read_permissions(table, out));
     let (owner, variable) = (owner?, variable?);
     match key(&owner, &variable) {
         Ok(mut key) => {
@@ -501,7 +501,7 @@ fn key_of(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Key> {
     }
 }
 
-fn permissions(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Permission> {
+fn read_permissions(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Permission> {
     let mut may = Vec::new();
     for name in table.names("may", out) {
         match Permission::ALL.into_iter().find(|one| one.as_str() == name.as_str()) {

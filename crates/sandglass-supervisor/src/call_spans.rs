@@ -171,7 +171,9 @@ impl Drop for CallSpans {
         if self.unrecorded > 0 {
             self.dispatch.set(&[(names::UNRECORDED, self.unrecorded.into())]);
             if let Some(telemetry) = &self.telemetry {
-                telemetry.drop_many(DroppedTelemetry::HostCallSpan, self.unrecorded);
+                let RunTelemetry { metrics, integration, .. } = &**telemetry;
+                let what = DroppedTelemetry::HostCallSpan;
+                metrics.telemetry_dropped_many(integration, what, self.unrecorded);
             }
         }
     }

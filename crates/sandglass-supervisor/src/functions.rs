@@ -55,10 +55,10 @@ impl Reads {
         match self {
             Self::Numbers => 0,
             Self::Bytes(bytes) => bytes,
-            Self::Response => guest.response_bytes().saturating_add(NAME_BYTES),
-            Self::Scratch => guest.scratch_bytes().saturating_add(NAME_BYTES),
+            Self::Response => guest.grants.response_bytes.saturating_add(NAME_BYTES),
+            Self::Scratch => guest.grants.scratch_bytes.saturating_add(NAME_BYTES),
             Self::HostMemory => guest.memory.limit(),
-            Self::Call => HostMemory::call_bytes(guest.response_bytes()) as u64,
+            Self::Call => HostMemory::call_bytes(guest.grants.response_bytes) as u64,
         }
     }
 }

@@ -48,12 +48,11 @@ impl RunContext {
 
     /// The JSON of the core ABI.
     pub fn json(&self) -> &Arc<[u8]> {
-        self.json.get_or_init(|| self.facts.as_ref().map_or_else(Arc::default, Facts::json))
-    }
-}
-
-impl Facts {
-    fn json(&self) -> Arc<[u8]> {
-        self.dispatch.context_json(self.id, self.trace, self.remaining_ms).into()
+        self.json.get_or_init(|| match &self.facts {
+            Some(Facts { dispatch, id, trace, remaining_ms }) => {
+                dispatch.context_json(*id, *trace, *remaining_ms).into()
+            }
+            None => Arc::default(),
+        })
     }
 }

@@ -23,7 +23,7 @@ impl Outside {
         requests: Vec<Result<Request, String>>,
     ) -> Answer<'static, Vec<Result<ReceivedResponse, HttpError>>> {
         Box::pin(async move {
-            let room = AtomicU64::new(self.response_bytes());
+            let room = AtomicU64::new(self.grants.response_bytes);
             let sent = requests.into_iter().map(|request| async {
                 let request = request.map_err(HttpError::InvalidRequest)?;
                 self.send_into(request, &room).await
@@ -39,7 +39,7 @@ impl Outside {
         room: &AtomicU64,
     ) -> Result<ReceivedResponse, HttpError> {
         // Errors state the bound of the whole batch, not what remains of it.
-        let too_large = HttpError::TooLarge(self.response_bytes());
+        let too_large = HttpError::TooLarge(self.grants.response_bytes);
         let received = match self.send_noted(request, room.load(Ordering::Relaxed)).await {
             Err(HttpError::TooLarge(_)) => return Err(too_large),
             received => received?,

@@ -42,19 +42,13 @@ pub enum Level {
 impl Level {
     /// The level of this name, in any case; `Info` for an unknown name.
     pub fn of(name: &str) -> Self {
-        const NAMES: [(&str, Level); 7] = [
-            ("error", Level::Error),
-            ("fatal", Level::Error),
-            ("warn", Level::Warn),
-            ("warning", Level::Warn),
-            ("debug", Level::Debug),
-            ("trace", Level::Trace),
-            ("info", Level::Info),
-        ];
-        NAMES
-            .into_iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map_or(Self::Info, |(_, level)| level)
+        match name.to_ascii_lowercase().as_str() {
+            "error" | "fatal" => Self::Error,
+            "warn" | "warning" => Self::Warn,
+            "debug" => Self::Debug,
+            "trace" => Self::Trace,
+            _ => Self::Info,
+        }
     }
 
     /// The level of this number in OpenWOP; `Info` for an unknown number.
@@ -102,7 +96,7 @@ impl GuestLog {
     }
 
     /// How much telemetry of the run was dropped, lines and everything else.
-    pub(super) fn dropped(&self) -> TelemetryDropped {
+    pub fn dropped(&self) -> TelemetryDropped {
         self.telemetry.dropped()
     }
 

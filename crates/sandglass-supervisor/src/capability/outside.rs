@@ -99,14 +99,9 @@ impl Outside {
         self.left().min(self.grants.host_call_timeout)
     }
 
-    /// Largest response body that the guest may receive.
-    pub(super) fn response_bytes(&self) -> u64 {
-        self.grants.response_bytes
-    }
-
     /// Sends `request` and reads the whole response.
     pub fn send(self, request: Request) -> Answer<'static, Result<ReceivedResponse, HttpError>> {
-        let most = self.response_bytes();
+        let most = self.grants.response_bytes;
         self.send_within(request, most)
     }
 

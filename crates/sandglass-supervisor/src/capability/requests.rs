@@ -80,7 +80,7 @@ impl Requests {
     /// Notes a request, and returns its number.
     fn note(&self, request: &Request, clock: &Arc<dyn Clock>) -> u64 {
         let (method, host, path) = request.destination();
-        let raw = request.as_given().to_owned();
+        let raw = request.raw.clone();
         let request = OutgoingRequest {
             method,
             host,

@@ -82,9 +82,4 @@ impl RunTelemetry {
     pub(super) fn dropped(&self) -> TelemetryDropped {
         *lock(&self.dropped)
     }
-
-    /// Counts `many` dropped things in the metrics.
-    pub fn drop_many(&self, what: DroppedTelemetry, many: u64) {
-        self.metrics.telemetry_dropped_many(&self.integration, what, many);
-    }
 }

@@ -171,7 +171,7 @@ fn payload(
     caller: &mut Caller<'_, RunStore>,
     place: (i32, i32),
 ) -> Result<Result<Value, sandglass_model::Failure>> {
-    let max = caller.data().guest().response_bytes();
+    let max = caller.data().guest().grants.response_bytes;
     let memory = guest_memory::memory(caller)?;
     let bytes = guest_memory::slice(memory.data(&*caller), response::PAYLOAD, place.0, place.1);
     Ok(response::payload(bytes, max))
@@ -184,7 +184,7 @@ fn write(
     value: (i32, i32),
     write: impl FnOnce(&mut RunStore, &str, Value) -> Result<NodeStatus>,
 ) -> Result<i32, CallFailure> {
-    let max = u32::try_from(caller.data().guest().response_bytes()).unwrap_or(u32::MAX);
+    let max = u32::try_from(caller.data().guest().grants.response_bytes).unwrap_or(u32::MAX);
     let name = text(caller, "the name", name, NAME_BYTES);
     let value = text(caller, "the value", value, max);
     let status = match (name, value) {

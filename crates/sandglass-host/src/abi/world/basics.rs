@@ -33,7 +33,7 @@ imports! { IMPORTS from FIRST;
     "sandglass:integration/context" in context {
         Host {
             instant "whole" fn whole(store) -> Result<Json> {
-                Ok(String::from_utf8_lossy(store.guest().context().json()).into_owned())
+                Ok(String::from_utf8_lossy(store.guest().context.json()).into_owned())
             }
             instant "read-field" fn read_field(store, name: String) -> Result<Option<Json>> {
                 Ok(store.guest_mut().field(&name).map(Value::to_string))

@@ -56,7 +56,7 @@ fn is_kept_across_origins(name: &HeaderName) -> bool {
 #[derive(Debug)]
 pub struct Request {
     /// The address as the guest wrote it, shortened: secrets are searched in it.
-    raw: String,
+    pub(in crate::capability) raw: String,
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
@@ -248,11 +248,6 @@ impl Request {
         let texts = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
         let headers = texts.sum::<usize>() + self.headers.len() * HEADER_BYTES;
         (2 * self.url.as_str().len() + headers) as u64
-    }
-
-    /// The address as the guest wrote it, shortened.
-    pub fn as_given(&self) -> &str {
-        &self.raw
     }
 
     /// Method, host (with its port unless that is the default) and path: what reports may show.
