@@ -40,6 +40,7 @@ pub(crate) struct VirtualTime {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) id: u64,
+    #[serde(rename = "ask")]
     pub(crate) command: Command,
 }
 
@@ -84,6 +85,7 @@ pub(crate) enum Command {
     },
     /// Lets virtual time pass until so much of it has passed since the scenario began, or until
     /// something is appended. What was appended since the last such command counts.
+    #[serde(rename = "go_on")]
     Advance {
         until_ms: u64,
     },
