@@ -82,7 +82,7 @@ fn misdirected(why: &str) -> Called {
 fn begin_running(store: &mut RunStore, moments: &mut Moments) -> wasmtime::Result<()> {
     store.begin_running();
     let may_go_on = store.glance();
-    moments.instantiated = Some(store.checked_at());
+    moments.instantiated = Some(store.watch.checked_at);
     Ok(may_go_on.map(drop)?)
 }
 

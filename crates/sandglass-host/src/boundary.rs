@@ -54,11 +54,12 @@ pub(crate) fn add(
     class: Class,
     reads: Reads,
 ) -> FunctionId {
-    if [env::MODULE, node_pack::MODULE].contains(&module) {
-        functions.add_bare(module, field, class, reads)
+    let name = if [env::MODULE, node_pack::MODULE].contains(&module) {
+        field.to_owned()
     } else {
-        functions.add(module, field, class, reads)
-    }
+        format!("{module}.{field}")
+    };
+    functions.add(module, field, name, class, reads)
 }
 
 /// Begins a call of `function`, unless the run must end.
@@ -93,11 +94,11 @@ pub(crate) fn enter_from_module(
     arguments: &Arguments<'_>,
 ) -> Result<Entered> {
     let store = caller.data_mut();
-    let reads = store.functions().reads(function);
+    let reads = store.calls.functions.reads(function);
     let readable_bytes = reads.bytes_for(store.guest());
     store.memory_mut().allow_reads(readable_bytes);
     let is_charged = reads != Reads::Numbers || store.calls().is_multiple_of(CHARGED_ONE_IN);
-    let entered = match store.recording().is_off() {
+    let entered = match store.calls.recording.is_off() {
         true => enter(store, function, |_| {}),
         false => enter_with_recording(caller, function, arguments),
     }?;
@@ -180,14 +181,14 @@ impl Entered {
 #[cold]
 fn replay_call<R: Recorded>(caller: &mut Caller<'_, RunStore>) -> Result<R, Stopped> {
     let nothing = || Stopped(Cause::Cancel);
-    let player = caller.data_mut().recording_mut().player().ok_or_else(nothing)?;
-    let result = player.answer(R::unpack)?.ok_or_else(nothing)?;
-    let writes = player.writes()?;
+    let replayer = caller.data_mut().calls.recording.replayer().ok_or_else(nothing)?;
+    let result = replayer.answer(R::unpack)?.ok_or_else(nothing)?;
+    let writes = replayer.writes()?;
     for (at, bytes) in writes {
         let memory = guest_memory::memory(caller).map_err(|_| nothing())?;
         if memory.write(&mut *caller, at as usize, &bytes).is_err() {
-            let player = caller.data_mut().recording_mut().player().ok_or_else(nothing)?;
-            return Err(player.no_room(at, bytes.len()));
+            let replayer = caller.data_mut().calls.recording.replayer().ok_or_else(nothing)?;
+            return Err(replayer.no_room(at, bytes.len()));
         }
     }
     Ok(result)
@@ -213,7 +214,7 @@ pub(crate) fn leave<R: Passed, E: CallError>(
         // The call stays the present one, because the run ends inside it: it is the dying span.
         Err(error) if error.ends_the_run() => return result,
         Err(_) => {}
-        Ok(result) => store.recording_mut().answered(|packer| result.pass(packer)),
+        Ok(result) => store.calls.recording.answered(|packer| result.pass(packer)),
     }
     let is_failure = result.as_ref().map_or(true, Passed::is_failure);
     store.leave(now, is_failure).map_err(|stopped| E::ending(stopped.into()))?;
@@ -230,7 +231,7 @@ pub(crate) fn failed<E: Recorded>(
         return Ok(recorded?);
     }
     let error = error(store)?;
-    store.recording_mut().failed(|packer| error.pass(packer));
+    store.calls.recording.failed(|packer| error.pass(packer));
     let mut touched = Touched::default();
     error.resources(&mut touched);
     // The call has left, so it must not end the run here: a replay could not find the place. What

@@ -146,7 +146,7 @@ fn can_follow_a_refusal(error: &wasmtime::Error) -> bool {
 /// Whether a guest could not be instantiated for another reason than its own code.
 fn is_not_instantiated(data: &RunStore, error: &wasmtime::Error) -> bool {
     let in_own_code = !data.is_in_host_call();
-    data.phase() == Phase::Instantiating && in_own_code && !error.is::<wasmtime::Trap>()
+    data.watch.phase == Phase::Instantiating && in_own_code && !error.is::<wasmtime::Trap>()
 }
 
 fn trap(error: &wasmtime::Error) -> Trap {

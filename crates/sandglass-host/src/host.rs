@@ -30,7 +30,9 @@ use crate::integration::Integration;
 use crate::module::{InProgress, ModuleCache};
 use crate::sandbox::{EngineKind, Sandbox};
 use crate::symbols;
-use sandglass_supervisor::admission::{Admission, Place, Reservation, ReserveFor, Turn};
+use sandglass_supervisor::admission::{
+    Admission, AdmittedDispatch, PermitWait, Reservation, ReserveFor,
+};
 use sandglass_supervisor::capability::Grants;
 use sandglass_supervisor::capability::cache::Cache;
 use sandglass_supervisor::capability::http::HttpClient;
@@ -330,7 +332,7 @@ impl Inner {
     /// Admits a dispatch, and gathers what its handler run needs.
     fn admit(&self, integration: &Integration, mut dispatch: Dispatch) -> Result<Admitted, Error> {
         let queued_at = self.shared.clock.now();
-        let (place, turn) = self.queue(integration, &mut dispatch, queued_at)?;
+        let (place, permit) = self.queue(integration, &mut dispatch, queued_at)?;
         let shared = if dispatch.is_replay() { &self.without_telemetry } else { &self.shared };
         let metrics = &shared.telemetry.metrics;
         let entity_type = dispatch.entity.entity_type();
@@ -355,7 +357,7 @@ impl Inner {
             trace,
             queued_at,
             began: OnceLock::new(),
-            turn,
+            permit,
             place: Arc::new(place),
             dispatch: Arc::new(dispatch),
         };
@@ -385,7 +387,7 @@ impl Inner {
         integration: &Integration,
         dispatch: &mut Dispatch,
         now: Monotonic,
-    ) -> Result<(Place, Turn), Error> {
+    ) -> Result<(AdmittedDispatch, PermitWait), Error> {
         let metrics = &self.shared.telemetry.metrics;
         if self.closed.load(Ordering::Acquire) {
             metrics.dispatch_refused(metrics::Refusal::ShuttingDown);
@@ -409,13 +411,13 @@ impl Inner {
         }
         match dispatch.reservation.take() {
             Some(Reservation(place)) if place.is_of(&self.admission) => {
-                let turn = place.line_up(integration.allocation(), now);
-                Ok((place, turn))
+                let permit = place.request_permit(integration.allocation(), now);
+                Ok((place, permit))
             }
             _ => {
                 let tenant = &dispatch.context.tenant;
                 let counted = (integration.counts_as.clone(), integration.allocation());
-                Ok(self.admission.line_up(counted, tenant, now)?)
+                Ok(self.admission.admit(counted, tenant, now)?)
             }
         }
     }

@@ -306,7 +306,7 @@ impl Linked {
         store: &RunStore,
         values: Vec<Value>,
     ) -> Answer<'static, Result<Value, String>> {
-        let name = store.functions().name(self.id).to_owned();
+        let name = store.calls.functions.name(self.id).to_owned();
         let Some(call) = HostCall::of(store) else {
             return Box::pin(async { Err("no handler makes this call".to_owned()) });
         };

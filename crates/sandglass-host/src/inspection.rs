@@ -368,7 +368,7 @@ fn find_core_import(sandbox: &Sandbox, imported: &Imported) -> HostImport {
     };
     let group = group::of_core(module, name);
     HostImport {
-        host_function: sandbox.functions.named(module, name),
+        host_function: sandbox.functions.find(module, name).map(|function| function.name),
         group: Some(group),
         waits: sandbox.functions.waiting(module, name).is_some(),
         expected_signature: Some(core_module::shown(known)).filter(|known| known != signature),
@@ -383,12 +383,12 @@ fn find_component_import(sandbox: &Sandbox, imported: &Imported) -> HostImport {
     let functions = &sandbox.component_functions;
     let other_version = component::other_version(module);
     let waits = functions.waiting(interface, name).is_some();
-    if other_version.is_some() || !functions.has(interface, name) {
+    if other_version.is_some() || functions.find(interface, name).is_none() {
         return HostImport { other_version, waits, ..HostImport::default() };
     }
     let group = group::of_component(interface);
     HostImport {
-        host_function: functions.named(interface, name),
+        host_function: functions.find(interface, name).map(|function| function.name),
         group: Some(group),
         waits,
         needs: group::grant(group, sandbox.embedders_component_function(interface, name)),
@@ -400,7 +400,7 @@ fn find_pack_import(sandbox: &Sandbox, imported: &Imported) -> HostImport {
     let Imported { module, name, signature } = imported;
     let Some(known) = node_pack::import(module, name) else { return HostImport::default() };
     HostImport {
-        host_function: sandbox.pack_functions.named(module, name),
+        host_function: sandbox.pack_functions.find(module, name).map(|function| function.name),
         group: Some(group::of_pack(name)),
         expected_signature: known.form(signature).is_none().then(|| known.expected()),
         ..HostImport::default()

@@ -103,12 +103,12 @@ mod tests {
                 match step {
                     0 => {
                         let attributes = vec![("a".to_owned(), json!(text))];
-                        let span = store.guest_mut().start_span(None, "s", Kind::Internal, attributes);
+                        let span = store.guest_mut().spans.start(None, "s", Kind::Internal, attributes);
                         open.push(span.expect("it has no parent"));
                     }
                     1 => {
                         if let Some(span) = open.pop() {
-                            let ended = store.guest_mut().end_span(span, Attributes::new(), SpanEnd::Done);
+                            let ended = store.guest_mut().spans.end(span, Attributes::new(), SpanEnd::Done);
                             prop_assert_eq!(ended, Ok(()));
                         }
                     }

@@ -125,7 +125,7 @@ impl RunStore {
 
     pub(crate) fn wasi(&mut self) -> &mut Wasi {
         let run = &self.supervision;
-        self.wasi.get_or_insert_with(|| Wasi::new(run.guest().lines(), run.outside()))
+        self.wasi.get_or_insert_with(|| Wasi::new(&run.guest().log, run.outside()))
     }
 
     /// The invocation of a node; `None` unless the guest is an instantiated pack of nodes.

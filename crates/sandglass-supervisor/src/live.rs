@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use sandglass_model::{Cause, DispatchId, Monotonic};
 
@@ -67,13 +67,13 @@ impl Live {
     ) -> LiveRun {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let entry = Entry { run: Arc::downgrade(run), dispatch, queued_at, functions };
-        self.lock().insert(key, entry);
+        lock(&self.runs).insert(key, entry);
         LiveRun { live: self, key }
     }
 
     /// Returns up to `most` of the runs.
     pub fn snapshot(&self, most: usize) -> LiveRuns {
-        let entries = self.lock();
+        let entries = lock(&self.runs);
         let live = entries.values().filter_map(|entry| Some((entry.run.upgrade()?, entry)));
         let mut live: Vec<_> = live.map(|(run, entry)| (run.deadline(), run, entry)).collect();
         // The sort is stable, so queued runs stay in order of arrival.
@@ -85,7 +85,8 @@ impl Live {
 
     /// Stops all runs.
     pub fn stop_all(&self) {
-        let runs: Vec<_> = self.lock().values().filter_map(|entry| entry.run.upgrade()).collect();
+        let runs: Vec<_> =
+            lock(&self.runs).values().filter_map(|entry| entry.run.upgrade()).collect();
         for run in runs {
             run.stop(Cause::Shutdown, "");
         }
@@ -95,15 +96,11 @@ impl Live {
     pub async fn none_left(&self) {
         loop {
             let ended = self.ended.notified();
-            if self.lock().is_empty() {
+            if lock(&self.runs).is_empty() {
                 return;
             }
             ended.await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
-        lock(&self.runs)
     }
 }
 
@@ -118,7 +115,7 @@ impl Entry {
 impl Drop for LiveRun {
     fn drop(&mut self) {
         let none_left = {
-            let mut runs = self.live.lock();
+            let mut runs = lock(&self.live.runs);
             runs.remove(&self.key);
             runs.is_empty()
         };

@@ -43,7 +43,8 @@ pub(crate) struct Arguments {
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let found = find_manifest(arguments)?;
-    let max_bytes = found.as_ref().map_or_else(largest, |found| found.file().module_max_bytes());
+    let max_bytes =
+        found.as_ref().map_or_else(largest, |found| found.file().granted.module_max_bytes());
     // A guest that is larger than its manifest allows is inspected too.
     let bytes = file::read(&arguments.guest, max_bytes.max(largest()))?;
     let host = host(arguments.compiling)?;

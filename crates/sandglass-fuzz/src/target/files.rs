@@ -21,7 +21,7 @@ pub(crate) fn manifest(input: &[u8]) {
     let again = File::parse(source).file.expect("it was accepted");
     assert_eq!(format!("{again:?}"), format!("{file:?}"));
     let granted = file.manifest(Arc::new(FixedSecrets::default()));
-    assert_eq!(granted.module_max_bytes(), file.module_max_bytes());
+    assert_eq!(granted.module_max_bytes(), file.granted.module_max_bytes());
 }
 
 /// Checks the diagnostics of a scenario.

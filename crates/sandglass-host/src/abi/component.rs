@@ -27,7 +27,7 @@ pub(super) async fn call(
     let handler = component.pre.instantiate_async(&mut *store).await?;
     super::begin_running(store.data_mut(), moments)?;
 
-    let context = DispatchContext::of(store.data().guest().context())?;
+    let context = DispatchContext::of(&store.data().guest().context)?;
     let result = match handler.call_handle(&mut *store, &context).await {
         Ok(result) => result,
         Err(error) => Err(Failure::Typed(error.downcast::<Raised>()?.0)),

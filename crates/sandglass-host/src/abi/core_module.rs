@@ -97,7 +97,7 @@ impl Guest<'_> {
         if self.compiled.fetches_context {
             return Ok(Ok((0, 0)));
         }
-        let context = Arc::clone(store.data().guest().context().json());
+        let context = Arc::clone(store.data().guest().context.json());
         let len = i32::try_from(context.len())?;
         let at = self.memory.data_size(&*store);
         let pages = (context.len() as u64).div_ceil(PAGE_BYTES);

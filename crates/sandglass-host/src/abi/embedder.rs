@@ -15,12 +15,18 @@ use super::guest_memory::{CallFailure, WhenTooSmall, copy, fill, text};
 use crate::boundary::{self, Arguments};
 use crate::host_function::{HostFunction, Linked, Registry, Type, Value};
 use crate::store::RunStore;
-use sandglass_supervisor::functions::{FunctionId, Functions};
+use sandglass_supervisor::functions::{FunctionId, Functions, Reads};
 use sandglass_supervisor::race::Race;
 
 /// Adds `function`, which guests import from `module`, to the table.
 fn add(functions: &mut Functions, function: &HostFunction, module: &str) -> FunctionId {
-    functions.add_embedders((module, function.field()), function.full_name(), function.class())
+    functions.add(
+        module.to_owned(),
+        function.field().to_owned(),
+        function.full_name(),
+        function.class(),
+        Reads::HostMemory,
+    )
 }
 
 /// Longest text that is passed, in bytes. Nothing interrupts copying it.

@@ -229,7 +229,7 @@ pub(crate) fn fill(
     match slice(memory.data(&*caller), "the buffer", ptr, len) {
         Ok(_) => {
             memory.write(&mut *caller, ptr.cast_unsigned() as usize, result).map_err(fatal)?;
-            caller.data_mut().recording_mut().wrote(ptr.cast_unsigned(), result);
+            caller.data_mut().calls.recording.wrote(ptr.cast_unsigned(), result);
             Ok(size)
         }
         Err(_) if when_too_small == WhenTooSmall::RefuseSilently => Ok(FAILED),

@@ -21,9 +21,9 @@ pub struct HostCall {
 
 impl HostCall {
     pub(crate) fn of(store: &RunStore) -> Option<Self> {
-        let origin = Arc::clone(store.origin().as_ref()?);
+        let origin = Arc::clone(store.origin.as_ref()?);
         Some(Self {
-            trace: store.call_spans().context().unwrap_or(origin.trace),
+            trace: store.calls.spans.context().unwrap_or(origin.trace),
             origin,
             run: Arc::clone(store.run()),
             clock: Arc::clone(store.clock().shared()),

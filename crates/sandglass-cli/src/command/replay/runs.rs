@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use sandglass_host::replay::{
-    NotReplayed, PlayedCall, RecordedEnd, RecordedRun, Replay, Replayed, RunDivergence,
+    NotReplayed, RecordedEnd, RecordedRun, Replay, Replayed, ReplayedCall, RunDivergence,
 };
 use sandglass_host::{Host, Integration, Secret, Settings};
 use sandglass_journal::SqliteReader;
@@ -279,8 +279,8 @@ fn print_trace_heading(record: &Record, ended: &Ended, run: &RecordedRun) {
     ));
 }
 
-fn print_call(call: &PlayedCall) {
+fn print_call(call: &ReplayedCall) {
     let result = call.answer.as_deref().map(|answer| format!(" -> {answer}")).unwrap_or_default();
-    let PlayedCall { number, function, arguments, .. } = call;
+    let ReplayedCall { number, function, arguments, .. } = call;
     crate::terminal::report_progress(&format!("{number:>6}  {function} {arguments}{result}"));
 }

@@ -142,7 +142,7 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, 
     });
     let manifest = grants::of(arguments)?;
     let settings = settings(&manifest);
-    let memory_bytes = manifest.granted_limits().memory_bytes;
+    let memory_bytes = manifest.limits.memory_bytes;
     let bytes = guest(&arguments.guest, manifest.module_max_bytes())?;
     let module = Module::new(bytes, manifest);
     let host = Host::builder()
@@ -280,7 +280,7 @@ fn settings(manifest: &Manifest) -> Settings {
     let defaults = Settings::default();
     Settings {
         max_runs: MAX_RUNS,
-        max_memory_bytes: defaults.max_memory_bytes.max(manifest.granted_limits().memory_bytes),
+        max_memory_bytes: defaults.max_memory_bytes.max(manifest.limits.memory_bytes),
         symbols_wait: SYMBOLS_WAIT,
         ..defaults
     }

@@ -15,7 +15,7 @@ use super::{MODULE, NAME_BYTES};
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_get_context(caller, ptr: i32, len: i32) -> i32 {
-            let context = Arc::clone(caller.data().guest().context().json());
+            let context = Arc::clone(caller.data().guest().context.json());
             fill(caller, (ptr, len), &context, WhenTooSmall::ReturnSize)
         }
     }

@@ -133,7 +133,7 @@ fn link_http(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
                 name => guest.stream(name)?,
             };
             let max_bytes = match out.as_str() {
-                "" => guest.response_bytes(),
+                "" => guest.grants.response_bytes,
                 name => guest.stream_room(name)?,
             };
             let request = Request::read(&method, &url, &headers, body)?;

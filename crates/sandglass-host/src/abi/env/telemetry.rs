@@ -71,8 +71,8 @@ fn link_log(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<
             let level = Level::of(level.as_deref().unwrap_or_default());
             let guest = caller.data_mut().guest_mut();
             match fields {
-                Some(fields) => guest.log_fields(level, message, fields),
-                None => guest.log(level, message),
+                Some(fields) => guest.log.write_fields(level, message, fields),
+                None => guest.log.write(level, message),
             }
             Ok(OK)
         }
@@ -94,7 +94,7 @@ fn link_metrics(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Res
                 json(caller, "the metric", (ptr, len), METRIC_BYTES)?;
             let kind = metric_kind(kind.as_deref())?;
             let labels = tags.unwrap_or_default().into_iter().filter_map(label).collect();
-            caller.data_mut().guest_mut().observe(&name, kind, value, labels)?;
+            caller.data_mut().guest_mut().meter.observe(&name, kind, value, labels)?;
             Ok(OK)
         }
     }
@@ -125,13 +125,13 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
         fn host_start_span(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i64 {
             let Named { name, kind, attributes } = named(caller, "the span", (ptr, len))?;
             let (kind, attributes) = (span_kind(kind.as_deref()), listed(attributes));
-            Ok(caller.data_mut().guest_mut().start_span(None, &name, kind, attributes)?)
+            Ok(caller.data_mut().guest_mut().spans.start(None, &name, kind, attributes)?)
         }
     }
     instant! { linker, functions, MODULE;
         fn host_add_span_event(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let Named { name, attributes, .. } = named(caller, "the event", (ptr, len))?;
-            caller.data_mut().guest_mut().add_span_event(span, &name, listed(attributes))?;
+            caller.data_mut().guest_mut().spans.add_event(span, &name, listed(attributes))?;
             Ok(OK)
         }
     }
@@ -139,7 +139,7 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
         fn host_set_span_attributes(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let update: Update =
                 json(caller, "the attributes' JSON", (ptr, len), FIELDS_MAX_BYTES)?;
-            caller.data_mut().guest_mut().set_span_attributes(span, listed(update.attributes))?;
+            caller.data_mut().guest_mut().spans.set_attributes(span, listed(update.attributes))?;
             Ok(OK)
         }
     }
@@ -150,7 +150,7 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
                 _ => json(caller, "the span's end", (ptr, len), FIELDS_MAX_BYTES)?,
             };
             let attributes = listed(update.attributes.take());
-            caller.data_mut().guest_mut().end_span(span, attributes, span_end(update))?;
+            caller.data_mut().guest_mut().spans.end(span, attributes, span_end(update))?;
             Ok(OK)
         }
     }

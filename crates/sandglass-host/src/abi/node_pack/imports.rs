@@ -43,7 +43,7 @@ pub(crate) fn link(
         (VARIABLE_GET, PairFunction::VariableGet),
         (INTERRUPT, PairFunction::Interrupt),
     ] {
-        let id = functions.add_bare(MODULE, name, Class::Instant, Reads::Response);
+        let id = functions.add(MODULE, name, name.to_owned(), Class::Instant, Reads::Response);
         link_pair_function(linker, (id, name), function, form_of(name))?;
     }
     instant! { linker, functions, MODULE;
@@ -171,7 +171,7 @@ fn payload(
     caller: &mut Caller<'_, RunStore>,
     place: (i32, i32),
 ) -> Result<Result<Value, sandglass_model::Failure>> {
-    let max = caller.data().guest().response_bytes();
+    let max = caller.data().guest().grants.response_bytes;
     let memory = guest_memory::memory(caller)?;
     let bytes = guest_memory::slice(memory.data(&*caller), response::PAYLOAD, place.0, place.1);
     Ok(response::payload(bytes, max))
@@ -184,7 +184,7 @@ fn write(
     value: (i32, i32),
     write: impl FnOnce(&mut RunStore, &str, Value) -> Result<NodeStatus>,
 ) -> Result<i32, CallFailure> {
-    let max = u32::try_from(caller.data().guest().response_bytes()).unwrap_or(u32::MAX);
+    let max = u32::try_from(caller.data().guest().grants.response_bytes).unwrap_or(u32::MAX);
     let name = text(caller, "the name", name, NAME_BYTES);
     let value = text(caller, "the value", value, max);
     let status = match (name, value) {
@@ -220,9 +220,9 @@ const fn status_of(is_too_large: bool) -> NodeStatus {
 /// Writes a line to the host's log, and to the log of the workflow that invoked the node.
 fn log(store: &mut RunStore, level: Level, message: String) -> Result<()> {
     let line = cut(&message, LINE_MAX_BYTES);
-    if !store.guest().lines().is_full() {
+    if !store.guest().log.is_full() {
         node(store)?.access.log(level, &line);
     }
-    store.guest_mut().log(level, message);
+    store.guest().log.write(level, message);
     Ok(())
 }
