@@ -42,10 +42,8 @@ impl SignalQueue {
     /// An empty queue, and where its signals come out.
     pub(crate) fn new() -> (Self, mpsc::Receiver<HandlerSignal>) {
         let (sender, receiver) = mpsc::channel(SIGNAL_QUEUE_MAX);
-        (
-            Self { sender, free_bytes: Arc::new(Semaphore::new(SIGNAL_QUEUE_BYTES as usize)) },
-            receiver,
-        )
+        let free_bytes = Arc::new(Semaphore::new(SIGNAL_QUEUE_BYTES as usize));
+        (Self { sender, free_bytes }, receiver)
     }
 }
 

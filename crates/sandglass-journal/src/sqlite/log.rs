@@ -142,8 +142,8 @@ impl Scan {
         } else {
             return Ok(());
         };
-        let place = format!("`{}`", file::sidecar(path, "-wal").display());
-        Err(Error::Damaged { place, what: what + "; keep a copy, and restore a backup" })
+        let log = file::sidecar(path, "-wal");
+        Err(fault::damaged(&log, what + "; keep a copy, and restore a backup"))
     }
 }
 

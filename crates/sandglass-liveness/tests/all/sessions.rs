@@ -6,7 +6,7 @@ use std::time::Duration;
 use sandglass_insight::projection::{Projection, Shape};
 use sandglass_insight::scan::Scan;
 use sandglass_liveness::session::{
-    Elapsed, LimitSettings, Status, default_limits, evaluate, status,
+    Anchor, Elapsed, LimitSettings, Status, default_limits, evaluate, status,
 };
 use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Retry, Spec};
 use sandglass_model::report::OVERRUNS_MAX;

@@ -18,7 +18,7 @@ use tokio::task::{self, JoinSet};
 
 use super::Message;
 use crate::asking::{Asking, Lent, Waiting};
-use crate::handlers::{HandlerRun, HostCallLimits, Reserved, Stop, lost, stopped, unreported};
+use crate::handlers::{HandlerRun, HostCallLimits, Reserved, Stop, lost, stopped};
 use crate::panics::{CatchPanic, catch_panic};
 use crate::shared::Shared;
 use crate::signals::{HandlerSignal, SignalQueue, Signals};
@@ -193,7 +193,7 @@ impl Runs {
                 duration: Duration::ZERO,
                 overrun: Duration::ZERO,
             });
-            let report = unreported(&dispatched, outcome, cause);
+            let report = RunReport::unreported(&dispatched, outcome, cause);
             Ended { attempt: dispatched.attempt, report }
         });
     }
