@@ -41,7 +41,6 @@ use crate::{
     Place, Positions, RECORDING_MAX_BYTES, SNAPSHOT_MAX_BYTES, Snapshot,
 };
 use failing::{Failing, Failures};
-use log::Unfinished;
 use writer::{Job, Prune, Request, Writer};
 
 /// Most batches in the writer's queue; further callers wait outside. Several full groups, so that
@@ -131,7 +130,7 @@ impl SqliteJournal {
         let opened = open_whole(path, present, &settings);
         let (connection, mut recovered) = opened.inspect_err(|_| file::remove_empty_log(path))?;
         let mut reading = SqliteReader::open(path)?;
-        if let Some(Unfinished { what }) = unfinished {
+        if let Some(what) = unfinished {
             let position = Position(reading.last()?.0.saturating_add(1));
             recovered.push(TornRecord { position, what });
         }

@@ -364,9 +364,8 @@ struct Filling {
 
 impl Filling {
     fn new(limit: usize) -> Self {
-        let (page, batches, limit) =
-            (Page::default(), Vec::new(), limit.clamp(1, PAGE_MAX_ENTRIES));
-        Self { page, batches, limit, bytes: 0, due: None, behind: None }
+        let (page, limit) = (Page::default(), limit.clamp(1, PAGE_MAX_ENTRIES));
+        Self { page, limit, bytes: 0, due: None, behind: None }
     }
 
     /// Whether there is more than the page holds.

@@ -62,7 +62,7 @@ impl Creation {
         let batch = Batch::new(name.clone(), Expected::None, at, records);
         let place = shared.append(batch).await.map_err(|error| match error {
             journal::Error::Conflict { entity, .. } => ActorError::EntityExists(entity),
-            other => ActorError::journal(other),
+            other => other.into(),
         })?;
         let mut places = (place.0..).map(Position);
         for ((sequence, event), place) in created.into_iter().zip(&mut places) {
