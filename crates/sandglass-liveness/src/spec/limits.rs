@@ -183,34 +183,24 @@ pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
         let at = limits.places.get(&limit)?.clone();
         Some(Stated { what: format!("`{limit}`"), millis, at })
     };
-    let handlers: Vec<Stated> = spec
-        .integrations
-        .values()
-        .filter(|integration| !integration.budget_defaulted)
-        .map(|integration| Stated {
-            what: format!("`deadline` of integration `{}`", integration.name),
-            millis: integration.budget_ms,
-            at: integration.name.span().clone(),
-        })
-        .collect();
-    // If an integration states its deadline, its calls are inside that.
-    let calls: Vec<Stated> = spec
-        .integrations
-        .values()
-        .filter(|integration| integration.budget_defaulted)
-        .flat_map(|integration| {
-            let label = format!("integration `{}`", integration.name);
-            let (all, each) = (integration.host_call_ms, &integration.host_calls_ms);
-            host_calls(&label, each, all, integration.name.span())
-        })
-        .collect();
+    let handlers = spec.integrations.values().flat_map(|integration| {
+        let label = format!("integration `{}`", integration.name);
+        let at = integration.name.span();
+        // If an integration states its deadline, its calls are inside that.
+        if integration.budget_defaulted {
+            return host_calls(&label, &integration.host_calls_ms, integration.host_call_ms, at);
+        }
+        let what = format!("`deadline` of {label}");
+        vec![Stated { what, millis: integration.budget_ms, at: at.clone() }]
+    });
+    let handlers: Vec<Stated> = handlers.collect();
     let silence = stated(Limit::InactivityTimeout);
     let run = stated(Limit::RunTimeout);
     let session = stated(Limit::ExecutionTimeout);
     let outer = [&silence, &run, &session];
     for (level, outer) in outer.iter().enumerate() {
         let Some(outer) = outer else { continue };
-        handlers.iter().chain(&calls).for_each(|inner| nests(inner, outer, out));
+        handlers.iter().for_each(|inner| nests(inner, outer, out));
         // A busy handler may execute for longer than it may be without progress.
         let progress = (level > 0).then(|| stated(Limit::ProgressTimeout)).flatten();
         let inner = [&silence, &run].into_iter().take(level).flatten();
