@@ -6,7 +6,7 @@ use std::time::Duration;
 use sandglass_insight::projection::{Projection, Shape};
 use sandglass_insight::scan::Scan;
 use sandglass_liveness::session::{
-    Elapsed, LimitSettings, Status, default_limits, evaluate, status,
+    Anchor, Elapsed, LimitSettings, Status, default_limits, evaluate, status,
 };
 use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Retry, Spec};
 use sandglass_model::report::OVERRUNS_MAX;
@@ -141,7 +141,7 @@ fn a_run_over_its_time_is_blocked_and_can_be_resumed() {
     assert_eq!((anew.dispatch, anew.attempt), (dispatch, 2));
     let session = life.entity().session().expect("a session");
     assert_eq!((session.run_seq, session.held()), (2, &[][..]));
-    assert_eq!(elapsed(&life).run, Duration::ZERO, "a resume starts a fresh window");
+    assert_eq!(elapsed(&life).since(Anchor::Run), Duration::ZERO, "a resume starts a fresh window");
     life.tell(ended(dispatch, 2, completed(Some("Finish")))).expect("it goes on");
     assert_eq!(life.state(), "Done");
     assert_eq!(shown(&life), Status::Done);
@@ -305,10 +305,10 @@ fn synthetic_signals_are_not_activity_and_activity_is_not_progress() {
     };
     life.now += 60_000;
     signal(&mut life, "keep_alive");
-    assert_eq!(elapsed(&life).activity, Duration::from_secs(60));
+    assert_eq!(elapsed(&life).since(Anchor::Activity), Duration::from_secs(60));
     signal(&mut life, "heartbeat");
-    assert_eq!(elapsed(&life).activity, Duration::ZERO);
-    assert_eq!(elapsed(&life).progress, Duration::from_secs(60));
+    assert_eq!(elapsed(&life).since(Anchor::Activity), Duration::ZERO);
+    assert_eq!(elapsed(&life).since(Anchor::Progress), Duration::from_secs(60));
     for _ in 0..4 {
         life.now += 6 * 60_000;
         signal(&mut life, "heartbeat");

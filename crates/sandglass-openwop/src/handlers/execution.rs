@@ -6,7 +6,7 @@ use std::time::Duration;
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Failure, FailureKind, Outcome, RunReport, WallTime,
 };
-use sandglass_runtime::{HandlerRun, StopRequest, unreported, until};
+use sandglass_runtime::{HandlerRun, StopRequest, until};
 use sandglass_workflow::error::RunError;
 use serde::Serialize;
 use serde_json::Value;
@@ -81,7 +81,7 @@ impl Execution {
     /// The report of a handler that failed with `error`.
     pub(crate) fn failed(&self, error: &RunError) -> Ended {
         let outcome = Outcome::Failed(failure(error, None));
-        Box::new(unreported(&self.run.dispatched, outcome, Cause::Returned))
+        Box::new(RunReport::unreported(&self.run.dispatched, outcome, Cause::Returned))
     }
 
     /// The report of a handler that was stopped.
@@ -89,7 +89,7 @@ impl Execution {
         let by = CancelledBy::of(request.cause);
         let cancellation = Cancellation { by, reason: request.reason, dying_span: None };
         let outcome = Outcome::Cancelled(cancellation);
-        Box::new(unreported(&self.run.dispatched, outcome, request.cause))
+        Box::new(RunReport::unreported(&self.run.dispatched, outcome, request.cause))
     }
 }
 

@@ -18,7 +18,7 @@ use sandglass_journal::Journal;
 use sandglass_model::{
     Busy, Cause, Clock, Completion, DispatchId, Dispatched, ModuleHash, Outcome, RunReport,
 };
-use sandglass_runtime::{HandlerRun, Handlers, Reserved, RunFuture, unreported};
+use sandglass_runtime::{HandlerRun, Handlers, Reserved, RunFuture};
 use sandglass_workflow::automaton::{Action, Integration, Params};
 use sandglass_workflow::error::{ErrorCode, RunError};
 use sandglass_workflow::event::{Origin, RunEvent};
@@ -265,7 +265,7 @@ impl Execution {
         let outcome = Outcome::Completed(completion);
         match report {
             Some(report) => RunReport { outcome, ..*report },
-            None => unreported(&run.dispatched, outcome, Cause::Returned),
+            None => RunReport::unreported(&run.dispatched, outcome, Cause::Returned),
         }
     }
 }
