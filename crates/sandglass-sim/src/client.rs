@@ -63,7 +63,7 @@ impl Clients {
             60..=67 => self.signal(name),
             68..=75 => self.cancel(&name),
             76..=83 => self.retry(None),
-            84..=92 => self.look(name),
+            84..=92 => self.read_snapshot(name),
             93 | 94 => self.trouble_the_disk(),
             95 => self.reload(),
             96 if dice.per_mille(300) => return Next::Restart,
@@ -149,17 +149,17 @@ impl Clients {
         scene.story().names.push(name.clone());
         let is_small = scene.clients.per_mille(200);
         let this = self.clone();
-        self.sometimes_lost(async move {
+        self.spawn_impatient(async move {
             let created = match is_small {
                 true => this.runtime.create_for(name, "small").await,
                 false => this.runtime.create(name).await,
             };
             match created {
                 Ok(snapshot) if !this.process.has_crashed() => {
-                    this.process.ledger().shown(&snapshot);
+                    this.process.ledger().check_snapshot(&snapshot);
                 }
                 Ok(_) => {}
-                Err(error) => this.refused(None, &error),
+                Err(error) => this.note_refusal(None, &error),
             }
         });
     }
@@ -193,9 +193,9 @@ impl Clients {
         }
         let request = Request { expected, ..Request::new(action).params(params) };
         let this = self.clone();
-        self.sometimes_lost(async move {
+        self.spawn_impatient(async move {
             let answer = this.runtime.request(&name, request).await;
-            this.heard(id, answer);
+            this.finish(id, answer);
         });
     }
 
@@ -216,9 +216,9 @@ impl Clients {
             expected_attempt: scene.clients.per_mille(700).then_some(attempt),
         };
         let this = self.clone();
-        self.sometimes_lost(async move {
+        self.spawn_impatient(async move {
             let answer = this.runtime.retry(&name, dispatch, retry).await;
-            this.heard(id, answer);
+            this.finish(id, answer);
         });
     }
 
@@ -239,13 +239,13 @@ impl Clients {
         };
         let signal = Signal { name: what.to_owned(), from, payload: json!({ "request": id }) };
         let this = self.clone();
-        self.sometimes_lost(async move {
+        self.spawn_impatient(async move {
             match this.runtime.signal(&name, signal).await {
                 Ok(()) if !this.process.has_crashed() => {
-                    this.process.ledger().answered(id, Answer::Accepted(None));
+                    this.process.ledger().note_answer(id, Answer::Accepted(None));
                 }
                 Ok(()) => {}
-                Err(error) => this.refused(Some(id), &error),
+                Err(error) => this.note_refusal(Some(id), &error),
             }
         });
     }
@@ -256,7 +256,7 @@ impl Clients {
         let dispatch = dispatch.filter(|_| self.process.scene.clients.per_mille(500));
         let answer = self.runtime.cancel(name, dispatch, "a client is tired of it");
         let which = dispatch.map_or_else(|| "all".to_owned(), short);
-        self.process.ledger().tell(|| format!("      {name} cancel {which}: {answer:?}"));
+        self.process.ledger().add_line(|| format!("      {name} cancel {which}: {answer:?}"));
     }
 
     /// Stops the run of a session or resumes it, mostly the one that can succeed.
@@ -332,9 +332,9 @@ impl Clients {
         }
         let (by, reason) = (format!("request {id}"), String::new());
         let resume = SessionResume { by, reason, expected_run: run_seq, limits };
-        self.sometimes_lost(async move {
+        self.spawn_impatient(async move {
             let answer = this.runtime.resume_session(&name, resume).await;
-            this.heard(id, answer);
+            this.finish(id, answer);
         });
     }
 
@@ -350,14 +350,14 @@ impl Clients {
         };
         let is_named = matches!(cause, StopCause::Operator { .. });
         let stop = SessionStop { run_seq, cause };
-        self.sometimes_lost(async move {
+        self.spawn_impatient(async move {
             match this.runtime.stop_session(&name, stop).await {
                 _ if this.process.has_crashed() => {}
                 Ok(stopped) if stopped.is_recorded && is_named => {
-                    this.process.ledger().answered(id, Answer::Accepted(None));
+                    this.process.ledger().note_answer(id, Answer::Accepted(None));
                 }
                 Ok(_) => {}
-                Err(error) => this.refused(Some(id), &error),
+                Err(error) => this.note_refusal(Some(id), &error),
             }
         });
     }
@@ -388,20 +388,20 @@ impl Clients {
             }
             let resume = SessionResume { by, reason, expected_run: None, limits };
             let answer = self.runtime.resume_session(name, resume).await;
-            self.heard(id, answer);
+            self.finish(id, answer);
         }
         blocked.len()
     }
 
-    fn look(&self, name: EntityRef) {
+    fn read_snapshot(&self, name: EntityRef) {
         let this = self.clone();
         tokio::spawn(async move {
             match this.runtime.entity(&name).await {
                 Ok(snapshot) if !this.process.has_crashed() => {
-                    this.process.ledger().shown(&snapshot);
+                    this.process.ledger().check_snapshot(&snapshot);
                 }
                 Ok(_) => {}
-                Err(error) => this.refused(None, &error),
+                Err(error) => this.note_refusal(None, &error),
             }
         });
     }
@@ -410,7 +410,7 @@ impl Clients {
         let scene = &self.process.scene;
         if scene.plan.failing_appends > 0 {
             let until_ms = self.process.now_ms() + *scene.clients.pick(&[10, 1_000, 20_000]);
-            self.process.ledger().tell(|| format!("      the disk fails until {until_ms} ms"));
+            self.process.ledger().add_line(|| format!("      the disk fails until {until_ms} ms"));
             scene.disk().fail_until(until_ms);
         }
     }
@@ -421,13 +421,15 @@ impl Clients {
         let (this, specs) = (self.clone(), self.process.scene.specs[version].clone());
         tokio::spawn(async move {
             // If the reload cannot be recorded, the next start tries again.
-            let told = this.runtime.reload(specs).await.is_ok();
-            this.process.ledger().tell(|| format!("      reload of version {version}: {told}"));
+            let is_recorded = this.runtime.reload(specs).await.is_ok();
+            this.process
+                .ledger()
+                .add_line(|| format!("      reload of version {version}: {is_recorded}"));
         });
     }
 
     /// Sends a request, and sometimes gives up before the answer arrives.
-    fn sometimes_lost(&self, asking: impl Future<Output = ()> + Send + 'static) {
+    fn spawn_impatient(&self, asking: impl Future<Output = ()> + Send + 'static) {
         let dice = &self.process.scene.clients;
         let patience_ms = dice.per_mille(100).then(|| dice.within(0..=3));
         let process = self.process.clone();
@@ -447,25 +449,25 @@ impl Clients {
         (id, Object::from([("request".to_owned(), json!(id))]))
     }
 
-    fn heard(&self, id: u64, answer: Result<Accepted, ActorError>) {
+    fn finish(&self, id: u64, answer: Result<Accepted, ActorError>) {
         match answer {
             // An answer of a crashed process reaches no client.
             _ if self.process.has_crashed() => {}
             Ok(accepted) => {
                 let answer = Answer::Accepted(Some(accepted.position));
-                self.process.ledger().answered(id, answer);
+                self.process.ledger().note_answer(id, answer);
             }
-            Err(error) => self.refused(Some(id), &error),
+            Err(error) => self.note_refusal(Some(id), &error),
         }
     }
 
     /// Notes a refusal, and reports a violation if the refusal cannot be right.
-    fn refused(&self, id: Option<u64>, error: &ActorError) {
+    fn note_refusal(&self, id: Option<u64>, error: &ActorError) {
         if self.process.has_crashed() {
             return;
         }
         let mut ledger = self.process.ledger();
-        ledger.tell(|| format!("      request {id:?} is refused: {error}"));
+        ledger.add_line(|| format!("      request {id:?} is refused: {error}"));
         let is_wrong = match error {
             ActorError::Fenced { .. } => Some(Invariant::AppendsFit),
             ActorError::Journal(_) => Some(Invariant::AppendsFit),
@@ -475,7 +477,7 @@ impl Clients {
             _ => None,
         };
         if let Some(invariant) = is_wrong {
-            ledger.violated(invariant, error.to_string());
+            ledger.report(invariant, error.to_string());
         }
         let Some(id) = id else { return };
         let answer = match error {
@@ -484,7 +486,7 @@ impl Clients {
             ActorError::JournalUnavailable { .. } => Answer::NotWritten,
             _ => Answer::Refused,
         };
-        ledger.answered(id, answer);
+        ledger.note_answer(id, answer);
     }
 }
 

@@ -31,7 +31,7 @@ type Found = Option<(Invariant, String)>;
 
 impl Sessions {
     /// Checks one more record about `entity`, which is as it was before and obeys `spec`.
-    pub(super) fn recorded(&mut self, spec: &Spec, entity: &Entity, event: &Event) -> Found {
+    pub(super) fn record(&mut self, spec: &Spec, entity: &Entity, event: &Event) -> Found {
         let name = &entity.entity;
         if let (Event::RunStarted { run_seq: 1, limits }, None) = (event, self.0.get(name)) {
             let bounds = Bounds::of(limits);
@@ -39,13 +39,13 @@ impl Sessions {
             return None;
         }
         let run = self.0.get_mut(name)?;
-        let wrong = run.recorded(event, entity.in_flight_count());
+        let wrong = run.record(event, entity.in_flight_count());
         let wrong = wrong.or_else(|| run.out_of_bounds(spec, entity, event));
         wrong.map(|(invariant, what)| (invariant, format!("run {} of {name} {what}", run.run_seq)))
     }
 
     /// Checks a batch that is durable now; `entity` is as it is after that batch.
-    pub(super) fn committed(&mut self, entity: &Entity) -> Found {
+    pub(super) fn commit(&mut self, entity: &Entity) -> Found {
         let run = self.0.get_mut(&entity.entity)?;
         let late = std::mem::take(&mut run.too_late);
         let begun = late.into_iter().find(|dispatch| entity.run(*dispatch).is_some())?;
@@ -61,11 +61,11 @@ impl Run {
         // count.
         let goes_on = |session: &&Session| session.is_running() && self.stopped.is_none();
         let session = entity.session().filter(goes_on)?;
-        let what = self.bounds.recorded(spec, session, event)?;
+        let what = self.bounds.record(spec, session, event)?;
         Some((Invariant::WithinBounds, what))
     }
 
-    fn recorded(&mut self, event: &Event, in_flight: usize) -> Found {
+    fn record(&mut self, event: &Event, in_flight: usize) -> Found {
         let one_stop = |what: &str| Some((Invariant::OneStop, what.to_owned()));
         let is_over = self.stopping.is_some() || self.stopped.is_some();
         match event {
