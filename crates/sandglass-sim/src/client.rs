@@ -2,13 +2,16 @@
 //! answers. Clients repeat requests, give up before they are answered, and act at the very instant
 //! of deadlines.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_liveness::Entity;
 use sandglass_liveness::session::{Anchor, LimitSettings, RunPhase, Session, Setting};
-use sandglass_model::{DispatchId, EntityRef, Event, Limit, Object, Sequence, StopCause, WallTime};
+use sandglass_model::{
+    DispatchId, EntityRef, Event, Limit, Position, Sequence, StopCause, WallTime,
+};
 use sandglass_runtime::{
-    Accepted, ActorError, Request, Retry, Runtime, SessionResume, SessionStop, Signal,
+    ActorError, Request, Retry, Runtime, SessionResume, SessionStop, Signal, Snapshot,
 };
 use serde_json::json;
 
@@ -154,13 +157,7 @@ impl Clients {
                 true => this.runtime.create_for(name, "small").await,
                 false => this.runtime.create(name).await,
             };
-            match created {
-                Ok(snapshot) if !this.process.has_crashed() => {
-                    this.process.ledger().check_snapshot(&snapshot);
-                }
-                Ok(_) => {}
-                Err(error) => this.note_refusal(None, &error),
-            }
+            this.check_snapshot(created);
         });
     }
 
@@ -187,7 +184,7 @@ impl Clients {
     }
 
     fn send(&self, name: EntityRef, action: String, expected: Option<Sequence>) {
-        let (id, mut params) = self.request();
+        let (id, mut params) = self.process.scene.new_request();
         if self.process.scene.clients.per_mille(700) {
             params.insert("text".to_owned(), json!(format!("of {id}")));
         }
@@ -195,7 +192,7 @@ impl Clients {
         let this = self.clone();
         self.spawn_impatient(async move {
             let answer = this.runtime.request(&name, request).await;
-            this.finish(id, answer);
+            this.finish(id, answer.map(|accepted| Some(accepted.position)));
         });
     }
 
@@ -208,7 +205,7 @@ impl Clients {
             return;
         }
         let (name, (dispatch, attempt)) = scene.clients.pick(&retriable).clone();
-        let (id, _) = self.request();
+        let (id, _) = self.process.scene.new_request();
         let retry = Retry {
             budget: scene.clients.per_mille(300).then(|| Duration::from_secs(2)),
             by: format!("request {id}"),
@@ -218,13 +215,13 @@ impl Clients {
         let this = self.clone();
         self.spawn_impatient(async move {
             let answer = this.runtime.retry(&name, dispatch, retry).await;
-            this.finish(id, answer);
+            this.finish(id, answer.map(|accepted| Some(accepted.position)));
         });
     }
 
     fn signal(&self, name: EntityRef) {
         let scene = &self.process.scene;
-        let (id, _) = self.request();
+        let (id, _) = self.process.scene.new_request();
         let others = scene.story().names.clone();
         let from = Some(scene.clients.pick(&others).clone()).filter(|from| *from != name);
         // Only a signal from another entity resets the timer of a state, and no other entity sends
@@ -240,13 +237,8 @@ impl Clients {
         let signal = Signal { name: what.to_owned(), from, payload: json!({ "request": id }) };
         let this = self.clone();
         self.spawn_impatient(async move {
-            match this.runtime.signal(&name, signal).await {
-                Ok(()) if !this.process.has_crashed() => {
-                    this.process.ledger().note_answer(id, Answer::Accepted(None));
-                }
-                Ok(()) => {}
-                Err(error) => this.note_refusal(Some(id), &error),
-            }
+            let answer = this.runtime.signal(&name, signal).await;
+            this.finish(id, answer.map(|()| None));
         });
     }
 
@@ -320,7 +312,7 @@ impl Clients {
 
     fn resume(&self, name: EntityRef, run_seq: Option<u32>) {
         let dice = &self.process.scene.clients;
-        let ((id, _), this) = (self.request(), self.clone());
+        let ((id, _), this) = (self.process.scene.new_request(), self.clone());
         let mut limits = LimitSettings::default();
         if dice.per_mille(300) {
             limits.set(Limit::RunTimeout, Setting::At(dice.within(100_000..=200_000)));
@@ -334,13 +326,13 @@ impl Clients {
         let resume = SessionResume { by, reason, expected_run: run_seq, limits };
         self.spawn_impatient(async move {
             let answer = this.runtime.resume_session(&name, resume).await;
-            this.finish(id, answer);
+            this.finish(id, answer.map(|accepted| Some(accepted.position)));
         });
     }
 
     fn stop(&self, name: EntityRef, run_seq: Option<u32>) {
         let dice = &self.process.scene.clients;
-        let ((id, _), this) = (self.request(), self.clone());
+        let ((id, _), this) = (self.process.scene.new_request(), self.clone());
         let reason = String::new();
         let cause = match dice.below(10) {
             0..=2 => StopCause::Operator { by: format!("request {id}"), reason },
@@ -378,7 +370,7 @@ impl Clients {
             blocked.map(|(entity, _)| entity.entity.clone()).collect()
         };
         for name in &blocked {
-            let (id, _) = self.request();
+            let (id, _) = self.process.scene.new_request();
             let (by, reason) = (format!("request {id}"), String::new());
             // Turn these limits off, because a stop by one of them would hide work that the session
             // still has.
@@ -388,7 +380,7 @@ impl Clients {
             }
             let resume = SessionResume { by, reason, expected_run: None, limits };
             let answer = self.runtime.resume_session(name, resume).await;
-            self.finish(id, answer);
+            self.finish(id, answer.map(|accepted| Some(accepted.position)));
         }
         blocked.len()
     }
@@ -396,13 +388,7 @@ impl Clients {
     fn read_snapshot(&self, name: EntityRef) {
         let this = self.clone();
         tokio::spawn(async move {
-            match this.runtime.entity(&name).await {
-                Ok(snapshot) if !this.process.has_crashed() => {
-                    this.process.ledger().check_snapshot(&snapshot);
-                }
-                Ok(_) => {}
-                Err(error) => this.note_refusal(None, &error),
-            }
+            this.check_snapshot(this.runtime.entity(&name).await);
         });
     }
 
@@ -444,20 +430,21 @@ impl Clients {
         });
     }
 
-    fn request(&self) -> (u64, Object) {
-        let id = self.process.scene.ledger().requests.next();
-        (id, Object::from([("request".to_owned(), json!(id))]))
-    }
-
-    fn finish(&self, id: u64, answer: Result<Accepted, ActorError>) {
+    /// Notes the answer to a request: the position of its record, if the answer contains one.
+    fn finish(&self, id: u64, answer: Result<Option<Position>, ActorError>) {
         match answer {
             // An answer of a crashed process reaches no client.
             _ if self.process.has_crashed() => {}
-            Ok(accepted) => {
-                let answer = Answer::Accepted(Some(accepted.position));
-                self.process.ledger().note_answer(id, answer);
-            }
+            Ok(position) => self.process.ledger().note_answer(id, Answer::Accepted(position)),
             Err(error) => self.note_refusal(Some(id), &error),
+        }
+    }
+
+    fn check_snapshot(&self, read: Result<Arc<Snapshot>, ActorError>) {
+        match read {
+            _ if self.process.has_crashed() => {}
+            Ok(snapshot) => self.process.ledger().check_snapshot(&snapshot),
+            Err(error) => self.note_refusal(None, &error),
         }
     }
 

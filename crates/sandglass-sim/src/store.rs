@@ -132,7 +132,9 @@ impl Store {
         self.given.notify_one();
     }
 
-    fn read_fails(&self) -> Result<(), Error> {
+    /// A point where the process may crash before a read, or the read may fail.
+    async fn begin_read(&self) -> Result<(), Error> {
+        self.process.command().await;
         let scene = &self.process.scene;
         if *self.closed.borrow() {
             return Err(Error::Closed);
@@ -187,8 +189,7 @@ impl Around for Store {
 
     fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
         Box::pin(async move {
-            self.process.command().await;
-            self.read_fails()?;
+            self.begin_read().await?;
             self.journal.read(from, limit).await
         })
     }
@@ -200,8 +201,7 @@ impl Around for Store {
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>> {
         Box::pin(async move {
-            self.process.command().await;
-            self.read_fails()?;
+            self.begin_read().await?;
             self.journal.read_entity(entity, from, limit).await
         })
     }
@@ -212,8 +212,7 @@ impl Around for Store {
         limit: usize,
     ) -> Pending<'_, Result<ByEntity, Error>> {
         Box::pin(async move {
-            self.process.command().await;
-            self.read_fails()?;
+            self.begin_read().await?;
             let mut page = self.journal.read_by_entity(after, limit).await?;
             page.entries.retain(|entry| !self.forgets(entry));
             Ok(page)
@@ -225,16 +224,14 @@ impl Around for Store {
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
         Box::pin(async move {
-            self.process.command().await;
-            self.read_fails()?;
+            self.begin_read().await?;
             self.journal.find_dispatch(dispatch).await
         })
     }
 
     fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
         Box::pin(async move {
-            self.process.command().await;
-            self.read_fails()?;
+            self.begin_read().await?;
             self.journal.snapshot(entity).await
         })
     }

@@ -227,7 +227,7 @@ impl World {
                 Move::Wait(millis) => self.0.pause_ms(millis).await,
                 Move::Signal(what) => self.send_signal(run, what),
                 Move::Ask(ask) => {
-                    let (id, params) = self.request();
+                    let (id, params) = self.0.scene.new_request();
                     let dispatched = &run.dispatched;
                     let nth = 1_000 + u32::try_from(id).unwrap_or(0);
                     let trace = dispatched.trace.of_dispatch(dispatched.dispatch, nth);
@@ -256,11 +256,6 @@ impl World {
             // Like a panicking host, but without the panic hook, which would print a message.
             Ending::Panic => std::panic::resume_unwind(Box::new("the dice say so")),
         }
-    }
-
-    fn request(&self) -> (u64, Object) {
-        let id = self.0.scene.ledger().requests.next();
-        (id, Object::from([("request".to_owned(), json!(id))]))
     }
 
     fn send_signal(&self, run: &HandlerRun, what: &'static str) {

@@ -15,17 +15,17 @@ pub(super) struct Kills(BTreeMap<EntityRef, i64>);
 impl Kills {
     /// Takes one more record about `entity`.
     pub(super) fn record(&mut self, entity: &EntityRef, event: &Event, now_ms: i64) {
-        match event {
-            Event::RunStopping(stopping) if stopping.grace_ms == 0 => {
-                self.0.entry(entity.clone()).or_insert(now_ms);
-            }
-            Event::LimitBreached(breach) if breach.limit == Limit::AbortTimeout => {
-                self.0.entry(entity.clone()).or_insert(now_ms);
-            }
+        let is_grace_over = match event {
+            Event::RunStopping(stopping) => stopping.grace_ms == 0,
+            Event::LimitBreached(breach) => breach.limit == Limit::AbortTimeout,
             Event::RunStopped(_) => {
                 self.0.remove(entity);
+                false
             }
-            _ => {}
+            _ => false,
+        };
+        if is_grace_over {
+            self.0.entry(entity.clone()).or_insert(now_ms);
         }
     }
 

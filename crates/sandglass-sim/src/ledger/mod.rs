@@ -32,6 +32,9 @@ use runs::Runs;
 pub(crate) use runs::{Key, Truth};
 use sessions::Sessions;
 
+/// A violated invariant and what was observed, if a check found one.
+type Finding = Option<(Invariant, String)>;
+
 /// The ledger of one seed.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
@@ -92,6 +95,10 @@ impl Ledger {
         self.violation.get_or_insert(Violation { invariant, what, step, at_ms });
     }
 
+    fn report_all(&mut self, found: impl IntoIterator<Item = (Invariant, String)>) {
+        found.into_iter().for_each(|(invariant, what)| self.report(invariant, what));
+    }
+
     /// Adds a line to the timeline, if there is one.
     pub(crate) fn add_line(&mut self, line: impl FnOnce() -> String) {
         let (now_ms, step) = (self.now_ms, self.step);
@@ -138,9 +145,7 @@ impl Ledger {
         if let Some(name) = &first.entity {
             self.check_liveness(name);
             let found = self.fold.entity(name).and_then(|entity| self.sessions.commit(entity));
-            if let Some((invariant, what)) = found {
-                self.report(invariant, what);
-            }
+            self.report_all(found);
         }
     }
 
@@ -200,9 +205,7 @@ impl Ledger {
             let spec = self.fold.spec(entity.spec)?;
             self.sessions.record(spec, entity, &record.event)
         });
-        for (invariant, what) in found.into_iter().chain(doubled).chain(old).chain(of_session) {
-            self.report(invariant, what);
-        }
+        self.report_all([found, doubled, old, of_session].into_iter().flatten());
     }
 
     /// Checks that an entity that may not stay as it is has something that ends its state.
@@ -221,9 +224,8 @@ impl Ledger {
     pub(crate) fn note_start(&mut self, name: &EntityRef, key: Key) {
         let in_flight = self.fold.entity(name).and_then(|entity| entity.run(key.0));
         let is_in_flight = in_flight.is_some_and(|run| run.dispatched.attempt == key.1);
-        if let Some((invariant, what)) = self.runs.note_start(name, key, is_in_flight) {
-            self.report(invariant, what);
-        }
+        let found = self.runs.note_start(name, key, is_in_flight);
+        self.report_all(found);
     }
 
     /// Notes that a handler that can be killed has ended.
@@ -238,9 +240,8 @@ impl Ledger {
         if let Answer::Accepted(_) = answer {
             self.counts.acknowledged += 1;
         }
-        if let Some((invariant, what)) = self.requests.note_answer(id, answer, &self.log) {
-            self.report(invariant, what);
-        }
+        let found = self.requests.note_answer(id, answer, &self.log);
+        self.report_all(found);
     }
 
     /// Checks a snapshot that a client got.

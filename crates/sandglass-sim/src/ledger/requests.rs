@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sandglass_model::{Position, Record};
 
-use super::request_of;
+use super::{Finding, request_of};
 use crate::invariant::Invariant;
 
 /// The answer that a client got.
@@ -30,8 +30,6 @@ struct RequestState {
 #[derive(Debug, Default)]
 pub(crate) struct Requests(BTreeMap<u64, RequestState>);
 
-type Found = Option<(Invariant, String)>;
-
 impl Requests {
     /// Adds a request and returns its number.
     pub(crate) fn next(&mut self) -> u64 {
@@ -42,7 +40,7 @@ impl Requests {
 
     /// Notes that the record of a request is durable, and checks that it is its only one and that
     /// the request was not refused.
-    pub(super) fn note_record(&mut self, id: u64, place: Position) -> Found {
+    pub(super) fn note_record(&mut self, id: u64, place: Position) -> Finding {
         let asked = self.0.entry(id).or_default();
         if let Some(first) = asked.place.replace(place) {
             let what = format!("request {id} is in the log at {first} and at {place}");
@@ -59,7 +57,7 @@ impl Requests {
         })
     }
 
-    pub(super) fn note_answer(&mut self, id: u64, answer: Answer, log: &[Record]) -> Found {
+    pub(super) fn note_answer(&mut self, id: u64, answer: Answer, log: &[Record]) -> Finding {
         let asked = self.0.entry(id).or_default();
         asked.answer = Some(answer);
         match (answer, asked.place) {
@@ -88,7 +86,7 @@ impl Requests {
     }
 
     /// Compares the acknowledged requests with what is really on the disk.
-    pub(super) fn close(&self, disk: &[Record]) -> Found {
+    pub(super) fn close(&self, disk: &[Record]) -> Finding {
         let mut times: BTreeMap<u64, u32> = BTreeMap::new();
         for id in disk.iter().filter_map(|record| request_of(&record.event)) {
             *times.entry(id).or_default() += 1;

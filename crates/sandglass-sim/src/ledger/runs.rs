@@ -10,7 +10,7 @@ use sandglass_model::{
     WallTime,
 };
 
-use super::short;
+use super::{Finding, short};
 use crate::invariant::Invariant;
 
 /// One attempt of one dispatch.
@@ -49,8 +49,6 @@ pub(crate) struct Runs {
     running: BTreeMap<EntityRef, usize>,
 }
 
-type Found = Option<(Invariant, String)>;
-
 impl Runs {
     pub(super) fn note_dispatch(
         &mut self,
@@ -58,7 +56,7 @@ impl Runs {
         dispatched: &Dispatched,
         first: Position,
         spec: Option<&Spec>,
-    ) -> Found {
+    ) -> Finding {
         let key = (dispatched.dispatch, dispatched.attempt);
         let run = Run {
             entity: entity.clone(),
@@ -83,7 +81,7 @@ impl Runs {
         })
     }
 
-    pub(super) fn note_end(&mut self, entity: &EntityRef, ended: &Ended) -> Found {
+    pub(super) fn note_end(&mut self, entity: &EntityRef, ended: &Ended) -> Finding {
         let key = (ended.dispatch, ended.attempt);
         let Some(run) = self.runs.get_mut(&key).filter(|run| run.entity == *entity) else {
             let what = format!("{} of {entity} ended and was never asked for", run_name(key));
@@ -98,7 +96,12 @@ impl Runs {
         Some((Invariant::TrueEnding, format!("{} of {entity}: {what}", run_name(key))))
     }
 
-    pub(super) fn note_start(&mut self, entity: &EntityRef, key: Key, is_in_flight: bool) -> Found {
+    pub(super) fn note_start(
+        &mut self,
+        entity: &EntityRef,
+        key: Key,
+        is_in_flight: bool,
+    ) -> Finding {
         let Some(run) = self.runs.get_mut(&key) else {
             let what = format!("{} of {entity} starts, and is not in the log", run_name(key));
             return Some((Invariant::DurableFirst, what));
@@ -157,7 +160,7 @@ impl Runs {
         ended.map(|(key, run)| (run.entity.clone(), *key)).collect()
     }
 
-    pub(super) fn close(&self) -> Found {
+    pub(super) fn close(&self) -> Finding {
         let open = self.runs.iter().find(|(_, run)| run.outcome.is_none())?;
         let ((dispatch, attempt), run) = open;
         let what = format!(
