@@ -85,10 +85,8 @@ impl BenchHost {
     /// # Errors
     /// The guest did not complete.
     pub(crate) async fn complete_in_place(&self) -> Result<(), Failure> {
-        match self.inner.run_in_place(&self.integration, self.dispatch(LONG)).await?.outcome {
-            Outcome::Completed(_) => Ok(()),
-            other => Err(unexpected(&other)),
-        }
+        let report = self.inner.run_in_place(&self.integration, self.dispatch(LONG)).await?;
+        check_completed(&report.outcome)
     }
 
     /// Dispatches the guest.
@@ -96,10 +94,7 @@ impl BenchHost {
     /// # Errors
     /// The guest did not complete.
     pub(crate) async fn complete(&self) -> Result<(), Failure> {
-        match self.run(LONG).await? {
-            Outcome::Completed(_) => Ok(()),
-            other => Err(unexpected(&other)),
-        }
+        check_completed(&self.run(LONG).await?)
     }
 
     /// Dispatches the guest, and returns how long after its deadline it left the CPU, in
@@ -137,8 +132,15 @@ fn load(host: &Host, guest: &str) -> Result<Integration, Failure> {
     Ok(host.load(guest.as_bytes(), Manifest::named("bench").functions([never]))?)
 }
 
+fn check_completed(outcome: &Outcome) -> Result<(), Failure> {
+    match outcome {
+        Outcome::Completed(_) => Ok(()),
+        other => Err(unexpected(other)),
+    }
+}
+
 fn unexpected(outcome: &Outcome) -> Failure {
-    format!("the guest ended otherwise than meant: {outcome:?}").into()
+    format!("the guest ended in an unexpected way: {outcome:?}").into()
 }
 
 /// The asynchronous runtime of an embedder with a single thread for all tasks.

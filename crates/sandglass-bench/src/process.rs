@@ -39,8 +39,7 @@ pub(crate) fn mappings() -> io::Result<u64> {
 
 /// The resident memory of this process, in bytes.
 pub(crate) fn resident_bytes() -> io::Result<u64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    Ok(field(&status, "VmRSS:") * 1024)
+    resident_bytes_of(std::process::id())
 }
 
 /// The resident memory of the process with this id, in bytes.

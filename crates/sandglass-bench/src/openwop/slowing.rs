@@ -68,13 +68,14 @@ pub(crate) fn slow_readers(effort: Effort, program: Option<&Path>) -> Result<Fig
             pause(TRICKLE_EVERY).await;
         }
         let (mut explained, mut resumed) = (0_u32, 0_u32);
+        let mut all_received = Vec::new();
         for reader in silent {
-            let received = read_rest(reader).await?;
-            explained += u32::from(received.has_reason);
-            resumed += u32::from(can_resume(&crowded, &run, received.last).await?);
+            all_received.push(read_rest(reader).await?);
         }
         for reader in trickling {
-            let received = reader.await??;
+            all_received.push(reader.await??);
+        }
+        for received in all_received {
             explained += u32::from(received.has_reason);
             resumed += u32::from(can_resume(&crowded, &run, received.last).await?);
         }
