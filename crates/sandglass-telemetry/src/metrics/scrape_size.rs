@@ -85,13 +85,10 @@ impl SeriesSize {
     pub(super) fn of(definition: &Definition, prefix: &Prefix) -> Self {
         let name = definition.full_name(prefix).len();
         let plain = |suffix: &str, number| name + suffix.len() + "{}".len() + number;
+        let small = |number| Self { priority: Priority::Small, lines: 1, rest: plain("", number) };
         match definition.kind {
-            Kind::Counter => {
-                Self { priority: Priority::Small, lines: 1, rest: plain("", COUNT_BYTES) }
-            }
-            Kind::Gauge => {
-                Self { priority: Priority::Small, lines: 1, rest: plain("", FLOAT_BYTES) }
-            }
+            Kind::Counter => small(COUNT_BYTES),
+            Kind::Gauge => small(FLOAT_BYTES),
             Kind::Histogram => {
                 let bound = |text: usize| plain("_bucket", COUNT_BYTES) + ",le=\"\"".len() + text;
                 let bounds = definition.buckets.iter().map(|upper| upper.to_string().len());
