@@ -58,12 +58,11 @@ struct Update {
 }
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    link_log(linker, functions)?;
-    link_metrics(linker, functions)?;
+    link_log_and_metrics(linker, functions)?;
     link_spans(linker, functions)
 }
 
-fn link_log(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
+fn link_log_and_metrics(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_log_structured(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let LogLine { level, message, fields } =
@@ -76,19 +75,11 @@ fn link_log(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<
             }
             Ok(OK)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_emit_wide_event(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let event = json(caller, "the wide event", (ptr, len), FIELDS_MAX_BYTES)?;
             caller.data_mut().guest_mut().wide_event(event);
             Ok(OK)
         }
-    }
-    Ok(())
-}
-
-fn link_metrics(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    instant! { linker, functions, MODULE;
         fn host_emit_metric(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(METRIC_BYTES)) -> i32 {
             let Observation { name, value, kind, tags } =
                 json(caller, "the metric", (ptr, len), METRIC_BYTES)?;
@@ -127,23 +118,17 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
             let (kind, attributes) = (span_kind(kind.as_deref()), listed(attributes));
             Ok(caller.data_mut().guest_mut().start_span(None, &name, kind, attributes)?)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_add_span_event(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let Named { name, attributes, .. } = named(caller, "the event", (ptr, len))?;
             caller.data_mut().guest_mut().add_span_event(span, &name, listed(attributes))?;
             Ok(OK)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_set_span_attributes(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let update: Update =
                 json(caller, "the attributes' JSON", (ptr, len), FIELDS_MAX_BYTES)?;
             caller.data_mut().guest_mut().set_span_attributes(span, listed(update.attributes))?;
             Ok(OK)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_end_span(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let mut update = match len {
                 0 => Update::default(),

@@ -51,15 +51,13 @@ delegate! { IMPORTS from 0;
         HostTerminalInput {
             instant "[resource-drop]terminal-input" fn drop(this: Resource<TerminalInput>) -> Result<()>;
         }
-        Host {
-        }
+        Host {}
     }
     "wasi:cli/terminal-output" in cli::terminal_output by cli {
         HostTerminalOutput {
             instant "[resource-drop]terminal-output" fn drop(this: Resource<TerminalOutput>) -> Result<()>;
         }
-        Host {
-        }
+        Host {}
     }
     "wasi:cli/terminal-stdin" in cli::terminal_stdin by cli {
         Host {
@@ -140,8 +138,7 @@ delegate! { IMPORTS from 0;
             instant "[method]error.to-debug-string" fn to_debug_string(this: Resource<Error>) -> Result<String>;
             instant "[resource-drop]error" fn drop(this: Resource<Error>) -> Result<()>;
         }
-        Host {
-        }
+        Host {}
     }
     "wasi:io/poll" in io::poll by table {
         HostPollable {
@@ -238,8 +235,7 @@ delegate! { IMPORTS from 0;
             instant "[method]outgoing-datagram-stream.subscribe" fn subscribe(this: Resource<OutgoingDatagramStream>) -> Result<Resource<Pollable>>;
             polled "[resource-drop]outgoing-datagram-stream" fn drop(this: Resource<OutgoingDatagramStream>) -> Result<()>;
         }
-        Host {
-        }
+        Host {}
     }
     "wasi:sockets/udp-create-socket" in sockets::udp_create_socket by sockets {
         Host {
@@ -278,8 +274,7 @@ delegate! { IMPORTS from 0;
             instant "[method]tcp-socket.shutdown" fn shutdown(this: Resource<TcpSocket>, shutdown_type: ShutdownType) -> SocketResult<()>;
             instant "[resource-drop]tcp-socket" fn drop(this: Resource<TcpSocket>) -> Result<()>;
         }
-        Host {
-        }
+        Host {}
     }
     "wasi:sockets/tcp-create-socket" in sockets::tcp_create_socket by sockets {
         Host {
