@@ -271,7 +271,7 @@ impl Execution {
             story: account.story,
             recording: account.recording,
             cpu_us: micros(cpu),
-            peak_memory_bytes: data.memory().limiter().peak_memory_bytes(),
+            peak_memory_bytes: data.memory.limiter.peak_memory_bytes(),
             peak_host_memory_bytes: data.guest().memory.peak(),
             telemetry_dropped: Some(data.guest().telemetry_dropped()),
             ..self.report(Some(started_at), deadline)
@@ -362,7 +362,7 @@ impl Execution {
         );
         let supervision = self.supervision(deadline);
         let mut store = Store::new(&compiled.sandbox.engine, RunStore::new(supervision, limiter));
-        store.limiter(|data| data.memory_mut().limiter_mut());
+        store.limiter(|data| &mut data.memory.limiter);
         store.set_hostcall_fuel(HostMemory::call_bytes(limits.response_bytes));
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| end_slice(context.data_mut()));

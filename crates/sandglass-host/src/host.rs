@@ -261,7 +261,7 @@ impl Host {
     #[must_use]
     pub fn functions(&self) -> Vec<Signature> {
         let functions = self.0.sandboxes.registry().functions();
-        functions.iter().map(|function| Signature::of(function)).collect()
+        functions.iter().map(|function| function.signature.clone()).collect()
     }
 
     /// The sandbox of most guests.
@@ -279,7 +279,12 @@ impl Host {
 
     /// The names of the embedder's own functions, as manifests grant them.
     pub(crate) fn own_functions(&self) -> impl Iterator<Item = String> {
-        self.0.sandboxes.registry().functions().iter().map(|function| function.full_name())
+        self.0
+            .sandboxes
+            .registry()
+            .functions()
+            .iter()
+            .map(|function| function.signature.full_name())
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sandglass_model::{Clock, GuestLimits, LimitBreach, LimitKind};
 use wasmtime::{ResourceLimiter, Result};
 
-use crate::structure::{self, InstanceState};
+use crate::structure::InstanceState;
 use sandglass_supervisor::boundary::Stopped;
 use sandglass_supervisor::covered;
 use sandglass_supervisor::run::Run;
@@ -78,9 +78,8 @@ impl Limiter {
 
     /// What memories and tables of this size count against the memory limit.
     fn charged(&self, memory_bytes: u64, table_elements: u64) -> u64 {
-        let tables = table_elements.saturating_mul(structure::ELEMENT_BYTES);
-        let other = self.instance_bytes.saturating_add(tables);
-        memory_bytes.saturating_add(structure::charged_state_bytes(other))
+        let other_bytes = self.instance_bytes;
+        InstanceState { memory_bytes, table_elements, other_bytes }.charged_bytes()
     }
 
     /// Whether memories and tables of this size are within the memory limit. If `is_made`, Wasmtime

@@ -59,7 +59,7 @@ pub(super) async fn instantiate(
         .and_then(Extern::into_memory)
         .expect("its exports were checked when it was loaded");
     // Found by its index, where host functions would look up its name.
-    store.data_mut().memory_mut().set_handle(memory);
+    store.data_mut().memory.handle = Some(memory);
     Ok((instance, memory))
 }
 
@@ -102,7 +102,7 @@ impl Guest<'_> {
         let at = self.memory.data_size(&*store);
         let pages = (context.len() as u64).div_ceil(PAGE_BYTES);
         if self.memory.grow_async(&mut *store, pages).await.is_err() {
-            return Ok(Err(match store.data().memory().limiter().denied() {
+            return Ok(Err(match store.data().memory.limiter.denied() {
                 Some(breach) => Outcome::Limit(breach.clone()),
                 None => Outcome::Rejected(rejection(
                     RejectionKind::NeedsTooMuch,

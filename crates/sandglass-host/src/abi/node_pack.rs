@@ -105,7 +105,7 @@ impl<'a> Guest<'a> {
         let alloc = function(&instance, store, &pack.alloc).typed(&*store)?;
         let data = store.data_mut();
         let now = data.clock().shared().wall();
-        data.set_node(NodeRun::new(call, now, alloc));
+        data.node = Some(NodeRun::new(call, now, alloc));
         if let Some(initialize) = &pack.initialize {
             guest.call::<(), ()>(store, initialize, ()).await?;
         }

@@ -11,7 +11,8 @@ use wasmparser::{
 };
 
 use super::{
-    CustomSection, DebugInformation, LISTED_MAX, LargeFunction, Memory, Producer, Size, Table,
+    CustomSection, DebugInformation, Export, Import, LISTED_MAX, LargeFunction, Memory, Producer,
+    Size, Table,
 };
 use crate::module::wit;
 use crate::store::demangle;
@@ -32,9 +33,9 @@ pub(super) struct Scan {
     pub(super) modules: u32,
     pub(super) functions: u64,
     pub(super) largest: Vec<LargeFunction>,
-    pub(super) imports: Vec<Imported>,
+    pub(super) imports: Vec<Import>,
     pub(super) imports_omitted: u64,
-    pub(super) exports: Vec<Exported>,
+    pub(super) exports: Vec<Export>,
     pub(super) exports_omitted: u64,
     pub(super) memories: Vec<Memory>,
     pub(super) tables: Vec<Table>,
@@ -48,17 +49,6 @@ pub(super) struct Scan {
     /// Names of the imports and exports of a component.
     component_imports: Vec<String>,
     component_exports: Vec<String>,
-}
-
-pub(super) struct Imported {
-    pub(super) module: String,
-    pub(super) name: String,
-    pub(super) signature: String,
-}
-
-pub(super) struct Exported {
-    pub(super) name: String,
-    pub(super) signature: String,
 }
 
 /// A module or component that is being read.
@@ -277,7 +267,7 @@ impl Scan {
             return;
         }
         let (module, name) = (printable(module), printable(name));
-        self.imports.push(Imported { module, name, signature: signature() });
+        self.imports.push(Import { module, name, signature: signature(), ..Import::default() });
     }
 
     fn add_export(&mut self, name: &str, signature: impl FnOnce() -> String) {
@@ -285,7 +275,8 @@ impl Scan {
             self.exports_omitted += 1;
             return;
         }
-        self.exports.push(Exported { name: printable(name), signature: signature() });
+        let (name, signature) = (printable(name), signature());
+        self.exports.push(Export { name, signature, ..Export::default() });
     }
 
     fn sort(&mut self) {
