@@ -271,7 +271,7 @@ impl Execution {
             story: account.story,
             recording: account.recording,
             cpu_us: micros(cpu),
-            peak_memory_bytes: data.memory.limiter.peak_memory_bytes(),
+            peak_memory_bytes: data.memory.limiter.peak_memory_bytes,
             peak_host_memory_bytes: data.guest().memory.peak(),
             telemetry_dropped: Some(data.guest().telemetry_dropped()),
             ..self.report(Some(started_at), deadline)

@@ -260,7 +260,7 @@ impl Host {
     /// The embedder's own host functions, in the order in which they were registered.
     #[must_use]
     pub fn functions(&self) -> Vec<Signature> {
-        let functions = self.0.sandboxes.registry().functions();
+        let functions = self.0.sandboxes.registry.functions();
         functions.iter().map(|function| function.signature.clone()).collect()
     }
 
@@ -275,16 +275,6 @@ impl Host {
     /// Most memory that a manifest can grant, in bytes.
     pub(crate) fn max_memory_bytes(&self) -> u64 {
         self.0.shared.settings.max_memory_bytes
-    }
-
-    /// The names of the embedder's own functions, as manifests grant them.
-    pub(crate) fn own_functions(&self) -> impl Iterator<Item = String> {
-        self.0
-            .sandboxes
-            .registry()
-            .functions()
-            .iter()
-            .map(|function| function.signature.full_name())
     }
 }
 

@@ -334,7 +334,7 @@ impl Linked {
 /// panic hook has printed or logged the panic itself.
 fn to_text(name: &str, result: Option<Outcome>) -> Result<Value, String> {
     match result {
-        Some(result) => result.map_err(HostError::into_text),
+        Some(result) => result.map_err(|error| error.0),
         None => {
             tracing::error!(function = name, "a host function of the embedder's panicked");
             Err(format!("`{name}` failed inside the host"))

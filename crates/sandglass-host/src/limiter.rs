@@ -27,8 +27,9 @@ pub(crate) struct Limiter {
     /// Linear memories only.
     memory_bytes: u64,
     /// The most that has counted against the memory limit so far.
-    peak_memory_bytes: u64,
-    denied: Option<LimitBreach>,
+    pub(crate) peak_memory_bytes: u64,
+    /// The last growth that was refused.
+    pub(crate) denied: Option<LimitBreach>,
     /// The run and its clock; `None` in a store in which nothing runs.
     run: Option<(Arc<Run>, Arc<dyn Clock>)>,
 }
@@ -65,15 +66,6 @@ impl Limiter {
         limiter.instance_bytes = state.other_bytes;
         limiter.run = Some((run, clock));
         limiter
-    }
-
-    /// The last growth that was refused.
-    pub(crate) fn denied(&self) -> Option<&LimitBreach> {
-        self.denied.as_ref()
-    }
-
-    pub(crate) fn peak_memory_bytes(&self) -> u64 {
-        self.peak_memory_bytes
     }
 
     /// What memories and tables of this size count against the memory limit.

@@ -103,7 +103,7 @@ impl Scope {
     /// The types of a component.
     const fn types(&mut self) -> Option<&mut TypeScope> {
         match self {
-            Self::Component(component) => Some(component.types()),
+            Self::Component(component) => Some(&mut component.types),
             Self::Module(_) => None,
         }
     }

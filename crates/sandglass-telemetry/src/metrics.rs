@@ -42,7 +42,6 @@ pub use scrape_size::SCRAPE_MAX_BYTES;
 #[derive(Clone, Default)]
 pub struct Metrics(Option<Arc<Inner>>);
 
-#[derive(Debug)]
 struct Inner {
     families: Families,
     levels: Levels,
@@ -68,7 +67,7 @@ impl Metrics {
         let shared = Arc::clone(&recorder);
         let mut source = Source::new(shared, idle_gauges, prefix.clone(), scrape_max_bytes);
         let families = Families::new(&mut source);
-        source.scrape_size().count_folded_in(families.folded.handle([]));
+        source.scrape_size.count_folded_in(families.folded.handle([]));
         let inner = Inner {
             levels: Levels::new(&families),
             families,

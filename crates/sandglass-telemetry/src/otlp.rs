@@ -146,7 +146,7 @@ impl Otlp {
         let error = stopped.err().map(|error| {
             // The provider does not distinguish a timeout from other errors.
             Error::Shutdown(if self.losses.unanswered() > 0 {
-                let collector = self.failure.collector();
+                let collector = &self.failure.collector;
                 format!("the collector at {collector} had not accepted them after {timeout:?}")
             } else {
                 self.failure.or(&error)

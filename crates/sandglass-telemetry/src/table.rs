@@ -139,7 +139,6 @@ macro_rules! metrics {
         }),+];
 
         /// The metrics of [`TABLE`], ready to be reported.
-        #[derive(Debug)]
         pub(crate) struct Families {
             $(pub(crate) $field:
                 crate::metrics::$kind<{ <[&str]>::len(&[$(stringify!($label)),*]) }>,)+

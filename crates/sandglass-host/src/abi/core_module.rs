@@ -102,7 +102,7 @@ impl Guest<'_> {
         let at = self.memory.data_size(&*store);
         let pages = (context.len() as u64).div_ceil(PAGE_BYTES);
         if self.memory.grow_async(&mut *store, pages).await.is_err() {
-            return Ok(Err(match store.data().memory.limiter.denied() {
+            return Ok(Err(match &store.data().memory.limiter.denied {
                 Some(breach) => Outcome::Limit(breach.clone()),
                 None => Outcome::Rejected(rejection(
                     RejectionKind::NeedsTooMuch,

@@ -99,7 +99,7 @@ pub(super) struct ComponentScope {
     components: Vec<Definition>,
     instances: Vec<ComponentInstanceOf>,
     functions: Vec<Origin>,
-    types: TypeScope,
+    pub(super) types: TypeScope,
 }
 
 impl ComponentScope {
@@ -112,10 +112,6 @@ impl ComponentScope {
     /// What an instance costs. A host passes no definitions to the outermost component.
     pub(super) const fn cost(&self) -> Cost {
         self.cost.fixed
-    }
-
-    pub(super) const fn types(&mut self) -> &mut TypeScope {
-        &mut self.types
     }
 
     pub(super) fn define_module(&mut self, cost: Cost) {

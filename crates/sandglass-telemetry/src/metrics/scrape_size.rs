@@ -75,7 +75,7 @@ impl ScrapeSize {
 /// The size of the lines of a series of one metric.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeriesSize {
-    priority: Priority,
+    pub(super) priority: Priority,
     lines: usize,
     /// The size of all lines without the labels.
     rest: usize,
@@ -100,10 +100,6 @@ impl SeriesSize {
                 }
             }
         }
-    }
-
-    pub(super) fn priority(self) -> Priority {
-        self.priority
     }
 
     /// The size of the series with these labels, in bytes.

@@ -33,19 +33,13 @@ delegate! { IMPORTS from 0;
         }
     }
     "wasi:cli/stdin" in cli::stdin by cli {
-        Host {
-            instant "get-stdin" fn get_stdin() -> Result<Resource<InputStream>>;
-        }
+        Host { instant "get-stdin" fn get_stdin() -> Result<Resource<InputStream>>; }
     }
     "wasi:cli/stdout" in cli::stdout by cli {
-        Host {
-            instant "get-stdout" fn get_stdout() -> Result<Resource<OutputStream>>;
-        }
+        Host { instant "get-stdout" fn get_stdout() -> Result<Resource<OutputStream>>; }
     }
     "wasi:cli/stderr" in cli::stderr by cli {
-        Host {
-            instant "get-stderr" fn get_stderr() -> Result<Resource<OutputStream>>;
-        }
+        Host { instant "get-stderr" fn get_stderr() -> Result<Resource<OutputStream>>; }
     }
     "wasi:cli/terminal-input" in cli::terminal_input by cli {
         HostTerminalInput {
@@ -60,19 +54,13 @@ delegate! { IMPORTS from 0;
         Host {}
     }
     "wasi:cli/terminal-stdin" in cli::terminal_stdin by cli {
-        Host {
-            instant "get-terminal-stdin" fn get_terminal_stdin() -> Result<Option<Resource<TerminalInput>>>;
-        }
+        Host { instant "get-terminal-stdin" fn get_terminal_stdin() -> Result<Option<Resource<TerminalInput>>>; }
     }
     "wasi:cli/terminal-stdout" in cli::terminal_stdout by cli {
-        Host {
-            instant "get-terminal-stdout" fn get_terminal_stdout() -> Result<Option<Resource<TerminalOutput>>>;
-        }
+        Host { instant "get-terminal-stdout" fn get_terminal_stdout() -> Result<Option<Resource<TerminalOutput>>>; }
     }
     "wasi:cli/terminal-stderr" in cli::terminal_stderr by cli {
-        Host {
-            instant "get-terminal-stderr" fn get_terminal_stderr() -> Result<Option<Resource<TerminalOutput>>>;
-        }
+        Host { instant "get-terminal-stderr" fn get_terminal_stderr() -> Result<Option<Resource<TerminalOutput>>>; }
     }
     "wasi:clocks/monotonic-clock" in clocks::monotonic_clock by clocks {
         Host {
@@ -129,9 +117,7 @@ delegate! { IMPORTS from 0;
         }
     }
     "wasi:filesystem/preopens" in filesystem::preopens by filesystem {
-        Host {
-            instant "get-directories" fn get_directories() -> Result<Vec<(Resource<Descriptor>, String)>>;
-        }
+        Host { instant "get-directories" fn get_directories() -> Result<Vec<(Resource<Descriptor>, String)>>; }
     }
     "wasi:io/error" in io::error by table {
         HostError {
@@ -189,23 +175,17 @@ delegate! { IMPORTS from 0;
         }
     }
     "wasi:random/insecure-seed" in random::insecure_seed by random {
-        Host {
-            instant "insecure-seed" fn insecure_seed() -> Result<(u64, u64)>;
-        }
+        Host { instant "insecure-seed" fn insecure_seed() -> Result<(u64, u64)>; }
     }
     "wasi:sockets/network" in sockets::network by sockets {
-        HostNetwork {
-            instant "[resource-drop]network" fn drop(this: Resource<Network>) -> Result<()>;
-        }
+        HostNetwork { instant "[resource-drop]network" fn drop(this: Resource<Network>) -> Result<()>; }
         Host {
             instant "network-error-code" fn network_error_code(err: Resource<Error>) -> Result<Option<ErrorCode>>;
             => fn convert_error_code(SocketError) -> Result<ErrorCode>;
         }
     }
     "wasi:sockets/instance-network" in sockets::instance_network by sockets {
-        Host {
-            instant "instance-network" fn instance_network() -> Result<Resource<Network>>;
-        }
+        Host { instant "instance-network" fn instance_network() -> Result<Resource<Network>>; }
     }
     "wasi:sockets/udp" in sockets::udp by sockets {
         HostUdpSocket {
