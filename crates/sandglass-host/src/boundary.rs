@@ -275,18 +275,12 @@ impl CallError for Error {
 /// with the end of the run: `Ok(None)` if the wait was cut.
 pub(crate) trait Raced {
     type Cut;
-    type Error;
-
-    fn ending(error: Error) -> Self::Error;
+    type Error: CallError;
 }
 
 impl<R, E: CallError> Raced for Result<R, E> {
     type Cut = Result<Option<R>, E>;
     type Error = E;
-
-    fn ending(error: Error) -> E {
-        E::ending(error)
-    }
 }
 
 /// Executes a component's call of a host function that never waits.
@@ -445,7 +439,7 @@ macro_rules! import {
             let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
                 $($crate::abi::passed::Passed::pass(&$arg, _to);)*
             })
-            .map_err(<$ret as $crate::boundary::Raced>::ending)?$(.takes(&$arg))*;
+            .map_err(<<$ret as $crate::boundary::Raced>::Error as $crate::boundary::CallError>::ending)?$(.takes(&$arg))*;
             $crate::boundary::execute(self, entered, |$store| $body)
         }
     };
@@ -456,7 +450,7 @@ macro_rules! import {
             let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
                 $($crate::abi::passed::Passed::pass(&$arg, _to);)*
             })
-            .map_err(<$ret as $crate::boundary::Raced>::ending)?$(.takes(&$arg))*;
+            .map_err(<<$ret as $crate::boundary::Raced>::Error as $crate::boundary::CallError>::ending)?$(.takes(&$arg))*;
             if let Some(recorded) = entered.recorded(self) {
                 return $crate::boundary::leave(self, entered, recorded);
             }

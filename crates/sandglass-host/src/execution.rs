@@ -251,8 +251,8 @@ impl Execution {
 
         let mut store = self.store(&deadline);
         let live_store = metrics.hold_scoped(Level::LiveStores);
-        let mut moments = Moments::default();
-        let (called, cpu) = self.call(&mut store, now, notice.as_ref(), &mut moments).await;
+        let (called, cpu) = self.call(&mut store, now, notice.as_ref()).await;
+        let moments = store.data().moments;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         if let Some(notice) = &notice {
             notice.close(off_cpu);
@@ -265,7 +265,7 @@ impl Execution {
         let mut report = RunReport {
             outcome,
             cause,
-            time_split_us: self.time_split(&account, &deadline, &moments, off_cpu),
+            time_split_us: self.time_split(&account, &deadline, moments, off_cpu),
             host_calls: account.host_calls,
             overruns: account.overruns,
             story: account.story,
@@ -311,13 +311,10 @@ impl Execution {
         store: &mut Store<RunStore>,
         now: Monotonic,
         notice: Option<&Notice<'_>>,
-        moments: &mut Moments,
     ) -> (wasmtime::Result<Called>, Duration) {
         let _in_flight = self.shared.telemetry.metrics.hold_scoped(Level::InFlight);
-        let max_result_bytes = self.integration.manifest.limits.response_bytes;
         let work = (&self.integration.compiled.code, &self.dispatch.work);
-        let call = abi::call(work, store, max_result_bytes, moments);
-        poll_on_cpu(&self.shared, now, notice, call).await
+        poll_on_cpu(&self.shared, now, notice, abi::call(work, store)).await
     }
 
     /// What is announced about the handler while it is executed. `None` for a replay, because the
@@ -517,7 +514,7 @@ impl Execution {
         &self,
         account: &Account,
         deadline: &StartedDeadline,
-        moments: &Moments,
+        moments: Moments,
         off_cpu: Monotonic,
     ) -> TimeSplit {
         let (host, host_then) = (account.in_host, account.in_host_while_instantiating);

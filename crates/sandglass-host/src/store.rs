@@ -12,6 +12,7 @@ use sandglass_supervisor::supervision::Supervision;
 use sandglass_supervisor::text::NAME_MAX_CHARS;
 use wasmtime::{Memory, WasmBacktrace};
 
+use crate::abi::Moments;
 use crate::abi::node_pack::NodeRun;
 use crate::abi::wasi::Wasi;
 use crate::limiter::Limiter;
@@ -27,6 +28,7 @@ pub(crate) struct RunStore {
     pub(crate) memory: GuestMemory,
     /// How many time slices of the guest have ended.
     slices: u64,
+    pub(crate) moments: Moments,
     /// `None` until the guest calls WASI, because making this state costs as much as an instance.
     wasi: Option<Wasi>,
     /// `None` unless the guest is an instantiated pack of nodes.
@@ -36,7 +38,8 @@ pub(crate) struct RunStore {
 }
 
 measured!(
-    in crate::measured::Measured; RunStore: supervision, memory, slices, wasi, node, charge
+    in crate::measured::Measured; RunStore: supervision, memory, slices, moments, wasi, node,
+    charge
 );
 
 /// The guest's linear memory: its limits, and what a core module's call may read of it.
@@ -83,6 +86,7 @@ impl RunStore {
             supervision,
             memory: GuestMemory { limiter, handle: None, readable_bytes: 0 },
             slices: 0,
+            moments: Moments::default(),
             wasi: None,
             node: None,
         }
