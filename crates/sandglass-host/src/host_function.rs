@@ -346,7 +346,7 @@ fn to_text(name: &str, result: Option<Outcome>) -> Result<Value, String> {
 mod tests {
     use super::*;
 
-    fn named(interface: &str, name: &str) -> HostFunction {
+    fn function_named(interface: &str, name: &str) -> HostFunction {
         HostFunction::instant(interface, name, |_: HostCall| Ok(()))
     }
 
@@ -371,13 +371,13 @@ mod tests {
             ("acme:crm/contacts", "a\u{1b}", "with hyphens"),
         ];
         for (interface, name, why) in cases {
-            let refusal = refusal(vec![named(interface, name)]);
+            let refusal = refusal(vec![function_named(interface, name)]);
             assert!(refusal.contains(why), "{refusal}");
             assert!(!refusal.contains('\u{1b}'));
         }
         let twice = refusal(vec![
-            named("acme:crm/contacts@1.0.0", "find"),
-            named("acme:crm/contacts", "find"),
+            function_named("acme:crm/contacts@1.0.0", "find"),
+            function_named("acme:crm/contacts", "find"),
         ]);
         assert!(twice.contains("registered already"), "{twice}");
     }

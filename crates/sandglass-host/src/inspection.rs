@@ -338,7 +338,7 @@ fn describe_core_import(sandbox: &Sandbox, import: &mut Import) {
     import.waits = sandbox.functions.waiting(module, name).is_some();
     import.needs = group::grant(group, sandbox.embedders_function(module, name));
     import.expected_signature =
-        Some(core_module::shown(known)).filter(|known| *known != import.signature);
+        Some(core_module::describe_type(known)).filter(|known| *known != import.signature);
 }
 
 fn describe_component_import(sandbox: &Sandbox, import: &mut Import) {

@@ -71,7 +71,7 @@ pub(crate) fn link_components(
 }
 
 async fn call(caller: &mut Caller<'_, RunStore>, linked: &Linked, args: &[Val]) -> Result<i32> {
-    let (numbers, texts) = passed(&linked.function.signature.params, args);
+    let (numbers, texts) = numbers_and_texts(&linked.function.signature.params, args);
     let arguments = Arguments { numbers: &numbers, texts: &texts, lists: &[] };
     let entered = boundary::enter_from_module(caller, linked.id, &arguments)?;
     if let Some(recorded) = entered.recorded_for_module(caller) {
@@ -83,7 +83,7 @@ async fn call(caller: &mut Caller<'_, RunStore>, linked: &Linked, args: &[Val]) 
 }
 
 /// The numbers that a call passes, with its pointers and lengths, and the places of its texts.
-fn passed(types: &[Type], args: &[Val]) -> (Vec<i64>, Vec<(i32, i32)>) {
+fn numbers_and_texts(types: &[Type], args: &[Val]) -> (Vec<i64>, Vec<(i32, i32)>) {
     let number = |value: &Val| match value {
         Val::I32(number) => i64::from(*number),
         Val::I64(number) => *number,

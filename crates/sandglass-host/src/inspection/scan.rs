@@ -228,10 +228,10 @@ impl Scan {
         match (types.core_imports(), types.core_exports()) {
             (Some(imports), Some(exports)) => {
                 for (module, name, ty) in imports {
-                    self.add_import(module, name, || shown(types, ty));
+                    self.add_import(module, name, || describe_type(types, ty));
                 }
                 for (name, ty) in exports {
-                    self.add_export(name, || shown(types, ty));
+                    self.add_export(name, || describe_type(types, ty));
                 }
             }
             _ => self.take_component_types(types),
@@ -290,7 +290,7 @@ impl Scan {
 }
 
 /// A core type in the notation of messages, as in rejections of modules.
-fn shown(types: TypesRef<'_>, ty: EntityType) -> String {
+fn describe_type(types: TypesRef<'_>, ty: EntityType) -> String {
     let list = |types: &[ValType]| {
         let mut list = types.iter().take(FEW_MAX).map(ToString::to_string).collect::<Vec<_>>();
         if types.len() > FEW_MAX {

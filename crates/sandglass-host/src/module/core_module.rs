@@ -76,7 +76,7 @@ pub(super) fn compile(
 pub(super) fn check_memory(module: &Module) -> Result<(), Rejection> {
     match module.get_export(MEMORY) {
         Some(ExternType::Memory(memory)) if !memory.is_64() && !memory.is_shared() => Ok(()),
-        Some(other) => Err(wrong_export(MEMORY, &shown(&other), "a 32-bit memory")),
+        Some(other) => Err(wrong_export(MEMORY, &describe_type(&other), "a 32-bit memory")),
         None => Err(missing_export(module, MEMORY, "a memory")),
     }
 }
@@ -94,7 +94,7 @@ fn exported_function(
     name: &str,
     ty: &str,
 ) -> Result<Option<ModuleExport>, Rejection> {
-    match module.get_export(name).map(|found| shown(&found)) {
+    match module.get_export(name).map(|found| describe_type(&found)) {
         Some(found) if found != ty => Err(wrong_export(name, &found, ty)),
         _ => Ok(module.get_export_index(name)),
     }
@@ -153,8 +153,8 @@ fn check_imports(sandbox: &Sandbox, module: &Module) -> Result<(), Rejection> {
                     "module imports `{}.{}` as {}, and it is {}",
                     key.0,
                     key.1,
-                    shown(&import.ty()),
-                    shown(known)
+                    describe_type(&import.ty()),
+                    describe_type(known)
                 ),
             ));
         }
@@ -189,7 +189,7 @@ pub(crate) fn nearest_import(sandbox: &Sandbox, module: &str, name: &str) -> Opt
 }
 
 /// A type in the notation of messages.
-pub(crate) fn shown(ty: &ExternType) -> String {
+pub(crate) fn describe_type(ty: &ExternType) -> String {
     match ty {
         ExternType::Func(function) => {
             let list = |types: Vec<String>| format!("({})", types.join(", "));

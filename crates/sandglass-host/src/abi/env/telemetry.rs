@@ -114,19 +114,19 @@ fn label((name, value): (String, Value)) -> Option<(String, String)> {
 fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_start_span(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i64 {
-            let Named { name, kind, attributes } = named(caller, "the span", (ptr, len))?;
-            let (kind, attributes) = (span_kind(kind.as_deref()), listed(attributes));
+            let Named { name, kind, attributes } = read_named(caller, "the span", (ptr, len))?;
+            let (kind, attributes) = (span_kind(kind.as_deref()), to_attributes(attributes));
             Ok(caller.data_mut().guest_mut().start_span(None, &name, kind, attributes)?)
         }
         fn host_add_span_event(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
-            let Named { name, attributes, .. } = named(caller, "the event", (ptr, len))?;
-            caller.data_mut().guest_mut().add_span_event(span, &name, listed(attributes))?;
+            let Named { name, attributes, .. } = read_named(caller, "the event", (ptr, len))?;
+            caller.data_mut().guest_mut().add_span_event(span, &name, to_attributes(attributes))?;
             Ok(OK)
         }
         fn host_set_span_attributes(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let update: Update =
                 json(caller, "the attributes' JSON", (ptr, len), FIELDS_MAX_BYTES)?;
-            caller.data_mut().guest_mut().set_span_attributes(span, listed(update.attributes))?;
+            caller.data_mut().guest_mut().set_span_attributes(span, to_attributes(update.attributes))?;
             Ok(OK)
         }
         fn host_end_span(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
@@ -134,7 +134,7 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
                 0 => Update::default(),
                 _ => json(caller, "the span's end", (ptr, len), FIELDS_MAX_BYTES)?,
             };
-            let attributes = listed(update.attributes.take());
+            let attributes = to_attributes(update.attributes.take());
             caller.data_mut().guest_mut().end_span(span, attributes, span_end(update))?;
             Ok(OK)
         }
@@ -142,7 +142,7 @@ fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
     Ok(())
 }
 
-fn named(
+fn read_named(
     caller: &mut Caller<'_, RunStore>,
     what: &'static str,
     place: (i32, i32),
@@ -154,7 +154,7 @@ fn named(
     Ok(named)
 }
 
-fn listed(attributes: Option<Map<String, Value>>) -> Attributes {
+fn to_attributes(attributes: Option<Map<String, Value>>) -> Attributes {
     attributes.unwrap_or_default().into_iter().collect()
 }
 
