@@ -96,7 +96,7 @@ pub(crate) fn enter_from_module(
     let store = caller.data_mut();
     let reads = store.calls.functions.reads(function);
     let readable_bytes = reads.bytes_for(store.guest());
-    store.memory_mut().allow_reads(readable_bytes);
+    store.memory.allow_reads(readable_bytes);
     let is_charged = reads != Reads::Numbers || store.calls().is_multiple_of(CHARGED_ONE_IN);
     let entered = match store.calls.recording.is_off() {
         true => enter(store, function, |_| {}),
@@ -276,18 +276,12 @@ impl CallError for Error {
 /// with the end of the run: `Ok(None)` if the wait was cut.
 pub(crate) trait Raced {
     type Cut;
-    type Error;
-
-    fn ending(error: Error) -> Self::Error;
+    type Error: CallError;
 }
 
 impl<R, E: CallError> Raced for Result<R, E> {
     type Cut = Result<Option<R>, E>;
     type Error = E;
-
-    fn ending(error: Error) -> E {
-        E::ending(error)
-    }
 }
 
 /// Executes a component's call of a host function that never waits.
@@ -329,17 +323,17 @@ pub(crate) fn leave_race_for_module<R: Passed + FailureCode>(
     leave_race(store, entered, result)
 }
 
-/// Links a host function of core modules that never waits, with the texts that it reads, each a
+/// Links host functions of core modules that never wait, each with the texts that it reads, each a
 /// pointer and a length, and how much of the guest's memory it may read ([`Reads`]), which
-/// `abi::guest_memory` enforces. Its body returns `Result<_, CallFailure>`:
+/// `abi::guest_memory` enforces. A body returns `Result<_, CallFailure>`:
 /// `instant! { linker, functions, MODULE; fn name(caller, a: i32, ptr: i32, len: i32) reads [(ptr, len)] up_to (BOUND) -> i32 { .. } }`.
 ///
 /// [`Reads`]: sandglass_supervisor::functions::Reads
 macro_rules! instant {
-    ($linker:expr, $functions:expr, $module:expr;
+    ($linker:expr, $functions:expr, $module:expr; $(
      fn $name:ident($caller:ident $(, $arg:ident: $ty:ty)*)
      $(reads [$(($ptr:expr, $len:expr)),*] up_to ($reads:expr))? $(gathers ($list:expr, $count:expr))?
-     -> $ret:ty $body:block) => {{
+     -> $ret:ty $body:block)+) => {$({
         let (module, name) = ($module, stringify!($name));
         let class = ::sandglass_supervisor::functions::Class::Instant;
         let reads = $crate::boundary::reads!($($reads)?);
@@ -365,17 +359,17 @@ macro_rules! instant {
             },
         );
         linked?;
-    }};
+    })+};
 }
 
-/// As [`instant!`], for a host function that may wait. Its body awaits through `race`, and returns
+/// As [`instant!`], for host functions that may wait. A body awaits through `race`, and returns
 /// `Ok(None)` if the race was lost:
 /// `waiting! { linker, functions, MODULE; fn name(caller, race, a: i32) -> i32 { .. } }`.
 macro_rules! waiting {
-    ($linker:expr, $functions:expr, $module:expr;
+    ($linker:expr, $functions:expr, $module:expr; $(
      fn $name:ident($caller:ident, $race:ident $(, $arg:ident: $ty:ty)*)
      $(reads [$(($ptr:expr, $len:expr)),*] up_to ($reads:expr))? $(gathers ($list:expr, $count:expr))?
-     -> $ret:ty $body:block) => {{
+     -> $ret:ty $body:block)+) => {$({
         let (module, name) = ($module, stringify!($name));
         let class = ::sandglass_supervisor::functions::Class::Async;
         let reads = $crate::boundary::reads!($($reads)?);
@@ -408,7 +402,7 @@ macro_rules! waiting {
             },
         );
         linked?;
-    }};
+    })+};
 }
 
 /// What a function may read; one that names no bound reads only its numbers.
@@ -446,7 +440,7 @@ macro_rules! import {
             let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
                 $($crate::abi::passed::Passed::pass(&$arg, _to);)*
             })
-            .map_err(<$ret as $crate::boundary::Raced>::ending)?$(.takes(&$arg))*;
+            .map_err(<<$ret as $crate::boundary::Raced>::Error as $crate::boundary::CallError>::ending)?$(.takes(&$arg))*;
             $crate::boundary::execute(self, entered, |$store| $body)
         }
     };
@@ -457,7 +451,7 @@ macro_rules! import {
             let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
                 $($crate::abi::passed::Passed::pass(&$arg, _to);)*
             })
-            .map_err(<$ret as $crate::boundary::Raced>::ending)?$(.takes(&$arg))*;
+            .map_err(<<$ret as $crate::boundary::Raced>::Error as $crate::boundary::CallError>::ending)?$(.takes(&$arg))*;
             if let Some(recorded) = entered.recorded(self) {
                 return $crate::boundary::leave(self, entered, recorded);
             }
@@ -482,7 +476,6 @@ macro_rules! imports {
         $($trait:ident {
             $($class:ident $wit:literal
               fn $name:ident($($arg:ident $(: $ty:ty)?),*) -> $ret:ty $body:block)*
-            $(=> fn $convert:ident($error:ident: $from:ty) -> $to:ty $converted:block)*
         })*
      })*) => {
         pub(crate) const $table: &[::sandglass_supervisor::functions::Import] = &[
@@ -500,7 +493,6 @@ macro_rules! imports {
                     ::sandglass_supervisor::functions::FunctionId::of($first, $table, $interface, $wit);
                     fn $name($($arg $(: $ty)?),*) -> $ret $body
                 })*
-                $(fn $convert(&mut self, $error: $from) -> $to $converted)*
             })*
         };)*
     };

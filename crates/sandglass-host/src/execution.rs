@@ -251,8 +251,8 @@ impl Execution {
 
         let mut store = self.store(&deadline);
         let live_store = metrics.hold_scoped(Level::LiveStores);
-        let mut moments = Moments::default();
-        let (called, cpu) = self.call(&mut store, now, notice.as_ref(), &mut moments).await;
+        let (called, cpu) = self.call(&mut store, now, notice.as_ref()).await;
+        let moments = store.data().moments;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         if let Some(notice) = &notice {
             notice.close(off_cpu);
@@ -265,13 +265,13 @@ impl Execution {
         let mut report = RunReport {
             outcome,
             cause,
-            time_split_us: self.time_split(&account, &deadline, &moments, off_cpu),
+            time_split_us: self.time_split(&account, &deadline, moments, off_cpu),
             host_calls: account.host_calls,
             overruns: account.overruns,
             story: account.story,
             recording: account.recording,
             cpu_us: micros(cpu),
-            peak_memory_bytes: data.memory().limiter().peak_memory_bytes(),
+            peak_memory_bytes: data.memory.limiter.peak_memory_bytes,
             peak_host_memory_bytes: data.guest().memory.peak(),
             telemetry_dropped: Some(data.guest().log.dropped()),
             ..self.report(Some(started_at), deadline)
@@ -311,13 +311,10 @@ impl Execution {
         store: &mut Store<RunStore>,
         now: Monotonic,
         notice: Option<&Notice<'_>>,
-        moments: &mut Moments,
     ) -> (wasmtime::Result<Called>, Duration) {
         let _in_flight = self.shared.telemetry.metrics.hold_scoped(Level::InFlight);
-        let max_result_bytes = self.integration.manifest.limits.response_bytes;
         let work = (&self.integration.compiled.code, &self.dispatch.work);
-        let call = abi::call(work, store, max_result_bytes, moments);
-        poll_on_cpu(&self.shared, now, notice, call).await
+        poll_on_cpu(&self.shared, now, notice, abi::call(work, store)).await
     }
 
     /// What is announced about the handler while it is executed. `None` for a replay, because the
@@ -362,7 +359,7 @@ impl Execution {
         );
         let supervision = self.supervision(deadline);
         let mut store = Store::new(&compiled.sandbox.engine, RunStore::new(supervision, limiter));
-        store.limiter(|data| data.memory_mut().limiter_mut());
+        store.limiter(|data| &mut data.memory.limiter);
         store.set_hostcall_fuel(HostMemory::call_bytes(limits.response_bytes));
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| end_slice(context.data_mut()));
@@ -517,7 +514,7 @@ impl Execution {
         &self,
         account: &Account,
         deadline: &StartedDeadline,
-        moments: &Moments,
+        moments: Moments,
         off_cpu: Monotonic,
     ) -> TimeSplit {
         let (host, host_then) = (account.in_host, account.in_host_while_instantiating);

@@ -262,8 +262,8 @@ impl Host {
     /// The embedder's own host functions, in the order in which they were registered.
     #[must_use]
     pub fn functions(&self) -> Vec<Signature> {
-        let functions = self.0.sandboxes.registry().functions();
-        functions.iter().map(|function| Signature::of(function)).collect()
+        let functions = self.0.sandboxes.registry.functions();
+        functions.iter().map(|function| function.signature.clone()).collect()
     }
 
     /// The sandbox of most guests.
@@ -277,11 +277,6 @@ impl Host {
     /// Most memory that a manifest can grant, in bytes.
     pub(crate) fn max_memory_bytes(&self) -> u64 {
         self.0.shared.settings.max_memory_bytes
-    }
-
-    /// The names of the embedder's own functions, as manifests grant them.
-    pub(crate) fn own_functions(&self) -> impl Iterator<Item = String> {
-        self.0.sandboxes.registry().functions().iter().map(|function| function.full_name())
     }
 }
 

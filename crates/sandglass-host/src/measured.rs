@@ -25,6 +25,7 @@ use wasmtime_wasi_http::p2::body::{HostFutureTrailers, HostIncomingBody, HostOut
 use wasmtime_wasi_http::p2::types::HostFutureIncomingResponse;
 use wasmtime_wasi_http::{RequestOptions, WasiHttpCtx};
 
+use crate::abi::Moments;
 use crate::abi::node_pack::RandomStream;
 
 /// A value that outlives a host call, in the state of a handler run or in its resource table.
@@ -63,7 +64,7 @@ measured_by_the_supervisor!(Outside, streams::OutgoingRequest, streams::Incoming
 measured_by_the_supervisor!(spans::Handle, Arc<dyn NodeAccess>);
 
 // Of a fixed size.
-keeps_nothing!(Memory, TypedFunc<i32, i32>, RandomStream);
+keeps_nothing!(Memory, Moments, TypedFunc<i32, i32>, RandomStream);
 
 // State and resources of Wasmtime's WASI. Of a fixed size, except for the beginning of one line for
 // each standard stream, and for the text of an error, which Wasmtime writes.

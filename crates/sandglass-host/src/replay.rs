@@ -15,6 +15,7 @@ use sandglass_model::{
 
 use crate::error::Error;
 use crate::host::Host;
+use crate::host_function::Signature;
 use crate::integration::Integration;
 use sandglass_supervisor::deadline::DispatchDeadline;
 use sandglass_supervisor::dispatch::{Context, Dispatch};
@@ -221,8 +222,10 @@ impl Host {
         bytes: &[u8],
         run: &RecordedRun,
     ) -> Result<Integration, Rejection> {
-        let manifest =
-            Manifest::named("replayed").limits(run.header.limits).functions(self.own_functions());
+        let functions = self.functions();
+        let manifest = Manifest::named("replayed")
+            .limits(run.header.limits)
+            .functions(functions.iter().map(Signature::full_name));
         self.load(bytes, manifest)
     }
 

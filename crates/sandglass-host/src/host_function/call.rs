@@ -83,16 +83,12 @@ impl fmt::Debug for HostCall {
 /// Why an embedder's function failed. The guest gets the text and continues. `?` converts any error to
 /// one with the text of that error.
 #[derive(Debug)]
-pub struct HostError(String);
+pub struct HostError(pub(super) String);
 
 impl HostError {
     /// A failure with this text.
     pub fn new(why: impl fmt::Display) -> Self {
         Self(why.to_string())
-    }
-
-    pub(super) fn into_text(self) -> String {
-        self.0
     }
 }
 

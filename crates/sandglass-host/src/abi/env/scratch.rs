@@ -17,8 +17,6 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             let value = value.ok_or_else(|| format!("there is nothing under the key `{key}`"))?;
             fill(caller, (ptr, len), &value, WhenTooSmall::ReturnSize)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_scratch_set(caller, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len), (ptr, len)] up_to (Reads::Scratch) -> i32 {
             let key = text(caller, "the key", (key_ptr, key_len), NAME_BYTES)?;
             let memory = memory(caller)?;
@@ -27,8 +25,6 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             store.guest_mut().scratch.set(&key, slice(memory, "the value", ptr, len)?)?;
             Ok(OK)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_scratch_delete(caller, key_ptr: i32, key_len: i32) reads [(key_ptr, key_len)] up_to (Reads::bytes(NAME_BYTES)) -> i32 {
             let key = text(caller, "the key", (key_ptr, key_len), NAME_BYTES)?;
             // 1 if there was a value, 0 if there was none.

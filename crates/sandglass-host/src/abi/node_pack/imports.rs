@@ -52,26 +52,18 @@ pub(crate) fn link(
                 Ok(node(store)?.access.channel_write(name, value))
             })
         }
-    }
-    instant! { linker, functions, MODULE;
         fn openwop_variable_set(caller, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len), (ptr, len)] up_to (Reads::Response) -> i32 {
             write(caller, (key_ptr, key_len), (ptr, len), |store, key, value| {
                 Ok(node(store)?.access.variable_set(key, value))
             })
         }
-    }
-    instant! { linker, functions, MODULE;
         fn openwop_log(caller, level: i32, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(LOG_BYTES)) -> () {
             let message = start_of_text(caller, "the log message", (ptr, len), LOG_BYTES)?;
             Ok(log(caller.data_mut(), Level::numbered(level), message)?)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn openwop_now_ms(caller) -> i64 {
             Ok(node(caller.data_mut())?.now.as_millis())
         }
-    }
-    instant! { linker, functions, MODULE;
         fn openwop_random(caller, ptr: i32, len: i32) -> () {
             let count = len.cast_unsigned() as usize;
             if count > CALL_MAX_BYTES {

@@ -21,7 +21,7 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len() + http::IMPORTS.len();
                 -> Result<Result<(), String>>
             {
                 let span = store.wasi().table().get(&this)?.0;
-                Ok(listed(&attributes).and_then(|attributes| {
+                Ok(parse_attributes(&attributes).and_then(|attributes| {
                     let added = store.guest_mut().spans.add_event(span, &name, attributes);
                     added.map_err(|error| error.to_string())
                 }))
@@ -31,7 +31,7 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len() + http::IMPORTS.len();
                 -> Result<Result<(), String>>
             {
                 let span = store.wasi().table().get(&this)?.0;
-                Ok(listed(&attributes).and_then(|attributes| {
+                Ok(parse_attributes(&attributes).and_then(|attributes| {
                     let set = store.guest_mut().spans.set_attributes(span, attributes);
                     set.map_err(|error| error.to_string())
                 }))
@@ -61,7 +61,7 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len() + http::IMPORTS.len();
                 let table = store.wasi().table();
                 let parent = parent.map(|parent| table.get(&parent).map(|Handle(span)| *span));
                 let parent = parent.transpose()?;
-                let started = listed(&attributes).and_then(|attributes| {
+                let started = parse_attributes(&attributes).and_then(|attributes| {
                     let started =
                         store.guest_mut().spans.start(parent, &name, SpanKind::Internal, attributes);
                     started.map_err(|error| error.to_string())
@@ -91,6 +91,6 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len() + http::IMPORTS.len();
     }
 }
 
-fn listed(attributes: &str) -> Result<Attributes, String> {
+fn parse_attributes(attributes: &str) -> Result<Attributes, String> {
     Ok(fields_of("the attributes' JSON", attributes)?.into_iter().collect())
 }
