@@ -116,6 +116,7 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
             "sandglass_journal",
             "sandglass_runtime",
             "std::fs",
+            "canonicalize",
             "SystemClock",
             "async fn",
         ],

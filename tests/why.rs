@@ -1,5 +1,5 @@
 //! `sandglass why` on journals that real runs have written: a handler that hung, one
-//! that was killed in its own code, ones of which nothing is to be told, and what daemons do
+//! that was killed in its own code, ones of which nothing is to be explained, and what daemons do
 //! to handlers: retries, cancels, asks, and an end of their own.
 
 #![allow(clippy::disallowed_methods, reason = "tests may panic without a thread")]
@@ -230,24 +230,24 @@ fn an_unreadable_end_is_explained_by_what_followed_and_not_called_lost() {
     };
     let unread = || {
         let text = sandglass(&[&"why", &journal]).exits(3).out;
-        let told = sandglass(&[&"why", &journal, &"--json"]).exits(3).out;
-        let told: Value = serde_json::from_str(&told).expect("one object");
+        let explained = sandglass(&[&"why", &journal, &"--json"]).exits(3).out;
+        let explained: Value = serde_json::from_str(&explained).expect("one object");
         assert!(!text.contains("lost with its host"), "{text}");
-        assert_eq!(told["dispatch_id"], whole["dispatch_id"]);
-        assert_eq!(told["outcome"], Value::Null);
-        (text, told["end_unread"].clone())
+        assert_eq!(explained["dispatch_id"], whole["dispatch_id"]);
+        assert_eq!(explained["outcome"], Value::Null);
+        (text, explained["end_unread"].clone())
     };
     damage(&whole["position"]);
-    let (text, told) = unread();
+    let (text, explained) = unread();
     assert!(text.contains("has ended; the record of its end can't be read"), "{text}");
     assert!(text.contains("takes HandlerTimedOut"), "{text}");
-    assert_eq!(told["transition"], whole["transition"]);
-    assert_eq!(told["params"]["cause"], "timed_out", "{told}");
-    // Without what followed nobody can tell whether it has ended.
+    assert_eq!(explained["transition"], whole["transition"]);
+    assert_eq!(explained["params"]["cause"], "timed_out", "{explained}");
+    // Without what followed, it is unknown whether it has ended.
     damage(&whole["transition"]["position"]);
-    let (text, told) = unread();
+    let (text, explained) = unread();
     assert!(text.contains("may have ended"), "{text}");
-    assert_eq!(told["transition"], Value::Null);
+    assert_eq!(explained["transition"], Value::Null);
 }
 
 #[test]

@@ -155,7 +155,10 @@ fn handlers_lost_by_a_killed_host_are_explained_before_all_that_ended() {
     assert_eq!(found["outcome"], Value::Null);
     assert_eq!(found["unended"][0]["dispatch"], *first);
     let next = found["next"].to_string();
-    assert!(next.contains("next start of its host") && next.contains("known to nobody"), "{next}");
+    assert!(
+        next.contains("next start of its host") && next.contains("side effects are unknown"),
+        "{next}"
+    );
     let said = sandglass(&[&"why", &up.journal()]).exits(0);
     let said = said.says("was queued or running when the log ended").says("log ends");
     said.says("Waiter/first for Wait");

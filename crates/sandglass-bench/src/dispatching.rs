@@ -7,9 +7,9 @@ use sandglass_model::Monotonic;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
+use crate::bench_host::{BenchHost, one_thread, one_worker};
 use crate::figure::{Figure, Unit, rounded};
 use crate::guests;
-use crate::ours::{Ours, one_thread, one_worker};
 use crate::plain::{Plain, PlainComponent, Pool};
 use crate::timing::{Contender, Samples, by_turns, nanos_since, now};
 use crate::{Effort, Failure};
@@ -27,24 +27,24 @@ pub(crate) fn rounds(effort: Effort) -> u32 {
 
 /// Time per dispatch with many in flight: one sample for each turn.
 pub(crate) fn throughput(effort: Effort) -> Result<Figure, Failure> {
-    let ours = Ours::on_threads(THREADS, guests::ANSWERS)?;
+    let host = BenchHost::on_threads(THREADS, guests::ANSWERS)?;
     let embedder = one_worker()?;
     let best = Plain::new(guests::ANSWERS, Pool::Best)?;
     let default = Plain::new(guests::ANSWERS, Pool::Default)?;
-    let [ours, best, default] = by_turns(
+    let [host, best, default] = by_turns(
         rounds(effort),
         [
             Box::new(|until, samples| {
-                rate(samples, || embedder.block_on(many_in_flight(&ours, until)))
+                rate(samples, || embedder.block_on(many_in_flight(&host, until)))
             }),
             Box::new(|until, samples| rate(samples, || on_threads(&best, until))),
             Box::new(|until, samples| rate(samples, || on_threads(&default, until))),
         ],
     )?;
-    let figure = Figure::of(&ours, Unit::Nanoseconds).beside(&best).asks_ratio(1.25);
+    let figure = Figure::of(&host, Unit::Nanoseconds).with_baseline(&best).with_ratio_goal(1.25);
     let default = default.quantiles().p50;
-    let vs_default = ours.quantiles().p50 / default;
-    Ok(figure.with("baseline_default_pool", rounded(default)).asks(
+    let vs_default = host.quantiles().p50 / default;
+    Ok(figure.with("baseline_default_pool", rounded(default)).with_goal(
         "ratio to the default pool",
         1.0,
         vs_default,
@@ -62,14 +62,14 @@ pub(crate) fn rate(
     Ok(())
 }
 
-pub(crate) async fn many_in_flight(ours: &Ours, until: Monotonic) -> Result<u64, Failure> {
+pub(crate) async fn many_in_flight(host: &BenchHost, until: Monotonic) -> Result<u64, Failure> {
     let mut callers = JoinSet::new();
     for _ in 0..IN_FLIGHT {
-        let ours = ours.clone();
+        let host = host.clone();
         callers.spawn(async move {
             let mut done = 0;
             while now() < until {
-                ours.complete().await?;
+                host.complete().await?;
                 done += 1;
             }
             Ok::<u64, Failure>(done)
@@ -107,19 +107,19 @@ fn on_threads(plain: &Plain, until: Monotonic) -> Result<u64, Failure> {
 /// Dispatches one at a time, in place on the caller's task: one sample for each dispatch. A second
 /// baseline uses the stacks of plain Wasmtime for asynchronous guests.
 pub(crate) fn inline(effort: Effort) -> Result<Figure, Failure> {
-    let ours = Ours::new(guests::ANSWERS)?;
+    let host = BenchHost::new(guests::ANSWERS)?;
     let embedder = one_thread()?;
     let plain = Plain::new(guests::ANSWERS, Pool::Best)?;
-    let [ours, alone, on_stacks] = by_turns(
+    let [host, alone, on_stacks] = by_turns(
         rounds(effort),
         [
-            one_at_a_time(|| embedder.block_on(ours.complete_in_place())),
+            one_at_a_time(|| embedder.block_on(host.complete_in_place())),
             one_at_a_time(|| Ok(plain.dispatch().map(drop)?)),
             one_at_a_time(|| Ok(embedder.block_on(plain.dispatch_async()).map(drop)?)),
         ],
     )?;
     let on_stacks = rounded(on_stacks.quantiles().p50);
-    let figure = Figure::of(&ours, Unit::Nanoseconds).beside(&alone).asks_ratio(1.25);
+    let figure = Figure::of(&host, Unit::Nanoseconds).with_baseline(&alone).with_ratio_goal(1.25);
     Ok(figure.with("baseline_async", on_stacks))
 }
 
@@ -128,38 +128,38 @@ pub(crate) fn inline(effort: Effort) -> Result<Figure, Failure> {
 pub(crate) fn executor(effort: Effort) -> Result<Figure, Failure> {
     /// What the executor may add to a dispatch in place, in nanoseconds.
     const EXECUTOR_NS: f64 = 10_000.0;
-    let ours = Ours::on_threads(THREADS, guests::ANSWERS)?;
+    let host = BenchHost::on_threads(THREADS, guests::ANSWERS)?;
     let embedder = one_thread()?;
     let plain = Plain::new(guests::ANSWERS, Pool::Best)?;
     let others = Builder::new_multi_thread().worker_threads(THREADS).build()?;
-    let [ours, plain, hops] = by_turns(
+    let [host, plain, hops] = by_turns(
         rounds(effort),
         [
-            one_at_a_time(|| embedder.block_on(ours.complete())),
+            one_at_a_time(|| embedder.block_on(host.complete())),
             one_at_a_time(|| Ok(plain.dispatch().map(drop)?)),
             one_at_a_time(|| Ok(embedder.block_on(others.spawn(async {}))?)),
         ],
     )?;
-    let figure = Figure::of(&ours, Unit::Nanoseconds).beside(&plain);
+    let figure = Figure::of(&host, Unit::Nanoseconds).with_baseline(&plain);
     let at_most = 1.25 * plain.quantiles().p50 + EXECUTOR_NS;
     let (p50, hops) = (figure.p50, rounded(hops.quantiles().p50));
-    Ok(figure.with("empty_task", hops).asks("p50", at_most.round(), p50))
+    Ok(figure.with("empty_task", hops).with_goal("p50", at_most.round(), p50))
 }
 
 /// Dispatches a component one at a time, in place on the caller's task: one sample for each
 /// dispatch.
 pub(crate) fn component(effort: Effort) -> Result<Figure, Failure> {
-    let ours = Ours::new(guests::COMPONENT)?;
+    let host = BenchHost::new(guests::COMPONENT)?;
     let embedder = one_thread()?;
     let plain = PlainComponent::new(guests::COMPONENT, Pool::Best)?;
-    let [ours, plain] = by_turns(
+    let [host, plain] = by_turns(
         rounds(effort),
         [
-            one_at_a_time(|| embedder.block_on(ours.complete_in_place())),
+            one_at_a_time(|| embedder.block_on(host.complete_in_place())),
             one_at_a_time(|| Ok(plain.dispatch()?)),
         ],
     )?;
-    Ok(Figure::of(&ours, Unit::Nanoseconds).beside(&plain).asks_ratio(1.35))
+    Ok(Figure::of(&host, Unit::Nanoseconds).with_baseline(&plain).with_ratio_goal(1.35))
 }
 
 /// Calls `dispatch` repeatedly, and adds one sample for the time of each call.

@@ -103,7 +103,7 @@ impl Figure {
     }
 
     /// Adds the median of `baseline`, and the ratio to it.
-    pub(crate) fn beside(mut self, baseline: &Samples) -> Self {
+    pub(crate) fn with_baseline(mut self, baseline: &Samples) -> Self {
         let baseline = rounded(self.unit.of_sample(baseline.quantiles().p50));
         self.baseline = Some(baseline);
         self.ratio = (baseline > 0.0).then(|| rounded(self.p50 / baseline));
@@ -117,16 +117,16 @@ impl Figure {
     }
 
     /// Adds the goal that `measured` is at most `at_most`.
-    pub(crate) fn asks(mut self, what: &'static str, at_most: f64, measured: f64) -> Self {
+    pub(crate) fn with_goal(mut self, what: &'static str, at_most: f64, measured: f64) -> Self {
         let measured = rounded(measured);
         self.goals.push(Goal { what, at_most, measured, met: measured <= at_most });
         self
     }
 
     /// Adds the goal that the ratio to the baseline is at most `at_most`.
-    pub(crate) fn asks_ratio(self, at_most: f64) -> Self {
+    pub(crate) fn with_ratio_goal(self, at_most: f64) -> Self {
         match self.ratio {
-            Some(ratio) => self.asks("ratio", at_most, ratio),
+            Some(ratio) => self.with_goal("ratio", at_most, ratio),
             None => self,
         }
     }
@@ -147,7 +147,8 @@ mod tests {
         (1..=100).for_each(|us| samples.push(f64::from(us) * 1e3));
         let mut plain = Samples::default();
         plain.push(25e3);
-        let figure = Figure::of(&samples, Unit::Microseconds).beside(&plain).asks_ratio(1.5);
+        let figure =
+            Figure::of(&samples, Unit::Microseconds).with_baseline(&plain).with_ratio_goal(1.5);
         assert_eq!((figure.p50, figure.p99, figure.samples), (50.0, 99.0, 100));
         assert_eq!((figure.baseline, figure.ratio), (Some(25.0), Some(2.0)));
         assert!(!figure.goals[0].met);

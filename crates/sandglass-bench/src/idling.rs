@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::bench_host::{BenchHost, one_thread};
 use crate::figure::{Figure, Unit, rounded};
 use crate::guests;
-use crate::ours::{Ours, one_thread};
 use crate::process::Activity;
 use crate::timing::{Samples, nanos_since, now};
 use crate::{Effort, Failure};
@@ -17,10 +17,10 @@ const WINDOW: Duration = Duration::from_millis(500);
 
 /// CPU time of all threads except the measuring one, in microseconds per second.
 pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
-    let ours = Ours::new(guests::ANSWERS)?;
+    let host = BenchHost::new(guests::ANSWERS)?;
     one_thread()?.block_on(async {
         for _ in 0..100 {
-            ours.complete().await?;
+            host.complete().await?;
         }
         Ok::<_, Failure>(())
     })?;
@@ -38,11 +38,11 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     }
     let seconds = nanos_since(begun) / 1e9;
     let wake_ups = before.sleeps.saturating_sub(first.sleeps) as f64 / seconds;
-    drop(ours);
+    drop(host);
     let figure = Figure::of(&samples, Unit::Microseconds).with("wake_ups_per_s", rounded(wake_ups));
     let p99 = figure.p99;
     // 100 us per second are a hundredth of a percent of a core.
-    Ok(figure.asks("p99", 100.0, p99).asks("wake-ups in a second", 1.0, wake_ups))
+    Ok(figure.with_goal("p99", 100.0, p99).with_goal("wake-ups in a second", 1.0, wake_ups))
 }
 
 #[allow(clippy::disallowed_methods, reason = "idleness is measured over a span of time")]

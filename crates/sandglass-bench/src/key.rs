@@ -42,13 +42,13 @@ keys! {
     DispatchExecutor "dispatch_executor" "isolated dispatch, one at a time, on the host's executor";
     DispatchComponent "dispatch_component" "isolated dispatch of a component, one at a time, in place";
     HostCall "host_call" "synchronous host function through the boundary";
-    TelemetryMetrics "telemetry_metrics" "dispatch_throughput with metrics, beside a host that tells nothing";
+    TelemetryMetrics "telemetry_metrics" "dispatch_throughput with metrics, beside a host without telemetry";
     TelemetryTraces "telemetry_traces" "the same with metrics and traces, one in a hundred exported";
     KillSpinIdle "kill_spin_idle" "kill of a guest that spins, the other cores idle";
     KillSpinSaturated "kill_spin_saturated" "kill of guests that spin, one on every core";
     KillWaitIdle "kill_wait_idle" "kill of a guest that waits in a host call, all cores idle";
     KillWaitSaturated "kill_wait_saturated" "kill of a guest that waits in a host call, others spinning on every core";
-    NeighbourDelay "neighbour_delay" "what a handler of 1 ms takes longer among twice as many spinners as cores";
+    NeighbourDelay "neighbour_delay" "how much longer a handler of 1 ms takes among twice as many spinners as cores";
     EmbedderDelay "embedder_delay" "how late the embedder's timers of 2 ms are meanwhile";
     IdleCpu "idle_cpu" "CPU time for each second of a host that has nothing to do";
     Suspended "suspended" "memory of a handler that is suspended in a host call, 10,000 at once";
@@ -57,7 +57,7 @@ keys! {
     OpenwopRuns "openwop_runs" "runs of three nodes over HTTP, beside their records appended alone";
     OpenwopReaders "openwop_readers" "delay of events to 2,000 readers of one run, among 500 runs a second";
     OpenwopSlowReaders "openwop_slow_readers" "runs among readers that take nothing or little, beside runs alone";
-    OpenwopReaderMemory "openwop_reader_memory" "memory of a reader of events that hears nothing, 2,000 at once";
+    OpenwopReaderMemory "openwop_reader_memory" "memory of an idle reader of events, 2,000 at once";
 }
 
 impl Key {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::bench_host::{BenchHost, cores, one_thread};
 use crate::figure::{Figure, Unit};
 use crate::guests;
-use crate::ours::{Ours, cores, one_thread};
 use crate::timing::Samples;
 use crate::{Effort, Failure};
 
@@ -25,20 +25,20 @@ pub(crate) enum Load {
 /// Kills guests that spin in their own code. For [`Load::Saturated`], the killed guests themselves
 /// saturate the cores: there is one for each core, and the next starts as soon as one is gone.
 pub(crate) fn spinning(effort: Effort, load: Load) -> Result<Figure, Failure> {
-    let ours = Ours::new(guests::SPINS)?;
+    let host = BenchHost::new(guests::SPINS)?;
     let kills = effort.of(300, 4000);
     let at_once = if load == Load::Idle { 1 } else { cores() };
-    let samples = kill(&ours, at_once, kills)?;
+    let samples = kill(&host, at_once, kills)?;
     let figure = Figure::of(&samples, Unit::Microseconds);
     let (p50, p99) = (figure.p50, figure.p99);
     let most = if load == Load::Idle { 300.0 } else { 1000.0 };
-    let figure = figure.asks("p50", 100.0, p50).asks("p99", most, p99);
+    let figure = figure.with_goal("p50", 100.0, p50).with_goal("p99", most, p99);
     if load == Load::Idle {
         return Ok(figure);
     }
     // With more spinners than cores, a deadline may pass while its guest waits for a scheduler
     // slice. The guest burns no CPU then, and is gone when it gets its next slice.
-    let crowded = kill(&ours, 2 * cores(), kills)?;
+    let crowded = kill(&host, 2 * cores(), kills)?;
     let crowded = Figure::of(&crowded, Unit::Microseconds);
     Ok(figure.with("crowded_p50", crowded.p50).with("crowded_p99", crowded.p99))
 }
@@ -46,8 +46,8 @@ pub(crate) fn spinning(effort: Effort, load: Load) -> Result<Figure, Failure> {
 /// Kills guests that wait in an asynchronous host function of the embedder, which never returns.
 /// For [`Load::Saturated`], other guests of the same host spin, one for each core.
 pub(crate) fn waiting(effort: Effort, load: Load) -> Result<Figure, Failure> {
-    let spins = Ours::new(guests::SPINS)?;
-    let waits = spins.also(guests::WAITS)?;
+    let spins = BenchHost::new(guests::SPINS)?;
+    let waits = spins.with_guest(guests::WAITS)?;
     let kills = effort.of(300, 4000);
     let spinners = if load == Load::Idle { 0 } else { cores() };
     let samples = one_thread()?.block_on(async {
@@ -59,18 +59,18 @@ pub(crate) fn waiting(effort: Effort, load: Load) -> Result<Figure, Failure> {
     let figure = Figure::of(&samples, Unit::Microseconds);
     let (p50, p99) = (figure.p50, figure.p99);
     Ok(match load {
-        Load::Idle => figure.asks("p50", 200.0, p50).asks("p99", 500.0, p99),
-        Load::Saturated => figure.asks("p99", 2000.0, p99),
+        Load::Idle => figure.with_goal("p50", 200.0, p50).with_goal("p99", 500.0, p99),
+        Load::Saturated => figure.with_goal("p99", 2000.0, p99),
     })
 }
 
 /// Kills `kills` guests, `at_once` of them at a time.
-fn kill(ours: &Ours, at_once: usize, kills: u32) -> Result<Samples, Failure> {
+fn kill(host: &BenchHost, at_once: usize, kills: u32) -> Result<Samples, Failure> {
     let each = kills / u32::try_from(at_once)?.max(1);
     one_thread()?.block_on(async {
         let mut killers = tokio::task::JoinSet::new();
         for _ in 0..at_once {
-            killers.spawn(one_after_the_other(ours.clone(), each));
+            killers.spawn(one_after_the_other(host.clone(), each));
         }
         let mut all = Samples::default();
         while let Some(samples) = killers.join_next().await {
@@ -80,10 +80,10 @@ fn kill(ours: &Ours, at_once: usize, kills: u32) -> Result<Samples, Failure> {
     })
 }
 
-async fn one_after_the_other(ours: Ours, kills: u32) -> Result<Samples, Failure> {
+async fn one_after_the_other(host: BenchHost, kills: u32) -> Result<Samples, Failure> {
     let mut samples = Samples::default();
     for budget in BUDGETS.into_iter().cycle().take(kills as usize) {
-        samples.push(ours.kill(budget).await?);
+        samples.push(host.kill(budget).await?);
     }
     Ok(samples)
 }

@@ -8,12 +8,12 @@ use sandglass_host::Settings;
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
+use crate::bench_host::{BenchHost, one_thread};
 use crate::figure::{Figure, Unit};
 use crate::guests;
 use crate::idling::pause;
-use crate::ours::{Ours, one_thread};
-use crate::process::Held;
-use crate::recorder::Reported;
+use crate::process::Resources;
+use crate::recorder::HostMetrics;
 use crate::timing::Samples;
 use crate::{Effort, Failure};
 
@@ -44,33 +44,33 @@ const GAUGES: [(&str, &str); 5] = [
 
 /// Guests by where they are when they are killed.
 struct Victims {
-    in_its_code: Ours,
-    in_a_host_call: Ours,
-    in_its_start_function: Ours,
-    in_its_initialiser: Ours,
+    in_its_code: BenchHost,
+    in_a_host_call: BenchHost,
+    in_its_start_function: BenchHost,
+    in_its_initialiser: BenchHost,
 }
 
 /// Counts what is left beyond what existed before.
 pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
-    let reported = Reported::default();
+    let reported = HostMetrics::default();
     // Exactly as many slots as are used at once, because each slot has mappings of its own from its
     // first use on.
     let settings = Settings { max_runs: AT_ONCE, max_asking: 0, ..Settings::default() };
-    let spins = Ours::with(settings, reported.telemetry(), guests::SPINS)?;
+    let spins = BenchHost::with(settings, reported.telemetry(), guests::SPINS)?;
     let victims = Arc::new(Victims {
-        in_a_host_call: spins.also(guests::WAITS)?,
-        in_its_start_function: spins.also(guests::SPINS_IN_START)?,
-        in_its_initialiser: spins.also(guests::SPINS_IN_INITIALISER)?,
+        in_a_host_call: spins.with_guest(guests::WAITS)?,
+        in_its_start_function: spins.with_guest(guests::SPINS_IN_START)?,
+        in_its_initialiser: spins.with_guest(guests::SPINS_IN_INITIALISER)?,
         in_its_code: spins,
     });
     let embedder = one_thread()?;
     let kills = effort.of(2000, 100_000);
-    let filling = victims.in_its_code.also(guests::WAITS_WITH_TWO_MEMORIES)?;
+    let filling = victims.in_its_code.with_guest(guests::WAITS_WITH_TWO_MEMORIES)?;
     embedder.block_on(fill(&filling))?;
     embedder.block_on(kill(&victims, WARM_UP))?;
-    let before = look(&reported)?;
+    let before = count_resources(&reported)?;
     embedder.block_on(kill(&victims, kills))?;
-    let after = look(&reported)?;
+    let after = count_resources(&reported)?;
 
     let more = |name: &str| count(&after, name) - count(&before, name);
     let resident = more("resident_bytes").max(0.0);
@@ -82,7 +82,7 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     let mut one = Samples::default();
     one.push(left);
     let figure = Figure { samples: u64::from(kills), ..Figure::of(&one, Unit::Things) };
-    Ok(figure.with("before", before).with("after", after).asks("p50", 0.0, left).asks(
+    Ok(figure.with("before", before).with("after", after).with_goal("p50", 0.0, left).with_goal(
         "bytes more resident",
         RESIDENT_SLACK,
         resident,
@@ -91,7 +91,7 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
 
 /// Uses every slot of the pool at the same time, with all memories that it has space for. Each slot
 /// has mappings of its own from its first use on, so they must exist before the first count.
-async fn fill(waits: &Ours) -> Result<(), Failure> {
+async fn fill(waits: &BenchHost) -> Result<(), Failure> {
     let mut all = JoinSet::new();
     for _ in 0..AT_ONCE {
         let one = waits.clone();
@@ -108,7 +108,7 @@ fn count(held: &Map<String, Value>, name: &str) -> f64 {
 }
 
 /// Counts what the process and the host hold, after the last handler has released its resources.
-fn look(reported: &Reported) -> Result<Map<String, Value>, Failure> {
+fn count_resources(reported: &HostMetrics) -> Result<Map<String, Value>, Failure> {
     // A handler whose caller has gone ends by itself, at the next slice at the latest.
     let ended = || reported.gauge("wasm_live_dispatches") == 0.0;
     for _ in 0..500 {
@@ -117,7 +117,7 @@ fn look(reported: &Reported) -> Result<Map<String, Value>, Failure> {
         }
         pause(Duration::from_millis(10));
     }
-    let held = Held::now()?;
+    let held = Resources::now()?;
     let mut all = Map::new();
     for (name, number) in [
         ("threads", held.threads),
@@ -171,9 +171,9 @@ impl Victims {
 }
 
 /// Dispatches a guest that would continue for a long time, and drops the call.
-async fn abandon(ours: &Ours) -> Result<(), Failure> {
+async fn abandon(host: &BenchHost) -> Result<(), Failure> {
     #[allow(clippy::disallowed_methods, reason = "a caller who goes away does so in real time")]
-    match tokio::time::timeout(BUDGET, ours.run(Duration::from_secs(60))).await {
+    match tokio::time::timeout(BUDGET, host.run(Duration::from_secs(60))).await {
         Err(_) => Ok(()),
         Ok(outcome) => Err(format!("nothing ends this guest, but {:?}", outcome?).into()),
     }

@@ -13,6 +13,7 @@
     reason = "counts and nanoseconds of a benchmark are far below 2^53"
 )]
 
+mod bench_host;
 mod dispatching;
 mod figure;
 mod guests;
@@ -24,7 +25,6 @@ mod leaking;
 mod machine;
 mod neighbours;
 mod openwop;
-mod ours;
 mod plain;
 mod process;
 mod recorder;
@@ -32,7 +32,7 @@ mod repeating;
 mod report;
 mod suspending;
 mod table;
-mod telling;
+mod telemetry;
 mod ticking;
 mod timing;
 
@@ -103,8 +103,8 @@ fn measure(key: Key, effort: Effort, program: Option<&Path>) -> Result<Figure, F
         Key::DispatchExecutor => dispatching::executor(effort),
         Key::DispatchComponent => dispatching::component(effort),
         Key::HostCall => host_call::measure(effort),
-        Key::TelemetryMetrics => telling::metrics(effort),
-        Key::TelemetryTraces => telling::traces(effort),
+        Key::TelemetryMetrics => telemetry::metrics(effort),
+        Key::TelemetryTraces => telemetry::traces(effort),
         Key::KillSpinIdle => killing::spinning(effort, Load::Idle),
         Key::KillSpinSaturated => killing::spinning(effort, Load::Saturated),
         Key::KillWaitIdle => killing::waiting(effort, Load::Idle),

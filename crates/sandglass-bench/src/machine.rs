@@ -5,6 +5,8 @@ use std::fs;
 use sandglass_host::{BuildError, Host, KernelFeatures, Settings};
 use serde::{Serialize, Serializer};
 
+use crate::bench_host::cores;
+
 /// The properties of the machine that figures depend on.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
@@ -47,7 +49,7 @@ impl Machine {
         let host = Host::builder().settings(settings).build()?;
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease");
         Ok(Self {
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cores: cores(),
             kernel: kernel.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned()),
             wasmtime: WASMTIME,
             kernel_features: host.kernel_features(),

@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::bench_host::{BenchHost, a_thread_for_each_core, cores};
 use crate::figure::{Figure, Unit, rounded};
 use crate::guests;
-use crate::ours::{Ours, a_thread_for_each_core, cores};
 use crate::timing::{Samples, nanos_since, now};
 use crate::{Effort, Failure};
 
@@ -31,7 +31,7 @@ const SLEEP: Duration = Duration::from_millis(2);
 
 /// Measures how much longer a short handler takes than it does alone.
 pub(crate) fn handlers(effort: Effort) -> Result<Figure, Failure> {
-    let spins = Ours::new(guests::SPINS)?;
+    let spins = BenchHost::new(guests::SPINS)?;
     let embedder = a_thread_for_each_core()?;
     let work = embedder.block_on(work_of(&spins))?;
     let count = effort.of(200, 2000);
@@ -49,21 +49,21 @@ pub(crate) fn handlers(effort: Effort) -> Result<Figure, Failure> {
     Ok(figure
         .with("alone", rounded(alone / 1e6))
         .with("max", rounded(longest))
-        .asks("p99", 5.0, p99)
+        .with_goal("p99", 5.0, p99)
         // A handler that waits for longer than a spinner may execute is starved by the spinners.
-        .asks("ms that the last one waited", SPINNERS.as_millis() as f64, longest))
+        .with_goal("ms that the last one waited", SPINNERS.as_millis() as f64, longest))
 }
 
 /// Creates a guest that works for [`WORK_NS`] on this machine.
-async fn work_of(ours: &Ours) -> Result<Ours, Failure> {
+async fn work_of(host: &BenchHost) -> Result<BenchHost, Failure> {
     /// Steps of a trial, which takes some hundred microseconds.
     const TRIAL: f64 = 200_000.0;
-    let trial = ours.also(&guests::works(TRIAL))?;
+    let trial = host.with_guest(&guests::works(TRIAL))?;
     let took = short_handlers(&trial, 20).await?.quantiles().p50;
-    ours.also(&guests::works(TRIAL * WORK_NS / took))
+    host.with_guest(&guests::works(TRIAL * WORK_NS / took))
 }
 
-async fn short_handlers(work: &Ours, count: u32) -> Result<Samples, Failure> {
+async fn short_handlers(work: &BenchHost, count: u32) -> Result<Samples, Failure> {
     let mut samples = Samples::default();
     for _ in 0..count {
         sleep(PAUSE).await;
@@ -76,7 +76,7 @@ async fn short_handlers(work: &Ours, count: u32) -> Result<Samples, Failure> {
 
 /// Measures how late the embedder's timers are with the crowd and, by turns, without it.
 pub(crate) fn embedder(effort: Effort) -> Result<Figure, Failure> {
-    let spins = Ours::new(guests::SPINS)?;
+    let spins = BenchHost::new(guests::SPINS)?;
     let (mut alone, mut crowded) = (Samples::default(), Samples::default());
     a_thread_for_each_core()?.block_on(async {
         for _ in 0..effort.of(8, 40) {
@@ -87,9 +87,9 @@ pub(crate) fn embedder(effort: Effort) -> Result<Figure, Failure> {
         }
         Ok::<_, Failure>(())
     })?;
-    let figure = Figure::of(&crowded, Unit::Milliseconds).beside(&alone);
+    let figure = Figure::of(&crowded, Unit::Milliseconds).with_baseline(&alone);
     let p99 = figure.p99;
-    Ok(figure.asks("p99", 2.0, p99))
+    Ok(figure.with_goal("p99", 2.0, p99))
 }
 
 /// Tasks that sleep repeatedly: how much longer than requested each sleep takes.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Resources of this process that could leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct Resources {
     pub(crate) threads: u64,
     pub(crate) mappings: u64,
     pub(crate) files: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Held {
     pub(crate) resident_bytes: u64,
 }
 
-impl Held {
+impl Resources {
     pub(crate) fn now() -> io::Result<Self> {
         let descriptors = fs::read_dir("/proc/self/fd")?;
         // The folder that is being read is one of the descriptors, and is closed before its link is
@@ -39,8 +39,7 @@ pub(crate) fn mappings() -> io::Result<u64> {
 
 /// The resident memory of this process, in bytes.
 pub(crate) fn resident_bytes() -> io::Result<u64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    Ok(field(&status, "VmRSS:") * 1024)
+    resident_bytes_of(std::process::id())
 }
 
 /// The resident memory of the process with this id, in bytes.
@@ -96,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_process_holds_itself() {
-        let held = Held::now().expect("Linux tells");
+        let held = Resources::now().expect("Linux reports it");
         assert!(held.threads > 0 && held.mappings > 0 && held.resident_bytes > 0, "{held:?}");
         assert_eq!(
             field("A:\t 7 kB\nvoluntary_ctxt_switches:\t12", "voluntary_ctxt_switches:"),

@@ -19,7 +19,7 @@ const LATENESS: &str = "wasm_epoch_tick_lateness_seconds";
 
 /// The metrics that a host reported.
 #[derive(Clone, Default)]
-pub(crate) struct Reported {
+pub(crate) struct HostMetrics {
     /// By name. The host has a fixed table of gauges, so there are few.
     gauges: Arc<Mutex<BTreeMap<String, Arc<AtomicU64>>>>,
     lateness: Arc<Lateness>,
@@ -28,7 +28,7 @@ pub(crate) struct Reported {
 #[derive(Default)]
 struct Lateness(Mutex<Samples>);
 
-impl Reported {
+impl HostMetrics {
     /// Telemetry that reports to this recorder.
     pub(crate) fn telemetry(&self) -> Telemetry {
         let metrics = Metrics::new(Arc::new(self.clone()), &Prefix::default());
@@ -48,9 +48,9 @@ impl Reported {
     }
 }
 
-impl fmt::Debug for Reported {
+impl fmt::Debug for HostMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reported").finish_non_exhaustive()
+        f.debug_struct("HostMetrics").finish_non_exhaustive()
     }
 }
 
@@ -60,7 +60,7 @@ impl HistogramFn for Lateness {
     }
 }
 
-impl Recorder for Reported {
+impl Recorder for HostMetrics {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}

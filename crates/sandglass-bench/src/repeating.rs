@@ -9,8 +9,8 @@ use sandglass_telemetry::{Prefix, Telemetry};
 use tokio::runtime::Runtime;
 
 use crate::Failure;
+use crate::bench_host::{BenchHost, one_thread};
 use crate::guests;
-use crate::ours::{Ours, one_thread};
 use crate::plain::{Plain, Pool};
 
 /// The way in which a dispatch is made.
@@ -56,8 +56,8 @@ pub struct Repeating(Through);
 
 enum Through {
     Plain(Box<Plain>),
-    InPlace(Ours, Runtime),
-    OnExecutor(Ours, Runtime),
+    InPlace(BenchHost, Runtime),
+    OnExecutor(BenchHost, Runtime),
 }
 
 impl fmt::Debug for Repeating {
@@ -76,13 +76,15 @@ impl Repeating {
         let measured = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
         Ok(Self(match way {
             Way::Plain => Through::Plain(Box::new(Plain::new(guests::ANSWERS, Pool::Best)?)),
-            Way::InPlace => Through::InPlace(Ours::new(guests::ANSWERS)?, one_thread()?),
+            Way::InPlace => Through::InPlace(BenchHost::new(guests::ANSWERS)?, one_thread()?),
             Way::InPlaceMeasured => {
-                let ours = Ours::with(Settings::default(), measured, guests::ANSWERS)?;
-                Through::InPlace(ours, one_thread()?)
+                let host = BenchHost::with(Settings::default(), measured, guests::ANSWERS)?;
+                Through::InPlace(host, one_thread()?)
             }
-            Way::OnExecutor => Through::OnExecutor(Ours::new(guests::ANSWERS)?, one_thread()?),
-            Way::ComponentInPlace => Through::InPlace(Ours::new(guests::COMPONENT)?, one_thread()?),
+            Way::OnExecutor => Through::OnExecutor(BenchHost::new(guests::ANSWERS)?, one_thread()?),
+            Way::ComponentInPlace => {
+                Through::InPlace(BenchHost::new(guests::COMPONENT)?, one_thread()?)
+            }
         }))
     }
 
@@ -93,15 +95,15 @@ impl Repeating {
     pub fn dispatch(&self, count: u32) -> Result<(), Failure> {
         match &self.0 {
             Through::Plain(plain) => (0..count).try_for_each(|_| Ok(plain.dispatch().map(drop)?)),
-            Through::InPlace(ours, embedder) => embedder.block_on(async {
+            Through::InPlace(host, embedder) => embedder.block_on(async {
                 for _ in 0..count {
-                    ours.complete_in_place().await?;
+                    host.complete_in_place().await?;
                 }
                 Ok(())
             }),
-            Through::OnExecutor(ours, embedder) => embedder.block_on(async {
+            Through::OnExecutor(host, embedder) => embedder.block_on(async {
                 for _ in 0..count {
-                    ours.complete().await?;
+                    host.complete().await?;
                 }
                 Ok(())
             }),

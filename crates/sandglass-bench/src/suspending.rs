@@ -7,16 +7,16 @@ use sandglass_host::{BuildError, Outcome, Settings};
 use sandglass_telemetry::Telemetry;
 use tokio::task::JoinSet;
 
+use crate::bench_host::{BenchHost, LONG, one_thread};
 use crate::figure::{Figure, Unit};
 use crate::guests;
 use crate::idling::pause;
-use crate::ours::{LONG, Ours, one_thread};
 use crate::process::{mappings, resident_bytes};
 use crate::timing::Samples;
 use crate::{Effort, Failure};
 
 /// The number of suspended handlers that a host is expected to support.
-const ASKED: u32 = 10_000;
+const EXPECTED: u32 = 10_000;
 
 /// The memory that each may take, in bytes.
 const EACH_BYTES: f64 = (32 << 10) as f64;
@@ -36,26 +36,26 @@ struct Suspended {
     refusal: Option<String>,
 }
 
-/// Measures the resident bytes of each of [`ASKED`] handlers, and how many more are possible.
+/// Measures the resident bytes of each of [`EXPECTED`] handlers, and how many more are possible.
 pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     let mut samples = Samples::default();
     for _ in 0..effort.of(1, 3) {
-        let suspended = suspend(ASKED)?;
+        let suspended = suspend(EXPECTED)?;
         if let Some(refusal) = suspended.refusal {
-            return Err(format!("{} of {ASKED} were taken: {refusal}", suspended.count).into());
+            return Err(format!("{} of {EXPECTED} were taken: {refusal}", suspended.count).into());
         }
         samples.push(suspended.bytes_each);
     }
-    let figure = Figure { samples: u64::from(ASKED), ..Figure::of(&samples, Unit::Bytes) };
+    let figure = Figure { samples: u64::from(EXPECTED), ..Figure::of(&samples, Unit::Bytes) };
     let p50 = figure.p50;
     let (ceiling, refusal) = ceiling()?;
     let refusal = refusal.unwrap_or_else(|| "none".to_owned());
-    Ok(figure.with("ceiling", ceiling).with("refusal", refusal).asks("p50", EACH_BYTES, p50))
+    Ok(figure.with("ceiling", ceiling).with("refusal", refusal).with_goal("p50", EACH_BYTES, p50))
 }
 
 /// Finds how many handlers were suspended when the host refused one more, and its reason.
 fn ceiling() -> Result<(u32, Option<String>), Failure> {
-    let mut most = ASKED;
+    let mut most = EXPECTED;
     while most < LOOK_UP_TO {
         let suspended = suspend(most + most / 20)?;
         match suspended.refusal {
@@ -83,8 +83,8 @@ fn suspend(count: u32) -> Result<Suspended, Failure> {
 
 fn suspend_at_once(count: u32) -> Result<Suspended, Failure> {
     let settings = Settings { max_runs: count, max_runs_per_tenant: count, ..Settings::default() };
-    let ours = match Ours::with(settings, Telemetry::disabled(), guests::WAITS) {
-        Ok(ours) => ours,
+    let host = match BenchHost::with(settings, Telemetry::disabled(), guests::WAITS) {
+        Ok(host) => host,
         Err(failure) if failure.is::<BuildError>() => {
             return Ok(Suspended { count: 0, bytes_each: 0.0, refusal: Some(failure.to_string()) });
         }
@@ -94,13 +94,13 @@ fn suspend_at_once(count: u32) -> Result<Suspended, Failure> {
         let before = resident_bytes()?;
         let mut runs = JoinSet::new();
         for _ in 0..count {
-            let ours = ours.clone();
-            runs.spawn(async move { ours.run(LONG).await });
+            let host = host.clone();
+            runs.spawn(async move { host.run(LONG).await });
         }
         // Either all guests wait in their host call, or one handler ends, which means that the host
         // refused it.
         let refusal = tokio::select! {
-            all = ours.waits.acquire_many(count) => {
+            all = host.waits.acquire_many(count) => {
                 all?.forget();
                 None
             }
@@ -112,11 +112,11 @@ fn suspend_at_once(count: u32) -> Result<Suspended, Failure> {
         };
         let held = match refusal {
             None => count,
-            Some(_) => u32::try_from(ours.waits.available_permits())?,
+            Some(_) => u32::try_from(host.waits.available_permits())?,
         };
         let more = resident_bytes()?.saturating_sub(before);
         drop(runs);
-        ours.host.shutdown().await;
+        host.inner.shutdown().await;
         Ok(Suspended { count: held, bytes_each: more as f64 / f64::from(held.max(1)), refusal })
     })
 }

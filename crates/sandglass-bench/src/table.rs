@@ -25,7 +25,7 @@ pub fn lines(report: &Report, paint: impl Fn(bool, &str) -> String) -> Vec<Strin
         lines.push(format!("{key:<22} {}", numbers(figure)));
         for goal in &figure.goals {
             let verdict = if goal.met { "met" } else { "missed" };
-            lines.push(format!("  {} {}", paint(goal.met, verdict), asked(goal, figure)));
+            lines.push(format!("  {} {}", paint(goal.met, verdict), describe_goal(goal, figure)));
         }
     }
     lines
@@ -58,13 +58,13 @@ fn numbers(figure: &Figure) -> String {
     )
 }
 
-fn asked(goal: &Goal, figure: &Figure) -> String {
-    let mut asked = format!("{} {}", goal.what, short(goal.measured));
+fn describe_goal(goal: &Goal, figure: &Figure) -> String {
+    let mut text = format!("{} {}", goal.what, short(goal.measured));
     if matches!(goal.what, "p50" | "p99") {
-        let _ = write!(asked, " {}", figure.unit.symbol());
+        let _ = write!(text, " {}", figure.unit.symbol());
     }
-    let _ = write!(asked, ", asked for at most {}", short(goal.at_most));
-    asked
+    let _ = write!(text, ", goal at most {}", short(goal.at_most));
+    text
 }
 
 /// Formats a number with as many decimals as are significant.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use sandglass_host::Settings;
 use serde_json::json;
 
+use crate::bench_host::{BenchHost, a_thread_for_each_core, cores};
 use crate::figure::{Figure, Unit, rounded};
 use crate::guests;
 use crate::idling::pause;
-use crate::ours::{Ours, a_thread_for_each_core, cores};
-use crate::recorder::Reported;
+use crate::recorder::HostMetrics;
 use crate::timing::Samples;
 use crate::{Effort, Failure};
 
@@ -18,8 +18,8 @@ const BUCKETS_US: [u32; 9] = [10, 25, 50, 100, 250, 500, 1000, 2000, 5000];
 
 /// Measures how much later than requested each tick was, in microseconds.
 pub(crate) fn gap(effort: Effort) -> Result<Figure, Failure> {
-    let reported = Reported::default();
-    let spins = Ours::with(Settings::default(), reported.telemetry(), guests::SPINS)?;
+    let reported = HostMetrics::default();
+    let spins = BenchHost::with(Settings::default(), reported.telemetry(), guests::SPINS)?;
     let embedder = a_thread_for_each_core()?;
     let _inside = embedder.enter();
     let crowd = spins.keep_busy(cores(), Duration::from_millis(100));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sandglass_host::{CompileHelper, CompileLimits};
-use sandglass_source::size;
+use sandglass_source::{duration, size};
 
 /// The hidden command of a compile helper.
 pub(crate) const HELPER_COMMAND: &str = "compile-module";
@@ -41,12 +41,7 @@ pub(crate) fn helper() -> CompileHelper {
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write it as \"60s\" or \"5m\""))?;
-    if time < Duration::from_millis(1) || time > CompileLimits::TIMEOUT_MAX {
-        return Err("must be from 1ms to 24h".to_owned());
-    }
-    Ok(time)
+    duration::within(text, &(Duration::from_millis(1)..=CompileLimits::TIMEOUT_MAX))
 }
 
 fn memory(text: &str) -> Result<u64, String> {

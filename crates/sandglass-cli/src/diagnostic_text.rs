@@ -9,10 +9,10 @@ use miette::{
     GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, MietteError,
     MietteSpanContents, Report, Severity as Level, SourceCode, SourceSpan, SpanContents,
 };
-use sandglass_source::{Diagnostic, Finding, Severity, printable, shortened};
+use sandglass_source::{Diagnostic, Finding, Severity, shortened};
 
 use crate::explain;
-use crate::terminal::{Output, printable_in_place};
+use crate::terminal::{Output, printable_in_place, printable_path};
 
 /// Most characters of a line that are shown before and after the place: some lines of a terminal.
 /// miette cannot draw a line of 64 Ki characters.
@@ -33,16 +33,16 @@ fn render(path: &Path, source: &str, found: &Diagnostic, color: bool) -> String 
         Severity::Error => Level::Error,
         Severity::Warning => Level::Warning,
     };
-    let name = printable(&path.display().to_string()).into_owned();
+    let name = printable_path(path);
     let window = Window::around(span, source, found, &name);
-    let message = abridged(message);
+    let message = abridge(message);
     let mut diagnostic = MietteDiagnostic::new(format!("{name}:{line}:{column}: {message}"))
         .with_severity(level)
         .with_label(LabeledSpan::underline(window.place.clone()));
     let explained = code.map(|code| format!("run `{}` for details", explain::command(code)));
     let help: Vec<_> = help.iter().cloned().chain(explained).collect();
     if !help.is_empty() {
-        diagnostic = diagnostic.with_help(abridged(&help.join("; ")));
+        diagnostic = diagnostic.with_help(abridge(&help.join("; ")));
     }
     let report = Report::new(diagnostic).with_source_code(window);
     let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
@@ -62,14 +62,14 @@ pub(crate) fn to_json(path: &Path, found: &Diagnostic) -> serde_json::Value {
         "severity": found.severity.to_string(),
         "line": found.line,
         "column": found.column,
-        "message": abridged(&found.message),
-        "help": found.help.as_deref().map(abridged),
+        "message": abridge(&found.message),
+        "help": found.help.as_deref().map(abridge),
         "code": found.code,
     })
 }
 
 /// Prints findings with their source lines.
-pub(crate) fn print(findings: &[Finding], output: &mut Output) -> io::Result<()> {
+pub(crate) fn print(findings: &[Finding], output: &Output) -> io::Result<()> {
     findings.iter().try_for_each(|Finding { path, source, diagnostic }| {
         output.line(render(path, source, diagnostic, output.color()))
     })
@@ -85,7 +85,7 @@ pub(crate) fn in_one_line(findings: &[Finding]) -> String {
 }
 
 /// Cuts the middle of a long message.
-fn abridged(text: &str) -> Cow<'_, str> {
+fn abridge(text: &str) -> Cow<'_, str> {
     if text.chars().nth(MESSAGE_MAX_CHARS).is_none() {
         return text.into();
     }
@@ -229,9 +229,9 @@ mod tests {
     #[test]
     fn a_long_message_keeps_its_start_and_its_end() {
         let text = format!("`{}` is no duration", "é".repeat(70_000));
-        let short = abridged(&text);
+        let short = abridge(&text);
         assert!(short.starts_with("`éé") && short.ends_with("é` is no duration"));
         assert_eq!(short.chars().count(), MESSAGE_MAX_CHARS + 1);
-        assert_eq!(abridged("short"), "short");
+        assert_eq!(abridge("short"), "short");
     }
 }

@@ -12,6 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use sandglass_http::is_loopback_host;
+use sandglass_model::EntityRef;
 use sandglass_source::{printable, shortened};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -94,13 +95,6 @@ pub(crate) fn address(text: &str) -> anyhow::Result<Uri> {
     Ok(address)
 }
 
-/// Reads the key from the environment variable, if one is named.
-fn key(variable: Option<&str>) -> anyhow::Result<Option<String>> {
-    let read =
-        |name| std::env::var(name).with_context(|| format!("--api-key-env: `{name}` holds no key"));
-    variable.map(read).transpose()
-}
-
 impl Client {
     /// Creates a client for the daemon at `base`.
     ///
@@ -110,7 +104,10 @@ impl Client {
     pub(crate) fn new(access: &Access, base: &str) -> anyhow::Result<Self> {
         let address = address(base)?;
         let Access { api_key_env, ca, identity, insecure } = access;
-        let key = key(api_key_env.as_deref())?;
+        let read = |name: &String| {
+            std::env::var(name).with_context(|| format!("--api-key-env: `{name}` holds no key"))
+        };
+        let key = api_key_env.as_ref().map(read).transpose()?;
         let tls = match address.scheme_str() {
             Some("https") => tls(ca.as_deref(), identity.as_deref())?,
             _ => no_tls()?,
@@ -275,10 +272,9 @@ pub(crate) async fn refusal(response: Response) -> anyhow::Error {
 
 /// The error in the body of a daemon's response.
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct Refusal {
-    #[serde(default)]
     code: String,
-    #[serde(default)]
     message: String,
 }
 
@@ -315,6 +311,12 @@ pub(crate) enum Posted {
     Accepted(Value),
     /// Refused because of the state of the session; the reason.
     Refused(String),
+}
+
+/// The path of a session.
+pub(crate) fn session_path(session: &EntityRef) -> String {
+    let [entity_type, id] = [session.entity_type(), session.id()].map(path_segment);
+    format!("/v1/sessions/{entity_type}/{id}")
 }
 
 /// Percent-encodes a part of a path or query.

@@ -7,7 +7,7 @@ use sandglass_model::{
     Call, CallOutcome, DeadlineReport, Frame, FunctionCalls, HostCalls, OutgoingRequest, Overrun,
     RequestOutcome, Story, TimeSplit,
 };
-use sandglass_source::printable;
+use sandglass_source::{printable, shortened};
 
 use crate::duration::{format_micros, format_millis_exactly};
 
@@ -17,6 +17,14 @@ const MAX_FRAMES: usize = 16;
 
 /// Most host calls that a report lists one by one: what led to the end, on half a screen.
 const LAST_CALLS: usize = 8;
+
+/// Most characters of a handler's input or result that are shown; JSON has all of them.
+const VALUE_MAX_CHARS: usize = 400;
+
+/// The start of `value`, escaped.
+pub(crate) fn excerpt(value: &impl ToString) -> String {
+    shortened(&printable(&value.to_string()), VALUE_MAX_CHARS).into_owned()
+}
 
 /// `outcome`, and where known, after what part of the budget and in which span.
 pub(crate) fn ending(outcome: &str, times_ms: Option<(u64, u64)>, span: Option<&str>) -> String {
@@ -145,8 +153,7 @@ pub(crate) fn last_calls(story: &Story) -> Vec<String> {
     let left_out = story.calls.len().saturating_sub(LAST_CALLS);
     let last = Story { calls: story.calls[left_out..].to_vec(), ..Story::default() };
     let earlier = story.calls_omitted.saturating_add(left_out as u64);
-    let earlier = Some(earlier).filter(|earlier| *earlier > 0);
-    let earlier = earlier.map(|earlier| format!("{:>8}  ({earlier} earlier)", ""));
+    let earlier = (earlier > 0).then(|| format!("{:>8}  ({earlier} earlier)", ""));
     earlier.into_iter().chain(calls(&last)).collect()
 }
 
@@ -199,9 +206,12 @@ pub(crate) fn requests(story: &Story) -> Vec<String> {
         };
         format!("{}  sent at {at}, {outcome}", printable(&what))
     };
-    let omitted = Some(story.requests_omitted).filter(|omitted| *omitted > 0);
-    let omitted = omitted.map(|omitted| format!("({omitted} earlier)"));
-    omitted.into_iter().chain(story.requests.iter().map(line)).collect()
+    earlier(story.requests_omitted).into_iter().chain(story.requests.iter().map(line)).collect()
+}
+
+/// A line about entries that a list leaves out at its start, if there are any.
+pub(crate) fn earlier(omitted: u64) -> Option<String> {
+    (omitted > 0).then(|| format!("({omitted} earlier)"))
 }
 
 /// Pairs `name` with the first of `lines`, and an empty name with each further one.

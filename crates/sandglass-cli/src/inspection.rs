@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::duration::format_millis_exactly;
 use crate::explain;
 use crate::handler_text::labeled;
-use crate::terminal::{Output, Tone};
+use crate::terminal::{Output, Tone, count, printable_path};
 
 /// Most imports, exports and the like that are listed; `--json` has all of them.
 const LIST_MAX: usize = 60;
@@ -39,8 +39,7 @@ pub(crate) struct Report {
 /// Formats the report on the guest at `path`.
 pub(crate) fn lines(path: &Path, report: &Report, output: &Output) -> Vec<String> {
     let Report { guest, manifest, permissions, rejection } = report;
-    let path = printable(&path.display().to_string()).into_owned();
-    let mut lines = vec![headline(&path, guest, output)];
+    let mut lines = vec![headline(path, guest, output)];
     let mut add = |details: Vec<(&'static str, String)>| {
         lines.extend(details.iter().map(|(label, value)| output.detail(12, label, value)));
     };
@@ -71,14 +70,14 @@ const NO_MANIFEST: &str = "none beside it names it, so it has only the permissio
 
 const NODES: &str = "known only when it runs, from its exports";
 
-fn headline(path: &str, guest: &Inspection, output: &Output) -> String {
+fn headline(path: &Path, guest: &Inspection, output: &Output) -> String {
     let form = if guest.is_text { ", as text" } else { "" };
     let modules = match guest.modules {
         1 => String::new(),
         modules => format!(" of {modules} core modules"),
     };
     let what = format!("{}{modules} ({}){form}", guest.abi, guest.contract);
-    format!("{}: {what}", output.paint(Tone::Strong, path))
+    format!("{}: {what}", output.paint(Tone::Strong, printable_path(path)))
 }
 
 fn of_guest(guest: &Inspection) -> Vec<(&'static str, String)> {
@@ -189,10 +188,7 @@ fn exports(guest: &Inspection) -> Vec<String> {
     // Used exports first.
     let mut exports: Vec<&Export> = guest.exports.iter().collect();
     exports.sort_by_key(|export| !export.is_used);
-    lines.extend(exports.iter().take(LIST_MAX).map(|export| line(export)));
-    let more =
-        (exports.len().saturating_sub(LIST_MAX) as u64).saturating_add(guest.exports_omitted);
-    lines.extend(more_of(more));
+    lines.extend(list_lines(&exports, guest.exports_omitted, line));
     lines
 }
 
@@ -200,7 +196,7 @@ fn imports(guest: &Inspection, permissions: Option<&Permissions>) -> Vec<String>
     if guest.imports.is_empty() {
         return vec!["nothing".to_owned()];
     }
-    let granted = permissions.map(|permissions| &permissions.not_granted);
+    let not_granted = permissions.map(|permissions| &permissions.not_granted);
     let line = |import: &Import| {
         let spelled = format!("{}.{}", import.module, import.name);
         let name = printable(import.host_function.unwrap_or(&spelled)).into_owned();
@@ -219,13 +215,10 @@ fn imports(guest: &Inspection, permissions: Option<&Permissions>) -> Vec<String>
         }
         let waits = if import.waits { ", can wait" } else { "" };
         let needs = import.needs.as_ref().map(|grant| {
-            let lacks = granted.is_some_and(|all| all.iter().any(|one| one.grant == *grant));
-            let is_granted = granted.is_some() && !lacks;
-            if is_granted {
-                format!(", granted by {}", key(grant))
-            } else {
-                format!(", needs {}", key(grant))
-            }
+            let is_granted =
+                not_granted.is_some_and(|all| all.iter().all(|one| one.grant != *grant));
+            let how = if is_granted { "granted by" } else { "needs" };
+            format!(", {how} {}", key(grant))
         });
         format!(
             "{:<8} {name}{waits}{}",
@@ -236,10 +229,7 @@ fn imports(guest: &Inspection, permissions: Option<&Permissions>) -> Vec<String>
     // Unusable imports first.
     let mut imports: Vec<&Import> = guest.imports.iter().collect();
     imports.sort_by_key(|one| one.is_known && one.expected_signature.is_none());
-    let shown = imports.iter().take(LIST_MAX).map(|import| line(import));
-    let more =
-        (imports.len().saturating_sub(LIST_MAX) as u64).saturating_add(guest.imports_omitted);
-    shown.chain(more_of(more)).collect()
+    list_lines(&imports, guest.imports_omitted, line).collect()
 }
 
 fn key(grant: &Grant) -> String {
@@ -249,12 +239,19 @@ fn key(grant: &Grant) -> String {
     }
 }
 
-fn more_of(more: u64) -> Option<String> {
-    (more > 0).then(|| format!("and {more} more; --json has them"))
+/// The lines of the first of `all`, and one line about the others and those that were `omitted`.
+fn list_lines<T>(
+    all: &[&T],
+    omitted: u64,
+    line: impl Fn(&T) -> String,
+) -> impl Iterator<Item = String> {
+    let more = (all.len().saturating_sub(LIST_MAX) as u64).saturating_add(omitted);
+    let more = (more > 0).then(|| format!("and {more} more; --json has them"));
+    all.iter().take(LIST_MAX).map(move |one| line(one)).chain(more)
 }
 
 fn wasi(wasi: &WasiUse) -> String {
-    let count = if wasi.functions == 1 { "function" } else { "functions" };
+    let functions = count(wasi.functions, "function");
     let refused = match wasi.refused.len() {
         0 => String::new(),
         _ => {
@@ -263,7 +260,7 @@ fn wasi(wasi: &WasiUse) -> String {
         }
     };
     let interface = &wasi.interface;
-    printable(&format!("{interface}: {} {count}{refused}", wasi.functions)).into_owned()
+    printable(&format!("{interface}: {functions}{refused}")).into_owned()
 }
 
 /// Permissions that it has, that it lacks, and that it does not need.
@@ -278,14 +275,10 @@ fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
         format!("secrets: {}", list(&granted.secrets)),
         format!("ask: {}", list(&granted.ask)),
         format!("functions of the embedder: {}", list(&granted.functions)),
-        format!(
-            "scratch: {}",
-            if granted.scratch_bytes == 0 {
-                "none".to_owned()
-            } else {
-                bytes(granted.scratch_bytes)
-            }
-        ),
+        match granted.scratch_bytes {
+            0 => "scratch: none".to_owned(),
+            scratch => format!("scratch: {}", bytes(scratch)),
+        },
         format!("responses and result: {}", bytes(granted.response_bytes)),
         format!("memory of the host for it: {}", bytes(granted.host_memory_bytes)),
         match granted.soft_deadline_ms {
@@ -316,7 +309,7 @@ fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
 
 fn verdict(rejection: Option<&Rejection>, output: &Output) -> Vec<(&'static str, String)> {
     match rejection {
-        None => vec![("verdict", output.paint(Tone::Good, "this host runs it").into_owned())],
+        None => vec![("verdict", output.paint(Tone::Good, "this host runs it"))],
         Some(Rejection { kind, message }) => vec![
             (
                 "verdict",

@@ -75,13 +75,13 @@ impl Integrations {
             match source {
                 ModuleSource::Manifest(found) => {
                     findings.extend(self.check_module(found)?);
-                    findings.extend(warned_at_start(found, &folder.specs));
+                    findings.extend(find_warned_at_start(found, &folder.specs));
                 }
                 ModuleSource::File(file) => {
                     let manifest = Manifest::named(name.as_str());
                     let bytes = file::read(file, manifest.module_max_bytes())?;
                     if let Err(rejection) = self.load(&bytes, manifest)? {
-                        findings.extend(rejected_file(name, &folder.specs, &rejection));
+                        findings.extend(find_rejected_file(name, &folder.specs, &rejection));
                     }
                 }
             }
@@ -193,7 +193,7 @@ fn useless_timeouts(found: &Found, integration: &Integration) -> Vec<Finding> {
 }
 
 /// Integrations whose whole budget is shorter than the time before the deadline of the warning.
-fn warned_at_start(found: &Found, specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
+fn find_warned_at_start(found: &Found, specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
     let Some((before, span)) = found.file().soft_deadline() else { return Vec::new() };
     let before_ms = before.as_millis();
     let integrations = specs.iter().flat_map(|(_, spec)| spec.integrations.values());
@@ -211,7 +211,11 @@ fn warned_at_start(found: &Found, specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
 }
 
 /// A module without a manifest that the host rejects, at the place where a spec names it.
-fn rejected_file(name: &str, specs: &[(PathBuf, Spec)], rejection: &Rejection) -> Option<Finding> {
+fn find_rejected_file(
+    name: &str,
+    specs: &[(PathBuf, Spec)],
+    rejection: &Rejection,
+) -> Option<Finding> {
     let naming = specs.iter().find_map(|(path, spec)| {
         let integration = spec.integrations.values().find(|one| one.module.as_str() == name)?;
         Some((path, spec, integration.module.span()))

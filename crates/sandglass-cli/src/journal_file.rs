@@ -43,7 +43,7 @@ pub(crate) fn read(path: &Path, visit: impl FnMut(Option<&Record>)) -> Result<Ex
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn read_folded(
+pub(crate) fn fold_records(
     path: &Path,
     mut fold: impl FnMut(&Record) -> Result<(), Unfit>,
 ) -> Result<Exit, Error> {

@@ -10,7 +10,7 @@ use serde::Serialize;
 /// # Errors
 /// Errors if it has a map whose keys are not strings.
 pub(crate) fn line(value: &impl Serialize) -> serde_json::Result<String> {
-    serde_json::to_string(value).map(escaped)
+    serde_json::to_string(value).map(escape)
 }
 
 /// Formats a value in indented lines.
@@ -18,12 +18,12 @@ pub(crate) fn line(value: &impl Serialize) -> serde_json::Result<String> {
 /// # Errors
 /// As [`line`].
 pub(crate) fn pretty(value: &impl Serialize) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(value).map(escaped)
+    serde_json::to_string_pretty(value).map(escape)
 }
 
 /// Escapes unprintable characters in JSON. They occur only in strings, apart from line breaks: JSON
 /// itself escapes control characters.
-fn escaped(json: String) -> String {
+fn escape(json: String) -> String {
     let is_escaped = |c: char| is_unprintable(c) && c != '\n';
     if !json.contains(is_escaped) {
         return json;

@@ -51,8 +51,8 @@ impl Narrator {
                 let (from, to) = (from.to_string(), to.to_string());
                 ("spec changed".into(), format!("{} -> {}", &from[..12], &to[..12]), Tone::Quiet)
             }
-            Event::Dispatched(dispatched) => Self::dispatched(dispatched),
-            Event::Ended(ended) => self.ended(ended),
+            Event::Dispatched(dispatched) => Self::describe_dispatch(dispatched),
+            Event::Ended(ended) => self.describe_end(ended),
             Event::StateIdle { state, idle_ms, after_ms, action, taken, .. } => {
                 let (idle, after) = (format_millis(*idle_ms), format_millis(*after_ms));
                 let follows = follows(action, *taken);
@@ -104,7 +104,7 @@ impl Narrator {
         }
     }
 
-    fn dispatched(dispatched: &Dispatched) -> (String, String, Tone) {
+    fn describe_dispatch(dispatched: &Dispatched) -> (String, String, Tone) {
         let attempt = match dispatched.attempt {
             0 | 1 => String::new(),
             attempt => format!(", attempt {attempt}"),
@@ -125,7 +125,7 @@ impl Narrator {
         ("handler".into(), detail, Tone::Plain)
     }
 
-    fn ended(&self, ended: &Ended) -> (String, String, Tone) {
+    fn describe_end(&self, ended: &Ended) -> (String, String, Tone) {
         let name = self.integration(ended.dispatch);
         let after = format_millis(ended.deadline.elapsed_ms);
         let inside = ended.dying_span.as_ref().map_or(String::new(), |span| format!(" in {span}"));
@@ -166,7 +166,7 @@ impl Narrator {
             TransitionCause::Scheduled { schedule } => {
                 Some(format!("scheduled, number {schedule}"))
             }
-            TransitionCause::HandlerEnded { .. } => Some(killed(params)?),
+            TransitionCause::HandlerEnded { .. } => describe_kill(params),
         }
     }
 
@@ -177,7 +177,7 @@ impl Narrator {
 }
 
 /// Describes the killed handler that the params of a transition report.
-fn killed(params: &Object) -> Option<String> {
+fn describe_kill(params: &Object) -> Option<String> {
     let text = |key: &str| params.get(key)?.as_str();
     let elapsed = format_millis(params.get("elapsed_ms")?.as_u64()?);
     let (integration, span) = (text("integration")?, text("dying_span")?);
@@ -216,6 +216,18 @@ mod tests {
         }
     }
 
+    fn transition(action: &str, params: Object, cause: TransitionCause) -> Record {
+        record(Event::Transition {
+            action: action.to_owned(),
+            params,
+            from: "Executing".to_owned(),
+            to: "TimedOut".to_owned(),
+            variables: Object::new(),
+            cause,
+            trace: TraceContext::root([1; 24]),
+        })
+    }
+
     #[test]
     fn a_killed_handler_is_described_with_the_function_that_it_died_in() {
         let params = [
@@ -224,15 +236,9 @@ mod tests {
             ("dying_span".to_owned(), json!("host_http_call\u{1b}")),
         ];
         let dispatch = DispatchId::from_bytes([1; 16]);
-        let line = Narrator::default().describe(&record(Event::Transition {
-            action: "HandlerTimedOut".to_owned(),
-            params: params.into(),
-            from: "Executing".to_owned(),
-            to: "TimedOut".to_owned(),
-            variables: Object::new(),
-            cause: TransitionCause::HandlerEnded { dispatch },
-            trace: TraceContext::root([1; 24]),
-        }));
+        let cause = TransitionCause::HandlerEnded { dispatch };
+        let transition = transition("HandlerTimedOut", params.into(), cause);
+        let line = Narrator::default().describe(&transition);
         assert_eq!(line.what, "HandlerTimedOut");
         assert_eq!(
             line.detail,
@@ -271,15 +277,9 @@ mod tests {
             "cause": "asked", "by": "Order/7", "dispatch": "b7fe14e2fde4b443f0a8e0b918aafe8d",
             "attempt": 1, "until": "settled", "remaining_ms": 5, "depth": 2,
         });
-        let line = Narrator::default().describe(&record(Event::Transition {
-            action: "Charge".to_owned(),
-            params: Object::new(),
-            from: "Open".to_owned(),
-            to: "Charging".to_owned(),
-            variables: Object::new(),
-            cause: serde_json::from_value(cause).expect("as the journal has it"),
-            trace: TraceContext::root([1; 24]),
-        }));
+        let cause = serde_json::from_value(cause).expect("as the journal has it");
+        let transition = transition("Charge", Object::new(), cause);
+        let line = Narrator::default().describe(&transition);
         assert!(line.detail.contains("of Order/7, 2 deep"), "{}", line.detail);
         let again = json!({
             "type": "dispatched", "dispatch": "b7fe14e2fde4b443f0a8e0b918aafe8d",

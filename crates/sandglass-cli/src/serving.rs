@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use anyhow::Context;
-use sandglass_server::{Report, Server, Stopped};
+use sandglass_server::{Error, Report, Server, Stopped};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -18,7 +18,7 @@ use crate::threads;
 pub(crate) fn execute<S, F>(start: impl FnOnce(Report) -> F) -> anyhow::Result<Exit>
 where
     S: Server,
-    F: Future<Output = anyhow::Result<S>>,
+    F: Future<Output = Result<S, Error>>,
 {
     let threads = threads::start(None)?;
     let ended = threads.block_on(run(start(Arc::new(report_progress))));
@@ -27,7 +27,7 @@ where
     ended
 }
 
-async fn run<S: Server>(start: impl Future<Output = anyhow::Result<S>>) -> anyhow::Result<Exit> {
+async fn run<S: Server>(start: impl Future<Output = Result<S, Error>>) -> anyhow::Result<Exit> {
     // Listens before anything that takes time, so that no signal is lost.
     let mut interrupts = Interrupts::listen()?;
     let mut hangups = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
@@ -54,7 +54,7 @@ async fn run<S: Server>(start: impl Future<Output = anyhow::Result<S>>) -> anyho
                 Some(reloaded) = reloading.join_next() => match reloaded? {
                     Ok(what) => report_progress(&what),
                     Err(error) => {
-                        report_error(&error.context("nothing was reloaded; everything stays as it was"));
+                        report_error(&anyhow::Error::new(error).context("nothing was reloaded; everything stays as it was"));
                     }
                 },
                 never = &mut upkeep => match never {},

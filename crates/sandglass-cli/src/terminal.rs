@@ -58,7 +58,7 @@ impl Output {
 
     /// Writes and flushes a line. The caller has escaped foreign text with [`printable`]. A closed
     /// pipe is not an error: its reader has seen enough, and the exit code stays what it would be.
-    pub(crate) fn line(&mut self, line: impl Display) -> io::Result<()> {
+    pub(crate) fn line(&self, line: impl Display) -> io::Result<()> {
         let mut stdout = self.stdout.lock();
         let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
         ignore_broken_pipe(written).map_err(|error| {
@@ -67,26 +67,26 @@ impl Output {
     }
 
     /// Writes a value as one line of JSON.
-    pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn json(&self, value: &impl Serialize) -> io::Result<()> {
         self.line(json::line(value)?)
     }
 
     /// Writes a value as indented JSON.
-    pub(crate) fn json_pretty(&mut self, value: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn json_pretty(&self, value: &impl Serialize) -> io::Result<()> {
         self.line(json::pretty(value)?)
     }
 
     /// A line of a report: its label in `width` columns, and its value.
     pub(crate) fn detail(&self, width: usize, label: &str, value: &str) -> String {
-        format!("  {}{value}", self.paint(Tone::Quiet, &format!("{label:<width$}")))
+        format!("  {}{value}", self.paint(Tone::Quiet, format!("{label:<width$}")))
     }
 
     /// `text` in the style of `tone`, if color is on.
-    pub(crate) fn paint<'a>(&self, tone: Tone, text: &'a str) -> Cow<'a, str> {
+    pub(crate) fn paint(&self, tone: Tone, text: impl Display) -> String {
         if !self.color || tone == Tone::Plain {
-            return text.into();
+            return text.to_string();
         }
-        tone.style().into_crossterm().apply(text).to_string().into()
+        tone.style().into_crossterm().apply(text).to_string()
     }
 
     /// A styled line, with its styles only if color is on.
@@ -129,6 +129,12 @@ pub(crate) fn note(text: &str) {
 pub(crate) fn wants_color(stream: &impl IsTerminal) -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     stream.is_terminal() && !refused
+}
+
+/// A number of things, with the noun in the singular or the plural.
+pub(crate) fn count(number: impl TryInto<u64>, noun: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// A path, for people.

@@ -8,7 +8,7 @@ use sandglass_source::printable;
 use serde_json::{Value, json};
 
 use crate::narrate::{Line, Narrator};
-use crate::terminal::{Output, Tone, printable_path};
+use crate::terminal::{Output, Tone, count, printable_path};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -41,7 +41,7 @@ impl Timeline {
 
     /// Prints the results of all scenarios.
     pub(crate) fn summary(
-        &mut self,
+        &self,
         scenarios: usize,
         expectations: usize,
         failed: usize,
@@ -60,17 +60,14 @@ impl Timeline {
             0 => (Tone::Good, "all held".to_owned()),
             _ => (Tone::Bad, format!("{failed} failed")),
         };
-        let verdict = self.output.paint(tone, &verdict).into_owned();
-        let plural = |number: usize| if number == 1 { "" } else { "s" };
-        self.output.line(format_args!(
-            "{scenarios} scenario{}, {expectations} expectation{}: {verdict}",
-            plural(scenarios),
-            plural(expectations)
-        ))
+        let verdict = self.output.paint(tone, verdict);
+        let (scenarios, expectations) =
+            (count(scenarios, "scenario"), count(expectations, "expectation"));
+        self.output.line(format_args!("{scenarios}, {expectations}: {verdict}"))
     }
 
     fn text(
-        &mut self,
+        &self,
         at: WallTime,
         entity: &str,
         what: &str,
@@ -79,12 +76,12 @@ impl Timeline {
     ) -> io::Result<()> {
         let offset = at.since(self.start);
         let offset = format!("{:>4}.{:03}s", offset.as_secs(), offset.subsec_millis());
-        let what = self.output.paint(tone, &format!("{what:<18}")).into_owned();
+        let what = self.output.paint(tone, format!("{what:<18}"));
         let line = format!("{offset}  {:<22} {what} {detail}", printable(entity));
         self.output.line(line.trim_end())
     }
 
-    fn json(&mut self, kind: &str, at: WallTime, fields: Value) -> io::Result<()> {
+    fn json(&self, kind: &str, at: WallTime, fields: Value) -> io::Result<()> {
         let offset_ms = u64::try_from(at.since(self.start).as_millis()).unwrap_or(u64::MAX);
         let mut line = json!({"type": kind, "offset_ms": offset_ms, "scenario": self.scenario});
         if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), fields) {
@@ -98,11 +95,10 @@ impl Observer for Timeline {
     fn begin(&mut self, scenario: &Scenario, now: WallTime) -> io::Result<()> {
         self.start = now;
         self.scenario = printable_path(&scenario.path);
-        let title = printable(&scenario.title).into_owned();
         match self.style {
             Style::Json => self.json("scenario", now, json!({"title": scenario.title})),
             Style::Text => {
-                let title = self.output.paint(Tone::Strong, &title).into_owned();
+                let title = self.output.paint(Tone::Strong, printable(&scenario.title));
                 let gap = if std::mem::replace(&mut self.has_begun, true) { "\n" } else { "" };
                 self.output.line(format_args!("{gap}{title}  ({})", self.scenario))
             }

@@ -95,11 +95,11 @@ pub(crate) async fn explain_dispatch(
     // An entity's records do not contain its spec. If the dispatch used an older spec than the
     // present one, the inquiry notices and leaves that part unknown.
     if let Some(spec) = daemon.runtime().spec(entity.entity_type()) {
-        inquiry = inquiry.knowing(spec);
+        inquiry = inquiry.with_spec(spec);
     }
     fold_entries(daemon, entity, Position(1), |entry| match entry {
         Entry::Record(record) => inquiry.feed(&record),
-        torn if torn.damage().is_some() => inquiry.gap(),
+        torn if torn.damage().is_some() => inquiry.add_gap(),
         _ => {}
     })
     .await?;

@@ -40,7 +40,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn declared(declared: DeclaredModule) -> (String, Self) {
+    fn from_declared(declared: DeclaredModule) -> (String, Self) {
         let DeclaredModule { name, bytes, manifest } = declared;
         let size = bytes.len();
         let module = Module::new(bytes, manifest);
@@ -56,7 +56,7 @@ impl Entry {
     }
 
     /// The entry that replaces this one after an upload of `module`.
-    fn uploaded(self, module: Module, stored: StoredModule, source: Source) -> Self {
+    fn with_upload(self, module: Module, stored: StoredModule, source: Source) -> Self {
         let StoredModule { hash, by, at } = stored;
         let name = self.view.name;
         let (by, at) = (Some(by), Some(at));
@@ -85,14 +85,14 @@ impl Modules {
         folder: Option<PathBuf>,
     ) -> Result<Self, StoreError> {
         let mut table: BTreeMap<String, Entry> =
-            declared.into_iter().map(Entry::declared).collect();
+            declared.into_iter().map(Entry::from_declared).collect();
         let store = folder.map(ModuleStore::new);
         let stored = store.as_ref().map(ModuleStore::read).transpose()?.unwrap_or_default();
         for (name, (stored, bytes)) in stored {
             match table.remove(&name) {
                 Some(entry) => {
                     let module = Module::new(bytes, entry.module.manifest().clone());
-                    table.insert(name, entry.uploaded(module, stored, Source::Put));
+                    table.insert(name, entry.with_upload(module, stored, Source::Put));
                 }
                 None => tracing::warn!(
                     module = name,
@@ -105,7 +105,7 @@ impl Modules {
 
     /// The modules for [`HostHandlers::new`].
     pub fn for_handlers(&self) -> Vec<(String, Module)> {
-        named_modules(&self.lock())
+        list_modules(&self.lock())
     }
 
     /// The names of the uploaded modules, and who uploaded them.
@@ -143,13 +143,13 @@ impl Modules {
         let (module, _compiled) = check(handlers, &by, move || module).await?;
         let stored = StoredModule { hash: module.hash(), by, at };
         let source = if self.store.is_some() { Source::Put } else { Source::PutInMemory };
-        let entry = entry.uploaded(module.clone(), stored.clone(), source);
+        let entry = entry.with_upload(module.clone(), stored.clone(), source);
         if let Some(store) = self.store.clone() {
             let name = name.clone();
             let storing =
                 tokio::task::spawn_blocking(move || store.store(&name, stored, module.bytes()));
             let internal = |_| Error::new(Code::Internal, "storing the module failed");
-            storing.await.map_err(internal)?.map_err(|error| not_stored(&error))?;
+            storing.await.map_err(internal)?.map_err(|error| storing_error(&error))?;
         }
         handlers.put(&name, entry.module.clone()).await?;
         let view = entry.view.clone();
@@ -167,7 +167,7 @@ impl Modules {
         handlers: &HostHandlers,
         declared: impl IntoIterator<Item = DeclaredModule>,
     ) -> Result<Prepared<'m>, (String, Rejection)> {
-        let declared: Vec<_> = declared.into_iter().map(Entry::declared).collect();
+        let declared: Vec<_> = declared.into_iter().map(Entry::from_declared).collect();
         // Before the lock is taken, as in `upload`.
         let mut checked = Vec::new();
         for (_, entry) in &declared {
@@ -208,7 +208,7 @@ impl Modules {
     }
 }
 
-fn named_modules(table: &BTreeMap<String, Entry>) -> Vec<(String, Module)> {
+fn list_modules(table: &BTreeMap<String, Entry>) -> Vec<(String, Module)> {
     table.iter().map(|(name, entry)| (name.clone(), entry.module.clone())).collect()
 }
 
@@ -225,7 +225,7 @@ pub(crate) struct Prepared<'m> {
 impl Prepared<'_> {
     /// Gives the handlers those modules whose names they do not know.
     pub(crate) async fn add_new(&self, handlers: &HostHandlers) -> Result<(), (String, Rejection)> {
-        let mut modules = named_modules(&self.table);
+        let mut modules = list_modules(&self.table);
         modules.retain(|(name, _)| handlers.module_hash(name).is_none());
         handlers.put_all(modules).await
     }
@@ -233,7 +233,7 @@ impl Prepared<'_> {
     /// Uses the modules for new dispatches. The handlers keep modules that are no longer declared,
     /// because entities with an older spec may still name them.
     pub(crate) async fn commit(self, handlers: &HostHandlers) -> Result<(), (String, Rejection)> {
-        handlers.put_all(named_modules(&self.table)).await?;
+        handlers.put_all(list_modules(&self.table)).await?;
         *self.modules.lock() = self.table;
         Ok(())
     }
@@ -271,7 +271,7 @@ async fn check(
     })
 }
 
-fn not_stored(error: &StoreError) -> Error {
+fn storing_error(error: &StoreError) -> Error {
     tracing::error!(%error, "failed to store an uploaded module");
     Error::new(Code::Unavailable, "the module cannot be stored on the disk; see the daemon's log")
 }

@@ -26,7 +26,7 @@ impl Target {
 
     /// The target with this name; `None` if no target has it.
     #[must_use]
-    pub fn named(name: &str) -> Option<&'static Self> {
+    pub fn find(name: &str) -> Option<&'static Self> {
         TARGETS.iter().find(|target| target.name == name)
     }
 }

@@ -15,7 +15,7 @@ const SHOWN_MAX_BYTES: usize = 1024;
 
 /// Checks that a message can be shown on a terminal.
 #[track_caller]
-pub(crate) fn shown(message: &impl Display) {
+pub(crate) fn check_text(message: &impl Display) {
     let text = message.to_string();
     assert!(!text.contains(is_unprintable), "it has control characters: {text:?}");
     assert!(text.len() <= MESSAGE_MAX_BYTES, "it has {} bytes: {text:?}", text.len());
@@ -23,11 +23,11 @@ pub(crate) fn shown(message: &impl Display) {
 
 /// Checks that frames are bounded, and can be shown.
 #[track_caller]
-pub(crate) fn framed(frames: &[Frame]) {
+pub(crate) fn check_frames(frames: &[Frame]) {
     assert!(frames.len() <= MAX_FRAMES as usize, "{} frames", frames.len());
     for frame in frames {
         for text in [&frame.function, &frame.module, &frame.file].into_iter().flatten() {
-            shown(text);
+            check_text(text);
             assert!(text.len() <= SHOWN_MAX_BYTES, "{text:?}");
         }
     }
@@ -35,11 +35,11 @@ pub(crate) fn framed(frames: &[Frame]) {
 
 /// Checks that each diagnostic can be shown, and has a location inside the source.
 #[track_caller]
-pub(crate) fn placed(source: &str, diagnostics: &[Diagnostic]) {
+pub(crate) fn check_diagnostics(source: &str, diagnostics: &[Diagnostic]) {
     assert!(diagnostics.len() <= DIAGNOSTICS_MAX, "{} diagnostics", diagnostics.len());
     for one in diagnostics {
-        shown(&one.message);
-        one.help.iter().for_each(shown);
+        check_text(&one.message);
+        one.help.iter().for_each(check_text);
         assert!(source.get(one.span.clone()).is_some(), "no place of the source: {one:?}");
         let before = &source[..one.span.start];
         assert_eq!(one.line, before.matches('\n').count() + 1, "{one:?}");
@@ -50,6 +50,6 @@ pub(crate) fn placed(source: &str, diagnostics: &[Diagnostic]) {
 
 /// Checks that a JSON error has a location.
 #[track_caller]
-pub(crate) fn located(error: &serde_json::Error) {
+pub(crate) fn check_location(error: &serde_json::Error) {
     assert!(error.line() > 0 || error.column() == 0, "{error:?}");
 }

@@ -13,7 +13,7 @@ static TARGET: OnceLock<&Target> = OnceLock::new();
 fuzz_target!(
     init: {
         let name = std::env::var("SANDGLASS_FUZZ_TARGET").unwrap_or_default();
-        let target = Target::named(&name).unwrap_or_else(|| panic!("no target `{name}`"));
+        let target = Target::find(&name).unwrap_or_else(|| panic!("no target `{name}`"));
         TARGET.get_or_init(|| target);
     },
     |input: &[u8]| {

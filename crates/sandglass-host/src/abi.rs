@@ -33,7 +33,7 @@ pub(crate) enum Called {
 }
 
 /// Moments of a call, for the split of its time.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moments {
     /// When the guest was ready to be called.
     pub(crate) instantiated: Option<Monotonic>,
@@ -48,20 +48,12 @@ pub(crate) struct Moments {
 pub(crate) async fn call(
     (code, work): (&Code, &Work),
     store: &mut Store<RunStore>,
-    max_result_bytes: u64,
-    moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
     match (code, work) {
-        (Code::Module(module), Work::Handle) => {
-            core_module::call(module, store, max_result_bytes, moments).await
-        }
-        (Code::Component(component), Work::Handle) => {
-            component::call(component, store, max_result_bytes, moments).await
-        }
-        (Code::NodePack(pack), Work::Invoke(call)) => {
-            node_pack::invoke(pack, store, call, max_result_bytes, moments).await
-        }
-        (Code::NodePack(pack), Work::Describe) => node_pack::describe(pack, store, moments).await,
+        (Code::Module(module), Work::Handle) => core_module::call(module, store).await,
+        (Code::Component(component), Work::Handle) => component::call(component, store).await,
+        (Code::NodePack(pack), Work::Invoke(call)) => node_pack::invoke(pack, store, call).await,
+        (Code::NodePack(pack), Work::Describe) => node_pack::describe(pack, store).await,
         (Code::NodePack(_), Work::Handle) => Ok(misdirected(
             "module is an OpenWOP node pack, which has nodes and no handler; a host of OpenWOP \
              workflows invokes them",
@@ -79,19 +71,20 @@ fn misdirected(why: &str) -> Called {
 
 /// Notes that the guest is instantiated, and checks that its run may go on, with one reading of the
 /// clock for both.
-fn begin_running(store: &mut RunStore, moments: &mut Moments) -> wasmtime::Result<()> {
+fn begin_running(store: &mut RunStore) -> wasmtime::Result<()> {
     store.begin_running();
     let may_go_on = store.glance();
-    moments.instantiated = Some(store.checked_at());
+    store.moments.instantiated = Some(store.watch.checked_at);
     Ok(may_go_on.map(drop)?)
 }
 
-/// Reads the clock when a handler's export has returned. A result after the deadline does not count;
+/// Notes that a handler's export has returned, and when. A result after the deadline does not count;
 /// one before it counts however long the rest takes.
-fn check_return(store: &mut Store<RunStore>) -> wasmtime::Result<Monotonic> {
+fn check_return(store: &mut Store<RunStore>) -> wasmtime::Result<()> {
     let now = store.data_mut().check()?;
     match store.data().run().name(Cause::Returned) {
-        Cause::Returned => Ok(now),
-        cause => Err(Stopped(cause).into()),
+        Cause::Returned => store.data_mut().moments.returned = Some(now),
+        cause => return Err(Stopped(cause).into()),
     }
+    Ok(())
 }

@@ -54,11 +54,12 @@ pub(crate) fn add(
     class: Class,
     reads: Reads,
 ) -> FunctionId {
-    if [env::MODULE, node_pack::MODULE].contains(&module) {
-        functions.add_bare(module, field, class, reads)
+    let name = if [env::MODULE, node_pack::MODULE].contains(&module) {
+        field.to_owned()
     } else {
-        functions.add(module, field, class, reads)
-    }
+        format!("{module}.{field}")
+    };
+    functions.add(module, field, name, class, reads)
 }
 
 /// Begins a call of `function`, unless the run must end.
@@ -93,11 +94,11 @@ pub(crate) fn enter_from_module(
     arguments: &Arguments<'_>,
 ) -> Result<Entered> {
     let store = caller.data_mut();
-    let reads = store.functions().reads(function);
+    let reads = store.calls.functions.reads(function);
     let readable_bytes = reads.bytes_for(store.guest());
-    store.memory_mut().allow_reads(readable_bytes);
+    store.memory.allow_reads(readable_bytes);
     let is_charged = reads != Reads::Numbers || store.calls().is_multiple_of(CHARGED_ONE_IN);
-    let entered = match store.recording().is_off() {
+    let entered = match store.calls.recording.is_off() {
         true => enter(store, function, |_| {}),
         false => enter_with_recording(caller, function, arguments),
     }?;
@@ -180,14 +181,14 @@ impl Entered {
 #[cold]
 fn replay_call<R: Recorded>(caller: &mut Caller<'_, RunStore>) -> Result<R, Stopped> {
     let nothing = || Stopped(Cause::Cancel);
-    let player = caller.data_mut().recording_mut().player().ok_or_else(nothing)?;
-    let result = player.answer(R::unpack)?.ok_or_else(nothing)?;
-    let writes = player.writes()?;
+    let replayer = caller.data_mut().calls.recording.replayer().ok_or_else(nothing)?;
+    let result = replayer.answer(R::unpack)?.ok_or_else(nothing)?;
+    let writes = replayer.writes()?;
     for (at, bytes) in writes {
         let memory = guest_memory::memory(caller).map_err(|_| nothing())?;
         if memory.write(&mut *caller, at as usize, &bytes).is_err() {
-            let player = caller.data_mut().recording_mut().player().ok_or_else(nothing)?;
-            return Err(player.no_room(at, bytes.len()));
+            let replayer = caller.data_mut().calls.recording.replayer().ok_or_else(nothing)?;
+            return Err(replayer.no_room(at, bytes.len()));
         }
     }
     Ok(result)
@@ -213,7 +214,7 @@ pub(crate) fn leave<R: Passed, E: CallError>(
         // The call stays the present one, because the run ends inside it: it is the dying span.
         Err(error) if error.ends_the_run() => return result,
         Err(_) => {}
-        Ok(result) => store.recording_mut().answered(|packer| result.pass(packer)),
+        Ok(result) => store.calls.recording.answered(|packer| result.pass(packer)),
     }
     let is_failure = result.as_ref().map_or(true, Passed::is_failure);
     store.leave(now, is_failure).map_err(|stopped| E::ending(stopped.into()))?;
@@ -230,7 +231,7 @@ pub(crate) fn failed<E: Recorded>(
         return Ok(recorded?);
     }
     let error = error(store)?;
-    store.recording_mut().failed(|packer| error.pass(packer));
+    store.calls.recording.failed(|packer| error.pass(packer));
     let mut touched = Touched::default();
     error.resources(&mut touched);
     // The call has left, so it must not end the run here: a replay could not find the place. What
@@ -275,18 +276,12 @@ impl CallError for Error {
 /// with the end of the run: `Ok(None)` if the wait was cut.
 pub(crate) trait Raced {
     type Cut;
-    type Error;
-
-    fn ending(error: Error) -> Self::Error;
+    type Error: CallError;
 }
 
 impl<R, E: CallError> Raced for Result<R, E> {
     type Cut = Result<Option<R>, E>;
     type Error = E;
-
-    fn ending(error: Error) -> E {
-        E::ending(error)
-    }
 }
 
 /// Executes a component's call of a host function that never waits.
@@ -328,17 +323,17 @@ pub(crate) fn leave_race_for_module<R: Passed + FailureCode>(
     leave_race(store, entered, result)
 }
 
-/// Links a host function of core modules that never waits, with the texts that it reads, each a
+/// Links host functions of core modules that never wait, each with the texts that it reads, each a
 /// pointer and a length, and how much of the guest's memory it may read ([`Reads`]), which
-/// `abi::guest_memory` enforces. Its body returns `Result<_, CallFailure>`:
+/// `abi::guest_memory` enforces. A body returns `Result<_, CallFailure>`:
 /// `instant! { linker, functions, MODULE; fn name(caller, a: i32, ptr: i32, len: i32) reads [(ptr, len)] up_to (BOUND) -> i32 { .. } }`.
 ///
 /// [`Reads`]: sandglass_supervisor::functions::Reads
 macro_rules! instant {
-    ($linker:expr, $functions:expr, $module:expr;
+    ($linker:expr, $functions:expr, $module:expr; $(
      fn $name:ident($caller:ident $(, $arg:ident: $ty:ty)*)
      $(reads [$(($ptr:expr, $len:expr)),*] up_to ($reads:expr))? $(gathers ($list:expr, $count:expr))?
-     -> $ret:ty $body:block) => {{
+     -> $ret:ty $body:block)+) => {$({
         let (module, name) = ($module, stringify!($name));
         let class = ::sandglass_supervisor::functions::Class::Instant;
         let reads = $crate::boundary::reads!($($reads)?);
@@ -364,17 +359,17 @@ macro_rules! instant {
             },
         );
         linked?;
-    }};
+    })+};
 }
 
-/// As [`instant!`], for a host function that may wait. Its body awaits through `race`, and returns
+/// As [`instant!`], for host functions that may wait. A body awaits through `race`, and returns
 /// `Ok(None)` if the race was lost:
 /// `waiting! { linker, functions, MODULE; fn name(caller, race, a: i32) -> i32 { .. } }`.
 macro_rules! waiting {
-    ($linker:expr, $functions:expr, $module:expr;
+    ($linker:expr, $functions:expr, $module:expr; $(
      fn $name:ident($caller:ident, $race:ident $(, $arg:ident: $ty:ty)*)
      $(reads [$(($ptr:expr, $len:expr)),*] up_to ($reads:expr))? $(gathers ($list:expr, $count:expr))?
-     -> $ret:ty $body:block) => {{
+     -> $ret:ty $body:block)+) => {$({
         let (module, name) = ($module, stringify!($name));
         let class = ::sandglass_supervisor::functions::Class::Async;
         let reads = $crate::boundary::reads!($($reads)?);
@@ -407,7 +402,7 @@ macro_rules! waiting {
             },
         );
         linked?;
-    }};
+    })+};
 }
 
 /// What a function may read; one that names no bound reads only its numbers.
@@ -445,7 +440,7 @@ macro_rules! import {
             let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
                 $($crate::abi::passed::Passed::pass(&$arg, _to);)*
             })
-            .map_err(<$ret as $crate::boundary::Raced>::ending)?$(.takes(&$arg))*;
+            .map_err(<<$ret as $crate::boundary::Raced>::Error as $crate::boundary::CallError>::ending)?$(.takes(&$arg))*;
             $crate::boundary::execute(self, entered, |$store| $body)
         }
     };
@@ -456,7 +451,7 @@ macro_rules! import {
             let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
                 $($crate::abi::passed::Passed::pass(&$arg, _to);)*
             })
-            .map_err(<$ret as $crate::boundary::Raced>::ending)?$(.takes(&$arg))*;
+            .map_err(<<$ret as $crate::boundary::Raced>::Error as $crate::boundary::CallError>::ending)?$(.takes(&$arg))*;
             if let Some(recorded) = entered.recorded(self) {
                 return $crate::boundary::leave(self, entered, recorded);
             }
@@ -481,7 +476,6 @@ macro_rules! imports {
         $($trait:ident {
             $($class:ident $wit:literal
               fn $name:ident($($arg:ident $(: $ty:ty)?),*) -> $ret:ty $body:block)*
-            $(=> fn $convert:ident($error:ident: $from:ty) -> $to:ty $converted:block)*
         })*
      })*) => {
         pub(crate) const $table: &[::sandglass_supervisor::functions::Import] = &[
@@ -499,7 +493,6 @@ macro_rules! imports {
                     ::sandglass_supervisor::functions::FunctionId::of($first, $table, $interface, $wit);
                     fn $name($($arg $(: $ty)?),*) -> $ret $body
                 })*
-                $(fn $convert(&mut self, $error: $from) -> $to $converted)*
             })*
         };)*
     };

@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use sandglass_model::{Rejection, RejectionKind};
+use serde::{Deserialize, Serialize};
 use wasmtime::Engine;
 
 use crate::compiled_folder::Code;
@@ -37,7 +38,7 @@ const AT_ONCE_PER_TENANT: usize = 2;
 const THREADS_MAX: usize = 4;
 
 /// Limits on compiling one module in a [`CompileHelper`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompileLimits {
     /// Longest time from the start of the process to its result. 60 s by default; a Python interpreter
     /// of 18 MB takes about 5 s.

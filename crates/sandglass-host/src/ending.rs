@@ -93,7 +93,7 @@ fn trapped(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) 
         return not_started(format!("host has no slot left for what the module needs: {error}"));
     }
     let data = store.data();
-    let denied = data.memory().limiter().denied();
+    let denied = data.memory.limiter.denied.as_ref();
     let is_guests = error.is::<wasmtime::ThrownException>() || error.is::<I32Exit>();
     let is_not_instantiated = is_not_instantiated(data, error);
     if is_not_instantiated && !is_guests && denied.is_none() {
@@ -146,7 +146,7 @@ fn can_follow_a_refusal(error: &wasmtime::Error) -> bool {
 /// Whether a guest could not be instantiated for another reason than its own code.
 fn is_not_instantiated(data: &RunStore, error: &wasmtime::Error) -> bool {
     let in_own_code = !data.is_in_host_call();
-    data.phase() == Phase::Instantiating && in_own_code && !error.is::<wasmtime::Trap>()
+    data.watch.phase == Phase::Instantiating && in_own_code && !error.is::<wasmtime::Trap>()
 }
 
 fn trap(error: &wasmtime::Error) -> Trap {

@@ -31,7 +31,7 @@ use crate::limiter::Limiter;
 use crate::mappings;
 use crate::sandbox::Metering;
 use crate::store::RunStore;
-use sandglass_supervisor::admission::{Place, Turn};
+use sandglass_supervisor::admission::{AdmittedDispatch, PermitWait};
 use sandglass_supervisor::call_spans::CallSpans;
 use sandglass_supervisor::capability::Guest;
 use sandglass_supervisor::capability::cache::Scope;
@@ -71,9 +71,9 @@ pub(crate) struct Execution {
     pub(crate) queued_at: Monotonic,
     /// Set when the budget begins.
     pub(crate) began: OnceLock<StartedDeadline>,
-    pub(crate) turn: Turn,
+    pub(crate) permit: PermitWait,
     /// Outlives the store, because dropping the last clone admits the next dispatch.
-    pub(crate) place: Arc<Place>,
+    pub(crate) place: Arc<AdmittedDispatch>,
 }
 
 /// The context of a handler run, and its recording or replay.
@@ -104,9 +104,9 @@ struct Permit {
 
 impl Execution {
     pub(crate) async fn run(mut self) -> RunReport {
-        let turn = mem::take(&mut self.turn);
+        let permit = mem::take(&mut self.permit);
         let unfinished = Unfinished(Some(&self));
-        let report = match self.wait_for_permit(turn).await {
+        let report = match self.wait_for_permit(permit).await {
             Ok(permit) => self.start(permit).await,
             Err(why) => self.report_not_started(&why),
         };
@@ -116,9 +116,9 @@ impl Execution {
     }
 
     /// Waits until the handler may start, with a ticker that enforces its deadline.
-    async fn wait_for_permit(&self, turn: Turn) -> Result<Permit, NotStarted> {
-        if !turn.has_come() {
-            self.wait_for(turn).await?;
+    async fn wait_for_permit(&self, permit: PermitWait) -> Result<Permit, NotStarted> {
+        if !permit.is_over() {
+            self.wait_for(permit).await?;
         }
         if self.dispatch.run.cause().is_some() {
             return Err(NotStarted::Stopped);
@@ -133,7 +133,7 @@ impl Execution {
         }
     }
 
-    async fn wait_for(&self, turn: Turn) -> Result<(), NotStarted> {
+    async fn wait_for(&self, permit: PermitWait) -> Result<(), NotStarted> {
         let race = Race::new(&self.dispatch.run, &self.shared.clock);
         let now = self.shared.clock.now();
         let patience = self.patience();
@@ -143,7 +143,7 @@ impl Execution {
         let expired = expired.filter(|_| parent_remaining <= patience);
         let patience = patience.min(parent_remaining);
         #[allow(clippy::disallowed_methods, reason = "the guest executor waits in real time")]
-        match tokio::time::timeout(patience, race.run(turn.come())).await {
+        match tokio::time::timeout(patience, race.run(permit.wait())).await {
             Ok(Some(())) => Ok(()),
             Ok(None) => Err(NotStarted::Stopped),
             Err(_) => Err(expired.map_or(NotStarted::WaitedTooLong, NotStarted::ParentExpired)),
@@ -251,8 +251,8 @@ impl Execution {
 
         let mut store = self.store(&deadline);
         let live_store = metrics.hold_scoped(Level::LiveStores);
-        let mut moments = Moments::default();
-        let (called, cpu) = self.call(&mut store, now, notice.as_ref(), &mut moments).await;
+        let (called, cpu) = self.call(&mut store, now, notice.as_ref()).await;
+        let moments = store.data().moments;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         if let Some(notice) = &notice {
             notice.close(off_cpu);
@@ -265,15 +265,15 @@ impl Execution {
         let mut report = RunReport {
             outcome,
             cause,
-            time_split_us: self.time_split(&account, &deadline, &moments, off_cpu),
+            time_split_us: self.time_split(&account, &deadline, moments, off_cpu),
             host_calls: account.host_calls,
             overruns: account.overruns,
             story: account.story,
             recording: account.recording,
             cpu_us: micros(cpu),
-            peak_memory_bytes: data.memory().limiter().peak_memory_bytes(),
+            peak_memory_bytes: data.memory.limiter.peak_memory_bytes,
             peak_host_memory_bytes: data.guest().memory.peak(),
-            telemetry_dropped: Some(data.guest().telemetry_dropped()),
+            telemetry_dropped: Some(data.guest().log.dropped()),
             ..self.report(Some(started_at), deadline)
         };
         // Whatever frees the guest's memory counts as teardown, and a handler that does not get past
@@ -311,13 +311,10 @@ impl Execution {
         store: &mut Store<RunStore>,
         now: Monotonic,
         notice: Option<&Notice<'_>>,
-        moments: &mut Moments,
     ) -> (wasmtime::Result<Called>, Duration) {
         let _in_flight = self.shared.telemetry.metrics.hold_scoped(Level::InFlight);
-        let max_result_bytes = self.integration.manifest.limits.response_bytes;
         let work = (&self.integration.compiled.code, &self.dispatch.work);
-        let call = abi::call(work, store, max_result_bytes, moments);
-        poll_on_cpu(&self.shared, now, notice, call).await
+        poll_on_cpu(&self.shared, now, notice, abi::call(work, store)).await
     }
 
     /// What is announced about the handler while it is executed. `None` for a replay, because the
@@ -362,7 +359,7 @@ impl Execution {
         );
         let supervision = self.supervision(deadline);
         let mut store = Store::new(&compiled.sandbox.engine, RunStore::new(supervision, limiter));
-        store.limiter(|data| data.memory_mut().limiter_mut());
+        store.limiter(|data| &mut data.memory.limiter);
         store.set_hostcall_fuel(HostMemory::call_bytes(limits.response_bytes));
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| end_slice(context.data_mut()));
@@ -402,7 +399,7 @@ impl Execution {
         Supervision::new(supervision::Start {
             run: Arc::clone(&self.dispatch.run),
             clock: RunClock::new(Arc::clone(&self.shared.clock)),
-            ticker: Arc::clone(&self.shared.ticker),
+            ticker: Some(Arc::clone(&self.shared.ticker)),
             began: deadline.start,
             deadline: deadline.at,
             functions: Arc::clone(compiled.sandbox.functions_of(&compiled.code)),
@@ -410,13 +407,13 @@ impl Execution {
             spans: CallSpans::new(Arc::clone(&self.span), span_telemetry),
             metrics: metrics.clone(),
             guest,
-            origin: Arc::new(Origin {
+            origin: Some(Arc::new(Origin {
                 dispatch: Arc::clone(&self.dispatch),
                 manifest: Arc::clone(&self.integration.manifest),
                 id: self.id,
                 trace: self.trace,
-                place: Arc::clone(&self.place),
-            }),
+                admitted: Arc::clone(&self.place),
+            })),
         })
     }
 
@@ -428,14 +425,14 @@ impl Execution {
 
     /// The context of the handler run, from a recording that is replayed or from the dispatch.
     fn start_recording(&self, deadline: &StartedDeadline) -> Start {
-        if let RecordingMode::Play(player) = &self.dispatch.recording_mode
-            && let Some(player) = player.lock().unwrap_or_else(PoisonError::into_inner).take()
+        if let RecordingMode::Replay(replayer) = &self.dispatch.recording_mode
+            && let Some(replayer) = replayer.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
-            let context = RunContext::made(Arc::clone(&player.context));
-            let redactor = player.redactor.clone();
-            return Start { context, redactor, recording: RunRecording::Playing(player) };
+            let context = RunContext::from_json(Arc::clone(&replayer.context));
+            let redactor = replayer.redactor.clone();
+            return Start { context, redactor, recording: RunRecording::Replaying(replayer) };
         }
-        let context = RunContext::of(Facts {
+        let context = RunContext::new(Facts {
             dispatch: Arc::clone(&self.dispatch),
             id: self.id,
             trace: self.trace,
@@ -453,7 +450,7 @@ impl Execution {
                     redactor.clone(),
                 )))
             }
-            RecordingMode::Off | RecordingMode::Play(_) => RunRecording::Off,
+            RecordingMode::Off | RecordingMode::Replay(_) => RunRecording::Off,
         };
         Start { context, redactor, recording }
     }
@@ -517,7 +514,7 @@ impl Execution {
         &self,
         account: &Account,
         deadline: &StartedDeadline,
-        moments: &Moments,
+        moments: Moments,
         off_cpu: Monotonic,
     ) -> TimeSplit {
         let (host, host_then) = (account.in_host, account.in_host_while_instantiating);
@@ -631,11 +628,11 @@ const YOUNG_SLICES: u64 = 4;
 fn end_slice(store: &mut RunStore) -> wasmtime::Result<UpdateDeadline> {
     store.check()?;
     let slices = store.end_slice();
-    let simulated = store.ticker().and_then(|ticker| ticker.simulated());
+    let simulated = store.watch.ticker.as_ref().and_then(|ticker| ticker.simulated());
     Ok(if slices.is_multiple_of(2) {
         UpdateDeadline::Continue(1)
     } else if let Some(simulated) = simulated {
-        let time = simulated.goes_on(slices, store.unchecked_until());
+        let time = simulated.time_to_advance(slices, store.watch.unchecked_until);
         UpdateDeadline::YieldCustom(0, Box::pin(ticker::wait(time)))
     } else if slices < YOUNG_SLICES {
         UpdateDeadline::YieldCustom(0, Box::pin(tokio::task::yield_now()))

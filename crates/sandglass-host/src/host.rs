@@ -30,7 +30,9 @@ use crate::integration::Integration;
 use crate::module::{InProgress, ModuleCache};
 use crate::sandbox::{EngineKind, Sandbox};
 use crate::symbols;
-use sandglass_supervisor::admission::{Admission, Place, Reservation, ReserveFor, Turn};
+use sandglass_supervisor::admission::{
+    Admission, AdmittedDispatch, PermitWait, Reservation, ReserveFor,
+};
 use sandglass_supervisor::capability::Grants;
 use sandglass_supervisor::capability::cache::Cache;
 use sandglass_supervisor::capability::http::HttpClient;
@@ -272,8 +274,8 @@ impl Host {
     /// The embedder's own host functions, in the order in which they were registered.
     #[must_use]
     pub fn functions(&self) -> Vec<Signature> {
-        let functions = self.0.sandboxes.registry().functions();
-        functions.iter().map(|function| Signature::of(function)).collect()
+        let functions = self.0.sandboxes.registry.functions();
+        functions.iter().map(|function| function.signature.clone()).collect()
     }
 
     /// The sandbox of most guests.
@@ -287,11 +289,6 @@ impl Host {
     /// Most memory that a manifest can grant, in bytes.
     pub(crate) fn max_memory_bytes(&self) -> u64 {
         self.0.shared.settings.max_memory_bytes
-    }
-
-    /// The names of the embedder's own functions, as manifests grant them.
-    pub(crate) fn own_functions(&self) -> impl Iterator<Item = String> {
-        self.0.sandboxes.registry().functions().iter().map(|function| function.full_name())
     }
 }
 
@@ -342,7 +339,7 @@ impl Inner {
     /// Admits a dispatch, and gathers what its handler run needs.
     fn admit(&self, integration: &Integration, mut dispatch: Dispatch) -> Result<Admitted, Error> {
         let queued_at = self.shared.clock.now();
-        let (place, turn) = self.queue(integration, &mut dispatch, queued_at)?;
+        let (place, permit) = self.queue(integration, &mut dispatch, queued_at)?;
         let shared = if dispatch.is_replay() { &self.without_telemetry } else { &self.shared };
         let metrics = &shared.telemetry.metrics;
         let entity_type = dispatch.entity.entity_type();
@@ -367,7 +364,7 @@ impl Inner {
             trace,
             queued_at,
             began: OnceLock::new(),
-            turn,
+            permit,
             place: Arc::new(place),
             dispatch: Arc::new(dispatch),
         };
@@ -397,7 +394,7 @@ impl Inner {
         integration: &Integration,
         dispatch: &mut Dispatch,
         now: Monotonic,
-    ) -> Result<(Place, Turn), Error> {
+    ) -> Result<(AdmittedDispatch, PermitWait), Error> {
         let metrics = &self.shared.telemetry.metrics;
         if self.closed.load(Ordering::Acquire) {
             metrics.dispatch_refused(metrics::Refusal::ShuttingDown);
@@ -421,13 +418,13 @@ impl Inner {
         }
         match dispatch.reservation.take() {
             Some(Reservation(place)) if place.is_of(&self.admission) => {
-                let turn = place.line_up(integration.allocation(), now);
-                Ok((place, turn))
+                let permit = place.request_permit(integration.allocation(), now);
+                Ok((place, permit))
             }
             _ => {
                 let tenant = &dispatch.context.tenant;
                 let counted = (integration.counts_as.clone(), integration.allocation());
-                Ok(self.admission.line_up(counted, tenant, now)?)
+                Ok(self.admission.admit(counted, tenant, now)?)
             }
         }
     }

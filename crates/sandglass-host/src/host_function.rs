@@ -94,11 +94,8 @@ const NAME_MAX_BYTES: usize = 128;
 /// # }
 /// ```
 pub struct HostFunction {
-    interface: String,
-    field: String,
+    pub(crate) signature: Signature,
     body: Body,
-    pub(crate) params: Vec<Type>,
-    pub(crate) returned: Type,
     link: Link,
 }
 
@@ -152,33 +149,13 @@ impl HostFunction {
     }
 
     fn new<Args: Arguments, R: Returned>(interface: &str, name: &str, body: Body) -> Self {
-        Self {
+        let signature = Signature {
             interface: interface.to_owned(),
-            field: name.to_owned(),
-            body,
+            name: name.to_owned(),
             params: Args::types(),
             returned: R::Wire::TYPE,
-            link: Args::link::<R>(),
-        }
-    }
-
-    /// The module from which core modules import it, and the instance from which components do.
-    pub(crate) fn interface(&self) -> &str {
-        &self.interface
-    }
-
-    /// The interface without its version.
-    pub(crate) fn unversioned(&self) -> &str {
-        self.interface.split_once('@').map_or(&*self.interface, |(interface, _)| interface)
-    }
-
-    pub(crate) fn field(&self) -> &str {
-        &self.field
-    }
-
-    /// `interface.name`, without a version.
-    pub(crate) fn full_name(&self) -> String {
-        format!("{}.{}", self.unversioned(), self.field)
+        };
+        Self { signature, body, link: Args::link::<R>() }
     }
 
     pub(crate) fn class(&self) -> Class {
@@ -190,9 +167,10 @@ impl HostFunction {
     }
 
     fn check(&self) -> Result<(), &'static str> {
-        let (interface, version) = match self.interface.split_once('@') {
+        let Signature { interface: versioned, name, .. } = &self.signature;
+        let (interface, version) = match versioned.split_once('@') {
             Some((interface, version)) => (interface, Some(version)),
-            None => (&*self.interface, None),
+            None => (&**versioned, None),
         };
         let namespace = interface.split(':').next().unwrap_or_default();
         if namespace == "env" || namespace == "sandglass" || namespace.starts_with("wasi") {
@@ -200,7 +178,7 @@ impl HostFunction {
                 "`env`, `wasi` and `sandglass` are the host's own; choose another namespace",
             );
         }
-        if self.interface.len() > NAME_MAX_BYTES || self.field.len() > NAME_MAX_BYTES {
+        if versioned.len() > NAME_MAX_BYTES || name.len() > NAME_MAX_BYTES {
             return Err("a name has at most 128 bytes");
         }
         let parts = interface.split_once(':').and_then(|(namespace, rest)| {
@@ -212,7 +190,7 @@ impl HostFunction {
         if version.is_some_and(|version| !is_version(version)) {
             return Err("a version is written `1.2.3`");
         }
-        if !is_kebab(&self.field) {
+        if !is_kebab(name) {
             return Err("a function's name is written in lower case, with hyphens");
         }
         if matches!(self.body, Body::Blocking(bound, _) if bound.is_zero()) {
@@ -237,7 +215,7 @@ fn is_version(version: &str) -> bool {
 impl fmt::Debug for HostFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostFunction")
-            .field("name", &self.full_name())
+            .field("name", &self.signature.full_name())
             .field("class", &self.class())
             .finish_non_exhaustive()
     }
@@ -256,13 +234,13 @@ impl Registry {
         blocking: BlockingCalls,
     ) -> Result<Self, BuildError> {
         let refused = |function: &HostFunction, why: &str| BuildError::Function {
-            name: function.full_name().escape_debug().to_string(),
+            name: function.signature.full_name().escape_debug().to_string(),
             why: why.to_owned(),
         };
         let mut names = BTreeSet::new();
         for function in &functions {
             function.check().map_err(|why| refused(function, why))?;
-            if !names.insert(function.full_name()) {
+            if !names.insert(function.signature.full_name()) {
                 return Err(refused(function, "it is registered already"));
             }
             if names.len() > MAX_FUNCTIONS {
@@ -306,7 +284,7 @@ impl Linked {
         store: &RunStore,
         values: Vec<Value>,
     ) -> Answer<'static, Result<Value, String>> {
-        let name = store.functions().name(self.id).to_owned();
+        let name = store.calls.functions.name(self.id).to_owned();
         let Some(call) = HostCall::of(store) else {
             return Box::pin(async { Err("no handler makes this call".to_owned()) });
         };
@@ -356,7 +334,7 @@ impl Linked {
 /// panic hook has printed or logged the panic itself.
 fn to_text(name: &str, result: Option<Outcome>) -> Result<Value, String> {
     match result {
-        Some(result) => result.map_err(HostError::into_text),
+        Some(result) => result.map_err(|error| error.0),
         None => {
             tracing::error!(function = name, "a host function of the embedder's panicked");
             Err(format!("`{name}` failed inside the host"))
@@ -368,7 +346,7 @@ fn to_text(name: &str, result: Option<Outcome>) -> Result<Value, String> {
 mod tests {
     use super::*;
 
-    fn named(interface: &str, name: &str) -> HostFunction {
+    fn function_named(interface: &str, name: &str) -> HostFunction {
         HostFunction::instant(interface, name, |_: HostCall| Ok(()))
     }
 
@@ -393,13 +371,13 @@ mod tests {
             ("acme:crm/contacts", "a\u{1b}", "with hyphens"),
         ];
         for (interface, name, why) in cases {
-            let refusal = refusal(vec![named(interface, name)]);
+            let refusal = refusal(vec![function_named(interface, name)]);
             assert!(refusal.contains(why), "{refusal}");
             assert!(!refusal.contains('\u{1b}'));
         }
         let twice = refusal(vec![
-            named("acme:crm/contacts@1.0.0", "find"),
-            named("acme:crm/contacts", "find"),
+            function_named("acme:crm/contacts@1.0.0", "find"),
+            function_named("acme:crm/contacts", "find"),
         ]);
         assert!(twice.contains("registered already"), "{twice}");
     }

@@ -23,7 +23,7 @@ use sandglass_supervisor::settings::MAX_TABLE_ELEMENTS;
 pub use group::Grant;
 pub use permissions::{Granted, NotGranted, Permissions, Unused};
 
-use scan::{Exported, Imported, Scan};
+use scan::Scan;
 
 /// Most imports, exports and custom sections that are listed: more than a person reads, and more than
 /// toolchains make. The others are counted.
@@ -117,7 +117,7 @@ pub struct LargeFunction {
 }
 
 /// An import of a guest.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Import {
     /// The module or interface, as the guest spells it.
     pub module: String,
@@ -144,7 +144,7 @@ pub struct Import {
 }
 
 /// An export of a guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Export {
     /// Its name.
     pub name: String,
@@ -266,9 +266,8 @@ fn describe(
     let wasi = wasi(&scan.imports);
     let initializes = abi != Abi::Component
         && scan.exports.iter().any(|export| export.name == core_module::INITIALIZE);
-    let mut searches = 0;
-    let imports =
-        scan.imports.into_iter().map(|import| describe_import(abi, sandbox, import, &mut searches));
+    let (mut imports, mut searches) = (scan.imports, 0);
+    imports.iter_mut().for_each(|import| describe_import(abi, sandbox, import, &mut searches));
     let (exports, missing_exports) = exports(abi, scan.exports);
     Inspection {
         abi,
@@ -279,7 +278,7 @@ fn describe(
         modules: scan.modules,
         functions: scan.functions,
         largest_functions: scan.largest,
-        imports: imports.collect(),
+        imports,
         imports_omitted: scan.imports_omitted,
         exports,
         exports_omitted: scan.exports_omitted,
@@ -298,42 +297,23 @@ fn describe(
     }
 }
 
-fn describe_import(
-    abi: Abi,
-    sandbox: &Sandbox,
-    imported: Imported,
-    searches: &mut usize,
-) -> Import {
-    let found = match abi {
-        Abi::Core => find_core_import(sandbox, &imported),
-        Abi::Component => find_component_import(sandbox, &imported),
-        Abi::NodePack => find_pack_import(sandbox, &imported),
-    };
-    let is_known = found.group.is_some();
-    let mut nearest = None;
-    if !is_known && found.other_version.is_none() {
+fn describe_import(abi: Abi, sandbox: &Sandbox, import: &mut Import, searches: &mut usize) {
+    match abi {
+        Abi::Core => describe_core_import(sandbox, import),
+        Abi::Component => describe_component_import(sandbox, import),
+        Abi::NodePack => describe_pack_import(sandbox, import),
+    }
+    import.is_known = import.group.is_some();
+    if !import.is_known && import.other_version.is_none() {
         *searches += 1;
         if *searches <= NEAREST_MAX {
-            nearest = nearest_import(abi, sandbox, &imported);
+            import.nearest = nearest_import(abi, sandbox, import);
         }
-    }
-    Import {
-        module: imported.module,
-        name: imported.name,
-        signature: imported.signature,
-        host_function: found.host_function,
-        group: found.group,
-        waits: found.waits,
-        is_known,
-        expected_signature: found.expected_signature,
-        nearest,
-        other_version: found.other_version,
-        needs: found.needs,
     }
 }
 
-fn nearest_import(abi: Abi, sandbox: &Sandbox, imported: &Imported) -> Option<String> {
-    let Imported { module, name, .. } = imported;
+fn nearest_import(abi: Abi, sandbox: &Sandbox, import: &Import) -> Option<String> {
+    let Import { module, name, .. } = import;
     match abi {
         Abi::Core => core_module::nearest_import(sandbox, module, name),
         Abi::NodePack => module::node_pack::nearest_import(module, name),
@@ -349,62 +329,38 @@ fn nearest_import(abi: Abi, sandbox: &Sandbox, imported: &Imported) -> Option<St
     }
 }
 
-/// What this host has for an import.
-#[derive(Default)]
-struct HostImport {
-    host_function: Option<&'static str>,
-    /// `None` if the import is unknown.
-    group: Option<&'static str>,
-    waits: bool,
-    expected_signature: Option<String>,
-    other_version: Option<&'static str>,
-    needs: Option<Grant>,
-}
-
-fn find_core_import(sandbox: &Sandbox, imported: &Imported) -> HostImport {
-    let Imported { module, name, signature } = imported;
-    let Some(known) = sandbox.imports.get(&(module.clone(), name.clone())) else {
-        return HostImport::default();
-    };
+fn describe_core_import(sandbox: &Sandbox, import: &mut Import) {
+    let (module, name) = (&import.module, &import.name);
+    let Some(known) = sandbox.imports.get(&(module.clone(), name.clone())) else { return };
     let group = group::of_core(module, name);
-    HostImport {
-        host_function: sandbox.functions.named(module, name),
-        group: Some(group),
-        waits: sandbox.functions.waiting(module, name).is_some(),
-        expected_signature: Some(core_module::shown(known)).filter(|known| known != signature),
-        other_version: None,
-        needs: group::grant(group, sandbox.embedders_function(module, name)),
-    }
+    import.host_function = sandbox.functions.find(module, name).map(|function| function.name);
+    import.group = Some(group);
+    import.waits = sandbox.functions.waiting(module, name).is_some();
+    import.needs = group::grant(group, sandbox.embedders_function(module, name));
+    import.expected_signature =
+        Some(core_module::describe_type(known)).filter(|known| *known != import.signature);
 }
 
-fn find_component_import(sandbox: &Sandbox, imported: &Imported) -> HostImport {
-    let Imported { module, name, .. } = imported;
-    let interface = component::without_version(module);
+fn describe_component_import(sandbox: &Sandbox, import: &mut Import) {
+    let (interface, name) = (component::without_version(&import.module), &import.name);
     let functions = &sandbox.component_functions;
-    let other_version = component::other_version(module);
-    let waits = functions.waiting(interface, name).is_some();
-    if other_version.is_some() || !functions.has(interface, name) {
-        return HostImport { other_version, waits, ..HostImport::default() };
+    import.other_version = component::other_version(&import.module);
+    import.waits = functions.waiting(interface, name).is_some();
+    if import.other_version.is_some() || functions.find(interface, name).is_none() {
+        return;
     }
     let group = group::of_component(interface);
-    HostImport {
-        host_function: functions.named(interface, name),
-        group: Some(group),
-        waits,
-        needs: group::grant(group, sandbox.embedders_component_function(interface, name)),
-        ..HostImport::default()
-    }
+    import.host_function = functions.find(interface, name).map(|function| function.name);
+    import.group = Some(group);
+    import.needs = group::grant(group, sandbox.embedders_component_function(interface, name));
 }
 
-fn find_pack_import(sandbox: &Sandbox, imported: &Imported) -> HostImport {
-    let Imported { module, name, signature } = imported;
-    let Some(known) = node_pack::import(module, name) else { return HostImport::default() };
-    HostImport {
-        host_function: sandbox.pack_functions.named(module, name),
-        group: Some(group::of_pack(name)),
-        expected_signature: known.form(signature).is_none().then(|| known.expected()),
-        ..HostImport::default()
-    }
+fn describe_pack_import(sandbox: &Sandbox, import: &mut Import) {
+    let (module, name) = (&import.module, &import.name);
+    let Some(known) = node_pack::import(module, name) else { return };
+    import.host_function = sandbox.pack_functions.find(module, name).map(|function| function.name);
+    import.group = Some(group::of_pack(name));
+    import.expected_signature = known.form(&import.signature).is_none().then(|| known.expected());
 }
 
 /// An export that the host uses, and the types that it may have.
@@ -414,7 +370,7 @@ type UsedExport = (&'static str, &'static [&'static str]);
 fn used_exports(abi: Abi) -> Vec<UsedExport> {
     const MEMORY: UsedExport = (core_module::MEMORY, &["a memory"]);
     match abi {
-        Abi::Core => vec![MEMORY, (core_module::RUN, &["(i32, i32) -> (i32)"])],
+        Abi::Core => vec![MEMORY, (core_module::RUN, &[core_module::HANDLER])],
         Abi::Component => vec![(component::HANDLE, &[component::HANDLER])],
         Abi::NodePack => {
             let of_pack = node_pack::EXPORTS.iter().map(|export| (export.name, export.types));
@@ -424,7 +380,7 @@ fn used_exports(abi: Abi) -> Vec<UsedExport> {
 }
 
 /// The exports of a guest, and those that a guest of its kind must have and that are missing.
-fn exports(abi: Abi, found: Vec<Exported>) -> (Vec<Export>, Vec<MissingExport>) {
+fn exports(abi: Abi, mut found: Vec<Export>) -> (Vec<Export>, Vec<MissingExport>) {
     let used = used_exports(abi);
     let missing = used.iter().filter(|(name, _)| !found.iter().any(|one| one.name == *name));
     let missing = missing.map(|(name, types)| {
@@ -433,26 +389,23 @@ fn exports(abi: Abi, found: Vec<Exported>) -> (Vec<Export>, Vec<MissingExport>) 
         MissingExport { name, signature, nearest: nearest.map(str::to_owned) }
     });
     let missing = missing.collect();
-    let described = found.into_iter().map(|Exported { name, signature }| {
-        let expected = used.iter().find(|(used, _)| *used == name).map(|(_, types)| *types);
-        let initializes = abi != Abi::Component && name == core_module::INITIALIZE;
-        let expected: Option<&[&str]> = expected.or(initializes.then_some(&["() -> ()"]));
-        Export {
-            is_used: expected.is_some(),
-            expected_signature: expected
-                .filter(|types| !types.contains(&signature.as_str()))
-                .map(|types| types.join(" or ")),
-            name,
-            signature,
-        }
-    });
-    (described.collect(), missing)
+    for export in &mut found {
+        let expected = used.iter().find(|(used, _)| *used == export.name).map(|(_, types)| *types);
+        let initializes = abi != Abi::Component && export.name == core_module::INITIALIZE;
+        let expected: Option<&[&str]> =
+            expected.or(initializes.then_some(&[core_module::INITIALIZER]));
+        export.is_used = expected.is_some();
+        export.expected_signature = expected
+            .filter(|types| !types.contains(&export.signature.as_str()))
+            .map(|types| types.join(" or "));
+    }
+    (found, missing)
 }
 
 /// The imports of WASI, by interface.
-fn wasi(imports: &[Imported]) -> Vec<WasiUse> {
+fn wasi(imports: &[Import]) -> Vec<WasiUse> {
     let mut used: Vec<WasiUse> = Vec::new();
-    for Imported { module, name, .. } in imports.iter().filter(|one| group::is_wasi(&one.module)) {
+    for Import { module, name, .. } in imports.iter().filter(|one| group::is_wasi(&one.module)) {
         let at = used.iter().position(|one| one.interface == *module).unwrap_or_else(|| {
             used.push(WasiUse { interface: module.clone(), functions: 0, refused: Vec::new() });
             used.len() - 1

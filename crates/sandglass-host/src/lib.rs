@@ -88,8 +88,8 @@ pub use sandglass_model::{Allocation, Answered, Ask, AskError, Outcome, RunRepor
 pub use sandglass_supervisor::admission::{Reservation, ReserveFor};
 pub use sandglass_supervisor::capability::ask::Asks;
 pub use sandglass_supervisor::capability::http::{
-    DEADLINE_HEADER, Destination, Destinations, HttpClient, HttpError, InvalidDestination, Limits,
-    Opened, Pieces, Request, Response, Scheme,
+    DEADLINE_HEADER, Destination, Destinations, HttpCall, HttpClient, HttpError,
+    InvalidDestination, Limits, Opened, Pieces, Request, Response, Scheme,
 };
 pub use sandglass_supervisor::capability::log::Level as LogLevel;
 pub use sandglass_supervisor::capability::named_streams::Streams;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sandglass_model::{Clock, GuestLimits, LimitBreach, LimitKind};
 use wasmtime::{ResourceLimiter, Result};
 
-use crate::structure::{self, InstanceState};
+use crate::structure::InstanceState;
 use sandglass_supervisor::boundary::Stopped;
 use sandglass_supervisor::covered;
 use sandglass_supervisor::run::Run;
@@ -27,8 +27,9 @@ pub(crate) struct Limiter {
     /// Linear memories only.
     memory_bytes: u64,
     /// The most that has counted against the memory limit so far.
-    peak_memory_bytes: u64,
-    denied: Option<LimitBreach>,
+    pub(crate) peak_memory_bytes: u64,
+    /// The last growth that was refused.
+    pub(crate) denied: Option<LimitBreach>,
     /// The run and its clock; `None` in a store in which nothing runs.
     run: Option<(Arc<Run>, Arc<dyn Clock>)>,
 }
@@ -67,20 +68,10 @@ impl Limiter {
         limiter
     }
 
-    /// The last growth that was refused.
-    pub(crate) fn denied(&self) -> Option<&LimitBreach> {
-        self.denied.as_ref()
-    }
-
-    pub(crate) fn peak_memory_bytes(&self) -> u64 {
-        self.peak_memory_bytes
-    }
-
     /// What memories and tables of this size count against the memory limit.
     fn charged(&self, memory_bytes: u64, table_elements: u64) -> u64 {
-        let tables = table_elements.saturating_mul(structure::ELEMENT_BYTES);
-        let other = self.instance_bytes.saturating_add(tables);
-        memory_bytes.saturating_add(structure::charged_state_bytes(other))
+        let other_bytes = self.instance_bytes;
+        InstanceState { memory_bytes, table_elements, other_bytes }.charged_bytes()
     }
 
     /// Whether memories and tables of this size are within the memory limit. If `is_made`, Wasmtime

@@ -25,6 +25,7 @@ use wasmtime_wasi_http::p2::body::{HostFutureTrailers, HostIncomingBody, HostOut
 use wasmtime_wasi_http::p2::types::HostFutureIncomingResponse;
 use wasmtime_wasi_http::{RequestOptions, WasiHttpCtx};
 
+use crate::abi::Moments;
 use crate::abi::node_pack::RandomStream;
 
 /// A value that outlives a host call, in the state of a handler run or in its resource table.
@@ -63,7 +64,7 @@ measured_by_the_supervisor!(Outside, streams::OutgoingRequest, streams::Incoming
 measured_by_the_supervisor!(spans::Handle, Arc<dyn NodeAccess>);
 
 // Of a fixed size.
-keeps_nothing!(Memory, TypedFunc<i32, i32>, RandomStream);
+keeps_nothing!(Memory, Moments, TypedFunc<i32, i32>, RandomStream);
 
 // State and resources of Wasmtime's WASI. Of a fixed size, except for the beginning of one line for
 // each standard stream, and for the text of an error, which Wasmtime writes.
@@ -103,12 +104,12 @@ mod tests {
                 match step {
                     0 => {
                         let attributes = vec![("a".to_owned(), json!(text))];
-                        let span = store.guest_mut().start_span(None, "s", Kind::Internal, attributes);
+                        let span = store.guest_mut().spans.start(None, "s", Kind::Internal, attributes);
                         open.push(span.expect("it has no parent"));
                     }
                     1 => {
                         if let Some(span) = open.pop() {
-                            let ended = store.guest_mut().end_span(span, Attributes::new(), SpanEnd::Done);
+                            let ended = store.guest_mut().spans.end(span, Attributes::new(), SpanEnd::Done);
                             prop_assert_eq!(ended, Ok(()));
                         }
                     }

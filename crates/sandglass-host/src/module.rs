@@ -89,6 +89,7 @@ impl Code {
 }
 
 /// What a module needs before its code runs, and where it can wait.
+#[derive(Default)]
 pub(crate) struct Needs {
     /// What the host adds to its memory for its context at least, in bytes.
     pub(crate) context_bytes: u64,
@@ -107,11 +108,9 @@ impl Needs {
     fn of_core_module(module: &wasmtime::Module) -> Self {
         let required = module.resources_required();
         Self {
-            context_bytes: 0,
             memories: required.num_memories.into(),
             initial_table_elements: required.max_initial_table_size.unwrap_or(0),
-            waits_in: Vec::new(),
-            embedders: Vec::new(),
+            ..Self::default()
         }
     }
 }
@@ -225,7 +224,7 @@ pub(crate) fn compile(
     compiling: Compiling<'_>,
 ) -> Result<Compiled, NotCompiled> {
     let mut binary = structure::to_binary(bytes)?.into_owned();
-    let structure = structure::check(&binary)?;
+    let state = structure::check(&binary)?;
     let hash = ModuleHash::of(bytes);
     let symbols = Symbols::of(hash, &binary);
     symbols::hide_names(&mut binary);
@@ -252,7 +251,7 @@ pub(crate) fn compile(
         sandbox,
         symbols,
         needs,
-        state: structure.state,
+        state,
         announced: RwLock::default(),
     })
 }

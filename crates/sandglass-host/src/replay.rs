@@ -15,13 +15,16 @@ use sandglass_model::{
 
 use crate::error::Error;
 use crate::host::Host;
+use crate::host_function::Signature;
 use crate::integration::Integration;
 use sandglass_supervisor::deadline::DispatchDeadline;
 use sandglass_supervisor::dispatch::{Context, Dispatch};
 use sandglass_supervisor::manifest::Manifest;
 use sandglass_supervisor::node::{NoAccess, NodeCall};
-use sandglass_supervisor::recording::{End, Found, Given, Header, Invocation, Player, secrets_in};
-pub use sandglass_supervisor::recording::{PlayedCall, Watcher};
+use sandglass_supervisor::recording::{
+    End, GivenSecrets, Header, Invocation, ReplayProgress, Replayer, secrets_in,
+};
+pub use sandglass_supervisor::recording::{ReplayedCall, Watcher};
 use sandglass_supervisor::run::Phase;
 use sandglass_supervisor::secret::Secret;
 
@@ -219,8 +222,10 @@ impl Host {
         bytes: &[u8],
         run: &RecordedRun,
     ) -> Result<Integration, Rejection> {
-        let manifest =
-            Manifest::named("replayed").limits(run.header.limits).functions(self.own_functions());
+        let functions = self.functions();
+        let manifest = Manifest::named("replayed")
+            .limits(run.header.limits)
+            .functions(functions.iter().map(Signature::full_name));
         self.load(bytes, manifest)
     }
 
@@ -238,7 +243,7 @@ impl Host {
         if recorded != module {
             return Err(NotReplayed::Module { recorded, given: module });
         }
-        let given = Given(replay.secrets);
+        let given = GivenSecrets(replay.secrets);
         for (name, len) in &replay.run.secrets {
             given.find(name, *len).map_err(NotReplayed::Secret)?;
         }
@@ -253,27 +258,27 @@ impl Host {
         };
         let recording = Arc::clone(&replay.run.recording);
         // The header was read before, so this fails only for what follows it.
-        let player = Player::new(recording, given, end, replay.watcher)
+        let replayer = Replayer::new(recording, given, end, replay.watcher)
             .map_err(|why| NotReplayed::Host(Error::Unavailable(why.to_string())))?;
-        let found = player.found();
+        let progress = replayer.progress();
         let patience = patience(ended);
         let entity = EntityRef::new("Replayed", "run").expect("both are names");
         // The guest gets its entity from the recorded context.
         let dispatch = Dispatch::new(entity, "Replay", Context::default())
             .deadline(DispatchDeadline::after(patience))
-            .played_by(player);
+            .replayed_by(replayer);
         let dispatch = match &replay.run.header.node {
             Some(invocation) => dispatch.node(node_call(invocation)),
             None => dispatch,
         };
         let report = self.run(integration, dispatch).await?;
-        let found = found.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let compared = Compared { ended, end, report: &report, found: &found };
+        let progress = progress.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let compared = Compared { ended, end, report: &report, progress: &progress };
         let divergence = match until {
-            Some(_) if found.came_to_its_end => None,
+            Some(_) if progress.reached_end => None,
             _ => compared.divergence(patience),
         };
-        Ok(Replayed { calls: found.calls, divergence })
+        Ok(Replayed { calls: progress.calls, divergence })
     }
 }
 
@@ -305,37 +310,37 @@ struct Compared<'a> {
     ended: &'a RecordedEnd,
     end: End,
     report: &'a RunReport,
-    found: &'a Found,
+    progress: &'a ReplayProgress,
 }
 
 impl Compared<'_> {
     fn divergence(&self, patience: Duration) -> Option<RunDivergence> {
-        let Self { ended, report, found, .. } = self;
-        if let Some(difference) = &found.difference {
+        let Self { ended, report, progress, .. } = self;
+        if let Some(difference) = &progress.difference {
             return Some(RunDivergence {
-                call: Some(found.calls),
+                call: Some(progress.calls),
                 what: difference.what.clone(),
                 recorded: difference.recorded.clone(),
                 came: difference.came.clone(),
             });
         }
-        let came = if report.cause == Cause::Deadline && !found.came_to_its_end {
+        let came = if report.cause == Cause::Deadline && !progress.reached_end {
             format!("it went on for {} s", patience.as_secs())
         } else {
             describe_end(&report.outcome, report.ended_at)
         };
-        if let Some(next) = &found.next
-            && !found.came_to_its_end
+        if let Some(next) = &progress.next
+            && !progress.reached_end
         {
             return Some(RunDivergence {
-                call: Some(found.calls + 1),
+                call: Some(progress.calls + 1),
                 what: "a host call that is missing".to_owned(),
                 recorded: next.clone(),
                 came,
             });
         }
         let what = match self.end {
-            End::At { .. } if !found.came_to_its_end => "another end",
+            End::At { .. } if !progress.reached_end => "another end",
             End::At { .. } if report.dying_span != ended.dying_span => "another dying span",
             End::ByItself if report.cause != ended.cause => "another end",
             End::ByItself if report.outcome != ended.outcome => "another outcome",

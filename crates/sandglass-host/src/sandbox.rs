@@ -13,7 +13,7 @@ use wasmtime::{
 
 use crate::abi;
 use crate::abi::node_pack::PairForm;
-use crate::host_function::{Linked, Registry};
+use crate::host_function::{HostFunction, Registry, Signature};
 use crate::mappings;
 use crate::module::Code;
 use crate::store::RunStore;
@@ -73,15 +73,13 @@ pub(crate) struct Sandbox {
     pub(crate) functions: Arc<Functions>,
     pub(crate) component_linker: component::Linker<RunStore>,
     pub(crate) component_functions: Arc<Functions>,
-    /// The embedder's own functions, as components import them.
-    pub(crate) component_embedders: Vec<Arc<Linked>>,
     /// What packs of OpenWOP nodes import. Each pack has a linker of its own, because functions that
     /// return pairs have two forms.
     pub(crate) pack_functions: Arc<Functions>,
     /// What core modules can import, by module and name, with its type.
     pub(crate) imports: BTreeMap<(String, String), ExternType>,
-    /// The embedder's own functions, as core modules import them.
-    pub(crate) embedders: Vec<Arc<Linked>>,
+    /// The embedder's own functions.
+    embedders: Vec<Arc<HostFunction>>,
     /// Those of its pool.
     _mappings: Option<mappings::Reserved>,
 }
@@ -97,17 +95,13 @@ impl Sandbox {
         let mut functions = Functions::default();
         abi::env::link(&mut linker, &mut functions)?;
         abi::wasi::preview1::link(&mut linker, &mut functions)?;
-        let embedders = abi::embedder::link(&mut linker, &mut functions, registry)?;
+        abi::embedder::link(&mut linker, &mut functions, registry)?;
         let imports = known_imports(&engine, &linker);
         let mut component_linker = component::Linker::new(&engine);
         let mut component_functions = Functions::default();
         abi::wasi::link(&mut component_linker, &mut component_functions)?;
         abi::world::link(&mut component_linker, &mut component_functions)?;
-        let component_embedders = abi::embedder::link_components(
-            &mut component_linker,
-            &mut component_functions,
-            registry,
-        )?;
+        abi::embedder::link_components(&mut component_linker, &mut component_functions, registry)?;
         let mut pack_functions = Functions::default();
         abi::node_pack::link(&mut Linker::new(&engine), &mut pack_functions, |_| PairForm::Two)?;
         Ok(Self {
@@ -117,10 +111,9 @@ impl Sandbox {
             functions: Arc::new(functions),
             component_linker,
             component_functions: Arc::new(component_functions),
-            component_embedders,
             pack_functions: Arc::new(pack_functions),
             imports,
-            embedders,
+            embedders: registry.functions().to_vec(),
             _mappings: mappings,
         })
     }
@@ -137,10 +130,8 @@ impl Sandbox {
     /// The name, as manifests have it, of the embedder's own function that core modules import as
     /// `name` from `module`; `None` if there is none.
     pub(crate) fn embedders_function(&self, module: &str, name: &str) -> Option<String> {
-        let functions = self.embedders.iter().map(|linked| &linked.function);
-        let mut found =
-            functions.filter(|function| function.interface() == module && function.field() == name);
-        found.next().map(|function| function.full_name())
+        let mut all = self.embedders.iter().map(|function| &function.signature);
+        all.find(|one| one.interface == module && one.name == name).map(Signature::full_name)
     }
 
     /// As [`Sandbox::embedders_function`], for components, whose linker matches versions.
@@ -149,10 +140,8 @@ impl Sandbox {
         interface: &str,
         name: &str,
     ) -> Option<String> {
-        let functions = self.component_embedders.iter().map(|linked| &linked.function);
-        let mut found = functions
-            .filter(|function| function.unversioned() == interface && function.field() == name);
-        found.next().map(|function| function.full_name())
+        let mut all = self.embedders.iter().map(|function| &function.signature);
+        all.find(|one| one.unversioned() == interface && one.name == name).map(Signature::full_name)
     }
 
     pub(crate) fn epoch(&self) -> Box<dyn Epoch> {
@@ -181,6 +170,7 @@ pub(crate) fn engine_to_compile(metering: Metering) -> Result<Engine> {
 }
 
 fn config(settings: &Settings, kind: EngineKind) -> Config {
+    let frames = settings.backtrace_frames.min(MAX_FRAMES) as usize;
     let mut config = Config::new();
     config
         .epoch_interruption(true)
@@ -199,16 +189,12 @@ fn config(settings: &Settings, kind: EngineKind) -> Config {
         .max_wasm_stack(WASM_STACK_BYTES)
         .async_stack_size(RUN_STACK_BYTES)
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
-        .wasm_backtrace_max_frames(NonZeroUsize::new(backtrace_frames(settings)))
+        .wasm_backtrace_max_frames(NonZeroUsize::new(frames))
         .allocation_strategy(match kind.allocation {
             Allocation::Pooled => InstanceAllocationStrategy::Pooling(pool(settings)),
             Allocation::OnDemand => InstanceAllocationStrategy::OnDemand,
         });
     config
-}
-
-fn backtrace_frames(settings: &Settings) -> usize {
-    settings.backtrace_frames.min(MAX_FRAMES) as usize
 }
 
 /// Size of the largest linear memory that a slot of the pool has, in bytes.

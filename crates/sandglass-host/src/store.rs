@@ -12,6 +12,7 @@ use sandglass_supervisor::supervision::Supervision;
 use sandglass_supervisor::text::NAME_MAX_CHARS;
 use wasmtime::{Memory, WasmBacktrace};
 
+use crate::abi::Moments;
 use crate::abi::node_pack::NodeRun;
 use crate::abi::wasi::Wasi;
 use crate::limiter::Limiter;
@@ -24,26 +25,28 @@ use crate::measured::Measured as _;
 /// what the functions of the supervisor take.
 pub(crate) struct RunStore {
     supervision: Supervision,
-    memory: GuestMemory,
+    pub(crate) memory: GuestMemory,
     /// How many time slices of the guest have ended.
     slices: u64,
+    pub(crate) moments: Moments,
     /// `None` until the guest calls WASI, because making this state costs as much as an instance.
     wasi: Option<Wasi>,
     /// `None` unless the guest is an instantiated pack of nodes.
-    node: Option<NodeRun>,
+    pub(crate) node: Option<NodeRun>,
     /// The charge for all of these fields.
     charge: Charge,
 }
 
 measured!(
-    in crate::measured::Measured; RunStore: supervision, memory, slices, wasi, node, charge
+    in crate::measured::Measured; RunStore: supervision, memory, slices, moments, wasi, node,
+    charge
 );
 
 /// The guest's linear memory: its limits, and what a core module's call may read of it.
 pub(crate) struct GuestMemory {
-    limiter: Limiter,
+    pub(crate) limiter: Limiter,
     /// `None` until a host function needs it.
-    handle: Option<Memory>,
+    pub(crate) handle: Option<Memory>,
     /// Bytes that the present call may still read.
     readable_bytes: u64,
 }
@@ -51,22 +54,6 @@ pub(crate) struct GuestMemory {
 measured!(in crate::measured::Measured; GuestMemory: limiter, handle, readable_bytes);
 
 impl GuestMemory {
-    pub(crate) const fn limiter(&self) -> &Limiter {
-        &self.limiter
-    }
-
-    pub(crate) const fn limiter_mut(&mut self) -> &mut Limiter {
-        &mut self.limiter
-    }
-
-    pub(crate) const fn handle(&self) -> Option<Memory> {
-        self.handle
-    }
-
-    pub(crate) const fn set_handle(&mut self, memory: Memory) {
-        self.handle = Some(memory);
-    }
-
     /// Allows the call that begins to read `bytes`.
     pub(crate) const fn allow_reads(&mut self, bytes: u64) {
         self.readable_bytes = bytes;
@@ -99,6 +86,7 @@ impl RunStore {
             supervision,
             memory: GuestMemory { limiter, handle: None, readable_bytes: 0 },
             slices: 0,
+            moments: Moments::default(),
             wasi: None,
             node: None,
         }
@@ -109,14 +97,6 @@ impl RunStore {
         Self::new(Supervision::idle(), Limiter::new(&GuestLimits::default()))
     }
 
-    pub(crate) const fn memory(&self) -> &GuestMemory {
-        &self.memory
-    }
-
-    pub(crate) const fn memory_mut(&mut self) -> &mut GuestMemory {
-        &mut self.memory
-    }
-
     /// Counts that a time slice of the guest has ended. Returns how many have.
     pub(crate) const fn end_slice(&mut self) -> u64 {
         self.slices += 1;
@@ -125,16 +105,7 @@ impl RunStore {
 
     pub(crate) fn wasi(&mut self) -> &mut Wasi {
         let run = &self.supervision;
-        self.wasi.get_or_insert_with(|| Wasi::new(run.guest().lines(), run.outside()))
-    }
-
-    /// The invocation of a node; `None` unless the guest is an instantiated pack of nodes.
-    pub(crate) const fn node(&mut self) -> Option<&mut NodeRun> {
-        self.node.as_mut()
-    }
-
-    pub(crate) fn set_node(&mut self, node: NodeRun) {
-        self.node = Some(node);
+        self.wasi.get_or_insert_with(|| Wasi::new(&run.guest().log, run.outside()))
     }
 
     /// Charges what a call leaves behind: the resources with these numbers, which it took or

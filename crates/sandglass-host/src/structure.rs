@@ -31,22 +31,16 @@ use bounds::Counts;
 use component::ComponentScope;
 use core_module::ModuleScope;
 pub(crate) use core_module::page_bytes;
-pub(crate) use cost::{ELEMENT_BYTES, InstanceState, charged_state_bytes};
+pub(crate) use cost::InstanceState;
 pub(crate) use text::to_binary;
 use type_scope::TypeScope;
 
-/// A module whose structure was checked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Structure {
-    /// What it occupies before its code runs.
-    pub(crate) state: InstanceState,
-}
-
-/// Checks `binary`, a core module or a component, against all [`Bound`]s.
+/// Checks `binary`, a core module or a component, against all [`Bound`]s, and returns what it occupies
+/// before its code runs.
 ///
 /// # Errors
 /// It exceeds one, or is malformed. The rejection names the figure, the offset and the bound.
-pub(crate) fn check(binary: &[u8]) -> Result<Structure, Rejection> {
+pub(crate) fn check(binary: &[u8]) -> Result<InstanceState, Rejection> {
     let (scanned, _) = scan(binary);
     scanned.map_err(|fault| fault.into_rejection(Kind::of(binary)))
 }
@@ -87,10 +81,10 @@ impl Fault {
                 format!("{module} is not valid: {}", printable(&error)),
             ),
             Self::TooMuch { bound, figure, offset } => rejection(
-                bound.rejection_kind(),
+                RejectionKind::ModuleTooLarge,
                 format!(
-                    "{module} has {} (at offset {offset}), and at most {} are allowed; {}",
-                    bound.describe(figure),
+                    "{module} has {figure} {} (at offset {offset}), and at most {} are allowed; {}",
+                    bound.what(),
                     bound.most(),
                     bound.remedy()
                 ),
@@ -109,14 +103,15 @@ impl Scope {
     /// The types of a component.
     const fn types(&mut self) -> Option<&mut TypeScope> {
         match self {
-            Self::Component(component) => Some(component.types()),
+            Self::Component(component) => Some(&mut component.types),
             Self::Module(_) => None,
         }
     }
 }
 
-fn scan(binary: &[u8]) -> (Result<Structure, Fault>, Counts) {
-    let mut scanner = Scanner { binary, counts: Counts::default(), open: Vec::new(), whole: None };
+fn scan(binary: &[u8]) -> (Result<InstanceState, Fault>, Counts) {
+    let (counts, whole) = (Counts::default(), InstanceState::default());
+    let mut scanner = Scanner { binary, counts, open: Vec::new(), whole };
     let scanned = scanner.scan();
     (scanned, scanner.counts)
 }
@@ -126,11 +121,11 @@ struct Scanner<'a> {
     counts: Counts,
     /// The innermost last. [`Bound::ComponentDepth`] bounds its length.
     open: Vec<Scope>,
-    whole: Option<InstanceState>,
+    whole: InstanceState,
 }
 
 impl Scanner<'_> {
-    fn scan(&mut self) -> Result<Structure, Fault> {
+    fn scan(&mut self) -> Result<InstanceState, Fault> {
         for payload in Parser::new(0).parse_all(self.binary) {
             match payload? {
                 Payload::Version { encoding, range, .. } => {
@@ -149,7 +144,7 @@ impl Scanner<'_> {
             }
         }
         // The parser reports an unfinished module as an error, so one was completed.
-        Ok(Structure { state: self.whole.unwrap_or_default() })
+        Ok(self.whole)
     }
 
     fn take_in_component(&mut self, payload: Payload<'_>) -> Checked {
@@ -190,7 +185,7 @@ impl Scanner<'_> {
                     Scope::Component(component) => component.cost(),
                 };
                 cost.check(&mut self.counts)?;
-                self.whole = Some(cost.state);
+                self.whole = cost.state;
             }
         }
         Ok(())

@@ -20,7 +20,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::requests::{respond, stopping};
+use crate::requests::{respond, wait_for_stop};
 use crate::settings::{HEAD_MIN_BYTES, Settings};
 use crate::slots::ConnectionSlot;
 use crate::timer::{now, pause};
@@ -74,7 +74,7 @@ impl Http2 {
         let Self { builder, headers_max, write_timeout } = self;
         let responses = Responses::default();
         let in_reserve = Arc::new(Notify::new());
-        let (stalled, ends) = (responses.stalled(write_timeout), Arc::clone(&in_reserve));
+        let (stalled, ends) = (responses.wait_for_stall(write_timeout), Arc::clone(&in_reserve));
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let (router, slot) = (router.clone(), slot.clone());
             let (responses, in_reserve) = (responses.clone(), Arc::clone(&in_reserve));
@@ -92,7 +92,7 @@ impl Http2 {
             }
         });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(connection), service));
-        let (mut stalled, mut stopping) = (pin!(stalled), pin!(stopping(&mut stopped)));
+        let (mut stalled, mut stopping) = (pin!(stalled), pin!(wait_for_stop(&mut stopped)));
         let mut is_stopping = false;
         loop {
             tokio::select! {
@@ -141,7 +141,7 @@ impl Responses {
     }
 
     /// Returns when one of them has waited for longer than `time`.
-    fn stalled(&self, time: Duration) -> impl Future<Output = ()> + use<> {
+    fn wait_for_stall(&self, time: Duration) -> impl Future<Output = ()> + use<> {
         let responses = self.clone();
         async move {
             loop {

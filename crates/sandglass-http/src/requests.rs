@@ -55,7 +55,7 @@ impl Requests {
         let mut http1 = http1::Builder::new();
         http1
             .timer(TokioTimer::new())
-            // The time for a head depends on whether the client is authenticated, see `quiet`.
+            // The time for a head depends on whether the client is authenticated, see `wait_for_quiet`.
             .header_read_timeout(None)
             .max_buf_size(settings.head_max_bytes.max(HEAD_MIN_BYTES))
             .max_headers(settings.headers_max)
@@ -94,7 +94,7 @@ impl Requests {
         tokio::select! {
             ended = self.requests(connection, slot) => ended,
             () = shed.shed() => Err(Closed::Shed.into()),
-            () = quiet(&is_quiet) => Err(Closed::Quiet.into()),
+            () = wait_for_quiet(&is_quiet) => Err(Closed::Quiet.into()),
         }
     }
 
@@ -112,7 +112,7 @@ impl Requests {
         let stream = tokio::select! {
             stream = tls.accept(connection) => stream?,
             // No request has arrived over it.
-            () = stopping(&mut stopped) => return Ok(None),
+            () = wait_for_stop(&mut stopped) => return Ok(None),
         };
         let Some(stream) = stream else { return Ok(None) };
         let is_http2 = speaks_http2(&stream);
@@ -158,7 +158,7 @@ impl Requests {
             }
         });
         let mut connection = http1.serve_connection(TokioIo::new(connection), service);
-        let mut stopping = pin!(stopping(&mut stopped));
+        let mut stopping = pin!(wait_for_stop(&mut stopped));
         let mut is_stopping = false;
         loop {
             is_stopping = tokio::select! {
@@ -200,7 +200,7 @@ pub(crate) async fn respond(
 }
 
 /// Returns when the interface accepts no more.
-pub(crate) async fn stopping(stopped: &mut watch::Receiver<bool>) {
+pub(crate) async fn wait_for_stop(stopped: &mut watch::Receiver<bool>) {
     // If the sender was dropped, the interface is being dropped.
     if stopped.wait_for(|stopped| *stopped).await.is_err() {
         pending::<()>().await;
@@ -208,7 +208,7 @@ pub(crate) async fn stopping(stopped: &mut watch::Receiver<bool>) {
 }
 
 /// Returns when the connection has been quiet for longer than it may be.
-async fn quiet(slot: &ConnectionSlot) {
+async fn wait_for_quiet(slot: &ConnectionSlot) {
     loop {
         match slot.quiet_left() {
             Some(left) if left.is_zero() => return,

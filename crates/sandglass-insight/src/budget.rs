@@ -124,15 +124,15 @@ impl Budget {
         let by_itself = self.took_by_itself;
         let is_far = by_itself.p99_ms.saturating_mul(2) <= self.budget_ms;
         match self.kills() {
-            0 => self.fitted(),
+            0 => self.advise_fit(),
             _ if is_far && by_itself.max_ms > 0 => Advice::Hangs,
-            _ => Advice::Raise(rounded_up(self.budget_ms.saturating_mul(2), 2)),
+            _ => Advice::Raise(round_up(self.budget_ms.saturating_mul(2), 2)),
         }
     }
 
-    fn fitted(&self) -> Advice {
+    fn advise_fit(&self) -> Advice {
         let wanted = self.took.p999_ms.saturating_mul(ROOM_PERCENT) / 100;
-        let wanted = rounded_up(wanted.max(1), 2);
+        let wanted = round_up(wanted.max(1), 2);
         if wanted > self.budget_ms {
             Advice::Raise(wanted)
         } else if wanted.saturating_mul(TOO_LONG) < self.budget_ms {
@@ -148,7 +148,7 @@ impl Budget {
 pub struct Survey {
     kinds: BTreeMap<Kind, Tally>,
     open: BTreeMap<(DispatchId, u32), Kind>,
-    untold: u64,
+    uncounted: u64,
 }
 
 /// The result of a [`Survey`].
@@ -157,7 +157,7 @@ pub struct Budgets {
     /// Sorted by kind.
     pub budgets: Vec<Budget>,
     /// Ends that are counted in no budget, because there are too many kinds or handlers in flight.
-    pub untold: u64,
+    pub uncounted: u64,
 }
 
 impl Survey {
@@ -171,20 +171,20 @@ impl Survey {
                     action: dispatched.action.clone(),
                     integration: dispatched.integration.clone(),
                 };
-                self.dispatched(kind, dispatched);
+                self.add_dispatch(kind, dispatched);
             }
             Event::Ended(ended) => {
                 let of = self.open.remove(&(ended.dispatch, ended.attempt));
                 match of.and_then(|kind| self.kinds.get_mut(&kind)) {
-                    Some(tally) => tally.ended(ended),
-                    None => self.untold += 1,
+                    Some(tally) => tally.add_end(ended),
+                    None => self.uncounted += 1,
                 }
             }
             _ => {}
         }
     }
 
-    fn dispatched(&mut self, kind: Kind, dispatched: &Dispatched) {
+    fn add_dispatch(&mut self, kind: Kind, dispatched: &Dispatched) {
         let is_known = self.kinds.contains_key(&kind);
         if (!is_known && self.kinds.len() >= ROWS_MAX) || self.open.len() >= OPEN_MAX {
             return;
@@ -192,7 +192,7 @@ impl Survey {
         let tally = self.kinds.entry(kind.clone()).or_default();
         // A budget that an asker or an operator sets is not the one that the spec declares.
         if dispatched.owner == DeadlineOwner::Handler && dispatched.retried.is_none() {
-            tally.declared(dispatched.budget_ms, dispatched.budget_defaulted);
+            tally.declare(dispatched.budget_ms, dispatched.budget_defaulted);
         }
         self.open.insert((dispatched.dispatch, dispatched.attempt), kind);
     }
@@ -202,7 +202,7 @@ impl Survey {
     pub fn finish(self) -> Budgets {
         let seen = self.kinds.into_iter().filter(|(_, tally)| tally.budget_ms > 0);
         let budgets = seen.map(|(of, tally)| tally.finish(of)).collect();
-        Budgets { budgets, untold: self.untold }
+        Budgets { budgets, uncounted: self.uncounted }
     }
 }
 
@@ -216,7 +216,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn declared(&mut self, budget_ms: u64, is_default: bool) {
+    fn declare(&mut self, budget_ms: u64, is_default: bool) {
         if self.budget_ms != budget_ms {
             // The kills so far, and their times, belong to another budget.
             self.killed.clear();
@@ -225,7 +225,7 @@ impl Tally {
         (self.budget_ms, self.is_default) = (budget_ms, is_default);
     }
 
-    fn ended(&mut self, ended: &Ended) {
+    fn add_end(&mut self, ended: &Ended) {
         let took = ended.deadline.elapsed_ms;
         match ended.outcome.kind() {
             OutcomeKind::Completed | OutcomeKind::Failed => {
@@ -235,8 +235,8 @@ impl Tally {
             OutcomeKind::TimedOut if self.is_own(ended) => {
                 self.all.add(took);
                 let span = ended.dying_span.as_deref().unwrap_or("guest");
-                let is_told = self.killed.contains_key(span) || self.killed.len() < SPANS_MAX;
-                let span = if is_told { span } else { "other" };
+                let is_listed = self.killed.contains_key(span) || self.killed.len() < SPANS_MAX;
+                let span = if is_listed { span } else { "other" };
                 *self.killed.entry(span.to_owned()).or_default() += 1;
             }
             _ => {}
@@ -272,7 +272,7 @@ struct Times {
 
 impl Times {
     fn add(&mut self, millis: u64) {
-        *self.counts.entry(rounded_up(millis, DIGITS_KEPT)).or_default() += 1;
+        *self.counts.entry(round_up(millis, DIGITS_KEPT)).or_default() += 1;
         self.count += 1;
     }
 
@@ -298,7 +298,7 @@ impl Times {
 }
 
 /// Rounds `number` up to at most `digits` significant digits.
-fn rounded_up(number: u64, digits: u32) -> u64 {
+fn round_up(number: u64, digits: u32) -> u64 {
     let all = number.checked_ilog10().map_or(1, |log| log + 1);
     let unit = 10_u64.pow(all.saturating_sub(digits));
     number.div_ceil(unit).saturating_mul(unit)
@@ -332,13 +332,13 @@ mod tests {
         let budget = budget(10_000, &[(10, 989), (500, 10), (7_777, 1)], &[]);
         let Quantiles { p50_ms, p99_ms, p999_ms, max_ms } = budget.took;
         assert_eq!((p50_ms, p99_ms, p999_ms, max_ms), (10, 500, 500, 7_780));
-        let rounded = [0, 9, 999, 1_000, 1_001, 123_456].map(|ms| rounded_up(ms, 3));
+        let rounded = [0, 9, 999, 1_000, 1_001, 123_456].map(|ms| round_up(ms, 3));
         assert_eq!(rounded, [0, 9, 999, 1_000, 1_010, 124_000]);
-        assert_eq!(rounded_up(u64::MAX, 3), u64::MAX, "no number above it");
+        assert_eq!(round_up(u64::MAX, 3), u64::MAX, "no number above it");
     }
 
     #[test]
-    fn what_is_advised_follows_from_what_was_seen() {
+    fn advice_follows_from_times_and_kills() {
         let advised = |budget_ms, took: &[(u64, u64)], killed: &[(&str, u64)]| {
             budget(budget_ms, took, killed).advice()
         };

@@ -212,30 +212,28 @@ impl Projection {
     /// The record does not fit the records before it.
     pub fn feed(&mut self, record: &Record) -> Result<Option<Projected>, Unfit> {
         let entity = record.entity.as_ref().and_then(|name| self.fold.entity(name));
-        let projected = entity.and_then(|entity| self.projected(entity, record));
+        let projected = entity.and_then(|entity| self.project(entity, record));
         self.fold.apply(record)?;
         Ok(projected)
     }
 
-    fn projected(&self, entity: &Entity, record: &Record) -> Option<Projected> {
+    fn project(&self, entity: &Entity, record: &Record) -> Option<Projected> {
         let at = record.at;
         match (self.shape, &record.event) {
             (Shape::Watchdog, Event::LimitBreached(breach)) => {
-                watchdog(entity, breach).map(Box::new).map(Projected::Watchdog)
+                watchdog_cancel(entity, breach).map(Box::new).map(Projected::Watchdog)
             }
             (Shape::Silence, Event::LimitBreached(breach)) => {
                 let spec = self.fold.spec(entity.spec)?;
-                silent(spec, entity, breach).map(Box::new).map(Projected::Silence)
+                silence_warning(spec, entity, breach).map(Box::new).map(Projected::Silence)
             }
-            (Shape::Audit, Event::Ended(ended)) => tool(entity, ended, at),
-            (Shape::Audit, Event::LimitBreached(breach)) => call(breach),
-            (Shape::Audit, Event::RunStopped(stopped)) => Some(stop(entity, stopped, at)),
+            (Shape::Audit, event) => audit(entity, event, at).map(Box::new).map(Projected::Audit),
             _ => None,
         }
     }
 }
 
-fn watchdog(entity: &Entity, breach: &LimitBreached) -> Option<WatchdogCancel> {
+fn watchdog_cancel(entity: &Entity, breach: &LimitBreached) -> Option<WatchdogCancel> {
     let session = entity.session().filter(|_| breach.limit == Limit::RunTimeout)?;
     Some(WatchdogCancel {
         event_kind: WATCHDOG_EVENT,
@@ -252,7 +250,7 @@ fn watchdog(entity: &Entity, breach: &LimitBreached) -> Option<WatchdogCancel> {
     })
 }
 
-fn silent(spec: &Spec, entity: &Entity, breach: &LimitBreached) -> Option<Silent> {
+fn silence_warning(spec: &Spec, entity: &Entity, breach: &LimitBreached) -> Option<Silent> {
     let session = entity.session()?;
     let killed = match breach.limit {
         Limit::InactivityWarn => false,
@@ -276,7 +274,16 @@ fn silent(spec: &Spec, entity: &Entity, breach: &LimitBreached) -> Option<Silent
     })
 }
 
-fn tool(entity: &Entity, ended: &Ended, at: WallTime) -> Option<Projected> {
+fn audit(entity: &Entity, event: &Event, at: WallTime) -> Option<Audited> {
+    match event {
+        Event::Ended(ended) => audit_tool(entity, ended, at).map(Audited::Tool),
+        Event::LimitBreached(breach) => audit_call(breach).map(Audited::Call),
+        Event::RunStopped(stopped) => Some(Audited::Session(audit_stop(entity, stopped, at))),
+        _ => None,
+    }
+}
+
+fn audit_tool(entity: &Entity, ended: &Ended, at: WallTime) -> Option<AuditedTool> {
     let run = entity.run(ended.dispatch)?;
     let (error, message) = ended.outcome.error()?;
     let elapsed_ms = ended.deadline.elapsed_ms;
@@ -288,7 +295,7 @@ fn tool(entity: &Entity, ended: &Ended, at: WallTime) -> Option<Projected> {
     // host reported for it.
     let late = ended.overruns.iter().find(|one| one.limit == Limit::ScheduleToStartTimeout);
     let error_type = late.map_or_else(|| error_type_of(&error), |late| late.limit.as_str());
-    Some(Projected::Audit(Box::new(Audited::Tool(AuditedTool {
+    Some(AuditedTool {
         at: at.to_string(),
         session_id: entity.entity.clone(),
         dispatch: ended.dispatch,
@@ -296,12 +303,12 @@ fn tool(entity: &Entity, ended: &Ended, at: WallTime) -> Option<Projected> {
         error_type: error_type.to_owned(),
         message,
         elapsed_ms,
-    }))))
+    })
 }
 
-fn call(breach: &LimitBreached) -> Option<Projected> {
+fn audit_call(breach: &LimitBreached) -> Option<AuditedCall> {
     let doing = breach.in_flight.as_ref().filter(|_| breach.limit == Limit::HostCallTimeout)?;
-    Some(Projected::Audit(Box::new(Audited::Call(AuditedCall {
+    Some(AuditedCall {
         at: breach.at.to_string(),
         session_id: breach.session.clone(),
         run_seq: breach.run_seq,
@@ -312,10 +319,10 @@ fn call(breach: &LimitBreached) -> Option<Projected> {
         timeout_ms: breach.threshold,
         elapsed_ms: breach.observed,
         times: breach.times,
-    }))))
+    })
 }
 
-fn stop(entity: &Entity, stopped: &RunStopped, at: WallTime) -> Projected {
+fn audit_stop(entity: &Entity, stopped: &RunStopped, at: WallTime) -> AuditedSession {
     use sandglass_model::Directive;
     let status = match stopped.directive {
         None => "done",
@@ -327,7 +334,7 @@ fn stop(entity: &Entity, stopped: &RunStopped, at: WallTime) -> Projected {
         StopCause::Parent { reason, .. } => (None, Some(reason.clone())),
         _ => (None, None),
     };
-    Projected::Audit(Box::new(Audited::Session(AuditedSession {
+    AuditedSession {
         at: at.to_string(),
         session_id: entity.entity.clone(),
         run_seq: stopped.run_seq,
@@ -336,5 +343,5 @@ fn stop(entity: &Entity, stopped: &RunStopped, at: WallTime) -> Projected {
         by,
         reason: reason.filter(|reason| !reason.is_empty()),
         last_failure_signature: stopped.signature.clone(),
-    })))
+    }
 }

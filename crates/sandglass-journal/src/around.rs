@@ -4,7 +4,7 @@ use std::fmt;
 
 use sandglass_model::{DispatchId, EntityRef, Position};
 
-use crate::{Batch, ByEntity, Error, Health, Journal, Page, Pending, Place, Positions, Snapshot};
+use crate::{Answer, Batch, ByEntity, Health, Journal, Page, Pending, Place, Positions, Snapshot};
 
 /// A journal that wraps another one: each method calls the inner journal unless it is overridden.
 /// Every type with this trait is a [`Journal`].
@@ -13,44 +13,32 @@ pub trait Around: Send + Sync + fmt::Debug {
     fn inner(&self) -> &dyn Journal;
 
     /// [`Journal::append`].
-    fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
+    fn append(&self, batch: Batch) -> Answer<'_, Positions> {
         self.inner().append(batch)
     }
 
     /// [`Journal::read`].
-    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
+    fn read(&self, from: Position, limit: usize) -> Answer<'_, Page> {
         self.inner().read(from, limit)
     }
 
     /// [`Journal::read_entity`].
-    fn read_entity(
-        &self,
-        entity: EntityRef,
-        from: Position,
-        limit: usize,
-    ) -> Pending<'_, Result<Page, Error>> {
+    fn read_entity(&self, entity: EntityRef, from: Position, limit: usize) -> Answer<'_, Page> {
         self.inner().read_entity(entity, from, limit)
     }
 
     /// [`Journal::read_by_entity`].
-    fn read_by_entity(
-        &self,
-        after: Option<Place>,
-        limit: usize,
-    ) -> Pending<'_, Result<ByEntity, Error>> {
+    fn read_by_entity(&self, after: Option<Place>, limit: usize) -> Answer<'_, ByEntity> {
         self.inner().read_by_entity(after, limit)
     }
 
     /// [`Journal::find_dispatch`].
-    fn find_dispatch(
-        &self,
-        dispatch: DispatchId,
-    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
+    fn find_dispatch(&self, dispatch: DispatchId) -> Answer<'_, Option<(EntityRef, Position)>> {
         self.inner().find_dispatch(dispatch)
     }
 
     /// [`Journal::snapshot`].
-    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
+    fn snapshot(&self, entity: EntityRef) -> Answer<'_, Option<Snapshot>> {
         self.inner().snapshot(entity)
     }
 
@@ -66,55 +54,39 @@ pub trait Around: Send + Sync + fmt::Debug {
 }
 
 impl<A: Around> Journal for A {
-    fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
+    fn append(&self, batch: Batch) -> Answer<'_, Positions> {
         Around::append(self, batch)
     }
 
-    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
+    fn read(&self, from: Position, limit: usize) -> Answer<'_, Page> {
         Around::read(self, from, limit)
     }
 
-    fn read_entity(
-        &self,
-        entity: EntityRef,
-        from: Position,
-        limit: usize,
-    ) -> Pending<'_, Result<Page, Error>> {
+    fn read_entity(&self, entity: EntityRef, from: Position, limit: usize) -> Answer<'_, Page> {
         Around::read_entity(self, entity, from, limit)
     }
 
-    fn read_by_entity(
-        &self,
-        after: Option<Place>,
-        limit: usize,
-    ) -> Pending<'_, Result<ByEntity, Error>> {
+    fn read_by_entity(&self, after: Option<Place>, limit: usize) -> Answer<'_, ByEntity> {
         Around::read_by_entity(self, after, limit)
     }
 
-    fn find_dispatch(
-        &self,
-        dispatch: DispatchId,
-    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
+    fn find_dispatch(&self, dispatch: DispatchId) -> Answer<'_, Option<(EntityRef, Position)>> {
         Around::find_dispatch(self, dispatch)
     }
 
-    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
+    fn snapshot(&self, entity: EntityRef) -> Answer<'_, Option<Snapshot>> {
         Around::snapshot(self, entity)
     }
 
-    fn recording(
-        &self,
-        dispatch: DispatchId,
-        attempt: u32,
-    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
+    fn recording(&self, dispatch: DispatchId, attempt: u32) -> Answer<'_, Option<Vec<u8>>> {
         self.inner().recording(dispatch, attempt)
     }
 
-    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
+    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Answer<'_, Vec<u64>> {
         self.inner().prune(entities)
     }
 
-    fn last(&self) -> Pending<'_, Result<Position, Error>> {
+    fn last(&self) -> Answer<'_, Position> {
         self.inner().last()
     }
 

@@ -159,35 +159,25 @@ impl Batch {
     /// The records as JSON, and the size of the batch in bytes, with recordings and snapshot.
     pub(crate) fn lines(&self) -> Result<(Vec<Line>, usize), Error> {
         let count = self.records.len();
-        if count > BATCH_MAX_RECORDS {
-            return Err(too_large("batch (in records)", count, BATCH_MAX_RECORDS));
-        }
+        at_most("batch (in records)", count, BATCH_MAX_RECORDS)?;
         let mut total = 0;
         let mut lines = Vec::with_capacity(count);
         for (sequence, event) in &self.records {
             let body = serde_json::to_string(event)
                 .map_err(|error| invalid(format!("a record cannot be written as JSON: {error}")))?;
-            if body.len() > RECORD_MAX_BYTES {
-                return Err(too_large("record (in bytes)", body.len(), RECORD_MAX_BYTES));
-            }
+            at_most("record (in bytes)", body.len(), RECORD_MAX_BYTES)?;
             if !has_few_values(&body) {
                 let most = RECORD_MAX_VALUES as usize;
-                return Err(too_large("record (in values)", most + 1, most));
+                at_most("record (in values)", most + 1, most)?;
             }
             total += body.len();
             lines.push(Line { sequence: *sequence, kind: event.kind(), body });
         }
-        if total > BATCH_MAX_BYTES {
-            return Err(too_large("batch (in bytes)", total, BATCH_MAX_BYTES));
-        }
+        at_most("batch (in bytes)", total, BATCH_MAX_BYTES)?;
         let recorded = self.recordings.iter().map(|recording| recording.body.len()).sum();
-        if recorded > RECORDING_MAX_BYTES {
-            return Err(too_large("recordings (in bytes)", recorded, RECORDING_MAX_BYTES));
-        }
+        at_most("recordings (in bytes)", recorded, RECORDING_MAX_BYTES)?;
         let snapshot = self.snapshot.as_ref().map_or(0, String::len);
-        if snapshot > SNAPSHOT_MAX_BYTES {
-            return Err(too_large("snapshot (in bytes)", snapshot, SNAPSHOT_MAX_BYTES));
-        }
+        at_most("snapshot (in bytes)", snapshot, SNAPSHOT_MAX_BYTES)?;
         Ok((lines, total + recorded + snapshot))
     }
 
@@ -275,10 +265,7 @@ fn follow(at: Option<Sequence>, sequence: Sequence, event: &Event) -> Result<Seq
 }
 
 pub(crate) fn few_enough(entities: &[(EntityRef, Position)]) -> Result<(), Error> {
-    if entities.len() > PRUNE_MAX_ENTITIES {
-        return Err(too_large("pruning (in entities)", entities.len(), PRUNE_MAX_ENTITIES));
-    }
-    Ok(())
+    at_most("pruning (in entities)", entities.len(), PRUNE_MAX_ENTITIES)
 }
 
 /// The error about a second recording of one handler.
@@ -291,6 +278,6 @@ fn invalid(what: impl Into<String>) -> Error {
     Error::Invalid { what: what.into() }
 }
 
-fn too_large(what: &'static str, size: usize, limit: usize) -> Error {
-    Error::TooLarge { what, size, limit }
+fn at_most(what: &'static str, size: usize, limit: usize) -> Result<(), Error> {
+    if size > limit { Err(Error::TooLarge { what, size, limit }) } else { Ok(()) }
 }

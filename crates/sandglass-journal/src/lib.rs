@@ -39,6 +39,9 @@ pub use sqlite::{
 /// The future result of a call of a [`Journal`].
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// The future result of a call of a [`Journal`] that can fail.
+pub type Answer<'a, T> = Pending<'a, Result<T, Error>>;
+
 /// An append-only log of records, in terms that a shared SQL database can implement: a batch is
 /// appended only if its entity is where the appender expects it.
 pub trait Journal: Send + Sync + fmt::Debug {
@@ -52,24 +55,19 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`Error::Conflict`], [`Error::Invalid`], [`Error::TooLarge`],
     /// [`Error::Unavailable`], [`Error::Damaged`] or [`Error::Closed`].
-    fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>>;
+    fn append(&self, batch: Batch) -> Answer<'_, Positions>;
 
     /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) from `from` on.
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Damaged`] or [`Error::Closed`].
-    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>>;
+    fn read(&self, from: Position, limit: usize) -> Answer<'_, Page>;
 
     /// Up to `limit` entries of one entity from `from` on. Missing records do not show here.
     ///
     /// # Errors
     /// As [`Journal::read`].
-    fn read_entity(
-        &self,
-        entity: EntityRef,
-        from: Position,
-        limit: usize,
-    ) -> Pending<'_, Result<Page, Error>>;
+    fn read_entity(&self, entity: EntityRef, from: Position, limit: usize) -> Answer<'_, Page>;
 
     /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) behind `after`: first those that are
     /// about no entity, then those of each entity together, in the order of the names; from the
@@ -77,38 +75,27 @@ pub trait Journal: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// As [`Journal::read`].
-    fn read_by_entity(
-        &self,
-        after: Option<Place>,
-        limit: usize,
-    ) -> Pending<'_, Result<ByEntity, Error>>;
+    fn read_by_entity(&self, after: Option<Place>, limit: usize) -> Answer<'_, ByEntity>;
 
     /// The entity of `dispatch`, and the position of its first
     /// [`Dispatched`](sandglass_model::Dispatched) record; `None` if there is no such dispatch.
     ///
     /// # Errors
     /// As [`Journal::read`].
-    fn find_dispatch(
-        &self,
-        dispatch: DispatchId,
-    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>>;
+    fn find_dispatch(&self, dispatch: DispatchId) -> Answer<'_, Option<(EntityRef, Position)>>;
 
     /// The last snapshot of `entity`; `None` if it has no intact one. The records contain
     /// everything that a snapshot does.
     ///
     /// # Errors
     /// As [`Journal::read`].
-    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>>;
+    fn snapshot(&self, entity: EntityRef) -> Answer<'_, Option<Snapshot>>;
 
     /// The recording of an attempt; `None` if there is none.
     ///
     /// # Errors
     /// As [`Journal::read`]; [`Error::Damaged`] if it is not as it was appended.
-    fn recording(
-        &self,
-        dispatch: DispatchId,
-        attempt: u32,
-    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>>;
+    fn recording(&self, dispatch: DispatchId, attempt: u32) -> Answer<'_, Option<Vec<u8>>>;
 
     /// Removes all records of these entities, at most [`PRUNE_MAX_ENTITIES`], with their recordings
     /// and snapshots, and returns how many records each had. An entity whose last record is not the
@@ -119,13 +106,13 @@ pub trait Journal: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Unavailable`], [`Error::Damaged`] or [`Error::Closed`].
-    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>>;
+    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Answer<'_, Vec<u64>>;
 
     /// The position of the last record, even if it was pruned; 0 if there was none.
     ///
     /// # Errors
     /// As [`Journal::read`].
-    fn last(&self) -> Pending<'_, Result<Position, Error>>;
+    fn last(&self) -> Answer<'_, Position>;
 
     /// Whether appends work, judging by the last one.
     fn health(&self) -> Health;

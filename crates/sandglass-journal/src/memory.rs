@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::batch::{few_enough, recorded_twice};
 use crate::{
-    Batch, ByEntity, Entry, Error, Health, Journal, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page,
+    Answer, Batch, ByEntity, Entry, Error, Health, Journal, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page,
     Pending, Place, Positions, Recording, Snapshot,
 };
 
@@ -221,7 +221,7 @@ fn index(position: Position) -> usize {
 }
 
 impl Journal for MemoryJournal {
-    fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
+    fn append(&self, batch: Batch) -> Answer<'_, Positions> {
         Box::pin(async move {
             // The sender lives as long as the journal, so this ends by its condition only.
             let _ = self.hanging.subscribe().wait_for(|hanging| !hanging).await;
@@ -229,49 +229,33 @@ impl Journal for MemoryJournal {
         })
     }
 
-    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
+    fn read(&self, from: Position, limit: usize) -> Answer<'_, Page> {
         Box::pin(async move { Ok(self.open()?.page(from, limit)) })
     }
 
-    fn read_entity(
-        &self,
-        entity: EntityRef,
-        from: Position,
-        limit: usize,
-    ) -> Pending<'_, Result<Page, Error>> {
+    fn read_entity(&self, entity: EntityRef, from: Position, limit: usize) -> Answer<'_, Page> {
         Box::pin(async move { Ok(self.open()?.page_of(entity, from, limit)) })
     }
 
-    fn read_by_entity(
-        &self,
-        after: Option<Place>,
-        limit: usize,
-    ) -> Pending<'_, Result<ByEntity, Error>> {
+    fn read_by_entity(&self, after: Option<Place>, limit: usize) -> Answer<'_, ByEntity> {
         Box::pin(async move { Ok(self.open()?.by_entity(after, limit)) })
     }
 
-    fn find_dispatch(
-        &self,
-        dispatch: DispatchId,
-    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
+    fn find_dispatch(&self, dispatch: DispatchId) -> Answer<'_, Option<(EntityRef, Position)>> {
         Box::pin(async move { Ok(self.open()?.dispatch(dispatch)) })
     }
 
-    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
+    fn snapshot(&self, entity: EntityRef) -> Answer<'_, Option<Snapshot>> {
         Box::pin(async move { Ok(self.open()?.snapshots.get(&entity).cloned()) })
     }
 
-    fn recording(
-        &self,
-        dispatch: DispatchId,
-        attempt: u32,
-    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
+    fn recording(&self, dispatch: DispatchId, attempt: u32) -> Answer<'_, Option<Vec<u8>>> {
         Box::pin(async move {
             Ok(self.open()?.recordings.get(&(dispatch, attempt)).map(|body| body.to_vec()))
         })
     }
 
-    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
+    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Answer<'_, Vec<u64>> {
         Box::pin(async move {
             let mut inner = self.open()?;
             few_enough(&entities)?;
@@ -282,7 +266,7 @@ impl Journal for MemoryJournal {
         })
     }
 
-    fn last(&self) -> Pending<'_, Result<Position, Error>> {
+    fn last(&self) -> Answer<'_, Position> {
         Box::pin(async move { Ok(self.open()?.last()) })
     }
 

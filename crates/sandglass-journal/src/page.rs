@@ -127,13 +127,9 @@ impl Entry {
     pub fn into_record(self) -> Result<Record, Error> {
         match self {
             Self::Record(record) => Ok(record),
-            Self::Pruned { first, .. } => Err(Error::Damaged {
-                place: format!("position {first}"),
-                what: "it was pruned".to_owned(),
-            }),
             torn => Err(Error::Damaged {
                 place: format!("position {}", torn.position()),
-                what: torn.damage().unwrap_or_default(),
+                what: torn.damage().unwrap_or_else(|| "it was pruned".to_owned()),
             }),
         }
     }

@@ -125,20 +125,14 @@ impl Replay {
             return;
         }
         let text = |entity: Option<&Entity>| {
-            let sequence = |entity: &Entity| (entity.sequence, entity.to_snapshot());
-            entity.map(sequence).map_or_else(
-                || "nothing".to_owned(),
-                |(sequence, text)| format!("sequence {sequence}: {}", text.unwrap_or_default()),
-            )
+            let state = |entity: &Entity| {
+                let text = entity.to_snapshot().unwrap_or_default();
+                format!("sequence {}: {text}", entity.sequence)
+            };
+            entity.map_or_else(|| "nothing".to_owned(), state)
         };
         let (recorded, expected) = (text(Some(&kept)), text(entity));
-        self.push(Divergence {
-            position: self.last,
-            entity: Some(name.clone()),
-            what: "snapshot".to_owned(),
-            recorded: shown(&recorded),
-            expected: shown(&expected),
-        });
+        self.push(self.last, Some(name.clone()), "snapshot", recorded, expected);
     }
 
     /// Counts a record that cannot be read, in place of the next one.
@@ -156,13 +150,8 @@ impl Replay {
         self.summary.records += 1;
         self.last = last;
         self.pending.clear();
-        self.push(Divergence {
-            position,
-            entity,
-            what: "damaged record".to_owned(),
-            recorded: shown(why),
-            expected: "a record with the checksum that was stored with it".to_owned(),
-        });
+        let expected = "a record with the checksum that was stored with it";
+        self.push(position, entity, "damaged record", why, expected);
     }
 
     /// Skips positions whose records were removed on purpose, with all others of their entities.
@@ -171,13 +160,7 @@ impl Replay {
         let expected = Position(self.last.0.saturating_add(1));
         self.flush_pending(self.last);
         if first != expected {
-            self.push(Divergence {
-                position: first,
-                entity: None,
-                what: "position".to_owned(),
-                recorded: first.to_string(),
-                expected: expected.to_string(),
-            });
+            self.push(first, None, "position", first, expected);
         }
         self.last = last;
         self.is_pruned = true;
@@ -343,13 +326,7 @@ impl Replay {
     fn flush_pending(&mut self, position: Position) {
         let entity = self.pending_of.take();
         for missing in std::mem::take(&mut self.pending) {
-            self.push(Divergence {
-                position,
-                entity: entity.clone(),
-                what: "record".to_owned(),
-                recorded: "nothing".to_owned(),
-                expected: shown(&described(&missing)),
-            });
+            self.push(position, entity.clone(), "record", "nothing", described(&missing));
         }
     }
 
@@ -360,19 +337,28 @@ impl Replay {
         recorded: impl ToString,
         expected: impl ToString,
     ) {
-        self.push(Divergence {
-            position: record.position,
-            entity: record.entity.clone(),
-            what: what.to_owned(),
-            recorded: shown(&recorded.to_string()),
-            expected: shown(&expected.to_string()),
-        });
+        self.push(record.position, record.entity.clone(), what, recorded, expected);
     }
 
-    fn push(&mut self, divergence: Divergence) {
+    fn push(
+        &mut self,
+        position: Position,
+        entity: Option<EntityRef>,
+        what: &str,
+        recorded: impl ToString,
+        expected: impl ToString,
+    ) {
         self.summary.divergence_count += 1;
         if self.summary.divergences.len() < DIVERGENCES_MAX {
-            self.summary.divergences.push(divergence);
+            let (recorded, expected) = (shown(&recorded.to_string()), shown(&expected.to_string()));
+            let what = what.to_owned();
+            self.summary.divergences.push(Divergence {
+                position,
+                entity,
+                what,
+                recorded,
+                expected,
+            });
         }
     }
 }
@@ -399,15 +385,14 @@ fn follow_the_record(recorded: &Event, expected: &mut Event) {
 /// The input that a record carries; `None` if it only follows from another record.
 fn input_of(event: &Event, generation: u64) -> Option<Input> {
     Some(match event {
-        Event::Transition { action, params, cause: TransitionCause::Requested, trace, .. } => {
+        Event::Transition { action, params, cause, trace, .. } => {
+            let asked = match cause {
+                TransitionCause::Requested => None,
+                TransitionCause::Asked(asked) => Some(asked.clone()),
+                _ => return None,
+            };
             let (action, params) = (action.clone(), params.clone());
-            Input::Action { action, params, trace: *trace, asked: None }
-        }
-        Event::Transition {
-            action, params, cause: TransitionCause::Asked(asked), trace, ..
-        } => {
-            let (action, params) = (action.clone(), params.clone());
-            Input::Action { action, params, trace: *trace, asked: Some(asked.clone()) }
+            Input::Action { action, params, trace: *trace, asked }
         }
         Event::Dispatched(dispatched) => {
             let (dispatched, retried) = (dispatched.clone(), dispatched.retried.clone()?);
@@ -450,7 +435,6 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
         Event::SpecRegistered { .. }
         | Event::Created { .. }
         | Event::SpecChanged { .. }
-        | Event::Transition { .. }
         | Event::Scheduled { .. }
         | Event::LimitCleared { .. }
         | Event::RunStopped(_)
@@ -465,15 +449,16 @@ fn described(event: &Event) -> String {
             format!("transition by `{action}` from `{from}` to `{to}`")
         }
         Event::Dispatched(dispatched) => format!("dispatched `{}`", dispatched.integration),
-        Event::Ended(ended) => match &ended.decision {
-            Decision::Take { action } => format!("{}: take `{action}`", ended.outcome.kind()),
-            Decision::Superseded { action } => {
-                format!("{}: `{action}` superseded", ended.outcome.kind())
-            }
-            Decision::Rerun => format!("{}: rerun", ended.outcome.kind()),
-            Decision::Held => format!("{}: held", ended.outcome.kind()),
-            Decision::Dropped => format!("{}: dropped", ended.outcome.kind()),
-        },
+        Event::Ended(ended) => {
+            let decision = match &ended.decision {
+                Decision::Take { action } => format!("take `{action}`"),
+                Decision::Superseded { action } => format!("`{action}` superseded"),
+                Decision::Rerun => "rerun".to_owned(),
+                Decision::Held => "held".to_owned(),
+                Decision::Dropped => "dropped".to_owned(),
+            };
+            format!("{}: {decision}", ended.outcome.kind())
+        }
         other => other.kind().to_owned(),
     }
 }

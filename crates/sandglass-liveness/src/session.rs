@@ -117,13 +117,6 @@ impl Mark {
     }
 }
 
-/// A record that counts as activity.
-struct Sign {
-    kind: String,
-    of: Option<String>,
-    is_progress: bool,
-}
-
 impl Session {
     /// The session that `event` starts at `at`; `None` if it is not [`Event::RunStarted`].
     pub(crate) fn started(event: &Event, at: WallTime) -> Option<Self> {
@@ -151,13 +144,13 @@ impl Session {
 
     /// Folds in one more record about `entity`, which does not have it yet.
     pub(crate) fn apply(&mut self, spec: &Spec, entity: &Entity, event: &Event, at: WallTime) {
-        if let Some(sign) = self.sign_of_life(spec, entity, event) {
+        if let Some((kind, of, is_progress)) = self.sign_of_life(spec, entity, event) {
             self.is_silent = false;
             self.active_since.set(at);
-            if sign.is_progress {
+            if is_progress {
                 self.progress_since.set(at);
             }
-            self.last_signal = Some(LastSignal { kind: sign.kind, of: sign.of, at });
+            self.last_signal = Some(LastSignal { kind: kind.to_owned(), of, at });
         }
         match event {
             Event::RunStarted { run_seq, limits } => self.run_again(*run_seq, *limits, at),
@@ -306,9 +299,15 @@ impl Session {
         self.failures.count(&entity.entity, &run.dispatched, ended);
     }
 
-    /// The activity that `event` shows, if any. What the host does by itself shows none, and
+    /// The activity that `event` shows, if any: its kind, the action or handler that it is about,
+    /// and whether it is progress. What the host does by itself shows none, and
     /// neither do signals that are listed as synthetic. A new attempt is progress.
-    fn sign_of_life(&self, spec: &Spec, entity: &Entity, event: &Event) -> Option<Sign> {
+    fn sign_of_life<'e>(
+        &self,
+        spec: &Spec,
+        entity: &Entity,
+        event: &'e Event,
+    ) -> Option<(&'e str, Option<String>, bool)> {
         if self.phase != RunPhase::Running {
             return None;
         }
@@ -324,29 +323,15 @@ impl Session {
                 action,
                 cause: TransitionCause::Requested | TransitionCause::Asked(_),
                 ..
-            } => Some(Sign {
-                kind: "action".to_owned(),
-                of: Some(action.clone()),
-                is_progress: is_material("action"),
-            }),
+            } => Some(("action", Some(action.clone()), is_material("action"))),
             Event::Signal { name, dispatch, .. } => {
                 let is_synthetic = limits.is_some_and(|limits| listed(&limits.synthetic, name));
-                (!is_synthetic).then(|| Sign {
-                    kind: name.clone(),
-                    of: dispatch.and_then(handler),
-                    is_progress: is_material(name),
-                })
+                (!is_synthetic).then(|| (&**name, dispatch.and_then(handler), is_material(name)))
             }
-            Event::Dispatched(dispatched) => Some(Sign {
-                kind: "dispatched".to_owned(),
-                of: Some(dispatched.integration.clone()),
-                is_progress: true,
-            }),
-            Event::Ended(ended) => Some(Sign {
-                kind: "ended".to_owned(),
-                of: handler(ended.dispatch),
-                is_progress: is_material("ended"),
-            }),
+            Event::Dispatched(dispatched) => {
+                Some(("dispatched", Some(dispatched.integration.clone()), true))
+            }
+            Event::Ended(ended) => Some(("ended", handler(ended.dispatch), is_material("ended"))),
             _ => None,
         }
     }

@@ -23,11 +23,11 @@ fn main() -> ExitCode {
 fn write(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     for member in kit() {
-        let name = member.name().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-        for (number, handler) in member.handlers().iter().enumerate() {
-            let ending = if handler.module().starts_with(b"\0asm") { "wasm" } else { "wat" };
+        let name = member.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        for (number, handler) in member.handlers.iter().enumerate() {
+            let ending = if handler.module.starts_with(b"\0asm") { "wasm" } else { "wat" };
             let file = folder.join(format!("{name}-{number}.{ending}"));
-            std::fs::write(&file, handler.module())?;
+            std::fs::write(&file, &handler.module)?;
         }
     }
     Ok(())

@@ -53,19 +53,19 @@ fn members(function: &Signature) -> Vec<Member> {
     let mut members = vec![
         Member::new(
             format!("storm of {name}"),
-            format!("calls `{name}` as fast as it can, for ever"),
+            format!("calls `{name}` as fast as it can, forever"),
             [handler(function, &storm(function), called_until_killed().into())],
         ),
         Member::new(
             format!("catching exceptions around {name}"),
-            format!("calls `{name}` inside a catch-all, and calls on"),
+            format!("calls `{name}` inside a catch-all, again and again"),
             [handler(function, &catching(function), called_until_killed().into())],
         ),
         Member::new(
             format!("{name} past the deadline"),
             format!(
-                "fills its memory by instructions that nothing interrupts, and calls `{name}` \
-                 after each"
+                "fills its memory with instructions that cannot be interrupted, and calls \
+                 `{name}` after each"
             ),
             [handler(function, &late(function), called_until_killed().into())
                 .memory_bytes(LATE_MEMORY_BYTES)],
@@ -76,14 +76,14 @@ fn members(function: &Signature) -> Vec<Member> {
     if function.params.iter().any(|ty| is_place(*ty)) {
         members.push(Member::new(
             format!("large arguments of {name}"),
-            format!("calls `{name}` with arguments of 8 MiB, for ever"),
+            format!("calls `{name}` with arguments of 8 MiB, forever"),
             [handler(function, &large(function), called_until_killed().into())],
         ));
         members.push(Member::new(
             format!("bad pointers to {name}"),
             format!(
-                "calls `{name}` with arguments outside its memory and texts that are no UTF-8, \
-                 and answers success where each is refused"
+                "calls `{name}` with arguments outside its memory and texts that are not UTF-8, \
+                 and completes if each is refused"
             ),
             [handler(function, &wild_arguments(function), done_or_killed())],
         ));
@@ -91,7 +91,7 @@ fn members(function: &Signature) -> Vec<Member> {
     if function.returned != ValueType::None {
         members.push(Member::new(
             format!("bad buffers for {name}"),
-            format!("calls `{name}` with buffers outside its memory, and answers success"),
+            format!("calls `{name}` with buffers outside its memory, and completes"),
             [handler(function, &wild_buffers(function), done_or_killed())],
         ));
     }
@@ -111,7 +111,7 @@ fn module(function: &Signature, pages: u64, body: &str) -> String {
     format!(
         r#"(module
   (import "{interface}" "{name}" (func $f (param {params}) (result i32)))
-  ;; Who imports this has its context nowhere else, and its memory as it is.
+  ;; A guest that imports this gets its context nowhere else, and the host does not write its memory.
   (import "env" "host_get_context" (func (param i32 i32) (result i32)))
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (memory (export "memory") {pages})

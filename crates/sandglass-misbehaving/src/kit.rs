@@ -1,5 +1,6 @@
 //! The members of the kit, and what a host must do to each.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use sandglass_host::AskTarget;
@@ -55,10 +56,12 @@ pub fn kit() -> Vec<Member> {
         spins(),
         symbols(),
         sleeps(),
+        polls(),
         outside(),
         floods(),
         memory(),
         results(),
+        late_results(),
         stubborn(),
         asks(),
         crowds(),
@@ -66,11 +69,14 @@ pub fn kit() -> Vec<Member> {
     .concat()
 }
 
-fn killed<const N: usize>(module: &'static [u8], spans: [&'static str; N]) -> Handler {
-    Handler::of(module, Ending::timed_out_in(spans).into())
+fn killed<const N: usize>(
+    module: impl Into<Cow<'static, [u8]>>,
+    spans: [&'static str; N],
+) -> Handler {
+    ends(module, Ending::timed_out_in(spans))
 }
 
-fn ends(module: &'static [u8], ending: Ending) -> Handler {
+fn ends(module: impl Into<Cow<'static, [u8]>>, ending: Ending) -> Handler {
     Handler::of(module, ending.into())
 }
 
@@ -85,20 +91,20 @@ fn member(name: &'static str, does: &'static str, handler: Handler) -> Member {
 
 fn spins() -> Vec<Member> {
     vec![
-        member("spin", "loops for ever in its own code", killed(wat!("spins"), [GUEST])),
+        member("spin", "loops forever in its own code", killed(wat!("spins"), [GUEST])),
         member(
             "spin in `start`",
-            "loops for ever in its start function",
+            "loops forever in its start function",
             killed(wat!("spins_in_start"), [INSTANTIATE]),
         ),
         member(
             "spin in a component's `start`",
-            "is a component that loops for ever while it is instantiated",
+            "is a component that loops forever while it is instantiated",
             killed(wat!("component_spins_in_start"), [INSTANTIATE]),
         ),
         member(
             "tail-call spin",
-            "calls itself in tail position for ever, with no loop and no growing stack",
+            "calls itself in tail position forever, without a loop and without a growing stack",
             killed(wat!("spins_by_tail_calls"), [GUEST]),
         ),
         member(
@@ -116,7 +122,7 @@ fn spins() -> Vec<Member> {
         ),
         member(
             "recursion that stays shallow",
-            "computes the 90th Fibonacci number the slow way: calls and returns, and no loop",
+            "computes the 90th Fibonacci number by plain recursion: calls and returns, without a loop",
             killed(wat!("spins_by_recursion"), [GUEST]),
         ),
     ]
@@ -124,26 +130,26 @@ fn spins() -> Vec<Member> {
 
 /// The author of a guest chooses the debug information that a host reads to describe its stack.
 fn symbols() -> Vec<Member> {
-    let spins = |module| Handler::of(module, Ending::timed_out_in([GUEST]).into());
+    let spins = |module| killed(module, [GUEST]);
     vec![
         member(
             "debug information, inlined without end",
-            "loops for ever, with functions that are inlined into one another 9,000 times",
+            "loops forever, with functions that are inlined into one another 9,000 times",
             spins(symbols::nested_inlining()),
         ),
         member(
             "debug information, one line program for all",
-            "loops for ever, with 4,000 units that share one long line program",
+            "loops forever, with 4,000 units that share one long line program",
             spins(symbols::shared_line_program()),
         ),
         member(
             "debug information, overlapping abbreviations",
-            "loops for ever, with 4,000 units whose tables of abbreviations overlap",
+            "loops forever, with 4,000 units whose tables of abbreviations overlap",
             spins(symbols::overlapping_abbreviations()),
         ),
         member(
             "name of megabytes",
-            "loops for ever, in a function whose name has 9 MiB",
+            "loops forever, in a function whose name has 9 MiB",
             spins(symbols::long_name()),
         ),
     ]
@@ -168,7 +174,7 @@ fn sleeps() -> Vec<Member> {
         ),
         member(
             "sleep by the CPU's clocks",
-            "polls for an hour of CPU time, which nobody waits by, over and over",
+            "polls for an hour of CPU time, which no poll waits for, again and again",
             killed(wat!("sleeps_by_the_clocks_of_the_cpu"), [GUEST, POLL]),
         ),
         member(
@@ -186,14 +192,19 @@ fn sleeps() -> Vec<Member> {
             "is a component that waits for an instant of the monotonic clock that never comes",
             killed(wat!("component_sleeps_until_an_instant"), [BLOCK]),
         ),
+    ]
+}
+
+fn polls() -> Vec<Member> {
+    vec![
         member(
             "poll for ever",
-            "polls for the longest time that 64 bits of nanoseconds can say",
+            "polls for the longest time that 64 bits of nanoseconds can express",
             killed(wat!("sleeps_until_the_end_of_time"), [POLL]),
         ),
         member(
             "poll for nothing",
-            "polls for no event at all, over and over",
+            "polls for no event at all, again and again",
             killed(wat!("polls_nothing"), [GUEST, POLL]),
         ),
         member(
@@ -203,7 +214,7 @@ fn sleeps() -> Vec<Member> {
         ),
         member(
             "reading wasi:clocks in a loop",
-            "is a component that reads both clocks of wasi:clocks, over and over",
+            "is a component that reads both clocks of wasi:clocks, again and again",
             killed(
                 wat!("component_reads_the_clocks_in_a_loop"),
                 [GUEST, "wasi:clocks/monotonic-clock.now", "wasi:clocks/wall-clock.now"],
@@ -211,7 +222,7 @@ fn sleeps() -> Vec<Member> {
         ),
         member(
             "drip progress",
-            "tells progress every 20 ms, for ever",
+            "reports progress every 20 ms, forever",
             killed(wat!("drips_progress"), [POLL, "host_emit_progress", GUEST]),
         ),
     ]
@@ -223,7 +234,7 @@ fn outside() -> Vec<Member> {
     vec![
         member(
             "slow-drip HTTP body",
-            "calls a server whose body comes a byte at a time",
+            "calls a server that sends its body one byte at a time",
             killed(built!("slow_http"), [HTTP]).config("url", PEER_URL),
         )
         .with(Peer::Drips),
@@ -241,13 +252,13 @@ fn outside() -> Vec<Member> {
         .with(Peer::Drips),
         member(
             "server that never answers",
-            "calls a server that takes the request and says nothing",
+            "calls a server that accepts the request and sends nothing",
             killed(built!("slow_http"), [HTTP]).config("url", PEER_URL),
         )
         .with(Peer::Silent),
         member(
             "connect to nowhere",
-            "calls an address that neither takes nor refuses connections, again and again",
+            "calls an address that neither accepts nor refuses connections, again and again",
             killed(wat!("calls_again_and_again"), [HTTP]).field("url", PEER_URL),
         )
         .with(Peer::Nowhere),
@@ -273,17 +284,17 @@ fn floods() -> Vec<Member> {
     vec![
         member(
             "storm of host calls",
-            "calls a dozen host functions in turn, as fast as it can, for ever",
+            "calls a dozen host functions in turn, as fast as it can, forever",
             killed(wat!("storms_the_host"), storm),
         ),
         member(
             "log flood",
-            "logs the same line for ever",
+            "logs the same line forever",
             killed(wat!("logs_without_end"), [GUEST, "host_log"]),
         ),
         member(
             "span flood",
-            "starts spans inside one another, with an event each, and ends none, for ever",
+            "starts spans inside one another, with an event each, and ends none, forever",
             killed(
                 wat!("starts_spans_without_end"),
                 [GUEST, "host_start_span", "host_add_span_event"],
@@ -291,7 +302,7 @@ fn floods() -> Vec<Member> {
         ),
         member(
             "flood of randomness",
-            "asks for megabytes of randomness at once, over and over",
+            "requests megabytes of randomness at once, again and again",
             killed(wat!("asks_for_much_randomness"), [GUEST, "wasi_snapshot_preview1.random_get"]),
         ),
     ]
@@ -301,7 +312,7 @@ fn memory() -> Vec<Member> {
     vec![
         member(
             "bulk memory fill",
-            "fills 16 MiB with one instruction, over and over",
+            "fills 16 MiB with one instruction, again and again",
             killed(wat!("fills_memory"), [GUEST]),
         ),
         member(
@@ -317,7 +328,7 @@ fn memory() -> Vec<Member> {
         ),
         member(
             "growth by exceptions",
-            "throws and catches exceptions for ever, with too little memory for their heap",
+            "throws and catches exceptions forever, with too little memory for their heap",
             ends(wat!("throws_until_refused"), Ending::limit("wasm-memory").in_one_of([GUEST]))
                 .memory_bytes(128 << 10)
                 .budget_of(LONG),
@@ -329,7 +340,7 @@ fn memory() -> Vec<Member> {
         ),
         member(
             "leak of resources",
-            "is a component that makes pollables until it may have no more",
+            "is a component that creates pollables until one is refused",
             component("leak_resources", Ending::trapped("bad_host_call").in_one_of([SUBSCRIBE]))
                 .budget_of(LONG),
         ),
@@ -379,12 +390,12 @@ fn results() -> Vec<Member> {
         ),
         member(
             "bad pointers",
-            "calls host functions with a length of 2 GiB, and answers success where each refuses",
+            "calls host functions with a length of 2 GiB, and completes if each refuses",
             ends(wat!("names_huge_lengths"), Ending::completed()),
         ),
         member(
             "bad pointers to WASI",
-            "gives WASI a pointer outside its memory",
+            "passes WASI a pointer outside its memory",
             ends(
                 wat!("gives_wasi_a_wild_pointer"),
                 Ending::trapped("bad_host_call").in_one_of([TIME]),
@@ -397,7 +408,7 @@ fn results() -> Vec<Member> {
         ),
         member(
             "bad pointer as a component's result",
-            "is a component whose answer lies outside its memory",
+            "is a component whose result lies outside its memory",
             ends(
                 wat!("component_answers_out_of_bounds"),
                 Ending::trapped("bad_host_call").in_one_of([GUEST]),
@@ -405,14 +416,19 @@ fn results() -> Vec<Member> {
         ),
         member(
             "bad UTF-8",
-            "sets a result whose string holds the byte ff",
+            "sets a result whose string contains the byte ff",
             ends(wat!("invalid_utf8"), Ending::failed("invalid_utf8")),
         ),
         member(
             "bad UTF-8 to host functions",
-            "tells a status that is no UTF-8, and answers success where that is refused",
+            "sets a status that is not UTF-8, and completes if that is refused",
             ends(wat!("tells_progress_that_is_no_json"), Ending::completed()),
         ),
+    ]
+}
+
+fn late_results() -> Vec<Member> {
+    vec![
         member(
             "late success",
             "sets its result, fills its memory past its deadline by one instruction, and returns",
@@ -422,7 +438,7 @@ fn results() -> Vec<Member> {
         ),
         member(
             "late success, by the clock",
-            "watches the clock until its budget is long over, and then answers success",
+            "reads the clock until long after its deadline, and then returns success",
             killed(wat!("returns_late"), [GUEST, MILLIS]),
         ),
         member(
@@ -442,7 +458,7 @@ fn stubborn() -> Vec<Member> {
         ),
         member(
             "catching exceptions around host calls",
-            "catches whatever is thrown around its host calls, and calls on",
+            "catches every exception around its host calls, and continues to call",
             killed(wat!("catches_everything"), [GUEST, MILLIS]),
         ),
         member(
@@ -490,12 +506,12 @@ fn asks() -> Vec<Member> {
         Member::new(
             "nested asks",
             "asks an entity that asks another, and so on, each until the other has settled; \
-             the ninth ask is refused, and is tried for ever",
+             the ninth ask is refused, and is repeated forever",
             nested,
         ),
         member(
             "self-ask",
-            "asks its own entity and waits until that has settled, which it hasn't before the \
+            "asks its own entity and waits until it has settled, which cannot happen before the \
              answer; it fails with the reason",
             asks(
                 wat!("asks_and_fails_with_the_reason"),
@@ -529,8 +545,8 @@ fn crowds() -> Vec<Member> {
     });
     vec![Member::new(
         "many modules at once",
-        "is 24 handlers of as many modules, which begin together: of each four one spins, one \
-         sleeps, one grows, and one does its work",
+        "is 24 handlers of as many modules, which begin together: of every four, one spins, one \
+         sleeps, one grows, and one works",
         handlers.collect::<Vec<_>>(),
     )]
 }

@@ -21,12 +21,19 @@ const MOST_OVERRUN: Duration = Duration::from_secs(5);
 
 /// One way to hang or to do harm.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Member {
-    name: Cow<'static, str>,
-    does: Cow<'static, str>,
-    peer: Option<Peer>,
-    handlers: Vec<Handler>,
-    most_overrun: Duration,
+    /// Its name, which is unique.
+    pub name: Cow<'static, str>,
+    /// What it does, as a sentence without its subject.
+    pub does: Cow<'static, str>,
+    /// Its peer; `None` if it has none.
+    pub peer: Option<Peer>,
+    /// Its handlers; most members have one.
+    pub handlers: Vec<Handler>,
+    /// How long after its deadline each of its handlers may end; the default is 5 s. On an otherwise
+    /// idle machine, 100 ms is enough to find host functions that block a guest's thread.
+    pub most_overrun: Duration,
 }
 
 /// The other side of a member's connections: a server of the kit on 127.0.0.1, which exists while
@@ -59,56 +66,32 @@ impl Member {
     pub(crate) fn with(self, peer: Peer) -> Self {
         Self { peer: Some(peer), ..self }
     }
-
-    /// Sets how long after its deadline each of its handlers may end; the default is 5 s. On an
-    /// otherwise idle machine, 100 ms is enough to find host functions that block a guest's thread.
-    #[must_use]
-    pub fn most_overrun(self, most: Duration) -> Self {
-        Self { most_overrun: most, ..self }
-    }
-
-    /// Its name, which is unique.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What it does, as a sentence without its subject.
-    #[must_use]
-    pub fn does(&self) -> &str {
-        &self.does
-    }
-
-    /// Its peer; `None` if it has none.
-    #[must_use]
-    pub const fn peer(&self) -> Option<Peer> {
-        self.peer
-    }
-
-    /// Its handlers; most members have one.
-    #[must_use]
-    pub fn handlers(&self) -> &[Handler] {
-        &self.handlers
-    }
-
-    pub(crate) const fn overrun_allowed(&self) -> Duration {
-        self.most_overrun
-    }
 }
 
 /// One handler of a member: an entity with one integration.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Handler {
-    entity_type: Cow<'static, str>,
-    module: Cow<'static, [u8]>,
-    config: BTreeMap<&'static str, String>,
-    fields: BTreeMap<&'static str, String>,
-    limits: GuestLimits,
+    /// The type of its entity, which is unique within its member.
+    pub entity_type: Cow<'static, str>,
+    /// Its module: a core module or a component, as text or binary.
+    pub module: Cow<'static, [u8]>,
+    /// The configuration of its integration; `${peer}` in it stands for the URL of its member's
+    /// peer.
+    pub config: BTreeMap<&'static str, String>,
+    /// The fields of its entity's state, all of which are strings; `${peer}` as in its
+    /// configuration.
+    pub fields: BTreeMap<&'static str, String>,
+    /// Its resource limits.
+    pub limits: GuestLimits,
     ask_targets: Vec<AskTarget>,
     functions: Vec<String>,
-    budget: Duration,
-    begins: Begins,
-    must: Must,
+    /// Its budget.
+    pub budget: Duration,
+    /// When it begins.
+    pub begins: Begins,
+    /// What the host must do to it.
+    pub must: Must,
 }
 
 /// When a handler begins.
@@ -172,63 +155,13 @@ impl Handler {
         Self { begins: Begins::WhenAsked, ..self }
     }
 
-    /// The type of its entity, which is unique within its member.
-    #[must_use]
-    pub fn entity_type(&self) -> &str {
-        &self.entity_type
-    }
-
-    /// Its module: a core module or a component, as text or binary.
-    #[must_use]
-    pub fn module(&self) -> &[u8] {
-        &self.module
-    }
-
-    /// The configuration of its integration; `${peer}` in it stands for the URL of its member's
-    /// peer.
-    #[must_use]
-    pub fn config_entries(&self) -> &BTreeMap<&'static str, String> {
-        &self.config
-    }
-
-    /// The fields of its entity's state, all of which are strings; `${peer}` as in its
-    /// configuration.
-    #[must_use]
-    pub fn fields(&self) -> &BTreeMap<&'static str, String> {
-        &self.fields
-    }
-
     /// What it is granted, in addition to the address of its member's peer.
     #[must_use]
     pub fn manifest(&self) -> Manifest {
-        Manifest::named(self.entity_type())
+        Manifest::named(&*self.entity_type)
             .limits(self.limits)
             .ask_targets(self.ask_targets.iter().cloned())
             .functions(self.functions.iter().cloned())
-    }
-
-    /// Its resource limits.
-    #[must_use]
-    pub const fn limits(&self) -> &GuestLimits {
-        &self.limits
-    }
-
-    /// Its budget.
-    #[must_use]
-    pub const fn budget(&self) -> Duration {
-        self.budget
-    }
-
-    /// When it begins.
-    #[must_use]
-    pub const fn begins(&self) -> Begins {
-        self.begins
-    }
-
-    /// What the host must do to it.
-    #[must_use]
-    pub const fn must(&self) -> &Must {
-        &self.must
     }
 }
 

@@ -22,7 +22,7 @@ pub fn markdown(members: &[Member], verdicts: &Verdicts) -> String {
     );
     for (member, verdict) in members.iter().zip(verdicts.iter()) {
         let [outcome, span, action] = cells(member, verdict);
-        let (name, does) = (member.name(), member.does());
+        let (name, does) = (&member.name, &member.does);
         let _ = writeln!(page, "| {name} | {does} | {outcome} | {span} | {action} |");
     }
     page
@@ -34,11 +34,11 @@ fn cells(member: &Member, verdict: &Verdict) -> [String; 3] {
     }
     // Equal rows are shown once. Handlers that are asked are left out, because they end as the
     // asking handlers do.
-    let begun = member.handlers().iter().filter(|one| one.begins() == Begins::AtOnce);
+    let begun = member.handlers.iter().filter(|one| one.begins == Begins::AtOnce);
     let mut seen = BTreeSet::new();
     let rows: Vec<[String; 3]> = begun
         .filter_map(|handler| {
-            let of = |one: &&Observed| one.entity.entity_type() == handler.entity_type();
+            let of = |one: &&Observed| one.entity.entity_type() == handler.entity_type;
             let observed = verdict.observed.iter().find(of)?;
             Some(row(handler, observed))
         })
@@ -56,7 +56,7 @@ fn row(handler: &Handler, observed: &Observed) -> [String; 3] {
     };
     let taken: Vec<String> =
         observed.transitions.iter().map(|action| format!("`{action}`")).collect();
-    [outcome(report), span(handler.must(), report), taken.join(", ")]
+    [outcome(report), span(&handler.must, report), taken.join(", ")]
 }
 
 fn outcome(report: &RunReport) -> String {

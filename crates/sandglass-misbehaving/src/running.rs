@@ -52,21 +52,27 @@ const WORKS: &[u8] = include_bytes!("../../../guest-fixtures/wat/pointer_result.
 pub async fn run(host: &Host, members: &[Member]) -> Verdicts {
     let mut verdicts = Vec::new();
     for member in members {
-        verdicts.push(judged(host, member, PATIENCE).await);
+        verdicts.push(judge(host, member, PATIENCE).await);
     }
     Verdicts(verdicts)
 }
 
-async fn judged(host: &Host, member: &Member, patience: Duration) -> Verdict {
+async fn judge(host: &Host, member: &Member, patience: Duration) -> Verdict {
     let observed = match Stage::set(host, member).await {
-        Ok(stage) => stage.play(member, patience).await,
+        Ok(stage) => {
+            let observed = stage.play(member, patience).await;
+            stage.runtime.shutdown(GRACE.min(patience)).await;
+            observed
+        }
         Err(why) => Err(why),
     };
-    let mut verdict = Verdict::of(member, observed);
+    let mut verdict = Verdict::of(member, observed.map_err(|why| why.to_string()));
     // The handler has a deadline, but a host that has no thread left cannot enforce it.
     let works = within(patience, works(host)).await;
     if let Err(why) = works {
-        verdict.differs.push(format!("a handler that works, begun afterwards, didn't: {why}"));
+        verdict
+            .differs
+            .push(format!("a handler that works, begun afterwards, did not complete: {why}"));
     }
     verdict
 }
@@ -74,12 +80,15 @@ async fn judged(host: &Host, member: &Member, patience: Duration) -> Verdict {
 /// Awaits `ending`. Errors if it takes longer than `most`.
 async fn within<T>(
     most: Duration,
-    ending: impl Future<Output = Result<T, String>>,
-) -> Result<T, String> {
+    ending: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     #[allow(clippy::disallowed_methods, reason = "the host that is tried is in real time")]
     let ended = tokio::time::timeout(most, ending).await;
-    ended.unwrap_or_else(|_| Err(format!("it has not ended after {} ms", most.as_millis())))
+    ended.unwrap_or_else(|_| Err(format!("it has not ended after {} ms", most.as_millis()).into()))
 }
+
+/// Why something could not be done. It is only shown.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The entities of a member, ready to begin.
 struct Stage {
@@ -92,24 +101,24 @@ struct Stage {
 }
 
 impl Stage {
-    async fn set(host: &Host, member: &Member) -> Result<Self, String> {
-        let peer = match member.peer() {
-            Some(peer) => Some(
-                Server::start(peer)
-                    .await
-                    .map_err(|error| format!("its peer got no socket on 127.0.0.1: {error}"))?,
-            ),
+    async fn set(host: &Host, member: &Member) -> Result<Self, Failure> {
+        let peer = match member.peer {
+            Some(peer) => {
+                let started = Server::start(peer).await;
+                let refused = |error| format!("its peer got no socket on 127.0.0.1: {error}");
+                Some(started.map_err(refused)?)
+            }
             None => None,
         };
         let url = peer.as_ref().map(Server::url).unwrap_or_default();
         let allowed: Option<Destination> =
             peer.as_ref().and_then(|peer| peer.address().to_string().parse().ok());
-        let modules = member.handlers().iter().map(|handler| {
+        let modules = member.handlers.iter().map(|handler| {
             let manifest = handler.manifest().allow_hosts(allowed.clone());
-            (handler.entity_type().to_owned(), Module::new(handler.module(), manifest))
+            (handler.entity_type.to_string(), Module::new(&*handler.module, manifest))
         });
         let specs: Result<Vec<_>, _> =
-            member.handlers().iter().map(|handler| spec::of(handler, &url)).collect();
+            member.handlers.iter().map(|handler| spec::of(handler, &url)).collect();
         let clock = Arc::new(SystemClock::new());
         let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock) as _, modules);
         // The kit judges how handlers end, which needs no recordings.
@@ -123,54 +132,48 @@ impl Stage {
             .telemetry(host.telemetry().clone())
             .handlers(Arc::new(handlers))
             .specs(specs?);
-        let runtime = runtime.build().await.map_err(|error| error.to_string())?;
+        let runtime = runtime.build().await?;
         Ok(Self { runtime, reports, host: host.clone(), clock, _peer: peer })
     }
 
-    async fn play(self, member: &Member, patience: Duration) -> Result<Vec<Observed>, String> {
-        let played = self.act(member, patience).await;
-        self.runtime.shutdown(GRACE.min(patience)).await;
-        played
-    }
-
-    async fn act(&self, member: &Member, patience: Duration) -> Result<Vec<Observed>, String> {
-        for handler in member.handlers() {
-            let created = self.runtime.create(entity(handler)).await;
-            created.map_err(|error| error.to_string())?;
+    async fn play(&self, member: &Member, patience: Duration) -> Result<Vec<Observed>, Failure> {
+        for handler in &member.handlers {
+            self.runtime.create(entity(handler)).await?;
         }
         let begun = self.clock.now();
-        for handler in member.handlers() {
-            if handler.begins() == Begins::AtOnce {
+        for handler in &member.handlers {
+            if handler.begins == Begins::AtOnce {
                 let request = Request::new(spec::BEGIN);
                 let accepted = self.runtime.request(&entity(handler), request).await;
                 accepted.map_err(|error| format!("it was not dispatched: {error}"))?;
             }
         }
-        let longest = member.handlers().iter().map(Handler::budget).max().unwrap_or_default();
+        let longest =
+            member.handlers.iter().map(|handler| handler.budget).max().unwrap_or_default();
         within(longest + patience, async {
             // A handler that is asked is in flight before the asking handler has ended, or never.
             // So after the first wait, every asked handler that will ever begin has begun.
-            let first = self.all_ended(member, Begins::AtOnce, begun).await?;
-            let asked = self.all_ended(member, Begins::WhenAsked, begun).await?;
+            let first = self.observe_all(member, Begins::AtOnce, begun).await?;
+            let asked = self.observe_all(member, Begins::WhenAsked, begun).await?;
             Ok([first, asked].concat())
         })
         .await
     }
 
-    async fn all_ended(
+    async fn observe_all(
         &self,
         member: &Member,
         begins: Begins,
         begun: Monotonic,
-    ) -> Result<Vec<Observed>, String> {
-        let handlers = member.handlers().iter().filter(|handler| handler.begins() == begins);
-        try_join_all(handlers.map(|handler| self.ended(handler, begun))).await
+    ) -> Result<Vec<Observed>, Failure> {
+        let handlers = member.handlers.iter().filter(|handler| handler.begins == begins);
+        try_join_all(handlers.map(|handler| self.observe(handler, begun))).await
     }
 
     /// Waits until the handler has settled, and observes how it ended.
-    async fn ended(&self, handler: &Handler, begun: Monotonic) -> Result<Observed, String> {
+    async fn observe(&self, handler: &Handler, begun: Monotonic) -> Result<Observed, Failure> {
         let entity = entity(handler);
-        self.runtime.settled(&entity).await.map_err(|error| error.to_string())?;
+        self.runtime.settled(&entity).await?;
         let took = self.clock.now().since(begun);
         let report = self.reports.of(&entity);
         let is_left = report.as_ref().is_some_and(|report| {
@@ -182,15 +185,14 @@ impl Stage {
     }
 
     /// The actions that the entity took because a handler had ended, and its present state.
-    async fn transitions(&self, entity: &EntityRef) -> Result<(Vec<String>, String), String> {
+    async fn transitions(&self, entity: &EntityRef) -> Result<(Vec<String>, String), Failure> {
         let mut taken = Vec::new();
         let mut from = Some(Position(0));
         while let Some(at) = from {
-            let page = self.runtime.history(entity, at, PAGE).await;
-            let page = page.map_err(|error| error.to_string())?;
+            let page = self.runtime.history(entity, at, PAGE).await?;
             from = page.next;
             for entry in page.entries {
-                let record = entry.into_record().map_err(|error| error.to_string())?;
+                let record = entry.into_record()?;
                 if let Event::Transition { action, cause, .. } = record.event
                     && matches!(cause, TransitionCause::HandlerEnded { .. })
                 {
@@ -198,26 +200,24 @@ impl Stage {
                 }
             }
         }
-        let now = self.runtime.entity(entity).await.map_err(|error| error.to_string())?;
-        Ok((taken, now.state.clone()))
+        Ok((taken, self.runtime.entity(entity).await?.state.clone()))
     }
 }
 
 fn entity(handler: &Handler) -> EntityRef {
-    EntityRef::new(handler.entity_type(), "1").expect("the types of the kit are names")
+    EntityRef::new(&*handler.entity_type, "1").expect("the types of the kit are names")
 }
 
 /// Checks that the host executes a handler that works.
-async fn works(host: &Host) -> Result<(), String> {
+async fn works(host: &Host) -> Result<(), Failure> {
     let works = host.load_async(WORKS, Manifest::named("works")).await;
     let works = works.map_err(|rejection| rejection.to_string())?;
-    let entity = EntityRef::new("Works", "1").map_err(|error| error.to_string())?;
+    let entity = EntityRef::new("Works", "1")?;
     let dispatch = Dispatch::new(entity, spec::BEGIN, Context::default())
         .deadline(DispatchDeadline::after(PATIENCE));
-    match host.dispatch(&works, dispatch).await {
-        Ok(Outcome::Completed(_)) => Ok(()),
-        Ok(other) => Err(other.error().map_or_else(String::new, |(_, message)| message)),
-        Err(error) => Err(error.to_string()),
+    match host.dispatch(&works, dispatch).await? {
+        Outcome::Completed(_) => Ok(()),
+        other => Err(other.error().map_or_else(String::new, |(_, message)| message).into()),
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_host_that_never_ends_a_handler_is_given_up_and_told_of() {
+    async fn a_host_that_never_ends_a_handler_fails_after_the_wait() {
         let (release, released) = mpsc::channel::<()>();
         let released = Mutex::new(released);
         let hangs = move |_: HostCall, _: String| -> Result<(), HostError> {
@@ -295,10 +295,11 @@ mod tests {
             .build()
             .expect("a host");
         let member = &crate::against(&host.functions())[0];
-        let verdict = judged(&host, member, Duration::from_millis(300)).await;
+        let verdict = judge(&host, member, Duration::from_millis(300)).await;
         let [not_ended, nothing_works] = verdict.differs.as_slice() else { panic!("{verdict}") };
         assert_eq!(not_ended, "it has not ended after 500 ms");
-        let begun_afterwards = "a handler that works, begun afterwards, didn't: it has not ended";
+        let begun_afterwards =
+            "a handler that works, begun afterwards, did not complete: it has not ended";
         assert!(nothing_works.starts_with(begun_afterwards), "{nothing_works}");
         drop(release);
         host.shutdown().await;

@@ -42,7 +42,7 @@ pub(crate) fn of(handler: &Handler, peer: &str) -> Result<Spec, String> {
 }
 
 fn source(handler: &Handler, peer: &str) -> String {
-    let name = handler.entity_type();
+    let name = &handler.entity_type;
     let text = |text: &str| toml_string(&text.replace(PEER_URL, peer));
     let mut source = format!(
         r#"[automaton]
@@ -62,7 +62,7 @@ effect = "trigger {name}"
         let _ =
             writeln!(source, "[[action]]\nname = \"{action}\"\nfrom = [\"Busy\"]\nto = \"{to}\"");
     }
-    for (field, value) in handler.fields() {
+    for (field, value) in &handler.fields {
         let _ = writeln!(
             source,
             "[[state]]\nname = \"{field}\"\ntype = \"string\"\ninitial = {}",
@@ -81,9 +81,9 @@ on_failure = "{FAIL}"
 on_timeout = "{TIMED_OUT}"
 on_cancelled = "{STOP}"
 "#,
-        handler.budget().as_millis()
+        handler.budget.as_millis()
     );
-    for (key, value) in handler.config_entries() {
+    for (key, value) in &handler.config {
         let _ = writeln!(source, "{key} = {}", text(value));
     }
     source

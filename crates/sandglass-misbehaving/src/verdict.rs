@@ -42,22 +42,22 @@ pub struct Verdicts(pub(crate) Vec<Verdict>);
 
 impl Verdict {
     pub(crate) fn of(member: &Member, observed: Result<Vec<Observed>, String>) -> Self {
-        let name = member.name().to_owned();
+        let name = member.name.to_string();
         let observed = match observed {
             Ok(observed) => observed,
             Err(why) => return Self { member: name, observed: Vec::new(), differs: vec![why] },
         };
         let of = |handler: &Handler| {
-            observed.iter().find(|seen| seen.entity.entity_type() == handler.entity_type())
+            observed.iter().find(|seen| seen.entity.entity_type() == handler.entity_type)
         };
-        let differs = member.handlers().iter().flat_map(|handler| match of(handler) {
+        let differs = member.handlers.iter().flat_map(|handler| match of(handler) {
             Some(observed) => {
                 let differs = differs(member, handler, observed);
-                let many = member.handlers().len() > 1;
+                let many = member.handlers.len() > 1;
                 let named = |why| if many { format!("{}: {why}", observed.entity) } else { why };
                 differs.into_iter().map(named).collect()
             }
-            None => vec![format!("nothing is known of {}", handler.entity_type())],
+            None => vec![format!("nothing was observed of {}", handler.entity_type)],
         });
         Self { member: name, differs: differs.collect(), observed }
     }
@@ -92,19 +92,19 @@ impl Verdicts {
 /// Compares what was observed of a handler with what must be. The results do not name the handler.
 fn differs(member: &Member, handler: &Handler, observed: &Observed) -> Vec<String> {
     let Some(report) = &observed.report else {
-        return match handler.must() {
+        return match &handler.must {
             Must::NeverBegin => Vec::new(),
             _ => vec!["it was never begun".to_owned()],
         };
     };
-    let must = handler.must();
+    let must = &handler.must;
     let mut differs = Vec::new();
     let kind = report.outcome.kind();
     if matches!(must, Must::NeverBegin) {
-        differs.push(format!("it was begun, and ended {}", Came(report)));
+        differs.push(format!("it was begun, and ended {}", Ended(report)));
     } else if ending(must, report).is_none() {
         let ways: Vec<String> = must.endings().iter().map(ToString::to_string).collect();
-        differs.push(format!("it ended {}, and must end {}", Came(report), ways.join(", or ")));
+        differs.push(format!("it ended {}, and must end {}", Ended(report), ways.join(", or ")));
     }
     let due = spec::action(kind);
     if observed.transitions != [due] {
@@ -114,18 +114,18 @@ fn differs(member: &Member, handler: &Handler, observed: &Observed) -> Vec<Strin
             "its entity took [{took}] and is {state}, where its spec declares `{due}`"
         ));
     }
-    differs.extend(beyond_its_bounds(member, handler, report, observed));
+    differs.extend(exceeded_bounds(member, handler, report, observed));
     differs
 }
 
-fn beyond_its_bounds(
+fn exceeded_bounds(
     member: &Member,
     handler: &Handler,
     report: &RunReport,
     observed: &Observed,
 ) -> Vec<String> {
     let mut differs = Vec::new();
-    let most = member.overrun_allowed();
+    let most = member.most_overrun;
     let overrun = Duration::from_micros(report.deadline.overrun_us);
     if overrun > most {
         differs.push(format!(
@@ -138,11 +138,11 @@ fn beyond_its_bounds(
     let split = report.time_split_us;
     let waited = Duration::from_micros(split.queue.saturating_add(split.compile));
     let took = observed.took.saturating_sub(waited);
-    if took > handler.budget() + most {
+    if took > handler.budget + most {
         differs.push(format!(
             "its entity took {} ms to settle, and {} are allowed",
             took.as_millis(),
-            (handler.budget() + most).as_millis()
+            (handler.budget + most).as_millis()
         ));
     }
     let deadline = report.deadline;
@@ -152,13 +152,13 @@ fn beyond_its_bounds(
             deadline.elapsed_ms, deadline.budget_ms
         ));
     }
-    differs.extend(begun_too_late(report));
-    let (peak, allowed) = (report.peak_memory_bytes, handler.limits().memory_bytes);
+    differs.extend(late_call(report));
+    let (peak, allowed) = (report.peak_memory_bytes, handler.limits.memory_bytes);
     if peak > allowed {
         differs.push(format!("it had {peak} bytes of memory, and {allowed} are allowed"));
     }
     if observed.is_left {
-        differs.push("its run was in flight still after its end".to_owned());
+        differs.push("its run was still in flight after its end".to_owned());
     }
     differs
 }
@@ -166,7 +166,7 @@ fn beyond_its_bounds(
 /// The first host function that was called after the deadline; `None` if none was. If there are
 /// many calls, stories leave out those in the middle. Calls after the deadline are the last ones,
 /// so they are present.
-fn begun_too_late(report: &RunReport) -> Option<String> {
+fn late_call(report: &RunReport) -> Option<String> {
     // `budget_ms` is in whole milliseconds, but the budget that an asking handler passes on may
     // have a fraction.
     let deadline_us = report.deadline.budget_ms.saturating_add(1).saturating_mul(1000);
@@ -211,9 +211,9 @@ impl fmt::Display for Ending {
 }
 
 /// Displays how a handler ended.
-struct Came<'a>(&'a RunReport);
+struct Ended<'a>(&'a RunReport);
 
-impl fmt::Display for Came<'_> {
+impl fmt::Display for Ended<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(report) = self;
         write!(f, "{}", report.outcome.kind())?;
@@ -331,12 +331,20 @@ mod tests {
         }
     }
 
-    fn member(must: Must) -> Member {
-        Member::new("spin", "spins", [Handler::of(&b"(module)"[..], must)])
+    fn killed_with(change: impl FnOnce(&mut RunReport)) -> Observed {
+        let mut observed = killed();
+        change(observed.report.as_mut().expect("it ran"));
+        observed
+    }
+
+    fn took(actions: &[&str]) -> Observed {
+        let transitions = actions.iter().map(ToString::to_string).collect();
+        Observed { transitions, ..killed() }
     }
 
     fn said(must: Must, observed: Observed) -> String {
-        Verdict::of(&member(must), Ok(vec![observed])).to_string()
+        let member = Member::new("spin", "spins", [Handler::of(&b"(module)"[..], must)]);
+        Verdict::of(&member, Ok(vec![observed])).to_string()
     }
 
     fn must_be_killed() -> Must {
@@ -344,26 +352,30 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_that_ends_as_it_must_passes_and_says_how() {
+    fn a_handler_with_a_permitted_ending_passes_and_its_verdict_names_the_ending() {
         assert_eq!(said(must_be_killed(), killed()), "spin: timed_out in guest");
         let never = Observed { report: None, transitions: Vec::new(), ..killed() };
         assert_eq!(said(Must::NeverBegin, never), "spin: ");
     }
 
+    /// Checks that each of `cases` differs in one thing, and that the verdict contains its text.
+    fn assert_differs<const N: usize>(cases: [(Observed, &str); N]) {
+        for (observed, differs) in cases {
+            let said = said(must_be_killed(), observed);
+            assert!(said.starts_with("spin: DIFFERS: "), "{said}");
+            assert!(said.contains(differs), "{said}\n{differs}");
+            assert!(!said.contains(';'), "nothing else differs: {said}");
+        }
+    }
+
     #[test]
-    fn each_thing_that_is_not_as_it_must_be_is_told() {
-        let with = |change: &dyn Fn(&mut RunReport)| {
-            let mut observed = killed();
-            change(observed.report.as_mut().expect("it ran"));
-            observed
-        };
+    fn each_wrong_ending_and_transition_is_reported() {
         let ended = |outcome: Outcome, span: Option<&str>, action: &str| Observed {
             report: Some(report(outcome, span)),
-            transitions: vec![action.to_owned()],
-            ..killed()
+            ..took(&[action])
         };
         let trap = Trap { kind: TrapKind::Unreachable, message: "it gave up".to_owned() };
-        let cases = [
+        assert_differs([
             (
                 ended(Outcome::Completed(Completion::default()), None, "Finish"),
                 "it ended completed, and must end timed_out in guest or host_log",
@@ -378,22 +390,19 @@ mod tests {
             ),
             (Observed { report: None, ..killed() }, "it was never begun"),
             (
-                Observed { transitions: Vec::new(), state: "Busy".to_owned(), ..killed() },
+                Observed { state: "Busy".to_owned(), ..took(&[]) },
                 "its entity took [] and is Busy, where its spec declares `HandlerTimedOut`",
             ),
+            (took(&["Finish"]), "its entity took [Finish] and is TimedOut"),
+            (took(&["HandlerTimedOut", "Fail"]), "its entity took [HandlerTimedOut, Fail]"),
+        ]);
+    }
+
+    #[test]
+    fn each_exceeded_bound_is_reported() {
+        assert_differs([
             (
-                Observed { transitions: vec!["Finish".to_owned()], ..killed() },
-                "its entity took [Finish] and is TimedOut",
-            ),
-            (
-                Observed {
-                    transitions: vec!["HandlerTimedOut".to_owned(), "Fail".to_owned()],
-                    ..killed()
-                },
-                "its entity took [HandlerTimedOut, Fail]",
-            ),
-            (
-                with(&|report| report.deadline.overrun_us = 5_000_001),
+                killed_with(|report| report.deadline.overrun_us = 5_000_001),
                 "it was off the CPU 5000 ms after its deadline, and 5000 are allowed",
             ),
             (
@@ -401,42 +410,33 @@ mod tests {
                 "its entity took 5201 ms to settle, and 5200 are allowed",
             ),
             (
-                with(&|report| report.deadline.elapsed_ms = BUDGET_MS),
+                killed_with(|report| report.deadline.elapsed_ms = BUDGET_MS),
                 "it was killed after 200 ms of its 200 ms",
             ),
             (
-                with(&|report| report.peak_memory_bytes = (64 << 20) + 1),
+                killed_with(|report| report.peak_memory_bytes = (64 << 20) + 1),
                 "it had 67108865 bytes of memory, and 67108864 are allowed",
             ),
-            (Observed { is_left: true, ..killed() }, "its run was in flight still after its end"),
-        ];
-        for (observed, differs) in cases {
-            let said = said(must_be_killed(), observed);
-            assert!(said.starts_with("spin: DIFFERS: "), "{said}");
-            assert!(said.contains(differs), "{said}\n{differs}");
-            assert!(!said.contains(';'), "nothing else differs: {said}");
-        }
+            (Observed { is_left: true, ..killed() }, "its run was still in flight after its end"),
+        ]);
     }
 
     #[test]
-    fn what_waits_for_a_place_or_a_compiler_counts_as_no_overrun() {
-        let mut observed = killed();
-        observed.took = Duration::from_secs(20);
-        let report = observed.report.as_mut().expect("it ran");
-        report.time_split_us =
-            TimeSplit { queue: 10_000_000, compile: 9_000_000, ..TimeSplit::default() };
+    fn a_wait_for_a_slot_or_the_compiler_is_not_an_overrun() {
+        let split = TimeSplit { queue: 10_000_000, compile: 9_000_000, ..TimeSplit::default() };
+        let waited = killed_with(|report| report.time_split_us = split);
+        let observed = Observed { took: Duration::from_secs(20), ..waited };
         assert_eq!(said(must_be_killed(), observed), "spin: timed_out in guest");
     }
 
     #[test]
-    fn an_ending_is_told_by_its_error_and_by_what_that_says() {
+    fn an_ending_is_matched_by_its_error_and_its_message() {
         let trapped = |kind, message: &str| Observed {
             report: Some(report(
                 Outcome::Trapped(Trap { kind, message: message.to_owned() }),
                 Some("guest"),
             )),
-            transitions: vec!["Fail".to_owned()],
-            ..killed()
+            ..took(&["Fail"])
         };
         let must = || Must::from(Ending::trapped("exit").saying("code 7"));
         assert_eq!(said(must(), trapped(TrapKind::Exit, "with code 7")), "spin: trapped in guest");
@@ -447,19 +447,16 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_was_begun_after_the_deadline_is_told() {
+    fn a_function_that_was_begun_after_the_deadline_is_reported() {
         let begun_after = |started_us| {
-            let mut observed = killed();
-            let report = observed.report.as_mut().expect("it ran");
-            report.story.calls = [0, started_us]
-                .map(|started_us| Call {
-                    name: Cow::Borrowed("acme.find"),
-                    started_us,
-                    duration_us: 1,
-                    outcome: CallOutcome::Ok,
-                })
-                .to_vec();
-            said(must_be_killed(), observed)
+            let call = |started_us| Call {
+                name: Cow::Borrowed("acme.find"),
+                started_us,
+                duration_us: 1,
+                outcome: CallOutcome::Ok,
+            };
+            let calls = vec![call(0), call(started_us)];
+            said(must_be_killed(), killed_with(|report| report.story.calls = calls))
         };
         assert_eq!(begun_after(200_000), "spin: timed_out in guest");
         let late = begun_after(207_100);
@@ -467,13 +464,13 @@ mod tests {
     }
 
     #[test]
-    fn one_that_must_never_begin_and_does_is_told() {
+    fn a_handler_that_must_never_begin_and_does_is_reported() {
         let said = said(Must::NeverBegin, killed());
         assert!(said.contains("it was begun, and ended timed_out in guest"), "{said}");
     }
 
     #[test]
-    fn of_several_handlers_the_one_is_named_that_differs_and_none_is_forgotten() {
+    fn of_several_handlers_each_that_differs_or_is_missing_is_named() {
         let handler = |name| {
             Handler::of(&b"(module)"[..], Ending::timed_out_in(["guest"]).into()).entity(name)
         };
@@ -486,9 +483,9 @@ mod tests {
         let said = |observed| Verdict::of(&two, Ok(observed)).to_string();
         assert_eq!(
             said(vec![seen("A", false), seen("B", true)]),
-            "two: DIFFERS: B/1: its run was in flight still after its end"
+            "two: DIFFERS: B/1: its run was still in flight after its end"
         );
-        assert_eq!(said(vec![seen("A", false)]), "two: DIFFERS: nothing is known of B");
+        assert_eq!(said(vec![seen("A", false)]), "two: DIFFERS: nothing was observed of B");
         assert_eq!(
             said(vec![seen("A", false), seen("B", false)]),
             "two: timed_out in guest, timed_out in guest"

@@ -86,26 +86,7 @@ impl HandlerEnd {
     /// The end of a handler of which only outcome and cause are known.
     #[must_use]
     pub fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> Self {
-        Self {
-            dispatch: dispatched.dispatch,
-            attempt: dispatched.attempt,
-            outcome,
-            cause,
-            started_at: None,
-            deadline: DeadlineReport {
-                budget_ms: dispatched.budget_ms,
-                owner: dispatched.owner,
-                ..DeadlineReport::default()
-            },
-            dying_span: None,
-            ended_at: None,
-            host_calls: HostCalls::default(),
-            overruns: Vec::new(),
-            time_split_us: TimeSplit::default(),
-            account: None,
-            recording: None,
-            asker_remaining_ms: None,
-        }
+        Self::reported(dispatched.attempt, RunReport::unreported(dispatched, outcome, cause))
     }
 
     /// The end of a handler whose host was lost.

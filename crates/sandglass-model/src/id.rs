@@ -46,6 +46,27 @@ pub fn check_name(what: &'static str, text: &str, max: usize) -> Result<(), Inva
     Err(InvalidId { what, text: text.to_owned(), why })
 }
 
+/// Converts a type from and to the text that records contain, for serde.
+macro_rules! stored_as_text {
+    ($name:ty, $invalid:ty) => {
+        impl TryFrom<String> for $name {
+            type Error = $invalid;
+
+            fn try_from(text: String) -> Result<Self, $invalid> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> Self {
+                value.to_string()
+            }
+        }
+    };
+}
+
+pub(crate) use stored_as_text;
+
 /// One entity: its type and its id, written `TYPE/ID`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -64,11 +85,8 @@ impl EntityRef {
         let (entity_type, id) = (entity_type.into(), id.into());
         check_name("entity type", &entity_type, NAME_MAX_BYTES)?;
         if entity_type.contains('/') {
-            return Err(InvalidId {
-                what: "entity type",
-                text: entity_type,
-                why: "it holds a `/`",
-            });
+            let (what, why) = ("entity type", "it holds a `/`");
+            return Err(InvalidId { what, text: entity_type, why });
         }
         check_name("entity id", &id, ENTITY_ID_MAX_BYTES)?;
         Ok(Self { entity_type, id })
@@ -98,29 +116,14 @@ impl FromStr for EntityRef {
 
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         let Some((entity_type, id)) = text.split_once('/') else {
-            return Err(InvalidId {
-                what: "entity",
-                text: text.to_owned(),
-                why: "it must be TYPE/ID",
-            });
+            let (what, why) = ("entity", "it must be TYPE/ID");
+            return Err(InvalidId { what, text: text.to_owned(), why });
         };
         Self::new(entity_type, id)
     }
 }
 
-impl TryFrom<String> for EntityRef {
-    type Error = InvalidId;
-
-    fn try_from(text: String) -> Result<Self, InvalidId> {
-        text.parse()
-    }
-}
-
-impl From<EntityRef> for String {
-    fn from(entity: EntityRef) -> Self {
-        entity.to_string()
-    }
-}
+stored_as_text!(EntityRef, InvalidId);
 
 /// How many transitions an entity has taken: 0 when it is created, and one more with each
 /// transition. Signals do not count.
@@ -193,46 +196,29 @@ macro_rules! hex_id {
             type Err = InvalidId;
 
             fn from_str(text: &str) -> Result<Self, InvalidId> {
-                let mut bytes = [0; $bytes];
-                if unhex(text, &mut bytes) {
-                    Ok(Self(bytes))
-                } else {
-                    Err(InvalidId {
-                        what: $what,
-                        text: text.to_owned(),
-                        why: concat!("it must be ", stringify!($bytes), " bytes in hexadecimal"),
-                    })
-                }
+                unhex(text).map(Self).ok_or_else(|| InvalidId {
+                    what: $what,
+                    text: text.to_owned(),
+                    why: concat!("it must be ", stringify!($bytes), " bytes in hexadecimal"),
+                })
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = InvalidId;
-
-            fn try_from(text: String) -> Result<Self, InvalidId> {
-                text.parse()
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(id: $name) -> Self {
-                id.to_string()
-            }
-        }
+        stored_as_text!($name, InvalidId);
     };
 }
 
-fn unhex(text: &str, out: &mut [u8]) -> bool {
-    let digits = text.as_bytes();
-    if digits.len() != out.len() * 2 {
-        return false;
-    }
+/// The bytes that `text` states in hexadecimal; `None` if it does not state exactly `N`.
+pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|value| u8::try_from(value).ok());
-    out.iter_mut().zip(digits.chunks_exact(2)).all(|(byte, pair)| {
-        let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else { return false };
-        *byte = high << 4 | low;
-        true
-    })
+    let mut bytes = [0; N];
+    if text.len() != 2 * N {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
 }
 
 hex_id! {

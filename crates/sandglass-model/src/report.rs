@@ -13,6 +13,7 @@ use crate::cause::Cause;
 use crate::clock::WallTime;
 use crate::id::{DispatchId, ModuleHash};
 use crate::outcome::{DeadlineOwner, Outcome, OutcomeKind};
+use crate::record::Dispatched;
 use crate::session::Limit;
 use crate::story::{Call, OutgoingRequest, Story};
 use crate::trace::TraceContext;
@@ -412,22 +413,6 @@ struct MemoryView {
     host_peak_bytes: u64,
 }
 
-/// A story in a report: empty lists and zeros are serialized, too.
-#[derive(Serialize)]
-struct StoryView<'a> {
-    calls: &'a [Call],
-    calls_omitted: u64,
-    requests: &'a [OutgoingRequest],
-    requests_omitted: u64,
-}
-
-impl<'a> StoryView<'a> {
-    fn of(story: &'a Story) -> Self {
-        let Story { calls, calls_omitted, requests, requests_omitted } = story;
-        Self { calls, calls_omitted: *calls_omitted, requests, requests_omitted: *requests_omitted }
-    }
-}
-
 #[derive(Serialize)]
 struct ReportView<'a> {
     outcome: OutcomeKind,
@@ -438,8 +423,11 @@ struct ReportView<'a> {
     backtrace: &'a [Frame],
     host_calls: &'a HostCalls,
     overruns: &'a [Overrun],
-    #[serde(flatten)]
-    story: StoryView<'a>,
+    // The story: empty lists and zeros are serialized, too.
+    calls: &'a [Call],
+    calls_omitted: u64,
+    requests: &'a [OutgoingRequest],
+    requests_omitted: u64,
     time_split_us: TimeSplit,
     wall_us: u64,
     cpu_us: u64,
@@ -451,6 +439,35 @@ struct ReportView<'a> {
 }
 
 impl RunReport {
+    /// The report of a handler of which only the end is known, such as one that is not a guest.
+    #[must_use]
+    pub fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> Self {
+        let (budget_ms, owner) = (dispatched.budget_ms, dispatched.owner);
+        Self {
+            dispatch_id: dispatched.dispatch,
+            trace: dispatched.trace,
+            module: dispatched.module_hash,
+            allocation: None,
+            outcome,
+            cause,
+            started_at: None,
+            deadline: DeadlineReport { budget_ms, owner, ..DeadlineReport::default() },
+            dying_span: None,
+            ended_at: None,
+            backtrace: Vec::new(),
+            host_calls: HostCalls::default(),
+            overruns: Vec::new(),
+            story: Story::default(),
+            time_split_us: TimeSplit::default(),
+            wall_us: 0,
+            cpu_us: 0,
+            peak_memory_bytes: 0,
+            peak_host_memory_bytes: 0,
+            telemetry_dropped: None,
+            recording: None,
+        }
+    }
+
     /// The guest's whole result, if it returned a readable one.
     #[must_use]
     pub fn result(&self) -> Option<&Value> {
@@ -473,7 +490,10 @@ impl Serialize for RunReport {
             backtrace: &self.backtrace,
             host_calls: &self.host_calls,
             overruns: &self.overruns,
-            story: StoryView::of(&self.story),
+            calls: &self.story.calls,
+            calls_omitted: self.story.calls_omitted,
+            requests: &self.story.requests,
+            requests_omitted: self.story.requests_omitted,
             time_split_us: self.time_split_us,
             wall_us: self.wall_us,
             cpu_us: self.cpu_us,

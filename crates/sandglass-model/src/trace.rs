@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::WallTime;
 use crate::entropy::{Entropy, NoEntropy, SystemEntropy};
-use crate::id::{DispatchId, Incarnation, Sequence};
+use crate::id::{DispatchId, Incarnation, Sequence, stored_as_text, unhex};
 pub use crate::id::{SpanId, TraceId};
 
 /// A span and the trace that it belongs to, written as a W3C `traceparent`
@@ -38,7 +38,12 @@ impl TraceContext {
         let (mut trace, mut span) = ([0; 16], [0; 8]);
         trace.copy_from_slice(&random[..16]);
         span.copy_from_slice(&random[16..]);
-        Self { trace_id: nonzero_trace(trace), span_id: nonzero_span(span), sampled: true }
+        let (trace_id, span_id) = (nonzero(trace), nonzero(span));
+        Self {
+            trace_id: TraceId::from_bytes(trace_id),
+            span_id: SpanId::from_bytes(span_id),
+            sampled: true,
+        }
     }
 
     /// Draws the root of a new trace from the randomness of the operating system.
@@ -68,7 +73,7 @@ impl TraceContext {
         for (byte, change) in span[4..].iter_mut().zip(attempt.to_be_bytes()) {
             *byte ^= change;
         }
-        Self { span_id: nonzero_span(span), ..self }
+        Self { span_id: SpanId::from_bytes(nonzero(span)), ..self }
     }
 
     /// Derives the span of the transition to `sequence` of an entity's `incarnation`, in the same
@@ -81,18 +86,12 @@ impl TraceContext {
     }
 }
 
-fn nonzero_trace(mut bytes: [u8; 16]) -> TraceId {
-    if bytes == [0; 16] {
-        bytes[15] = 1;
+/// The bytes of an id, of which W3C Trace Context allows no zero.
+fn nonzero<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
+    if bytes == [0; N] {
+        bytes[N - 1] = 1;
     }
-    TraceId::from_bytes(bytes)
-}
-
-fn nonzero_span(mut bytes: [u8; 8]) -> SpanId {
-    if bytes == [0; 8] {
-        bytes[7] = 1;
-    }
-    SpanId::from_bytes(bytes)
+    bytes
 }
 
 impl fmt::Display for TraceContext {
@@ -107,16 +106,12 @@ impl FromStr for TraceContext {
     fn from_str(text: &str) -> Result<Self, InvalidTraceparent> {
         let parts: Vec<&str> = text.splitn(5, '-').collect();
         let [version, trace, span, flags] = parts[..] else { return Err(InvalidTraceparent) };
-        if version != "00" || flags.len() != 2 || text.bytes().any(|byte| byte.is_ascii_uppercase())
-        {
+        if version != "00" || text.bytes().any(|byte| byte.is_ascii_uppercase()) {
             return Err(InvalidTraceparent);
         }
         let trace_id: TraceId = trace.parse().map_err(|_| InvalidTraceparent)?;
         let span_id: SpanId = span.parse().map_err(|_| InvalidTraceparent)?;
-        if !flags.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(InvalidTraceparent);
-        }
-        let flags = u8::from_str_radix(flags, 16).map_err(|_| InvalidTraceparent)?;
+        let [flags] = unhex(flags).ok_or(InvalidTraceparent)?;
         if trace_id.as_bytes() == &[0; 16] || span_id.as_bytes() == &[0; 8] {
             return Err(InvalidTraceparent);
         }
@@ -124,19 +119,7 @@ impl FromStr for TraceContext {
     }
 }
 
-impl TryFrom<String> for TraceContext {
-    type Error = InvalidTraceparent;
-
-    fn try_from(text: String) -> Result<Self, InvalidTraceparent> {
-        text.parse()
-    }
-}
-
-impl From<TraceContext> for String {
-    fn from(context: TraceContext) -> Self {
-        context.to_string()
-    }
-}
+stored_as_text!(TraceContext, InvalidTraceparent);
 
 #[cfg(test)]
 mod tests {

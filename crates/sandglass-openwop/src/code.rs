@@ -36,7 +36,7 @@ codes! {
     InterruptResolved = "interrupt_already_resolved",
     TooLarge = "payload_too_large",
     UnsupportedMediaType = "unsupported_media_type",
-    /// A fork from an event behind the last one of its source.
+    /// A fork from an event after the last one of its source.
     ForkPastEnd = "fork_past_end",
     RateLimited = "rate_limited",
     Unavailable = "service_unavailable",

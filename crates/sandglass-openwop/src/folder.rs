@@ -155,8 +155,27 @@ pub fn packs(folder: &Path, taken: &[&str]) -> io::Result<Found<Pack>> {
 
 fn read_pack(file: &Path, folder: &Path) -> Result<(Manifest, PathBuf), Vec<Problem>> {
     let manifest = Manifest::parse(&text(file, MANIFEST_MAX_BYTES)?)?;
-    let module = manifest.module(folder).map_err(|problem| vec![problem])?;
+    let module = module_file(&manifest.entry, folder).map_err(|what| {
+        let what = format!("the entry {} {what}", quoted(&manifest.entry));
+        vec![Problem::new("/runtime/entry", what)]
+    })?;
     Ok((manifest, module))
+}
+
+/// The module of the pack in `folder`: a regular file in that folder, after following symbolic links.
+fn module_file(entry: &str, folder: &Path) -> Result<PathBuf, String> {
+    let found =
+        |path: &Path| path.canonicalize().map_err(|error| format!("can't be found: {error}"));
+    let file = found(&folder.join(entry))?;
+    if !file.starts_with(found(folder)?) {
+        let what = "leads out of the pack's folder by a symbolic link; put the file there";
+        return Err(what.to_owned());
+    }
+    match file.metadata() {
+        Ok(metadata) if metadata.is_file() => Ok(file),
+        Ok(_) => Err("is not a regular file".to_owned()),
+        Err(error) => Err(format!("can't be read: {error}")),
+    }
 }
 
 /// The name and the node types of a pack that others have already.
@@ -223,7 +242,7 @@ fn text(file: &Path, max: usize) -> Result<String, Vec<Problem>> {
     };
     // Before it is opened: opening a pipe waits for a writer.
     if !fs::metadata(file).map_err(not_read)?.is_file() {
-        return Err(wrong("it is no regular file".to_owned()));
+        return Err(wrong("it is not a regular file".to_owned()));
     }
     let most = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
@@ -233,7 +252,7 @@ fn text(file: &Path, max: usize) -> Result<String, Vec<Problem>> {
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        wrong(format!("it isn't UTF-8, from byte {at} on; save it as UTF-8"))
+        wrong(format!("it is not UTF-8, from byte {at} on; save it as UTF-8"))
     })
 }
 

@@ -95,33 +95,9 @@ impl Library {
         let found = folder::definitions(workflows).map_err(|error| (workflows.into(), error))?;
         let mut left_out = found.left_out;
         for found in found.good {
-            let definition = Arc::new(found.definition);
-            let kept =
-                serde_json::to_string(&definition.canonical).map_or(usize::MAX, |text| text.len());
-            if kept > KEPT_MAX_BYTES {
-                let what = format!(
-                    "without spaces, with its numbers and quotes written out, it has {kept} bytes, \
-                     and {KEPT_MAX_BYTES} are allowed; split it"
-                );
-                left_out.push(LeftOut { file: found.file, why: vec![Problem::new("", what)] });
-                continue;
-            }
-            if let Err(problem) = one_orchestrator(&definition) {
+            if let Err(problem) = library.add_definition(Arc::new(found.definition)) {
                 left_out.push(LeftOut { file: found.file, why: vec![problem] });
-                continue;
             }
-            if let Some(schema) = &definition.configurable_schema {
-                match Schema::compile(schema) {
-                    Ok(schema) => drop(library.schemas.insert(definition.id.clone(), schema)),
-                    Err(what) => {
-                        let why = vec![Problem::new("/configurableSchema", what)];
-                        left_out.push(LeftOut { file: found.file, why });
-                        continue;
-                    }
-                }
-            }
-            library.pin(&definition);
-            library.definitions.insert(definition.id.clone(), definition);
         }
         if let Some(packs) = packs {
             let found = folder::packs(packs, &BUILTIN).map_err(|error| (packs.into(), error))?;
@@ -140,6 +116,28 @@ impl Library {
             }
         }
         Ok((library, left_out))
+    }
+
+    /// Adds a definition, unless this host cannot execute its runs.
+    fn add_definition(&mut self, definition: Arc<Definition>) -> Result<(), Problem> {
+        let kept =
+            serde_json::to_string(&definition.canonical).map_or(usize::MAX, |text| text.len());
+        if kept > KEPT_MAX_BYTES {
+            let what = format!(
+                "without spaces, with its numbers and quotes written out, it has {kept} bytes, and \
+                 {KEPT_MAX_BYTES} are allowed; split it"
+            );
+            return Err(Problem::new("", what));
+        }
+        one_orchestrator(&definition)?;
+        if let Some(schema) = &definition.configurable_schema {
+            let schema = Schema::compile(schema)
+                .map_err(|what| Problem::new("/configurableSchema", what))?;
+            self.schemas.insert(definition.id.clone(), schema);
+        }
+        self.pin(&definition);
+        self.definitions.insert(definition.id.clone(), definition);
+        Ok(())
     }
 
     /// Adds a pack, whose name and node types are unique.
@@ -260,8 +258,8 @@ fn one_orchestrator(definition: &Definition) -> Result<(), Problem> {
         return Ok(());
     };
     let what = format!(
-        "a run has one orchestrator, and {} is that already; give this one a run of its own, or \
-         disable one of them",
+        "a run has one orchestrator, which is {}; move this one to another workflow, or disable one \
+         of them",
         quoted(&first.id)
     );
     Err(Problem::new(format!("/nodes/{index}/typeId"), what))

@@ -83,7 +83,7 @@ impl Runs {
         self.begin(&entity, Begin { request, ..begin }, &definition, limits).await
     }
 
-    /// Starts a run that works for another one, unless it was started before.
+    /// Starts a child run, unless it was started before.
     pub(crate) async fn start_child(
         &self,
         run: &str,
@@ -142,7 +142,10 @@ impl Runs {
         if problems.is_empty() {
             return Ok(());
         }
-        Err(Error::Differs { message: "`configurable` isn't as the workflow wants it", problems })
+        Err(Error::Differs {
+            message: "`configurable` does not match `configurableSchema` of the workflow",
+            problems,
+        })
     }
 
     /// Creates the entity of a run with its first action.

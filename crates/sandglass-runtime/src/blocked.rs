@@ -35,9 +35,7 @@ type Place = (WallTime, EntityRef);
 
 #[derive(Debug)]
 struct Listed {
-    run_seq: u32,
-    stop_reason_code: String,
-    directive: Option<Directive>,
+    session: BlockedSession,
     /// How many entries it has: more than one while it falls asleep or wakes.
     entries: usize,
 }
@@ -55,12 +53,14 @@ impl Blocked {
         let session::RunPhase::Stopped(stopped) = &session.phase else { return None };
         let since = session.run_started.after(Duration::from_millis(stopped.elapsed_ms));
         let place = (since, entity.entity.clone());
-        let new = || Listed {
+        let session = || BlockedSession {
+            entity: entity.entity.clone(),
             run_seq: stopped.run_seq,
             stop_reason_code: stopped.stop_reason_code.clone(),
             directive: stopped.directive,
-            entries: 0,
+            since,
         };
+        let new = || Listed { session: session(), entries: 0 };
         self.lock().entry(place.clone()).or_insert_with(new).entries += 1;
         Some(Entry { list: Arc::clone(self), place })
     }
@@ -68,13 +68,7 @@ impl Blocked {
     /// Up to `most` sessions, the latest first, and how many there are in all.
     fn last(&self, most: usize) -> (Vec<BlockedSession>, usize) {
         let list = self.lock();
-        let last = list.iter().rev().take(most).map(|((since, entity), listed)| BlockedSession {
-            entity: entity.clone(),
-            run_seq: listed.run_seq,
-            stop_reason_code: listed.stop_reason_code.clone(),
-            directive: listed.directive,
-            since: *since,
-        });
+        let last = list.values().rev().take(most).map(|listed| listed.session.clone());
         (last.collect(), list.len())
     }
 

@@ -122,8 +122,10 @@ impl ActorError {
             | Self::Closed => ErrorClass::Permanent,
         }
     }
+}
 
-    pub(crate) fn journal(error: journal::Error) -> Self {
+impl From<journal::Error> for ActorError {
+    fn from(error: journal::Error) -> Self {
         match error {
             journal::Error::Unavailable { what } => Self::JournalUnavailable { what },
             journal::Error::Closed => Self::Closed,

@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandglass_model::{
-    Busy, Cancellation, CancelledBy, Cause, DeadlineReport, DispatchId, Dispatched, EntityRef,
-    Frame, HostCalls, ModuleHash, Monotonic, Outcome, Recovery, Rejection, RunReport, TimeSplit,
-    TraceContext,
+    Busy, Cancellation, CancelledBy, Cause, DispatchId, Dispatched, EntityRef, Frame, ModuleHash,
+    Monotonic, Outcome, Recovery, Rejection, RunReport, TraceContext,
 };
 use tokio::sync::Notify;
 
@@ -137,10 +136,8 @@ impl Reserved {
     /// Reserves `reservation`.
     #[must_use]
     pub fn of(reservation: impl Any + Send) -> Self {
-        Self {
-            reservation: Some(Arc::new(Mutex::new(Some(Box::new(reservation))))),
-            module_hash: None,
-        }
+        let reservation: Shared = Some(Box::new(reservation));
+        Self { reservation: Some(Arc::new(Mutex::new(reservation))), module_hash: None }
     }
 
     /// Adds the version of the module that is reserved, which the record of the dispatch names.
@@ -159,31 +156,22 @@ impl Reserved {
     #[must_use = "a reservation that is not used is released"]
     pub fn take<T: Any>(&self) -> Option<T> {
         let mut shared = self.reservation.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        let reservation = shared.take()?.downcast::<T>();
-        match reservation {
-            Ok(reservation) => Some(*reservation),
-            Err(other) => {
-                *shared = Some(other);
-                None
-            }
-        }
+        let reservation = shared.take_if(|reservation| reservation.is::<T>())?;
+        reservation.downcast().ok().map(|reservation| *reservation)
     }
 }
 
 impl fmt::Debug for Reserved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.reservation.is_some() {
-            "Reserved(something)"
-        } else {
-            "Reserved(nothing)"
-        })
+        let reserved = if self.reservation.is_some() { "something" } else { "nothing" };
+        write!(f, "Reserved({reserved})")
     }
 }
 
 /// The report of a handler that was never started.
 #[must_use]
 pub fn not_run(dispatched: &Dispatched, rejection: Rejection) -> RunReport {
-    unreported(dispatched, Outcome::Rejected(rejection), Cause::NotStarted)
+    RunReport::unreported(dispatched, Outcome::Rejected(rejection), Cause::NotStarted)
 }
 
 /// The end of a handler that is stopped before it started.
@@ -196,39 +184,7 @@ pub(crate) fn stopped(request: StopRequest) -> (Outcome, Cause) {
 /// The report of a handler that was lost through a fault of its executor. Its effects may have
 /// landed, as if the host had crashed.
 pub(crate) fn lost(dispatched: &Dispatched) -> RunReport {
-    unreported(dispatched, Outcome::Interrupted, Cause::HostLost)
-}
-
-/// The report of a handler of which only the end is known, such as one that is not a guest.
-#[must_use]
-pub fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> RunReport {
-    RunReport {
-        dispatch_id: dispatched.dispatch,
-        trace: dispatched.trace,
-        module: dispatched.module_hash,
-        allocation: None,
-        outcome,
-        cause,
-        started_at: None,
-        deadline: DeadlineReport {
-            budget_ms: dispatched.budget_ms,
-            owner: dispatched.owner,
-            ..DeadlineReport::default()
-        },
-        dying_span: None,
-        ended_at: None,
-        backtrace: Vec::new(),
-        host_calls: HostCalls::default(),
-        overruns: Vec::new(),
-        story: sandglass_model::Story::default(),
-        time_split_us: TimeSplit::default(),
-        wall_us: 0,
-        cpu_us: 0,
-        peak_memory_bytes: 0,
-        peak_host_memory_bytes: 0,
-        telemetry_dropped: None,
-        recording: None,
-    }
+    RunReport::unreported(dispatched, Outcome::Interrupted, Cause::HostLost)
 }
 
 /// Why a handler is killed.

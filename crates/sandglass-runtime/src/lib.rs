@@ -14,8 +14,8 @@
 //!
 //! use sandglass_journal::MemoryJournal;
 //! use sandglass_liveness::Spec;
-//! use sandglass_model::{Cause, Completion, EntityRef, Object, Outcome};
-//! use sandglass_runtime::{HandlerRun, Handlers, RunFuture, Runtime, unreported};
+//! use sandglass_model::{Cause, Completion, EntityRef, Object, Outcome, RunReport};
+//! use sandglass_runtime::{HandlerRun, Handlers, RunFuture, Runtime};
 //!
 //! const SPEC: &str = r#"
 //! [automaton]
@@ -60,7 +60,7 @@
 //!     fn start(&self, run: HandlerRun) -> RunFuture {
 //!         Box::pin(async move {
 //!             let outcome = Outcome::Completed(Completion::default());
-//!             unreported(&run.dispatched, outcome, Cause::Returned)
+//!             RunReport::unreported(&run.dispatched, outcome, Cause::Returned)
 //!         })
 //!     }
 //! }
@@ -153,7 +153,7 @@ pub use folder::{
 };
 pub use handlers::{
     FramesFuture, HandlerNow, HandlerRun, Handlers, HostCallLimits, Reserved, RunFuture, Stop,
-    StopRequest, not_run, unreported,
+    StopRequest, not_run,
 };
 #[cfg(feature = "guests")]
 pub use host_handlers::{HostHandlers, Module, handler_now};

@@ -66,9 +66,9 @@ async fn prune(inner: &Inner, retention: Retention) -> Result<Pruned, ActorError
 /// Whether an entity with this last record is too young to be removed.
 async fn is_kept(inner: &Inner, retention: Retention, last: Position) -> Result<bool, ActorError> {
     let Retention::OlderThan(age) = retention else { return Ok(false) };
-    let page = inner.shared.journal.read(last, 1).await.map_err(ActorError::journal)?;
+    let page = inner.shared.journal.read(last, 1).await?;
     let Some(entry) = page.entries.into_iter().next() else { return Ok(true) };
-    let record = entry.into_record().map_err(ActorError::journal)?;
+    let record = entry.into_record()?;
     Ok(!retention::is_older(record.at, age, inner.shared.clock.wall()))
 }
 
@@ -101,5 +101,5 @@ async fn remove(
             Some(0) | None => table.put_back(&entity, sleep),
         }
     }
-    answer.map(|_| ()).map_err(ActorError::journal)
+    answer.map(|_| ()).map_err(ActorError::from)
 }

@@ -73,8 +73,7 @@ impl Runtime {
         if !self.0.shared.table.lock().contains(entity) {
             return Err(ActorError::UnknownEntity(entity.clone()));
         }
-        let page = self.0.shared.journal.read_entity(entity.clone(), from, limit).await;
-        page.map_err(ActorError::journal)
+        Ok(self.0.shared.journal.read_entity(entity.clone(), from, limit).await?)
     }
 
     /// Up to `limit` records of the whole journal from `from` on: specs, and records of all
@@ -83,7 +82,7 @@ impl Runtime {
     /// # Errors
     /// The journal cannot be read.
     pub async fn records(&self, from: Position, limit: usize) -> Result<Page, ActorError> {
-        self.0.shared.journal.read(from, limit).await.map_err(ActorError::journal)
+        Ok(self.0.shared.journal.read(from, limit).await?)
     }
 
     /// The entity of `dispatch` and the position of its first record, whether it has ended or not;
@@ -95,8 +94,7 @@ impl Runtime {
         &self,
         dispatch: DispatchId,
     ) -> Result<Option<(EntityRef, Position)>, ActorError> {
-        let found = self.0.shared.journal.find_dispatch(dispatch).await;
-        found.map_err(ActorError::journal)
+        Ok(self.0.shared.journal.find_dispatch(dispatch).await?)
     }
 
     /// The spec that new entities of a type obey.
@@ -163,11 +161,10 @@ impl Runtime {
         self.wait_until(entity, ended).await?;
         let (mut next, mut last) = (Some(from), None);
         while let Some(from) = next {
-            let page = self.0.shared.journal.read_entity(entity.clone(), from, SEARCH_PAGE).await;
-            let page = page.map_err(ActorError::journal)?;
+            let page = self.0.shared.journal.read_entity(entity.clone(), from, SEARCH_PAGE).await?;
             next = page.next;
             for entry in page.entries {
-                let record = entry.into_record().map_err(ActorError::journal)?;
+                let record = entry.into_record()?;
                 // A retried handler has ended more than once.
                 last = outcome_of(record.event, dispatch).or(last);
             }

@@ -216,12 +216,12 @@ impl Runtime {
         dispatch: DispatchId,
     ) -> Result<Dispatched, ActorError> {
         let journal = &self.0.shared.journal;
-        let found = journal.find_dispatch(dispatch).await.map_err(ActorError::journal)?;
+        let found = journal.find_dispatch(dispatch).await?;
         let unknown = || ActorError::UnknownDispatch { entity: entity.clone(), dispatch };
         let (_, at) = found.filter(|(of, _)| of == entity).ok_or_else(unknown)?;
-        let page = journal.read(at, 1).await.map_err(ActorError::journal)?;
+        let page = journal.read(at, 1).await?;
         let record = page.entries.into_iter().next().ok_or_else(unknown)?;
-        match record.into_record().map_err(ActorError::journal)?.event {
+        match record.into_record()?.event {
             RecordedEvent::Dispatched(dispatched) => Ok(*dispatched),
             _ => Err(unknown()),
         }
@@ -252,7 +252,7 @@ impl Runtime {
         let before = shared.specs();
         let (specs, reloaded) = before.reloaded(types);
         let registered = specs::register(shared, &specs.new_since(&before)).await;
-        registered.map_err(|error| ReloadError::NotRecorded(ActorError::journal(error)))?;
+        registered.map_err(|error| ReloadError::NotRecorded(error.into()))?;
         let specs = Arc::new(specs);
         specs::expect(&shared.telemetry.metrics, &specs, &shared.ceilings());
         shared.specs.send_replace(Arc::clone(&specs));

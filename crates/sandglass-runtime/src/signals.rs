@@ -44,10 +44,8 @@ impl SignalQueue {
     /// An empty queue, and where its signals come out.
     pub(crate) fn new() -> (Self, mpsc::Receiver<HandlerSignal>) {
         let (sender, receiver) = mpsc::channel(SIGNAL_QUEUE_MAX);
-        (
-            Self { sender, free_bytes: Arc::new(Semaphore::new(SIGNAL_QUEUE_BYTES as usize)) },
-            receiver,
-        )
+        let free_bytes = Arc::new(Semaphore::new(SIGNAL_QUEUE_BYTES as usize));
+        (Self { sender, free_bytes }, receiver)
     }
 }
 
@@ -98,20 +96,14 @@ fn occupied_bytes(value: &Value) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use sandglass_model::{Incarnation, Sequence, WallTime};
     use serde_json::json;
 
     use super::*;
 
-    fn dispatch() -> DispatchId {
-        let incarnation = Incarnation::random().expect("randomness");
-        DispatchId::derive(incarnation, Sequence(0), 0, WallTime::from_millis(0))
-    }
-
     #[test]
     fn the_bytes_of_waiting_signals_are_bounded_and_released() {
         let (queue, mut receiver) = SignalQueue::new();
-        let signals = Signals::new(dispatch(), queue.clone(), Arc::default());
+        let signals = Signals::new(DispatchId::from_bytes([7; 16]), queue.clone(), Arc::default());
         // As the JSON of 16 KiB that occupies the most.
         let largest = Value::Array(vec![json!({"": 0}); 2300]);
         assert!(occupied_bytes(&largest) > 1 << 20);

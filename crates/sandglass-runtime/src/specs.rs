@@ -131,13 +131,10 @@ fn of_sessions(spec: &Spec, ceilings: &Ceilings) -> ExpectedSessionEvents {
     let others = [operator, parent, StopCause::Shutdown];
     let others = others.map(|cause| (cause.code(), Some(directive(&cause, 0))));
     let by_itself = [StopCause::Trap, StopCause::Completion].map(|cause| (cause.code(), None));
-    let is_retried = limits.iter().any(|limit| retried(*limit));
+    let retry = limits.iter().any(|limit| retried(*limit)).then_some(ResumedBy::Retry);
     ExpectedSessionEvents {
         stops: by_limits.chain(others).chain(by_itself).collect(),
-        resumes: [ResumedBy::Request]
-            .into_iter()
-            .chain(is_retried.then_some(ResumedBy::Retry))
-            .collect(),
+        resumes: std::iter::once(ResumedBy::Request).chain(retry).collect(),
         limits,
     }
 }

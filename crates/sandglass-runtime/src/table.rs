@@ -260,9 +260,8 @@ impl Entities {
         let slot = self.slots.get(entity)?;
         let is_it =
             matches!(slot, Slot::Asleep(Sleep { spec: None, last: Some(at), .. }) if *at == last);
-        let Some(Slot::Asleep(sleep)) = is_it.then(|| self.slots.remove(entity)).flatten() else {
-            return None;
-        };
+        let removed = is_it.then(|| self.slots.remove(entity)).flatten();
+        let Some(Slot::Asleep(sleep)) = removed else { return None };
         self.alarms.remove(&(sleep.alarm, entity.clone()));
         Some(sleep)
     }

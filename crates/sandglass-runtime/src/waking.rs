@@ -88,19 +88,18 @@ async fn read(shared: &Shared, name: &EntityRef) -> Result<Option<Restored>, Act
     let (mut next, mut last) = (Some(Position(0)), Position(0));
     let mut due = snapshot::Due::default();
     while let Some(from) = next {
-        let page = shared.journal.read_entity(name.clone(), from, PIECE).await;
-        let page = page.map_err(ActorError::journal)?;
+        let page = shared.journal.read_entity(name.clone(), from, PIECE).await?;
         next = page.next;
         let is_first = last == Position(0);
         for entry in page.entries {
-            let record = entry.into_record().map_err(ActorError::journal)?;
+            let record = entry.into_record()?;
             last = record.position;
             due.records += 1;
             fold.apply(&record).map_err(|unfit| damaged(last, unfit.to_string()))?;
         }
         if is_first && next.is_some() {
-            let skipped = snapshot::skip_to(&*shared.journal, &mut fold, name, last).await;
-            if let Some(at) = skipped.map_err(ActorError::journal)? {
+            let skipped = snapshot::skip_to(&*shared.journal, &mut fold, name, last).await?;
+            if let Some(at) = skipped {
                 (last, next) = (at, Some(Position(at.0.saturating_add(1))));
                 due = snapshot::Due::default();
             }

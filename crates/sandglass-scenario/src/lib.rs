@@ -12,10 +12,12 @@
 //! What the director knows of entities it reads from the journal alone.
 
 mod director;
+mod error;
 mod file;
 mod protocol;
 mod wait;
 pub mod worker;
 
-pub use director::{Director, Interrupted, Observer, Settings, Tally, Verdict, WORKER_COMMAND};
+pub use director::{Director, Observer, Settings, Tally, Verdict, WORKER_COMMAND};
+pub use error::Error;
 pub use file::{Module, Scenario, SpecFile, check, find, is_scenario, load};

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use sandglass_host::CompileLimits;
 use sandglass_model::{EntityRef, Object, Position, WallTime};
@@ -21,34 +20,9 @@ pub(crate) struct Start {
     pub(crate) modules: Vec<Module>,
     pub(crate) metrics: Option<SocketAddr>,
     #[serde(default)]
-    pub(crate) compiling: CompileBounds,
+    pub(crate) compiling: CompileLimits,
     /// `None` if time is real.
     pub(crate) virtual_time: Option<VirtualTime>,
-}
-
-/// [`CompileLimits`] that can be written as JSON.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct CompileBounds {
-    timeout: Duration,
-    memory_bytes: u64,
-}
-
-impl Default for CompileBounds {
-    fn default() -> Self {
-        CompileLimits::default().into()
-    }
-}
-
-impl From<CompileLimits> for CompileBounds {
-    fn from(CompileLimits { timeout, memory_bytes }: CompileLimits) -> Self {
-        Self { timeout, memory_bytes }
-    }
-}
-
-impl From<CompileBounds> for CompileLimits {
-    fn from(CompileBounds { timeout, memory_bytes }: CompileBounds) -> Self {
-        Self { timeout, memory_bytes }
-    }
 }
 
 /// Where virtual time stands when a worker starts.
@@ -62,16 +36,18 @@ pub(crate) struct VirtualTime {
     pub(crate) servers: BTreeMap<u16, Server>,
 }
 
-/// A command of the director. The reply carries the same number.
+/// A command with its number, which the reply carries too.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) id: u64,
-    pub(crate) ask: Ask,
+    #[serde(rename = "ask")]
+    pub(crate) command: Command,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// A command of the director.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Ask {
+pub(crate) enum Command {
     Create {
         entity: EntityRef,
         limits: Object,
@@ -109,7 +85,8 @@ pub(crate) enum Ask {
     },
     /// Lets virtual time pass until so much of it has passed since the scenario began, or until
     /// something is appended. What was appended since the last such command counts.
-    GoOn {
+    #[serde(rename = "go_on")]
+    Advance {
         until_ms: u64,
     },
     /// Returns all metrics, as text.
@@ -118,24 +95,43 @@ pub(crate) enum Ask {
     Stop,
 }
 
+impl Command {
+    /// The entity that the command is about; `None` if there is none.
+    pub(crate) const fn entity(&self) -> Option<&EntityRef> {
+        match self {
+            Self::Create { entity, .. }
+            | Self::Send { entity, .. }
+            | Self::Signal { entity, .. }
+            | Self::Cancel { entity, .. }
+            | Self::Resume { entity, .. }
+            | Self::Session { entity } => Some(entity),
+            Self::Journal { .. } | Self::Advance { .. } | Self::Metrics | Self::Stop => None,
+        }
+    }
+}
+
 /// One line from a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Said {
+pub(crate) struct WorkerMessage {
     /// Virtual time since the scenario began; `None` if time is real.
     pub(crate) elapsed_ms: Option<u64>,
     pub(crate) reply: Reply,
+}
+
+/// What a worker reports once it has started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Ready {
+    /// Where its metrics are served.
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Torn records that it has set aside.
+    pub(crate) recovered: Vec<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
     /// The worker has started.
-    Ready {
-        /// Where its metrics are served.
-        metrics: Option<SocketAddr>,
-        /// Torn records that it has set aside.
-        recovered: Vec<String>,
-    },
+    Ready(Ready),
     /// The worker could not start.
     Failed { why: String },
     /// Records up to this position were appended to the journal.

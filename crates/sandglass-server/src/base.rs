@@ -1,12 +1,12 @@
 //! What both servers are built on: their address, TLS, telemetry, the host and the journal.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
 use sandglass_host::{CompileHelper, Host};
 use sandglass_http::Tls;
 use sandglass_journal::{Journal, MemoryJournal, Opened, SqliteJournal};
@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::Report;
+use crate::error::{Error, Result};
 
 /// How often the observations of metrics are taken in if nobody scrapes them.
 const METRICS_UPKEEP: Duration = Duration::from_secs(1);
@@ -51,8 +52,7 @@ impl Base {
             .clock(Arc::clone(&clock))
             .telemetry(telemetry.clone())
             .compile_in(compile_helper)
-            .build()
-            .context("cannot start the host")?;
+            .build()?;
         Ok(Self { tls, exporter, otlp, telemetry, clock, host })
     }
 
@@ -83,7 +83,7 @@ impl Base {
 /// Binds the address. This happens before the journal is opened, so that an address in use leaves no
 /// trace in the journal.
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
-    sandglass_http::listen(address).with_context(|| format!("cannot listen on {address}"))
+    sandglass_http::listen(address).map_err(Error::system(format!("cannot listen on {address}")))
 }
 
 /// Opens or creates the journal at `path`; without a path, the journal is in memory.
@@ -98,7 +98,7 @@ pub(crate) async fn open_journal(
     let opening = tokio::task::spawn_blocking(move || {
         SqliteJournal::open(&path, sandglass_journal::Settings::default())
     });
-    let Opened { journal, recovered } = opening.await?.context("--journal")?;
+    let Opened { journal, recovered } = opening.await.map_err(io::Error::from)??;
     for torn in recovered {
         report(&format!("recovered the journal: position {}: {}", torn.position, torn.what));
     }

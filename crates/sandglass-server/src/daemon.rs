@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
 use humantime::format_duration;
 use sandglass_daemon::{Daemon, DeclaredModule, Modules, Parts, Serving, ShutdownProgress};
 use sandglass_host::CompileHelper;
@@ -18,6 +17,7 @@ use sandglass_telemetry::prometheus::Exporter;
 
 use crate::base::{Base, every, listen, open_journal};
 use crate::config::{self, Config, MetricsConfig};
+use crate::error::Result;
 use crate::folder::{self, Served};
 use crate::mounted::{self, Mounted};
 use crate::tls::{TlsFiles, warn_of_plain_http};
@@ -236,7 +236,7 @@ fn start_base(
     modules: &[DeclaredModule],
 ) -> Result<Base> {
     let MetricsConfig { prefix, scrape_max_bytes } = config.metrics.clone();
-    let granted = modules.iter().map(|module| module.manifest.granted_limits().memory_bytes);
+    let granted = modules.iter().map(|module| module.manifest.limits.memory_bytes);
     let max_memory_bytes = granted.fold(config.host.max_memory_bytes, u64::max);
     let settings = sandglass_host::Settings { max_memory_bytes, ..config.host.clone() };
     let compile_helper = options.compile_helper.clone().limits(config.compiling);

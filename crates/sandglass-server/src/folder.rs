@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
 use sandglass_daemon::DeclaredModule;
 use sandglass_host::{Host, Secret, file};
 use sandglass_liveness::Spec;
@@ -13,6 +12,7 @@ use sandglass_runtime::{
 use sandglass_scenario::Scenario;
 
 use crate::Report;
+use crate::error::{Error, Result};
 use crate::findings::in_one_line;
 
 #[derive(Debug)]
@@ -28,21 +28,17 @@ pub(crate) fn read(
     path: &Path,
     secrets: &BTreeMap<String, String>,
     report: &Report,
-) -> anyhow::Result<Served> {
+) -> Result<Served> {
     if !path.is_dir() {
-        bail!("`{}` is not a folder", path.display());
+        return Err(Error::Unusable(format!("`{}` is not a folder", path.display())));
     }
     let scenarios = file::named_in(path, sandglass_scenario::is_scenario)?;
     if scenarios.is_empty() { of_folder(path, secrets, report) } else { of_scenarios(&scenarios) }
 }
 
-fn of_folder(
-    path: &Path,
-    secrets: &BTreeMap<String, String>,
-    report: &Report,
-) -> anyhow::Result<Served> {
+fn of_folder(path: &Path, secrets: &BTreeMap<String, String>, report: &Report) -> Result<Served> {
     let wrong = |error| match error {
-        FolderError::Wrong(findings) => anyhow!(in_one_line(&findings)),
+        FolderError::Wrong(findings) => Error::wrong(&findings),
         other => other.into(),
     };
     let folder = Folder::read(path).map_err(wrong)?;
@@ -60,48 +56,49 @@ fn of_folder(
     Ok(Served { modules: modules.into_iter().map(declared).collect(), specs: folder.specs })
 }
 
-fn of_scenarios(paths: &[PathBuf]) -> anyhow::Result<Served> {
+fn of_scenarios(paths: &[PathBuf]) -> Result<Served> {
     let (mut specs, mut modules) = (BTreeMap::new(), BTreeMap::new());
     for path in paths {
         let Scenario { specs: files, modules: declared, .. } =
-            sandglass_scenario::load(path)?.map_err(|findings| anyhow!(in_one_line(&findings)))?;
+            sandglass_scenario::load(path)?.map_err(|findings| Error::wrong(&findings))?;
         for file in files {
             let spec = Spec::parse(&file.source).spec;
             // A scenario that was loaded has no spec with errors.
-            let spec = spec.with_context(|| format!("spec `{}`", file.path.display()))?;
+            let path = file.path.display();
+            let spec = spec.ok_or_else(|| Error::Unusable(format!("spec `{path}`")))?;
             specs.insert(file.path, spec);
         }
         for module in declared {
             if let Some(other) = modules.insert(module.name.clone(), module.clone())
                 && other != module
             {
-                bail!(
+                return Err(Error::Unusable(format!(
                     "two scenarios of the folder declare the module `{}` differently; put them in \
                      folders of their own",
                     module.name
-                );
+                )));
             }
         }
     }
     let specs: Vec<_> = specs.into_iter().collect();
     let twice = one_of_each_type(&specs);
     if !twice.is_empty() {
-        bail!(in_one_line(&twice));
+        return Err(Error::wrong(&twice));
     }
     let declared = modules.values().map(|module| {
         let (name, manifest, bytes) = module.read()?;
         Ok(DeclaredModule { name, bytes: bytes.into(), manifest })
     });
-    Ok(Served { modules: declared.collect::<anyhow::Result<_>>()?, specs })
+    Ok(Served { modules: declared.collect::<Result<_>>()?, specs })
 }
 
 /// Errors if a spec limits calls of host functions that do not exist.
-pub(crate) fn check_timed_functions(specs: &[(PathBuf, Spec)], host: &Host) -> anyhow::Result<()> {
+pub(crate) fn check_timed_functions(specs: &[(PathBuf, Spec)], host: &Host) -> Result<()> {
     if specs.iter().all(|(_, spec)| spec.timed_functions.is_empty()) {
         return Ok(());
     }
-    let known = host.timed_functions().map_err(|why| anyhow!(why.message))?;
+    let known = host.timed_functions().map_err(|why| Error::Unusable(why.message))?;
     let wrong = specs.iter().flat_map(|(path, spec)| unknown_timed_functions(path, spec, &known));
     let wrong: Vec<_> = wrong.collect();
-    if wrong.is_empty() { Ok(()) } else { Err(anyhow!(in_one_line(&wrong))) }
+    if wrong.is_empty() { Ok(()) } else { Err(Error::wrong(&wrong)) }
 }

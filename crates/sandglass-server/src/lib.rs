@@ -10,6 +10,7 @@
 mod base;
 mod config;
 mod daemon;
+mod error;
 mod findings;
 mod folder;
 mod limits;
@@ -20,6 +21,7 @@ mod tls;
 
 pub use config::check_configuration;
 pub use daemon::{DaemonOptions, DaemonServer};
+pub use error::Error;
 pub use openwop::{OpenWopOptions, OpenWopServer};
 pub use server::{Report, Server, Stopped};
 pub use tls::{PEM_MAX_BYTES, TlsFiles};

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, anyhow, bail};
 use sandglass_liveness::session::{Ceilings, LimitSettings, Setting};
 use sandglass_liveness::spec::run_limits;
 use sandglass_model::Limit;
 use sandglass_model::limit::MAX_BUDGET_MS;
 use sandglass_source::{Diagnostics, Table, nearest, printable, shortened};
+
+use crate::error::{Error, Result};
 
 /// The variable with the longest run of a session, in seconds. It takes precedence over files.
 const WALL_CLOCK_VARIABLE: &str = "SANDGLASS_SESSION_WALL_CLOCK_SECONDS";
@@ -64,31 +65,33 @@ pub(crate) fn read(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Ceilings 
 pub(crate) fn require_known_types<'a>(
     ceilings: &Ceilings,
     types: impl Iterator<Item = &'a str> + Clone,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let unknown = ceilings.of_type.keys().find(|name| !types.clone().any(|known| known == *name));
     let Some(name) = unknown else { return Ok(()) };
     let nearest = nearest(name, types).map(|near| format!("; did you mean `{near}`?"));
-    bail!(
+    Err(Error::Unusable(format!(
         "the configuration limits sessions of the type `{}`, which no spec declares{}",
         printable(&shortened(name, 60)),
         nearest.unwrap_or_default()
-    )
+    )))
 }
 
 /// Takes the limit from the environment, for sessions of all types. It takes precedence over the file.
-pub(crate) fn from_environment(ceilings: &mut Ceilings) -> anyhow::Result<()> {
+pub(crate) fn from_environment(ceilings: &mut Ceilings) -> Result<()> {
     let Some(value) = std::env::var_os(WALL_CLOCK_VARIABLE) else { return Ok(()) };
-    let text = value.to_str().context("it is not UTF-8").and_then(|text| {
+    let parsed = value.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(|text| {
         let shown = || printable(&shortened(text, 60)).into_owned();
-        let seconds: u64 = text.trim().parse().map_err(|_| anyhow!("`{}` is not", shown()))?;
-        (seconds <= SECONDS_MAX)
-            .then_some(seconds)
-            .with_context(|| format!("`{}` is too large", shown()))
+        match text.trim().parse() {
+            Ok(seconds) if seconds <= SECONDS_MAX => Ok(seconds),
+            Ok(_) => Err(format!("`{}` is too large", shown())),
+            Err(_) => Err(format!("`{}` is not", shown())),
+        }
     });
-    let seconds = text.with_context(|| {
-        format!("`{WALL_CLOCK_VARIABLE}` must be a whole number of seconds, or 0 for no limit")
-    })?;
-    let setting = setting(seconds);
+    let setting = setting(parsed.map_err(|why| {
+        Error::Unusable(format!(
+            "`{WALL_CLOCK_VARIABLE}` must be a whole number of seconds, or 0 for no limit: {why}"
+        ))
+    })?);
     ceilings.of_all.get_or_insert_default().run_timeout = Some(setting);
     ceilings.of_type.values_mut().for_each(|settings| settings.run_timeout = Some(setting));
     Ok(())

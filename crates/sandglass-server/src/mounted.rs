@@ -14,6 +14,7 @@ use sandglass_telemetry::prometheus::Exporter;
 
 use crate::base::Base;
 use crate::config::Config;
+use crate::error::Result;
 use crate::{DaemonOptions, Report, openwop};
 
 /// What can be prepared before there is a runtime.
@@ -30,7 +31,7 @@ impl Mounted {
         journal: &Arc<dyn Journal>,
         config: &Config,
         report: &Report,
-    ) -> anyhow::Result<Option<Self>> {
+    ) -> Result<Option<Self>> {
         let (Some(workflows), Some(variable)) = (&options.workflows, options.api_key_env.first())
         else {
             return Ok(None);
@@ -49,11 +50,7 @@ impl Mounted {
         Ok(Some(Self { handlers, key }))
     }
 
-    pub(crate) async fn start(
-        self,
-        runtime: &Runtime,
-        exporter: &Exporter,
-    ) -> anyhow::Result<OpenWop> {
+    pub(crate) async fn start(self, runtime: &Runtime, exporter: &Exporter) -> Result<OpenWop> {
         let service = Service::start(runtime.clone(), &self.handlers).await?;
         Ok(OpenWop::new(service, self.key, exporter.clone()))
     }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
 use sandglass_host::{CompileHelper, Host};
 use sandglass_http::key::{Digest, KEY_MIN_BYTES};
 use sandglass_http::{Serving, Tls, is_loopback_address, serve};
@@ -18,6 +17,7 @@ use sandglass_telemetry::Prefix;
 use sandglass_telemetry::prometheus::Exporter;
 
 use crate::base::{Base, listen, open_journal};
+use crate::error::{Error, Result};
 use crate::tls::{TlsFiles, warn_of_plain_http};
 use crate::{Report, Server, Stopped};
 
@@ -176,7 +176,7 @@ pub(crate) async fn library(
 ) -> Result<Library> {
     let read = Library::read(host, workflows, packs, &settings.packs).await;
     let (library, left_out) = read.map_err(|(folder, error)| {
-        anyhow::Error::new(error).context(format!("cannot read the folder `{}`", folder.display()))
+        Error::system(format!("cannot read the folder `{}`", folder.display()))(error)
     })?;
     for LeftOut { file, why, .. } in left_out {
         for problem in why {
@@ -198,16 +198,19 @@ pub(crate) fn handlers(
 
 /// The key in an environment variable. No message contains it.
 pub(crate) fn key(variable: &str, listen: SocketAddr, report: &Report) -> Result<Digest> {
-    let text = std::env::var(variable)
-        .with_context(|| format!("the environment has no `{variable}`, the key of clients"))?;
+    let text = std::env::var(variable).map_err(|error| {
+        Error::Unusable(format!("the environment has no `{variable}`, the key of clients: {error}"))
+    })?;
     let is_short = text.len() < KEY_MIN_BYTES;
     if !is_short || !is_loopback_address(listen.ip()) {
-        return Digest::of_key(&text).with_context(|| format!("`{variable}` holds no key"));
+        return Digest::of_key(&text)
+            .map_err(|error| Error::Unusable(format!("`{variable}` holds no key: {error}")));
     }
-    ensure!(
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()),
-        "`{variable}` holds no key: a key has only printable ASCII characters and no space"
-    );
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Error::Unusable(format!(
+            "`{variable}` holds no key: a key has only printable ASCII characters and no space"
+        )));
+    }
     report(&format!(
         "note: the key in `{variable}` has fewer than {KEY_MIN_BYTES} characters, which is enough \
          only on a loopback address"

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use anyhow::Result;
+use crate::error::Result;
 
 /// Receives what the operator has to know, in lines.
 pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
@@ -27,7 +27,7 @@ pub trait Server {
     /// time.
     fn upkeep(&self) -> impl Future<Output = Infallible> + Send;
 
-    /// Reads again what can change while the server runs, and returns what to tell the operator.
+    /// Reads again what can change while the server runs, and returns a line for the operator.
     ///
     /// # Errors
     /// Errors if anything is wrong; then nothing has changed.

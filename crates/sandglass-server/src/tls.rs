@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
 use sandglass_host::file;
 use sandglass_http::{TlsError, TlsSettings, is_loopback_address};
 
 use crate::Report;
+use crate::error::{Error, Result};
 
 /// Largest file of certificates or keys, in bytes. The root certificates of a whole system fit.
 pub const PEM_MAX_BYTES: u64 = 1 << 20;
@@ -32,22 +32,26 @@ impl TlsFiles {
     ///
     /// # Errors
     /// Errors if one cannot be used; which one, and why.
-    pub(crate) fn read(&self, report: &Report) -> anyhow::Result<TlsSettings> {
+    pub(crate) fn read(&self, report: &Report) -> Result<TlsSettings> {
         let Self { certificate, key, client_ca } = self;
-        let chain = file::read(certificate, PEM_MAX_BYTES).context("the TLS certificate")?;
-        let private = file::read(key, PEM_MAX_BYTES).context("the TLS key")?;
-        let roots = client_ca.as_deref().map(|path| file::read(path, PEM_MAX_BYTES)).transpose();
-        let roots = roots.context("the CA of TLS clients")?;
+        let read = |path: &Path, what: &str| {
+            file::read(path, PEM_MAX_BYTES)
+                .map_err(|error| Error::Unusable(format!("{what}: {error}")))
+        };
+        let chain = read(certificate, "the TLS certificate")?;
+        let private = read(key, "the TLS key")?;
+        let client_ca = client_ca.as_deref();
+        let roots = client_ca.map(|path| read(path, "the CA of TLS clients")).transpose()?;
         let settings = TlsSettings::from_pem(&chain, &private, roots.as_deref());
         let settings = settings.map_err(|error| {
             let (what, path) = match &error {
                 TlsError::Key(_) => ("the TLS key", key.as_path()),
                 TlsError::ClientCa(_) => {
-                    ("the CA of TLS clients", client_ca.as_deref().unwrap_or(Path::new("")))
+                    ("the CA of TLS clients", client_ca.unwrap_or(Path::new("")))
                 }
                 _ => ("the TLS certificate", certificate.as_path()),
             };
-            anyhow!("{what} in `{}` cannot be used: {error}", path.display())
+            Error::Unusable(format!("{what} in `{}` cannot be used: {error}", path.display()))
         })?;
         let mode = std::fs::metadata(key).map_or(0, |metadata| metadata.mode());
         if mode & ALL_USERS != 0 {

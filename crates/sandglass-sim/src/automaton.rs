@@ -45,7 +45,7 @@ impl Pace {
     }
 
     /// How many of 1,000 types have limits.
-    const fn limited(self) -> u32 {
+    const fn limits_chance(self) -> u32 {
         match self {
             Self::Usual => 600,
             Self::Coarse => 900,
@@ -61,7 +61,7 @@ impl Pace {
     }
 
     /// How many of 1,000 handlers start together with another one.
-    const fn beside(self) -> u32 {
+    const fn beside_chance(self) -> u32 {
         match self {
             Self::Usual => 300,
             Self::Coarse => 600,
@@ -167,13 +167,14 @@ const ENDINGS: [(&str, &str); 5] = [
 ];
 
 impl Automaton {
-    pub(crate) fn made_up(name: String, lives: Lives, pace: Pace, dice: &Dice) -> Self {
+    pub(crate) fn generate(name: String, lives: Lives, pace: Pace, dice: &Dice) -> Self {
         let open = 2 + dice.below(4);
         // The last state that anything leads to. Two terminal states follow the open ones.
         let last = if lives == Lives::End { open + 1 } else { open - 1 };
-        let states: Vec<State> = (0..open).map(|at| State::made_up(at, last, pace, dice)).collect();
+        let states: Vec<State> =
+            (0..open).map(|at| State::generate(at, last, pace, dice)).collect();
         let mut handlers: Vec<Handler> =
-            (0..1 + dice.below(3)).map(|_| Handler::made_up(open, last, pace, dice)).collect();
+            (0..1 + dice.below(3)).map(|_| Handler::generate(open, last, pace, dice)).collect();
         for index in 0..handlers.len() {
             let leads_to = handlers[index].endings[0];
             let next = (0..handlers.len()).find(|other| Some(handlers[*other].home) == leads_to);
@@ -190,7 +191,8 @@ impl Automaton {
             let fits = |other: &Handler| other.home == home || (other.home > home && !other.again);
             let others: Vec<usize> =
                 (0..handlers.len()).filter(|other| fits(&handlers[*other])).collect();
-            handlers[index].beside = dice.per_mille(pace.beside()).then(|| *dice.pick(&others));
+            handlers[index].beside =
+                dice.per_mille(pace.beside_chance()).then(|| *dice.pick(&others));
         }
         let goes = (0..3 + dice.below(4)).map(|_| (some_of(open, dice), dice.below(last + 1)));
         let goes: Vec<_> = goes.collect();
@@ -200,8 +202,8 @@ impl Automaton {
     }
 
     /// Gives limits to most types, as `dice` decides.
-    pub(crate) fn limited(self, lives: Lives, pace: Pace, dice: &Dice) -> Self {
-        let limits = dice.per_mille(pace.limited()).then(|| {
+    pub(crate) fn with_limits(self, lives: Lives, pace: Pace, dice: &Dice) -> Self {
+        let limits = dice.per_mille(pace.limits_chance()).then(|| {
             let first = limits(lives, pace, dice);
             // A run that starts at the instant of a reload may have a limit that the run before did
             // not have.
@@ -215,7 +217,7 @@ impl Automaton {
     }
 
     /// Sets how each handler counts against the bounds of a run, as `dice` decides.
-    pub(crate) fn counted(mut self, dice: &Dice) -> Self {
+    pub(crate) fn with_counting(mut self, dice: &Dice) -> Self {
         let said = ["", "", "", "turn = true\n", "continues = true\n"];
         for handler in &mut self.handlers {
             handler.counted = [""; VERSIONS].map(|_| *dice.pick(&said));
@@ -330,7 +332,7 @@ const NOTE: &str =
 const BEAT: &str = "guard = \"beats < 4\"\neffect = [\"increment beats\", \"schedule Beat 5\"]\n";
 
 impl State {
-    fn made_up(at: usize, last: usize, pace: Pace, dice: &Dice) -> Self {
+    fn generate(at: usize, last: usize, pace: Pace, dice: &Dice) -> Self {
         let indefinite = at == last || dice.per_mille(if at == 0 { 600 } else { 200 });
         let leads_to = at + 1 + dice.below(last - at);
         let (after, once) = (durations(pace.seconds(), dice), dice.per_mille(60));
@@ -364,7 +366,7 @@ impl State {
 }
 
 impl Handler {
-    fn made_up(open: usize, last: usize, pace: Pace, dice: &Dice) -> Self {
+    fn generate(open: usize, last: usize, pace: Pace, dice: &Dice) -> Self {
         let home = dice.below(open);
         let later = || home + 1 + dice.below(last - home);
         let ending = |_| (home < last && !dice.per_mille(250)).then(later);

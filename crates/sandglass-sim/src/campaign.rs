@@ -47,7 +47,7 @@ pub struct Summary {
     pub rules: RuleCounts,
     /// What the obsolete `reset_on` changes, if that was compared.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reset_on: Option<Compared>,
+    pub reset_on: Option<Comparison>,
     /// The number of seeds that failed.
     pub failed: usize,
     /// The failed seeds with the lowest numbers.
@@ -56,7 +56,7 @@ pub struct Summary {
 
 /// What the obsolete entries of `reset_on` change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Compared {
+pub struct Comparison {
     /// State timers that fired with them.
     pub fired_with: u64,
     /// State timers that fired without them.
@@ -149,7 +149,7 @@ pub fn campaign(
     let work = || -> io::Result<()> {
         while !is_over.load(Ordering::Relaxed) {
             let Some(seed) = seeds.nth(next.fetch_add(1, Ordering::Relaxed)) else { break };
-            let outcome = one(seed, options, mode)?;
+            let outcome = simulate_one(seed, options, mode)?;
             let done = lock(&shared).add(outcome);
             if !goes_on(done) {
                 is_over.store(true, Ordering::Relaxed);
@@ -176,7 +176,7 @@ struct Tally {
 
 impl Tally {
     fn new(mode: Mode) -> Self {
-        let reset_on = (mode == Mode::ResetOn).then(Compared::default);
+        let reset_on = (mode == Mode::ResetOn).then(Comparison::default);
         Self { summary: Summary { reset_on, ..Summary::default() }, ..Self::default() }
     }
 
@@ -213,20 +213,20 @@ impl Tally {
 /// The result of one seed.
 struct Outcome {
     run: Run,
-    compared: Compared,
+    compared: Comparison,
     is_twice: bool,
     violation: Option<Violation>,
 }
 
-fn one(seed: u64, options: &Options, mode: Mode) -> io::Result<Outcome> {
+fn simulate_one(seed: u64, options: &Options, mode: Mode) -> io::Result<Outcome> {
     let run = simulate(seed, options)?;
     let mut violation = run.violation.clone();
-    let mut compared = Compared::default();
+    let mut compared = Comparison::default();
     let is_twice = matches!(mode, Mode::Twice { one_in } if seed.is_multiple_of(one_in.max(1)));
     match mode {
         Mode::Twice { .. } if is_twice => {
             let again = simulate(seed, options)?;
-            violation = violation.or_else(|| not_the_same(&run, &again));
+            violation = violation.or_else(|| difference(&run, &again));
         }
         Mode::Twice { .. } => {}
         Mode::ResetOn => {
@@ -239,7 +239,7 @@ fn one(seed: u64, options: &Options, mode: Mode) -> io::Result<Outcome> {
 }
 
 /// Compares two simulations of one seed, which must not differ.
-fn not_the_same(first: &Run, second: &Run) -> Option<Violation> {
+fn difference(first: &Run, second: &Run) -> Option<Violation> {
     (first != second).then(|| {
         let end = |run: &Run| {
             let log = run.log_hash.chars().take(12).collect::<String>();
@@ -254,8 +254,8 @@ fn not_the_same(first: &Run, second: &Run) -> Option<Violation> {
     })
 }
 
-fn compare(with: &Run, without: &Run) -> Compared {
-    Compared {
+fn compare(with: &Run, without: &Run) -> Comparison {
+    Comparison {
         fired_with: with.rules.fired,
         fired_without: without.rules.fired,
         fired_in_flight: without.rules.fired_in_flight,
@@ -309,7 +309,7 @@ fn command(seed: u64, steps: usize, options: &Options) -> String {
     command
 }
 
-impl std::ops::AddAssign for Compared {
+impl std::ops::AddAssign for Comparison {
     fn add_assign(&mut self, other: Self) {
         self.fired_with += other.fired_with;
         self.fired_without += other.fired_without;

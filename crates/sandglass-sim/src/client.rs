@@ -2,13 +2,16 @@
 //! answers. Clients repeat requests, give up before they are answered, and act at the very instant
 //! of deadlines.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_liveness::Entity;
 use sandglass_liveness::session::{Anchor, LimitSettings, RunPhase, Session, Setting};
-use sandglass_model::{DispatchId, EntityRef, Event, Limit, Object, Sequence, StopCause, WallTime};
+use sandglass_model::{
+    DispatchId, EntityRef, Event, Limit, Position, Sequence, StopCause, WallTime,
+};
 use sandglass_runtime::{
-    Accepted, ActorError, Request, Retry, Runtime, SessionResume, SessionStop, Signal,
+    ActorError, Request, Retry, Runtime, SessionResume, SessionStop, Signal, Snapshot,
 };
 use serde_json::json;
 
@@ -63,7 +66,7 @@ impl Clients {
             60..=67 => self.signal(name),
             68..=75 => self.cancel(&name),
             76..=83 => self.retry(None),
-            84..=92 => self.look(name),
+            84..=92 => self.read_snapshot(name),
             93 | 94 => self.trouble_the_disk(),
             95 => self.reload(),
             96 if dice.per_mille(300) => return Next::Restart,
@@ -149,18 +152,12 @@ impl Clients {
         scene.story().names.push(name.clone());
         let is_small = scene.clients.per_mille(200);
         let this = self.clone();
-        self.sometimes_lost(async move {
+        self.spawn_impatient(async move {
             let created = match is_small {
                 true => this.runtime.create_for(name, "small").await,
                 false => this.runtime.create(name).await,
             };
-            match created {
-                Ok(snapshot) if !this.process.has_crashed() => {
-                    this.process.ledger().shown(&snapshot);
-                }
-                Ok(_) => {}
-                Err(error) => this.refused(None, &error),
-            }
+            this.check_snapshot(created);
         });
     }
 
@@ -187,15 +184,15 @@ impl Clients {
     }
 
     fn send(&self, name: EntityRef, action: String, expected: Option<Sequence>) {
-        let (id, mut params) = self.request();
+        let (id, mut params) = self.process.scene.new_request();
         if self.process.scene.clients.per_mille(700) {
             params.insert("text".to_owned(), json!(format!("of {id}")));
         }
         let request = Request { expected, ..Request::new(action).params(params) };
         let this = self.clone();
-        self.sometimes_lost(async move {
+        self.spawn_impatient(async move {
             let answer = this.runtime.request(&name, request).await;
-            this.heard(id, answer);
+            this.finish(id, answer.map(|accepted| Some(accepted.position)));
         });
     }
 
@@ -208,7 +205,7 @@ impl Clients {
             return;
         }
         let (name, (dispatch, attempt)) = scene.clients.pick(&retriable).clone();
-        let (id, _) = self.request();
+        let (id, _) = self.process.scene.new_request();
         let retry = Retry {
             budget: scene.clients.per_mille(300).then(|| Duration::from_secs(2)),
             by: format!("request {id}"),
@@ -216,15 +213,15 @@ impl Clients {
             expected_attempt: scene.clients.per_mille(700).then_some(attempt),
         };
         let this = self.clone();
-        self.sometimes_lost(async move {
+        self.spawn_impatient(async move {
             let answer = this.runtime.retry(&name, dispatch, retry).await;
-            this.heard(id, answer);
+            this.finish(id, answer.map(|accepted| Some(accepted.position)));
         });
     }
 
     fn signal(&self, name: EntityRef) {
         let scene = &self.process.scene;
-        let (id, _) = self.request();
+        let (id, _) = self.process.scene.new_request();
         let others = scene.story().names.clone();
         let from = Some(scene.clients.pick(&others).clone()).filter(|from| *from != name);
         // Only a signal from another entity resets the timer of a state, and no other entity sends
@@ -239,14 +236,9 @@ impl Clients {
         };
         let signal = Signal { name: what.to_owned(), from, payload: json!({ "request": id }) };
         let this = self.clone();
-        self.sometimes_lost(async move {
-            match this.runtime.signal(&name, signal).await {
-                Ok(()) if !this.process.has_crashed() => {
-                    this.process.ledger().answered(id, Answer::Accepted(None));
-                }
-                Ok(()) => {}
-                Err(error) => this.refused(Some(id), &error),
-            }
+        self.spawn_impatient(async move {
+            let answer = this.runtime.signal(&name, signal).await;
+            this.finish(id, answer.map(|()| None));
         });
     }
 
@@ -256,7 +248,7 @@ impl Clients {
         let dispatch = dispatch.filter(|_| self.process.scene.clients.per_mille(500));
         let answer = self.runtime.cancel(name, dispatch, "a client is tired of it");
         let which = dispatch.map_or_else(|| "all".to_owned(), short);
-        self.process.ledger().tell(|| format!("      {name} cancel {which}: {answer:?}"));
+        self.process.ledger().add_line(|| format!("      {name} cancel {which}: {answer:?}"));
     }
 
     /// Stops the run of a session or resumes it, mostly the one that can succeed.
@@ -320,7 +312,7 @@ impl Clients {
 
     fn resume(&self, name: EntityRef, run_seq: Option<u32>) {
         let dice = &self.process.scene.clients;
-        let ((id, _), this) = (self.request(), self.clone());
+        let ((id, _), this) = (self.process.scene.new_request(), self.clone());
         let mut limits = LimitSettings::default();
         if dice.per_mille(300) {
             limits.set(Limit::RunTimeout, Setting::At(dice.within(100_000..=200_000)));
@@ -332,15 +324,15 @@ impl Clients {
         }
         let (by, reason) = (format!("request {id}"), String::new());
         let resume = SessionResume { by, reason, expected_run: run_seq, limits };
-        self.sometimes_lost(async move {
+        self.spawn_impatient(async move {
             let answer = this.runtime.resume_session(&name, resume).await;
-            this.heard(id, answer);
+            this.finish(id, answer.map(|accepted| Some(accepted.position)));
         });
     }
 
     fn stop(&self, name: EntityRef, run_seq: Option<u32>) {
         let dice = &self.process.scene.clients;
-        let ((id, _), this) = (self.request(), self.clone());
+        let ((id, _), this) = (self.process.scene.new_request(), self.clone());
         let reason = String::new();
         let cause = match dice.below(10) {
             0..=2 => StopCause::Operator { by: format!("request {id}"), reason },
@@ -350,14 +342,14 @@ impl Clients {
         };
         let is_named = matches!(cause, StopCause::Operator { .. });
         let stop = SessionStop { run_seq, cause };
-        self.sometimes_lost(async move {
+        self.spawn_impatient(async move {
             match this.runtime.stop_session(&name, stop).await {
                 _ if this.process.has_crashed() => {}
                 Ok(stopped) if stopped.is_recorded && is_named => {
-                    this.process.ledger().answered(id, Answer::Accepted(None));
+                    this.process.ledger().note_answer(id, Answer::Accepted(None));
                 }
                 Ok(_) => {}
-                Err(error) => this.refused(Some(id), &error),
+                Err(error) => this.note_refusal(Some(id), &error),
             }
         });
     }
@@ -378,7 +370,7 @@ impl Clients {
             blocked.map(|(entity, _)| entity.entity.clone()).collect()
         };
         for name in &blocked {
-            let (id, _) = self.request();
+            let (id, _) = self.process.scene.new_request();
             let (by, reason) = (format!("request {id}"), String::new());
             // Turn these limits off, because a stop by one of them would hide work that the session
             // still has.
@@ -388,21 +380,15 @@ impl Clients {
             }
             let resume = SessionResume { by, reason, expected_run: None, limits };
             let answer = self.runtime.resume_session(name, resume).await;
-            self.heard(id, answer);
+            self.finish(id, answer.map(|accepted| Some(accepted.position)));
         }
         blocked.len()
     }
 
-    fn look(&self, name: EntityRef) {
+    fn read_snapshot(&self, name: EntityRef) {
         let this = self.clone();
         tokio::spawn(async move {
-            match this.runtime.entity(&name).await {
-                Ok(snapshot) if !this.process.has_crashed() => {
-                    this.process.ledger().shown(&snapshot);
-                }
-                Ok(_) => {}
-                Err(error) => this.refused(None, &error),
-            }
+            this.check_snapshot(this.runtime.entity(&name).await);
         });
     }
 
@@ -410,7 +396,7 @@ impl Clients {
         let scene = &self.process.scene;
         if scene.plan.failing_appends > 0 {
             let until_ms = self.process.now_ms() + *scene.clients.pick(&[10, 1_000, 20_000]);
-            self.process.ledger().tell(|| format!("      the disk fails until {until_ms} ms"));
+            self.process.ledger().add_line(|| format!("      the disk fails until {until_ms} ms"));
             scene.disk().fail_until(until_ms);
         }
     }
@@ -421,13 +407,15 @@ impl Clients {
         let (this, specs) = (self.clone(), self.process.scene.specs[version].clone());
         tokio::spawn(async move {
             // If the reload cannot be recorded, the next start tries again.
-            let told = this.runtime.reload(specs).await.is_ok();
-            this.process.ledger().tell(|| format!("      reload of version {version}: {told}"));
+            let is_recorded = this.runtime.reload(specs).await.is_ok();
+            this.process
+                .ledger()
+                .add_line(|| format!("      reload of version {version}: {is_recorded}"));
         });
     }
 
     /// Sends a request, and sometimes gives up before the answer arrives.
-    fn sometimes_lost(&self, asking: impl Future<Output = ()> + Send + 'static) {
+    fn spawn_impatient(&self, asking: impl Future<Output = ()> + Send + 'static) {
         let dice = &self.process.scene.clients;
         let patience_ms = dice.per_mille(100).then(|| dice.within(0..=3));
         let process = self.process.clone();
@@ -442,30 +430,31 @@ impl Clients {
         });
     }
 
-    fn request(&self) -> (u64, Object) {
-        let id = self.process.scene.ledger().requests.next();
-        (id, Object::from([("request".to_owned(), json!(id))]))
-    }
-
-    fn heard(&self, id: u64, answer: Result<Accepted, ActorError>) {
+    /// Notes the answer to a request: the position of its record, if the answer contains one.
+    fn finish(&self, id: u64, answer: Result<Option<Position>, ActorError>) {
         match answer {
             // An answer of a crashed process reaches no client.
             _ if self.process.has_crashed() => {}
-            Ok(accepted) => {
-                let answer = Answer::Accepted(Some(accepted.position));
-                self.process.ledger().answered(id, answer);
-            }
-            Err(error) => self.refused(Some(id), &error),
+            Ok(position) => self.process.ledger().note_answer(id, Answer::Accepted(position)),
+            Err(error) => self.note_refusal(Some(id), &error),
+        }
+    }
+
+    fn check_snapshot(&self, read: Result<Arc<Snapshot>, ActorError>) {
+        match read {
+            _ if self.process.has_crashed() => {}
+            Ok(snapshot) => self.process.ledger().check_snapshot(&snapshot),
+            Err(error) => self.note_refusal(None, &error),
         }
     }
 
     /// Notes a refusal, and reports a violation if the refusal cannot be right.
-    fn refused(&self, id: Option<u64>, error: &ActorError) {
+    fn note_refusal(&self, id: Option<u64>, error: &ActorError) {
         if self.process.has_crashed() {
             return;
         }
         let mut ledger = self.process.ledger();
-        ledger.tell(|| format!("      request {id:?} is refused: {error}"));
+        ledger.add_line(|| format!("      request {id:?} is refused: {error}"));
         let is_wrong = match error {
             ActorError::Fenced { .. } => Some(Invariant::AppendsFit),
             ActorError::Journal(_) => Some(Invariant::AppendsFit),
@@ -475,7 +464,7 @@ impl Clients {
             _ => None,
         };
         if let Some(invariant) = is_wrong {
-            ledger.violated(invariant, error.to_string());
+            ledger.report(invariant, error.to_string());
         }
         let Some(id) = id else { return };
         let answer = match error {
@@ -484,7 +473,7 @@ impl Clients {
             ActorError::JournalUnavailable { .. } => Answer::NotWritten,
             _ => Answer::Refused,
         };
-        ledger.answered(id, answer);
+        ledger.note_answer(id, answer);
     }
 }
 

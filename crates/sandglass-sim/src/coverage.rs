@@ -255,14 +255,14 @@ impl std::ops::AddAssign<&Self> for Coverage {
 
 /// Collects the coverage of one log, batch by batch.
 #[derive(Debug, Default)]
-pub(crate) struct Watched {
+pub(crate) struct Collector {
     coverage: Coverage,
     /// The triggers of each entity at its last instant.
     present: BTreeMap<EntityRef, (WallTime, Vec<Trigger>)>,
     facts: BTreeMap<(&'static str, &'static str, &'static str), u64>,
 }
 
-impl Watched {
+impl Collector {
     /// Counts the records of one batch. Returns a message if its trigger cannot follow an earlier
     /// trigger of this instant.
     pub(crate) fn batch(&mut self, records: &[Record]) -> Option<String> {

@@ -64,7 +64,7 @@ impl Disk {
     }
 
     /// Syncs all queued batches and returns each with its result and its receiver.
-    pub(crate) fn sync(&mut self, keeps_history: bool) -> Vec<Synced> {
+    pub(crate) fn sync(&mut self, keeps_history: bool) -> Vec<SyncedBatch> {
         let mut synced = Vec::new();
         for (batch, reply) in std::mem::take(&mut self.queue) {
             let answer = self.put(batch.clone());
@@ -74,7 +74,7 @@ impl Disk {
                     self.history.push(batch.clone());
                 }
             }
-            synced.push(Synced { batch, answer, reply });
+            synced.push(SyncedBatch { batch, answer, reply });
         }
         synced
     }
@@ -149,7 +149,7 @@ impl Disk {
 
 /// A batch that was synced.
 #[derive(Debug)]
-pub(crate) struct Synced {
+pub(crate) struct SyncedBatch {
     pub(crate) batch: Batch,
     pub(crate) answer: Result<Positions, Error>,
     pub(crate) reply: Reply,

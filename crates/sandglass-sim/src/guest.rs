@@ -18,7 +18,7 @@ pub(crate) struct Guest {
     pub(crate) moves: Vec<Move>,
     pub(crate) ending: Ending,
     /// Whether it returns as soon as it is asked to stop gracefully.
-    pub(crate) heeds: bool,
+    pub(crate) is_graceful: bool,
     /// How many of its host calls are ended by their own time limit.
     pub(crate) slow_calls: u64,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Guest {
 #[derive(Clone, Debug)]
 pub(crate) enum Move {
     Wait(u64),
-    Tell(&'static str),
+    Signal(&'static str),
     Ask(Box<(EntityRef, String, AskUntil)>),
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Ending {
 }
 
 impl Guest {
-    pub(crate) fn made_up(
+    pub(crate) fn generate(
         scene: &Scene,
         of: &EntityRef,
         names: &[EntityRef],
@@ -63,7 +63,7 @@ impl Guest {
         let mut moves = Vec::new();
         if !is_calm {
             for _ in 0..dice.below(4) {
-                moves.push(Move::made_up(scene, of, names, budget_ms));
+                moves.push(Move::generate(scene, of, names, budget_ms));
             }
         }
         let ending = match dice.below(20) {
@@ -83,9 +83,9 @@ impl Guest {
                 Ending::Answer(outcome)
             }
         };
-        let heeds = dice.per_mille(500);
+        let is_graceful = dice.per_mille(500);
         let slow_calls = if dice.per_mille(100) { dice.within(1..=1_000) } else { 0 };
-        Self { queued_ms, moves, ending, heeds, slow_calls }
+        Self { queued_ms, moves, ending, is_graceful, slow_calls }
     }
 
     pub(crate) const fn can_be_killed(&self) -> bool {
@@ -94,10 +94,10 @@ impl Guest {
 }
 
 impl Move {
-    fn made_up(scene: &Scene, of: &EntityRef, names: &[EntityRef], budget_ms: u64) -> Self {
+    fn generate(scene: &Scene, of: &EntityRef, names: &[EntityRef], budget_ms: u64) -> Self {
         let dice = &scene.guests;
         match dice.below(10) {
-            0..=3 => Self::Tell(OWN[dice.below(2)]),
+            0..=3 => Self::Signal(OWN[dice.below(2)]),
             4 => Self::Ask(Box::new((of.clone(), "Touch".to_owned(), AskUntil::Transition))),
             5 | 6 if !names.is_empty() => {
                 let target = Self::asked(scene, names);

@@ -19,7 +19,7 @@ pub const MEDIAN_MAX: u64 = 20;
 
 /// The results of hunting one fault.
 #[derive(Clone, Debug, Serialize)]
-pub struct Hunted {
+pub struct HuntResult {
     /// The fault.
     pub fault: &'static str,
     /// How many seeds were simulated until the fault was found, at the median.
@@ -30,7 +30,7 @@ pub struct Hunted {
     pub found_by: Vec<Invariant>,
 }
 
-impl Hunted {
+impl HuntResult {
     /// Whether the fault is found soon enough.
     #[must_use]
     pub const fn is_found(&self) -> bool {
@@ -42,7 +42,7 @@ impl Hunted {
 ///
 /// # Errors
 /// The operating system cannot create a runtime.
-pub fn hunt(fault: Fault, from: u64) -> io::Result<Hunted> {
+pub fn hunt(fault: Fault, from: u64) -> io::Result<HuntResult> {
     let options = Options { fault: Some(fault), ..Options::default() };
     let (mut taken, mut found_by) = (Vec::with_capacity(HUNTS), Vec::new());
     for nth in (0..).take(HUNTS) {
@@ -54,7 +54,7 @@ pub fn hunt(fault: Fault, from: u64) -> io::Result<Hunted> {
     found_by.sort_unstable();
     found_by.dedup();
     let longest = taken.last().copied().unwrap_or_default();
-    Ok(Hunted { fault: fault.as_str(), median: taken[HUNTS / 2], longest, found_by })
+    Ok(HuntResult { fault: fault.as_str(), median: taken[HUNTS / 2], longest, found_by })
 }
 
 /// Finds the first seed from `first` on with a violation. Returns how many seeds that took, and the

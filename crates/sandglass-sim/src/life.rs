@@ -24,7 +24,7 @@ const DUE_MS: u64 = 120_000;
 /// Most rounds of resuming at the end of a simulation; no session has that many runs.
 const RESUMES_MAX: usize = 1_000;
 /// Most entities that are read after a start.
-const LOOKED_AT: usize = 20;
+const CHECKED_MAX: usize = 20;
 /// How long a graceful shutdown may take.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -41,7 +41,7 @@ pub(crate) enum End {
 
 /// What remains when a process has ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Left {
+pub(crate) struct EndedProcess {
     pub(crate) end: End,
     pub(crate) wall: WallTime,
     /// How many commands it passed.
@@ -58,7 +58,7 @@ pub(crate) fn live(
     wall: WallTime,
     fuse: u64,
     nth: usize,
-) -> std::io::Result<Left> {
+) -> std::io::Result<EndedProcess> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let tokio = builder.enable_time().start_paused(true).build()?;
     let left = tokio.block_on(async {
@@ -67,39 +67,39 @@ pub(crate) fn live(
             // In a fixed order: the random order of `select!` would not depend on the seed alone.
             biased;
             () = process.crashed() => End::Crashed,
-            end = lived(&process, nth) => end,
+            end = run_process(&process, nth) => end,
         };
         // From here on, tasks that are dropped with the runtime have no effect any more.
         process.crash();
-        Left { end, wall: process.clock.wall(), commands: process.used_of(fuse) }
+        EndedProcess { end, wall: process.clock.wall(), commands: process.used_of(fuse) }
     });
     drop(tokio);
-    after(scene, left);
+    record_end(scene, left);
     Ok(left)
 }
 
 /// Updates the disk and the ledger after the end of a process.
-fn after(scene: &Scene, left: Left) {
+fn record_end(scene: &Scene, left: EndedProcess) {
     // At the end of the simulation, the power does not fail.
     let survivors = match left.end {
         End::Rested => Vec::new(),
         _ => scene.disk().crash(&scene.crashes, scene.fault),
     };
     let mut ledger = scene.ledger();
-    ledger.process_ended();
+    ledger.end_process();
     match left.end {
         End::Crashed => ledger.counts.crashes += 1,
         End::Restarted => ledger.counts.restarts += 1,
         End::NotStarted | End::Rested => {}
     }
-    ledger.tell(|| format!("====== {:?} after {} commands", left.end, left.commands));
+    ledger.add_line(|| format!("====== {:?} after {} commands", left.end, left.commands));
     for survivor in survivors {
-        ledger.tell(|| "      this was on the disk:".to_owned());
-        ledger.committed(&records(&survivor.batch, survivor.positions));
+        ledger.add_line(|| "      this was on the disk:".to_owned());
+        ledger.commit(&records(&survivor.batch, survivor.positions));
     }
 }
 
-async fn lived(process: &Process, nth: usize) -> End {
+async fn run_process(process: &Process, nth: usize) -> End {
     let scene = &process.scene;
     let store = Store::new(process.clone(), nth > 0);
     tokio::spawn(store.clone().sync_for_ever());
@@ -114,19 +114,19 @@ async fn lived(process: &Process, nth: usize) -> End {
         .specs(scene.specs[version].clone());
     let runtime = match builder.build().await {
         Ok(runtime) => runtime,
-        Err(error) => return not_started(process, &error),
+        Err(error) => return report_failed_start(process, &error),
     };
     if scene.has(Fault::DoubledDispatch) {
         world.run_orphans();
     }
     let clients = Clients::new(process.clone(), runtime.clone());
     tokio::spawn(listen(clients, runtime.subscribe()));
-    look_at_all(process, &runtime, LOOKED_AT).await;
-    story(process, &runtime).await
+    check_all(process, &runtime, CHECKED_MAX).await;
+    take_steps(process, &runtime).await
 }
 
 /// Takes the remaining steps, and lets everything come to rest.
-async fn story(process: &Process, runtime: &Runtime) -> End {
+async fn take_steps(process: &Process, runtime: &Runtime) -> End {
     let scene = &process.scene;
     let clients = Clients::new(process.clone(), runtime.clone());
     while scene.story().step < scene.plan.steps {
@@ -140,7 +140,7 @@ async fn story(process: &Process, runtime: &Runtime) -> End {
         }
     }
     process.calm();
-    rest(process).await;
+    wait_for_rest(process).await;
     // First, everything that is scheduled comes due. Then stopped sessions are resumed and come to
     // rest again, until no session can be resumed.
     process.pause_ms(DUE_MS).await;
@@ -150,18 +150,18 @@ async fn story(process: &Process, runtime: &Runtime) -> End {
         }
         if round == RESUMES_MAX {
             let what = format!("sessions can still be resumed after {RESUMES_MAX} rounds");
-            process.ledger().violated(Invariant::NobodyStuck, what);
+            process.ledger().report(Invariant::NobodyStuck, what);
         }
-        rest(process).await;
+        wait_for_rest(process).await;
         process.pause_ms(DUE_MS).await;
     }
-    look_at_all(process, runtime, usize::MAX).await;
+    check_all(process, runtime, usize::MAX).await;
     End::Rested
 }
 
-fn not_started(process: &Process, error: &BuildError) -> End {
+fn report_failed_start(process: &Process, error: &BuildError) -> End {
     let mut ledger = process.ledger();
-    ledger.tell(|| format!("      it can't start: {error}"));
+    ledger.add_line(|| format!("      it cannot start: {error}"));
     let is_wrong = match error {
         BuildError::Journal(error) => {
             !matches!(error, sandglass_journal::Error::Unavailable { .. })
@@ -172,7 +172,7 @@ fn not_started(process: &Process, error: &BuildError) -> End {
         BuildError::Unfit { .. } | BuildError::DoubledType(_) => true,
     };
     if is_wrong {
-        ledger.violated(Invariant::StateIsFold, format!("it can't start: {error}"));
+        ledger.report(Invariant::StateIsFold, format!("it cannot start: {error}"));
     }
     End::NotStarted
 }
@@ -186,7 +186,7 @@ async fn listen(clients: Clients, mut events: sandglass_runtime::Subscription) {
         if process.has_crashed() {
             continue;
         }
-        process.ledger().published(&record);
+        process.ledger().check_published(&record);
         let is_followed = process.scene.plan.is_coarse && !process.is_calm();
         if let Some(name) = record.entity.as_ref().filter(|_| is_followed) {
             clients.follow_up(name, &record.event);
@@ -194,23 +194,23 @@ async fn listen(clients: Clients, mut events: sandglass_runtime::Subscription) {
     }
 }
 
-async fn look_at_all(process: &Process, runtime: &Runtime, most: usize) {
+async fn check_all(process: &Process, runtime: &Runtime, most: usize) {
     let names: Vec<EntityRef> =
         process.scene.ledger().entities().map(|(entity, _)| entity.entity.clone()).collect();
     for name in names.iter().take(most) {
         match runtime.entity(name).await {
-            Ok(snapshot) => process.ledger().shown(&snapshot),
+            Ok(snapshot) => process.ledger().check_snapshot(&snapshot),
             Err(sandglass_runtime::ActorError::JournalUnavailable { .. }) => {}
             Err(error) => {
-                let what = format!("{name} is in the log, and can't be seen: {error}");
-                process.ledger().violated(Invariant::NobodyStuck, what);
+                let what = format!("{name} is in the log, and cannot be seen: {error}");
+                process.ledger().report(Invariant::NobodyStuck, what);
             }
         }
     }
 }
 
 /// Waits until all entities have come to rest.
-async fn rest(process: &Process) {
+async fn wait_for_rest(process: &Process) {
     let over_ms = process.now_ms() + REST_MAX_MS;
     let mut wait_ms = 100;
     loop {
@@ -221,11 +221,11 @@ async fn rest(process: &Process) {
             if ledger.is_violated() {
                 return;
             }
-            ledger.restless()
+            ledger.find_restless()
         };
         let Some(restless) = restless else { return };
         if process.now_ms() > over_ms {
-            return process.ledger().violated(Invariant::NobodyStuck, restless);
+            return process.ledger().report(Invariant::NobodyStuck, restless);
         }
     }
 }

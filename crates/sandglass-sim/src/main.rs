@@ -11,7 +11,8 @@ use anyhow::Context as _;
 use clap::Parser;
 use sandglass_model::{Clock as _, SystemClock};
 use sandglass_sim::{
-    Fault, Hunted, Mode, Options, ResetOn, Seeds, Summary, campaign, hunt, simulate, write_journal,
+    Fault, HuntResult, Mode, Options, ResetOn, Seeds, Summary, campaign, hunt, simulate,
+    write_journal,
 };
 
 /// A simulation is mostly allocations: with this allocator it takes half the time.
@@ -135,11 +136,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         reset_on,
         fault: arguments.fault,
         crash_at: arguments.crash_at,
-        tells: false,
+        has_timeline: false,
         keeps_log: arguments.journal.is_some(),
     };
     if let Some(seed) = arguments.seed {
-        return tell(seed, &options, arguments.json, arguments.journal.as_deref());
+        return print_seed(seed, &options, arguments.json, arguments.journal.as_deref());
     }
     let twice = Mode::Twice { one_in: arguments.twice_in };
     let mode = if arguments.reset_on { Mode::ResetOn } else { twice };
@@ -157,11 +158,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         allowed.is_none_or(|allowed| elapsed < allowed)
     };
     let summary =
-        campaign(&seeds, &options, mode, goes_on).context("the simulation can't be run")?;
+        campaign(&seeds, &options, mode, goes_on).context("the simulation cannot be run")?;
     if is_watched {
         let _ = write!(io::stderr(), "\r\x1b[K");
     }
-    say(&summary, arguments)?;
+    print_summary(&summary, arguments)?;
     Ok(summary.failed == 0)
 }
 
@@ -184,7 +185,7 @@ fn seeds(arguments: &Arguments) -> anyhow::Result<Seeds> {
     Ok(Seeds::From { first: arguments.from, count })
 }
 
-fn say(summary: &Summary, arguments: &Arguments) -> anyhow::Result<()> {
+fn print_summary(summary: &Summary, arguments: &Arguments) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     if arguments.json {
         writeln!(out, "{}", serde_json::to_string(summary)?)?;
@@ -202,13 +203,13 @@ fn hunt_all(from: u64, as_json: bool) -> anyhow::Result<bool> {
     let mut out = io::stdout().lock();
     let mut are_found = true;
     for fault in Fault::ALL {
-        let hunted = hunt(fault, from).context("the simulation can't be run")?;
+        let hunted = hunt(fault, from).context("the simulation cannot be run")?;
         are_found &= hunted.is_found();
         if as_json {
             writeln!(out, "{}", serde_json::to_string(&hunted)?)?;
             continue;
         }
-        let Hunted { fault, median, longest, found_by } = hunted;
+        let HuntResult { fault, median, longest, found_by } = hunted;
         let found_by: Vec<&str> = found_by.iter().map(|invariant| invariant.as_str()).collect();
         let found_by = found_by.join(", ");
         writeln!(out, "{fault:<18} median {median:>3}, longest {longest:>3}: {found_by}")?;
@@ -217,14 +218,14 @@ fn hunt_all(from: u64, as_json: bool) -> anyhow::Result<bool> {
 }
 
 /// Simulates one seed and prints what happened.
-fn tell(
+fn print_seed(
     seed: u64,
     options: &Options,
     as_json: bool,
     journal: Option<&Path>,
 ) -> anyhow::Result<bool> {
-    let options = Options { tells: !as_json, ..*options };
-    let run = simulate(seed, &options).context("the simulation can't be run")?;
+    let options = Options { has_timeline: !as_json, ..*options };
+    let run = simulate(seed, &options).context("the simulation cannot be run")?;
     if let Some(journal) = journal {
         write_journal(journal, &run.log)?;
     }

@@ -59,14 +59,14 @@ impl OldRule {
     }
 
     /// Takes a signal that a handler sent, whether it is recorded or not.
-    pub(crate) fn told(&mut self, name: &EntityRef, state: &str, what: &str, at: WallTime) {
+    pub(crate) fn note_signal(&mut self, name: &EntityRef, state: &str, what: &str, at: WallTime) {
         if self.is_own(name, state, what) {
             self.arm(name, at);
         }
     }
 
     /// Takes one more record; `entity` is as it was before.
-    pub(crate) fn recorded(
+    pub(crate) fn record(
         &mut self,
         record: &Record,
         entity: Option<&Entity>,

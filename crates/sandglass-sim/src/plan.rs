@@ -20,7 +20,7 @@ pub struct Options {
     /// that the seed determines.
     pub crash_at: Option<u64>,
     /// Whether [`crate::Run::timeline`] records what happens.
-    pub tells: bool,
+    pub has_timeline: bool,
     /// Whether [`crate::Run::log`] keeps the records.
     pub keeps_log: bool,
 }
@@ -126,8 +126,8 @@ impl Plan {
         let counted = Dice::new(seed, "counted");
         let automata = (0..types).map(|at| {
             let pace = if is_coarse { Pace::Coarse } else { Pace::Usual };
-            let made_up = Automaton::made_up(format!("Kind{at}"), lives, pace, &dice);
-            made_up.limited(lives, pace, &limits).counted(&counted)
+            let generated = Automaton::generate(format!("Kind{at}"), lives, pace, &dice);
+            generated.with_limits(lives, pace, &limits).with_counting(&counted)
         });
         (plan, automata.collect())
     }

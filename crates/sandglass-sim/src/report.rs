@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::campaign::{Compared, Failure, Summary};
+use crate::campaign::{Comparison, Failure, Summary};
 
 impl Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,7 +49,7 @@ impl Display for Summary {
     }
 }
 
-impl Display for Compared {
+impl Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

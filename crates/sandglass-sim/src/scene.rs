@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandglass_liveness::Spec;
-use sandglass_model::{Clock, EntityRef, Monotonic, WallTime};
+use sandglass_model::{Clock, EntityRef, Monotonic, Object, WallTime};
 use sandglass_runtime::{HandlerRun, SimClock};
 use tokio::sync::watch;
 
@@ -114,6 +114,12 @@ impl Scene {
             0..=7 if !taken.is_empty() => dice.pick(&taken).clone(),
             _ => dice.pick(&self.automaton(name).actions()).clone(),
         }
+    }
+
+    /// Registers a request. Returns its number, and params that contain the number.
+    pub(crate) fn new_request(&self) -> (u64, Object) {
+        let id = self.ledger().requests.next();
+        (id, Object::from([("request".to_owned(), id.into())]))
     }
 
     /// Draws the next number of every stream and combines them into one.

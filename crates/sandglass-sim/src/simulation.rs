@@ -52,7 +52,7 @@ pub struct Run {
     pub first_commands: u64,
     /// The first violation, if an invariant does not hold.
     pub violation: Option<Violation>,
-    /// What happened, line by line, if [`Options::tells`] is set.
+    /// What happened, line by line, if [`Options::has_timeline`] is set.
     #[serde(skip)]
     pub timeline: Vec<String>,
     /// The records, if [`Options::keeps_log`] is set.
@@ -66,7 +66,7 @@ pub struct Run {
 /// The operating system cannot create a runtime.
 pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
     let (plan, automata) = Plan::of(seed, options);
-    let mut ledger = Ledger::new(options.tells);
+    let mut ledger = Ledger::new(options.has_timeline);
     ledger.old_rule = OldRule::beside(&automata);
     if plan.jumps {
         ledger.old_rule.cannot_judge();
@@ -84,7 +84,7 @@ pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
         wall = left.wall;
         if nth == STARTS_MAX {
             let what = format!("it is not over after {STARTS_MAX} processes");
-            scene.ledger().violated(Invariant::NobodyStuck, what);
+            scene.ledger().report(Invariant::NobodyStuck, what);
         }
         if left.end == End::Rested || scene.ledger().is_violated() {
             break;
@@ -140,8 +140,8 @@ fn specs(automata: &[Automaton], reset_on: ResetOn, ledger: &mut Ledger) -> Vec<
             if parsed.spec.is_none() {
                 let errors: Vec<String> =
                     parsed.diagnostics.iter().map(ToString::to_string).collect();
-                let what = format!("a spec that was made up isn't valid: {}", errors.join("; "));
-                ledger.violated(Invariant::StateIsFold, what);
+                let what = format!("a spec that was made up is not valid: {}", errors.join("; "));
+                ledger.report(Invariant::StateIsFold, what);
             }
             parsed.spec.map(Arc::new)
         });

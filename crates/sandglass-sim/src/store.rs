@@ -10,7 +10,7 @@ use sandglass_journal::{
 use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, Sequence};
 use tokio::sync::{Notify, oneshot, watch};
 
-use crate::disk::{Synced, records};
+use crate::disk::{SyncedBatch, records};
 use crate::fault::Fault;
 use crate::invariant::Invariant;
 use crate::scene::Process;
@@ -51,7 +51,7 @@ impl Store {
                 self.enter(one);
             }
             self.process.command().await;
-            for Synced { answer, reply, .. } in synced {
+            for SyncedBatch { answer, reply, .. } in synced {
                 // The receiver may be gone.
                 let _ = reply.send(answer);
             }
@@ -59,15 +59,15 @@ impl Store {
     }
 
     /// Enters a synced batch in the ledger.
-    fn enter(&self, synced: &Synced) {
+    fn enter(&self, synced: &SyncedBatch) {
         let mut ledger = self.process.ledger();
         match &synced.answer {
             Ok(positions) => {
                 ledger.counts.snapshots += u64::from(synced.batch.snapshot.is_some());
-                ledger.committed(&records(&synced.batch, *positions));
+                ledger.commit(&records(&synced.batch, *positions));
             }
             Err(error @ (Error::Conflict { .. } | Error::Invalid { .. })) => {
-                ledger.violated(Invariant::AppendsFit, error.to_string());
+                ledger.report(Invariant::AppendsFit, error.to_string());
             }
             Err(_) => {}
         }
@@ -127,18 +127,20 @@ impl Store {
 
     /// Gives the disk a batch without waiting for the result.
     pub(crate) fn slip_in(&self, batch: Batch) {
-        let (reply, _nobody_waits) = oneshot::channel();
+        let (reply, _unread) = oneshot::channel();
         self.process.scene.disk().give(batch, reply);
         self.given.notify_one();
     }
 
-    fn read_fails(&self) -> Result<(), Error> {
+    /// A point where the process may crash before a read, or the read may fail.
+    async fn begin_read(&self) -> Result<(), Error> {
+        self.process.command().await;
         let scene = &self.process.scene;
         if *self.closed.borrow() {
             return Err(Error::Closed);
         }
         if !self.process.is_calm() && scene.store.per_mille(scene.plan.failing_reads) {
-            return Err(Error::Unavailable { what: "the disk can't be read".to_owned() });
+            return Err(Error::Unavailable { what: "the disk cannot be read".to_owned() });
         }
         Ok(())
     }
@@ -187,8 +189,7 @@ impl Around for Store {
 
     fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
         Box::pin(async move {
-            self.process.command().await;
-            self.read_fails()?;
+            self.begin_read().await?;
             self.journal.read(from, limit).await
         })
     }
@@ -200,8 +201,7 @@ impl Around for Store {
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>> {
         Box::pin(async move {
-            self.process.command().await;
-            self.read_fails()?;
+            self.begin_read().await?;
             self.journal.read_entity(entity, from, limit).await
         })
     }
@@ -212,8 +212,7 @@ impl Around for Store {
         limit: usize,
     ) -> Pending<'_, Result<ByEntity, Error>> {
         Box::pin(async move {
-            self.process.command().await;
-            self.read_fails()?;
+            self.begin_read().await?;
             let mut page = self.journal.read_by_entity(after, limit).await?;
             page.entries.retain(|entry| !self.forgets(entry));
             Ok(page)
@@ -225,16 +224,14 @@ impl Around for Store {
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
         Box::pin(async move {
-            self.process.command().await;
-            self.read_fails()?;
+            self.begin_read().await?;
             self.journal.find_dispatch(dispatch).await
         })
     }
 
     fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
         Box::pin(async move {
-            self.process.command().await;
-            self.read_fails()?;
+            self.begin_read().await?;
             self.journal.snapshot(entity).await
         })
     }

@@ -36,7 +36,7 @@ async fn go_on(store: Store, name: EntityRef, state: String) {
         let entity = ledger.entity(&name).filter(|entity| entity.state == state);
         let entity = entity.filter(|entity| !entity.is_settled());
         let known = entity.and_then(|entity| Some((entity, ledger.spec_of(entity)?)));
-        known.map(|(entity, spec)| fired(entity, spec, &timeout, process.clock.wall()))
+        known.map(|(entity, spec)| firing(entity, spec, &timeout, process.clock.wall()))
     };
     if let Some(batch) = batch {
         store.slip_in(batch);
@@ -44,7 +44,7 @@ async fn go_on(store: Store, name: EntityRef, state: String) {
 }
 
 /// The records of the firing of the timer.
-fn fired(entity: &Entity, spec: &Spec, timeout: &StateTimeout, at: WallTime) -> Batch {
+fn firing(entity: &Entity, spec: &Spec, timeout: &StateTimeout, at: WallTime) -> Batch {
     let action = timeout.on_timeout.to_string();
     let to = spec.actions.get(&action).map(|action| action.leads_to(&entity.state).to_owned());
     let idle = Event::StateIdle {

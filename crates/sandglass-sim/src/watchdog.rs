@@ -36,7 +36,7 @@ impl Clock for WatchedClock {
         if self.readings.fetch_add(1, Ordering::Relaxed) >= READINGS_MAX {
             self.readings.store(0, Ordering::Relaxed);
             let what = format!("{READINGS_MAX} readings of the clock at one instant: a task spins");
-            self.process.ledger().violated(Invariant::NobodyStuck, what);
+            self.process.ledger().report(Invariant::NobodyStuck, what);
             self.process.crash();
             // Unwind, because the task would spin forever. `resume_unwind` does not call the panic
             // hook, so nothing is printed.

@@ -32,7 +32,7 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.process.scene.ledger().runs.stopped(self.key, self.truth);
+        self.process.scene.ledger().runs.note_stop(self.key, self.truth);
     }
 }
 
@@ -72,7 +72,7 @@ impl World {
 
     fn run(self, run: HandlerRun) -> impl Future<Output = RunReport> + Send {
         let key = (run.dispatched.dispatch, run.dispatched.attempt);
-        self.0.ledger().started(&run.entity, key);
+        self.0.ledger().note_start(&run.entity, key);
         // Created with the future, so that the run counts as over even if the future is dropped
         // early.
         let mut running = Running { process: self.0.clone(), key, truth: None };
@@ -92,7 +92,7 @@ impl World {
                     let can_be_killed = guest.can_be_killed();
                     let ended = self.hosted(&run, guest).await;
                     if can_be_killed {
-                        self.0.ledger().killable_ended(&run.entity);
+                        self.0.ledger().check_kill(&run.entity);
                     }
                     ended
                 }
@@ -108,7 +108,7 @@ impl World {
         let scene = &self.0.scene;
         let names = scene.story().names.clone();
         let budget_ms = u64::try_from(run.budget.as_millis()).unwrap_or(u64::MAX);
-        Guest::made_up(scene, &run.entity, &names, budget_ms, self.0.is_calm())
+        Guest::generate(scene, &run.entity, &names, budget_ms, self.0.is_calm())
     }
 
     /// Waits for a slot. Returns a report if the handler is stopped or gets no slot in time.
@@ -141,7 +141,7 @@ impl World {
         let (begun, started_at) = (clock.now(), clock.wall());
         let (ends_at, owner) = deadline(run, begun);
         let key = (run.dispatched.dispatch, run.dispatched.attempt);
-        self.0.ledger().runs.begun(key, started_at.after(ends_at.since(begun)));
+        self.0.ledger().runs.note_deadline(key, started_at.after(ends_at.since(begun)));
         let overruns = slow_calls(guest.slow_calls);
         let (cause, returned) = self.raced(run, guest, (ends_at, at_deadline(owner))).await;
         let truth = Truth { cause, returned_at: returned.as_ref().map(|(at, _)| *at), ends_at };
@@ -176,7 +176,7 @@ impl World {
             naming.name(request.cause);
         });
         let can_be_killed = guest.can_be_killed();
-        let heeds = guest.heeds && can_be_killed;
+        let is_graceful = guest.is_graceful && can_be_killed;
         let asked = Arc::new(Notify::new());
         let asking = Arc::clone(&asked);
         run.stop.on_stop_request(move || asking.notify_one());
@@ -191,10 +191,10 @@ impl World {
                 returned = Some((at, outcome));
             }
             _ = run.stop.killed(), if can_be_killed => {}
-            () = asked.notified(), if heeds => {
+            () = asked.notified(), if is_graceful => {
                 let at = self.0.clock.now();
                 first.name(if at > ends_at { at_deadline } else { Cause::Returned });
-                returned = Some((at, heeded()));
+                returned = Some((at, graceful_outcome()));
             }
             // The deadline kills a guest only after it has passed.
             () = self.0.until(ends_at.after(Duration::from_millis(1))), if can_be_killed => {
@@ -225,9 +225,9 @@ impl World {
         for one in guest.moves {
             match one {
                 Move::Wait(millis) => self.0.pause_ms(millis).await,
-                Move::Tell(what) => self.tell(run, what),
+                Move::Signal(what) => self.send_signal(run, what),
                 Move::Ask(ask) => {
-                    let (id, params) = self.request();
+                    let (id, params) = self.0.scene.new_request();
                     let dispatched = &run.dispatched;
                     let nth = 1_000 + u32::try_from(id).unwrap_or(0);
                     let trace = dispatched.trace.of_dispatch(dispatched.dispatch, nth);
@@ -235,7 +235,7 @@ impl World {
                     let ask = Ask { target, action, params, until, not_after: ends_at, trace };
                     let answer = run.asks.clone().ask(ask).await;
                     if answer.is_ok() && !self.0.has_crashed() {
-                        self.0.ledger().answered(id, Answer::Accepted(None));
+                        self.0.ledger().note_answer(id, Answer::Accepted(None));
                     }
                 }
             }
@@ -258,16 +258,11 @@ impl World {
         }
     }
 
-    fn request(&self) -> (u64, Object) {
-        let id = self.0.scene.ledger().requests.next();
-        (id, Object::from([("request".to_owned(), json!(id))]))
-    }
-
-    fn tell(&self, run: &HandlerRun, what: &'static str) {
+    fn send_signal(&self, run: &HandlerRun, what: &'static str) {
         let at = self.0.clock.wall();
         let mut ledger = self.0.ledger();
         let state = ledger.entity(&run.entity).map(|entity| entity.state.clone());
-        ledger.old_rule.told(&run.entity, &state.unwrap_or_default(), what, at);
+        ledger.old_rule.note_signal(&run.entity, &state.unwrap_or_default(), what, at);
         drop(ledger);
         // The entity may be too busy to take the signal, which is not an error.
         let _ = run.signals.send(what, json!({ "done": 1 }));
@@ -283,7 +278,7 @@ const fn ended_by(outcome: &Outcome) -> Cause {
 }
 
 /// What a guest returns if it stops gracefully.
-fn heeded() -> Outcome {
+fn graceful_outcome() -> Outcome {
     Outcome::Completed(Completion {
         action: Some("Done0".to_owned()),
         params: Object::new(),

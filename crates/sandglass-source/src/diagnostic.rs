@@ -119,7 +119,7 @@ impl<'s> Diagnostics<'s> {
     /// The line of a place, from 1.
     #[must_use]
     pub fn line(&self, at: usize) -> usize {
-        self.position(floor_char_boundary(self.source, at)).0
+        self.position(self.source.floor_char_boundary(at)).0
     }
 
     /// Returns the diagnostics in the order of the file.
@@ -140,20 +140,22 @@ impl<'s> Diagnostics<'s> {
         if self.found.len() >= DIAGNOSTICS_MAX {
             return;
         }
-        let start = floor_char_boundary(self.source, span.start);
-        let end = floor_char_boundary(self.source, span.end.max(start));
+        self.found.push(self.diagnostic(severity, span, &message, help));
+    }
+
+    pub(crate) fn diagnostic(
+        &self,
+        severity: Severity,
+        span: &Range<usize>,
+        message: &str,
+        help: Option<String>,
+    ) -> Diagnostic {
+        let start = self.source.floor_char_boundary(span.start);
+        let end = self.source.floor_char_boundary(span.end.max(start));
         let (line, column) = self.position(start);
-        let message = printable(&message).into_owned();
+        let message = printable(message).into_owned();
         let help = help.map(|help| printable(&help).into_owned());
-        self.found.push(Diagnostic {
-            severity,
-            message,
-            help,
-            code: None,
-            span: start..end,
-            line,
-            column,
-        });
+        Diagnostic { severity, message, help, code: None, span: start..end, line, column }
     }
 
     fn position(&self, at: usize) -> (usize, usize) {
@@ -161,11 +163,6 @@ impl<'s> Diagnostics<'s> {
         let before = &self.source[self.line_starts[line - 1]..at];
         (line, before.chars().count() + 1)
     }
-}
-
-fn floor_char_boundary(text: &str, at: usize) -> usize {
-    let at = at.min(text.len());
-    (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
 /// Returns the name among `known` that `wanted` was probably meant to be. `None` for a text that is

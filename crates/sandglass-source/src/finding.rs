@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{Diagnostic, Severity, printable};
+use crate::{Diagnostic, Diagnostics, Severity};
 
 /// A diagnostic of one of several files that are read together.
 #[derive(Clone, Debug)]
@@ -21,17 +21,7 @@ impl Finding {
     /// first line and column.
     #[must_use]
     pub fn of_a_whole_file(path: &Path, message: &str) -> Self {
-        let message = printable(message).into_owned();
-        let (line, column) = (1, 1);
-        let diagnostic = Diagnostic {
-            severity: Severity::Error,
-            message,
-            help: None,
-            code: None,
-            span: 0..0,
-            line,
-            column,
-        };
+        let diagnostic = Diagnostics::new("").diagnostic(Severity::Error, &(0..0), message, None);
         Self { path: path.to_owned(), source: "".into(), diagnostic }
     }
 

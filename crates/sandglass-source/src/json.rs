@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor,
+};
 
 use crate::{DIAGNOSTICS_MAX, printable};
 
@@ -18,7 +21,8 @@ pub const MAX_VALUES: u32 = 1 << 16;
 /// As how many values an object counts: the smallest object takes the memory of eight numbers.
 const OBJECT_VALUES: u32 = 8;
 
-/// The prefix of the keys that `serde_json` reserves for itself.
+/// The prefix of the keys that `serde_json` reserves for itself: of an object with one, it makes
+/// another value than the text says, of any size, or none at all.
 const RESERVED: &str = "$serde_json::private::";
 
 /// What a JSON text may contain.
@@ -275,7 +279,10 @@ impl<'de> Visitor<'de> for Check<'_> {
         let Self { state, path, depth } = self;
         state.count(OBJECT_VALUES - 1)?;
         let mut keys = BTreeSet::new();
-        while let Some(key) = fields.next_key_seed(Key)? {
+        while let Some(Key(key)) = fields.next_key()? {
+            if key.starts_with(RESERVED) {
+                return Err(A::Error::custom("a reserved key"));
+            }
             state.count(1)?;
             if key.len() > state.bounds.max_key_bytes {
                 return Err(state.stop(path, ViolationKind::LongKey));
@@ -293,40 +300,9 @@ impl<'de> Visitor<'de> for Check<'_> {
     }
 }
 
-/// A key. The parser gives a meaning of its own to the reserved ones: of an object with one, it
-/// makes another value than the text says, of any size, or none at all.
-struct Key;
-
-impl Key {
-    fn require_unreserved<E: serde::de::Error>(key: &str) -> Result<(), E> {
-        if key.starts_with(RESERVED) { Err(E::custom("a reserved key")) } else { Ok(()) }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Key {
-    type Value = Cow<'de, str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_str(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Key {
-    type Value = Cow<'de, str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_borrowed_str<E: serde::de::Error>(self, key: &'de str) -> Result<Self::Value, E> {
-        Self::require_unreserved(key).map(|()| key.into())
-    }
-
-    /// Takes a key that is written with escapes.
-    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<Self::Value, E> {
-        Self::require_unreserved(key).map(|()| key.to_owned().into())
-    }
-}
+/// A key, which is copied only if it is written with escapes.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[cfg(test)]
 mod tests {

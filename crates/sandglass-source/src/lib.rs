@@ -39,4 +39,4 @@ pub use document::{Document, KEY_PARTS_MAX, not_text};
 pub use finding::Finding;
 pub use name::Name;
 pub use printable::{is_unprintable, printable, shortened};
-pub use table::{Spot, Table, no_unit, valid_name, wrong_type};
+pub use table::{Spot, Table, items_of, no_unit, valid_name, wrong_type};

@@ -28,6 +28,17 @@ pub struct Table<'t, 's> {
 }
 
 impl<'t, 's> Table<'t, 's> {
+    /// The table with the kind and name of what it declares as its name in messages, if it has a
+    /// name.
+    #[must_use]
+    pub fn called(&self, kind: &str, name: Option<&Name>) -> Self {
+        let mut called = self.clone();
+        if let Some(name) = name {
+            called.label = format!("{kind} `{name}`");
+        }
+        called
+    }
+
     /// The value of `key`, if there is one.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<Spot<'t, 's>> {
@@ -64,13 +75,22 @@ impl<'t, 's> Table<'t, 's> {
     /// Reads a text.
     pub fn text(&self, key: &str, out: &mut Diagnostics<'_>) -> Option<Name> {
         let value = self.value(key)?;
-        match value.get_ref().as_str() {
-            Some(text) => Some(Name::new(text, value.span())),
-            None => {
-                out.error(&value.span(), wrong_type(key, &self.label, "a string", value));
-                None
-            }
+        self.text_in(key, value, "a string", out)
+    }
+
+    /// The text of `value`, which `key` has or contains.
+    fn text_in(
+        &self,
+        key: &str,
+        value: Spot<'_, '_>,
+        wanted: &str,
+        out: &mut Diagnostics<'_>,
+    ) -> Option<Name> {
+        let text = value.get_ref().as_str();
+        if text.is_none() {
+            out.error(&value.span(), wrong_type(key, &self.label, wanted, value));
         }
+        text.map(|text| Name::new(text, value.span()))
     }
 
     /// Reads a text that is used as a name: not empty, not too long, printable.
@@ -94,14 +114,9 @@ impl<'t, 's> Table<'t, 's> {
     /// Reports an error if there is no `key`.
     pub fn require(&self, key: &str, out: &mut Diagnostics<'_>) {
         if !self.has(key) {
-            self.missing(key, out);
+            let help = format!("add `{key} = ...`");
+            out.error_with_help(&self.span, format!("{} has no `{key}`", self.label), help);
         }
-    }
-
-    /// Reports that there is no `key`.
-    pub fn missing(&self, key: &str, out: &mut Diagnostics<'_>) {
-        let help = format!("add `{key} = ...`");
-        out.error_with_help(&self.span, format!("{} has no `{key}`", self.label), help);
     }
 
     /// Reads a list of names; a single name counts as a list of one.
@@ -113,23 +128,8 @@ impl<'t, 's> Table<'t, 's> {
     /// Reads a list of texts; a single text counts as a list of one.
     pub fn texts(&self, key: &str, out: &mut Diagnostics<'_>) -> Vec<Name> {
         let Some(value) = self.value(key) else { return Vec::new() };
-        let items: Vec<Spot<'t, 's>> = match value.get_ref() {
-            DeValue::String(_) => vec![value],
-            DeValue::Array(items) => items.iter().collect(),
-            _ => {
-                out.error(&value.span(), wrong_type(key, &self.label, "a list of strings", value));
-                return Vec::new();
-            }
-        };
-        let mut texts = Vec::new();
-        for item in items {
-            let Some(text) = item.get_ref().as_str() else {
-                out.error(&item.span(), wrong_type(key, &self.label, "a list of strings", item));
-                continue;
-            };
-            texts.push(Name::new(text, item.span()));
-        }
-        texts
+        let items = items_of(value).into_iter();
+        items.filter_map(|item| self.text_in(key, item, "a list of strings", out)).collect()
     }
 
     /// Reads a boolean, or a text `true` or `false`.
@@ -207,16 +207,16 @@ impl<'t, 's> Table<'t, 's> {
                 (least, u64::MAX) => format!("a whole number from {least} on"),
                 (least, most) => format!("a whole number from {least} to {most}"),
             };
-            let message = match value.get_ref() {
-                DeValue::Integer(number) => {
-                    let found = number.as_str();
+            let found = match value.get_ref() {
+                DeValue::Integer(number) => Some(number.as_str()),
+                DeValue::Float(number) => Some(number.as_str()),
+                _ => None,
+            };
+            let message = match found {
+                Some(found) => {
                     format!("`{key}` in {} must be {wanted}, and is `{found}`", self.label)
                 }
-                DeValue::Float(number) => {
-                    let found = number.as_str();
-                    format!("`{key}` in {} must be {wanted}, and is `{found}`", self.label)
-                }
-                _ => wrong_type(key, &self.label, &wanted, value),
+                None => wrong_type(key, &self.label, &wanted, value),
             };
             out.error(&value.span(), message);
         }
@@ -249,12 +249,8 @@ impl<'t, 's> Table<'t, 's> {
         out: &mut Diagnostics<'_>,
     ) -> Vec<Table<'t, 's>> {
         let Some(value) = self.value(key) else { return Vec::new() };
-        let items: Vec<Spot<'t, 's>> = match value.get_ref() {
-            DeValue::Array(items) => items.iter().collect(),
-            _ => vec![value],
-        };
         let mut tables = Vec::new();
-        for (number, item) in (1..).zip(items) {
+        for (number, item) in (1..).zip(items_of(value)) {
             match item.get_ref().as_table() {
                 Some(values) => {
                     tables.push(Table { values, label: label(number), span: item.span() })
@@ -286,6 +282,15 @@ impl<'t, 's> Table<'t, 's> {
         self.table(key, key, out)
             .map(|table| toml_value::to_object(table.values))
             .unwrap_or_default()
+    }
+}
+
+/// The items of a list; a single value counts as a list of one.
+#[must_use]
+pub fn items_of<'t, 's>(value: Spot<'t, 's>) -> Vec<Spot<'t, 's>> {
+    match value.get_ref() {
+        DeValue::Array(items) => items.iter().collect(),
+        _ => vec![value],
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Accounting {
     total: Duration,
     /// The calls that have ended: the first half of [`STORY_CALLS_MAX`], and then the last half as a
     /// ring.
-    ended: Vec<Ended>,
+    ended: Vec<EndedCall>,
 }
 
 // Totals of functions and of granted asks, and a fixed number of calls.
@@ -38,7 +38,7 @@ covered!(Accounting: by_function, current, last, is_arriving, count, total, ende
 
 /// A call that has ended.
 #[derive(Clone, Copy, Debug)]
-struct Ended {
+struct EndedCall {
     /// The entry that counts it.
     place: usize,
     since: Monotonic,
@@ -128,9 +128,9 @@ impl Accounting {
 
     /// Notes that the last call was ended by its own `limit`.
     #[cold]
-    pub fn timed_out(&mut self, limit: Duration) {
+    pub fn note_timeout(&mut self, limit: Duration) {
         let Some(ended) = self.ended.get(self.last_ended()).copied() else { return };
-        let Ended { place, since, took, .. } = ended;
+        let EndedCall { place, since, took, .. } = ended;
         let first = TimedOut { since, limit, took, times: 0 };
         let known = self.by_function[place].1.timed_out.get_or_insert(first);
         known.times = known.times.saturating_add(1);
@@ -180,7 +180,7 @@ impl Accounting {
     fn end(&mut self, now: Monotonic, outcome: CallOutcome) -> Option<(Duration, usize)> {
         let (place, since) = self.current.take()?;
         let took = now.since(since);
-        self.keep(Ended { place, since, took, outcome });
+        self.keep(EndedCall { place, since, took, outcome });
         self.total += took;
         let stats = &mut self.by_function[place].1;
         stats.count += 1;
@@ -189,7 +189,7 @@ impl Accounting {
     }
 
     #[inline]
-    fn keep(&mut self, ended: Ended) {
+    fn keep(&mut self, ended: EndedCall) {
         if self.ended.len() < STORY_CALLS_MAX {
             self.ended.push(ended);
         } else {
@@ -282,12 +282,11 @@ fn ring(count: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::functions::{Class, Reads};
+    use crate::testing::functions;
 
     /// Of `count` calls, the numbers, from 0, of those that are kept, and how many are left out.
     fn kept(count: u64) -> (Vec<u64>, u64) {
-        let mut functions = Functions::default();
-        let function = functions.add_bare("env", "f", Class::Instant, Reads::Numbers);
+        let (functions, [function]) = functions(["f"]);
         let mut accounting = Accounting::default();
         for call in 0..count {
             let at = |offset| Monotonic::from_nanos((call * 10 + offset) * 1000);
@@ -311,9 +310,7 @@ mod tests {
 
     #[test]
     fn calls_that_time_out_are_counted_with_the_values_of_the_first() {
-        let mut functions = Functions::default();
-        let slow = functions.add_bare("env", "slow", Class::Async, Reads::Numbers);
-        let fast = functions.add_bare("env", "fast", Class::Instant, Reads::Numbers);
+        let (functions, [slow, fast]) = functions(["slow", "fast"]);
         let mut accounting = Accounting::default();
         let limit = Duration::from_millis(5);
         for call in 0..1_000_u64 {
@@ -321,7 +318,7 @@ mod tests {
             accounting.enter(slow, at(1));
             // By the processor's counter, it may seem to have taken exactly its limit.
             accounting.leave(at(6), CallOutcome::TimedOut);
-            accounting.timed_out(limit);
+            accounting.note_timeout(limit);
             accounting.enter(fast, at(7));
             accounting.leave(at(8), CallOutcome::Ok);
         }
@@ -334,8 +331,7 @@ mod tests {
 
     #[test]
     fn a_call_in_which_the_run_ended_is_unfinished() {
-        let mut functions = Functions::default();
-        let function = functions.add_bare("env", "f", Class::Async, Reads::Numbers);
+        let (functions, [function]) = functions(["f"]);
         let mut accounting = Accounting::default();
         accounting.enter(function, Monotonic::from_nanos(1_000));
         accounting.name_call("ask:Other.Go".into());

@@ -7,8 +7,7 @@ mod pace;
 mod queue;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use sandglass_model::{Allocation, Busy, BusyScope, Clock, Monotonic};
 use sandglass_telemetry::Metrics;
@@ -47,27 +46,27 @@ impl IntegrationKey {
     }
 }
 
-/// A place in the queue, reserved before its dispatch exists. Dropping it releases it.
+/// A place in the queue, reserved before its dispatch exists. Dropping it releases the place.
 #[derive(Debug)]
 #[must_use = "dropping it releases the place"]
-pub struct Reservation(pub Place);
+pub struct Reservation(pub AdmittedDispatch);
 
 /// The admission of dispatches to one host.
 pub struct Admission {
     clock: Arc<dyn Clock>,
     metrics: Metrics,
-    slots: u64,
+    slots: usize,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     queue: Queue,
-    admitted: BTreeMap<Ticket, Admitted>,
+    admitted: BTreeMap<Ticket, TicketState>,
     pace: Pace,
 }
 
 /// The state of one ticket besides the queue's.
-struct Admitted {
+struct TicketState {
     /// Wakes the dispatch when it may run, while it waits for that.
     wake: Option<oneshot::Sender<()>>,
     running_since: Option<Monotonic>,
@@ -91,9 +90,9 @@ impl Admission {
         };
         let inner =
             Inner { queue: Queue::new(bounds), admitted: BTreeMap::new(), pace: Pace::default() };
-        let slots = u64::from(settings.slots());
+        let slots = settings.slots() as usize;
         let admission = Self { clock, metrics, slots, inner: Mutex::new(inner) };
-        admission.lock();
+        admission.with(|_| ());
         admission
     }
 
@@ -101,40 +100,44 @@ impl Admission {
     ///
     /// # Errors
     /// A bound is reached.
-    pub fn reserve(self: &Arc<Self>, of: ReserveFor) -> Result<Place, Busy> {
-        let mut inner = self.lock();
-        let arrived = inner.queue.arrive(of.integration, Arc::clone(&of.tenant));
-        let ticket = arrived.map_err(|full| self.refuse(&inner, full))?;
-        let level = Some(self.metrics.hold(Level::Queued));
-        inner.admitted.insert(ticket, Admitted { wake: None, running_since: None, level });
-        Ok(Place { admission: Arc::clone(self), ticket, tenant: of.tenant })
+    pub fn reserve(self: &Arc<Self>, of: ReserveFor) -> Result<AdmittedDispatch, Busy> {
+        self.with(|inner| {
+            let reserved = inner.queue.reserve(of.integration, Arc::clone(&of.tenant));
+            let ticket = reserved.map_err(|full| self.refuse(inner, full))?;
+            let level = Some(self.metrics.hold(Level::Queued));
+            inner.admitted.insert(ticket, TicketState { wake: None, running_since: None, level });
+            Ok(AdmittedDispatch { admission: Arc::clone(self), ticket, tenant: of.tenant })
+        })
     }
 
     /// Admits a dispatch of `integration` for `tenant`, which waits for its permit from now on.
     ///
     /// # Errors
     /// As [`Admission::reserve`].
-    pub fn line_up(
+    pub fn admit(
         self: &Arc<Self>,
         (integration, allocation): (IntegrationKey, Allocation),
         tenant: &str,
         now: Monotonic,
-    ) -> Result<(Place, Turn), Busy> {
-        let mut inner = self.lock();
-        let on_demand = allocation == Allocation::OnDemand;
-        let tenant = inner.queue.name_of(tenant);
-        let come = inner.queue.come(integration, Arc::clone(&tenant), on_demand);
-        let (ticket, at_once) = come.map_err(|full| self.refuse(&inner, full))?;
-        let place = Place { admission: Arc::clone(self), ticket, tenant };
-        if at_once {
-            let running = Admitted { wake: None, running_since: Some(now), level: None };
-            inner.admitted.insert(ticket, running);
-            return Ok((place, Turn::default()));
-        }
-        let (wake, may_run) = oneshot::channel();
-        let level = Some(self.metrics.hold(Level::Queued));
-        inner.admitted.insert(ticket, Admitted { wake: Some(wake), running_since: None, level });
-        Ok((place, Turn(Some(may_run))))
+    ) -> Result<(AdmittedDispatch, PermitWait), Busy> {
+        self.with(|inner| {
+            let on_demand = allocation == Allocation::OnDemand;
+            let tenant = inner.queue.name_of(tenant);
+            let admitted = inner.queue.admit(integration, Arc::clone(&tenant), on_demand);
+            let (ticket, at_once) = admitted.map_err(|full| self.refuse(inner, full))?;
+            let place = AdmittedDispatch { admission: Arc::clone(self), ticket, tenant };
+            let (wait, state) = if at_once {
+                let running = TicketState { wake: None, running_since: Some(now), level: None };
+                (PermitWait::default(), running)
+            } else {
+                let (wake, may_run) = oneshot::channel();
+                let level = Some(self.metrics.hold(Level::Queued));
+                let queued = TicketState { wake: Some(wake), running_since: None, level };
+                (PermitWait(Some(may_run)), queued)
+            };
+            inner.admitted.insert(ticket, state);
+            Ok((place, wait))
+        })
     }
 
     fn refuse(&self, inner: &Inner, full: Full) -> Busy {
@@ -146,40 +149,17 @@ impl Admission {
         inner.busy(full)
     }
 
-    fn lock(&self) -> Guard<'_> {
-        let inner = lock(&self.inner);
-        Guard { admission: self, inner }
+    /// Locks the state for `change`, and then reports how much of the pool is in use.
+    fn with<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let mut inner = lock(&self.inner);
+        let result = change(&mut inner);
+        let in_use = usize::try_from(inner.queue.slots_in_use()).unwrap_or(usize::MAX);
+        self.metrics.pool(in_use, self.slots);
+        result
     }
 }
 
-opaque!(Admission as "Admission");
-
-/// The lock on the state of admission. When it is released, it reports how much of the pool is in use.
-struct Guard<'a> {
-    admission: &'a Admission,
-    inner: MutexGuard<'a, Inner>,
-}
-
-impl std::ops::Deref for Guard<'_> {
-    type Target = Inner;
-    fn deref(&self) -> &Inner {
-        &self.inner
-    }
-}
-
-impl std::ops::DerefMut for Guard<'_> {
-    fn deref_mut(&mut self) -> &mut Inner {
-        &mut self.inner
-    }
-}
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        let in_use = usize::try_from(self.inner.queue.slots_in_use()).unwrap_or(usize::MAX);
-        let slots = usize::try_from(self.admission.slots).unwrap_or(usize::MAX);
-        self.admission.metrics.pool(in_use, slots);
-    }
-}
+opaque!(Admission as "Admission", AdmittedDispatch as "AdmittedDispatch" { ticket });
 
 impl Inner {
     fn busy(&self, full: Full) -> Busy {
@@ -187,25 +167,25 @@ impl Inner {
         Busy { scope: full.scope, limit: full.limit, retry_after_ms }
     }
 
-    fn started(&mut self, ticket: Ticket, now: Monotonic) {
+    fn start(&mut self, ticket: Ticket, now: Monotonic) {
         let Some(admitted) = self.admitted.get_mut(&ticket) else { return };
         admitted.running_since.get_or_insert(now);
         admitted.level = None;
         if let Some(wake) = admitted.wake.take() {
-            // A dispatch that no longer waits is about to release its place.
+            // A dispatch that no longer waits is about to be dropped.
             let _ = wake.send(());
         }
     }
 }
 
 /// One admitted dispatch, until this is dropped: queued, running, or waiting in an ask.
-pub struct Place {
+pub struct AdmittedDispatch {
     admission: Arc<Admission>,
     ticket: Ticket,
     tenant: Arc<str>,
 }
 
-impl Place {
+impl AdmittedDispatch {
     /// The tenant of the dispatch.
     pub const fn tenant(&self) -> &Arc<str> {
         &self.tenant
@@ -217,10 +197,10 @@ impl Place {
     }
 
     /// Waits for the permit to run from now on, with an instance that is allocated like this.
-    pub fn line_up(&self, allocation: Allocation, now: Monotonic) -> Turn {
-        self.turn(now, |queue, ticket| {
+    pub fn request_permit(&self, allocation: Allocation, now: Monotonic) -> PermitWait {
+        self.wait_unless(now, |queue, ticket| {
             if allocation == Allocation::OnDemand {
-                queue.takes_no_slot(ticket);
+                queue.set_on_demand(ticket);
             }
             queue.wait(ticket)
         })
@@ -230,81 +210,77 @@ impl Place {
     ///
     /// # Errors
     /// Too many handlers wait in asks.
-    pub fn step_aside(&self) -> Result<(), Busy> {
-        let now = self.admission.clock.now();
-        let mut inner = self.admission.lock();
-        match inner.queue.ask(self.ticket) {
-            Ok(started) => {
-                let asking = self.admission.metrics.hold(Level::Asking);
-                if let Some(admitted) = inner.admitted.get_mut(&self.ticket) {
-                    admitted.level = Some(asking);
-                }
-                for ticket in started {
-                    inner.started(ticket, now);
-                }
-                Ok(())
+    pub fn release_permit(&self) -> Result<(), Busy> {
+        let Admission { clock, metrics, .. } = &*self.admission;
+        let now = clock.now();
+        self.admission.with(|inner| {
+            let started = inner.queue.begin_ask(self.ticket).map_err(|full| {
+                metrics.dispatch_refused(Refusal::AskingFull);
+                inner.busy(full)
+            })?;
+            if let Some(admitted) = inner.admitted.get_mut(&self.ticket) {
+                admitted.level = Some(metrics.hold(Level::Asking));
             }
-            Err(full) => {
-                self.admission.metrics.dispatch_refused(Refusal::AskingFull);
-                Err(inner.busy(full))
-            }
-        }
+            started.into_iter().for_each(|ticket| inner.start(ticket, now));
+            Ok(())
+        })
     }
 
     /// Waits for the permit again, before all dispatches that have not begun.
-    pub async fn come_back(&self) {
-        self.turn(self.admission.clock.now(), Queue::come_back).come().await;
+    pub async fn regain_permit(&self) {
+        self.wait_unless(self.admission.clock.now(), Queue::end_ask).wait().await;
     }
 
-    fn turn(&self, now: Monotonic, has_place: impl FnOnce(&mut Queue, Ticket) -> bool) -> Turn {
-        let mut inner = self.admission.lock();
-        if has_place(&mut inner.queue, self.ticket) {
-            inner.started(self.ticket, now);
-            return Turn::default();
-        }
-        let (wake, may_run) = oneshot::channel();
-        if let Some(admitted) = inner.admitted.get_mut(&self.ticket) {
-            admitted.wake = Some(wake);
-        }
-        Turn(Some(may_run))
+    /// Starts the dispatch if `may_run_now`, or else returns the wait for its permit.
+    fn wait_unless(
+        &self,
+        now: Monotonic,
+        may_run_now: impl FnOnce(&mut Queue, Ticket) -> bool,
+    ) -> PermitWait {
+        self.admission.with(|inner| {
+            if may_run_now(&mut inner.queue, self.ticket) {
+                inner.start(self.ticket, now);
+                return PermitWait::default();
+            }
+            let (wake, may_run) = oneshot::channel();
+            if let Some(admitted) = inner.admitted.get_mut(&self.ticket) {
+                admitted.wake = Some(wake);
+            }
+            PermitWait(Some(may_run))
+        })
     }
 }
 
-/// The wait for the permit of a place; the default one is over.
+/// The wait for a permit; the default one is over.
 #[derive(Debug, Default)]
-pub struct Turn(Option<oneshot::Receiver<()>>);
+pub struct PermitWait(Option<oneshot::Receiver<()>>);
 
-impl Turn {
+impl PermitWait {
     /// Whether the dispatch may run.
-    pub const fn has_come(&self) -> bool {
+    pub const fn is_over(&self) -> bool {
         self.0.is_none()
     }
 
     /// Waits until the dispatch may run.
-    pub async fn come(self) {
+    pub async fn wait(self) {
         if let Some(may_run) = self.0 {
-            // The sender exists until it is used or the place is dropped, so this ends.
+            // The sender exists until it is used or the dispatch is dropped, so this ends.
             drop(may_run.await);
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for AdmittedDispatch {
     fn drop(&mut self) {
         let now = self.admission.clock.now();
-        let mut inner = self.admission.lock();
-        let ran = inner.admitted.remove(&self.ticket).and_then(|admitted| admitted.running_since);
-        if let Some(since) = ran {
-            inner.pace.ran_for(now.since(since));
-        }
-        for ticket in inner.queue.leave(self.ticket) {
-            inner.started(ticket, now);
-        }
-    }
-}
-
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Place").field(&self.ticket).finish()
+        self.admission.with(|inner| {
+            let left = inner.admitted.remove(&self.ticket);
+            if let Some(since) = left.and_then(|admitted| admitted.running_since) {
+                inner.pace.note_run(now.since(since));
+            }
+            for ticket in inner.queue.leave(self.ticket) {
+                inner.start(ticket, now);
+            }
+        });
     }
 }

@@ -20,7 +20,7 @@ use crate::accounting::CallName;
 use crate::functions::FunctionId;
 use crate::race::CallEnded;
 use crate::recording::packing::{Packer, Unpacker, Unreadable};
-use crate::recording::{Player, Source};
+use crate::recording::{Replayer, Source};
 use crate::supervision::Supervision;
 
 /// The root cause of the error that unwinds a guest whose run must end.
@@ -59,7 +59,7 @@ impl Supervision {
     ) -> Result<Source, Stopped> {
         let name = self.calls.functions.name(function);
         let begun = self.calls.recording.begin(name, arguments);
-        if let Some(about) = self.calls.recording.player().and_then(Player::about) {
+        if let Some(about) = self.calls.recording.replayer().and_then(Replayer::about) {
             self.calls.accounting.name_call(about);
         }
         begun.map_err(|stopped| self.end(stopped.0))
@@ -94,10 +94,10 @@ impl Supervision {
             }
             if let Some(CallEnded::TimedOut(limit)) = ended {
                 calls.metrics.host_call_timed_out(call.text(&calls.functions));
-                calls.accounting.timed_out(limit);
+                calls.accounting.note_timeout(limit);
             }
         }
-        if self.calls.recording.player().is_some() {
+        if self.calls.recording.replayer().is_some() {
             self.check()?;
         }
         Ok(())
@@ -138,7 +138,7 @@ impl Supervision {
         self.watch.checked_at = now;
         let (point, phase) = (self.calls.accounting.point(), self.watch.phase);
         let recorded =
-            self.calls.recording.player().and_then(|player| player.ends_at(point, phase));
+            self.calls.recording.replayer().and_then(|replayer| replayer.ends_at(point, phase));
         match recorded.or_else(|| self.watch.run.due(now)) {
             Some(cause) => Err(self.end(cause)),
             None => Ok(now),
@@ -172,7 +172,7 @@ impl Supervision {
         &mut self,
         read: impl FnOnce(&mut Unpacker<'_>) -> Result<R, Unreadable>,
     ) -> Option<Result<Option<R>, Stopped>> {
-        let result = self.calls.recording.player()?.answer(read);
+        let result = self.calls.recording.replayer()?.answer(read);
         Some(result.map_err(|stopped| self.end(stopped.0)))
     }
 
@@ -182,7 +182,7 @@ impl Supervision {
         &mut self,
         read: impl FnOnce(&mut Unpacker<'_>) -> Result<E, Unreadable>,
     ) -> Option<Result<E, Stopped>> {
-        let error = self.calls.recording.player()?.error(read)?;
+        let error = self.calls.recording.replayer()?.error(read)?;
         Some(error.map_err(|stopped| self.end(stopped.0)))
     }
 }

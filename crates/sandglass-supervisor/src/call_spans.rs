@@ -33,7 +33,7 @@ pub struct CallSpans {
     /// The span of the present call; disabled if there is none.
     present: Span,
     /// The present call, if it has no span.
-    spanless: Option<Spanless>,
+    spanless: Option<SpanlessCall>,
     first: u32,
     later: u32,
     unrecorded: u64,
@@ -44,13 +44,13 @@ measured!(CallSpans: dispatch, present, spanless, first, later, unrecorded, tele
 
 /// A call that may get its span when it ends.
 #[derive(Debug)]
-struct Spanless {
+struct SpanlessCall {
     function: FunctionId,
     /// The type and the id of the asked entity, and the action.
     asks: Option<[String; 3]>,
 }
 
-impl Measured for Spanless {
+impl Measured for SpanlessCall {
     fn uncharged_bytes(&self) -> u64 {
         let Self { function: _, asks } = self;
         asks.iter().flatten().map(String::uncharged_bytes).sum()
@@ -80,17 +80,17 @@ impl CallSpans {
     #[inline]
     pub fn begin(&mut self, function: FunctionId, functions: &Functions) {
         if self.dispatch.is_recorded() {
-            self.begin_seen(function, functions);
+            self.begin_recorded(function, functions);
         }
     }
 
-    fn begin_seen(&mut self, function: FunctionId, functions: &Functions) {
+    fn begin_recorded(&mut self, function: FunctionId, functions: &Functions) {
         if self.first < FIRST_MAX {
             self.first += 1;
             let attributes = [(names::FUNCTION, functions.name(function).into())];
             self.present = self.dispatch.child(names::HOST_CALL, Kind::Internal, &attributes);
         } else {
-            self.spanless = Some(Spanless { function, asks: None });
+            self.spanless = Some(SpanlessCall { function, asks: None });
         }
     }
 
@@ -144,14 +144,10 @@ impl CallSpans {
         self.present.error(error_type, why);
     }
 
-    /// The run ends in the present call, which has taken `took`: it gets a span in any case.
-    pub fn cut(&mut self, took: Duration, functions: &Functions) {
-        self.open(took, functions);
-    }
-
-    /// Gives the present call a span that begins when the call did, if it has none.
-    fn open(&mut self, took: Duration, functions: &Functions) {
-        let Some(Spanless { function, asks }) = self.spanless.take() else { return };
+    /// Gives the present call, which has taken `took`, a span that begins when the call did, if it has
+    /// none. The call in which a run ends has one in any case.
+    pub fn open(&mut self, took: Duration, functions: &Functions) {
+        let Some(SpanlessCall { function, asks }) = self.spanless.take() else { return };
         let attributes = [(names::FUNCTION, functions.name(function).into())];
         let span = self.dispatch.child_since(took, names::HOST_CALL, Kind::Internal, &attributes);
         if let Some([entity_type, id, action]) = asks {
@@ -175,7 +171,9 @@ impl Drop for CallSpans {
         if self.unrecorded > 0 {
             self.dispatch.set(&[(names::UNRECORDED, self.unrecorded.into())]);
             if let Some(telemetry) = &self.telemetry {
-                telemetry.drop_many(DroppedTelemetry::HostCallSpan, self.unrecorded);
+                let RunTelemetry { metrics, integration, .. } = &**telemetry;
+                let what = DroppedTelemetry::HostCallSpan;
+                metrics.telemetry_dropped_many(integration, what, self.unrecorded);
             }
         }
     }
@@ -184,27 +182,18 @@ impl Drop for CallSpans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::functions::{Class, Reads};
     use crate::secret::Redactor;
+    use crate::testing::{dispatch_span, functions};
+    use sandglass_telemetry::Metrics;
     use sandglass_telemetry::trace::{CapturedSpan, CapturedSpans};
-    use sandglass_telemetry::{Metrics, SpanStart, Tracer};
 
     const SHORT: Duration = Duration::from_micros(1);
 
     fn spans() -> (CallSpans, CapturedSpans, Functions, FunctionId) {
-        let (tracer, captured) = Tracer::capturing();
-        let dispatch = tracer.start(&SpanStart {
-            name: names::DISPATCH,
-            kind: Kind::Internal,
-            context: TraceContext::root([9; 24]),
-            parent: None,
-            links: &[],
-            attributes: &[],
-        });
+        let (dispatch, captured) = dispatch_span(TraceContext::root([9; 24]));
         let metrics = Metrics::disabled();
         let telemetry = Arc::new(RunTelemetry::of_tests(Redactor::default(), metrics));
-        let mut functions = Functions::default();
-        let function = functions.add_bare("env", "host_ask", Class::Async, Reads::Numbers);
+        let (functions, [function]) = functions(["host_ask"]);
         (CallSpans::new(Arc::new(dispatch), Some(telemetry)), captured, functions, function)
     }
 
@@ -247,7 +236,7 @@ mod tests {
         }
         spans.begin(function, &functions);
         spans.asks("Ledger", "l-1", "Reserve");
-        spans.cut(SHORT, &functions);
+        spans.open(SHORT, &functions);
         spans.error(SHORT, names::UNFINISHED, "the run ended", &functions);
         drop(spans);
         let calls = calls(&captured);
@@ -263,8 +252,7 @@ mod tests {
     #[test]
     fn calls_of_a_run_without_a_trace_are_not_counted() {
         let mut spans = CallSpans::idle();
-        let mut functions = Functions::default();
-        let function = functions.add_bare("env", "host_log", Class::Instant, Reads::Numbers);
+        let (functions, [function]) = functions(["host_log"]);
         for _ in 0..FIRST_MAX * 2 {
             spans.begin(function, &functions);
             spans.end(LONG, true, &functions);

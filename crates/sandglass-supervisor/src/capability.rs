@@ -28,9 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use sandglass_model::{
-    Clock, DispatchId, GuestLimits, ModuleHash, SystemClock, TelemetryDropped, TraceContext,
-};
+use sandglass_model::{Clock, DispatchId, GuestLimits, ModuleHash, SystemClock, TraceContext};
 use sandglass_telemetry::{Metrics, Span};
 use serde_json::Value;
 
@@ -63,7 +61,8 @@ const LAST_ERROR_MAX_BYTES: u32 = 1024;
 /// The capabilities of one run.
 #[derive(Debug)]
 pub struct Guest {
-    context: RunContext,
+    /// The context of the dispatch.
+    pub context: RunContext,
     /// The account of host memory of the run.
     pub memory: HostMemory,
     /// The entity's fields, parsed when the guest first reads one.
@@ -77,10 +76,14 @@ pub struct Guest {
     pub requests: Requests,
     /// How many requests it has open.
     open_requests: Arc<AtomicU32>,
-    log: GuestLog,
-    spans: Spans,
-    meter: Meter,
-    scratch: Scratch,
+    /// Its log.
+    pub log: GuestLog,
+    /// The spans that it starts.
+    pub spans: Spans,
+    /// Takes its metrics.
+    pub meter: Meter,
+    /// Its key-value scratch.
+    pub scratch: Scratch,
     /// Its streams, once it has one.
     streams: Option<Streams>,
     /// The cache of the integration.
@@ -89,7 +92,8 @@ pub struct Guest {
     pub result: ResultSlot,
     /// Removes the secrets of the run from text for people.
     pub redactor: Redactor,
-    grants: Arc<Grants>,
+    /// What it is granted.
+    pub grants: Arc<Grants>,
     call_limits: CallLimits,
     signals: Option<Arc<dyn Signals>>,
     trace: TraceContext,
@@ -195,7 +199,7 @@ impl Guest {
             Scope { tenant: "".into(), integration: "".into(), module: ModuleHash::of(&[]) };
         let kept = (None, Arc::new(Cache::new(0)).view(scope));
         Self::new(
-            RunContext::made(Arc::default()),
+            RunContext::from_json(Arc::default()),
             log,
             telemetry,
             (Arc::new(Grants::none()), CallLimits::default()),
@@ -203,21 +207,6 @@ impl Guest {
             span,
             kept,
         )
-    }
-
-    /// How much of its telemetry was dropped because it exceeded a bound of the run.
-    pub fn telemetry_dropped(&self) -> TelemetryDropped {
-        self.log.dropped()
-    }
-
-    /// The context of the dispatch.
-    pub const fn context(&self) -> &RunContext {
-        &self.context
-    }
-
-    /// The log of the guest.
-    pub const fn lines(&self) -> &GuestLog {
-        &self.log
     }
 
     /// Notes why the present call failed, for `host_last_error`.
@@ -290,16 +279,6 @@ impl Guest {
             let secret = grants.secrets.secret(&name).await;
             secret.ok_or_else(|| format!("there is no secret called `{name}` for this integration"))
         })
-    }
-
-    /// Largest response body that the guest may receive, in bytes.
-    pub fn response_bytes(&self) -> u64 {
-        self.grants.response_bytes
-    }
-
-    /// The granted scratch, in bytes.
-    pub fn scratch_bytes(&self) -> u64 {
-        self.grants.scratch_bytes
     }
 
     /// The outgoing requests of this guest, whose run is `run`.

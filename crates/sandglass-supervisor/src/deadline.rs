@@ -60,20 +60,11 @@ impl DispatchDeadline {
     /// Starts the budget.
     pub fn start(self, now: Monotonic) -> StartedDeadline {
         let own = now.after(self.budget);
-        match self.not_after {
-            Some(parent) if parent < own => StartedDeadline {
-                start: now,
-                at: parent,
-                budget: parent.since(now),
-                owner: DeadlineOwner::Parent,
-            },
-            _ => StartedDeadline {
-                start: now,
-                at: own,
-                budget: self.budget,
-                owner: DeadlineOwner::Handler,
-            },
-        }
+        let (at, budget, owner) = match self.not_after {
+            Some(parent) if parent < own => (parent, parent.since(now), DeadlineOwner::Parent),
+            _ => (own, self.budget, DeadlineOwner::Handler),
+        };
+        StartedDeadline { start: now, at, budget, owner }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::capability::signal::Signals;
 use crate::deadline::DispatchDeadline;
 use crate::manifest::Manifest;
 use crate::node::{NodeCall, Work};
-use crate::recording::{Player, RecordingLimits, RecordingMode};
+use crate::recording::{RecordingLimits, RecordingMode, Replayer};
 use crate::run::{Run, StopHandle};
 
 /// The context of a dispatch. With the entity and the action, it becomes the context JSON of the
@@ -123,7 +123,7 @@ impl Dispatch {
             recording_mode: RecordingMode::Off,
             call_limits: CallLimits::default(),
             work: Work::default(),
-            run: Arc::new(Run::new()),
+            run: Arc::default(),
         }
     }
 
@@ -224,12 +224,12 @@ impl Dispatch {
 
     /// Whether its run is a replay.
     pub const fn is_replay(&self) -> bool {
-        matches!(self.recording_mode, RecordingMode::Play(_))
+        matches!(self.recording_mode, RecordingMode::Replay(_))
     }
 
-    /// Replays its run: the results of host calls come from `player`.
-    pub fn played_by(self, player: Player) -> Self {
-        Self { recording_mode: RecordingMode::Play(Mutex::new(Some(Box::new(player)))), ..self }
+    /// Replays its run: the results of host calls come from `replayer`.
+    pub fn replayed_by(self, replayer: Replayer) -> Self {
+        Self { recording_mode: RecordingMode::Replay(Mutex::new(Some(Box::new(replayer)))), ..self }
     }
 
     /// Returns a handle that stops the run of this dispatch from any thread.

@@ -4,13 +4,13 @@
 mod giving_way;
 mod starting;
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
 use sandglass_model::Clock;
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use crate::opaque::opaque;
 pub use giving_way::give_way;
 use starting::{Begin, Line, Starter};
 
@@ -56,11 +56,7 @@ impl Executor {
     }
 }
 
-impl fmt::Debug for Executor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Executor").field("runtime", &self.runtime).finish_non_exhaustive()
-    }
-}
+opaque!(Executor as "Executor" { runtime });
 
 impl Drop for Executor {
     fn drop(&mut self) {

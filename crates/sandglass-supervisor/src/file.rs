@@ -59,7 +59,7 @@ pub enum Error {
 /// It cannot be read, or is larger.
 pub fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
     // One byte more than allowed shows that it is too large.
-    bounded(start(path, max_bytes.saturating_add(1))?, path, max_bytes)
+    check_size(start(path, max_bytes.saturating_add(1))?, path, max_bytes)
 }
 
 /// Reads a text file of at most `max_bytes`.
@@ -78,7 +78,7 @@ pub fn text_of(source: impl Read, path: &Path, max_bytes: u64) -> Result<String,
     let mut bytes = Vec::new();
     let unreadable = |why| Error::Unreadable { path: path.to_owned(), why };
     source.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes).map_err(unreadable)?;
-    text(bounded(bytes, path, max_bytes)?, path)
+    text(check_size(bytes, path, max_bytes)?, path)
 }
 
 fn text(bytes: Vec<u8>, path: &Path) -> Result<String, Error> {
@@ -86,7 +86,7 @@ fn text(bytes: Vec<u8>, path: &Path) -> Result<String, Error> {
 }
 
 /// Checks that there are at most `max_bytes`.
-fn bounded(bytes: Vec<u8>, path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
+fn check_size(bytes: Vec<u8>, path: &Path, max_bytes: u64) -> Result<Vec<u8>, Error> {
     if bytes.len() as u64 > max_bytes {
         return Err(Error::TooLarge { path: path.to_owned(), max_bytes });
     }

@@ -55,10 +55,10 @@ impl Reads {
         match self {
             Self::Numbers => 0,
             Self::Bytes(bytes) => bytes,
-            Self::Response => guest.response_bytes().saturating_add(NAME_BYTES),
-            Self::Scratch => guest.scratch_bytes().saturating_add(NAME_BYTES),
+            Self::Response => guest.grants.response_bytes.saturating_add(NAME_BYTES),
+            Self::Scratch => guest.grants.scratch_bytes.saturating_add(NAME_BYTES),
             Self::HostMemory => guest.memory.limit(),
-            Self::Call => HostMemory::call_bytes(guest.response_bytes()) as u64,
+            Self::Call => HostMemory::call_bytes(guest.grants.response_bytes) as u64,
         }
     }
 }
@@ -123,52 +123,25 @@ pub struct Functions(Vec<Function>);
 
 /// A host function of a [`Functions`] table.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Function {
-    module: Cow<'static, str>,
-    field: Cow<'static, str>,
-    /// The name in reports and labels: `module.field`, or `field` alone if that is unique.
-    name: &'static str,
-    class: Class,
-    reads: Reads,
+    /// The module or interface that guests import it from.
+    pub module: Cow<'static, str>,
+    /// Its name in the module.
+    pub field: Cow<'static, str>,
+    /// Its name in reports and labels: `module.field`, or `field` alone if that is unique.
+    pub name: &'static str,
+    /// How it behaves towards the deadline.
+    pub class: Class,
+    /// How much of a guest's memory one call may read.
+    pub reads: Reads,
     /// The metrics of its calls; created by the first call.
     metrics: OnceLock<HostCallMetrics>,
 }
 
-impl Function {
-    /// The module or interface that guests import it from.
-    #[must_use]
-    pub fn module(&self) -> &str {
-        &self.module
-    }
-
-    /// Its name in the module.
-    #[must_use]
-    pub fn field(&self) -> &str {
-        &self.field
-    }
-
-    /// Its name in reports and labels.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// How it behaves towards the deadline.
-    #[must_use]
-    pub const fn class(&self) -> Class {
-        self.class
-    }
-
-    /// How much of a guest's memory one call may read.
-    #[must_use]
-    pub const fn reads(&self) -> Reads {
-        self.reads
-    }
-}
-
 /// Returns `name` as a static text, so that reports carry it without a copy. There are only as many
 /// names as functions in the code of the host and its embedder.
-fn interned(name: String) -> &'static str {
+fn intern(name: String) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = lock(&NAMES);
     if let Some(known) = names.get(name.as_str()) {
@@ -180,58 +153,27 @@ fn interned(name: String) -> &'static str {
 }
 
 impl Functions {
-    /// Adds a function, whose name in reports is `module.field`.
+    /// Adds a function, called `name` in reports, which guests import as `field` from `module`.
     pub fn add(
         &mut self,
-        module: &'static str,
-        field: &'static str,
-        class: Class,
-        reads: Reads,
-    ) -> FunctionId {
-        let name = format!("{module}.{field}");
-        self.push((module.into(), field.into()), name, (class, reads))
-    }
-
-    /// Adds a function whose name is unique without its module's.
-    pub fn add_bare(
-        &mut self,
-        module: &'static str,
-        field: &'static str,
-        class: Class,
-        reads: Reads,
-    ) -> FunctionId {
-        self.push((module.into(), field.into()), field.to_owned(), (class, reads))
-    }
-
-    /// Adds a function of the embedder, called `name` in reports, which guests import as `field`
-    /// from `module`.
-    pub fn add_embedders(
-        &mut self,
-        (module, field): (&str, &str),
+        module: impl Into<Cow<'static, str>>,
+        field: impl Into<Cow<'static, str>>,
         name: String,
         class: Class,
-    ) -> FunctionId {
-        let place = (module.to_owned().into(), field.to_owned().into());
-        self.push(place, name, (class, Reads::HostMemory))
-    }
-
-    fn push(
-        &mut self,
-        (module, field): (Cow<'static, str>, Cow<'static, str>),
-        name: String,
-        (class, reads): (Class, Reads),
+        reads: Reads,
     ) -> FunctionId {
         let id =
             u16::try_from(self.0.len()).expect("a linker has a few thousand functions at most");
-        let (name, metrics) = (interned(name), OnceLock::new());
-        self.0.push(Function { module, field, name, class, reads, metrics });
+        let (module, field, name) = (module.into(), field.into(), intern(name));
+        self.0.push(Function { module, field, name, class, reads, metrics: OnceLock::new() });
         FunctionId(id)
     }
 
     /// Adds all of `imports`, in their order.
     pub fn add_imports(&mut self, imports: &[Import]) {
         for import in imports {
-            self.add(import.interface, import.function, import.class, Reads::Call);
+            let Import { interface, function, class } = *import;
+            self.add(interface, function, format!("{interface}.{function}"), class, Reads::Call);
         }
     }
 
@@ -292,17 +234,8 @@ impl Functions {
         self.0.chunk_by(|one, next| one.module == next.module).map(|chunk| &*chunk[0].module)
     }
 
-    /// Whether guests can import `field` from `module`.
-    pub fn has(&self, module: &str, field: &str) -> bool {
-        self.find(module, field).is_some()
-    }
-
-    /// The name of this import in reports; `None` if there is no such function.
-    pub fn named(&self, module: &str, field: &str) -> Option<&'static str> {
-        self.find(module, field).map(|function| function.name)
-    }
-
-    fn find(&self, module: &str, field: &str) -> Option<&Function> {
+    /// The function that guests import as `field` from `module`.
+    pub fn find(&self, module: &str, field: &str) -> Option<&Function> {
         self.0.iter().find(|function| function.module == module && function.field == field)
     }
 

@@ -136,17 +136,11 @@ impl HostMemory {
 
     fn take(&self, bytes: u64) -> Result<(), OutOfHostMemory> {
         let Account { held, peak, .. } = &*self.0;
-        let mut before = held.load(Ordering::Relaxed);
-        loop {
-            let after = self.after(before, bytes)?;
-            match held.compare_exchange_weak(before, after, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => {
-                    peak.fetch_max(after, Ordering::Relaxed);
-                    return Ok(());
-                }
-                Err(now) => before = now,
-            }
-        }
+        let add = |held| self.after(held, bytes).ok();
+        let (Ok(before) | Err(before)) =
+            held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        peak.fetch_max(self.after(before, bytes)?, Ordering::Relaxed);
+        Ok(())
     }
 
     fn after(&self, held: u64, bytes: u64) -> Result<u64, OutOfHostMemory> {

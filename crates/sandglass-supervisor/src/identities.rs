@@ -13,19 +13,19 @@ const EACH: usize = 16 + 24;
 /// before the admission of a dispatch.
 const AT_ONCE: usize = 64;
 
-/// Drawn random bytes that are not used yet.
+/// RandomBytes random bytes that are not used yet.
 #[derive(Debug)]
-pub struct Identities(Mutex<Drawn>);
+pub struct Identities(Mutex<RandomBytes>);
 
 #[derive(Debug)]
-struct Drawn {
+struct RandomBytes {
     bytes: [u8; EACH * AT_ONCE],
     left: usize,
 }
 
 impl Default for Identities {
     fn default() -> Self {
-        Self(Mutex::new(Drawn { bytes: [0; EACH * AT_ONCE], left: 0 }))
+        Self(Mutex::new(RandomBytes { bytes: [0; EACH * AT_ONCE], left: 0 }))
     }
 }
 

@@ -54,5 +54,7 @@ pub mod secret;
 pub mod settings;
 pub mod supervision;
 mod sync;
+#[cfg(test)]
+mod testing;
 pub mod text;
 pub mod ticker;

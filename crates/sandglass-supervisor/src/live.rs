@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use sandglass_model::{Cause, DispatchId, Monotonic};
 use tokio::sync::Notify;
@@ -73,13 +73,13 @@ impl Live {
     ) -> LiveRun {
         let key = (dispatch, self.next.fetch_add(1, Ordering::Relaxed));
         let entry = Entry { run: Arc::downgrade(run), queued_at, functions };
-        self.lock().insert(key, entry);
+        lock(&self.runs).insert(key, entry);
         LiveRun { live: self, key }
     }
 
     /// Returns up to `most` of the runs.
     pub fn snapshot(&self, most: usize) -> LiveRuns {
-        let entries = self.lock();
+        let entries = lock(&self.runs);
         let live =
             entries.iter().filter_map(|(key, entry)| Some((entry.run.upgrade()?, key, entry)));
         let mut live: Vec<_> =
@@ -103,7 +103,7 @@ impl Live {
     }
 
     fn with<T>(&self, dispatch: DispatchId, read: impl FnOnce(&Entry, &Run) -> T) -> Option<T> {
-        let entries = self.lock();
+        let entries = lock(&self.runs);
         let (_, entry) = entries.range((dispatch, 0)..=(dispatch, u64::MAX)).next_back()?;
         let run = entry.run.upgrade()?;
         Some(read(entry, &run))
@@ -111,7 +111,8 @@ impl Live {
 
     /// Stops all runs.
     pub fn stop_all(&self) {
-        let runs: Vec<_> = self.lock().values().filter_map(|entry| entry.run.upgrade()).collect();
+        let runs: Vec<_> =
+            lock(&self.runs).values().filter_map(|entry| entry.run.upgrade()).collect();
         for run in runs {
             run.stop(Cause::Shutdown, "");
         }
@@ -121,15 +122,11 @@ impl Live {
     pub async fn none_left(&self) {
         loop {
             let ended = self.ended.notified();
-            if self.lock().is_empty() {
+            if lock(&self.runs).is_empty() {
                 return;
             }
             ended.await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
-        lock(&self.runs)
     }
 }
 
@@ -145,7 +142,7 @@ impl Entry {
 impl Drop for LiveRun {
     fn drop(&mut self) {
         let none_left = {
-            let mut runs = self.live.lock();
+            let mut runs = lock(&self.live.runs);
             runs.remove(&self.key);
             runs.is_empty()
         };

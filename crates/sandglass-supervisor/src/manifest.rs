@@ -12,13 +12,13 @@ mod file;
 mod folder;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_model::{GuestLimits, ModuleHash};
 
 use crate::capability::http::{Destination, Destinations};
+use crate::opaque::opaque;
 use crate::secret::{FixedSecrets, Secrets};
 
 pub use abi::Abi;
@@ -42,7 +42,7 @@ pub struct Manifest {
     pub limits: GuestLimits,
     /// Where it may send requests.
     pub destinations: Destinations,
-    /// Where its secrets come from.
+    /// Where its secrets come from. They return only those that it may have.
     pub secrets: Arc<dyn Secrets>,
     /// How long before its deadline a handler is warned; `None`: not at all.
     pub soft_deadline: Option<Duration>,
@@ -134,18 +134,6 @@ impl Manifest {
         Self { secrets, ..self }
     }
 
-    /// What it may use.
-    #[must_use]
-    pub fn granted_limits(&self) -> &GuestLimits {
-        &self.limits
-    }
-
-    /// Where its secrets come from. They return only those that it may have.
-    #[must_use]
-    pub fn granted_secrets(&self) -> &dyn Secrets {
-        &*self.secrets
-    }
-
     /// Warns handlers this long before their deadline, so that they can save their work. A handler with
     /// a shorter budget is warned at once. Default: no warning.
     #[must_use]
@@ -195,22 +183,8 @@ impl Manifest {
     }
 }
 
-/// Shows all grants except secrets.
-impl fmt::Debug for Manifest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manifest")
-            .field("name", &self.name)
-            .field("abi", &self.abi)
-            .field("module_hash", &self.module_hash)
-            .field("limits", &self.limits)
-            .field("destinations", &self.destinations)
-            .field("soft_deadline", &self.soft_deadline)
-            .field("host_call_timeouts", &self.host_call_timeouts)
-            .field("scratch_bytes", &self.scratch_bytes)
-            .field("ask_targets", &self.ask_targets)
-            .field("functions", &self.functions)
-            .field("max_in_flight", &self.max_in_flight)
-            .field("max_queued", &self.max_queued)
-            .finish_non_exhaustive()
-    }
-}
+// All grants except secrets.
+opaque!(Manifest as "Manifest" {
+    name, abi, module_hash, limits, destinations, soft_deadline, host_call_timeouts, scratch_bytes,
+    ask_targets, functions, max_in_flight, max_queued
+});

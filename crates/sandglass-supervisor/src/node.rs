@@ -73,32 +73,25 @@ pub trait NodeAccess: Send + Sync + fmt::Debug {
 /// What a write to a channel or a variable returns to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeStatus {
-    /// 0: it is written.
-    Ok,
-    /// 1: the node may not write to that channel.
-    ChannelAccessDenied,
-    /// 10: the value is not valid.
-    ValidationError,
-    /// 11: there is nothing of that name.
-    NotFound,
-    /// 20: a bound is exceeded.
-    CapabilityBreach,
-    /// 99: the host failed.
-    HostError,
+    /// It is written.
+    Ok = 0,
+    /// The node may not write to that channel.
+    ChannelAccessDenied = 1,
+    /// The value is not valid.
+    ValidationError = 10,
+    /// There is nothing of that name.
+    NotFound = 11,
+    /// A bound is exceeded.
+    CapabilityBreach = 20,
+    /// The host failed.
+    HostError = 99,
 }
 
 impl NodeStatus {
     /// The number in the ABI.
     #[must_use]
     pub const fn code(self) -> i32 {
-        match self {
-            Self::Ok => 0,
-            Self::ChannelAccessDenied => 1,
-            Self::ValidationError => 10,
-            Self::NotFound => 11,
-            Self::CapabilityBreach => 20,
-            Self::HostError => 99,
-        }
+        self as i32
     }
 }
 

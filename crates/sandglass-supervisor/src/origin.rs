@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sandglass_model::{DispatchId, TraceContext};
 
-use crate::admission::Place;
+use crate::admission::AdmittedDispatch;
 use crate::dispatch::Dispatch;
 use crate::manifest::Manifest;
 
@@ -20,5 +20,5 @@ pub struct Origin {
     /// The span of the run.
     pub trace: TraceContext,
     /// Its permit to run.
-    pub place: Arc<Place>,
+    pub admitted: Arc<AdmittedDispatch>,
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 /// Returns the result of `future`; `None` if it panics.
-pub async fn caught<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> Option<T> {
+pub async fn catch_panic<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> Option<T> {
     std::future::poll_fn(|context| {
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(poll) => poll.map(Some),

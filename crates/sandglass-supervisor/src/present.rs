@@ -161,16 +161,14 @@ const fn since(word: u64) -> Monotonic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::functions::{Class, Reads};
+    use crate::testing::functions;
 
     /// A moment that the word can hold exactly.
     const THEN: Monotonic = Monotonic::from_nanos(1_024 * 5_000_000_000);
 
     #[test]
     fn what_is_shown_is_what_was_last_entered_and_since_then() {
-        let mut functions = Functions::default();
-        let first = functions.add_bare("env", "host_log", Class::Instant, Reads::Numbers);
-        let second = functions.add_bare("env", "host_ask", Class::Async, Reads::Numbers);
+        let (functions, [first, second]) = functions(["host_log", "host_ask"]);
         let present = Present::default();
         assert_eq!(present.read(&functions), (Doing::Queued, None));
         present.in_guest(Phase::Instantiating, THEN);
@@ -187,8 +185,7 @@ mod tests {
 
     #[test]
     fn what_a_call_is_about_is_of_that_call_alone() {
-        let mut functions = Functions::default();
-        let ask = functions.add_bare("env", "host_ask", Class::Async, Reads::Numbers);
+        let (functions, [ask]) = functions(["host_ask"]);
         let present = Present::default();
         present.calls(ask, THEN);
         present.name_call("ask:Tool.Use".into());

@@ -79,11 +79,11 @@ impl Race {
 
     fn limited(run: &Supervision, default: Option<Duration>) -> Self {
         let race = Self::new(run.run(), run.clock().shared());
-        let Some(ticker) = run.ticker() else { return race };
-        let name = run.calls.accounting.current(run.functions());
+        let Some(ticker) = &run.watch.ticker else { return race };
+        let name = run.calls.accounting.current(&run.calls.functions);
         let limit = name.and_then(|name| run.guest().call_timeout_of(name)).or(default);
         // The boundary read the clock when the call entered.
-        let now = run.checked_at();
+        let now = run.watch.checked_at;
         let timeout = limit.map(|limit| (now.after(limit), CallEnded::TimedOut(limit)));
         let soft = run.run().soft_deadline();
         // A call that begins after the soft deadline may use the time that is left.

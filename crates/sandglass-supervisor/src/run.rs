@@ -68,14 +68,8 @@ pub struct Run {
 }
 
 impl Default for Run {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Run {
     /// A run whose budget has not begun.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             cause: FirstCause::new(),
             present: Present::default(),
@@ -91,7 +85,9 @@ impl Run {
             reason: Mutex::new(String::new()),
         }
     }
+}
 
+impl Run {
     /// The budget begins.
     pub fn begin(&self, deadline: &StartedDeadline) {
         let parent = deadline.owner == DeadlineOwner::Parent;
@@ -237,10 +233,7 @@ impl Run {
             }
             kept.clear();
             kept.extend(reason.chars().filter(|c| !c.is_control()));
-            let mut end = kept.len().min(REASON_MAX_BYTES);
-            while !kept.is_char_boundary(end) {
-                end -= 1;
-            }
+            let end = kept.floor_char_boundary(REASON_MAX_BYTES);
             kept.truncate(end);
         }
         self.wake();
@@ -298,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_run_is_due_only_after_its_deadline() {
-        let run = Run::new();
+        let run = Run::default();
         let started =
             DispatchDeadline::after(Duration::from_millis(5)).start(Monotonic::from_nanos(1));
         assert_eq!(run.due(Monotonic::from_nanos(u64::MAX - 1)), None, "its budget has not begun");
@@ -309,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_notice_is_taken_once() {
-        let run = Run::new();
+        let run = Run::default();
         assert!(!run.take_notice(), "it is not due");
         run.set_notice_due();
         assert!(run.has_notice());
@@ -317,7 +310,7 @@ mod tests {
         run.set_notice_due();
         assert!(!run.has_notice() && !run.take_notice(), "it was sent");
         assert!(!run.end_notices());
-        let other = Run::new();
+        let other = Run::default();
         assert!(other.end_notices(), "none was sent");
         other.set_notice_due();
         assert!(!other.take_notice());
@@ -325,13 +318,13 @@ mod tests {
 
     #[test]
     fn a_stop_keeps_the_reason_of_the_cause_that_holds() {
-        let run = Run::new();
+        let run = Run::default();
         assert_eq!(run.stop(Cause::Cancel, "not \u{1b}needed"), Cause::Cancel);
         assert_eq!(run.stop(Cause::Shutdown, "bye"), Cause::Cancel);
         assert_eq!(run.reason(), "not needed");
         assert_eq!(run.due(Monotonic::from_nanos(0)), Some(Cause::Cancel));
         assert_eq!(
-            Run::new().stop(Cause::Deadline, ""),
+            Run::default().stop(Cause::Deadline, ""),
             Cause::Cancel,
             "only the clock decides that"
         );

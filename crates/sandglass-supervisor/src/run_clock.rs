@@ -1,11 +1,12 @@
 //! The clock of one run: that of the host, and between two readings of it the processor's counter, which
 //! takes a third of the time to read. It decides nothing.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use sandglass_model::{Clock, Monotonic};
+
+use crate::opaque::opaque;
 
 /// How long the counter is used before the clock is read again. Its rate is known to about 20 parts per
 /// million, so by then its error is 20 nanoseconds: less than a reading of the clock takes.
@@ -92,18 +93,16 @@ impl RunClock {
     }
 }
 
-impl fmt::Debug for RunClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunClock").field("clock", &self.clock).finish_non_exhaustive()
-    }
-}
+opaque!(RunClock as "RunClock" { clock });
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
 
-    use sandglass_model::{SystemClock, WallTime};
+    use sandglass_model::SystemClock;
+
+    use crate::testing::SetClock;
 
     fn counter() -> &'static quanta::Clock {
         COUNTER.get_or_init(quanta::Clock::new)
@@ -125,24 +124,10 @@ mod tests {
         }
     }
 
-    /// A clock that stands.
-    #[derive(Debug)]
-    struct Stands;
-
-    impl Clock for Stands {
-        fn now(&self) -> Monotonic {
-            Monotonic::from_nanos(7)
-        }
-
-        fn wall(&self) -> WallTime {
-            WallTime::default()
-        }
-    }
-
     #[test]
     fn a_clock_that_is_not_the_systems_is_looked_at_each_time() {
         counter();
-        let mut clock = RunClock::new(Arc::new(Stands));
+        let mut clock = RunClock::new(Arc::new(SetClock::at(7)));
         for _ in 0..1000 {
             assert_eq!(clock.glance(), Monotonic::from_nanos(7));
         }

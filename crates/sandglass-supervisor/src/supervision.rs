@@ -23,28 +23,32 @@ use crate::ticker::Ticker;
 /// its guest may do. It belongs to one thread at a time; [`Run`] is the part that threads share.
 #[derive(Debug)]
 pub struct Supervision {
-    pub(crate) watch: Watch,
-    pub(crate) calls: Calls,
+    /// When the run must end, and where it is.
+    pub watch: Watch,
+    /// Its host calls.
+    pub calls: Calls,
     guest: Guest,
-    /// `None` if nothing runs.
-    origin: Option<Arc<Origin>>,
+    /// The dispatch behind the run; `None` if nothing runs.
+    pub origin: Option<Arc<Origin>>,
 }
 
 measured!(Supervision: watch, calls, guest, origin);
 
 /// When the run must end, and where it is.
 #[derive(Debug)]
-pub(crate) struct Watch {
+#[non_exhaustive]
+pub struct Watch {
     pub(crate) run: Arc<Run>,
     pub(crate) clock: RunClock,
     /// Wakes calls that have time limits of their own; `None` if nothing runs.
-    pub(crate) ticker: Option<Arc<Ticker>>,
+    pub ticker: Option<Arc<Ticker>>,
     /// When the boundary last read the clock.
-    pub(crate) checked_at: Monotonic,
+    pub checked_at: Monotonic,
     /// Until this moment, a run that nobody has stopped may go on after one look at the clock: its
     /// deadline. Zero in a replay, because there the recording decides when the run ends.
-    pub(crate) unchecked_until: Monotonic,
-    pub(crate) phase: Phase,
+    pub unchecked_until: Monotonic,
+    /// How far the run has come.
+    pub phase: Phase,
     /// What was running when the run was found to have to end.
     pub(crate) stopped_in: Option<String>,
 }
@@ -53,13 +57,17 @@ measured!(Watch: run, clock, ticker, checked_at, unchecked_until, phase, stopped
 
 /// The host calls of the run: counted, timed, traced and recorded.
 #[derive(Debug)]
-pub(crate) struct Calls {
-    pub(crate) functions: Arc<Functions>,
+#[non_exhaustive]
+pub struct Calls {
+    /// The functions that the guest can call.
+    pub functions: Arc<Functions>,
     pub(crate) accounting: Accounting,
     /// Time in host functions until the guest was instantiated; `None` before that.
     pub(crate) while_instantiating: Option<Duration>,
-    pub(crate) spans: CallSpans,
-    pub(crate) recording: RunRecording,
+    /// The spans of host calls.
+    pub spans: CallSpans,
+    /// The recording that is written or replayed.
+    pub recording: RunRecording,
     pub(crate) metrics: Metrics,
 }
 
@@ -72,8 +80,8 @@ pub struct Start {
     pub run: Arc<Run>,
     /// The clock of the host.
     pub clock: RunClock,
-    /// Wakes calls that have time limits of their own.
-    pub ticker: Arc<Ticker>,
+    /// Wakes calls that have time limits of their own; `None` if nothing runs.
+    pub ticker: Option<Arc<Ticker>>,
     /// When the budget began.
     pub began: Monotonic,
     /// When the budget ends.
@@ -88,8 +96,8 @@ pub struct Start {
     pub metrics: Metrics,
     /// The capabilities of the guest.
     pub guest: Guest,
-    /// The dispatch behind the run.
-    pub origin: Arc<Origin>,
+    /// The dispatch behind the run; `None` if nothing runs.
+    pub origin: Option<Arc<Origin>>,
 }
 
 /// What a run did, when it has ended.
@@ -119,7 +127,7 @@ impl Supervision {
             watch: Watch {
                 run: start.run,
                 clock: start.clock,
-                ticker: Some(start.ticker),
+                ticker: start.ticker,
                 checked_at: start.began,
                 unchecked_until,
                 phase: Phase::Instantiating,
@@ -134,34 +142,26 @@ impl Supervision {
                 metrics: start.metrics,
             },
             guest: start.guest,
-            origin: Some(start.origin),
+            origin: start.origin,
         }
     }
 
     /// The state of a store in which nothing runs, for questions about types and for tests.
     #[must_use]
     pub fn idle() -> Self {
-        Self {
-            watch: Watch {
-                run: Arc::new(Run::new()),
-                clock: RunClock::new(Arc::new(SystemClock::new())),
-                ticker: None,
-                checked_at: Monotonic::default(),
-                unchecked_until: Monotonic::default(),
-                phase: Phase::Instantiating,
-                stopped_in: None,
-            },
-            calls: Calls {
-                functions: Arc::default(),
-                accounting: Accounting::default(),
-                while_instantiating: None,
-                spans: CallSpans::idle(),
-                recording: RunRecording::Off,
-                metrics: Metrics::disabled(),
-            },
+        Self::new(Start {
+            run: Arc::default(),
+            clock: RunClock::new(Arc::new(SystemClock::new())),
+            ticker: None,
+            began: Monotonic::default(),
+            deadline: Monotonic::default(),
+            functions: Arc::default(),
+            recording: RunRecording::Off,
+            spans: CallSpans::idle(),
+            metrics: Metrics::disabled(),
             guest: Guest::idle(),
             origin: None,
-        }
+        })
     }
 
     /// The part of the run that other threads see.
@@ -182,36 +182,6 @@ impl Supervision {
         self.watch.clock.now()
     }
 
-    /// The ticker; `None` if nothing runs.
-    #[must_use]
-    pub const fn ticker(&self) -> Option<&Arc<Ticker>> {
-        self.watch.ticker.as_ref()
-    }
-
-    /// When the boundary last read the clock.
-    #[must_use]
-    pub const fn checked_at(&self) -> Monotonic {
-        self.watch.checked_at
-    }
-
-    /// Until when the run needs no full check: its deadline, or zero in a replay.
-    #[must_use]
-    pub const fn unchecked_until(&self) -> Monotonic {
-        self.watch.unchecked_until
-    }
-
-    /// How far the run has come.
-    #[must_use]
-    pub const fn phase(&self) -> Phase {
-        self.watch.phase
-    }
-
-    /// The functions that the guest can call.
-    #[must_use]
-    pub const fn functions(&self) -> &Arc<Functions> {
-        &self.calls.functions
-    }
-
     /// The capabilities of the guest.
     #[must_use]
     pub const fn guest(&self) -> &Guest {
@@ -221,29 +191,6 @@ impl Supervision {
     /// The capabilities of the guest.
     pub const fn guest_mut(&mut self) -> &mut Guest {
         &mut self.guest
-    }
-
-    /// The dispatch behind the run; `None` if nothing runs.
-    #[must_use]
-    pub const fn origin(&self) -> Option<&Arc<Origin>> {
-        self.origin.as_ref()
-    }
-
-    /// The recording that is written or played.
-    #[must_use]
-    pub const fn recording(&self) -> &RunRecording {
-        &self.calls.recording
-    }
-
-    /// The recording that is written or played.
-    pub const fn recording_mut(&mut self) -> &mut RunRecording {
-        &mut self.calls.recording
-    }
-
-    /// The spans of host calls.
-    #[must_use]
-    pub const fn call_spans(&self) -> &CallSpans {
-        &self.calls.spans
     }
 
     /// The capability to send requests.
@@ -329,7 +276,7 @@ impl Supervision {
     /// Adds to the trace that the run ends `now` inside the present call, if there is one.
     pub(crate) fn trace_cut_call(&mut self, now: Monotonic) {
         if let Some(took) = self.calls.accounting.under_way_for(now) {
-            self.calls.spans.cut(took, &self.calls.functions);
+            self.calls.spans.open(took, &self.calls.functions);
         }
     }
 }

@@ -106,7 +106,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Schedule {
-    armed: BTreeMap<Key, Watched>,
+    armed: BTreeMap<Key, WatchedRun>,
     epochs: Vec<Box<dyn Epoch>>,
     next_id: u64,
     ending: bool,
@@ -116,14 +116,14 @@ struct Schedule {
 type Key = (Monotonic, u64);
 
 /// A run to wake.
-struct Watched {
+struct WatchedRun {
     run: Weak<Run>,
     /// When it is woken again, if this time is for its notice only.
     then: Option<Monotonic>,
 }
 
 /// A watched deadline, until this is dropped.
-pub struct Armed(WatchedBy);
+pub struct ArmedDeadline(WatchedBy);
 
 enum WatchedBy {
     Thread {
@@ -138,7 +138,7 @@ enum WatchedBy {
 /// A guest on a CPU, until this is dropped.
 pub struct OnCpu<'a>(&'a Shared);
 
-opaque!(Armed as "Armed", OnCpu<'_> as "OnCpu");
+opaque!(ArmedDeadline as "ArmedDeadline", OnCpu<'_> as "OnCpu");
 
 impl Ticker {
     /// Starts the thread.
@@ -204,7 +204,7 @@ impl Ticker {
 
     /// Watches the deadline of `run`, whose budget must have begun, and `notice`, if that is earlier:
     /// then the run sends its notice that it still runs.
-    pub fn arm(self: &Arc<Self>, run: &Arc<Run>, notice: Option<Monotonic>) -> Armed {
+    pub fn arm(self: &Arc<Self>, run: &Arc<Run>, notice: Option<Monotonic>) -> ArmedDeadline {
         let deadline = run.deadline();
         match notice.filter(|notice| *notice < deadline) {
             // One entry of the schedule for both, because most runs end before either.
@@ -214,26 +214,32 @@ impl Ticker {
     }
 
     /// Wakes the host call that `run` waits in as soon as `deadline` has passed.
-    pub fn arm_at(self: &Arc<Self>, run: &Arc<Run>, deadline: Monotonic) -> Armed {
+    pub fn arm_at(self: &Arc<Self>, run: &Arc<Run>, deadline: Monotonic) -> ArmedDeadline {
         self.arm_then(run, deadline, None)
     }
 
-    fn arm_then(self: &Arc<Self>, run: &Arc<Run>, at: Monotonic, then: Option<Monotonic>) -> Armed {
+    fn arm_then(
+        self: &Arc<Self>,
+        run: &Arc<Run>,
+        at: Monotonic,
+        then: Option<Monotonic>,
+    ) -> ArmedDeadline {
         if let Some(Simulated { clock, .. }) = &self.simulated {
-            return Armed(WatchedBy::Timer(simulated::watch(Arc::clone(clock), run, at, then)));
+            let timer = simulated::watch(Arc::clone(clock), run, at, then);
+            return ArmedDeadline(WatchedBy::Timer(timer));
         }
         let mut schedule = self.shared.schedule();
         let key = (at, schedule.next_id);
         let moved = then.map(|then| (then, schedule.next_id));
         schedule.next_id += 1;
-        schedule.armed.insert(key, Watched { run: Arc::downgrade(run), then });
+        schedule.armed.insert(key, WatchedRun { run: Arc::downgrade(run), then });
         let earlier = at.as_nanos() < self.shared.next_wake.load(Ordering::Acquire)
             && self.shared.promise(at.max(self.shared.clock.now()));
         drop(schedule);
         if earlier {
             self.shared.wake.notify_one();
         }
-        Armed(WatchedBy::Thread { ticker: Arc::clone(self), key, moved })
+        ArmedDeadline(WatchedBy::Thread { ticker: Arc::clone(self), key, moved })
     }
 
     /// Marks a guest as being on a CPU, so that its time is sliced.
@@ -305,7 +311,7 @@ impl fmt::Debug for Ticker {
     }
 }
 
-impl Drop for Armed {
+impl Drop for ArmedDeadline {
     fn drop(&mut self) {
         match &self.0 {
             WatchedBy::Thread { ticker, key, moved } => {
@@ -360,7 +366,7 @@ impl Schedule {
             if let Some(watched) = self.armed.remove(&key)
                 && let Some(then) = watched.then
             {
-                self.armed.insert((then, key.1), Watched { then: None, ..watched });
+                self.armed.insert((then, key.1), WatchedRun { then: None, ..watched });
             }
         }
         runs
@@ -498,6 +504,7 @@ struct Ticks {
 mod tests {
     use super::*;
     use crate::deadline::DispatchDeadline;
+    use crate::testing::SetClock;
     use std::task::{Wake, Waker};
 
     /// Longer than a wake-up takes on a busy machine.
@@ -519,7 +526,7 @@ mod tests {
         }
     }
 
-    fn watched(ticker: &Ticker) -> mpsc::Receiver<()> {
+    fn watch_ticks(ticker: &Ticker) -> mpsc::Receiver<()> {
         let (sender, ticks) = mpsc::channel();
         ticker.drive(Box::new(TickSender(sender)));
         ticks
@@ -541,8 +548,8 @@ mod tests {
         woken
     }
 
-    fn begun(clock: &dyn Clock, budget_ms: u64) -> Arc<Run> {
-        let run = Arc::new(Run::new());
+    fn begin_run(clock: &dyn Clock, budget_ms: u64) -> Arc<Run> {
+        let run = Arc::new(Run::default());
         run.begin(&DispatchDeadline::after(Duration::from_millis(budget_ms)).start(clock.now()));
         run
     }
@@ -550,7 +557,7 @@ mod tests {
     #[test]
     fn a_run_that_waits_is_woken_once_its_deadline_has_passed() {
         let (ticker, clock) = ticker();
-        let run = begun(&*clock, 5);
+        let run = begin_run(&*clock, 5);
         let woken = wait_with_waker(&run);
         let _armed = ticker.arm(&run, None);
         woken.recv_timeout(LONG).expect("woken");
@@ -560,8 +567,8 @@ mod tests {
     #[test]
     fn an_overdue_run_is_woken_again_until_it_is_disarmed() {
         let (ticker, clock) = ticker();
-        let ticks = watched(&ticker);
-        let run = begun(&*clock, 1);
+        let ticks = watch_ticks(&ticker);
+        let run = begin_run(&*clock, 1);
         let armed = ticker.arm(&run, None);
         for _ in 0..5 {
             ticks.recv_timeout(LONG).expect("a tick");
@@ -575,9 +582,9 @@ mod tests {
     #[test]
     fn a_run_that_does_not_end_is_overdue_a_second_after_its_own_deadline() {
         let (ticker, clock) = ticker();
-        let ticks = watched(&ticker);
-        let run = begun(&*clock, 1);
-        let (armed, calls) = (ticker.arm(&run, None), begun(&*clock, 600_000));
+        let ticks = watch_ticks(&ticker);
+        let run = begin_run(&*clock, 1);
+        let (armed, calls) = (ticker.arm(&run, None), begin_run(&*clock, 600_000));
         // The limit of a call, of a run that has time left.
         let _call = ticker.arm_at(&calls, run.deadline());
         assert_eq!(ticker.kills_overdue(), 0);
@@ -593,9 +600,9 @@ mod tests {
     #[test]
     fn an_overdue_run_does_not_hide_a_later_deadline() {
         let (ticker, clock) = ticker();
-        let overdue = begun(&*clock, 1);
+        let overdue = begin_run(&*clock, 1);
         let _armed = ticker.arm(&overdue, None);
-        let run = begun(&*clock, 30);
+        let run = begin_run(&*clock, 30);
         let woken = wait_with_waker(&run);
         let _also = ticker.arm(&run, None);
         woken.recv_timeout(LONG).expect("woken");
@@ -604,7 +611,7 @@ mod tests {
     #[test]
     fn a_run_is_woken_for_its_notice_and_again_at_its_deadline() {
         let (ticker, clock) = ticker();
-        let run = begun(&*clock, 40);
+        let run = begin_run(&*clock, 40);
         let woken = wait_with_waker(&run);
         let notice = clock.now().after(Duration::from_millis(5));
         let armed = ticker.arm(&run, Some(notice));
@@ -621,7 +628,7 @@ mod tests {
     #[test]
     fn a_run_that_ends_before_its_notice_leaves_no_entry() {
         let (ticker, clock) = ticker();
-        let run = begun(&*clock, 60_000);
+        let run = begin_run(&*clock, 60_000);
         let armed = ticker.arm(&run, Some(clock.now().after(LONG)));
         drop(armed);
         assert!(ticker.shared.schedule().armed.is_empty());
@@ -631,7 +638,7 @@ mod tests {
     #[test]
     fn slices_tick_while_a_guest_is_on_a_cpu_and_stop_after_it() {
         let (ticker, _clock) = ticker();
-        let ticks = watched(&ticker);
+        let ticks = watch_ticks(&ticker);
         assert!(ticks.recv_timeout(SLICE * 50).is_err(), "parked");
         let on_cpu = ticker.enter_cpu();
         for _ in 0..5 {
@@ -649,9 +656,9 @@ mod tests {
     #[test]
     fn an_engine_that_is_gone_is_removed() {
         let (ticker, _clock) = ticker();
-        drop(watched(&ticker));
+        drop(watch_ticks(&ticker));
         let _on_cpu = ticker.enter_cpu();
-        let ticks = watched(&ticker);
+        let ticks = watch_ticks(&ticker);
         for _ in 0..3 {
             ticks.recv_timeout(LONG).expect("a slice");
         }
@@ -664,7 +671,7 @@ mod tests {
         let ticker = Ticker::start(Arc::clone(&clock), Metrics::disabled(), KernelFeatures::NONE);
         let ticker = ticker.expect("a thread");
         assert_eq!(ticker.kernel(), KernelFeatures::NONE);
-        let run = begun(&*clock, 5);
+        let run = begin_run(&*clock, 5);
         let woken = wait_with_waker(&run);
         let _armed = ticker.arm(&run, None);
         woken.recv_timeout(LONG).expect("woken");
@@ -678,36 +685,22 @@ mod tests {
         assert_eq!(ticker.health(), TickerHealth::Dead);
     }
 
-    /// A clock that a test sets.
-    #[derive(Debug, Default)]
-    struct SetClock(AtomicU64);
-
-    impl Clock for SetClock {
-        fn now(&self) -> Monotonic {
-            Monotonic::from_nanos(self.0.load(Ordering::SeqCst))
-        }
-
-        fn wall(&self) -> sandglass_model::WallTime {
-            sandglass_model::WallTime::default()
-        }
-    }
-
     #[test]
     fn a_thread_that_does_not_wake_is_stalled() {
         let clock = Arc::new(SetClock::default());
         let shown: Arc<dyn Clock> = clock.clone();
         let ticker =
             Ticker::start(shown, Metrics::disabled(), KernelFeatures::ALL).expect("a thread");
-        let run = begun(&*clock, 1);
+        let run = begin_run(&*clock, 1);
         // The thread waits for a deadline that this clock does not reach by itself,
         // and is not woken when the clock is set past it.
         let _armed = ticker.arm(&run, None);
         let passed = run.deadline().after(STALL);
-        clock.0.store(passed.as_nanos(), Ordering::SeqCst);
+        clock.set(passed);
         assert_eq!(ticker.health(), TickerHealth::Healthy, "it may be a little late");
         let held = ticker.shared.schedule();
         // Later than the thread can have promised a moment ago.
-        clock.0.store(passed.after(STALL * 2).as_nanos(), Ordering::SeqCst);
+        clock.set(passed.after(STALL * 2));
         assert!(matches!(ticker.health(), TickerHealth::Stalled { .. }));
         drop(held);
     }

@@ -29,6 +29,7 @@ pub(crate) use family::{Counters, Gauges, Histograms, IdleGauges, Source};
 pub use family::{LABEL_VALUE_MAX_BYTES, LABEL_VALUES_MAX, OVERFLOW, SERIES_MAX};
 use guest::GuestMetrics;
 pub use guest::{GuestKind, GuestMetric};
+pub(crate) use labels::named;
 pub use labels::{
     CancelTarget, CompiledCode, DroppedTelemetry, Health, OpenwopRefusal, Refusal, ResumedBy,
     SpansDropped,
@@ -41,7 +42,6 @@ pub use scrape_size::SCRAPE_MAX_BYTES;
 #[derive(Clone, Default)]
 pub struct Metrics(Option<Arc<Inner>>);
 
-#[derive(Debug)]
 struct Inner {
     families: Families,
     levels: Levels,
@@ -55,18 +55,7 @@ impl Metrics {
     /// to gauges only.
     #[must_use]
     pub fn new(recorder: Arc<dyn Recorder + Send + Sync>, prefix: &Prefix) -> Self {
-        Self::with_scrape_limit(recorder, prefix, SCRAPE_MAX_BYTES)
-    }
-
-    /// As [`Metrics::new`], with a scrape of at most `scrape_max_bytes`. About 32 KiB are exported in
-    /// any case, even if that is more.
-    #[must_use]
-    pub fn with_scrape_limit(
-        recorder: Arc<dyn Recorder + Send + Sync>,
-        prefix: &Prefix,
-        scrape_max_bytes: usize,
-    ) -> Self {
-        Self::with_recorder(recorder, IdleGauges::Dropped, prefix, scrape_max_bytes)
+        Self::with_recorder(recorder, IdleGauges::Dropped, prefix, SCRAPE_MAX_BYTES)
     }
 
     pub(crate) fn with_recorder(
@@ -78,7 +67,7 @@ impl Metrics {
         let shared = Arc::clone(&recorder);
         let mut source = Source::new(shared, idle_gauges, prefix.clone(), scrape_max_bytes);
         let families = Families::new(&mut source);
-        source.scrape_size().count_folded_in(families.folded.handle([]));
+        source.scrape_size.count_folded_in(families.folded.handle([]));
         let inner = Inner {
             levels: Levels::new(&families),
             families,

@@ -22,8 +22,9 @@ use crate::Metrics;
 use crate::trace::{DecidedIds, Tracer};
 use client::{Client, LastFailure};
 use delivery::{Losses, Queue};
+use environment::IgnoredSetting;
 pub use environment::InvalidSetting;
-use settings::{Requested, Sampling, Settings};
+use settings::{Requested, Settings};
 
 /// An exporter of spans.
 #[derive(Debug)]
@@ -81,7 +82,9 @@ pub fn from_variables(
     metrics: &Metrics,
 ) -> Result<Option<Otlp>, Error> {
     let Requested { settings, ignored } = Requested::read(&variable)?;
-    settings::log_ignored(&ignored);
+    for IgnoredSetting { variable, why } in ignored {
+        tracing::warn!("{variable}: {why}");
+    }
     settings.map(|settings| Otlp::new(&settings, metrics)).transpose()
 }
 
@@ -115,11 +118,8 @@ impl Otlp {
             losses.clone(),
             failure.clone(),
         );
-        let sampled = match settings.sampler.clone() {
-            Sampling::ParentBased(sampler) => SdkTracerProvider::builder().with_sampler(sampler),
-            Sampling::Own(sampler) => SdkTracerProvider::builder().with_sampler(sampler),
-        };
-        let provider = sampled
+        let provider = SdkTracerProvider::builder()
+            .with_sampler(settings.sampler.clone())
             .with_span_processor(queue)
             .with_span_limits(SpanLimits {
                 max_attributes_per_span: settings.limits.attributes,
@@ -146,7 +146,7 @@ impl Otlp {
         let error = stopped.err().map(|error| {
             // The provider does not distinguish a timeout from other errors.
             Error::Shutdown(if self.losses.unanswered() > 0 {
-                let collector = self.failure.collector();
+                let collector = &self.failure.collector;
                 format!("the collector at {collector} had not accepted them after {timeout:?}")
             } else {
                 self.failure.or(&error)

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use hyper::body::Bytes;
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::metrics::{IdleGauges, Metrics, SCRAPE_MAX_BYTES};
 use crate::table::{Kind, Prefix, TABLE};
@@ -45,7 +45,10 @@ impl Exporter {
     /// actions.
     #[must_use]
     pub fn with_scrape_limit(prefix: Prefix, scrape_max_bytes: usize) -> Self {
-        let builder = with_buckets(PrometheusBuilder::new(), &prefix)
+        // Without buckets, histograms of guests would become summaries, which cannot be aggregated.
+        let of_guests = Matcher::Prefix(format!("{prefix}_guest_"));
+        let builder = PrometheusBuilder::new()
+            .set_buckets_for_metric(of_guests, GUEST_BUCKETS)
             .expect("the histograms of guests have buckets");
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
@@ -110,12 +113,3 @@ impl std::fmt::Debug for Exporter {
 /// The unit of a guest's histogram is unknown, so the buckets span many orders of magnitude.
 const GUEST_BUCKETS: &[f64] =
     &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 10_000.0, 100_000.0];
-
-/// Sets the buckets of guests' histograms. Without buckets, they would become summaries, which cannot be
-/// aggregated.
-fn with_buckets(
-    builder: PrometheusBuilder,
-    prefix: &Prefix,
-) -> Result<PrometheusBuilder, BuildError> {
-    builder.set_buckets_for_metric(Matcher::Prefix(format!("{prefix}_guest_")), GUEST_BUCKETS)
-}

@@ -3,6 +3,8 @@
 
 use std::fmt::{self, Write as _};
 
+use crate::metrics::named;
+
 /// The prefix of all metric names; an embedder may choose another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefix(String);
@@ -42,55 +44,29 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// The kind of a metric, as Prometheus names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// It only increases.
-    Counter,
-    /// It increases and decreases.
-    Gauge,
-    /// It counts observations by size.
-    Histogram,
-}
-
-impl Kind {
-    /// The name of the variant.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
+named! {
+    /// The kind of a metric, as Prometheus names it.
+    Kind {
+        /// It only increases.
+        Counter = "counter",
+        /// It increases and decreases.
+        Gauge = "gauge",
+        /// It counts observations by size.
+        Histogram = "histogram",
     }
-}
 
-/// The unit of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// A count.
-    Count,
-    /// A share; 1 means all.
-    Ratio,
-    /// Seconds.
-    Seconds,
-    /// Milliseconds: only the metrics that are a contract with users' dashboards.
-    Milliseconds,
-    /// Bytes.
-    Bytes,
-}
-
-impl Unit {
-    /// The name of the variant.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Count => "count",
-            Self::Ratio => "ratio",
-            Self::Seconds => "seconds",
-            Self::Milliseconds => "milliseconds",
-            Self::Bytes => "bytes",
-        }
+    /// The unit of a metric.
+    Unit {
+        /// A count.
+        Count = "count",
+        /// A share; 1 means all.
+        Ratio = "ratio",
+        /// Seconds.
+        Seconds = "seconds",
+        /// Milliseconds: only the metrics that are a contract with users' dashboards.
+        Milliseconds = "milliseconds",
+        /// Bytes.
+        Bytes = "bytes",
     }
 }
 
@@ -163,7 +139,6 @@ macro_rules! metrics {
         }),+];
 
         /// The metrics of [`TABLE`], ready to be reported.
-        #[derive(Debug)]
         pub(crate) struct Families {
             $(pub(crate) $field:
                 crate::metrics::$kind<{ <[&str]>::len(&[$(stringify!($label)),*]) }>,)+

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandglass_host::{
-    Answer as BoxedAnswer, Answered, Ask, AskError, Asks, Destinations, HttpClient, HttpError,
-    Limits, Request, Response, Secret, Secrets, Signal, Signals,
+    Answer as BoxedAnswer, Answered, Ask, AskError, Asks, HttpCall, HttpClient, HttpError,
+    Response, Secret, Secrets, Signal, Signals,
 };
 use sandglass_model::Sequence;
 use serde_json::{Value, json};
@@ -132,13 +132,8 @@ async fn reply(answer: Answer) -> Reply {
 pub(crate) struct SharedWorld(pub(crate) Arc<World>);
 
 impl HttpClient for SharedWorld {
-    fn send<'a>(
-        &'a self,
-        request: Request,
-        destinations: &'a Destinations,
-        limits: Limits,
-        _: &'a str,
-    ) -> BoxedAnswer<'a, Result<Response, HttpError>> {
+    fn send<'a>(&'a self, call: HttpCall<'a>) -> BoxedAnswer<'a, Result<Response, HttpError>> {
+        let HttpCall { request, destinations, limits, .. } = call;
         Box::pin(async move {
             // A fragment is never sent to the server.
             let url = request.url().split('#').next().unwrap_or_default().to_owned();

@@ -1,13 +1,13 @@
-//! What a write makes of a channel, by its reducer.
+//! How a write changes a channel, depending on its reducer.
 
 use serde_json::{Map, Value, json};
 
 use crate::definition::{Channel, Reducer};
 
-/// Most entries of a channel, and of one that doesn't say how many it keeps.
+/// Most entries of a channel; also the default.
 const ENTRIES_MAX: u64 = 10_000;
 
-/// What `written` makes of what was in the channel before.
+/// The state of the channel after `written`, from the state before.
 pub(crate) fn reduce(channel: &Channel, before: Option<Value>, written: Value) -> Value {
     match channel.reducer {
         Reducer::Replace => written,
@@ -36,12 +36,12 @@ fn entries(before: Option<Value>) -> Vec<Value> {
     }
 }
 
-/// Whether both say the same under `key`.
+/// Whether both have the same value of `key`.
 fn are_same(one: &Value, other: &Value, key: &str) -> bool {
     one.get(key).is_some() && one.get(key) == other.get(key)
 }
 
-/// The entries with `written` behind them: the last ones, where there are too many.
+/// The entries with `written` appended; only the last ones if there are too many.
 fn listed(channel: &Channel, mut entries: Vec<Value>, written: Value) -> Value {
     entries.push(written);
     let most = channel.max_size.unwrap_or(ENTRIES_MAX).min(ENTRIES_MAX);
@@ -50,7 +50,7 @@ fn listed(channel: &Channel, mut entries: Vec<Value>, written: Value) -> Value {
     Value::Array(entries)
 }
 
-/// The fields of both: what is no object is the field `value`.
+/// The fields of both; a value that is not an object becomes the field `value`.
 fn merged(before: Option<Value>, written: Value) -> Value {
     let mut fields = match before {
         Some(Value::Object(fields)) => fields,
@@ -63,7 +63,7 @@ fn merged(before: Option<Value>, written: Value) -> Value {
     Value::Object(fields)
 }
 
-/// The sum of both; what is no number counts as one.
+/// The sum of both; a value that is not a number counts as 1.
 fn counted(before: Option<Value>, written: &Value) -> Value {
     let before = before.filter(Value::is_number).unwrap_or_else(|| json!(0));
     let written = if written.is_number() { written.clone() } else { json!(1) };
@@ -79,23 +79,16 @@ fn counted(before: Option<Value>, written: &Value) -> Value {
 mod tests {
     use super::*;
     use crate::definition::Definition;
+    use crate::definition::tests::with;
 
     fn channel(declared: &Value) -> Channel {
-        let definition = json!({
-            "id": "test", "name": "test", "version": "1",
-            "nodes": [{
-                "id": "a", "typeId": "core.noop", "name": "a", "position": { "x": 0, "y": 0 },
-                "config": {}, "inputs": {},
-            }],
-            "edges": [], "triggers": [], "variables": [], "metadata": {}, "settings": {},
-            "channels": { "c": declared },
-        });
-        let definition = Definition::parse(&definition.to_string()).expect("sound");
+        let text = with("/channels", json!({ "c": declared }));
+        let definition = Definition::parse(&text).expect("a definition");
         definition.channels["c"].clone()
     }
 
     #[test]
-    fn each_reducer_makes_of_writes_what_it_says() {
+    fn each_reducer_applies_writes_by_its_rule() {
         for (declared, written, expected) in [
             (json!({ "reducer": "replace" }), json!([1, 2]), json!(2)),
             (json!({ "reducer": "append", "maxSize": 2 }), json!([1, 2, 3]), json!([2, 3])),

@@ -1,25 +1,25 @@
-//! Conditions of edges: compiled when a definition is read, so that none fails later.
+//! Conditions of edges. They are compiled when a definition is read, so that they cannot fail later.
 
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-use crate::expression::{Expression, Path, contains, same};
+use crate::expression::{Comparison, Expression, Path};
 use crate::fields::{Fields, kind};
 use crate::problem::{Problem, Problems, quoted};
 
 /// Longest pattern of a `regex` condition, in bytes.
 pub const PATTERN_MAX_BYTES: usize = 1_024;
 
-/// Largest program that a pattern may become, in bytes: room for some classes of all letters
-/// (Unicode has many) and a counted repetition or two.
+/// Largest program that a pattern may compile to, in bytes. This suffices for some classes of all
+/// letters (Unicode has many) and one or two counted repetitions.
 pub const REGEX_MAX_BYTES: usize = 256 << 10;
 
-/// Longest text that a `regex` condition searches, in bytes; it doesn't hold for a longer one.
-/// A search takes at most as long as the text times the program, and with both of this size
-/// and the worst pattern that is some tenths of a second.
+/// Longest text that a `regex` condition searches, in bytes; it does not hold for longer texts. The time
+/// of a search is at most proportional to the product of text and program: at these limits, some tenths
+/// of a second for the worst pattern.
 pub const REGEX_TEXT_MAX_BYTES: usize = 16 << 10;
 
-/// When an edge is taken, by what its source ended with.
+/// When an edge is taken, depending on the end of its source.
 #[derive(Clone, Debug)]
 pub struct Condition {
     test: Test,
@@ -27,26 +27,22 @@ pub struct Condition {
 
 #[derive(Clone, Debug)]
 enum Test {
-    Equals(Path, Value),
-    NotEquals(Path, Value),
-    Contains(Path, Value),
+    Compare(Path, Comparison, Value),
     Regex(Path, Box<Regex>),
     Expression(Expression),
 }
 
 #[derive(Clone, Copy)]
 enum Kind {
-    Equals,
-    NotEquals,
-    Contains,
+    Compare(Comparison),
     Regex,
     Expression,
 }
 
 const KINDS: &[(&str, Kind)] = &[
-    ("equals", Kind::Equals),
-    ("notEquals", Kind::NotEquals),
-    ("contains", Kind::Contains),
+    ("equals", Kind::Compare(Comparison::Equal)),
+    ("notEquals", Kind::Compare(Comparison::NotEqual)),
+    ("contains", Kind::Compare(Comparison::Contains)),
     ("regex", Kind::Regex),
     ("expression", Kind::Expression),
 ];
@@ -55,30 +51,27 @@ impl Condition {
     /// Reads an `EdgeCondition` of the protocol's workflow definitions.
     ///
     /// # Errors
-    /// All that is wrong with it, with paths that begin at the condition.
+    /// The condition is invalid: all problems, with paths relative to the condition.
     pub fn compile(declared: &Value) -> Result<Self, Vec<Problem>> {
-        let mut out = Problems::default();
-        let condition = Self::read(declared, "", &mut out);
-        condition.filter(|_| out.is_empty()).ok_or_else(|| out.into_vec())
+        let out = Problems::default();
+        let condition = Self::read(declared, "", &out);
+        out.check(condition)
     }
 
-    /// The same, with the problems added to `out`: at least one where it answers none.
-    /// Where there are some, what it answers isn't to be used.
-    pub(crate) fn read(declared: &Value, path: &str, out: &mut Problems) -> Option<Self> {
+    /// Reads a condition, and adds problems to `out`: at least one if the result is `None`. If there
+    /// are any, the result must not be used.
+    pub(crate) fn read(declared: &Value, path: &str, out: &Problems) -> Option<Self> {
         let fields = Fields::of(declared, path, "the condition", out)?;
-        fields.only(&["type", "left", "right", "expression"], out);
-        fields.required("type", out)?;
-        let test = match fields.word("type", KINDS, out)? {
-            Kind::Expression => Test::Expression(expression(&fields, out)?),
+        fields.only(&["type", "left", "right", "expression"]);
+        let test = match fields.required_word("type", KINDS)? {
+            Kind::Expression => Test::Expression(Expression::read(&fields, "expression")?),
             kind => {
-                let left = left(&fields, out);
-                let right = fields.required("right", out)?;
+                let left = left(&fields);
+                let right = fields.required("right")?;
                 match kind {
-                    Kind::Equals => Test::Equals(left?, right.clone()),
-                    Kind::NotEquals => Test::NotEquals(left?, right.clone()),
-                    Kind::Contains => Test::Contains(left?, right.clone()),
+                    Kind::Compare(comparison) => Test::Compare(left?, comparison, right.clone()),
                     _ => {
-                        let regex = pattern(&fields, right, out);
+                        let regex = pattern(&fields, right);
                         Test::Regex(left?, Box::new(regex?))
                     }
                 }
@@ -87,30 +80,25 @@ impl Condition {
         Some(Self { test })
     }
 
-    /// Whether it is a search by a pattern, the costliest test there is.
+    /// Whether it searches with a pattern, which is the most expensive test.
     pub(crate) const fn is_regex(&self) -> bool {
         matches!(self.test, Test::Regex(..))
     }
 
-    /// Whether it is an expression.
     pub(crate) const fn is_expression(&self) -> bool {
         matches!(self.test, Test::Expression(_))
     }
 
-    /// Whether it holds in `scope`, an object with `status`, `output`, `outputs`, `variables`
-    /// and `inputs`. What a path doesn't find is null, and what can't be compared doesn't hold.
-    ///
-    /// `equals` and `notEquals` compare numbers by what they are worth. `contains` looks for a
-    /// text in a text, an item in a list, a key in an object. `regex` searches a text of at
-    /// most [`REGEX_TEXT_MAX_BYTES`].
+    /// Whether it holds in `scope`, an object with `status`, `output`, `outputs`, `variables` and
+    /// `inputs`. A path that finds nothing is null. Values that cannot be compared do not satisfy a
+    /// condition. It takes time in proportion to the size of the scope, and searches texts of at most
+    /// [`REGEX_TEXT_MAX_BYTES`].
     #[must_use]
     pub fn holds(&self, scope: &Value) -> bool {
-        let found = |path: &Path| path.find(scope).unwrap_or(&Value::Null);
         match &self.test {
-            Test::Equals(path, right) => same(found(path), right),
-            Test::NotEquals(path, right) => !same(found(path), right),
-            Test::Contains(path, right) => contains(found(path), right),
-            Test::Regex(path, regex) => found(path)
+            Test::Compare(path, comparison, right) => comparison.holds(path.value(scope), right),
+            Test::Regex(path, regex) => path
+                .value(scope)
                 .as_str()
                 .is_some_and(|text| text.len() <= REGEX_TEXT_MAX_BYTES && regex.is_match(text)),
             Test::Expression(expression) => expression.holds(scope),
@@ -118,47 +106,39 @@ impl Condition {
     }
 }
 
-fn expression(fields: &Fields<'_>, out: &mut Problems) -> Option<Expression> {
-    let text = fields.required_text("expression", out)?;
-    let parsed = Expression::parse(text);
-    parsed.map_err(|what| out.add(fields.under("expression"), what)).ok()
+fn left(fields: &Fields<'_>) -> Option<Path> {
+    let text = fields.required_text("left")?;
+    Path::whole(text).map_err(|what| fields.report("left", what)).ok()
 }
 
-fn left(fields: &Fields<'_>, out: &mut Problems) -> Option<Path> {
-    let text = fields.required_text("left", out)?;
-    Path::whole(text).map_err(|what| out.add(fields.under("left"), what)).ok()
-}
-
-fn pattern(fields: &Fields<'_>, right: &Value, out: &mut Problems) -> Option<Regex> {
-    let path = fields.under("right");
-    let Some(pattern) = right.as_str() else {
-        out.add(path, format!("a pattern must be a string, and this is {}", kind(right)));
-        return None;
+fn pattern(fields: &Fields<'_>, right: &Value) -> Option<Regex> {
+    let regex = match right.as_str() {
+        None => Err(format!("a pattern must be a string, and this is {}", kind(right))),
+        Some(pattern) if pattern.len() > PATTERN_MAX_BYTES => Err(format!(
+            "the pattern has {} bytes, and {PATTERN_MAX_BYTES} are allowed; shorten it",
+            pattern.len()
+        )),
+        Some(pattern) => {
+            compile_regex(pattern).map_err(|why| format!("the pattern {} {why}", quoted(pattern)))
+        }
     };
-    if pattern.len() > PATTERN_MAX_BYTES {
-        let is = pattern.len();
-        out.add(
-            path,
-            format!("the pattern has {is} bytes, and {PATTERN_MAX_BYTES} are allowed; shorten it"),
-        );
-        return None;
-    }
+    regex.map_err(|what| fields.report("right", what)).ok()
+}
+
+fn compile_regex(pattern: &str) -> Result<Regex, String> {
     let mut builder = RegexBuilder::new(pattern);
     let compiled = builder.size_limit(REGEX_MAX_BYTES).dfa_size_limit(REGEX_MAX_BYTES).build();
-    let why = match compiled {
-        Ok(regex) => return Some(regex),
-        Err(regex::Error::CompiledTooBig(_)) => {
+    compiled.map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => {
             "becomes too large a program; use fewer or smaller repetitions and classes".to_owned()
         }
-        Err(error) => {
-            // The parser draws the place in several lines; its last one says what is wrong.
+        error => {
+            // The parser draws the place in several lines; the last one describes the error.
             let text = error.to_string();
             let last = text.lines().last().unwrap_or_default();
             format!("is no regular expression: {}", last.trim_start_matches("error: "))
         }
-    };
-    out.add(path, format!("the pattern {} {why}", quoted(pattern)));
-    None
+    })
 }
 
 #[cfg(test)]
@@ -172,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_hold_by_what_the_scope_has() {
+    fn conditions_hold_depending_on_the_scope() {
         let scope = json!({
             "status": "completed",
             "output": {"approved": true, "n": 2.0, "tags": ["a", {"b": 1}], "text": "grün 42"},
@@ -208,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_fails_in_any_scope() {
+    fn conditions_do_not_fail_in_any_scope() {
         for scope in [json!(null), json!([]), json!("x"), json!({"output": [[]], "status": {}})] {
             assert!(!condition("equals", "output.a", json!(1)).holds(&scope));
             assert!(condition("notEquals", "output.a", json!(1)).holds(&scope));
@@ -218,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition_is_told() {
+    fn invalid_conditions_are_reported() {
         for (declared, path, what) in [
             (json!([]), "", "must be an object"),
             (json!({"left": "status"}), "", "no `type`"),
@@ -258,8 +238,8 @@ mod tests {
         }
     }
 
-    /// Most of these take a backtracking engine longer than the universe has been there, and
-    /// the last ones need a state for each of the many ways that the text may be read.
+    /// With most of these patterns a backtracking engine would practically never end. The last ones need
+    /// a state for each of the many ways to match the text.
     #[test]
     fn hostile_patterns_end() {
         let same = "a".repeat(REGEX_TEXT_MAX_BYTES);

@@ -1,4 +1,4 @@
-//! Where a fork leaves its source.
+//! The point at which a fork diverges from its source.
 
 use crate::definition::Definition;
 use crate::event::{Kind, Payload, RunEvent};
@@ -6,7 +6,7 @@ use crate::node::is_orchestrator;
 use crate::state::RunState;
 use crate::step::Copied;
 
-/// The event from which on a fork isn't simply its source, and what was counted before it.
+/// The first event that a fork does not copy, and what was counted before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The first event that the fork does not copy.
@@ -16,25 +16,25 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Of a replay, which counts nothing.
+    /// The cut of a replay, which counts nothing.
     pub fn of_replay(from: u64) -> Self {
         Self { from, copied: Copied::default() }
     }
 
-    /// Of a branch from number `from` of its source's `events`: there, or before it.
+    /// The cut of a branch from number `from` of its source's `events`: there, or earlier.
     pub fn of_branch(definition: &Definition, events: &[&RunEvent], from: u64) -> Self {
         let mut from = usize::try_from(from).unwrap_or(usize::MAX).min(events.len());
-        // It has bounds of its own, and isn't stopped: what came of that isn't in it.
+        // The branch has its own limits and is not stopped, so it copies no consequences of either.
         let ends =
             |event: &&RunEvent| is_breach_of_run(event) || event.kind() == Kind::NodeCancelled;
         from = from.min(events.iter().position(ends).unwrap_or(from));
-        // The answer and what goes on with it are one.
+        // An answer is not separated from the node that continues with it.
         let last = from.checked_sub(1).map(|last| events[last].kind());
         from -= usize::from(last == Some(Kind::InterruptResolved));
         let fold_to = |from: usize| RunState::fold(definition, events[..from].iter().copied());
         let mut before = fold_to(from);
         if open(&before).is_some() {
-            // That node runs once more: what it had written by then is left out.
+            // That node is executed again, so its events so far are not copied.
             let begins = |kind: Kind| {
                 matches!(kind, Kind::NodeStarted | Kind::NodeRetried | Kind::NodeResumed)
             };
@@ -46,11 +46,11 @@ impl Cut {
     }
 }
 
-/// What a branch that begins with `before` has of its source's counts.
+/// What a branch that begins with `before` counts from its source.
 fn copied(definition: &Definition, before: &RunState) -> Copied {
     let open = open(before);
-    // It is run by the branch, which counts it: as a turn, too, where that was decided and goes
-    // on with an answer.
+    // The branch executes this node and counts it; also as a turn, if the turn was decided and continues
+    // with an answer.
     let is_answered = open.is_some_and(|open| {
         is_orchestrator(&definition.nodes[open]) && before.nodes[open].resumed_with.is_some()
     });
@@ -65,7 +65,7 @@ fn open(state: &RunState) -> Option<usize> {
     state.current().filter(|_| state.waiting.is_none())
 }
 
-/// Whether a bound of a whole run was breached: whatever follows is its end.
+/// Whether a limit of the whole run was breached, which ends the run.
 const fn is_breach_of_run(event: &RunEvent) -> bool {
     match &event.payload {
         Payload::CapBreached { kind, .. } => kind.is_of_run(),

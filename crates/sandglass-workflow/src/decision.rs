@@ -5,7 +5,7 @@ use serde_json::{Map, Number, Value};
 
 /// Most workers that one decision may name.
 const WORKERS_MAX: usize = 256;
-/// Longest id of a worker, in bytes; the protocol's.
+/// Longest id of a worker, in bytes; the protocol's limit.
 pub(crate) const ID_MAX_BYTES: usize = 256;
 
 /// The decision of one turn.
@@ -74,7 +74,7 @@ impl Decision {
     }
 }
 
-/// Whether these are the fields of a decision: of one of a closed set of kinds.
+/// Checks that these are exactly the fields of one kind of decision.
 fn check(fields: &Map<String, Value>) -> Result<(), String> {
     let only = |known: &[&str]| match fields.keys().find(|key| !known.contains(&key.as_str())) {
         Some(key) => Err(format!("it has `{key}`, which this kind doesn't have")),

@@ -1,19 +1,20 @@
-//! Reads JSON files that people write, within bounds, and finds the places that JSON
-//! pointers point to.
+//! Reads JSON files that people write, within limits, and finds the places that JSON pointers point
+//! to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_source::json::{self, Bounds, DuplicateKeys, MAX_VALUES, Violation, ViolationKind};
 use serde_json::Value;
 
-use crate::problem::{Place, Problem, push_key, quoted};
+use crate::fields::Fields;
+use crate::problem::{Place, Problem, Problems, push_key, quoted};
 
-/// Deepest nesting of a definition or a manifest: several times what its schema has, so
-/// that there is room for configurations, and far from what a thread's stack holds.
+/// Deepest nesting of a definition or a manifest: several times as deep as its schema, which leaves room
+/// for configurations, and far less than the stack of a thread allows.
 pub const DEPTH_MAX: usize = 64;
 
-/// Longest key of an object in a definition or a manifest, in bytes: names are far
-/// shorter, and a pointer to what is wrong names each key on its way.
+/// Longest key of an object in a definition or a manifest, in bytes: names are far shorter, and the
+/// pointer of a problem contains each key on its path.
 pub const KEY_MAX_BYTES: usize = 1_024;
 
 const BOUNDS: Bounds = Bounds {
@@ -23,8 +24,22 @@ const BOUNDS: Bounds = Bounds {
     duplicate_keys: DuplicateKeys::Rejected,
 };
 
+/// Reads the JSON object `text`, which messages call `label`, through its fields. It may have
+/// `max_bytes`, and no other keys than those that `read_fields` looks up.
+pub(crate) fn parse<T>(
+    text: &str,
+    max_bytes: usize,
+    label: &'static str,
+    read_fields: impl FnOnce(&Fields<'_>, &Value) -> Option<T>,
+) -> Result<T, Vec<Problem>> {
+    let value = read(text, max_bytes)?;
+    let out = Problems::default();
+    let found = Fields::closed(&value, "", label, &out, |fields| read_fields(fields, &value));
+    out.check(found.flatten()).map_err(|problems| placed(problems, text))
+}
+
 /// Reads `text`, which may have `max_bytes`.
-pub(crate) fn read(text: &str, max_bytes: usize) -> Result<Value, Vec<Problem>> {
+fn read(text: &str, max_bytes: usize) -> Result<Value, Vec<Problem>> {
     if text.len() > max_bytes {
         let what = format!(
             "it has {} bytes, and {max_bytes} are allowed; split it into several",
@@ -42,7 +57,7 @@ pub(crate) fn read(text: &str, max_bytes: usize) -> Result<Value, Vec<Problem>> 
 fn problem(Violation { pointer, kind }: Violation) -> Problem {
     let what = match kind {
         ViolationKind::DuplicateKey(key) => {
-            format!("the key {} stands here twice; keep one of them", quoted(&key))
+            format!("the key {} is duplicated; keep one of them", quoted(&key))
         }
         ViolationKind::LongKey => {
             format!("it has a key of more than {KEY_MAX_BYTES} bytes; shorten it")
@@ -53,7 +68,7 @@ fn problem(Violation { pointer, kind }: Violation) -> Problem {
 }
 
 /// The problems with the places that their pointers have in `text`, which is JSON.
-pub(crate) fn placed(mut problems: Vec<Problem>, text: &str) -> Vec<Problem> {
+fn placed(mut problems: Vec<Problem>, text: &str) -> Vec<Problem> {
     let wanted: BTreeSet<String> = problems.iter().map(|one| one.path.clone()).collect();
     let mut offsets = BTreeMap::new();
     walk(text, |pointer, offset| {
@@ -75,7 +90,7 @@ fn not_valid(error: &serde_json::Error, text: &str) -> Problem {
     // The parser counts columns in bytes.
     let place = format!(" at line {} column {}", error.line(), error.column());
     let what = message.strip_suffix(&place).unwrap_or(&message);
-    let mut problem = Problem::new("", format!("it is no valid JSON: {what}; fix it"));
+    let mut problem = Problem::new("", format!("it is not valid JSON: {what}; fix it"));
     problem.place = error.line().checked_sub(1).and_then(|line| {
         let line_text = text.split('\n').nth(line)?;
         let before = error.column().saturating_sub(1);
@@ -85,9 +100,9 @@ fn not_valid(error: &serde_json::Error, text: &str) -> Problem {
     problem
 }
 
-/// A list or an object that the walk is in.
+/// A list or an object that contains the current value.
 struct Level {
-    /// How long the pointer to it is.
+    /// The length of the pointer to it.
     pointer: usize,
     inside: Inside,
 }
@@ -159,7 +174,7 @@ fn walk(text: &str, mut on: impl FnMut(&str, usize) -> bool) {
     }
 }
 
-/// Behind the string that begins at `start`.
+/// The position after the string that begins at `start`.
 fn string_end(bytes: &[u8], start: usize) -> usize {
     let mut next = start + 1;
     while let Some(byte) = bytes.get(next) {
@@ -229,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_ours_is_refused_with_its_reason() {
+    fn invalid_text_is_refused_with_the_reason() {
         let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
         let long_key = format!("{{\"{}\":1}}", "k".repeat(KEY_MAX_BYTES + 1));
         for (text, path, place, what) in [
             (String::new(), "", None, "it is empty"),
-            ("{\n \"a\" 1}".into(), "", Some((2, 6)), "no valid JSON"),
-            ("[1,{\"a\":1,\"a\":2}]".into(), "/1", Some((1, 4)), "`a` stands here twice"),
+            ("{\n \"a\" 1}".into(), "", Some((2, 6)), "not valid JSON"),
+            ("[1,{\"a\":1,\"a\":2}]".into(), "/1", Some((1, 4)), "`a` is duplicated"),
             (deep(DEPTH_MAX + 1), &"/0".repeat(DEPTH_MAX), Some((1, 65)), "nested more than 64"),
             (long_key, "", Some((1, 1)), "a key of more than 1024 bytes"),
             ("[1,2,3,4,5]".repeat(200), "", None, "2200 bytes, and 2048 are allowed"),

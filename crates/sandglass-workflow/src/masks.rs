@@ -22,7 +22,7 @@ pub struct Masks {
 }
 
 impl Masks {
-    /// Those of `definition`: what it says of outputs comes before what packs say of theirs, which
+    /// The masks of `definition`, whose settings for outputs override those of packs, which
     /// `sensitive_outputs` returns for a type of nodes.
     pub fn of<'a, I>(definition: &Definition, sensitive_outputs: impl Fn(&str) -> I) -> Self
     where
@@ -55,7 +55,7 @@ impl Masks {
         self.variables.is_empty() && self.channels.is_empty() && self.outputs.is_empty()
     }
 
-    /// An event, as clients get it.
+    /// An event as clients receive it.
     pub fn event(&self, run: &str, entry: &Entry) -> Value {
         let mut document = entry.document(run);
         if self.is_empty() {
@@ -90,7 +90,7 @@ impl Masks {
     /// Masks the sensitive outputs of `node`.
     pub fn mask_outputs(&self, node: &str, outputs: &mut Value) {
         mask_keys(outputs, |port| self.outputs.contains(&(node.to_owned(), port.to_owned())));
-        // What a node hands on of a variable's is the variable's, too.
+        // A node may pass a sensitive variable on as an output of that name.
         mask_keys(outputs, |port| self.variables.contains(port));
     }
 
@@ -105,7 +105,7 @@ impl Masks {
     }
 }
 
-/// Masks the values of the keys that are.
+/// Masks the values of the keys for which `is_masked` holds.
 pub fn mask_keys(value: &mut Value, is_masked: impl Fn(&str) -> bool) {
     for (key, value) in value.as_object_mut().into_iter().flatten() {
         if is_masked(key) {

@@ -1,7 +1,7 @@
 //! What a run does next: a pure function of its definition and its state.
 //!
-//! Nodes are run one at a time, in the order of the graph, so that the same events lead to the
-//! same next step for a run, its replay and its host after a restart.
+//! Nodes are executed one at a time, in the order of the graph, so that equal events lead to an equal next
+//! step in a run, in its replay, and after a restart of its host.
 
 use serde_json::{Map, Value, json};
 
@@ -15,17 +15,17 @@ use crate::state::{NodeStatus, RunState};
 /// What comes next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// This node, by its place in the definition.
+    /// Execute this node, by its index in the definition.
     Run(usize),
-    /// It waits for an answer.
+    /// Wait for an answer.
     Wait,
-    /// Its end.
+    /// Complete the run with these outputs.
     Complete(Value),
-    /// Its end, by an error.
+    /// Fail the run.
     Fail(RunError),
 }
 
-/// What comes next, and what is decided on the way there.
+/// What comes next, and the decisions that lead to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The events of these decisions, in order.
@@ -39,7 +39,8 @@ pub fn plan(definition: &Definition, state: &mut RunState) -> Plan {
     let mut events = Vec::new();
     let mut step = step(definition, state, &mut events);
     if let Step::Complete(_) = step
-        && let Some(error) = failure_in_vain(definition, state)
+        && let Some(error) =
+            unhandled_failure(definition, state, |taker| !matches!(taker, NodeStatus::Skipped))
     {
         step = Step::Fail(error);
     }
@@ -50,11 +51,11 @@ fn step(definition: &Definition, state: &mut RunState, events: &mut Vec<RunEvent
     if state.waiting.is_some() {
         return Step::Wait;
     }
-    // Of a fork from the middle of it: it is run, and one that was suspended asks again.
+    // A fork from the middle of a node executes the node; if it was suspended, it asks again.
     if let Some(open) = state.current() {
         return Step::Run(open);
     }
-    if let Some(error) = unhandled_failure(definition, state) {
+    if let Some(error) = unhandled_failure(definition, state, |_| true) {
         return Step::Fail(error);
     }
     if has_terminated(definition, state) {
@@ -107,38 +108,25 @@ fn step(definition: &Definition, state: &mut RunState, events: &mut Vec<RunEvent
     Step::Complete(outputs(definition, state))
 }
 
-/// The error of a node that failed, if no edge handles the failure.
-fn unhandled_failure(definition: &Definition, state: &RunState) -> Option<RunError> {
-    state.nodes.iter().enumerate().find_map(|(index, node)| match &node.status {
-        NodeStatus::Failed(error) if takers(definition, index).next().is_none() => {
-            Some(error_of(definition, index, error))
+/// The error of a run with a node whose failure no other node handles, of those that `can_handle` it.
+fn unhandled_failure(
+    definition: &Definition,
+    state: &RunState,
+    can_handle: impl Fn(&NodeStatus) -> bool,
+) -> Option<RunError> {
+    state.nodes.iter().enumerate().find_map(|(index, node)| {
+        let NodeStatus::Failed(error) = &node.status else { return None };
+        if takers(definition, index).any(|taker| can_handle(&state.nodes[taker].status)) {
+            return None;
         }
-        _ => None,
+        let mut error = error.clone();
+        let details = error.details.get_or_insert_default();
+        details.entry("nodeId").or_insert_with(|| definition.nodes[index].id.as_str().into());
+        Some(error)
     })
 }
 
-/// The error of a node that failed, if no node that handles the failure was executed in the end.
-fn failure_in_vain(definition: &Definition, state: &RunState) -> Option<RunError> {
-    state.nodes.iter().enumerate().find_map(|(index, node)| match &node.status {
-        NodeStatus::Failed(error) => {
-            let mut takers = takers(definition, index);
-            let is_taken =
-                takers.any(|taker| !matches!(state.nodes[taker].status, NodeStatus::Skipped));
-            (!is_taken).then(|| error_of(definition, index, error))
-        }
-        _ => None,
-    })
-}
-
-/// The error of a run that ends by that of the node at `index`.
-fn error_of(definition: &Definition, index: usize, error: &RunError) -> RunError {
-    let mut error = error.clone();
-    let details = error.details.get_or_insert_default();
-    details.entry("nodeId").or_insert_with(|| definition.nodes[index].id.as_str().into());
-    error
-}
-
-/// The nodes that can take up the failure of the one at `index`.
+/// The nodes that may handle the failure of the one at `index`.
 fn takers(definition: &Definition, index: usize) -> impl Iterator<Item = usize> {
     let outgoing = definition.graph.outgoing(index).iter().copied();
     outgoing.filter(|edge| !definition.graph.is_back(*edge)).filter_map(|edge| {
@@ -148,7 +136,7 @@ fn takers(definition: &Definition, index: usize) -> impl Iterator<Item = usize> 
     })
 }
 
-/// Whether its orchestrator has decided that it is over.
+/// Whether the orchestrator has ended the run.
 fn has_terminated(definition: &Definition, state: &RunState) -> bool {
     matches!(state.decision, Some(Decision::Terminate { .. }))
         && definition.nodes.iter().zip(&state.nodes).any(|(node, state)| {
@@ -162,9 +150,9 @@ enum Verdict {
     Skip(&'static str),
 }
 
-/// Whether the node at `index` is to be run: by the rules of its edges, whose names and
-/// meaning are those of Airflow's trigger rules. The rules of all its edges have to hold:
-/// `any_success` and `any_failed` over the edges that have them, the others for each edge.
+/// Whether the node at `index` is executed, depending on the trigger rules of its edges, which are those of
+/// Airflow. The rules of all edges must hold: `any_success` and `any_failed` over the edges that have
+/// them, the others for each edge.
 fn verdict(definition: &Definition, state: &RunState, index: usize) -> Verdict {
     let mut any_success = None::<bool>;
     let mut any_failed = None::<bool>;
@@ -204,7 +192,7 @@ fn verdict(definition: &Definition, state: &RunState, index: usize) -> Verdict {
     }
 }
 
-/// Whether the source of the edge at `index` has done its work and its condition holds.
+/// Whether the source of the edge at `index` is complete and the condition of the edge holds.
 fn leads_on(definition: &Definition, state: &RunState, index: usize) -> bool {
     let edge = &definition.edges[index];
     let source = &state.nodes[edge.source];
@@ -237,8 +225,8 @@ pub fn scope(state: &RunState, status: &str, outputs: &Value) -> Value {
     })
 }
 
-/// What the whole run has come to: the outputs of the only node that nothing follows, or of
-/// all of those by their ids.
+/// The outputs of the run: those of the only node that no node follows, or those of all such nodes by
+/// their ids.
 fn outputs(definition: &Definition, state: &RunState) -> Value {
     let is_completed = |index: usize| matches!(state.nodes[index].status, NodeStatus::Completed);
     let is_last = |index: &usize| {
@@ -326,7 +314,7 @@ mod tests {
             happened.iter().for_each(|event| state.apply(definition, event));
             events.extend(happened);
         }
-        panic!("it goes on for ever");
+        panic!("the run does not end");
     }
 
     /// The nodes that were begun (`a`) and skipped (`-a`), in order.
@@ -361,7 +349,7 @@ mod tests {
             (["all_success", "all_success"], "", "a b c d"),
             (["any_failed", "any_failed"], "", "a b c -d"),
             (["none_failed", "any_success"], "", "a b c d"),
-            // The rules of both hold, or it isn't run.
+            // The rules of both must hold.
             (["any_failed", "all_success"], "b", "a b c d"),
             (["any_failed", "all_success"], "c", "a b c -d"),
         ] {
@@ -390,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_choose_and_what_is_not_chosen_is_skipped_to_its_end() {
+    fn nodes_behind_conditions_that_do_not_hold_are_skipped() {
         let is = |right: &str| json!({ "condition": { "type": "equals", "left": "output.go", "right": right } });
         let definition = definition(
             &noops(&["a", "left", "right", "behind", "off"]),

@@ -1,5 +1,6 @@
-//! What is wrong with something that people or clients wrote: where, what, and what to do.
+//! Problems with what people or clients wrote: where, what is wrong, and what to do.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use sandglass_source::{DIAGNOSTICS_MAX, did_you_mean, printable, shortened};
@@ -13,16 +14,16 @@ const WHAT_MAX_CHARS: usize = 2_000;
 /// Most characters of a foreign text that a problem quotes.
 const QUOTED_MAX_CHARS: usize = 80;
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, as a JSON pointer (RFC 6901) such as `/nodes/2/inputs/delayMs`; empty for
-    /// the whole. Of what is missing, the object that lacks it.
+    /// Where, as a JSON pointer (RFC 6901) such as `/nodes/2/inputs/delayMs`; empty for the whole
+    /// text. If a value is missing, it points to the object that lacks it.
     pub path: String,
-    /// Where in the file's text, if it is a text and has such a place.
+    /// The place in the text, if it was read from a text that has such a place.
     pub place: Option<Place>,
-    /// What is wrong and what to do about it: no control characters, no full stop, at most
-    /// 2,000 characters.
+    /// What is wrong and what to do: no control characters, no full stop, at most 2,000
+    /// characters.
     pub what: String,
 }
 
@@ -62,45 +63,61 @@ impl fmt::Display for Place {
     }
 }
 
-/// Gathers problems: at most [`PROBLEMS_MAX`].
+/// Collects problems: at most [`PROBLEMS_MAX`].
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
-    found: Vec<Problem>,
+    found: RefCell<Vec<Problem>>,
 }
 
 impl Problems {
-    pub(crate) fn add(&mut self, path: impl Into<String>, what: impl AsRef<str>) {
-        if self.found.len() < PROBLEMS_MAX {
-            self.found.push(Problem::new(path, what));
+    pub(crate) fn add(&self, path: impl Into<String>, what: impl AsRef<str>) {
+        if self.len() < PROBLEMS_MAX {
+            self.found.borrow_mut().push(Problem::new(path, what));
         }
     }
 
-    /// A help that names the nearest of `known`. It takes time, so there is none once no more
-    /// problems are kept.
+    /// A hint that names the nearest of `known`; empty once no more problems are kept, because it
+    /// takes time.
     pub(crate) fn hint<'a>(
         &self,
         wanted: &str,
         known: impl IntoIterator<Item = &'a str> + Clone,
     ) -> String {
-        if self.found.len() < PROBLEMS_MAX { did_you_mean(wanted, known) } else { String::new() }
+        if self.len() < PROBLEMS_MAX { did_you_mean(wanted, known) } else { String::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.found.borrow().len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.found.is_empty()
+        self.len() == 0
     }
 
-    pub(crate) fn into_vec(self) -> Vec<Problem> {
-        self.found
+    /// Removes the problems that were added after the first `at`.
+    pub(crate) fn split_off(&self, at: usize) -> Vec<Problem> {
+        self.found.borrow_mut().split_off(at)
+    }
+
+    pub(crate) fn append(&self, problems: Vec<Problem>) {
+        let mut found = self.found.borrow_mut();
+        found.extend(problems);
+        found.truncate(PROBLEMS_MAX);
+    }
+
+    /// `value` if there are no problems.
+    pub(crate) fn check<T>(self, value: Option<T>) -> Result<T, Vec<Problem>> {
+        value.filter(|_| self.is_empty()).ok_or_else(|| self.found.into_inner())
     }
 }
 
-/// A foreign text as a message quotes it.
+/// A foreign text, shortened and quoted for a message.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     format!("`{}`", shortened(text, QUOTED_MAX_CHARS))
 }
 
-/// The pointer to `key` in what `path` points to.
+/// The pointer to `key` of the object that `path` points to.
 pub(crate) fn under(path: &str, key: &str) -> String {
     let mut path = path.to_owned();
     push_key(&mut path, key);
@@ -138,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_anybody_reads_and_none_is_long() {
-        let mut problems = Problems::default();
+    fn the_number_and_the_length_of_problems_are_limited() {
+        let problems = Problems::default();
         for _ in 0..PROBLEMS_MAX + 10 {
             problems.add("", "x".repeat(10_000));
         }
-        let found = problems.into_vec();
+        let found = problems.check(Some(())).expect_err("problems");
         assert_eq!(found.len(), PROBLEMS_MAX);
         assert!(found[0].what.chars().count() <= WHAT_MAX_CHARS + 1);
     }

@@ -1,5 +1,5 @@
-//! JSON Schemas that definitions and packs bring along: compiled and checked within bounds, with
-//! patterns that take linear time.
+//! JSON Schemas of definitions and packs: compiled and checked within limits, with patterns that take
+//! linear time.
 
 mod cost;
 
@@ -10,17 +10,17 @@ use crate::problem::Problem;
 
 /// Largest schema, in bytes of JSON.
 const SCHEMA_MAX_BYTES: usize = 64 << 10;
-/// Largest program that a pattern may become, in bytes.
+/// Largest program that a pattern may compile to, in bytes.
 const PATTERN_MAX_BYTES: usize = 256 << 10;
-/// Most work of one check: the cost of the schema for each value in what is checked.
+/// Most work of one check: the cost of the schema times the number of values.
 const WORK_MAX: u64 = 10_000_000;
-/// Most work of a check whose differences are looked for: each of them takes memory, also those
-/// of branches that hold nowhere.
+/// Most work of a check that lists the differences: each difference takes memory, also those of branches
+/// that do not apply.
 const DIFFERENCES_WORK_MAX: u64 = 100_000;
 /// Most differences that are reported.
-const TOLD_MAX: usize = 20;
-/// Longest text of one, in characters.
-const TOLD_MAX_CHARS: usize = 300;
+const DIFFERENCES_MAX: usize = 20;
+/// Longest text of a difference, in characters.
+const DIFFERENCE_MAX_CHARS: usize = 300;
 
 /// A schema that values can be checked against.
 #[derive(Debug)]
@@ -30,10 +30,10 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Compiles it. What it refers to outside of itself is an error: nothing is fetched.
+    /// Compiles a schema. Nothing is fetched: a reference to another document is an error.
     ///
     /// # Errors
-    /// It is no JSON Schema, refers to itself, or is too large.
+    /// It is not a JSON Schema, refers to itself or to other documents, or is too large.
     pub fn compile(schema: &Value) -> Result<Self, String> {
         let bytes = schema.to_string().len();
         if bytes > SCHEMA_MAX_BYTES {
@@ -69,12 +69,12 @@ impl Schema {
         let problem = |error: jsonschema::ValidationError<'_>| {
             Problem::new(format!("{path}{}", error.instance_path()), shown(&error))
         };
-        self.validator.iter_errors(value).take(TOLD_MAX).map(problem).collect()
+        self.validator.iter_errors(value).take(DIFFERENCES_MAX).map(problem).collect()
     }
 }
 
 fn shown(error: &jsonschema::ValidationError<'_>) -> String {
-    error.to_string().chars().take(TOLD_MAX_CHARS).collect()
+    error.to_string().chars().take(DIFFERENCE_MAX_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_schema_refuses_is_told_with_its_place() {
+    fn differences_are_reported_with_their_place() {
         let schema = Schema::compile(&json!({
             "type": "object",
             "properties": { "n": { "type": "integer", "minimum": 1 } },
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schema_of_its_own_is_refused() {
+    fn invalid_schemas_and_external_references_are_refused() {
         for bad in [
             json!({ "type": "nothing" }),
             json!({ "$ref": "https://example.com/other.json" }),
@@ -110,11 +110,11 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_takes_too_long_is_refused_and_of_a_large_one_no_place_is_told() {
+    fn checks_with_too_much_work_are_refused_or_report_no_places() {
         let each = json!({ "items": { "minimum": 1 } });
         let schema = Schema::compile(&json!({ "allOf": vec![each; 100] })).expect("a schema");
         let zeros = |count: usize| json!(vec![0; count]);
-        assert_eq!(schema.differences("", &zeros(10)).len(), TOLD_MAX);
+        assert_eq!(schema.differences("", &zeros(10)).len(), DIFFERENCES_MAX);
         assert!(schema.differences("", &zeros(1_000))[0].what.contains("place by place"));
         assert_eq!(schema.differences("", &json!(vec![1; 1_000])), []);
         let found = schema.differences("", &zeros(60_000));

@@ -302,7 +302,7 @@ impl RunState {
     /// starts again.
     fn begin(&mut self, definition: &Definition, index: usize) {
         self.executions = self.executions.saturating_add(1);
-        // What it was answered in an earlier round is no answer to this one.
+        // Answers of an earlier round do not count in this one.
         let id = &definition.nodes[index].id;
         self.resolved.retain(|(node, _), _| node != id);
         self.children.clear();
@@ -320,7 +320,7 @@ impl RunState {
         node.executions = node.executions.saturating_add(1);
     }
 
-    /// What the outputs of a node are.
+    /// The outputs of a node, if it is complete.
     pub fn outputs(&self, definition: &Definition, node: &str) -> Option<&Value> {
         let state = self.nodes.get(definition.node(node)?)?;
         matches!(state.status, NodeStatus::Completed).then_some(&state.outputs)
@@ -334,7 +334,7 @@ impl RunState {
     }
 }
 
-/// The nodes that others than back edges lead to from the one at `index`.
+/// The nodes that can be reached from the one at `index` without back edges.
 fn downstream(definition: &Definition, index: usize) -> Vec<usize> {
     let mut found = vec![false; definition.nodes.len()];
     let mut way = vec![index];

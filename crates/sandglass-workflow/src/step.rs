@@ -1,40 +1,40 @@
-//! What the actions of a run's entity carry: what it begins with, and what it does next.
+//! Parameters of the actions of a run's entity: what the run begins with, and what it does next.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::event::{ForkedFrom, Payload, RunEvent};
 
-/// All that a run begins with. Kept in its first record, so that nothing else is needed to
-/// tell its story.
+/// Everything that a run begins with. Its first record contains it, so that the records of the run suffice
+/// to explain it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Begin {
     /// The workflow.
     pub workflow: String,
-    /// The digest of its definition: later versions of it change nothing for this run.
+    /// The digest of its definition: later versions do not affect this run.
     pub digest: String,
     /// The inputs of the request.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub inputs: Map<String, Value>,
-    /// How it is to run.
+    /// The options of the run.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub configurable: Map<String, Value>,
-    /// What it is found by.
+    /// Labels to find it by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// The metadata of the request, returned as it was sent.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// The digest of the request, where it came with an idempotency key.
+    /// The digest of the request, if it had an idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
     /// The run that it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork: Option<Fork>,
-    /// What of its bounds was used by the events that it has from that run.
+    /// What the events that it copied from that run used of its limits.
     #[serde(default, skip_serializing_if = "Copied::is_nothing")]
     pub copied: Copied,
-    /// The run that it works for.
+    /// Its parent, if it is a child run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
 }
@@ -44,23 +44,23 @@ pub struct Begin {
 pub struct Fork {
     /// That run.
     pub source: String,
-    /// The first of its events that is not simply taken over.
+    /// The first of its events that is not copied.
     pub from: u64,
-    /// What becomes of the others.
+    /// How the fork uses the others.
     pub mode: ForkMode,
 }
 
-/// What a fork does with the events of its source from some point on.
+/// What a fork does with the events of its source that it does not copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ForkMode {
-    /// It comes to them again: pure nodes are run once more and compared.
+    /// It repeats them: pure nodes are executed again and compared.
     Replay,
-    /// It goes on by itself.
+    /// It continues on its own.
     Branch,
 }
 
-/// What a fork has of its source's counts.
+/// What a fork counts from its source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
     /// Nodes that were executed.
@@ -76,14 +76,14 @@ impl Copied {
     }
 }
 
-/// Who a child run works for.
+/// The parent of a child run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
     /// The run.
     pub run: String,
     /// Its node.
     pub node: String,
-    /// How many runs are above this one.
+    /// How many ancestors this run has.
     pub depth: u32,
 }
 
@@ -114,26 +114,26 @@ impl Fork {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Next {
-    /// It runs a node.
+    /// It executes a node.
     Node {
-        /// Which.
+        /// Its id.
         node: String,
-        /// Of which type.
+        /// Its type.
         type_id: String,
     },
-    /// It goes on with a node that has waited, or runs one once more that has failed.
+    /// It continues a node that waited, or retries one that failed.
     Resumed {
-        /// Which.
+        /// Its id.
         node: String,
-        /// Of which type.
+        /// Its type.
         type_id: String,
     },
-    /// It takes over, or comes again to, its source's events from here on.
+    /// It copies or repeats the events of its source from here on.
     Replay {
         /// The next event.
         at: u64,
     },
-    /// It waits for an answer until some time.
+    /// It waits for an answer for a limited time.
     Expiry {
         /// The interrupt.
         interrupt: String,

@@ -1,34 +1,29 @@
-//! The variables that a run begins with, from its inputs and what its definition declares.
+//! The variables that a run begins with: from its inputs and its definition.
 
 use sandglass_model::Object;
 use serde_json::Value;
 
 use crate::definition::{ID_MAX_BYTES, Variable};
-use crate::fields::kind;
+use crate::fields::{is_name, kind};
 use crate::problem::{Problem, Problems, quoted, under};
 
 /// Most inputs of a run.
 pub const INPUTS_MAX: usize = 1_000;
 
-/// Most bytes of a run's first variables, as JSON: what an entity of the runtime holds.
+/// Largest variables that a run begins with, in bytes of JSON: an entity of the runtime holds no more.
 pub const VARIABLES_MAX_BYTES: usize = 1 << 20;
 
 /// The variables that a run with these inputs begins with.
 ///
-/// Each declared variable is what its input says, or else its default; without both it is
-/// absent. An input that is null counts as none. What no variable declares is kept as a
-/// variable, too.
+/// Each declared variable has the value of its input, or else its default; without both it is absent. An
+/// input that is null counts as absent. Inputs that are not declared become variables, too.
 ///
 /// # Errors
-/// What is wrong with the inputs, with pointers that begin with `/inputs`: an input is
-/// missing or of another type than its variable, they are no object, or they are too many or
-/// too large.
+/// The inputs are invalid, with pointers that begin with `/inputs`: an input is missing or of another type
+/// than its variable, or the inputs are not an object, too many or too large.
 pub fn initial(declared: &[Variable], inputs: Option<&Value>) -> Result<Object, Vec<Problem>> {
-    let mut out = Problems::default();
-    let mut variables = given(inputs, &mut out);
-    if !out.is_empty() {
-        return Err(out.into_vec());
-    }
+    let mut variables = given(inputs)?;
+    let out = Problems::default();
     for variable in declared {
         let given = variables.get(&variable.name).filter(|value| !value.is_null());
         let path = || under("/inputs", &variable.name);
@@ -54,69 +49,46 @@ pub fn initial(declared: &[Variable], inputs: Option<&Value>) -> Result<Object, 
         );
         out.add("/inputs", what);
     }
-    if out.is_empty() { Ok(variables) } else { Err(out.into_vec()) }
+    out.check(Some(variables))
 }
 
-fn given(inputs: Option<&Value>, out: &mut Problems) -> Object {
+fn given(inputs: Option<&Value>) -> Result<Object, Vec<Problem>> {
+    let wrong = |what: String| Err(vec![Problem::new("/inputs", what)]);
     let fields = match inputs {
-        None | Some(Value::Null) => return Object::new(),
+        None | Some(Value::Null) => return Ok(Object::new()),
         Some(Value::Object(fields)) => fields,
         Some(other) => {
-            out.add("/inputs", format!("`inputs` must be an object, and is {}", kind(other)));
-            return Object::new();
+            return wrong(format!("`inputs` must be an object, and is {}", kind(other)));
         }
     };
     if fields.len() > INPUTS_MAX {
-        let what = format!("there are {} inputs, and {INPUTS_MAX} are allowed", fields.len());
+        return wrong(format!("there are {} inputs, and {INPUTS_MAX} are allowed", fields.len()));
+    }
+    let out = Problems::default();
+    for name in fields.keys().filter(|name| !is_name(name, ID_MAX_BYTES)) {
+        let what = format!(
+            "the input {} can't be a variable: a name has 1 to {ID_MAX_BYTES} bytes, none a control",
+            quoted(name)
+        );
         out.add("/inputs", what);
-        return Object::new();
     }
-    for name in fields.keys() {
-        if name.is_empty() || name.len() > ID_MAX_BYTES || name.chars().any(char::is_control) {
-            let what = format!(
-                "the input {} can't be a variable: a name has 1 to {ID_MAX_BYTES} bytes, none a \
-                 control",
-                quoted(name)
-            );
-            out.add("/inputs", what);
-        }
-    }
-    fields.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    out.check(Some(fields.iter().map(|(name, value)| (name.clone(), value.clone())).collect()))
 }
 
-/// Whether the variables are within [`VARIABLES_MAX_BYTES`]; nothing is kept to find out.
 fn fits(variables: &Object) -> bool {
-    struct Left(usize);
-    impl std::io::Write for Left {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            let left = self.0.checked_sub(bytes.len());
-            self.0 = left.ok_or(std::io::ErrorKind::FileTooLarge)?;
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    serde_json::to_writer(Left(VARIABLES_MAX_BYTES), variables).is_ok()
+    serde_json::to_string(variables).is_ok_and(|json| json.len() <= VARIABLES_MAX_BYTES)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::definition::Definition;
+    use crate::definition::tests::with;
     use serde_json::json;
 
     fn declared(variables: Value) -> Vec<Variable> {
-        let node = json!({
-            "id": "n", "typeId": "core.noop", "name": "N", "position": {"x": 0, "y": 0},
-            "config": {}, "inputs": {},
-        });
-        let definition = json!({
-            "id": "d", "name": "D", "version": "1", "nodes": [node], "edges": [], "triggers": [],
-            "variables": variables, "metadata": {}, "settings": {},
-        });
-        Definition::parse(&definition.to_string()).expect("a definition").variables
+        let text = with("/variables", variables);
+        Definition::parse(&text).expect("a definition").variables
     }
 
     fn some() -> Vec<Variable> {
@@ -128,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_their_inputs_or_else_their_defaults() {
+    fn variables_have_their_inputs_or_else_their_defaults() {
         for (inputs, variables) in [
             (json!({"n": 1.5}), json!({"n": 1.5, "d": {"a": 1}})),
             (json!({"n": 1, "d": {}, "o": []}), json!({"n": 1, "d": {}, "o": []})),
@@ -141,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_pass_through_where_nothing_is_declared() {
+    fn undeclared_inputs_become_variables() {
         let inputs = json!({"anything": [1, {"a": null}]});
         assert_eq!(json!(initial(&[], Some(&inputs)).expect("they fit")), inputs);
         for nothing in [None, Some(&Value::Null), Some(&json!({}))] {
@@ -150,10 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn inputs_that_do_not_fit_are_all_told() {
+    fn all_invalid_inputs_are_reported() {
         let large = json!({"n": 1, "x": "x".repeat(VARIABLES_MAX_BYTES)});
         let many: Object = (0..=INPUTS_MAX).map(|n| (format!("i{n}"), json!(1))).collect();
-        for (inputs, told) in [
+        for (inputs, expected) in [
             (json!({}), vec![("/inputs/n", "`n` is missing; give a number")]),
             (json!({"n": null}), vec![("/inputs/n", "is missing")]),
             (
@@ -166,8 +138,8 @@ mod tests {
             (json!(many), vec![("/inputs", "1001 inputs, and 1000 are allowed")]),
         ] {
             let problems = initial(&some(), Some(&inputs)).expect_err("they don't fit");
-            assert_eq!(problems.len(), told.len(), "{problems:?}");
-            for (problem, (path, what)) in problems.iter().zip(told) {
+            assert_eq!(problems.len(), expected.len(), "{problems:?}");
+            for (problem, (path, what)) in problems.iter().zip(expected) {
                 assert_eq!(problem.path, path, "{problem}");
                 assert!(problem.what.contains(what), "{problem}");
             }

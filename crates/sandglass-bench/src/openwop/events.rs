@@ -53,7 +53,7 @@ impl Events {
     }
 
     /// Waits for the head of the response.
-    pub(super) async fn begun(mut self) -> Result<Self, Failure> {
+    pub(super) async fn read_head(mut self) -> Result<Self, Failure> {
         let end = loop {
             if let Some(end) = head_end(&self.received) {
                 break end;
@@ -71,12 +71,12 @@ impl Events {
 
     /// Receives once, at most `most` bytes, and passes each complete frame to `take`. Returns
     /// whether there may be more.
-    pub(super) async fn hear(
+    pub(super) async fn receive_frames(
         &mut self,
         most: usize,
         take: &mut impl FnMut(Frame<'_>),
     ) -> Result<bool, Failure> {
-        // `begun` may have received chunks together with the head.
+        // `read_head` may have received chunks together with the head.
         self.unchunk()?;
         self.hand_on(take)?;
         if self.is_over {

@@ -9,8 +9,8 @@ use super::events::Events;
 use super::server::Server;
 use super::waiting::patiently;
 use super::workflows::WAITING;
+use crate::bench_host::one_thread;
 use crate::figure::{Figure, Unit};
-use crate::ours::one_thread;
 use crate::timing::Samples;
 use crate::{Effort, Failure};
 
@@ -37,7 +37,7 @@ pub(crate) fn memory(effort: Effort, program: Option<&Path>) -> Result<Figure, F
     let figure = Figure { samples: u64::from(READERS), ..Figure::of(&samples, Unit::Bytes) };
     let p50 = figure.p50;
     let first = first.quantiles().p50;
-    Ok(figure.with("first_readers_bytes", first).asks("p50", EACH_BYTES, p50))
+    Ok(figure.with("first_readers_bytes", first).with_goal("p50", EACH_BYTES, p50))
 }
 
 /// What each of the first readers takes, and what each of the later readers takes.
@@ -61,10 +61,10 @@ async fn each_bytes(server: &Server) -> Result<[f64; 2], Failure> {
 /// Attaches a reader, which has received all events when this returns.
 async fn attached(server: &Server, run: &str) -> Result<Events, Failure> {
     patiently("the events of a run", async {
-        let mut events = Events::open(server.address, run, None, None).await?.begun().await?;
-        let mut heard = 0;
-        while heard < EVENTS {
-            if !events.hear(PIECE_BYTES, &mut |_| heard += 1).await? {
+        let mut events = Events::open(server.address, run, None, None).await?.read_head().await?;
+        let mut received = 0;
+        while received < EVENTS {
+            if !events.receive_frames(PIECE_BYTES, &mut |_| received += 1).await? {
                 return Err("the events of a run that waits have ended".into());
             }
         }

@@ -17,8 +17,8 @@ use super::running::{Clients, EACH_US};
 use super::server::Server;
 use super::waiting::patiently;
 use super::workflows::{TICK_MS, TICKING, TICKS};
+use crate::bench_host::one_thread;
 use crate::figure::{Figure, Unit, rounded};
-use crate::ours::one_thread;
 use crate::timing::Samples;
 use crate::{Effort, Failure};
 
@@ -40,13 +40,13 @@ pub(crate) fn readers(effort: Effort, program: Option<&Path>) -> Result<Figure, 
         clients.run(effort.of(200, 1_000), None).await?;
         let body = json!({ "workflowId": workflow }).to_string();
         let run = Client::connect(server.address).await?.create(&body).await?;
-        let heard = Arc::<Heard>::default();
+        let delays = Arc::<Delays>::default();
         let mut readers = JoinSet::new();
         for _ in 0..READERS {
-            let reader = Events::open(server.address, &run, None, None).await?.begun().await?;
-            readers.spawn(read(reader, events, Arc::clone(&heard)));
+            let reader = Events::open(server.address, &run, None, None).await?.read_head().await?;
+            readers.spawn(read(reader, events, Arc::clone(&delays)));
         }
-        heard.all_are_there();
+        delays.start_measuring();
         let span = Duration::from_millis(TICK_MS) * (ticks - 1);
         let pace = Duration::from_micros(PACE_US);
         let count = u32::try_from(span.as_micros() / pace.as_micros())?;
@@ -61,20 +61,20 @@ pub(crate) fn readers(effort: Effort, program: Option<&Path>) -> Result<Figure, 
         })
         .await?;
         let each_us = ran.took_ns / 1e3 / f64::from(count);
-        let figure = Figure::of(&heard.delays(), Unit::Milliseconds);
+        let figure = Figure::of(&delays.delays(), Unit::Milliseconds);
         Ok(figure
             .with("readers", READERS)
             .with("events", events)
             .with("runs_per_second", rounded(1e6 / each_us))
             .with("create_p99_us", rounded(ran.answers.quantiles().p99 / 1e3))
-            .asks("readers without all events", 0.0, f64::from(READERS - whole))
-            .asks("us for each run meanwhile", EACH_US, each_us))
+            .with_goal("readers without all events", 0.0, f64::from(READERS - whole))
+            .with_goal("us for each run meanwhile", EACH_US, each_us))
     })
 }
 
 /// What the readers have received.
 #[derive(Debug, Default)]
-struct Heard(Mutex<All>);
+struct Delays(Mutex<All>);
 
 #[derive(Debug, Default)]
 struct All {
@@ -86,12 +86,12 @@ struct All {
     delays: Samples,
 }
 
-impl Heard {
+impl Delays {
     fn all(&self) -> std::sync::MutexGuard<'_, All> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all_are_there(&self) {
+    fn start_measuring(&self) {
         self.all().from_ms = Some(SystemClock::new().wall().as_millis());
     }
 
@@ -117,7 +117,7 @@ impl Heard {
 }
 
 /// Reads to the end. Errors if an event is not the next one, or if there are not `events` events.
-async fn read(mut reader: Events, events: u64, heard: Arc<Heard>) -> Result<(), Failure> {
+async fn read(mut reader: Events, events: u64, delays: Arc<Delays>) -> Result<(), Failure> {
     let (mut next, mut wrong) = (0, None);
     let mut take = |frame: Frame<'_>| {
         let Frame::Event { id, data, .. } = frame else { return };
@@ -125,11 +125,11 @@ async fn read(mut reader: Events, events: u64, heard: Arc<Heard>) -> Result<(), 
             wrong.get_or_insert_with(|| format!("a reader had event {id}, not {next}"));
         }
         next = id + 1;
-        if let Err(error) = heard.note(id, data) {
+        if let Err(error) = delays.note(id, data) {
             wrong.get_or_insert_with(|| error.to_string());
         }
     };
-    while reader.hear(PIECE_BYTES, &mut take).await? {}
+    while reader.receive_frames(PIECE_BYTES, &mut take).await? {}
     match wrong {
         Some(wrong) => Err(wrong.into()),
         None if next == events => Ok(()),

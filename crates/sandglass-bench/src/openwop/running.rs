@@ -14,8 +14,8 @@ use super::client::Client;
 use super::server::Server;
 use super::waiting::{patiently, pause, until};
 use super::workflows::THREE_NODES;
+use crate::bench_host::one_thread;
 use crate::figure::{Figure, Unit, rounded};
-use crate::ours::one_thread;
 use crate::timing::{Samples, nanos_since, now};
 use crate::{Effort, Failure};
 
@@ -26,7 +26,7 @@ pub(super) const EACH_US: f64 = 2_000.0;
 /// Events of a run of three nodes: its start and end, and those of each node.
 const EVENTS: usize = 8;
 /// How often the number of completed runs is polled.
-const ASK_EVERY: Duration = Duration::from_millis(5);
+const POLL_EVERY: Duration = Duration::from_millis(5);
 
 /// Measures the time for each run of three nodes, from the first request until the last run has
 /// ended according to the host's counter. The baseline is appending the same batches alone.
@@ -52,7 +52,7 @@ pub(crate) fn runs(effort: Effort, program: Option<&Path>) -> Result<Figure, Fai
             alone_each.push(nanos_since(begun) / f64::from(count));
         }
         let answers = answers.quantiles();
-        let figure = Figure::of(&each, Unit::Microseconds).beside(&alone_each);
+        let figure = Figure::of(&each, Unit::Microseconds).with_baseline(&alone_each);
         let p50 = figure.p50;
         Ok(figure
             .with("per_second", rounded(1e6 / p50))
@@ -60,13 +60,13 @@ pub(crate) fn runs(effort: Effort, program: Option<&Path>) -> Result<Figure, Fai
             .with("create_p99_us", rounded(answers.p99 / 1e3))
             .with("batches_each", alone.batches())
             .with("records_each", alone.records())
-            .asks("p50", EACH_US, p50))
+            .with_goal("p50", EACH_US, p50))
     })
 }
 
 /// The measurements of many runs.
 #[derive(Debug, Default)]
-pub(super) struct Ran {
+pub(super) struct RunTimes {
     /// The time from the first request until the last run had ended.
     pub(super) took_ns: f64,
     /// How long each request took.
@@ -81,7 +81,7 @@ impl Clients {
     /// Creates `count` runs, and waits until all of them have completed. Without a pace, each
     /// connection creates one run after the other; with a pace, each run is created at a fixed
     /// moment.
-    pub(super) async fn run(self, count: u32, pace: Option<Duration>) -> Result<Ran, Failure> {
+    pub(super) async fn run(self, count: u32, pace: Option<Duration>) -> Result<RunTimes, Failure> {
         let body: Arc<str> = json!({ "workflowId": THREE_NODES }).to_string().into();
         let before = Client::connect(self.0).await?.completed().await?;
         // New connections each time, because a host closes idle ones.
@@ -110,7 +110,7 @@ impl Clients {
                 }
             });
         }
-        let mut ran = Ran::default();
+        let mut ran = RunTimes::default();
         while let Some(created) = creating.join_next().await {
             ran.answers.append(created??);
         }
@@ -118,7 +118,7 @@ impl Clients {
         let mut asks = Client::connect(self.0).await?;
         patiently("runs to complete", async {
             while asks.completed().await? < all {
-                pause(ASK_EVERY).await;
+                pause(POLL_EVERY).await;
             }
             Ok(())
         })
@@ -141,7 +141,7 @@ impl Clients {
                         Err(format!("a run has {} events, not {EVENTS}", events.len()).into())
                     };
                 }
-                pause(ASK_EVERY).await;
+                pause(POLL_EVERY).await;
             }
         })
         .await?;

@@ -65,7 +65,7 @@ impl Server {
         for (name, text) in workflows::all() {
             fs::write(workflows.join(format!("{name}.json")), text)?;
         }
-        let told = folder.0.join("told.txt");
+        let errors = folder.0.join("stderr.txt");
         let mut child = Command::new(program)
             .arg("openwop")
             .arg("--workflows")
@@ -77,19 +77,19 @@ impl Server {
             .env(KEY_VARIABLE, KEY)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(fs::File::create(&told)?)
+            .stderr(fs::File::create(&errors)?)
             .spawn()?;
-        let mut said = String::new();
+        let mut line = String::new();
         let out = child.stdout.take();
         // This blocks until the host listens. If it exits instead, its output ends.
-        let read = out.map(|out| BufReader::new(out).read_line(&mut said));
-        let address = said.trim().strip_prefix(LISTENING).and_then(|text| text.parse().ok());
+        let read = out.map(|out| BufReader::new(out).read_line(&mut line));
+        let address = line.trim().strip_prefix(LISTENING).and_then(|text| text.parse().ok());
         match (read, address) {
             (Some(Ok(_)), Some(address)) => Ok(Self { child, address, folder }),
             _ => {
                 end(&mut child);
-                let told = fs::read_to_string(&told).unwrap_or_default();
-                Err(format!("`sandglass openwop` doesn't listen: {}", told.trim()).into())
+                let errors = fs::read_to_string(&errors).unwrap_or_default();
+                Err(format!("`sandglass openwop` does not listen: {}", errors.trim()).into())
             }
         }
     }

@@ -12,8 +12,8 @@ use super::running::Clients;
 use super::server::Server;
 use super::waiting::{patiently, pause};
 use super::workflows::{LARGE, LARGE_NODES};
+use crate::bench_host::one_thread;
 use crate::figure::{Figure, Unit};
-use crate::ours::one_thread;
 use crate::timing::{Samples, nanos_since, now};
 use crate::{Effort, Failure};
 
@@ -49,8 +49,8 @@ pub(crate) fn slow_readers(effort: Effort, program: Option<&Path>) -> Result<Fig
         let mut trickling = Vec::new();
         for _ in 0..EACH_KIND {
             let open = || Events::open(crowded.address, &run, None, Some(WINDOW_BYTES));
-            silent.push(open().await?.begun().await?);
-            trickling.push(tokio::spawn(trickle(open().await?.begun().await?, begun)));
+            silent.push(open().await?.read_head().await?);
+            trickling.push(tokio::spawn(trickle(open().await?.read_head().await?, begun)));
         }
         let (mut each, mut baseline) = (Samples::default(), Samples::default());
         let count = effort.of(500, 2_000);
@@ -58,8 +58,8 @@ pub(crate) fn slow_readers(effort: Effort, program: Option<&Path>) -> Result<Fig
             each.push(crowd.run(count, None).await?.took_ns / f64::from(count));
             baseline.push(clients.run(count, None).await?.took_ns / f64::from(count));
         }
-        let figure = Figure::of(&each, Unit::Microseconds).beside(&baseline);
-        let figure = figure.with("readers", 2 * EACH_KIND).asks_ratio(1.1);
+        let figure = Figure::of(&each, Unit::Microseconds).with_baseline(&baseline);
+        let figure = figure.with("readers", 2 * EACH_KIND).with_ratio_goal(1.1);
         if effort == Effort::Quick {
             trickling.iter().for_each(tokio::task::JoinHandle::abort);
             return Ok(figure);
@@ -67,23 +67,24 @@ pub(crate) fn slow_readers(effort: Effort, program: Option<&Path>) -> Result<Fig
         while nanos_since(begun) < LET_GO.as_nanos() as f64 {
             pause(TRICKLE_EVERY).await;
         }
-        let (mut told, mut resumed) = (0_u32, 0_u32);
+        let (mut explained, mut resumed) = (0_u32, 0_u32);
+        let mut all_received = Vec::new();
         for reader in silent {
-            let heard = rest(reader).await?;
-            told += u32::from(heard.is_told);
-            resumed += u32::from(goes_on(&crowded, &run, heard.last).await?);
+            all_received.push(read_rest(reader).await?);
         }
         for reader in trickling {
-            let heard = reader.await??;
-            told += u32::from(heard.is_told);
-            resumed += u32::from(goes_on(&crowded, &run, heard.last).await?);
+            all_received.push(reader.await??);
+        }
+        for received in all_received {
+            explained += u32::from(received.has_reason);
+            resumed += u32::from(can_resume(&crowded, &run, received.last).await?);
         }
         let dropped = Client::connect(crowded.address).await?.dropped().await?;
         let all = 2 * EACH_KIND;
         Ok(figure
-            .with("told_why", told)
-            .asks("slow readers that were kept", 0.0, f64::from(all) - dropped as f64)
-            .asks("readers that could not resume", 0.0, f64::from(all - resumed)))
+            .with("told_why", explained)
+            .with_goal("slow readers that were kept", 0.0, f64::from(all) - dropped as f64)
+            .with_goal("readers that could not resume", 0.0, f64::from(all - resumed)))
     })
 }
 
@@ -92,8 +93,8 @@ async fn large_run(server: &Server) -> Result<String, Failure> {
     let mut client = Client::connect(server.address).await?;
     let body = json!({ "workflowId": LARGE, "inputs": { "said": "x".repeat(SAID_BYTES) } });
     let run = client.create(&body.to_string()).await?;
-    let reader = Events::open(server.address, &run, None, None).await?.begun().await?;
-    if !patiently("a large run", rest(reader)).await?.is_whole {
+    let reader = Events::open(server.address, &run, None, None).await?.read_head().await?;
+    if !patiently("a large run", read_rest(reader)).await?.is_whole {
         return Err("the events of a large run end before it does".into());
     }
     Ok(run)
@@ -101,53 +102,60 @@ async fn large_run(server: &Server) -> Result<String, Failure> {
 
 /// What a reader has received when its stream has ended.
 #[derive(Debug, Default)]
-struct Heard {
+struct Received {
     last: Option<u64>,
     is_whole: bool,
     /// Whether the host stated why it dropped the reader.
-    is_told: bool,
+    has_reason: bool,
 }
 
-impl Heard {
+impl Received {
     fn note(&mut self, frame: &Frame<'_>) {
         match frame {
             Frame::Event { id, kind, .. } => {
                 self.last = Some(*id);
                 self.is_whole |= *kind == "run.completed";
             }
-            Frame::Comment(text) => self.is_told |= text.starts_with("dropped"),
+            Frame::Comment(text) => self.has_reason |= text.starts_with("dropped"),
         }
     }
 }
 
 /// Reads the remaining events, as fast as they come.
-async fn rest(mut reader: Events) -> Result<Heard, Failure> {
-    let mut heard = Heard::default();
+async fn read_rest(mut reader: Events) -> Result<Received, Failure> {
+    let mut received = Received::default();
     // A connection that was cut off has no more events, so an error ends the stream, too.
-    while let Ok(true) = reader.hear(PIECE_BYTES, &mut |frame| heard.note(&frame)).await {}
-    Ok(heard)
+    while let Ok(true) =
+        reader.receive_frames(PIECE_BYTES, &mut |frame| received.note(&frame)).await
+    {}
+    Ok(received)
 }
 
 /// Reads a little at a time until the host must have dropped the reader, and then what remains.
-async fn trickle(mut reader: Events, begun: sandglass_model::Monotonic) -> Result<Heard, Failure> {
-    let mut heard = Heard::default();
+async fn trickle(
+    mut reader: Events,
+    begun: sandglass_model::Monotonic,
+) -> Result<Received, Failure> {
+    let mut received = Received::default();
     while nanos_since(begun) < LET_GO.as_nanos() as f64 {
-        let more = reader.hear(TRICKLE_BYTES, &mut |frame| heard.note(&frame)).await;
+        let more = reader.receive_frames(TRICKLE_BYTES, &mut |frame| received.note(&frame)).await;
         if !matches!(more, Ok(true)) {
-            return Ok(heard);
+            return Ok(received);
         }
         pause(TRICKLE_EVERY).await;
     }
-    while let Ok(true) = reader.hear(PIECE_BYTES, &mut |frame| heard.note(&frame)).await {}
-    Ok(heard)
+    while let Ok(true) =
+        reader.receive_frames(PIECE_BYTES, &mut |frame| received.note(&frame)).await
+    {}
+    Ok(received)
 }
 
 /// Whether a reader that has received everything up to `last` can resume and receives the rest.
-async fn goes_on(server: &Server, run: &str, last: Option<u64>) -> Result<bool, Failure> {
+async fn can_resume(server: &Server, run: &str, last: Option<u64>) -> Result<bool, Failure> {
     let mut next = last.map_or(0, |last| last + 1);
     let mut is_in_order = true;
     let mut is_whole = false;
-    let mut reader = Events::open(server.address, run, last, None).await?.begun().await?;
+    let mut reader = Events::open(server.address, run, last, None).await?.read_head().await?;
     let mut take = |frame: Frame<'_>| {
         if let Frame::Event { id, kind, .. } = frame {
             is_in_order &= id == next;
@@ -156,7 +164,7 @@ async fn goes_on(server: &Server, run: &str, last: Option<u64>) -> Result<bool, 
         }
     };
     patiently("the rest of a run's events", async {
-        while reader.hear(PIECE_BYTES, &mut take).await? {}
+        while reader.receive_frames(PIECE_BYTES, &mut take).await? {}
         Ok(())
     })
     .await?;

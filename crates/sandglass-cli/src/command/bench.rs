@@ -50,14 +50,14 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         report_progress(&format!("{at} of {}: {key}, {}", keys.len(), key.about()));
     })?;
     let exit = if report.is_complete() { Exit::Ok } else { Exit::Failed };
-    let mut output = Output::new();
+    let output = Output::new();
     if arguments.json {
         output.json_pretty(&report)?;
         return Ok(exit);
     }
     let paint = |met: bool, verdict: &str| {
         let tone = if met { Tone::Good } else { Tone::Doubtful };
-        output.paint(tone, verdict).into_owned()
+        output.paint(tone, verdict)
     };
     let lines = sandglass_bench::lines(&report, paint);
     output.line(lines.join("\n"))?;

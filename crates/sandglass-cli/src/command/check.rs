@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use sandglass_host::file;
 use sandglass_host::manifest::{is_manifest, is_module};
 use sandglass_liveness::{Parsed, Spec, spec::SOURCE_MAX_BYTES};
-use sandglass_source::{Finding, Severity, printable};
+use sandglass_source::{Finding, Severity};
 
 use crate::compiling;
 use crate::diagnostic_text::{self, to_json};
 use crate::exit::Exit;
 use crate::integrations::Integrations;
-use crate::terminal::{Output, Tone, report_error};
+use crate::terminal::{Output, Tone, count, printable_path, report_error};
 
 /// Checks spec files, manifests, modules and folders of them
 ///
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let mut output = Output::new();
+    let output = Output::new();
     let mut integrations = Integrations::new(arguments.compiling);
     let mut all = Vec::new();
     let mut exit = Exit::Ok;
@@ -69,7 +69,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             all.extend(findings.iter().map(|one| to_json(&one.path, &one.diagnostic)));
             continue;
         }
-        diagnostic_text::print(&findings, &mut output)?;
+        diagnostic_text::print(&findings, &output)?;
         output.line(verdict(path, errors, warnings, &output))?;
     }
     if arguments.json {
@@ -110,14 +110,11 @@ fn check_spec(path: &Path, integrations: &mut Integrations) -> anyhow::Result<Ve
 }
 
 fn verdict(path: &Path, errors: usize, warnings: usize, output: &Output) -> String {
-    let count =
-        |number: usize, one: &str| format!("{number} {one}{}", if number == 1 { "" } else { "s" });
-    let path = path.display().to_string();
     let (tone, text) = match (errors, warnings) {
         (0, 0) => (Tone::Good, "ok".to_owned()),
         (0, _) => (Tone::Doubtful, format!("ok, {}", count(warnings, "warning"))),
         (_, 0) => (Tone::Bad, count(errors, "error")),
         _ => (Tone::Bad, format!("{}, {}", count(errors, "error"), count(warnings, "warning"))),
     };
-    format!("{}: {}", printable(&path), output.paint(tone, &text))
+    format!("{}: {}", printable_path(path), output.paint(tone, text))
 }

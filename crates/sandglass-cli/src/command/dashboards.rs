@@ -2,16 +2,16 @@
 
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use sandglass_source::printable;
 use sandglass_telemetry::Prefix;
 use sandglass_telemetry::table::TABLE;
 use serde_json::json;
 
 use crate::exit::Exit;
-use crate::terminal::Output;
+use crate::terminal::{Output, printable_path};
 
 macro_rules! files {
     ($($name:literal,)*) => {
@@ -117,7 +117,7 @@ fn prefix(text: &str) -> anyhow::Result<Prefix> {
 }
 
 fn print(prefix: &Prefix, wanted: &[Wanted], as_json: bool) -> anyhow::Result<()> {
-    let mut output = Output::new();
+    let output = Output::new();
     if as_json {
         let one = |one: &Wanted| {
             let path = one.path.display().to_string();
@@ -129,7 +129,7 @@ fn print(prefix: &Prefix, wanted: &[Wanted], as_json: bool) -> anyhow::Result<()
     }
     for Wanted { path, existing, .. } in wanted {
         let unchanged = if *existing == Existing::Same { "  (unchanged)" } else { "" };
-        output.line(format_args!("{}{unchanged}", printable(&path.display().to_string())))?;
+        output.line(format_args!("{}{unchanged}", printable_path(path)))?;
     }
     Ok(())
 }
@@ -151,23 +151,15 @@ fn compare(path: &Path, text: &str) -> io::Result<Existing> {
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
+    // A temporary file is otherwise readable by its owner alone; the umask decides.
+    let permissions = fs::Permissions::from_mode(0o666);
     let mut builder = tempfile::Builder::new();
-    use_default_permissions(&mut builder);
-    let mut file = builder.prefix(".dashboards-").tempfile_in(folder)?;
+    let mut file = builder.prefix(".dashboards-").permissions(permissions).tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|refused| refused.error)?;
     Ok(())
 }
-
-/// Lets the umask decide, because a temporary file is otherwise readable by its owner alone.
-#[cfg(unix)]
-fn use_default_permissions(file: &mut tempfile::Builder<'_, '_>) {
-    file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-}
-
-#[cfg(not(unix))]
-fn use_default_permissions(_: &mut tempfile::Builder<'_, '_>) {}
 
 /// Replaces the prefix of metrics and of recorded rules in `text` by `prefix`. Only whole words are
 /// names; a word that only starts like one stays.

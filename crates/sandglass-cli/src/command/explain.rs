@@ -25,9 +25,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let mut output = Output::new();
+    let output = Output::new();
     match (&arguments.code, arguments.json) {
-        (None, false) => list(&mut output)?,
+        (None, false) => list(&output)?,
         (None, true) => {
             let entry = |page: &Page| json!({ "code": page.code, "title": page.title() });
             output.json_pretty(&PAGES.iter().map(entry).collect::<Vec<_>>())?;
@@ -39,7 +39,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
                 let entry = json!({ "code": page.code, "title": page.title(), "text": text });
                 output.json_pretty(&entry)?;
             } else {
-                print(page, &mut output)?;
+                print(page, &output)?;
             }
         }
     }
@@ -57,21 +57,20 @@ fn page(code: &str) -> anyhow::Result<&'static Page> {
     bail!("there is no error code `{}`{help}", sandglass_source::shortened(code, 60))
 }
 
-fn list(output: &mut Output) -> anyhow::Result<()> {
+fn list(output: &Output) -> anyhow::Result<()> {
     let width = PAGES.iter().map(|page| page.code.len()).max().unwrap_or_default();
     for page in PAGES {
-        let code = format!("{:width$}", page.code);
-        output.line(format!("{}  {}", output.paint(Tone::Strong, &code), page.title()))?;
+        let code = output.paint(Tone::Strong, format!("{:width$}", page.code));
+        output.line(format!("{code}  {}", page.title()))?;
     }
     Ok(())
 }
 
-fn print(page: &Page, output: &mut Output) -> anyhow::Result<()> {
-    let heading = format!("{}: {}", page.code, page.title());
-    output.line(output.paint(Tone::Strong, &heading).into_owned())?;
+fn print(page: &Page, output: &Output) -> anyhow::Result<()> {
+    output.line(output.paint(Tone::Strong, format!("{}: {}", page.code, page.title())))?;
     for (kind, line) in page.lines() {
         let tone = if kind == Line::Heading { Tone::Strong } else { Tone::Plain };
-        output.line(output.paint(tone, &line).into_owned())?;
+        output.line(output.paint(tone, line))?;
     }
     Ok(())
 }

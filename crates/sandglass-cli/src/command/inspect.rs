@@ -42,8 +42,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let found = found(arguments)?;
-    let max_bytes = found.as_ref().map_or_else(largest, |found| found.file().module_max_bytes());
+    let found = find_manifest(arguments)?;
+    let max_bytes =
+        found.as_ref().map_or_else(largest, |found| found.file().granted.module_max_bytes());
     // A guest that is larger than its manifest allows is inspected too.
     let bytes = file::read(&arguments.guest, max_bytes.max(largest()))?;
     let host = host(arguments.compiling)?;
@@ -64,7 +65,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         rejection: host.load(&bytes, manifest).err(),
         guest,
     };
-    let mut output = Output::new();
+    let output = Output::new();
     if arguments.json {
         output.json_pretty(&report)?;
     } else {
@@ -82,7 +83,7 @@ fn largest() -> u64 {
 }
 
 /// The manifest that the arguments name, or the one beside the guest.
-fn found(arguments: &Arguments) -> anyhow::Result<Option<Found>> {
+fn find_manifest(arguments: &Arguments) -> anyhow::Result<Option<Found>> {
     let found = match &arguments.manifest {
         Some(path) => Found::read(path).map(Some),
         None => manifest::beside(&arguments.guest),

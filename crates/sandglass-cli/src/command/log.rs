@@ -49,9 +49,9 @@ enum System {
 /// Prints a line for each record that has a form in `shape`.
 fn print_projection(arguments: &Arguments, shape: Shape) -> anyhow::Result<Exit> {
     let mut projection = Projection::new(shape);
-    let mut output = Output::new();
+    let output = Output::new();
     let mut written = Ok(());
-    let exit = journal_file::read_folded(&arguments.journal, |record| {
+    let exit = journal_file::fold_records(&arguments.journal, |record| {
         let is_wanted = arguments.entity.is_none() || record.entity == arguments.entity;
         let projected = projection.feed(record)?;
         if let Some(projected) = projected.filter(|_| is_wanted && written.is_ok()) {
@@ -127,7 +127,7 @@ impl View {
                 (position, Tone::Bad, format!("damaged: {what}"))
             }
         };
-        let what = self.output.paint(tone, &printable(&what)).into_owned();
+        let what = self.output.paint(tone, printable(&what));
         Ok(self.output.line(format_args!("{:24} {:>6}  {what}", "", position.0))?)
     }
 
@@ -145,17 +145,16 @@ impl View {
 
     fn record(&mut self, record: &Record) -> String {
         let line = self.narrator.describe(record);
-        let at = record.at.to_string();
         let entity = match &record.entity {
             Some(entity) => format!("{entity} @{}", record.sequence),
             None => "-".to_owned(),
         };
         format!(
             "{} {:>6}  {:24} {:18} {}",
-            self.output.paint(Tone::Quiet, &at),
+            self.output.paint(Tone::Quiet, record.at),
             record.position.0,
             printable(&entity),
-            self.output.paint(line.tone, &line.what),
+            self.output.paint(line.tone, line.what),
             line.detail,
         )
     }

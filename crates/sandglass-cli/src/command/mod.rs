@@ -84,7 +84,8 @@ impl Command {
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::PlayWorker => {
                 let helper = compiling::helper();
-                worker::execute(helper, || threads::start(None)).map(|()| Exit::Ok)
+                worker::execute(helper, || threads::start(None))?;
+                Ok(Exit::Ok)
             }
         }
     }

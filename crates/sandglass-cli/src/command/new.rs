@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let Arguments { path, lang } = arguments;
     let files = project::create(path, *lang)?;
-    let mut output = Output::new();
+    let output = Output::new();
     for file in files {
         output.line(file.display())?;
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use sandglass_openwop::{PackLimits, Settings};
 use sandglass_server::{OpenWopOptions, OpenWopServer};
+use sandglass_source::duration;
 
+use super::run::DEADLINE_MAX;
 use super::up::address;
 use crate::exit::Exit;
 use crate::{compiling, serving, tls};
@@ -82,24 +84,12 @@ struct Bounds {
     pack_fuel: Option<u64>,
 }
 
-/// Parses a duration that handlers can have.
 fn duration(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let most = Duration::from_millis(sandglass_model::limit::MAX_BUDGET_MS);
-    if time < Duration::from_millis(1) || time > most {
-        return Err("write a duration from 1ms to 366days".to_owned());
-    }
-    Ok(time)
+    duration::within(text, &(Duration::from_millis(1)..=DEADLINE_MAX))
 }
 
-/// Parses the duration of a run. The protocol requires at least a second.
 fn run_duration(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
-    if time < Duration::from_secs(1) {
-        Err("write a duration of at least 1s".to_owned())
-    } else {
-        Ok(time)
-    }
+    duration::within(text, &(Duration::from_secs(1)..=DEADLINE_MAX))
 }
 
 pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use sandglass_host::CompileLimits;
 use sandglass_journal::SqliteJournal;
-use sandglass_scenario::{Director, Interrupted, Scenario, Settings, Tally};
+use sandglass_scenario::{Director, Error, Scenario, Settings, Tally};
 
 use crate::compiling;
 use crate::diagnostic_text::{self, to_json};
@@ -54,12 +54,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         .enable_all()
         .build()
         .context("can't start")?;
-    let played = runtime.block_on(play(&scenarios, arguments, scratch.path(), style));
-    match played {
-        Ok(exit) => Ok(exit),
-        Err(error) if error.is::<Interrupted>() => Ok(Exit::Cancelled),
-        Err(error) => Err(error),
-    }
+    runtime.block_on(play(&scenarios, arguments, scratch.path(), style))
 }
 
 async fn play(
@@ -79,13 +74,16 @@ async fn play(
             metrics: arguments.metrics,
         };
         let mut interrupts = Interrupts::listen()?;
-        let director =
-            Director::start(scenario, settings, &mut timeline, interrupts.next()).await?;
+        let started = Director::start(scenario, settings, &mut timeline, interrupts.next()).await;
+        let director = match started {
+            Err(Error::Interrupted) => return Ok(Exit::Cancelled),
+            started => started?,
+        };
         let tally = match director.run().await {
             Ok(tally) => tally,
-            Err(error) if error.is::<Interrupted>() => return Ok(Exit::Cancelled),
+            Err(Error::Interrupted) => return Ok(Exit::Cancelled),
             Err(error) => {
-                report_error(&error);
+                report_error(&error.into());
                 return Ok(Exit::Failed);
             }
         };
@@ -108,13 +106,13 @@ fn load(path: &Path, style: Style) -> anyhow::Result<Option<Vec<Scenario>>> {
     if findings.is_empty() {
         return Ok(Some(scenarios));
     }
-    let mut output = Output::new();
+    let output = Output::new();
     match style {
         Style::Json => {
             let mut lines = findings.iter().map(|one| to_json(&one.path, &one.diagnostic));
             lines.try_for_each(|line| output.line(line))?;
         }
-        Style::Text => diagnostic_text::print(&findings, &mut output)?,
+        Style::Text => diagnostic_text::print(&findings, &output)?,
     }
     Ok(None)
 }

@@ -8,7 +8,7 @@ use sandglass_source::printable;
 use crate::duration::format_millis;
 use crate::exit::Exit;
 use crate::journal_file;
-use crate::terminal::{Output, Tone, note};
+use crate::terminal::{Output, Tone, count, note};
 
 /// Lists the sessions of a journal with timeouts and repeated failures, the costliest first
 ///
@@ -37,52 +37,40 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         record.into_iter().for_each(|record| scan.feed(record))
     })?;
     let found = scan.finish();
-    let mut output = Output::new();
+    let output = Output::new();
     if found.is_empty() && !json {
         note("no timeouts, and no repeated failures");
     }
     for scanned in &found {
-        if *json {
-            output.json(scanned)?;
-        } else {
-            print(scanned, &mut output)?;
-        }
+        if *json { output.json(scanned)? } else { print(scanned, &output)? }
     }
     Ok(exit)
 }
 
-fn print(scanned: &Scanned, output: &mut Output) -> anyhow::Result<()> {
+fn print(scanned: &Scanned, output: &Output) -> anyhow::Result<()> {
     let Scanned { session, timeouts, timeouts_ms, call_timeouts, late_starts, repeats, cost_ms } =
         scanned;
-    let name = session.to_string();
-    let name = output.paint(Tone::Strong, &printable(&name)).into_owned();
-    let timeouts = match timeouts {
-        1 => format!("1 timeout ({})", format_millis(*timeouts_ms)),
-        many => format!("{many} timeouts ({})", format_millis(*timeouts_ms)),
-    };
-    let calls = match call_timeouts {
-        0 => String::new(),
-        1 => ", 1 host call timed out".to_owned(),
-        many => format!(", {many} host calls timed out"),
-    };
-    let late = match late_starts {
-        0 => String::new(),
-        1 => ", 1 handler started too late".to_owned(),
-        many => format!(", {many} handlers started too late"),
-    };
-    output
-        .line(format_args!("{name}  cost {}, {timeouts}{calls}{late}", format_millis(*cost_ms)))?;
+    let name = output.paint(Tone::Strong, printable(&session.to_string()));
+    let (cost, timeouts_took) = (format_millis(*cost_ms), format_millis(*timeouts_ms));
+    let mut line =
+        format!("{name}  cost {cost}, {} ({timeouts_took})", count(*timeouts, "timeout"));
+    if *call_timeouts > 0 {
+        line += &format!(", {} timed out", count(*call_timeouts, "host call"));
+    }
+    if *late_starts > 0 {
+        line += &format!(", {} started too late", count(*late_starts, "handler"));
+    }
+    output.line(line)?;
     for repeat in repeats {
-        let signature = repeat.signature.to_string();
         output.line(format_args!(
             "  {} times, {}: {}",
             repeat.count,
             format_millis(repeat.cost_ms),
-            printable(&signature)
+            printable(&repeat.signature.to_string())
         ))?;
         if !repeat.sample.is_empty() {
             let sample = format!("    last with {}", printable(&repeat.sample));
-            output.line(output.paint(Tone::Quiet, &sample))?;
+            output.line(output.paint(Tone::Quiet, sample))?;
         }
     }
     Ok(())

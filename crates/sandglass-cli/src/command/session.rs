@@ -89,9 +89,7 @@ fn send(
     done: &str,
 ) -> anyhow::Result<Exit> {
     let client = fetch::Client::new(&target.access, target.url.trim_end_matches('/'))?;
-    let [entity_type, id] =
-        [target.session.entity_type(), target.session.id()].map(fetch::path_segment);
-    let path = format!("/v1/sessions/{entity_type}/{id}/{operation}");
+    let path = format!("{}/{operation}", fetch::session_path(&target.session));
     body.insert("reason".to_owned(), target.reason.clone().into());
     if let Some(run_seq) = target.run_seq {
         body.insert("run_seq".to_owned(), run_seq.into());
@@ -99,7 +97,7 @@ fn send(
     let body = Value::Object(body);
     match threads::start(Some(1))?.block_on(client.post(&path, &body))? {
         Posted::Accepted(response) => {
-            let mut output = Output::new();
+            let output = Output::new();
             if target.json {
                 output.json(&response)?;
             } else {

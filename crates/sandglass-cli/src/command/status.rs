@@ -78,11 +78,11 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
                 found = source.read() => found?,
                 _ = interrupts.next() => return Ok(Exit::Cancelled),
             };
-            let mut output = Output::new();
+            let output = Output::new();
             if io::stdout().is_terminal() {
                 output.line(CLEAR)?;
             }
-            table(&found, &mut output)?;
+            table(&found, &output)?;
             tokio::select! {
                 () = pause(REFRESH_EVERY) => {}
                 _ = interrupts.next() => return Ok(Exit::Cancelled),
@@ -93,13 +93,13 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
 
 /// Prints the sessions. Returns the exit code.
 fn print(arguments: &Arguments, found: &[StatusView], exit: Exit) -> anyhow::Result<Exit> {
-    let mut output = Output::new();
+    let output = Output::new();
     if arguments.json {
         found.iter().try_for_each(|view| output.json(view))?;
     } else if arguments.line {
         output.line(in_one_line(found, arguments.session.is_some()))?;
     } else {
-        table(found, &mut output)?;
+        table(found, &output)?;
     }
     let is_missing = arguments.session.is_some() && found.is_empty();
     if is_missing {
@@ -147,7 +147,7 @@ fn read_journal(
     session: Option<&EntityRef>,
 ) -> anyhow::Result<(Vec<StatusView>, Exit)> {
     let mut fold = Fold::new();
-    let exit = journal_file::read_folded(path, |record| fold.apply(record))?;
+    let exit = journal_file::fold_records(path, |record| fold.apply(record))?;
     let now = SystemClock::new().wall();
     let wanted = fold.entities().filter(|entity| session.is_none_or(|one| *one == entity.entity));
     Ok((wanted.filter_map(|entity| status(entity, now)).collect(), exit))
@@ -158,9 +158,7 @@ async fn read_daemon(
     session: Option<&EntityRef>,
 ) -> anyhow::Result<Vec<StatusView>> {
     if let Some(session) = session {
-        let [entity_type, id] = [session.entity_type(), session.id()].map(fetch::path_segment);
-        let path = format!("/v1/sessions/{entity_type}/{id}");
-        return Ok(vec![client.json(&path, "a status").await?]);
+        return Ok(vec![client.json(&fetch::session_path(session), "a status").await?]);
     }
     let (mut all, mut after) = (Vec::new(), String::new());
     for _ in 0..PAGES_MAX {
@@ -185,14 +183,13 @@ fn in_one_line(found: &[StatusView], is_one: bool) -> String {
     format!("{} sessions: {}", found.len(), each.join(", "))
 }
 
-fn table(found: &[StatusView], output: &mut Output) -> anyhow::Result<()> {
+fn table(found: &[StatusView], output: &Output) -> anyhow::Result<()> {
     if found.is_empty() {
         output.line("no sessions")?;
     }
     for view in found {
         let [status, rest @ ..] = &fields(view)[..] else { continue };
-        let status = format!("{status:<12}");
-        let status = output.paint(tone(view), &status).into_owned();
+        let status = output.paint(tone(view), format!("{status:<12}"));
         let name = printable(&view.session).into_owned();
         let rest = rest.join("  ");
         output.line(format_args!("{name:<28} {status} {}", printable(&rest)))?;

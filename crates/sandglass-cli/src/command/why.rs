@@ -1,8 +1,6 @@
 //! `sandglass why`: explains from a journal why a handler ended as it did.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::bail;
 use sandglass_insight::why::{
@@ -10,15 +8,13 @@ use sandglass_insight::why::{
 };
 use sandglass_journal::SqliteJournal;
 use sandglass_model::{Decision, DispatchId, Dispatched, Outcome, OutcomeKind, Record, Retried};
-use sandglass_source::{printable, shortened};
+use sandglass_source::printable;
 
 use crate::duration::format_micros;
 use crate::exit::Exit;
+use crate::handler_text::{excerpt, labeled};
 use crate::terminal::{Output, Tone, note};
 use crate::{explain, handler_text, journal_file};
-
-/// Most characters of a handler's input or result that are shown; `--json` has all of them.
-const VALUE_MAX_CHARS: usize = 400;
 
 /// Explains why a handler ended as it did, from its journal
 ///
@@ -41,52 +37,23 @@ pub(crate) struct Arguments {
     journal: PathBuf,
     /// The dispatch, and after `#` the attempt [default: its last attempt; without a dispatch, the
     /// handler that ended last without completing]
-    #[arg(value_name = "DISPATCH[#ATTEMPT]")]
-    dispatch: Option<Named>,
+    #[arg(value_name = "DISPATCH[#ATTEMPT]", value_parser = which)]
+    dispatch: Option<Which>,
     /// Print one JSON object: the keys of a report of `sandglass run`, and more from the journal
     #[arg(long)]
     json: bool,
 }
 
-/// A dispatch and possibly one of its attempts, as an argument names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Named {
-    dispatch: DispatchId,
-    attempt: Option<u32>,
-}
-
-impl FromStr for Named {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (dispatch, attempt) = match text.split_once('#') {
-            Some((dispatch, attempt)) => (dispatch, Some(attempt)),
-            None => (text, None),
-        };
-        let attempt = attempt.map(|attempt| match attempt.parse() {
-            Ok(0) | Err(_) => Err("after `#`, write the number of an attempt, from 1".to_owned()),
-            Ok(attempt) => Ok(attempt),
-        });
-        let dispatch = dispatch.parse::<DispatchId>().map_err(|error| error.to_string())?;
-        Ok(Self { dispatch, attempt: attempt.transpose()? })
-    }
-}
-
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.attempt {
-            Some(attempt) => write!(f, "attempt {attempt} of dispatch {}", self.dispatch),
-            None => write!(f, "dispatch {}", self.dispatch),
-        }
-    }
-}
-
-impl From<Named> for Which {
-    fn from(named: Named) -> Self {
-        match named.attempt {
-            Some(attempt) => Self::Attempt(named.dispatch, attempt),
-            None => Self::Dispatch(named.dispatch),
-        }
+fn which(text: &str) -> Result<Which, String> {
+    let (dispatch, attempt) = match text.split_once('#') {
+        Some((dispatch, attempt)) => (dispatch, Some(attempt)),
+        None => (text, None),
+    };
+    let dispatch = dispatch.parse::<DispatchId>().map_err(|error| error.to_string())?;
+    match attempt.map(str::parse) {
+        None => Ok(Which::Dispatch(dispatch)),
+        Some(Ok(0) | Err(_)) => Err("after `#`, write the number of an attempt, from 1".to_owned()),
+        Some(Ok(attempt)) => Ok(Which::Attempt(dispatch, attempt)),
     }
 }
 
@@ -97,28 +64,35 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         Some(false) => Host::Gone,
         None => Host::Unknown,
     };
-    let which = dispatch.map_or(Which::Latest, Which::from);
+    let which = dispatch.unwrap_or_default();
     let mut inquiry = Inquiry::about(which).host(host);
     let exit = journal_file::read(journal, |record| feed(&mut inquiry, record))?;
-    let Some(found) = inquiry.finish() else { return nothing_found(*dispatch, exit) };
+    let Some(found) = inquiry.finish() else { return nothing_found(which, exit) };
     let found = if found.has_more() { explain_fully(journal, host, found)? } else { found };
-    let mut output = Output::new();
+    let output = Output::new();
     if *json {
         output.json_pretty(&found)?;
     } else {
-        print(&found, &mut output)?;
+        print(&found, &output)?;
     }
     Ok(exit)
 }
 
 /// Reports that there is nothing to explain, after `exit` of reading the journal.
-fn nothing_found(dispatch: Option<Named>, exit: Exit) -> anyhow::Result<Exit> {
-    match (dispatch, exit) {
-        (Some(dispatch), Exit::Ok) => {
-            note(&format!("no record of the journal is about {dispatch}"));
+fn nothing_found(which: Which, exit: Exit) -> anyhow::Result<Exit> {
+    let named = match which {
+        Which::Latest => None,
+        Which::Dispatch(dispatch) => Some(format!("dispatch {dispatch}")),
+        Which::Attempt(dispatch, attempt) => {
+            Some(format!("attempt {attempt} of dispatch {dispatch}"))
+        }
+    };
+    match (named, exit) {
+        (Some(named), Exit::Ok) => {
+            note(&format!("no record of the journal is about {named}"));
             return Ok(Exit::Failed);
         }
-        (Some(dispatch), _) => bail!("no readable record is about {dispatch}"),
+        (Some(named), _) => bail!("no readable record is about {named}"),
         (None, Exit::Ok) => {
             note("every handler that has ended has completed; name a dispatch to have it explained")
         }
@@ -141,22 +115,22 @@ fn explain_fully(journal: &Path, host: Host, found: Explanation) -> anyhow::Resu
 fn feed(inquiry: &mut Inquiry, record: Option<&Record>) {
     match record {
         Some(record) => inquiry.feed(record),
-        None => inquiry.gap(),
+        None => inquiry.add_gap(),
     }
 }
 
-fn print(found: &Explanation, output: &mut Output) -> anyhow::Result<()> {
+fn print(found: &Explanation, output: &Output) -> anyhow::Result<()> {
     let Explanation { entity, dispatched, ending, .. } = found;
     let attempt = match dispatched.attempt {
         0 | 1 => String::new(),
         attempt => format!(", attempt {attempt}"),
     };
-    let entity = output.paint(Tone::Strong, &printable(&entity.to_string())).into_owned();
+    let entity = output.paint(Tone::Strong, printable(&entity.to_string()));
     let of = format!("{} for {}", dispatched.integration, dispatched.action);
     output.line(format_args!("{entity}  {}{attempt}", printable(&of)))?;
     match ending {
         Some(ending) => output.line(headline(ending, output))?,
-        None => output.line(output.paint(Tone::Doubtful, without_end(found)).into_owned())?,
+        None => output.line(output.paint(Tone::Doubtful, describe_missing_end(found)))?,
     }
     output.line("")?;
     for (label, value) in details(found) {
@@ -166,17 +140,17 @@ fn print(found: &Explanation, output: &mut Output) -> anyhow::Result<()> {
 }
 
 /// The headline of a handler without a record of its end.
-fn without_end(found: &Explanation) -> &'static str {
+fn describe_missing_end(found: &Explanation) -> &'static str {
     match &found.unread {
         Some(unread) if unread.has_ended() => ENDED_UNREAD,
         Some(_) => "may have ended: records after its dispatch can't be read",
-        None => unended(found.host),
+        None => describe_unended(found.host),
     }
 }
 
 const ENDED_UNREAD: &str = "has ended; the record of its end can't be read";
 
-const fn unended(host: Host) -> &'static str {
+const fn describe_unended(host: Host) -> &'static str {
     match host {
         Host::Alive => "has not ended: it is queued or running",
         Host::Gone => "was queued or running when the log ended, and was lost with its host",
@@ -194,9 +168,9 @@ fn headline(ending: &Ending, output: &Output) -> String {
     let outcome = ended.outcome.kind().as_str().replace('_', " ");
     let are_times_known = ended.started_at.is_some() && !ending.is_time_unknown();
     let times = are_times_known.then_some((ended.deadline.elapsed_ms, ended.deadline.budget_ms));
-    let span = ended.dying_span.as_ref().map(|span| printable(span));
-    let span = span.as_ref().map(|span| output.paint(Tone::Strong, span));
-    handler_text::ending(&output.paint(tone, &outcome), times, span.as_deref())
+    let span = ended.dying_span.as_ref();
+    let span = span.map(|span| output.paint(Tone::Strong, printable(span)));
+    handler_text::ending(&output.paint(tone, outcome), times, span.as_deref())
 }
 
 /// Labels and lines, in the order of a reader's questions.
@@ -206,11 +180,7 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
     let params = serde_json::to_string(&dispatched.params).unwrap_or_default();
     details.push((
         "requested",
-        format!(
-            "{dispatched_at}, in {}, with {}",
-            printable(&dispatched.state),
-            shortened(&printable(&params), VALUE_MAX_CHARS)
-        ),
+        format!("{dispatched_at}, in {}, with {}", printable(&dispatched.state), excerpt(&params)),
     ));
     if let Some(asker) = dispatched.asker {
         let of = found.asker.as_ref().map(|asker| format!(" of {asker}")).unwrap_or_default();
@@ -220,23 +190,25 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
         details.push(("", retry_text(retried)));
     }
     match ending {
-        Some(ending) => details.extend(execution(ending)),
+        Some(ending) => details.extend(execution_details(ending)),
         None if found.unread.is_some() => {
-            details.extend(found.unread.as_ref().and_then(followed_unread));
+            details.extend(found.unread.as_ref().and_then(unread_details));
         }
         None if found.host != Host::Alive => {
             details.push(("log ends", found.log_ends_at.to_string()));
         }
         None => {}
     }
-    details.extend(handler_text::labeled("started", others(&found.started)));
-    details.extend(ending.iter().flat_map(decided));
-    details.extend(handler_text::labeled("attempts", attempts(found)));
-    details.extend(handler_text::labeled("unended", others(&found.unended)));
-    let next = found.next();
-    let next = next.iter().enumerate();
-    let next = next.map(|(number, line)| format!("{}. {}", number + 1, printable(line)));
-    details.extend(handler_text::labeled("next", next));
+    details.extend(labeled("started", others(&found.started)));
+    details.extend(ending.iter().flat_map(decision_details));
+    details.extend(labeled("attempts", attempts(found)));
+    details.extend(labeled("unended", others(&found.unended)));
+    let next = found
+        .advise()
+        .into_iter()
+        .enumerate()
+        .map(|(index, advice)| format!("{}. {}", index + 1, printable(&advice.to_string())));
+    details.extend(labeled("next", next));
     details.push(("dispatch", dispatched.dispatch.to_string()));
     details.push(("trace", dispatched.trace.trace_id.to_string()));
     let error = ending.as_ref().and_then(|ending| ending.ended.outcome.error());
@@ -245,12 +217,11 @@ fn details(found: &Explanation) -> Vec<(&'static str, String)> {
 }
 
 /// The transition that followed an unreadable end, with its params.
-fn followed_unread(unread: &Unread) -> Option<(&'static str, String)> {
+fn unread_details(unread: &Unread) -> Option<(&'static str, String)> {
     let Unread { transition, transition_at, params } = unread;
     let (taken, at) = (transition.as_ref()?, transition_at.as_ref()?);
     let params = serde_json::to_string(params).unwrap_or_default();
-    let line = format!("takes {}, with {params}", transition_text(taken));
-    let line = shortened(&printable(&line), VALUE_MAX_CHARS).into_owned();
+    let line = excerpt(&format!("takes {}, with {params}", transition_text(taken)));
     Some(("followed", format!("{at}, {line}")))
 }
 
@@ -264,8 +235,6 @@ fn attempts(found: &Explanation) -> Vec<String> {
     if found.attempts.len() < 2 && found.attempts_omitted == 0 {
         return Vec::new();
     }
-    let omitted = Some(found.attempts_omitted).filter(|omitted| *omitted > 0);
-    let omitted = omitted.map(|omitted| format!("({omitted} earlier)"));
     let lines = found.attempts.iter().map(|one| {
         let again = one.retried.as_ref().map(|retried| format!("{}; ", retry_text(retried)));
         let this = if one.attempt == found.dispatched.attempt { " (this one)" } else { "" };
@@ -276,12 +245,12 @@ fn attempts(found: &Explanation) -> Vec<String> {
         };
         format!("{}: {}{how}{this}", one.attempt, again.unwrap_or_default())
     });
-    omitted.into_iter().chain(lines).collect()
+    handler_text::earlier(found.attempts_omitted).into_iter().chain(lines).collect()
 }
 
 /// The state of the last attempt, which need not be the one that is explained.
 fn last_without_end(found: &Explanation) -> &'static str {
-    if found.ending.is_none() { without_end(found) } else { unended(found.host) }
+    if found.ending.is_none() { describe_missing_end(found) } else { describe_unended(found.host) }
 }
 
 fn attempt_text(attempt: &Attempt) -> String {
@@ -297,7 +266,8 @@ fn attempt_text(attempt: &Attempt) -> String {
     let span = attempt.dying_span.as_ref().map(|span| printable(span));
     let mut line = handler_text::ending(&outcome, times, span.as_deref());
     if let Some(decision) = &attempt.decision {
-        line += &format!("; {}", printable(&followed(decision, attempt.transition.as_ref())));
+        line +=
+            &format!("; {}", printable(&describe_decision(decision, attempt.transition.as_ref())));
     }
     line
 }
@@ -315,13 +285,12 @@ fn others(others: &Others) -> Vec<String> {
         let line = format!("{} for {}{outcome}{span}", one.entity, one.action);
         format!("{} ({})", printable(&line), one.dispatch)
     };
-    let more = Some(others.omitted).filter(|more| *more > 0);
-    let more = more.map(|more| format!("and {more} more"));
-    others.told.iter().map(line).chain(more).collect()
+    let more = (others.omitted > 0).then(|| format!("and {} more", others.omitted));
+    others.listed.iter().map(line).chain(more).collect()
 }
 
 /// What the handler did.
-fn execution(ending: &Ending) -> Vec<(&'static str, String)> {
+fn execution_details(ending: &Ending) -> Vec<(&'static str, String)> {
     let ended = &ending.ended;
     let mut details = Vec::new();
     if let Some((kind, message)) = ended.outcome.error() {
@@ -331,9 +300,7 @@ fn execution(ending: &Ending) -> Vec<(&'static str, String)> {
         details.push(("error", printable(&error).into_owned()));
     }
     if let Outcome::Completed(completion) = &ended.outcome {
-        let result = completion.result.to_string();
-        let result = shortened(&printable(&result), VALUE_MAX_CHARS).into_owned();
-        details.push(("result", result));
+        details.push(("result", excerpt(&completion.result)));
     }
     let time = match ending.is_time_unknown() {
         true => "unknown: its host ended before it".to_owned(),
@@ -342,17 +309,15 @@ fn execution(ending: &Ending) -> Vec<(&'static str, String)> {
     details.push(("time", time));
     match &ended.account {
         Some(account) => {
-            details.extend(handler_text::labeled("calls", handler_text::calls(&account.story)));
-            details
-                .extend(handler_text::labeled("requests", handler_text::requests(&account.story)));
+            details.extend(labeled("calls", handler_text::calls(&account.story)));
+            details.extend(labeled("requests", handler_text::requests(&account.story)));
         }
-        None => details.extend(handler_text::labeled(
-            "calls",
-            handler_text::calls_by_function(&ended.host_calls),
-        )),
+        None => {
+            details.extend(labeled("calls", handler_text::calls_by_function(&ended.host_calls)))
+        }
     }
-    details.extend(handler_text::labeled("limits", handler_text::overruns(&ended.overruns)));
-    details.extend(handler_text::labeled("at", handler_text::frames(ended.frames())));
+    details.extend(labeled("limits", handler_text::overruns(&ended.overruns)));
+    details.extend(labeled("at", handler_text::frames(ended.frames())));
     if matches!(ended.outcome, Outcome::TimedOut(_)) {
         let after = format_micros(ended.deadline.overrun_us);
         details.push(("stopped", format!("{after} after its deadline")));
@@ -366,10 +331,10 @@ fn execution(ending: &Ending) -> Vec<(&'static str, String)> {
 }
 
 /// What was decided, and whether it happened before.
-fn decided(ending: &Ending) -> Vec<(&'static str, String)> {
+fn decision_details(ending: &Ending) -> Vec<(&'static str, String)> {
     let Ending { at, ended, taken, signature, before, .. } = ending;
     let mut details = Vec::new();
-    let decided = followed(&ended.decision, taken.as_ref());
+    let decided = describe_decision(&ended.decision, taken.as_ref());
     details.push(("decided", format!("{at}, {}", printable(&decided))));
     if let Some(signature) = signature {
         let of = printable(&signature.to_string()).into_owned();
@@ -379,7 +344,7 @@ fn decided(ending: &Ending) -> Vec<(&'static str, String)> {
 }
 
 /// What follows from an end. Not escaped yet.
-fn followed(decision: &Decision, taken: Option<&Taken>) -> String {
+fn describe_decision(decision: &Decision, taken: Option<&Taken>) -> String {
     match (decision, taken) {
         (Decision::Take { .. }, Some(taken)) => format!("takes {}", transition_text(taken)),
         (Decision::Take { action }, None) => format!("takes {action}"),

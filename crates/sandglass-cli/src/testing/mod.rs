@@ -53,8 +53,8 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let mut output = Output::new();
-    let Some(suites) = suites(&arguments.paths, &mut output)? else { return Ok(Exit::Unusable) };
+    let output = Output::new();
+    let Some(suites) = suites(&arguments.paths, &output)? else { return Ok(Exit::Unusable) };
     let mut shared = kit(arguments, &[])?;
     let mut shared_guests = BTreeMap::new();
     let mut all = Vec::new();
@@ -71,20 +71,20 @@ fn run(arguments: &Arguments) -> anyhow::Result<Exit> {
         let tested = match test(suite, kit, guests, arguments.filter.as_deref()) {
             Ok(tested) => tested,
             Err(SuiteError::Invalid(findings)) => {
-                diagnostic_text::print(&findings, &mut output)?;
+                diagnostic_text::print(&findings, &output)?;
                 return Ok(Exit::Unusable);
             }
             Err(error) => return Err(error.into()),
         };
         if !arguments.json && !tested.cases.is_empty() {
-            text::print(&tested, &mut output)?;
+            text::print(&tested, &output)?;
         }
         if arguments.update {
-            update(&tested, &mut output)?;
+            update(&tested, &output)?;
         }
         all.push(tested);
     }
-    finish(&all, arguments, &mut output)
+    finish(&all, arguments, &output)
 }
 
 /// A kit with `functions`, which caches compiled code in the folder that the arguments name, or in
@@ -116,7 +116,7 @@ fn user_cache() -> Option<PathBuf> {
     Some(ours.join("compiled"))
 }
 
-fn finish(all: &[Tested], arguments: &Arguments, output: &mut Output) -> anyhow::Result<Exit> {
+fn finish(all: &[Tested], arguments: &Arguments, output: &Output) -> anyhow::Result<Exit> {
     let verdicts = || all.iter().flat_map(|tested| &tested.cases);
     let passed = verdicts().filter(|verdict| verdict.passed()).count();
     let failed = verdicts().count() - passed;
@@ -137,7 +137,7 @@ fn finish(all: &[Tested], arguments: &Arguments, output: &mut Output) -> anyhow:
 }
 
 /// All suites of `paths`, each once. `None` if one is invalid, after its findings are printed.
-fn suites(paths: &[PathBuf], output: &mut Output) -> anyhow::Result<Option<Vec<Suite>>> {
+fn suites(paths: &[PathBuf], output: &Output) -> anyhow::Result<Option<Vec<Suite>>> {
     let (mut suites, mut wrong) = (Vec::<Suite>::new(), Vec::new());
     for path in paths {
         match Suite::find(path) {
@@ -179,7 +179,7 @@ fn test(
 }
 
 /// Replaces the expectations of failed cases by what came, and prints the difference.
-fn update(tested: &Tested, output: &mut Output) -> anyhow::Result<()> {
+fn update(tested: &Tested, output: &Output) -> anyhow::Result<()> {
     let suite = &tested.suite;
     let mut update = Update::new(&suite.path, &suite.source)?;
     let mut changes = false;

@@ -3,44 +3,38 @@
 use std::time::Duration;
 
 use sandglass_model::OutcomeKind;
-use sandglass_source::{printable, shortened};
+use sandglass_source::printable;
 use sandglass_testkit::CaseResult;
 
 use super::Tested;
 use crate::duration::{format_micros, format_millis_exactly};
 use crate::explain;
-use crate::handler_text;
+use crate::handler_text::{self, excerpt, labeled};
 use crate::terminal::{Output, Tone, printable_lines, printable_path};
 
-/// Most characters of the result of a failed case that are shown.
-const RESULT_MAX_CHARS: usize = 400;
-
-pub(super) fn print(tested: &Tested, output: &mut Output) -> std::io::Result<()> {
-    let name = printable_path(&tested.suite.path);
-    output.line(output.paint(Tone::Strong, &name).into_owned())?;
+pub(super) fn print(tested: &Tested, output: &Output) -> std::io::Result<()> {
+    output.line(output.paint(Tone::Strong, printable_path(&tested.suite.path)))?;
+    let failed = output.paint(Tone::Bad, "FAIL");
     for (case, verdict) in tested.named() {
         let name = printable(&case.name);
         match &verdict.result {
             Ok(result) if result.passed() => {
-                let ok = output.paint(Tone::Good, "ok").into_owned();
-                let times = output.paint(Tone::Quiet, &times(result)).into_owned();
+                let ok = output.paint(Tone::Good, "ok");
+                let times = output.paint(Tone::Quiet, times(result));
                 output.line(format!("  {ok}    {name} {times}"))?;
             }
             Ok(result) => {
-                let failed = output.paint(Tone::Bad, "FAIL").into_owned();
                 output.line(format!("  {failed}  {name} {}", times(result)))?;
                 for difference in &result.differences {
-                    let lines = difference.to_string();
-                    for line in printable_lines(&lines).lines() {
+                    for line in printable_lines(&difference.to_string()).lines() {
                         output.line(format!("        {line}"))?;
                     }
                 }
                 for line in details(result) {
-                    output.line(format!("        {}", output.paint(Tone::Quiet, &line)))?;
+                    output.line(format!("        {}", output.paint(Tone::Quiet, line)))?;
                 }
             }
             Err(why) => {
-                let failed = output.paint(Tone::Bad, "FAIL").into_owned();
                 output.line(format!("  {failed}  {name}"))?;
                 output.line(format!("        {}", printable(why)))?;
             }
@@ -52,7 +46,7 @@ pub(super) fn print(tested: &Tested, output: &mut Output) -> std::io::Result<()>
 pub(super) fn summary(
     all: &[Tested],
     (passed, failed): (usize, usize),
-    output: &mut Output,
+    output: &Output,
 ) -> std::io::Result<()> {
     let took: Duration = all
         .iter()
@@ -64,7 +58,7 @@ pub(super) fn summary(
         _ => (Tone::Bad, format!("{failed} failed, {passed} passed")),
     };
     let took = micros(took);
-    output.line(format!("{} in {took}", output.paint(tone, &text)))
+    output.line(format!("{} in {took}", output.paint(tone, text)))
 }
 
 /// The time that a case took, and its virtual time if that is longer.
@@ -90,11 +84,10 @@ fn details(result: &CaseResult) -> Vec<String> {
         lines.push(format!("error: {kind}: {}", printable(&message)));
     }
     if let Some(result) = report.result() {
-        let result = result.to_string();
-        lines.push(format!("result: {}", shortened(&printable(&result), RESULT_MAX_CHARS)));
+        lines.push(format!("result: {}", excerpt(result)));
     }
-    let frames = handler_text::labeled("at", handler_text::frames(&report.backtrace));
-    let calls = handler_text::labeled("calls", handler_text::calls(&report.story));
+    let frames = labeled("at", handler_text::frames(&report.backtrace));
+    let calls = labeled("calls", handler_text::calls(&report.story));
     for (name, line) in frames.into_iter().chain(calls) {
         lines.push(format!("{name:<6} {line}"));
     }

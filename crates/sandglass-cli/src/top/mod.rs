@@ -50,7 +50,7 @@ const PAPER: (u16, u16) = (120, u16::MAX);
 /// Prints each snapshot as a line of JSON.
 pub(crate) async fn print_json(source: Source) -> anyhow::Result<Exit> {
     let mut interrupts = Interrupts::listen()?;
-    let mut output = Output::new();
+    let output = Output::new();
     let reader = Reader::of_stdout();
     let print = async {
         let mut scenes = source.connect().await?;
@@ -76,7 +76,7 @@ pub(crate) async fn print_json_once(source: Source) -> anyhow::Result<Exit> {
 /// Prints one snapshot as text.
 pub(crate) async fn print_once(source: Source, address: &str) -> anyhow::Result<Exit> {
     let scene = Scene::read(&source.once().await?)?;
-    let mut output = Output::new();
+    let output = Output::new();
     let view = View { address, scene: &scene, age: Duration::ZERO, problem: None };
     for line in view.lines(PAPER) {
         let line = output.styled(&line);

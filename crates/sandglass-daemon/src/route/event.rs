@@ -78,7 +78,7 @@ pub(crate) async fn follow(
     };
     let keep_alive = daemon.settings().keep_alive;
     let entries = daemon.feed().after(after, Arc::clone(journal), daemon.closing(), keep_alive);
-    let entries = entries.take_until(key_removed(keys, uri, headers));
+    let entries = entries.take_until(wait_for_key_removal(keys, uri, headers));
     Ok(stream_response(entries.map(event), keep_alive, slot))
 }
 
@@ -105,7 +105,7 @@ pub(super) fn require_to_follow(principal: &Principal) -> Result<(), Error> {
 }
 
 /// Returns when the sender of this request would no longer be admitted.
-pub(super) async fn key_removed(
+pub(super) async fn wait_for_key_removal(
     mut keys: watch::Receiver<Arc<Keys>>,
     uri: Uri,
     headers: HeaderMap,

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use utoipa::IntoParams;
 
-use super::event::{key_removed, require_to_follow, stream_response};
+use super::event::{require_to_follow, stream_response, wait_for_key_removal};
 use crate::Daemon;
 use crate::error::{Code, Error};
 use crate::extract::{Caller, QueryParams};
@@ -64,7 +64,7 @@ pub(crate) async fn watch(
         Some(_) => return Err(Error::new(Code::BadQuery, "`once` must be `true` or absent")),
     }
     let slot = daemon.subscriber(&principal)?;
-    let snapshots = snapshots(&daemon).take_until(key_removed(keys, uri, headers));
+    let snapshots = snapshots(&daemon).take_until(wait_for_key_removal(keys, uri, headers));
     let events = snapshots.map(|snapshot| event(&snapshot));
     Ok(stream_response(events, daemon.settings().keep_alive, slot))
 }

@@ -66,7 +66,7 @@ impl Daemon {
         let router = with_fallbacks(router, |no_route| no_route_error(&no_route).into_response())
             .layer(axum::Extension(document))
             .layer(from_fn_with_state(self.clone(), door));
-        with_guards(router, panicked).with_state(self.clone())
+        with_guards(router, panic_response).with_state(self.clone())
     }
 }
 
@@ -125,7 +125,7 @@ fn too_long() -> Error {
     Error::new(Code::TimedOut, message)
 }
 
-fn panicked() -> Response {
+fn panic_response() -> Response {
     Error::new(Code::Internal, "the daemon failed; see its log").into_response()
 }
 

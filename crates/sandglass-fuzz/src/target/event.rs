@@ -9,7 +9,7 @@ pub(crate) fn read(input: &[u8]) {
     let Ok(body) = str::from_utf8(input) else { return };
     let event: Event = match serde_json::from_str(body) {
         Ok(event) => event,
-        Err(error) => return promise::located(&error),
+        Err(error) => return promise::check_location(&error),
     };
     let written = serde_json::to_string(&event).expect("an event is JSON");
     let again: Event = serde_json::from_str(&written).expect("it was written as one");

@@ -12,26 +12,26 @@ pub(crate) fn manifest(input: &[u8]) {
     let parsed = File::parse_bytes(input);
     let Ok(source) = str::from_utf8(input) else {
         assert!(parsed.file.is_none(), "it is no text");
-        return parsed.diagnostics.iter().for_each(|one| promise::shown(&one.message));
+        return parsed.diagnostics.iter().for_each(|one| promise::check_text(&one.message));
     };
-    promise::placed(source, &parsed.diagnostics);
+    promise::check_diagnostics(source, &parsed.diagnostics);
     let Some(file) = parsed.file else {
-        return assert!(!parsed.diagnostics.is_empty(), "refused without a word");
+        return assert!(!parsed.diagnostics.is_empty(), "refused without a message");
     };
     let again = File::parse(source).file.expect("it was accepted");
     assert_eq!(format!("{again:?}"), format!("{file:?}"));
     let granted = file.manifest(Arc::new(FixedSecrets::default()));
-    assert_eq!(granted.module_max_bytes(), file.module_max_bytes());
+    assert_eq!(granted.module_max_bytes(), file.granted.module_max_bytes());
 }
 
 /// Checks the diagnostics of a scenario.
 pub(crate) fn scenario(input: &[u8]) {
     let Ok(source) = str::from_utf8(input) else { return };
-    promise::placed(source, &sandglass_scenario::check(source));
+    promise::check_diagnostics(source, &sandglass_scenario::check(source));
 }
 
 /// Checks the diagnostics of a configuration.
 pub(crate) fn configuration(input: &[u8]) {
     let Ok(source) = str::from_utf8(input) else { return };
-    promise::placed(source, &sandglass_server::check_configuration(source));
+    promise::check_diagnostics(source, &sandglass_server::check_configuration(source));
 }

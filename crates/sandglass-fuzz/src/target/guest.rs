@@ -10,9 +10,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use sandglass_host::{
-    Answer, Context, Destinations, Dispatch, DispatchDeadline, FixedSecrets, Host, HostCall,
-    HostError, HostFunction, HttpClient, HttpError, Integration, Limits, Manifest, Outcome,
-    Request, Response, Secret, Settings,
+    Answer, Context, Dispatch, DispatchDeadline, FixedSecrets, Host, HostCall, HostError,
+    HostFunction, HttpCall, HttpClient, HttpError, Integration, Manifest, Outcome, Response,
+    Secret, Settings,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -88,7 +88,7 @@ pub(crate) fn run(input: &[u8]) {
     assert_eq!(again, report.outcome);
     assert!(!matches!(report.outcome, Outcome::TimedOut(_)), "it took {BUDGET:?}: {written}");
     if let Outcome::Rejected(rejection) = &report.outcome {
-        promise::shown(&rejection.message);
+        promise::check_text(&rejection.message);
     }
 }
 
@@ -135,14 +135,8 @@ fn shout(_: HostCall, text: String, bytes: Vec<u8>) -> Result<Vec<u8>, HostError
 struct Echo;
 
 impl HttpClient for Echo {
-    fn send<'a>(
-        &'a self,
-        request: Request,
-        _: &'a Destinations,
-        _: Limits,
-        _: &'a str,
-    ) -> Answer<'a, Result<Response, HttpError>> {
-        let body = format!("{request:?}").into_bytes();
+    fn send<'a>(&'a self, call: HttpCall<'a>) -> Answer<'a, Result<Response, HttpError>> {
+        let body = format!("{:?}", call.request).into_bytes();
         let headers = vec![("content-type".to_owned(), "text/plain".to_owned())];
         Box::pin(std::future::ready(Ok(Response { status: 200, headers, body })))
     }

@@ -45,7 +45,7 @@ pub(super) fn endure(module: &[u8]) -> bool {
             true
         }
         Err(rejection) => {
-            promise::shown(&rejection.message);
+            promise::check_text(&rejection.message);
             false
         }
     }
@@ -80,11 +80,11 @@ async fn run(host: &Host, guest: &Integration) {
     assert_eq!(again, account);
 
     if let Some((_, message)) = report.outcome.error() {
-        promise::shown(&message);
+        promise::check_text(&message);
     }
-    promise::framed(&report.backtrace);
+    promise::check_frames(&report.backtrace);
     let module = report.module.expect("its module was loaded");
-    promise::framed(&host.resolve_frames(module, report.backtrace).await);
+    promise::check_frames(&host.resolve_frames(module, report.backtrace).await);
 }
 
 /// Calls `work`, and checks that it takes at most `most`.

@@ -7,7 +7,7 @@ use sandglass_host::{Host, Settings};
 use crate::promise;
 
 /// Most imports, exports or sections that an inspection lists.
-const TOLD_MAX: usize = 1_000;
+const LISTED_MAX: usize = 1_000;
 
 /// Checks that an inspection is bounded, adds up and can be shown, and that a refusal can be shown.
 pub(crate) fn read(input: &[u8]) {
@@ -17,26 +17,30 @@ pub(crate) fn read(input: &[u8]) {
     });
     let guest = match HOST.inspect(input) {
         Ok(guest) => guest,
-        Err(rejection) => return promise::shown(&rejection.message),
+        Err(rejection) => return promise::check_text(&rejection.message),
     };
     let size = &guest.size;
     assert!(size.code + size.data + size.custom <= size.total, "{size:?}");
-    assert!(guest.imports.len() <= TOLD_MAX && guest.exports.len() <= TOLD_MAX);
-    assert!(size.custom_sections.len() <= TOLD_MAX);
+    assert!(guest.imports.len() <= LISTED_MAX && guest.exports.len() <= LISTED_MAX);
+    assert!(size.custom_sections.len() <= LISTED_MAX);
     for import in &guest.imports {
-        promise::shown(&import.module);
-        promise::shown(&import.name);
-        promise::shown(&import.signature);
+        promise::check_text(&import.module);
+        promise::check_text(&import.name);
+        promise::check_text(&import.signature);
         assert!(!import.is_known || import.nearest.is_none(), "{import:?}");
         assert_eq!(import.is_known, import.host_function.is_some(), "{import:?}");
     }
     for export in &guest.exports {
-        promise::shown(&export.name);
-        promise::shown(&export.signature);
+        promise::check_text(&export.name);
+        promise::check_text(&export.signature);
     }
-    guest.largest_functions.iter().filter_map(|one| one.name.as_ref()).for_each(promise::shown);
+    guest
+        .largest_functions
+        .iter()
+        .filter_map(|one| one.name.as_ref())
+        .for_each(promise::check_text);
     for made in &guest.producers {
-        promise::shown(&made.name);
-        promise::shown(&made.version);
+        promise::check_text(&made.name);
+        promise::check_text(&made.version);
     }
 }

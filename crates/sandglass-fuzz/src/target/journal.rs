@@ -46,7 +46,7 @@ pub(crate) fn read(input: &[u8]) {
     salvage(&path);
     is_as_before();
     if let Err(refused) = SqliteJournal::open(&path, Settings::default()) {
-        promise::shown(&refused);
+        promise::check_text(&refused);
         is_as_before();
     }
 }
@@ -54,17 +54,17 @@ pub(crate) fn read(input: &[u8]) {
 fn read_in_pages(path: &Path) {
     let mut reader = match SqliteJournal::open_read_only(path) {
         Ok(reader) => reader,
-        Err(refused) => return promise::shown(&refused),
+        Err(refused) => return promise::check_text(&refused),
     };
     let mut from = Position(0);
     loop {
         let page: Page = match reader.read(from, 16) {
             Ok(page) => page,
-            Err(refused) => return promise::shown(&refused),
+            Err(refused) => return promise::check_text(&refused),
         };
-        page.entries.iter().for_each(told);
+        page.entries.iter().for_each(check_entry);
         let Some(next) = page.next else { return };
-        assert!(next > from, "it doesn't go on");
+        assert!(next > from, "the next page does not follow");
         from = next;
     }
 }
@@ -72,35 +72,35 @@ fn read_in_pages(path: &Path) {
 fn salvage(path: &Path) {
     let mut salvage = match Salvage::open(path, None, Position(1)) {
         Ok(salvage) => salvage,
-        Err(refused) => return promise::shown(&refused),
+        Err(refused) => return promise::check_text(&refused),
     };
     let mut next = Some(1);
     loop {
         let page = match salvage.page() {
             Ok(Some(page)) => page,
             Ok(None) => return,
-            Err(refused) => return promise::shown(&refused),
+            Err(refused) => return promise::check_text(&refused),
         };
         for found in page {
             let (first, last) = match &found {
                 Found::Entry(entry) => {
-                    told(entry);
+                    check_entry(entry);
                     let first = entry.position().0;
                     (first, first.checked_add(entry.places() - 1))
                 }
                 Found::Unreadable { first, last, what } => {
-                    promise::shown(what);
+                    promise::check_text(what);
                     (first.0, last.map(|last| last.0))
                 }
             };
-            assert_eq!(Some(first), next, "a place is told once, and in order: {found:?}");
+            assert_eq!(Some(first), next, "a position is returned once, and in order: {found:?}");
             next = last.and_then(|last| last.checked_add(1));
         }
     }
 }
 
-fn told(entry: &Entry) {
-    entry.damage().iter().for_each(promise::shown);
+fn check_entry(entry: &Entry) {
+    entry.damage().iter().for_each(promise::check_text);
     if let Entry::Record(record) = entry {
         assert!(record.position.0 <= RECORDS, "no such record was written: {record:?}");
     }

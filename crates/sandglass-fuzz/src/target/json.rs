@@ -16,14 +16,14 @@ pub(crate) fn read(input: &[u8]) {
             assert_eq!(again, value);
         }
         Err(Error::Invalid(error)) => {
-            promise::located(&error);
-            promise::shown(&error);
+            promise::check_location(&error);
+            promise::check_text(&error);
             // A key with the reserved prefix of serde_json is refused, although serde_json accepts
             // it. The prefix contains a `$`, which the text may also have as an escape.
             let is_reserved = text.contains("$") || text.contains("\\u");
             assert!(is_reserved || serde_json::from_str::<Value>(text).is_err(), "{error}");
         }
-        Err(refused) => promise::shown(&refused),
+        Err(refused) => promise::check_text(&refused),
     }
 }
 

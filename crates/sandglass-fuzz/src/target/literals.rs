@@ -12,24 +12,24 @@ use crate::promise;
 /// Passes the same text to each grammar.
 pub(crate) fn read(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
-    text.parse::<Destination>().err().iter().for_each(promise::shown);
+    text.parse::<Destination>().err().iter().for_each(promise::check_text);
     for quantity in [duration::from_text(text), size::parse(text)] {
-        quantity.err().iter().for_each(promise::shown);
+        quantity.err().iter().for_each(promise::check_text);
     }
-    as_itself::<AskTarget>(text);
-    as_itself::<DispatchId>(text);
-    as_itself::<EntityRef>(text);
-    as_itself::<ModuleHash>(text);
-    as_itself::<TraceContext>(text);
+    round_trip::<AskTarget>(text);
+    round_trip::<DispatchId>(text);
+    round_trip::<EntityRef>(text);
+    round_trip::<ModuleHash>(text);
+    round_trip::<TraceContext>(text);
 }
 
 /// Checks that an accepted text is written and read as an equal value.
-fn as_itself<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) {
+fn round_trip<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) {
     match text.parse::<T>() {
         Ok(read) => {
             let written = read.to_string();
             assert_eq!(written.parse::<T>().ok(), Some(read), "{written:?}");
         }
-        Err(refused) => promise::shown(&refused),
+        Err(refused) => promise::check_text(&refused),
     }
 }

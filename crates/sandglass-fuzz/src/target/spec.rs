@@ -40,15 +40,15 @@ pub(crate) fn read(input: &[u8]) {
     let parsed = Spec::parse_bytes(input);
     let Ok(source) = str::from_utf8(input) else {
         assert!(parsed.spec.is_none(), "it is no text");
-        return parsed.diagnostics.iter().for_each(|one| promise::shown(&one.message));
+        return parsed.diagnostics.iter().for_each(|one| promise::check_text(&one.message));
     };
-    promise::placed(source, &parsed.diagnostics);
+    promise::check_diagnostics(source, &parsed.diagnostics);
     let recorded = Spec::parse_recorded(source, RulesVersion::CURRENT);
-    promise::placed(source, &recorded.diagnostics);
+    promise::check_diagnostics(source, &recorded.diagnostics);
     let Some(spec) = parsed.spec else {
         let is_error = |severity| severity == Severity::Error;
-        let told = parsed.diagnostics.iter().any(|one| is_error(one.severity));
-        return assert!(told, "refused without a word");
+        let has_error = parsed.diagnostics.iter().any(|one| is_error(one.severity));
+        return assert!(has_error, "refused without a message");
     };
     let again = recorded.spec.expect("what is accepted is accepted from a journal");
     assert_eq!(format!("{again:?}"), format!("{spec:?}"));

@@ -23,7 +23,7 @@ pub(crate) fn resolve(input: &[u8]) {
         let frames = frames_at(&module, offset);
         assert!(!frames.is_empty());
         assert!(frames.iter().all(|frame| frame.offset == offset), "{frames:?}");
-        promise::framed(&frames);
+        promise::check_frames(&frames);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::promise;
 pub(crate) fn read(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     match Definition::parse(text) {
-        Err(problems) => told(text, &problems),
+        Err(problems) => check_problems(text, &problems),
         Ok(definition) => {
             let again = Definition::parse(&definition.canonical).expect("it was accepted");
             assert_eq!(again.canonical, definition.canonical);
@@ -28,14 +28,14 @@ pub(crate) fn read(input: &[u8]) {
         }
     }
     if let Err(problems) = Manifest::parse(text) {
-        told(text, &problems);
+        check_problems(text, &problems);
     }
     if let Err(what) = Expression::parse(text) {
         assert!(!what.is_empty());
     }
     let Ok(value) = json::read::<Value>(text) else { return };
     if let Err(problems) = initial(&[], Some(&value)) {
-        told(text, &problems);
+        check_problems(text, &problems);
     }
     // A list of two is an expression or a condition, followed by its scope.
     match value.as_array().map(Vec::as_slice) {
@@ -47,7 +47,7 @@ pub(crate) fn read(input: &[u8]) {
         }
         Some([condition, scope]) => match Condition::compile(condition) {
             Ok(condition) => drop(condition.holds(scope)),
-            Err(problems) => told(text, &problems),
+            Err(problems) => check_problems(text, &problems),
         },
         _ => {}
     }
@@ -55,10 +55,10 @@ pub(crate) fn read(input: &[u8]) {
 
 /// Checks that there is at least one problem, and that each can be shown and has a location inside
 /// the text.
-fn told(text: &str, problems: &[Problem]) {
+fn check_problems(text: &str, problems: &[Problem]) {
     assert!((1..=PROBLEMS_MAX).contains(&problems.len()), "{} problems", problems.len());
     for problem in problems {
-        promise::shown(&problem.what);
+        promise::check_text(&problem.what);
         let Some(place) = problem.place else { continue };
         let line = text.split('\n').nth(place.line - 1).expect("the line is there");
         assert!((1..=line.chars().count() + 1).contains(&place.column), "{problem}");

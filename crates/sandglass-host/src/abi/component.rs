@@ -10,7 +10,7 @@ use crate::module::component::Component;
 use crate::store::RunStore;
 
 use super::world::{Completion, DispatchContext, Failure, Raised, TypedFailure};
-use super::{Called, Moments, check_return, result};
+use super::{Called, check_return, result};
 
 /// Instantiates `component` in `store` and calls its handler.
 ///
@@ -19,24 +19,22 @@ use super::{Called, Moments, check_return, result};
 pub(super) async fn call(
     component: &Component,
     store: &mut Store<RunStore>,
-    max_result_bytes: u64,
-    moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
     // A budget of zero ends before the guest begins.
     store.data_mut().glance()?;
     let handler = component.pre.instantiate_async(&mut *store).await?;
-    super::begin_running(store.data_mut(), moments)?;
+    super::begin_running(store.data_mut())?;
 
-    let context = DispatchContext::of(store.data().guest().context())?;
+    let context = DispatchContext::of(&store.data().guest().context)?;
     let result = match handler.call_handle(&mut *store, &context).await {
         Ok(result) => result,
         Err(error) => Err(Failure::Typed(error.downcast::<Raised>()?.0)),
     };
-    moments.returned = Some(check_return(store)?);
-    Ok(Called::Returned(outcome(result, max_result_bytes, store.data())))
+    check_return(store)?;
+    Ok(Called::Returned(outcome(result, store.data())))
 }
 
-fn outcome(returned: Result<Completion, Failure>, max_bytes: u64, store: &RunStore) -> Outcome {
+fn outcome(returned: Result<Completion, Failure>, store: &RunStore) -> Outcome {
     let size = match &returned {
         Ok(completion) => {
             completion.params.len() + completion.action.as_ref().map_or(0, String::len)
@@ -44,7 +42,9 @@ fn outcome(returned: Result<Completion, Failure>, max_bytes: u64, store: &RunSto
         Err(Failure::Plain(error)) => error.len(),
         Err(Failure::Typed(failure)) => failure.len(),
     };
-    if let Err(failure) = result::check_size("the result", size, max_bytes) {
+    if let Err(failure) =
+        result::check_size("the result", size, store.guest().grants.response_bytes)
+    {
         return Outcome::Failed(failure);
     }
     match to_json(returned) {

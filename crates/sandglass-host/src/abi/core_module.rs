@@ -12,7 +12,7 @@ use crate::store::RunStore;
 use sandglass_supervisor::capability::result::violation;
 use sandglass_supervisor::rejection::rejection;
 
-use super::{Called, Moments, guest_memory, result};
+use super::{Called, guest_memory, result};
 
 /// Size of a WebAssembly page, in bytes.
 pub(crate) const PAGE_BYTES: u64 = 64 << 10;
@@ -24,13 +24,11 @@ pub(crate) const PAGE_BYTES: u64 = 64 << 10;
 pub(crate) async fn call(
     compiled: &CoreModule,
     store: &mut Store<RunStore>,
-    max_result_bytes: u64,
-    moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
     let (instance, memory) = instantiate(&compiled.pre, &compiled.memory, store).await?;
     let guest = Guest { compiled, instance, memory };
     guest.initialize(store).await?;
-    super::begin_running(store.data_mut(), moments)?;
+    super::begin_running(store.data_mut())?;
 
     let context = match guest.place_context(store).await? {
         Ok(placed) => placed,
@@ -38,8 +36,8 @@ pub(crate) async fn call(
     };
     let run = function(&instance, store, &compiled.run).typed::<(i32, i32), i32>(&*store)?;
     let returned = run.call_async(&mut *store, context).await?;
-    moments.returned = Some(super::check_return(store)?);
-    Ok(Called::Returned(guest.read_result(store, returned, max_result_bytes)))
+    super::check_return(store)?;
+    Ok(Called::Returned(guest.read_result(store, returned)))
 }
 
 /// Makes an instance of a core module that exports its memory as `memory`.
@@ -59,7 +57,7 @@ pub(super) async fn instantiate(
         .and_then(Extern::into_memory)
         .expect("its exports were checked when it was loaded");
     // Found by its index, where host functions would look up its name.
-    store.data_mut().memory_mut().set_handle(memory);
+    store.data_mut().memory.handle = Some(memory);
     Ok((instance, memory))
 }
 
@@ -97,12 +95,12 @@ impl Guest<'_> {
         if self.compiled.fetches_context {
             return Ok(Ok((0, 0)));
         }
-        let context = Arc::clone(store.data().guest().context().json());
+        let context = Arc::clone(store.data().guest().context.json());
         let len = i32::try_from(context.len())?;
         let at = self.memory.data_size(&*store);
         let pages = (context.len() as u64).div_ceil(PAGE_BYTES);
         if self.memory.grow_async(&mut *store, pages).await.is_err() {
-            return Ok(Err(match store.data().memory().limiter().denied() {
+            return Ok(Err(match &store.data().memory.limiter.denied {
                 Some(breach) => Outcome::Limit(breach.clone()),
                 None => Outcome::Rejected(rejection(
                     RejectionKind::NeedsTooMuch,
@@ -115,7 +113,7 @@ impl Guest<'_> {
     }
 
     /// The guest's result: what it set, or what the returned pointer points to; exactly one of them.
-    fn read_result(&self, store: &mut Store<RunStore>, returned: i32, max_bytes: u64) -> Outcome {
+    fn read_result(&self, store: &mut Store<RunStore>, returned: i32) -> Outcome {
         let is_pointer = returned > 0;
         let bytes = match (store.data().guest().result.is_set(), is_pointer) {
             (true, true) => Err(violation(
@@ -124,7 +122,7 @@ impl Guest<'_> {
                     .to_owned(),
             )),
             (true, false) => store.data_mut().guest_mut().result.take(),
-            (false, true) => self.read_pointed(store, returned, max_bytes).map(Some),
+            (false, true) => self.read_pointed(store, returned).map(Some),
             (false, false) => Ok(None),
         };
         match bytes {
@@ -140,12 +138,7 @@ impl Guest<'_> {
 
     /// The result of older guests: at the pointer, after its length.
     #[allow(clippy::disallowed_methods, reason = "the result has a limit of its own")]
-    fn read_pointed(
-        &self,
-        store: &Store<RunStore>,
-        ptr: i32,
-        max_bytes: u64,
-    ) -> Result<Vec<u8>, Failure> {
+    fn read_pointed(&self, store: &Store<RunStore>, ptr: i32) -> Result<Vec<u8>, Failure> {
         let memory = self.memory.data(store);
         let outside = |unreadable: Unreadable| {
             violation(FailureKind::ResultOutOfBounds, unreadable.to_string())
@@ -155,7 +148,7 @@ impl Guest<'_> {
             .map_err(outside)?;
         let length = i32::from_le_bytes([length[0], length[1], length[2], length[3]]);
         let bytes = guest_memory::slice(memory, "the result", ptr, length).map_err(outside)?;
-        result::check_size("the result", bytes.len(), max_bytes)?;
+        result::check_size("the result", bytes.len(), store.data().guest().grants.response_bytes)?;
         Ok(bytes.to_vec())
     }
 }

@@ -13,46 +13,46 @@ use wasmtime::{Caller, Engine, FuncType, Linker, Result, Val, ValType, component
 
 use super::guest_memory::{CallFailure, WhenTooSmall, copy, fill, text};
 use crate::boundary::{self, Arguments};
-use crate::host_function::{HostFunction, Linked, Registry, Type, Value};
+use crate::host_function::{HostFunction, Linked, Registry, Signature, Type, Value};
 use crate::store::RunStore;
-use sandglass_supervisor::functions::{FunctionId, Functions};
+use sandglass_supervisor::functions::{FunctionId, Functions, Reads};
 use sandglass_supervisor::race::Race;
 
 /// Adds `function`, which guests import from `module`, to the table.
 fn add(functions: &mut Functions, function: &HostFunction, module: &str) -> FunctionId {
-    functions.add_embedders((module, function.field()), function.full_name(), function.class())
+    let signature = &function.signature;
+    functions.add(
+        module.to_owned(),
+        signature.name.clone(),
+        signature.full_name(),
+        function.class(),
+        Reads::HostMemory,
+    )
 }
 
 /// Longest text that is passed, in bytes. Nothing interrupts copying it.
 const TEXT_BYTES: u32 = 16 << 20;
 
-/// Links all functions of `registry`, and returns them with their ids.
+/// Links all functions of `registry`.
 #[allow(clippy::disallowed_methods, reason = "it enters through the boundary")]
 pub(crate) fn link(
     linker: &mut Linker<RunStore>,
     functions: &mut Functions,
     registry: &Registry,
-) -> Result<Vec<Arc<Linked>>> {
-    let mut all = Vec::new();
+) -> Result<()> {
     for function in registry.functions() {
-        let id = add(functions, function, function.interface());
-        let linked = registry.link(function, id);
-        all.push(Arc::clone(&linked));
-        let ty = func_type(linker.engine(), function);
-        linker.func_new_async(
-            function.interface(),
-            function.field(),
-            ty,
-            move |mut caller, args, results| {
-                let linked = Arc::clone(&linked);
-                Box::new(async move {
-                    results[0] = Val::I32(call(&mut caller, &linked, args).await?);
-                    Ok(())
-                })
-            },
-        )?;
+        let Signature { interface, name, .. } = &function.signature;
+        let linked = registry.link(function, add(functions, function, interface));
+        let ty = func_type(linker.engine(), &function.signature);
+        linker.func_new_async(interface, name, ty, move |mut caller, args, results| {
+            let linked = Arc::clone(&linked);
+            Box::new(async move {
+                results[0] = Val::I32(call(&mut caller, &linked, args).await?);
+                Ok(())
+            })
+        })?;
     }
-    Ok(all)
+    Ok(())
 }
 
 /// As [`link`], for components, which import them from instances.
@@ -60,23 +60,24 @@ pub(crate) fn link_components(
     linker: &mut component::Linker<RunStore>,
     functions: &mut Functions,
     registry: &Registry,
-) -> Result<Vec<Arc<Linked>>> {
+) -> Result<()> {
     let mut by_interface: BTreeMap<&str, Vec<Arc<Linked>>> = BTreeMap::new();
     for function in registry.functions() {
-        let linked = registry.link(function, add(functions, function, function.unversioned()));
-        by_interface.entry(function.interface()).or_default().push(linked);
+        let signature = &function.signature;
+        let linked = registry.link(function, add(functions, function, signature.unversioned()));
+        by_interface.entry(&signature.interface).or_default().push(linked);
     }
-    for (interface, linked) in &by_interface {
+    for (interface, linked) in by_interface {
         let mut instance = linker.instance(interface)?;
         for linked in linked {
             linked.link_component(&mut instance)?;
         }
     }
-    Ok(by_interface.into_values().flatten().collect())
+    Ok(())
 }
 
 async fn call(caller: &mut Caller<'_, RunStore>, linked: &Linked, args: &[Val]) -> Result<i32> {
-    let (numbers, texts) = passed(&linked.function.params, args);
+    let (numbers, texts) = numbers_and_texts(&linked.function.signature.params, args);
     let arguments = Arguments { numbers: &numbers, texts: &texts, lists: &[] };
     let entered = boundary::enter_from_module(caller, linked.id, &arguments)?;
     if let Some(recorded) = entered.recorded_for_module(caller) {
@@ -88,7 +89,7 @@ async fn call(caller: &mut Caller<'_, RunStore>, linked: &Linked, args: &[Val]) 
 }
 
 /// The numbers that a call passes, with its pointers and lengths, and the places of its texts.
-fn passed(types: &[Type], args: &[Val]) -> (Vec<i64>, Vec<(i32, i32)>) {
+fn numbers_and_texts(types: &[Type], args: &[Val]) -> (Vec<i64>, Vec<(i32, i32)>) {
     let number = |value: &Val| match value {
         Val::I32(number) => i64::from(*number),
         Val::I64(number) => *number,
@@ -118,11 +119,11 @@ async fn execute(
     args: &[Val],
 ) -> Result<Option<i32>, CallFailure> {
     let mut args = args.iter();
-    let values = read(caller, &linked.function.params, &mut args)?;
+    let values = read(caller, &linked.function.signature.params, &mut args)?;
     let wait = linked.call(caller.data(), values);
     let Some(value) = race.call(wait).await else { return Ok(None) };
     let value = value?;
-    if linked.function.returned == Type::None {
+    if linked.function.signature.returned == Type::None {
         return Ok(Some(0));
     }
     let buffer = (i32_of(args.next()), i32_of(args.next()));
@@ -168,9 +169,9 @@ fn i64_of(value: Option<&Val>) -> i64 {
     value.and_then(Val::i64).unwrap_or_default()
 }
 
-fn func_type(engine: &Engine, function: &HostFunction) -> FuncType {
+fn func_type(engine: &Engine, signature: &Signature) -> FuncType {
     let mut params = Vec::new();
-    for ty in &function.params {
+    for ty in &signature.params {
         match ty {
             Type::None => {}
             Type::Bool | Type::S32 | Type::U32 => params.push(ValType::I32),
@@ -180,7 +181,7 @@ fn func_type(engine: &Engine, function: &HostFunction) -> FuncType {
             Type::Text | Type::Bytes => params.extend([ValType::I32, ValType::I32]),
         }
     }
-    if function.returned != Type::None {
+    if signature.returned != Type::None {
         params.extend([ValType::I32, ValType::I32]);
     }
     FuncType::new(engine, params, [ValType::I32])

@@ -107,12 +107,12 @@ impl<T> FailureCode for Option<T> {
 
 /// The guest's memory. Modules without one are rejected when they are loaded.
 pub(crate) fn memory(caller: &mut Caller<'_, RunStore>) -> wasmtime::Result<Memory> {
-    if let Some(memory) = caller.data().memory().handle() {
+    if let Some(memory) = caller.data().memory.handle {
         return Ok(memory);
     }
     match caller.get_export("memory") {
         Some(Extern::Memory(memory)) => {
-            caller.data_mut().memory_mut().set_handle(memory);
+            caller.data_mut().memory.handle = Some(memory);
             Ok(memory)
         }
         _ => wasmtime::bail!("the guest exports no memory"),
@@ -144,7 +144,7 @@ pub(crate) fn text(
     let memory = memory(caller)?;
     let (memory, store) = memory.data_and_store_mut(caller);
     let bytes = slice(memory, what, ptr, len)?;
-    store.memory_mut().count_read(what, len.cast_unsigned(), max)?;
+    store.memory.count_read(what, len.cast_unsigned(), max)?;
     match str::from_utf8(bytes) {
         Ok(text) => Ok(text.to_owned()),
         Err(error) => Err(Unreadable::NotUtf8 { what, at: error.valid_up_to() }.into()),
@@ -161,7 +161,7 @@ pub(crate) fn start_of_text(
     let memory = memory(caller)?;
     let (memory, store) = memory.data_and_store_mut(caller);
     let bytes = slice(memory, what, ptr, len)?;
-    store.memory_mut().count_read(what, len.cast_unsigned().min(max), max)?;
+    store.memory.count_read(what, len.cast_unsigned().min(max), max)?;
     let start = &bytes[..bytes.len().min(max as usize)];
     match str::from_utf8(start) {
         Ok(text) => Ok(text.to_owned()),
@@ -183,7 +183,7 @@ pub(crate) fn copy(
     let memory = memory(caller)?;
     let (memory, store) = memory.data_and_store_mut(caller);
     let bytes = slice(memory, what, ptr, len)?;
-    store.memory_mut().count_read(what, len.cast_unsigned(), u32::MAX)?;
+    store.memory.count_read(what, len.cast_unsigned(), u32::MAX)?;
     store.guest().memory.check(bytes.len() as u64)?;
     Ok(bytes.to_vec())
 }
@@ -229,7 +229,7 @@ pub(crate) fn fill(
     match slice(memory.data(&*caller), "the buffer", ptr, len) {
         Ok(_) => {
             memory.write(&mut *caller, ptr.cast_unsigned() as usize, result).map_err(fatal)?;
-            caller.data_mut().recording_mut().wrote(ptr.cast_unsigned(), result);
+            caller.data_mut().calls.recording.wrote(ptr.cast_unsigned(), result);
             Ok(size)
         }
         Err(_) if when_too_small == WhenTooSmall::RefuseSilently => Ok(FAILED),

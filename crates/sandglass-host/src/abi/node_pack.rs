@@ -29,7 +29,7 @@ use sandglass_supervisor::text::printable;
 
 use super::core_module::{function, instantiate};
 use super::result::check_size;
-use super::{Called, Moments, guest_memory};
+use super::{Called, guest_memory};
 
 pub(crate) use contract::{
     ABI_VERSION, ALLOC, EXPORTS, FREE, MODULE, NODE_COUNT, NODE_ID_AT, NODE_INVOKE, PACK_NAME,
@@ -47,15 +47,13 @@ pub(crate) async fn invoke(
     pack: &NodePack,
     store: &mut Store<RunStore>,
     call: &NodeCall,
-    max_response_bytes: u64,
-    moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
-    let guest = Guest::instantiate(pack, store, Some(call), moments).await?;
-    let outcome = match guest.invoke(store, call, max_response_bytes).await {
+    let guest = Guest::instantiate(pack, store, Some(call)).await?;
+    let outcome = match guest.invoke(store, call).await {
         Ok(outcome) => outcome,
         Err(error) => run::outcome_of(&error).ok_or(error)?,
     };
-    moments.returned = Some(super::check_return(store)?);
+    super::check_return(store)?;
     Ok(Called::Returned(outcome))
 }
 
@@ -66,12 +64,11 @@ pub(crate) async fn invoke(
 pub(crate) async fn describe(
     pack: &NodePack,
     store: &mut Store<RunStore>,
-    moments: &mut Moments,
 ) -> wasmtime::Result<Called> {
-    let guest = Guest::instantiate(pack, store, None, moments).await?;
+    let guest = Guest::instantiate(pack, store, None).await?;
     match guest.describe(store).await {
         Ok(Ok(description)) => {
-            moments.returned = Some(super::check_return(store)?);
+            super::check_return(store)?;
             Ok(Called::Returned(response::description(&description)))
         }
         Ok(Err(refused)) => Ok(Called::NotCalled(refused)),
@@ -98,18 +95,17 @@ impl<'a> Guest<'a> {
         pack: &'a NodePack,
         store: &mut Store<RunStore>,
         call: Option<&NodeCall>,
-        moments: &mut Moments,
     ) -> wasmtime::Result<Self> {
         let (instance, memory) = instantiate(&pack.pre, &pack.memory, store).await?;
         let guest = Self { pack, instance, memory };
         let alloc = function(&instance, store, &pack.alloc).typed(&*store)?;
         let data = store.data_mut();
         let now = data.clock().shared().wall();
-        data.set_node(NodeRun::new(call, now, alloc));
+        data.node = Some(NodeRun::new(call, now, alloc));
         if let Some(initialize) = &pack.initialize {
             guest.call::<(), ()>(store, initialize, ()).await?;
         }
-        super::begin_running(store.data_mut(), moments)?;
+        super::begin_running(store.data_mut())?;
         Ok(guest)
     }
 
@@ -117,14 +113,13 @@ impl<'a> Guest<'a> {
         &self,
         store: &mut Store<RunStore>,
         call: &NodeCall,
-        max_bytes: u64,
     ) -> wasmtime::Result<Outcome> {
         let len = run::length(&call.request)?;
         let ptr = self.call::<i32, i32>(store, &self.pack.alloc, len).await?;
         run::write(self.memory, &mut *store, ptr, &call.request)?;
         let args = (call.index.cast_signed(), ptr, len);
         let response = self.call_pair(store, &self.pack.node_invoke, args).await?;
-        let bytes = match self.read(store, response, max_bytes) {
+        let bytes = match self.read(store, response) {
             Ok(bytes) => bytes,
             Err(failure) => return Ok(Outcome::Failed(failure)),
         };
@@ -134,12 +129,7 @@ impl<'a> Guest<'a> {
 
     /// A copy of the response at this place.
     #[allow(clippy::disallowed_methods, reason = "the response has a limit of its own")]
-    fn read(
-        &self,
-        store: &Store<RunStore>,
-        (ptr, len): (i32, i32),
-        max_bytes: u64,
-    ) -> Result<Vec<u8>, Failure> {
+    fn read(&self, store: &Store<RunStore>, (ptr, len): (i32, i32)) -> Result<Vec<u8>, Failure> {
         if len == 0 {
             let message = format!("`{NODE_INVOKE}` answered no response: its length is 0");
             return Err(violation(FailureKind::AbsentResult, message));
@@ -147,7 +137,7 @@ impl<'a> Guest<'a> {
         let bytes = guest_memory::slice(self.memory.data(store), "the response", ptr, len);
         let bytes =
             bytes.map_err(|why| violation(FailureKind::ResultOutOfBounds, why.to_string()))?;
-        check_size("the response", bytes.len(), max_bytes)?;
+        check_size("the response", bytes.len(), store.data().guest().grants.response_bytes)?;
         Ok(bytes.to_vec())
     }
 

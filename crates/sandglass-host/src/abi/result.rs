@@ -14,18 +14,12 @@ pub(super) const MESSAGE_MAX_BYTES: u32 = 2048;
 
 /// The outcome of a handler whose result is `bytes`.
 pub(crate) fn outcome(bytes: &[u8], redactor: &Redactor) -> Outcome {
-    match parse("the result", bytes) {
-        Ok(value) => outcome_of(value, redactor),
-        Err(failure) => Outcome::Failed(failure),
-    }
+    parse("the result", bytes).map_or_else(Outcome::Failed, |value| outcome_of(value, redactor))
 }
 
 /// The outcome of a handler whose result is `value`.
 pub(crate) fn outcome_of(value: Value, redactor: &Redactor) -> Outcome {
-    match read(redactor.json(value)) {
-        Ok(completion) => Outcome::Completed(completion),
-        Err(failure) => Outcome::Failed(failure),
-    }
+    read(redactor.json(value)).map_or_else(Outcome::Failed, Outcome::Completed)
 }
 
 /// Checks that `what` has at most `max_bytes`.

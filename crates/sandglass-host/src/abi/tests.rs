@@ -26,7 +26,7 @@ fn section(page: &mut String, title: &str, functions: &Functions) {
     write!(page, "\n## {title}\n| function | may wait | reads at most |\n|---|---|---|\n")
         .expect("memory takes what is written");
     for function in functions.iter() {
-        let (name, class, reads) = (function.name(), function.class(), function.reads());
+        let (name, class, reads) = (function.name, function.class, function.reads);
         let waits = if class == Class::Instant { "no" } else { "yes" };
         writeln!(page, "| `{name}` | {waits} | {} |", bound(reads))
             .expect("memory takes what is written");
@@ -76,7 +76,7 @@ fn core_modules_and_packs_find_what_the_tables_list_and_nothing_else() {
         let linked: BTreeSet<_> =
             linker.iter(&mut store).map(|(module, field, _)| name(module, field)).collect();
         let listed: BTreeSet<_> =
-            functions.iter().map(|one| name(one.module(), one.field())).collect();
+            functions.iter().map(|one| name(&one.module, &one.field)).collect();
         assert_eq!(linked, listed);
         assert_eq!(listed.len(), functions.iter().count(), "a function is listed twice");
     }
@@ -89,8 +89,8 @@ fn the_fixture_that_imports_everything_imports_what_a_core_module_finds() {
     let linked: BTreeSet<_> = functions
         .iter()
         // It needs a grant, and its dying span is `ask:TYPE.ACTION`.
-        .filter(|function| function.field() != "host_ask")
-        .map(|function| (function.module().to_owned(), function.field().to_owned()))
+        .filter(|function| function.field != "host_ask")
+        .map(|function| (function.module.to_string(), function.field.to_string()))
         .collect();
 
     let fixture = include_str!("../../../../guest-fixtures/wat/imports_everything.wat");

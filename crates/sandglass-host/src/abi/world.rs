@@ -201,7 +201,7 @@ mod tests {
         let entity = "Session/1".parse().expect("valid");
         let dispatch = Arc::new(Dispatch::new(entity, "Begin", context).attempt(3));
         let (id, trace) = (DispatchId::from_bytes([7; 16]), TraceContext::root([9; 24]));
-        let context = RunContext::of(Facts { dispatch, id, trace, remaining_ms: 12 });
+        let context = RunContext::new(Facts { dispatch, id, trace, remaining_ms: 12 });
         let read = DispatchContext::read(context.json()).expect("it was just made");
         let converted = DispatchContext::of(&context).expect("nothing to read");
         assert_eq!(format!("{converted:?}"), format!("{read:?}"));

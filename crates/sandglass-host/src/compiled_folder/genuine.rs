@@ -193,7 +193,7 @@ impl Seal {
     /// `code` cannot be read.
     pub(crate) fn trailer(&self, entry: &Entry, code: impl Read) -> io::Result<Vec<u8>> {
         let label = [MAGIC.as_slice(), &entry.0].concat();
-        let tag = hmac::sign(&self.0, &signed(code, &label)?);
+        let tag = hmac::sign(&self.0, &signed_bytes(code, &label)?);
         Ok([&label, tag.as_ref()].concat())
     }
 
@@ -208,7 +208,7 @@ impl Seal {
         sealed.read_exact_at(&mut trailer, code_bytes)?;
         let (label, tag) = trailer.split_at(LABEL_BYTES);
         sealed.rewind()?;
-        let signed = signed((&sealed).take(code_bytes), label)?;
+        let signed = signed_bytes((&sealed).take(code_bytes), label)?;
         hmac::verify(&self.0, &signed, tag).map_err(|_| NotGenuine::Forged)?;
         // The seal is genuine, but it may be of another version of this host, or the file may have
         // been renamed to the name of another entry.
@@ -221,7 +221,7 @@ impl Seal {
 }
 
 /// What a tag covers: the hash of `code`, and its label.
-fn signed(mut code: impl Read, label: &[u8]) -> io::Result<Vec<u8>> {
+fn signed_bytes(mut code: impl Read, label: &[u8]) -> io::Result<Vec<u8>> {
     let mut hash = Sha256::new();
     let mut piece = [0; PIECE_BYTES];
     loop {
@@ -239,7 +239,7 @@ mod tests {
     const ENTRY: Entry = Entry([7; ID_BYTES]);
     const CODE: &[u8] = b"machine code";
 
-    fn sealed() -> (Seal, Vec<u8>) {
+    fn seal_code() -> (Seal, Vec<u8>) {
         let seal = Seal::new(&[1; KEY_BYTES]);
         let trailer = seal.trailer(&ENTRY, CODE).expect("memory can be read");
         (seal, [CODE, &trailer].concat())
@@ -262,13 +262,13 @@ mod tests {
 
     #[test]
     fn sealed_code_is_opened_unchanged() {
-        let (seal, sealed) = sealed();
+        let (seal, sealed) = seal_code();
         assert_eq!(open(&seal, &ENTRY, &sealed).expect("unchanged"), CODE);
     }
 
     #[test]
     fn sealed_code_with_a_changed_missing_or_additional_byte_is_forged() {
-        let (seal, sealed) = sealed();
+        let (seal, sealed) = seal_code();
         for at in 0..sealed.len() {
             for bit in 0..8 {
                 let mut changed = sealed.clone();
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn another_key_or_entry_does_not_open_sealed_code() {
-        let (seal, sealed) = sealed();
+        let (seal, sealed) = seal_code();
         assert_forged(&Seal::new(&[2; KEY_BYTES]), &sealed);
         let misplaced = open(&seal, &Entry([8; ID_BYTES]), &sealed);
         assert!(matches!(misplaced, Err(NotGenuine::Misplaced)), "{misplaced:?}");

@@ -16,18 +16,13 @@ pub(super) struct Sandboxes {
     settings: Settings,
     ticker: Arc<Ticker>,
     /// The embedder's own host functions.
-    registry: Registry,
+    pub(super) registry: Registry,
     made: Mutex<BTreeMap<EngineKind, Arc<Sandbox>>>,
 }
 
 impl Sandboxes {
     pub(super) fn new(settings: Settings, ticker: Arc<Ticker>, registry: Registry) -> Self {
         Self { settings, ticker, registry, made: Mutex::default() }
-    }
-
-    /// The embedder's own host functions.
-    pub(super) const fn registry(&self) -> &Registry {
-        &self.registry
     }
 
     /// The sandbox of this kind, which is made now if there is none.

@@ -21,9 +21,9 @@ pub struct HostCall {
 
 impl HostCall {
     pub(crate) fn of(store: &RunStore) -> Option<Self> {
-        let origin = Arc::clone(store.origin().as_ref()?);
+        let origin = Arc::clone(store.origin.as_ref()?);
         Some(Self {
-            trace: store.call_spans().context().unwrap_or(origin.trace),
+            trace: store.calls.spans.context().unwrap_or(origin.trace),
             origin,
             run: Arc::clone(store.run()),
             clock: Arc::clone(store.clock().shared()),
@@ -83,16 +83,12 @@ impl fmt::Debug for HostCall {
 /// Why an embedder's function failed. The guest gets the text and continues. `?` converts any error to
 /// one with the text of that error.
 #[derive(Debug)]
-pub struct HostError(String);
+pub struct HostError(pub(super) String);
 
 impl HostError {
     /// A failure with this text.
     pub fn new(why: impl fmt::Display) -> Self {
         Self(why.to_string())
-    }
-
-    pub(super) fn into_text(self) -> String {
-        self.0
     }
 }
 

@@ -6,7 +6,7 @@ use wasmtime::component::Val;
 
 use super::typed::{Link, execute};
 use super::value::{Type, Value};
-use super::{Body, HostCall, HostError, HostFunction};
+use super::{Body, HostCall, HostError, HostFunction, Signature};
 use sandglass_supervisor::secret::Answer;
 
 impl HostFunction {
@@ -37,25 +37,20 @@ impl HostFunction {
                 )))
             })
         };
-        Self {
-            interface: interface.to_owned(),
-            field: name.to_owned(),
-            body: Body::Async(Arc::new(checked)),
-            params,
-            returned,
-            link: LINK,
-        }
+        let (interface, name) = (interface.to_owned(), name.to_owned());
+        let signature = Signature { interface, name, params, returned };
+        Self { signature, body: Body::Async(Arc::new(checked)), link: LINK }
     }
 }
 
 /// Links such a function for components. Its parameters are checked at each call.
 #[allow(clippy::disallowed_methods, reason = "it enters through the boundary")]
 const LINK: Link = Link(|linker, function| {
-    let name = function.function.field().to_owned();
+    let name = function.function.signature.name.clone();
     linker.func_new_async(&name, move |store, _, params, results| {
         let function = Arc::clone(&function);
         Box::new(async move {
-            let values = params.iter().zip(&function.function.params);
+            let values = params.iter().zip(&function.function.signature.params);
             let values: Option<Vec<Value>> = values.map(|(value, ty)| read(value, *ty)).collect();
             let values = values.filter(|values| values.len() == params.len());
             let values = values.ok_or_else(|| wrong("is called with"))?;

@@ -1,7 +1,7 @@
 //! The name and types of an embedder's function, for authors of guests and for tools.
 
-use super::HostFunction;
 use super::value::Type;
+use crate::module::component::without_version;
 
 /// One of the embedder's own host functions, as guests import it
 /// ([`Host::functions`](crate::Host::functions)).
@@ -19,20 +19,14 @@ pub struct Signature {
 }
 
 impl Signature {
-    pub(crate) fn of(function: &HostFunction) -> Self {
-        Self {
-            interface: function.interface.clone(),
-            name: function.field.clone(),
-            params: function.params.clone(),
-            returned: function.returned,
-        }
+    /// The interface without a version: Wasmtime's linker matches versions for components.
+    pub(crate) fn unversioned(&self) -> &str {
+        without_version(&self.interface)
     }
 
     /// `interface.name` without a version: its name in manifests, reports and dying spans.
     #[must_use]
     pub fn full_name(&self) -> String {
-        let interface = &*self.interface;
-        let unversioned = interface.split_once('@').map_or(interface, |(before, _)| before);
-        format!("{unversioned}.{}", self.name)
+        format!("{}.{}", self.unversioned(), self.name)
     }
 }

@@ -200,7 +200,7 @@ macro_rules! arity {
             #[allow(clippy::disallowed_methods, reason = "it enters through the boundary")]
             fn link<R: Returned>() -> Link {
                 Link(|linker, function| {
-                    let name = function.function.field().to_owned();
+                    let name = function.function.signature.name.clone();
                     linker.func_wrap_async(
                         &name,
                         move |store: StoreContextMut<'_, RunStore>,

@@ -95,24 +95,21 @@ fn by_prefix(name: &str, groups: &[(&str, &'static str)]) -> &'static str {
     found.map_or("other", |(_, group)| group)
 }
 
+/// Groups that have the name of an interface of components.
+const OF_THEIR_INTERFACE: [&str; 10] = [
+    "log", "context", "http", "secrets", "clock", "progress", "spans", "metrics", "scratch", "ask",
+];
+
 /// The group of the functions of `interface`, which has no version.
 pub(super) fn of_component(interface: &str) -> &'static str {
     if is_wasi(interface) {
         return if interface.starts_with("wasi:http/") { "wasi-http" } else { "wasi" };
     }
     match interface.strip_prefix("sandglass:integration/") {
-        Some("log") => "log",
-        Some("context") => "context",
-        Some("http") => "http",
-        Some("secrets") => "secrets",
-        Some("clock") => "clock",
-        Some("progress") => "progress",
-        Some("spans") => "spans",
-        Some("metrics") => "metrics",
-        Some("scratch") => "scratch",
-        Some("ask") => "ask",
         Some("fail") => "result",
-        Some(_) => "other",
+        Some(name) => {
+            OF_THEIR_INTERFACE.into_iter().find(|group| *group == name).unwrap_or("other")
+        }
         None => OWN,
     }
 }

@@ -11,7 +11,8 @@ use wasmparser::{
 };
 
 use super::{
-    CustomSection, DebugInformation, LISTED_MAX, LargeFunction, Memory, Producer, Size, Table,
+    CustomSection, DebugInformation, Export, Import, LISTED_MAX, LargeFunction, Memory, Producer,
+    Size, Table,
 };
 use crate::module::wit;
 use crate::store::demangle;
@@ -32,9 +33,9 @@ pub(super) struct Scan {
     pub(super) modules: u32,
     pub(super) functions: u64,
     pub(super) largest: Vec<LargeFunction>,
-    pub(super) imports: Vec<Imported>,
+    pub(super) imports: Vec<Import>,
     pub(super) imports_omitted: u64,
-    pub(super) exports: Vec<Exported>,
+    pub(super) exports: Vec<Export>,
     pub(super) exports_omitted: u64,
     pub(super) memories: Vec<Memory>,
     pub(super) tables: Vec<Table>,
@@ -48,17 +49,6 @@ pub(super) struct Scan {
     /// Names of the imports and exports of a component.
     component_imports: Vec<String>,
     component_exports: Vec<String>,
-}
-
-pub(super) struct Imported {
-    pub(super) module: String,
-    pub(super) name: String,
-    pub(super) signature: String,
-}
-
-pub(super) struct Exported {
-    pub(super) name: String,
-    pub(super) signature: String,
 }
 
 /// A module or component that is being read.
@@ -238,10 +228,10 @@ impl Scan {
         match (types.core_imports(), types.core_exports()) {
             (Some(imports), Some(exports)) => {
                 for (module, name, ty) in imports {
-                    self.add_import(module, name, || shown(types, ty));
+                    self.add_import(module, name, || describe_type(types, ty));
                 }
                 for (name, ty) in exports {
-                    self.add_export(name, || shown(types, ty));
+                    self.add_export(name, || describe_type(types, ty));
                 }
             }
             _ => self.take_component_types(types),
@@ -277,7 +267,7 @@ impl Scan {
             return;
         }
         let (module, name) = (printable(module), printable(name));
-        self.imports.push(Imported { module, name, signature: signature() });
+        self.imports.push(Import { module, name, signature: signature(), ..Import::default() });
     }
 
     fn add_export(&mut self, name: &str, signature: impl FnOnce() -> String) {
@@ -285,7 +275,8 @@ impl Scan {
             self.exports_omitted += 1;
             return;
         }
-        self.exports.push(Exported { name: printable(name), signature: signature() });
+        let (name, signature) = (printable(name), signature());
+        self.exports.push(Export { name, signature, ..Export::default() });
     }
 
     fn sort(&mut self) {
@@ -299,7 +290,7 @@ impl Scan {
 }
 
 /// A core type in the notation of messages, as in rejections of modules.
-fn shown(types: TypesRef<'_>, ty: EntityType) -> String {
+fn describe_type(types: TypesRef<'_>, ty: EntityType) -> String {
     let list = |types: &[ValType]| {
         let mut list = types.iter().take(FEW_MAX).map(ToString::to_string).collect::<Vec<_>>();
         if types.len() > FEW_MAX {

@@ -92,7 +92,7 @@ fn check_imports(
                 continue;
             }
             let functions = &sandbox.component_functions;
-            if !functions.has(interface, function) {
+            if functions.find(interface, function).is_none() {
                 let asked = format!("{interface}.{function}");
                 return Err(missing_import(sandbox, &asked, &asked));
             }

@@ -1,7 +1,7 @@
 //! Core modules: whether they fit the `env` ABI, and what is wrong if they do not.
 
 use sandglass_model::{Rejection, RejectionKind};
-use wasmtime::{ExternType, FuncType, InstancePre, Module, ModuleExport, ValType};
+use wasmtime::{ExternType, InstancePre, Module, ModuleExport};
 
 use super::source::Source;
 use super::{Needs, NotCompiled, nearest, nearest_export};
@@ -18,6 +18,11 @@ pub(crate) const MEMORY: &str = "memory";
 
 /// The export that initializes a WASI reactor. It is called before any other.
 pub(crate) const INITIALIZE: &str = "_initialize";
+
+/// The type of [`RUN`].
+pub(crate) const HANDLER: &str = "(i32, i32) -> (i32)";
+/// The type of [`INITIALIZE`].
+pub(crate) const INITIALIZER: &str = "() -> ()";
 
 /// A core module that is compiled, linked, and known to fit.
 pub(crate) struct CoreModule {
@@ -71,33 +76,35 @@ pub(super) fn compile(
 pub(super) fn check_memory(module: &Module) -> Result<(), Rejection> {
     match module.get_export(MEMORY) {
         Some(ExternType::Memory(memory)) if !memory.is_64() && !memory.is_shared() => Ok(()),
-        Some(other) => Err(rejection(
-            RejectionKind::WrongSignature,
-            format!(
-                "module exports `{MEMORY}` as {}, and it must be a 32-bit memory",
-                shown(&other)
-            ),
-        )),
+        Some(other) => Err(wrong_export(MEMORY, &describe_type(&other), "a 32-bit memory")),
         None => Err(missing_export(module, MEMORY, "a memory")),
     }
 }
 
 fn check_exports(module: &Module) -> Result<ModuleExport, Rejection> {
     check_memory(module)?;
-    match module.get_export(RUN) {
-        Some(ExternType::Func(run)) if is_handler(&run) => {}
-        Some(other) => {
-            return Err(rejection(
-                RejectionKind::WrongSignature,
-                format!(
-                    "module exports `{RUN}` as {}, and it must be (i32, i32) -> (i32)",
-                    shown(&other)
-                ),
-            ));
-        }
-        None => return Err(missing_export(module, RUN, "a function (i32, i32) -> (i32)")),
+    exported_function(module, RUN, HANDLER)?
+        .ok_or_else(|| missing_export(module, RUN, &format!("a function {HANDLER}")))
+}
+
+/// The function of the type `ty` that the module exports as `name`; `None` if it exports nothing under
+/// that name.
+fn exported_function(
+    module: &Module,
+    name: &str,
+    ty: &str,
+) -> Result<Option<ModuleExport>, Rejection> {
+    match module.get_export(name).map(|found| describe_type(&found)) {
+        Some(found) if found != ty => Err(wrong_export(name, &found, ty)),
+        _ => Ok(module.get_export_index(name)),
     }
-    Ok(module.get_export_index(RUN).expect("it was just found"))
+}
+
+fn wrong_export(name: &str, found: &str, expected: &str) -> Rejection {
+    rejection(
+        RejectionKind::WrongSignature,
+        format!("module exports `{name}` as {found}, and it must be {expected}"),
+    )
 }
 
 /// A guest that does not fetch its context gets it in memory that is grown for it.
@@ -118,26 +125,7 @@ fn check_room_for_context(module: &Module) -> Result<(), Rejection> {
 }
 
 pub(super) fn initializer(module: &Module) -> Result<Option<ModuleExport>, Rejection> {
-    match module.get_export(INITIALIZE) {
-        None => Ok(None),
-        Some(ExternType::Func(function))
-            if function.params().len() == 0 && function.results().len() == 0 =>
-        {
-            Ok(module.get_export_index(INITIALIZE))
-        }
-        Some(other) => Err(rejection(
-            RejectionKind::WrongSignature,
-            format!("module exports `{INITIALIZE}` as {}, and it must be () -> ()", shown(&other)),
-        )),
-    }
-}
-
-fn is_handler(run: &FuncType) -> bool {
-    let is_i32 = |ty: ValType| matches!(ty, ValType::I32);
-    run.params().len() == 2
-        && run.params().all(is_i32)
-        && run.results().len() == 1
-        && run.results().all(is_i32)
+    exported_function(module, INITIALIZE, INITIALIZER)
 }
 
 fn missing_export(module: &Module, name: &str, what: &str) -> Rejection {
@@ -165,8 +153,8 @@ fn check_imports(sandbox: &Sandbox, module: &Module) -> Result<(), Rejection> {
                     "module imports `{}.{}` as {}, and it is {}",
                     key.0,
                     key.1,
-                    shown(&import.ty()),
-                    shown(known)
+                    describe_type(&import.ty()),
+                    describe_type(known)
                 ),
             ));
         }
@@ -201,7 +189,7 @@ pub(crate) fn nearest_import(sandbox: &Sandbox, module: &str, name: &str) -> Opt
 }
 
 /// A type in the notation of messages.
-pub(crate) fn shown(ty: &ExternType) -> String {
+pub(crate) fn describe_type(ty: &ExternType) -> String {
     match ty {
         ExternType::Func(function) => {
             let list = |types: Vec<String>| format!("({})", types.join(", "));

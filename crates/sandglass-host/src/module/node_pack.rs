@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sandglass_model::{Rejection, RejectionKind};
 use wasmtime::{InstancePre, Linker, Module, ModuleExport};
 
-use super::core_module::{MEMORY, check_memory, initializer, shown};
+use super::core_module::{MEMORY, check_memory, describe_type, initializer};
 use super::source::Source;
 use super::{Needs, NotCompiled, nearest, nearest_export};
 use crate::abi::node_pack::{self as abi, PairForm};
@@ -99,7 +99,7 @@ fn export(module: &Module, name: &str) -> Result<PairExport, Rejection> {
             ),
         ));
     };
-    let ty = shown(&ty);
+    let ty = describe_type(&ty);
     match known.form(&ty) {
         Some(form) => Ok(PairExport { function, form }),
         None => Err(rejection(
@@ -116,7 +116,7 @@ fn check_imports(module: &Module) -> Result<BTreeMap<&'static str, PairForm>, Re
         let Some(known) = abi::import(import.module(), import.name()) else {
             return Err(missing_import(import.module(), import.name()));
         };
-        let (name, ty) = (known.name, shown(&import.ty()));
+        let (name, ty) = (known.name, describe_type(&import.ty()));
         let Some(form) = known.form(&ty) else {
             return Err(rejection(
                 RejectionKind::WrongSignature,

@@ -1,7 +1,5 @@
 //! The structural bounds, one table of them.
 
-use sandglass_model::RejectionKind;
-
 use super::{Checked, Fault};
 
 macro_rules! bounds {
@@ -110,15 +108,6 @@ bounds! {
 }
 
 impl Bound {
-    /// `figure` of what is counted.
-    pub(super) fn describe(self, figure: u64) -> String {
-        format!("{figure} {}", self.what())
-    }
-
-    pub(super) const fn rejection_kind(self) -> RejectionKind {
-        RejectionKind::ModuleTooLarge
-    }
-
     /// What the author can do.
     pub(super) const fn remedy(self) -> &'static str {
         match self {

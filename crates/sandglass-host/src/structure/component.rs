@@ -15,9 +15,10 @@ const INSTANCE: ComponentExternalKind = ComponentExternalKind::Instance;
 
 /// Where a function of a component comes from. Of several origins, the last in this order decides
 /// whether calls of it need an adapter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Origin {
     /// The outermost component imports it.
+    #[default]
     Host,
     /// The component's arguments decide.
     Argument,
@@ -35,7 +36,9 @@ struct Definition {
 }
 
 impl Definition {
-    const ARGUMENT: Self = Self { cost: Formula::ARGUMENT, largest: Formula::ARGUMENT };
+    fn argument() -> Self {
+        Self { cost: Formula::argument(), largest: Formula::argument() }
+    }
 }
 
 /// An instance of a component.
@@ -86,6 +89,7 @@ impl Item {
 }
 
 /// What is known of a component while its sections are read. Definitions precede their uses.
+#[derive(Default)]
 pub(super) struct ComponentScope {
     /// Where its imports come from.
     imports: Origin,
@@ -95,31 +99,19 @@ pub(super) struct ComponentScope {
     components: Vec<Definition>,
     instances: Vec<ComponentInstanceOf>,
     functions: Vec<Origin>,
-    types: TypeScope,
+    pub(super) types: TypeScope,
 }
 
 impl ComponentScope {
     /// At this depth, from 1.
     pub(super) fn of_depth(depth: u64) -> Self {
-        Self {
-            imports: if depth == 1 { Origin::Host } else { Origin::Argument },
-            cost: Formula::default(),
-            largest: Formula::default(),
-            modules: Vec::new(),
-            components: Vec::new(),
-            instances: Vec::new(),
-            functions: Vec::new(),
-            types: TypeScope::default(),
-        }
+        let imports = if depth == 1 { Origin::Host } else { Origin::Argument };
+        Self { imports, ..Self::default() }
     }
 
     /// What an instance costs. A host passes no definitions to the outermost component.
     pub(super) const fn cost(&self) -> Cost {
         self.cost.fixed
-    }
-
-    pub(super) const fn types(&mut self) -> &mut TypeScope {
-        &mut self.types
     }
 
     pub(super) fn define_module(&mut self, cost: Cost) {
@@ -157,15 +149,15 @@ impl ComponentScope {
     // An index that is out of bounds is invalid, and the validator rejects it.
 
     fn module(&self, index: u32) -> Formula {
-        self.modules.get(index as usize).copied().unwrap_or(Formula::ARGUMENT)
+        self.modules.get(index as usize).copied().unwrap_or_else(Formula::argument)
     }
 
     fn component(&self, index: u32) -> Definition {
-        self.components.get(index as usize).copied().unwrap_or(Definition::ARGUMENT)
+        self.components.get(index as usize).copied().unwrap_or_else(Definition::argument)
     }
 
     fn instance(&self, index: u32) -> ComponentInstanceOf {
-        let unknown = ComponentInstanceOf { largest: Formula::ARGUMENT, origin: Origin::Guest };
+        let unknown = ComponentInstanceOf { largest: Formula::argument(), origin: Origin::Guest };
         self.instances.get(index as usize).copied().unwrap_or(unknown)
     }
 
@@ -283,7 +275,7 @@ impl ComponentScope {
         self.count(1, counts)?;
         types::take_name(&import.name, counts)?;
         // Nothing is known of what is imported, except where it comes from.
-        let unknown = ComponentInstanceOf { largest: Formula::ARGUMENT, origin: self.imports };
+        let unknown = ComponentInstanceOf { largest: Formula::argument(), origin: self.imports };
         self.define(Item::of_instance(import.ty.kind(), unknown));
         self.types.declare(import.ty, counts)
     }
@@ -366,11 +358,12 @@ impl ComponentScope {
         };
         match kind {
             ComponentOuterAliasKind::CoreModule => {
-                let module = from.map_or(Formula::ARGUMENT, |from| from.module(index));
+                let module = from.map_or_else(Formula::argument, |from| from.module(index));
                 self.define(Item::Module(module));
             }
             ComponentOuterAliasKind::Component => {
-                let component = from.map_or(Definition::ARGUMENT, |from| from.component(index));
+                let component =
+                    from.map_or_else(Definition::argument, |from| from.component(index));
                 let depth = from.map_or(1, |from| from.types.item(COMPONENT, index));
                 self.define(Item::Component(component));
                 self.types.add(COMPONENT, depth, counts)?;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use wasmparser::{
-    CompositeInnerType, ConstExpr, DataKind, DataSectionReader, Element, ElementItems, ElementKind,
-    ElementSectionReader, ExportSectionReader, ExternalKind, GlobalSectionReader,
-    ImportSectionReader, MemorySectionReader, MemoryType, Operator, Payload, TableInit,
-    TableSectionReader, TypeRef, TypeSectionReader,
+    CompositeInnerType, ConstExpr, Data, DataKind, Element, ElementItems, ElementKind, Export,
+    ExternalKind, FromReader, Global, ImportSectionReader, MemoryType, Operator, Payload, RecGroup,
+    SectionLimited, Table, TableInit, TypeRef,
 };
 
 use super::bounds::{Bound, Counts};
@@ -114,28 +113,56 @@ impl ModuleScope {
 
     pub(super) fn take(&mut self, payload: Payload<'_>, counts: &mut Counts) -> Checked {
         match payload {
-            Payload::TypeSection(section) => self.take_types(section, counts),
+            Payload::TypeSection(section) => {
+                take_each(section, Bound::Types, counts, |group, counts| {
+                    self.take_types(&group, counts)
+                })
+            }
             Payload::ImportSection(section) => self.take_imports(section, counts),
             Payload::FunctionSection(section) => {
-                counts.offset = section.range().start;
-                counts.add(Bound::Functions, section.count().into())?;
-                for function in section {
-                    self.add_function(function?, counts)?;
-                }
-                Ok(())
+                take_each(section, Bound::Functions, counts, |ty, counts| {
+                    self.add_function(ty, counts)
+                })
             }
-            Payload::TableSection(section) => self.take_tables(section, counts),
-            Payload::MemorySection(section) => self.take_memories(section, counts),
+            Payload::TableSection(section) => {
+                take_each(section, Bound::Tables, counts, |table, counts| {
+                    self.take_table(&table, counts)
+                })
+            }
+            Payload::MemorySection(section) => {
+                take_each(section, Bound::Memories, counts, |memory, _| {
+                    self.take_memory(&memory);
+                    Ok(())
+                })
+            }
             Payload::TagSection(section) => {
                 counts.offset = section.range().start;
                 let count = section.count().into();
                 self.tags = self.tags.saturating_add(count);
                 counts.add(Bound::Tags, count)
             }
-            Payload::GlobalSection(section) => self.take_globals(section, counts),
-            Payload::ExportSection(section) => self.take_exports(section, counts),
-            Payload::ElementSection(section) => self.take_elements(section, counts),
-            Payload::DataSection(section) => self.take_data(section, counts),
+            Payload::GlobalSection(section) => {
+                take_each(section, Bound::Globals, counts, |global, counts| {
+                    self.take_global(&global, counts)
+                })
+            }
+            Payload::ExportSection(section) => {
+                take_each(section, Bound::Exports, counts, |export, counts| {
+                    self.take_export(&export, counts)
+                })
+            }
+            Payload::ElementSection(section) => {
+                take_each(section, Bound::ElementSegments, counts, |element, counts| {
+                    self.take_element(&element, counts)
+                })
+            }
+            Payload::DataSection(section) => {
+                take_each(section, Bound::DataSegments, counts, |data, counts| {
+                    self.take_data(&data, counts)
+                })?;
+                let mut images = std::mem::take(&mut self.images).into_values();
+                images.try_for_each(|image| counts.add(Bound::DataImageBytes, image.bytes()))
+            }
             Payload::CodeSectionEntry(body) => {
                 let index = self.imported_functions.saturating_add(self.bodies);
                 self.bodies = self.bodies.saturating_add(1);
@@ -160,23 +187,18 @@ impl ModuleScope {
         counts.add(Bound::Values, self.arity(ty).values())
     }
 
-    fn take_types(&mut self, section: TypeSectionReader<'_>, counts: &mut Counts) -> Checked {
-        counts.offset = section.range().start;
-        counts.add(Bound::Types, section.count().into())?;
-        for group in section {
-            let group = group?;
-            // A group was counted as one type.
-            let more = group.types().len().saturating_sub(1) as u64;
-            counts.add(Bound::Types, more)?;
-            for ty in group.types() {
-                self.types.push(match &ty.composite_type.inner {
-                    CompositeInnerType::Func(function) => Arity {
-                        params: function.params().len() as u64,
-                        results: function.results().len() as u64,
-                    },
-                    _ => Arity::default(),
-                });
-            }
+    fn take_types(&mut self, group: &RecGroup, counts: &mut Counts) -> Checked {
+        // A group was counted as one type.
+        let more = group.types().len().saturating_sub(1) as u64;
+        counts.add(Bound::Types, more)?;
+        for ty in group.types() {
+            self.types.push(match &ty.composite_type.inner {
+                CompositeInnerType::Func(function) => Arity {
+                    params: function.params().len() as u64,
+                    results: function.results().len() as u64,
+                },
+                _ => Arity::default(),
+            });
         }
         Ok(())
     }
@@ -207,71 +229,38 @@ impl ModuleScope {
         Ok(())
     }
 
-    fn take_tables(&mut self, section: TableSectionReader<'_>, counts: &mut Counts) -> Checked {
-        counts.offset = section.range().start;
-        counts.add(Bound::Tables, section.count().into())?;
-        for table in section {
-            let table = table?;
-            counts.add(Bound::TableElements, table.ty.initial)?;
-            self.tables.push(table.ty.initial);
-            if let TableInit::Expr(expression) = &table.init {
-                take_initializer(expression, counts)?;
-                counts.add(Bound::StartupItems, 1)?;
-                self.references = self.references.saturating_add(1);
-            }
+    fn take_table(&mut self, table: &Table<'_>, counts: &mut Counts) -> Checked {
+        counts.add(Bound::TableElements, table.ty.initial)?;
+        self.tables.push(table.ty.initial);
+        if let TableInit::Expr(expression) = &table.init {
+            take_initializer(expression, counts)?;
+            counts.add(Bound::StartupItems, 1)?;
+            self.references = self.references.saturating_add(1);
         }
         Ok(())
     }
 
-    fn take_memories(&mut self, section: MemorySectionReader<'_>, counts: &mut Counts) -> Checked {
-        counts.offset = section.range().start;
-        let count = section.count().into();
-        self.memories = self.memories.saturating_add(count);
-        counts.add(Bound::Memories, count)?;
-        for memory in section {
-            let memory = memory?;
-            let bytes = memory.initial.saturating_mul(page_bytes(&memory));
-            self.memory_bytes = self.memory_bytes.saturating_add(bytes);
+    fn take_memory(&mut self, memory: &MemoryType) {
+        self.memories = self.memories.saturating_add(1);
+        let bytes = memory.initial.saturating_mul(page_bytes(memory));
+        self.memory_bytes = self.memory_bytes.saturating_add(bytes);
+    }
+
+    fn take_global(&mut self, global: &Global<'_>, counts: &mut Counts) -> Checked {
+        self.globals = self.globals.saturating_add(1);
+        take_initializer(&global.init_expr, counts)?;
+        if !is_constant(&global.init_expr)? {
+            counts.add(Bound::StartupItems, 1)?;
+            self.references = self.references.saturating_add(1);
         }
         Ok(())
     }
 
-    fn take_globals(&mut self, section: GlobalSectionReader<'_>, counts: &mut Counts) -> Checked {
-        counts.offset = section.range().start;
-        let count = section.count().into();
-        self.globals = self.globals.saturating_add(count);
-        counts.add(Bound::Globals, count)?;
-        for global in section {
-            let expression = global?.init_expr;
-            take_initializer(&expression, counts)?;
-            if !is_constant(&expression)? {
-                counts.add(Bound::StartupItems, 1)?;
-                self.references = self.references.saturating_add(1);
-            }
+    fn take_export(&mut self, export: &Export<'_>, counts: &mut Counts) -> Checked {
+        if matches!(export.kind, ExternalKind::Func | ExternalKind::FuncExact) {
+            self.references = self.references.saturating_add(1);
         }
-        Ok(())
-    }
-
-    fn take_exports(&mut self, section: ExportSectionReader<'_>, counts: &mut Counts) -> Checked {
-        counts.offset = section.range().start;
-        counts.add(Bound::Exports, section.count().into())?;
-        for export in section {
-            let export = export?;
-            counts.add(Bound::NameBytes, export.name.len() as u64)?;
-            if matches!(export.kind, ExternalKind::Func | ExternalKind::FuncExact) {
-                self.references = self.references.saturating_add(1);
-            }
-        }
-        Ok(())
-    }
-
-    fn take_elements(&mut self, section: ElementSectionReader<'_>, counts: &mut Counts) -> Checked {
-        counts.offset = section.range().start;
-        counts.add(Bound::ElementSegments, section.count().into())?;
-        for element in section {
-            self.take_element(&element?, counts)?;
-        }
-        Ok(())
+        counts.add(Bound::NameBytes, export.name.len() as u64)
     }
 
     fn take_element(&mut self, element: &Element<'_>, counts: &mut Counts) -> Checked {
@@ -309,32 +298,35 @@ impl ModuleScope {
         counts.add(Bound::StartupItems, values)
     }
 
-    fn take_data(&mut self, section: DataSectionReader<'_>, counts: &mut Counts) -> Checked {
-        counts.offset = section.range().start;
-        counts.add(Bound::DataSegments, section.count().into())?;
-        self.segments = self.segments.saturating_add(section.count().into());
-        for data in section {
-            let data = data?;
-            let DataKind::Active { memory_index, offset_expr } = &data.kind else { continue };
-            take_initializer(offset_expr, counts)?;
-            let place = constant(offset_expr)?;
-            let Some(start) = place.filter(|_| *memory_index >= self.imported_memories) else {
-                counts.add(Bound::StartupItems, 1)?;
-                continue;
-            };
-            let bytes = data.data.len() as u64;
-            let end = start.saturating_add(bytes);
-            let image = self.images.entry(*memory_index);
-            let image = image.or_insert(Image { start, end, data: 0 });
-            image.start = image.start.min(start);
-            image.end = image.end.max(end);
-            image.data = image.data.saturating_add(bytes);
-        }
-        for image in std::mem::take(&mut self.images).into_values() {
-            counts.add(Bound::DataImageBytes, image.bytes())?;
-        }
+    fn take_data(&mut self, data: &Data<'_>, counts: &mut Counts) -> Checked {
+        self.segments = self.segments.saturating_add(1);
+        let DataKind::Active { memory_index, offset_expr } = &data.kind else { return Ok(()) };
+        take_initializer(offset_expr, counts)?;
+        let place = constant(offset_expr)?;
+        let Some(start) = place.filter(|_| *memory_index >= self.imported_memories) else {
+            return counts.add(Bound::StartupItems, 1);
+        };
+        let bytes = data.data.len() as u64;
+        let end = start.saturating_add(bytes);
+        let image = self.images.entry(*memory_index);
+        let image = image.or_insert(Image { start, end, data: 0 });
+        image.start = image.start.min(start);
+        image.end = image.end.max(end);
+        image.data = image.data.saturating_add(bytes);
         Ok(())
     }
+}
+
+/// Counts the items of a section against `bound`, and takes each.
+fn take_each<'a, T: FromReader<'a>>(
+    section: SectionLimited<'a, T>,
+    bound: Bound,
+    counts: &mut Counts,
+    mut take: impl FnMut(T, &mut Counts) -> Checked,
+) -> Checked {
+    counts.offset = section.range().start;
+    counts.add(bound, section.count().into())?;
+    section.into_iter().try_for_each(|item| take(item?, counts))
 }
 
 /// The size of a page of `memory`.

@@ -11,7 +11,7 @@ const INSTANCE_BYTES: u64 = 1 << 10;
 const COMPONENT_ITEM_BYTES: u64 = 64;
 
 /// Bytes of an element of a table.
-pub(crate) const ELEMENT_BYTES: u64 = 8;
+const ELEMENT_BYTES: u64 = 8;
 
 /// What a module or component occupies before its code runs, with all instances in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,17 +29,12 @@ pub(crate) struct InstanceState {
 /// on memories for modules of toolchains: even the largest of these have less.
 const UNCHARGED_BYTES: u64 = 1 << 20;
 
-/// What the memory limit counts of `bytes` of state other than linear memories.
-pub(crate) const fn charged_state_bytes(bytes: u64) -> u64 {
-    bytes.saturating_sub(UNCHARGED_BYTES)
-}
-
 impl InstanceState {
     /// What the memory limit counts of it, in bytes.
     pub(crate) const fn charged_bytes(&self) -> u64 {
         let tables = self.table_elements.saturating_mul(ELEMENT_BYTES);
         let other = self.other_bytes.saturating_add(tables);
-        self.memory_bytes.saturating_add(charged_state_bytes(other))
+        self.memory_bytes.saturating_add(other.saturating_sub(UNCHARGED_BYTES))
     }
 }
 
@@ -58,14 +53,6 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    const ZERO: Self = Self {
-        state: InstanceState { memory_bytes: 0, table_elements: 0, other_bytes: 0 },
-        instances: 0,
-        items: 0,
-        adapters: 0,
-        lowered_arguments: 0,
-    };
-
     /// One core instance with `state`.
     pub(super) fn of_core_instance(mut state: InstanceState) -> Self {
         state.other_bytes = state.other_bytes.saturating_add(INSTANCE_BYTES);
@@ -132,7 +119,9 @@ impl From<Cost> for Formula {
 
 impl Formula {
     /// A definition that is an argument.
-    pub(super) const ARGUMENT: Self = Self { fixed: Cost::ZERO, uses: 1 };
+    pub(super) fn argument() -> Self {
+        Self { uses: 1, ..Self::default() }
+    }
 
     pub(super) fn plus(self, other: Self) -> Self {
         let uses = self.uses.saturating_add(other.uses);
@@ -149,7 +138,7 @@ impl Formula {
             return self;
         }
         // What it captures of the component around it may be an argument of that one.
-        let argument = argument.max(Self::ARGUMENT);
+        let argument = argument.max(Self::argument());
         Self {
             fixed: self.fixed.plus(argument.fixed.times(self.uses)),
             uses: self.uses.saturating_mul(argument.uses),

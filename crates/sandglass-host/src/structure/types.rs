@@ -59,20 +59,20 @@ struct Walk<'a> {
     counts: &'a mut Counts,
 }
 
-impl Walk<'_> {
-    /// The scope of the next type.
-    fn scope(&mut self) -> Option<&mut TypeScope> {
-        match self.open.last_mut() {
-            Some(open) => Some(&mut open.scope),
-            None => self.components.last_mut().and_then(Scope::types),
-        }
+/// The scope of the next type.
+fn innermost<'a>(
+    open: &'a mut [OpenType],
+    components: &'a mut [Scope],
+) -> Option<&'a mut TypeScope> {
+    match open.last_mut() {
+        Some(open) => Some(&mut open.scope),
+        None => components.last_mut().and_then(Scope::types),
     }
+}
 
+impl Walk<'_> {
     fn add_type(&mut self, depth: u32) -> Checked {
-        let scope = match self.open.last_mut() {
-            Some(open) => Some(&mut open.scope),
-            None => self.components.last_mut().and_then(Scope::types),
-        };
+        let scope = innermost(&mut self.open, self.components);
         scope.map_or(Ok(()), |scope| scope.add_type(depth, self.counts))
     }
 
@@ -109,7 +109,7 @@ impl Walk<'_> {
             return self.counts.reach(Bound::TypeDepth, self.open.len() as u64);
         }
         let ty = reader.read::<ComponentType<'_>>()?;
-        let Some(scope) = self.scope() else { return Ok(()) };
+        let Some(scope) = innermost(&mut self.open, self.components) else { return Ok(()) };
         let (parts, depth) = match &ty {
             ComponentType::Defined(ty) => (parts(ty), scope.defined_type(ty)),
             ComponentType::Func(function) => {

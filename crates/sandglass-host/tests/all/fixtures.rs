@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use sandglass_host::replay::{PlayedCall, RecordedEnd, RecordedRun, Replay, Watcher};
+use sandglass_host::replay::{RecordedEnd, RecordedRun, Replay, ReplayedCall, Watcher};
 use sandglass_host::{
     Context, Dispatch, DispatchDeadline, FixedSecrets, Host, KeepArguments, Manifest,
     RecordingLimits, Secret, Settings, Streams,
@@ -225,7 +225,7 @@ async fn play(guest: &[u8], report: &RunReport, secrets: BTreeMap<String, String
     let secrets = secrets.into_iter().map(|(name, value)| (name, Secret::new(value)));
     let calls = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&calls);
-    let watcher: Watcher = Arc::new(move |call: &PlayedCall| {
+    let watcher: Watcher = Arc::new(move |call: &ReplayedCall| {
         noted.lock().expect("no panic before").push(format!("{call:?}"));
     });
     let end = RecordedEnd::from(report);

@@ -229,18 +229,12 @@ async fn names_are_resolved_without_a_thread_and_unknown_ones_are_errors() {
 
 #[tokio::test]
 async fn an_embedder_can_replace_the_http_client() {
-    use sandglass_host::{Answer, Destinations, HttpClient, HttpError, Limits, Request, Response};
+    use sandglass_host::{Answer, HttpCall, HttpClient, HttpError, Response};
 
     #[derive(Debug)]
     struct Canned;
     impl HttpClient for Canned {
-        fn send<'a>(
-            &'a self,
-            _: Request,
-            _: &'a Destinations,
-            _: Limits,
-            _: &'a str,
-        ) -> Answer<'a, Result<Response, HttpError>> {
+        fn send<'a>(&'a self, _: HttpCall<'a>) -> Answer<'a, Result<Response, HttpError>> {
             Box::pin(async {
                 Ok(Response { status: 201, body: b"canned".to_vec(), ..Response::default() })
             })

@@ -211,7 +211,7 @@ async fn only_named_secrets_are_looked_up() {
         all.map(|(name, value)| (name.to_owned(), Secret::new(value))).into_iter().collect();
     let file = parsed(&source);
     let manifest = file.manifest(Arc::new(all));
-    let granted = manifest.granted_secrets();
+    let granted = &manifest.secrets;
     assert_eq!(granted.secret("MINE").await, Some(Secret::new("one")));
     assert_eq!(granted.secret("YOURS").await, None);
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandglass_host::replay::{
-    NotReplayed, PlayedCall, RecordedEnd, RecordedRun, Replay, Replayed, Watcher,
+    NotReplayed, RecordedEnd, RecordedRun, Replay, Replayed, ReplayedCall, Watcher,
 };
 use sandglass_host::{
     Context, Dispatch, DispatchDeadline, FixedSecrets, Host, KeepArguments, Manifest,
@@ -217,7 +217,7 @@ async fn a_replay_can_be_watched_and_ended_early() {
     let guest = host.load_for_replay(KEEPS_THE_TIME.as_bytes(), &run).expect("the guest");
     let seen = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&seen);
-    let watcher: Watcher = Arc::new(move |call: &PlayedCall| {
+    let watcher: Watcher = Arc::new(move |call: &ReplayedCall| {
         kept.lock().expect("no panic before").push((call.number, call.function.clone()));
     });
     let end = RecordedEnd::from(&report);

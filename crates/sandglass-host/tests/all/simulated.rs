@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{
-    Answer, Context, Destinations, Dispatch, DispatchDeadline, Host, HostCall, HostError,
-    HostFunction, HttpClient, HttpError, Integration, Limits, Manifest, Outcome, Request, Response,
-    Settings,
+    Answer, Context, Dispatch, DispatchDeadline, Host, HostCall, HostError, HostFunction, HttpCall,
+    HttpClient, HttpError, Integration, Manifest, Outcome, Response, Settings,
 };
 use sandglass_model::{Clock, Monotonic, RunReport, WallTime};
 
@@ -165,13 +164,8 @@ async fn an_embedders_function_that_never_returns_is_cut_at_the_call_limit() {
 struct Slow;
 
 impl HttpClient for Slow {
-    fn send<'a>(
-        &'a self,
-        request: Request,
-        destinations: &'a Destinations,
-        _: Limits,
-        _: &'a str,
-    ) -> Answer<'a, Result<Response, HttpError>> {
+    fn send<'a>(&'a self, call: HttpCall<'a>) -> Answer<'a, Result<Response, HttpError>> {
+        let HttpCall { request, destinations, .. } = call;
         Box::pin(async move {
             destinations.allow(&request)?;
             #[expect(clippy::disallowed_methods, reason = "this is simulated time")]

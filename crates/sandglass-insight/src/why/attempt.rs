@@ -14,7 +14,7 @@ use super::Taken;
 const ATTEMPTS_MAX: usize = 64;
 
 /// One attempt of a dispatch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Attempt {
     /// The number of the attempt, from 1.
     pub attempt: u32,
@@ -43,32 +43,27 @@ pub struct Attempt {
 /// The attempts of one dispatch that are listed, and how many are left out.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempts {
-    told: VecDeque<Attempt>,
+    listed: VecDeque<Attempt>,
     omitted: u64,
 }
 
 impl Attempts {
-    pub(super) fn asked(&mut self, at: WallTime, dispatched: &Dispatched) {
-        if self.told.len() >= ATTEMPTS_MAX {
-            self.told.pop_front();
+    pub(super) fn add(&mut self, at: WallTime, dispatched: &Dispatched) {
+        if self.listed.len() >= ATTEMPTS_MAX {
+            self.listed.pop_front();
             self.omitted += 1;
         }
-        self.told.push_back(Attempt {
+        self.listed.push_back(Attempt {
             attempt: dispatched.attempt,
             dispatched_at: at,
             retried: dispatched.retried.clone(),
             budget_ms: dispatched.budget_ms,
-            outcome: None,
-            ended_at: None,
-            elapsed_ms: None,
-            dying_span: None,
-            decision: None,
-            transition: None,
+            ..Attempt::default()
         });
     }
 
-    pub(super) fn ended(&mut self, at: WallTime, ended: &Ended) {
-        let last = self.told.back_mut().filter(|last| last.attempt == ended.attempt);
+    pub(super) fn end(&mut self, at: WallTime, ended: &Ended) {
+        let last = self.listed.back_mut().filter(|last| last.attempt == ended.attempt);
         let Some(last) = last else { return };
         last.outcome = Some(ended.outcome.kind());
         last.ended_at = Some(at);
@@ -80,14 +75,14 @@ impl Attempts {
     }
 
     /// Adds the transition that followed the end of the last attempt.
-    pub(super) fn taken(&mut self, taken: &Taken) {
-        if let Some(last) = self.told.back_mut() {
+    pub(super) fn set_transition(&mut self, taken: &Taken) {
+        if let Some(last) = self.listed.back_mut() {
             last.transition.get_or_insert_with(|| taken.clone());
         }
     }
 
     pub(super) fn finish(self) -> (Vec<Attempt>, u64) {
-        (self.told.into(), self.omitted)
+        (self.listed.into(), self.omitted)
     }
 }
 

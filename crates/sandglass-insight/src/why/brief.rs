@@ -4,10 +4,10 @@
 use sandglass_model::{DispatchId, Ended, EntityRef, OutcomeKind};
 use serde::Serialize;
 
-use super::Asked;
+use super::OpenHandler;
 
 /// Most related handlers that are listed of each kind.
-const TOLD_MAX: usize = 32;
+const LISTED_MAX: usize = 32;
 
 /// A related handler in brief.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,32 +32,32 @@ pub struct Brief {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Others {
     /// The first of the handlers.
-    pub told: Vec<Brief>,
+    pub listed: Vec<Brief>,
     /// How many more there are.
     pub omitted: u64,
 }
 
 impl Others {
-    pub(super) fn add(&mut self, asked: &Asked, may_have_ended: bool) {
-        if self.told.len() >= TOLD_MAX {
+    pub(super) fn add(&mut self, handler: &OpenHandler, may_have_ended: bool) {
+        if self.listed.len() >= LISTED_MAX {
             self.omitted += 1;
             return;
         }
-        self.told.push(Brief {
-            entity: asked.entity.clone(),
-            dispatch: asked.dispatched.dispatch,
-            attempt: asked.dispatched.attempt,
-            action: asked.dispatched.action.clone(),
+        self.listed.push(Brief {
+            entity: handler.entity.clone(),
+            dispatch: handler.dispatched.dispatch,
+            attempt: handler.dispatched.attempt,
+            action: handler.dispatched.action.clone(),
             outcome: None,
             dying_span: None,
             may_have_ended,
         });
     }
 
-    pub(super) fn ended(&mut self, ended: &Ended) {
+    pub(super) fn end(&mut self, ended: &Ended) {
         let is_it =
             |one: &&mut Brief| one.dispatch == ended.dispatch && one.attempt == ended.attempt;
-        if let Some(one) = self.told.iter_mut().find(is_it) {
+        if let Some(one) = self.listed.iter_mut().find(is_it) {
             one.outcome = Some(ended.outcome.kind());
             one.dying_span.clone_from(&ended.dying_span);
         }

@@ -1,10 +1,11 @@
 //! Explains from the records alone why a handler ended as it did: what was requested, what it did,
 //! where it stopped, what was decided, whether it happened before, and what to do next.
 
+mod advice;
 mod attempt;
 mod brief;
-mod next;
 mod present;
+mod prose;
 mod unread;
 mod view;
 
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 use sandglass_liveness::spec::Spec;
 
+pub use advice::{Advice, Place, Precondition, Repetition, Requests, TimeSpent, Unended};
 pub use attempt::Attempt;
 use attempt::Attempts;
 pub use brief::{Brief, Others};
@@ -43,10 +45,11 @@ const ONE_RUNS_MAX: usize = 1 << 16;
 pub const ONE_RUN: &str = "# Made to run one handler.\n";
 
 /// Which handler to explain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
     /// The handler that ended last without completing. If the host is gone and lost handlers, the
     /// last dispatched one of those.
+    #[default]
     Latest,
     /// The last attempt of this dispatch.
     Dispatch(DispatchId),
@@ -68,12 +71,12 @@ pub enum Host {
 }
 
 /// Reads records in order and finds the handler to explain.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Inquiry {
     which: Which,
     host: Host,
     /// Handlers that have not ended.
-    open: BTreeMap<DispatchId, Box<Asked>>,
+    open: BTreeMap<DispatchId, Box<OpenHandler>>,
     seen: BTreeMap<Signature, Before>,
     one_runs: BTreeSet<SpecDigest>,
     specs: Specs,
@@ -89,7 +92,7 @@ pub struct Inquiry {
 
 /// A dispatched handler, by its record.
 #[derive(Clone, Debug)]
-struct Asked {
+struct OpenHandler {
     entity: EntityRef,
     at: WallTime,
     position: Position,
@@ -106,7 +109,7 @@ struct Asked {
 
 #[derive(Clone, Debug)]
 struct Found {
-    asked: Box<Asked>,
+    handler: Box<OpenHandler>,
     end: Option<End>,
     /// Whether there is a later attempt, so that later transitions belong to that one.
     is_past: bool,
@@ -219,20 +222,7 @@ impl Inquiry {
     /// Asks about `which`, with nothing known about the host.
     #[must_use]
     pub fn about(which: Which) -> Self {
-        Self {
-            which,
-            host: Host::default(),
-            open: BTreeMap::new(),
-            seen: BTreeMap::new(),
-            one_runs: BTreeSet::new(),
-            specs: Specs::default(),
-            present: None,
-            found: None,
-            attempts: Attempts::default(),
-            started: Others::default(),
-            last_at: WallTime::default(),
-            gaps: 0,
-        }
+        Self { which, ..Self::default() }
     }
 
     /// Sets whether the host that wrote the records still runs.
@@ -244,13 +234,13 @@ impl Inquiry {
 
     /// Adds a spec that the caller knows, so that it need not be among the records.
     #[must_use]
-    pub fn knowing(mut self, spec: Arc<Spec>) -> Self {
-        self.specs.add_read(spec);
+    pub fn with_spec(mut self, spec: Arc<Spec>) -> Self {
+        self.specs.add_parsed(spec);
         self
     }
 
     /// Notes that records after those read so far cannot be read.
-    pub const fn gap(&mut self) {
+    pub const fn add_gap(&mut self) {
         self.gaps = self.gaps.saturating_add(1);
     }
 
@@ -269,8 +259,8 @@ impl Inquiry {
         }
         let Some(entity) = &record.entity else { return };
         match &record.event {
-            Event::Dispatched(dispatched) => self.asked(entity, record, dispatched),
-            Event::Ended(ended) => self.ended(entity, record, ended),
+            Event::Dispatched(dispatched) => self.add_dispatch(entity, record, dispatched),
+            Event::Ended(ended) => self.add_end(entity, record, ended),
             Event::Transition {
                 action,
                 from,
@@ -280,8 +270,8 @@ impl Inquiry {
                 ..
             } => {
                 let taken = Taken::of(record, action, from, to);
-                self.followed(entity, *dispatch, &taken, record.at, params);
-                self.taken(entity, *dispatch, &taken);
+                self.note_unread_end(entity, *dispatch, &taken, record.at, params);
+                self.set_transition(entity, *dispatch, &taken);
             }
             _ => {}
         }
@@ -299,11 +289,11 @@ impl Inquiry {
         } else {
             None
         };
-        let unended = |asked| Found { asked, end: None, is_past: false };
-        let Found { asked, end, is_past } = lost.or(unread).map(unended).or(found)?;
-        let unended = self.unended(asked.dispatched.dispatch);
-        let unread = if end.is_some() { None } else { self.unread(&asked) };
-        let Asked { entity, at: dispatched_at, dispatched, asker, has_more, .. } = *asked;
+        let unended = |handler| Found { handler, end: None, is_past: false };
+        let Found { handler, end, is_past } = lost.or(unread).map(unended).or(found)?;
+        let unended = self.list_unended(handler.dispatched.dispatch);
+        let unread = if end.is_some() { None } else { self.unread_end(&handler) };
+        let OpenHandler { entity, at: dispatched_at, dispatched, asker, has_more, .. } = *handler;
         let retryable = self
             .present
             .as_ref()
@@ -341,18 +331,18 @@ impl Inquiry {
 
     /// The handler that was dispatched last among those without an end, leaving out handlers whose
     /// end may be an unreadable record.
-    fn last_lost(&self) -> Option<Box<Asked>> {
-        let lost = self.open.values().filter(|asked| self.unread(asked).is_none());
-        lost.max_by_key(|asked| asked.position).cloned()
+    fn last_lost(&self) -> Option<Box<OpenHandler>> {
+        let lost = self.open.values().filter(|handler| self.unread_end(handler).is_none());
+        lost.max_by_key(|handler| handler.position).cloned()
     }
 
     /// The last handler whose end cannot be read, if it is later than the found one. Unless the
     /// host is gone, only handlers that have certainly ended count.
-    fn last_unread(&self, found: Option<&Found>) -> Option<Box<Asked>> {
-        let ends = self.open.values().filter_map(|asked| {
-            let unread = self.unread(asked)?;
+    fn last_unread(&self, found: Option<&Found>) -> Option<Box<OpenHandler>> {
+        let ends = self.open.values().filter_map(|handler| {
+            let unread = self.unread_end(handler)?;
             let counts = unread.has_ended() || self.host == Host::Gone;
-            counts.then(|| (unread.position().unwrap_or(asked.position), asked))
+            counts.then(|| (unread.position().unwrap_or(handler.position), handler))
         });
         let (at, last) = ends.max_by_key(|(at, _)| *at)?;
         let found = found.and_then(|found| found.end.as_ref());
@@ -361,13 +351,13 @@ impl Inquiry {
 
     /// What is known about the end of a handler that has no record of it; `None` if no unreadable
     /// record could be that end.
-    fn unread(&self, asked: &Asked) -> Option<Unread> {
-        let followed = asked.followed.as_deref().cloned();
-        followed.or_else(|| (self.gaps > asked.gaps).then(Unread::default))
+    fn unread_end(&self, handler: &OpenHandler) -> Option<Unread> {
+        let followed = handler.followed.as_deref().cloned();
+        followed.or_else(|| (self.gaps > handler.gaps).then(Unread::default))
     }
 
     /// Keeps the transition that followed the end of a handler, if there is no record of that end.
-    fn followed(
+    fn note_unread_end(
         &mut self,
         entity: &EntityRef,
         dispatch: DispatchId,
@@ -375,8 +365,8 @@ impl Inquiry {
         at: WallTime,
         params: &Object,
     ) {
-        let Some(asked) = self.open.get_mut(&dispatch) else { return };
-        if asked.entity != *entity || asked.followed.is_some() {
+        let Some(handler) = self.open.get_mut(&dispatch) else { return };
+        if handler.entity != *entity || handler.followed.is_some() {
             return;
         }
         let unread = Unread {
@@ -384,28 +374,28 @@ impl Inquiry {
             transition_at: Some(at),
             params: Some(params.clone()),
         };
-        asked.followed = Some(Box::new(unread));
+        handler.followed = Some(Box::new(unread));
         let found = self.found.as_mut().filter(|found| found.end.is_none());
         let found = found.filter(|found| {
-            found.asked.dispatched.dispatch == dispatch
-                && found.asked.dispatched.attempt == asked.dispatched.attempt
+            found.handler.dispatched.dispatch == dispatch
+                && found.handler.dispatched.attempt == handler.dispatched.attempt
         });
         if let Some(found) = found {
-            found.asked = asked.clone();
+            found.handler = handler.clone();
         }
     }
 
     /// Handlers that have not ended and do not continue, except `but`.
-    fn unended(&self, but: DispatchId) -> Others {
+    fn list_unended(&self, but: DispatchId) -> Others {
         let mut unended = Others::default();
         if self.host == Host::Alive {
             return unended;
         }
         let mut open: Vec<_> = self.open.values().collect();
-        let has_ended = |asked: &Asked| asked.followed.is_some();
-        open.retain(|asked| asked.dispatched.dispatch != but && !has_ended(asked));
-        open.sort_by_key(|asked| asked.position);
-        open.into_iter().for_each(|asked| unended.add(asked, self.gaps > asked.gaps));
+        let has_ended = |handler: &OpenHandler| handler.followed.is_some();
+        open.retain(|handler| handler.dispatched.dispatch != but && !has_ended(handler));
+        open.sort_by_key(|handler| handler.position);
+        open.into_iter().for_each(|handler| unended.add(handler, self.gaps > handler.gaps));
         unended
     }
 
@@ -424,7 +414,7 @@ impl Inquiry {
         }
     }
 
-    fn asked(&mut self, entity: &EntityRef, record: &Record, dispatched: &Dispatched) {
+    fn add_dispatch(&mut self, entity: &EntityRef, record: &Record, dispatched: &Dispatched) {
         let is_known = self.open.contains_key(&dispatched.dispatch);
         if !is_known && self.open.len() >= OPEN_MAX {
             return;
@@ -434,7 +424,7 @@ impl Inquiry {
             asker.has_more = true;
             Some(asker.entity.clone())
         });
-        let asked = Box::new(Asked {
+        let handler = Box::new(OpenHandler {
             entity: entity.clone(),
             at: record.at,
             position: record.position,
@@ -446,31 +436,31 @@ impl Inquiry {
         });
         if let Some(named) = self.named() {
             if named == dispatched.dispatch {
-                self.attempts.asked(record.at, dispatched);
+                self.attempts.add(record.at, dispatched);
             } else if dispatched.asker == Some(named) {
-                self.started.add(&asked, false);
+                self.started.add(&handler, false);
             }
         }
         if self.is_it(dispatched.dispatch, dispatched.attempt) {
-            self.found = Some(Found { asked: asked.clone(), end: None, is_past: false });
+            self.found = Some(Found { handler: handler.clone(), end: None, is_past: false });
             self.present = Some(Present::at_dispatch(entity, dispatched, self.gaps));
         } else if let Some(found) = &mut self.found {
-            found.is_past |= found.asked.dispatched.dispatch == dispatched.dispatch;
+            found.is_past |= found.handler.dispatched.dispatch == dispatched.dispatch;
         }
-        self.open.insert(dispatched.dispatch, asked);
+        self.open.insert(dispatched.dispatch, handler);
     }
 
-    fn ended(&mut self, entity: &EntityRef, record: &Record, ended: &Ended) {
-        let Some(asked) = self.open.remove(&ended.dispatch) else { return };
-        if asked.entity != *entity || asked.dispatched.attempt != ended.attempt {
+    fn add_end(&mut self, entity: &EntityRef, record: &Record, ended: &Ended) {
+        let Some(handler) = self.open.remove(&ended.dispatch) else { return };
+        if handler.entity != *entity || handler.dispatched.attempt != ended.attempt {
             return;
         }
-        let signature = Signature::of(entity, &asked.dispatched, ended);
+        let signature = Signature::of(entity, &handler.dispatched, ended);
         let before = signature.map(|signature| self.see(signature, record.at)).unwrap_or_default();
         if self.named() == Some(ended.dispatch) {
-            self.attempts.ended(record.at, ended);
+            self.attempts.end(record.at, ended);
         }
-        self.started.ended(ended);
+        self.started.end(ended);
         let is_it = match self.which {
             Which::Latest => ended.outcome.kind() != OutcomeKind::Completed,
             _ => self.is_it(ended.dispatch, ended.attempt),
@@ -479,24 +469,24 @@ impl Inquiry {
             if self.which == Which::Latest {
                 // The gaps at the dispatch, because an unreadable record since then may have
                 // changed the state.
-                let gaps = asked.gaps;
-                self.present = Some(Present::at_dispatch(entity, &asked.dispatched, gaps));
+                let gaps = handler.gaps;
+                self.present = Some(Present::at_dispatch(entity, &handler.dispatched, gaps));
             }
             let ended = Box::new(ended.clone());
             let end = End { at: record.at, position: record.position, ended, taken: None, before };
-            self.found = Some(Found { asked, end: Some(end), is_past: false });
+            self.found = Some(Found { handler, end: Some(end), is_past: false });
         }
     }
 
     /// Assigns a transition to the attempt that ended last: an earlier attempt, which was run
     /// again, has no transition.
-    fn taken(&mut self, entity: &EntityRef, dispatch: DispatchId, taken: &Taken) {
+    fn set_transition(&mut self, entity: &EntityRef, dispatch: DispatchId, taken: &Taken) {
         if self.named() == Some(dispatch) {
-            self.attempts.taken(taken);
+            self.attempts.set_transition(taken);
         }
         let found = self.found.as_mut().filter(|found| {
-            found.asked.dispatched.dispatch == dispatch
-                && found.asked.entity == *entity
+            found.handler.dispatched.dispatch == dispatch
+                && found.handler.entity == *entity
                 && !found.is_past
         });
         let end = found.and_then(|found| found.end.as_mut());

@@ -41,7 +41,7 @@ pub(super) struct Specs {
 #[derive(Debug)]
 enum Known {
     Source(String, RulesVersion),
-    Read(Arc<Spec>),
+    Parsed(Arc<Spec>),
 }
 
 impl Specs {
@@ -53,14 +53,14 @@ impl Specs {
         }
     }
 
-    pub(super) fn add_read(&mut self, spec: Arc<Spec>) {
-        self.known.insert(spec.digest, Known::Read(spec));
+    pub(super) fn add_parsed(&mut self, spec: Arc<Spec>) {
+        self.known.insert(spec.digest, Known::Parsed(spec));
     }
 
     fn find(&self, digest: SpecDigest) -> Option<Arc<Spec>> {
         match self.known.get(&digest)? {
             Known::Source(source, rules) => Spec::parse_recorded(source, *rules).spec.map(Arc::new),
-            Known::Read(spec) => Some(Arc::clone(spec)),
+            Known::Parsed(spec) => Some(Arc::clone(spec)),
         }
     }
 }
@@ -187,10 +187,10 @@ on_timeout = "End"
             });
         }
         let found = inquiry.finish().expect("it is there");
-        let told = serde_json::to_value(&found).expect("plain data");
-        assert_eq!(told["deadline"]["elapsed_ms"], Value::Null, "nobody knows: {told}");
-        assert_eq!(told["time_split_us"], Value::Null, "nobody knows: {told}");
-        found.next().join("; ")
+        let explained = serde_json::to_value(&found).expect("plain data");
+        assert_eq!(explained["deadline"]["elapsed_ms"], Value::Null, "it is unknown: {explained}");
+        assert_eq!(explained["time_split_us"], Value::Null, "it is unknown: {explained}");
+        found.advise().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
     #[test]

@@ -30,10 +30,11 @@ pub(super) fn check_schema(connection: &Connection, path: &Path) -> Result<(), E
     let found = forged(connection).map_err(|error| fault::of(path, "opening", &error))?;
     match found {
         None => Ok(()),
-        Some(what) => Err(fault::foreign(
-            path,
-            format!("{}, which no journal has; do not trust the file", fault::shown(&what)),
-        )),
+        Some(what) => {
+            let what = fault::shown(&what);
+            let what = format!("{what}, which no journal has; do not trust the file");
+            Err(fault::foreign(path, what))
+        }
     }
 }
 

@@ -10,25 +10,21 @@ use crate::Error;
 /// The error of an operation on an open journal.
 pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::ConstraintViolation) => Error::Damaged {
-            place: format!("`{}`", path.display()),
-            what: format!("{} (when {doing})", shown(error)),
-        },
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::ConstraintViolation) => {
+            damaged(path, format!("{} (when {doing})", shown(error)))
+        }
         // The statements are the journal's own, so the names in them are not contents of the file.
-        Some(ErrorCode::Unknown) if is_about_the_statement(error) => Error::Damaged {
-            place: format!("`{}`", path.display()),
-            what: format!(
-                "a part of every journal is missing: {} (when {doing})",
-                without_sql(error)
-            ),
-        },
-        Some(ErrorCode::OperationInterrupted) => Error::Damaged {
-            place: format!("`{}`", path.display()),
-            what: format!(
+        Some(ErrorCode::Unknown) if is_about_the_statement(error) => {
+            let why = without_sql(error);
+            damaged(path, format!("a part of every journal is missing: {why} (when {doing})"))
+        }
+        Some(ErrorCode::OperationInterrupted) => damaged(
+            path,
+            format!(
                 "{doing} it takes more steps than a journal of its size needs; the file is damaged or \
                  forged"
             ),
-        },
+        ),
         Some(ErrorCode::NotADatabase) => foreign(path, "it is no SQLite database"),
         Some(ErrorCode::DiskFull) => unavailable(path, doing, error, "make room"),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
@@ -61,6 +57,10 @@ fn unavailable(path: &Path, doing: &str, error: &rusqlite::Error, advice: &str) 
 /// An error of the file system about the journal's own files.
 pub(super) fn of_file(path: &Path, doing: &str, error: &std::io::Error) -> Error {
     Error::Unavailable { what: format!("{doing} `{}` failed: {error}", path.display()) }
+}
+
+pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Error {
+    Error::Damaged { place: format!("`{}`", path.display()), what: what.into() }
 }
 
 pub(super) fn foreign(path: &Path, what: impl Into<String>) -> Error {

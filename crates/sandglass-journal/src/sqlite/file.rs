@@ -17,6 +17,8 @@ pub const APPLICATION_ID: u32 = 0x5364_476c;
 /// The format that this version writes, and the newest that it reads.
 pub const FORMAT: u32 = 5;
 
+/// The format that introduced snapshots, recordings and the pruning of entities.
+const SINCE_SNAPSHOTS: u32 = 3;
 /// The first format whose header states where the last write began, and which has today's indexes.
 pub(super) const SINCE_WHERE_WRITES_BEGAN: u32 = 4;
 
@@ -148,10 +150,10 @@ pub(super) fn look(path: &Path) -> Result<Present, Error> {
 fn nothing_left_over(path: &Path) -> Result<Present, Error> {
     let log = sidecar(path, "-wal");
     match log.metadata() {
-        Ok(metadata) if metadata.len() > 0 => Err(Error::Damaged {
-            place: format!("`{}`", path.display()),
-            what: format!("it is empty or gone, but `{}` is left of it", log.display()),
-        }),
+        Ok(metadata) if metadata.len() > 0 => {
+            let what = format!("it is empty or gone, but `{}` is left of it", log.display());
+            Err(fault::damaged(path, what))
+        }
         _ => Ok(Present::Nothing),
     }
 }
@@ -161,12 +163,9 @@ fn nothing_left_over(path: &Path) -> Result<Present, Error> {
 pub(super) fn refuse_rollback(path: &Path) -> Result<(), Error> {
     let rollback = sidecar(path, "-journal");
     if rollback.metadata().is_ok_and(|metadata| metadata.len() > 0) {
-        return Err(Error::Damaged {
-            place: format!("`{}`", rollback.display()),
-            what: "it would undo changes of the journal, and is none of its files; \
-                   keep a copy, and move it away"
-                .to_owned(),
-        });
+        let what = "it would undo changes of the journal, and is none of its files; \
+                    keep a copy, and move it away";
+        return Err(fault::damaged(&rollback, what));
     }
     Ok(())
 }
@@ -400,14 +399,21 @@ fn still_address(path: &Path) -> String {
     let mut address = "file://".to_owned();
     for byte in absolute.as_os_str().as_encoded_bytes() {
         match byte {
-            b'/' | b'.' | b'-' | b'_' => address.push(char::from(*byte)),
-            _ if byte.is_ascii_alphanumeric() => address.push(char::from(*byte)),
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
+                address.push(char::from(*byte));
+            }
             _ => address.push_str(&format!("%{byte:02x}")),
         }
     }
     address + "?immutable=1"
 }
 
+/// Whether its format has snapshots, recordings and pruned entities.
+pub(super) fn has_snapshots(connection: &Connection) -> rusqlite::Result<bool> {
+    Ok(stamp(connection)?.1 >= SINCE_SNAPSHOTS)
+}
+
+/// Its application id and its format.
 pub(super) fn stamp(connection: &Connection) -> rusqlite::Result<(u32, u32)> {
     let value = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     // SQLite stores 32 bits, and returns them with a sign.

@@ -22,18 +22,12 @@ const GENERATIONS_MAX: u32 = 1 << 20;
 /// How often a log is read that changes each time.
 const LOOKS_MAX: usize = 10;
 
-/// What is at the end of a log and will not be taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unfinished {
-    pub(super) what: String,
-}
-
-/// Checks whether the log beside `path` ends with an incomplete write, as power failures and kills
-/// leave one. A copy of such a log is kept.
+/// Describes the incomplete write at the end of the log beside `path`, as power failures and kills
+/// leave one; `None` if there is none. A copy of such a log is kept.
 ///
 /// # Errors
 /// As [`check`].
-pub(super) fn unfinished(path: &Path) -> Result<Option<Unfinished>, Error> {
+pub(super) fn unfinished(path: &Path) -> Result<Option<String>, Error> {
     let scan = scanned(path)?;
     scan.refuse_losses(path)?;
     if scan.behind.frames == 0 {
@@ -46,7 +40,7 @@ pub(super) fn unfinished(path: &Path) -> Result<Option<Unfinished>, Error> {
          what there is of it is kept in `{}`",
         kept.display()
     );
-    Ok(Some(Unfinished { what }))
+    Ok(Some(what))
 }
 
 /// Checks whether the log beside `path`, which another process may be writing, can be read to the
@@ -142,8 +136,8 @@ impl Scan {
         } else {
             return Ok(());
         };
-        let place = format!("`{}`", file::sidecar(path, "-wal").display());
-        Err(Error::Damaged { place, what: what + "; keep a copy, and restore a backup" })
+        let log = file::sidecar(path, "-wal");
+        Err(fault::damaged(&log, what + "; keep a copy, and restore a backup"))
     }
 }
 

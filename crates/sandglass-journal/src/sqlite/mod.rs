@@ -37,11 +37,10 @@ pub use salvage::{Found, Salvage};
 pub use tail::TornRecord;
 
 use crate::{
-    BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, ByEntity, Error, Health, Journal, Page, Pending,
-    Place, Positions, RECORDING_MAX_BYTES, SNAPSHOT_MAX_BYTES, Snapshot,
+    Answer, BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, ByEntity, Error, Health, Journal, Page,
+    Pending, Place, Positions, RECORDING_MAX_BYTES, SNAPSHOT_MAX_BYTES, Snapshot,
 };
 use failing::{Failing, Failures};
-use log::Unfinished;
 use writer::{Job, Prune, Request, Writer};
 
 /// Most batches in the writer's queue; further callers wait outside. Several full groups, so that
@@ -131,7 +130,7 @@ impl SqliteJournal {
         let opened = open_whole(path, present, &settings);
         let (connection, mut recovered) = opened.inspect_err(|_| file::remove_empty_log(path))?;
         let mut reading = SqliteReader::open(path)?;
-        if let Some(Unfinished { what }) = unfinished {
+        if let Some(what) = unfinished {
             let position = Position(reading.last()?.0.saturating_add(1));
             recovered.push(TornRecord { position, what });
         }
@@ -182,7 +181,7 @@ impl SqliteJournal {
     fn read_by<T: Send + 'static>(
         &self,
         read: impl FnOnce(&mut SqliteReader) -> Result<T, Error> + Send + 'static,
-    ) -> Pending<'_, Result<T, Error>> {
+    ) -> Answer<'_, T> {
         let request = |answer: oneshot::Sender<Result<T, Error>>| {
             ReadRequest::Read(Box::new(move |reader| {
                 // The caller may have gone away.
@@ -198,53 +197,37 @@ impl SqliteJournal {
 }
 
 impl Journal for SqliteJournal {
-    fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
+    fn append(&self, batch: Batch) -> Answer<'_, Positions> {
         Box::pin(async move {
             if self.is_closed() { Err(Error::Closed) } else { self.submit(batch).await }
         })
     }
 
-    fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
+    fn read(&self, from: Position, limit: usize) -> Answer<'_, Page> {
         self.read_by(move |reader| reader.read(from, limit))
     }
 
-    fn read_entity(
-        &self,
-        entity: EntityRef,
-        from: Position,
-        limit: usize,
-    ) -> Pending<'_, Result<Page, Error>> {
+    fn read_entity(&self, entity: EntityRef, from: Position, limit: usize) -> Answer<'_, Page> {
         self.read_by(move |reader| reader.read_entity(&entity, from, limit))
     }
 
-    fn read_by_entity(
-        &self,
-        after: Option<Place>,
-        limit: usize,
-    ) -> Pending<'_, Result<ByEntity, Error>> {
+    fn read_by_entity(&self, after: Option<Place>, limit: usize) -> Answer<'_, ByEntity> {
         self.read_by(move |reader| reader.read_by_entity(after.as_ref(), limit))
     }
 
-    fn find_dispatch(
-        &self,
-        dispatch: DispatchId,
-    ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
+    fn find_dispatch(&self, dispatch: DispatchId) -> Answer<'_, Option<(EntityRef, Position)>> {
         self.read_by(move |reader| reader.find_dispatch(dispatch))
     }
 
-    fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
+    fn snapshot(&self, entity: EntityRef) -> Answer<'_, Option<Snapshot>> {
         self.read_by(move |reader| reader.snapshot_of(&entity))
     }
 
-    fn recording(
-        &self,
-        dispatch: DispatchId,
-        attempt: u32,
-    ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
+    fn recording(&self, dispatch: DispatchId, attempt: u32) -> Answer<'_, Option<Vec<u8>>> {
         self.read_by(move |reader| reader.recording(dispatch, attempt))
     }
 
-    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
+    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Answer<'_, Vec<u64>> {
         Box::pin(async move {
             if self.is_closed() {
                 return Err(Error::Closed);
@@ -254,7 +237,7 @@ impl Journal for SqliteJournal {
         })
     }
 
-    fn last(&self) -> Pending<'_, Result<Position, Error>> {
+    fn last(&self) -> Answer<'_, Position> {
         self.read_by(SqliteReader::last)
     }
 

@@ -3,13 +3,9 @@
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use sandglass_model::{EntityRef, Position};
-use sha2::{Digest, Sha256};
 
 use super::{file, reader, row};
 use crate::Entry;
-
-/// The format that introduced them.
-const SINCE: u32 = 3;
 
 /// Removes all records of `entity`, with their recordings and its snapshot, if its last one is at
 /// `last`. Returns how many there were; 0 if it was written to since.
@@ -29,13 +25,12 @@ pub(super) fn remove(
     }
     for range in found.chunk_by(|one, next| one + 1 == *next) {
         if let (Some(first), Some(last)) = (range.first(), range.last()) {
-            let within = params![first, last];
-            transaction
-                .prepare_cached("DELETE FROM recordings WHERE position BETWEEN ?1 AND ?2")?
-                .execute(within)?;
-            transaction
-                .prepare_cached("DELETE FROM records WHERE position BETWEEN ?1 AND ?2")?
-                .execute(within)?;
+            for delete in [
+                "DELETE FROM recordings WHERE position BETWEEN ?1 AND ?2",
+                "DELETE FROM records WHERE position BETWEEN ?1 AND ?2",
+            ] {
+                transaction.prepare_cached(delete)?.execute([first, last])?;
+            }
             note(transaction, *first, *last)?;
         }
     }
@@ -73,7 +68,7 @@ fn note(transaction: &Transaction<'_>, mut first: i64, mut last: i64) -> rusqlit
 pub(super) fn gap(snapshot: &Connection, due: i64, found: i64) -> rusqlite::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut due = due;
-    if due < found && file::stamp(snapshot)?.1 >= SINCE {
+    if due < found && file::has_snapshots(snapshot)? {
         let mut ranges = snapshot.prepare_cached(
             "SELECT first, last, checksum FROM pruned WHERE last >= ?1 AND first < ?2 \
              AND first >= coalesce((SELECT max(first) FROM pruned WHERE first <= ?1), 0) \
@@ -98,7 +93,7 @@ pub(super) fn gap(snapshot: &Connection, due: i64, found: i64) -> rusqlite::Resu
 
 /// How many positions were pruned.
 pub(super) fn places(snapshot: &Connection) -> rusqlite::Result<i64> {
-    if file::stamp(snapshot)?.1 < SINCE {
+    if !file::has_snapshots(snapshot)? {
         return Ok(0);
     }
     // A sum beyond that of any journal overflows into a floating-point number.
@@ -115,7 +110,7 @@ fn missing(entries: &mut Vec<Entry>, due: i64, found: i64) {
 
 /// The first impossible range: one with a record in it, behind the end, or not as it was written.
 pub(super) fn flaw(snapshot: &Connection) -> rusqlite::Result<Option<(Position, &'static str)>> {
-    if file::stamp(snapshot)?.1 < SINCE {
+    if !file::has_snapshots(snapshot)? {
         return Ok(None);
     }
     let end = reader::given_out(snapshot)?;
@@ -142,8 +137,5 @@ pub(super) fn flaw(snapshot: &Connection) -> rusqlite::Result<Option<(Position, 
 }
 
 fn checksum(first: i64, last: i64) -> [u8; row::CHECKSUM_BYTES] {
-    let mut digest = Sha256::new_with_prefix(b"sandglass pruned 1");
-    digest.update(first.to_be_bytes());
-    digest.update(last.to_be_bytes());
-    row::shortened(digest)
+    row::checksum("sandglass pruned 1", &[first, last], &[], &[])
 }

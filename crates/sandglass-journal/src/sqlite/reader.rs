@@ -10,9 +10,6 @@ use super::file::{self, Reading};
 use super::{GROUP_MAX_RECORDS, fault, log, place, pruned, recording, row, snapshot};
 use crate::{ByEntity, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, Snapshot};
 
-/// The format that introduced it: where the last write begins.
-const BEFORE_SINCE: u32 = 4;
-
 /// A journal opened for reading only: it takes no lock, never writes, and works while another
 /// process writes the journal. It blocks its caller's thread.
 ///
@@ -61,7 +58,7 @@ impl SqliteReader {
     /// [`Error::Damaged`] if the file itself cannot be read further,
     /// [`Error::Unavailable`].
     pub fn read(&mut self, from: Position, limit: usize) -> Result<Page, Error> {
-        self.snapshot(|snapshot| Ok(all(snapshot, from, limit)?.0))
+        self.snapshot(|snapshot| all(snapshot, from, limit))
     }
 
     /// Up to `limit` entries of one entity from `from` on. Missing records do not show here.
@@ -178,15 +175,8 @@ impl SqliteReader {
     }
 }
 
-/// The last position of the batch of each entry: see [`row::Decoded::batch`].
-pub(super) type Batches = Vec<i64>;
-
-/// A page of all records, and the batches of its entries.
-pub(super) fn all(
-    snapshot: &Connection,
-    from: Position,
-    limit: usize,
-) -> rusqlite::Result<(Page, Batches)> {
+/// A page of all records.
+pub(super) fn all(snapshot: &Connection, from: Position, limit: usize) -> rusqlite::Result<Page> {
     let from = key(from).max(1);
     let sql = format!(
         "SELECT {} FROM records WHERE position >= ?1 ORDER BY position LIMIT ?2",
@@ -201,7 +191,7 @@ pub(super) fn all(
         }
         filling.missing(snapshot, due, end)?;
     }
-    Ok((filling.page, filling.batches))
+    Ok(filling.page)
 }
 
 /// What is at `position`, without a check of what surrounds it; `None` if nothing is.
@@ -338,7 +328,7 @@ pub(super) fn given_out(snapshot: &Connection) -> rusqlite::Result<i64> {
 pub(super) fn given_out_before(snapshot: &Connection) -> rusqlite::Result<i64> {
     let widest = i64::try_from(GROUP_MAX_RECORDS).unwrap_or(i64::MAX);
     let before = given_out(snapshot)?.saturating_sub(widest);
-    if file::stamp(snapshot)?.1 < BEFORE_SINCE {
+    if file::stamp(snapshot)?.1 < file::SINCE_WHERE_WRITES_BEGAN {
         return Ok(before);
     }
     let kept: i64 =
@@ -348,13 +338,15 @@ pub(super) fn given_out_before(snapshot: &Connection) -> rusqlite::Result<i64> {
 
 /// Taken as it is, it would make a reader read forever.
 fn out_of_order() -> rusqlite::Error {
-    let what = "its pages are not in the order of positions".to_owned();
-    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(what))
+    corrupt("its pages are not in the order of positions".to_owned())
 }
 
 /// An append would use the position of one of them again.
 fn behind_the_end(last: i64) -> rusqlite::Error {
-    let what = format!("there are records behind position {last}, the last that was given out");
+    corrupt(format!("there are records behind position {last}, the last that was given out"))
+}
+
+fn corrupt(what: String) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(what))
 }
 
@@ -362,7 +354,6 @@ fn behind_the_end(last: i64) -> rusqlite::Error {
 #[derive(Debug)]
 struct Filling {
     page: Page,
-    batches: Batches,
     limit: usize,
     bytes: usize,
     /// The next position, if none may be left out.
@@ -373,15 +364,8 @@ struct Filling {
 
 impl Filling {
     fn new(limit: usize) -> Self {
-        let limit = limit.clamp(1, PAGE_MAX_ENTRIES);
-        Self {
-            page: Page::default(),
-            batches: Vec::new(),
-            limit,
-            bytes: 0,
-            due: None,
-            behind: None,
-        }
+        let (page, limit) = (Page::default(), limit.clamp(1, PAGE_MAX_ENTRIES));
+        Self { page, limit, bytes: 0, due: None, behind: None }
     }
 
     /// Whether there is more than the page holds.
@@ -422,16 +406,12 @@ impl Filling {
         let decoded = row::decode(found)?;
         self.bytes += decoded.bytes;
         self.page.entries.push(decoded.entry);
-        self.batches.push(decoded.batch);
         Ok(true)
     }
 
     /// Adds the entries for the positions from `due` to before `found`.
     fn missing(&mut self, snapshot: &Connection, due: i64, found: i64) -> rusqlite::Result<()> {
-        for entry in pruned::gap(snapshot, due, found)? {
-            self.batches.push(key(entry.position()));
-            self.page.entries.push(entry);
-        }
+        self.page.entries.extend(pruned::gap(snapshot, due, found)?);
         Ok(())
     }
 }

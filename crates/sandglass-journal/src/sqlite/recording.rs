@@ -4,13 +4,9 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use sandglass_model::{DispatchId, Position};
-use sha2::{Digest, Sha256};
 
 use super::{GROUP_MAX_RECORDS, file, reader, row};
 use crate::{Batch, RECORDING_MAX_BYTES, Recording};
-
-/// The format that introduced them.
-const SINCE: u32 = 3;
 
 /// What is wrong with recordings, by the positions of their handlers' ends.
 pub(super) type Flaws = BTreeMap<Position, String>;
@@ -60,7 +56,7 @@ pub(super) fn find(
     dispatch: DispatchId,
     attempt: u32,
 ) -> rusqlite::Result<Option<Result<Vec<u8>, Flaw>>> {
-    if file::stamp(snapshot)?.1 < SINCE {
+    if !file::has_snapshots(snapshot)? {
         return Ok(None);
     }
     let sql = format!("SELECT {} FROM recordings WHERE dispatch = ?1 AND attempt = ?2", columns());
@@ -76,7 +72,7 @@ pub(super) fn find(
 /// their position: all of them if they are few, otherwise more than one write can tear.
 pub(super) fn flaws(snapshot: &Connection) -> rusqlite::Result<Flaws> {
     let mut flaws = Flaws::new();
-    if file::stamp(snapshot)?.1 < SINCE {
+    if !file::has_snapshots(snapshot)? {
         return Ok(flaws);
     }
     let sql = format!(
@@ -126,19 +122,13 @@ fn body<'a>(found: &'a Row<'_>) -> Result<&'a [u8], String> {
 
 /// As that of a record: over every column, each text preceded by its length.
 fn checksum(position: i64, dispatch: &str, attempt: i64, body: &[u8]) -> [u8; row::CHECKSUM_BYTES] {
-    let mut digest = Sha256::new_with_prefix(b"sandglass recording 1");
-    for number in [position, attempt] {
-        digest.update(number.to_be_bytes());
-    }
-    for bytes in [dispatch.as_bytes(), body] {
-        row::update_with_length(&mut digest, bytes);
-    }
-    row::shortened(digest)
+    let texts = [dispatch.as_bytes(), body];
+    row::checksum("sandglass recording 1", &[position, attempt], &[], &texts)
 }
 
 /// Sets aside the recordings from `cut` on.
 pub(super) fn set_aside(transaction: &Transaction<'_>, cut: i64) -> rusqlite::Result<()> {
-    if file::stamp(transaction)?.1 < SINCE {
+    if !file::has_snapshots(transaction)? {
         return Ok(());
     }
     transaction.execute(

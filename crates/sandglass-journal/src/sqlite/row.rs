@@ -1,6 +1,5 @@
 //! One record as a row: its columns, its checksum, and back.
 
-use rusqlite::types::Type;
 use rusqlite::{CachedStatement, params};
 use sandglass_model::{EntityRef, Event, Position, Record, Sequence, WallTime};
 use sha2::{Digest, Sha256};
@@ -79,16 +78,11 @@ impl<'a> Row<'a> {
     /// same input. Checksums are not chained, so any part of the journal can be checked alone; a
     /// missing row shows as a missing position.
     fn checksum(&self) -> [u8; CHECKSUM_BYTES] {
-        let mut digest = Sha256::new_with_prefix(b"sandglass journal 1");
-        for number in [self.position, self.batch, self.at_ms, self.sequence] {
-            digest.update(number.to_be_bytes());
-        }
-        digest.update([u8::from(self.entity.is_some())]);
+        let numbers = [self.position, self.batch, self.at_ms, self.sequence];
+        let flags = [u8::from(self.entity.is_some())];
         let (entity_type, entity_id) = self.entity.unwrap_or_default();
-        for text in [entity_type, entity_id, self.kind, self.body] {
-            update_with_length(&mut digest, text.as_bytes());
-        }
-        shortened(digest)
+        let texts = [entity_type, entity_id, self.kind, self.body].map(str::as_bytes);
+        checksum("sandglass journal 1", &numbers, &flags, &texts)
     }
 
     fn record(&self) -> Result<Record, String> {
@@ -102,16 +96,11 @@ impl<'a> Row<'a> {
             format!("its body is no event that is known: {}", fault::shown(&error))
         })?;
         if event.kind() != self.kind {
-            return Err(format!(
-                "its kind is `{}` and its body says otherwise",
-                fault::shown(&self.kind)
-            ));
+            let kind = fault::shown(&self.kind);
+            return Err(format!("its kind is `{kind}` and its body says otherwise"));
         }
-        let entity = self
-            .entity
-            .map(|(entity_type, id)| EntityRef::new(entity_type, id))
-            .transpose()
-            .map_err(|error| fault::shown(&error))?;
+        let entity = self.entity.map(|(entity_type, id)| EntityRef::new(entity_type, id));
+        let entity = entity.transpose().map_err(|error| fault::shown(&error))?;
         Ok(Record {
             position: Position(unsigned("position", self.position)?),
             at: WallTime::from_millis(self.at_ms),
@@ -122,14 +111,21 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Adds bytes preceded by their length, so that no two lists of them have the same input.
-pub(super) fn update_with_length(digest: &mut Sha256, bytes: &[u8]) {
-    digest.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
-    digest.update(bytes);
-}
-
-/// The part of a digest that is stored.
-pub(super) fn shortened(digest: Sha256) -> [u8; CHECKSUM_BYTES] {
+/// The checksum of a row of the table that `prefix` names. Each text is preceded by its length, so
+/// that no two lists of them have the same input.
+pub(super) fn checksum(
+    prefix: &str,
+    numbers: &[i64],
+    flags: &[u8],
+    texts: &[&[u8]],
+) -> [u8; CHECKSUM_BYTES] {
+    let mut digest = Sha256::new_with_prefix(prefix);
+    numbers.iter().for_each(|number| digest.update(number.to_be_bytes()));
+    digest.update(flags);
+    for text in texts {
+        digest.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
+        digest.update(text);
+    }
     let mut short = [0; CHECKSUM_BYTES];
     short.copy_from_slice(&digest.finalize()[..CHECKSUM_BYTES]);
     short
@@ -139,8 +135,6 @@ pub(super) fn shortened(digest: Sha256) -> [u8; CHECKSUM_BYTES] {
 #[derive(Debug)]
 pub(super) struct Decoded {
     pub(super) entry: Entry,
-    /// The last position of the record's batch; its own if the row is damaged.
-    pub(super) batch: i64,
     /// The size of its body, in bytes.
     pub(super) bytes: usize,
 }
@@ -149,7 +143,7 @@ pub(super) struct Decoded {
 pub(super) fn decode(row: &rusqlite::Row<'_>) -> rusqlite::Result<Decoded> {
     let position: i64 = row.get(0)?;
     let place = Position(u64::try_from(position).unwrap_or(0));
-    let (mut batch, mut bytes) = (position, 0);
+    let mut bytes = 0;
     let mut read = || -> Result<Record, String> {
         let entity_type = optional_text(row, 3)?;
         let entity_id = optional_text(row, 4)?;
@@ -168,14 +162,13 @@ pub(super) fn decode(row: &rusqlite::Row<'_>) -> rusqlite::Result<Decoded> {
         if checksum != Some(&row_read.checksum()[..]) {
             return Err("its checksum does not match".to_owned());
         }
-        batch = row_read.batch;
         row_read.record()
     };
     let entry = match read() {
         Ok(record) => Entry::Record(record),
         Err(what) => Entry::Damaged { position: place, what },
     };
-    Ok(Decoded { entry, batch, bytes })
+    Ok(Decoded { entry, bytes })
 }
 
 fn number(row: &rusqlite::Row<'_>, column: usize) -> Result<i64, String> {
@@ -187,12 +180,9 @@ fn text<'a>(row: &'a rusqlite::Row<'_>, column: usize) -> Result<&'a str, String
 }
 
 fn optional_text<'a>(row: &'a rusqlite::Row<'_>, column: usize) -> Result<Option<&'a str>, String> {
-    let unreadable = |_| format!("its {} is no text", name(row, column));
-    let value = row.get_ref(column).map_err(unreadable)?;
-    if value.data_type() == Type::Null {
-        return Ok(None);
-    }
-    value.as_str().map(Some).map_err(|_| format!("its {} is no text", name(row, column)))
+    let value = row.get_ref(column).ok();
+    let text = value.and_then(|value| value.as_str_or_null().ok());
+    text.ok_or_else(|| format!("its {} is no text", name(row, column)))
 }
 
 fn name(row: &rusqlite::Row<'_>, column: usize) -> String {

@@ -3,13 +3,9 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use sandglass_model::EntityRef;
-use sha2::{Digest, Sha256};
 
 use super::{file, reader, row};
 use crate::{SNAPSHOT_MAX_BYTES, Snapshot};
-
-/// The format that introduced them.
-const SINCE: u32 = 3;
 
 /// Replaces the entity's snapshot by `body`.
 pub(super) fn put(
@@ -32,7 +28,7 @@ pub(super) fn find(
     snapshot: &Connection,
     entity: &EntityRef,
 ) -> rusqlite::Result<Option<Snapshot>> {
-    if file::stamp(snapshot)?.1 < SINCE {
+    if !file::has_snapshots(snapshot)? {
         return Ok(None);
     }
     let sql =
@@ -52,7 +48,7 @@ pub(super) fn between(
     first: i64,
     last: i64,
 ) -> rusqlite::Result<Vec<EntityRef>> {
-    if file::stamp(snapshot)?.1 < SINCE {
+    if !file::has_snapshots(snapshot)? {
         return Ok(Vec::new());
     }
     let mut statement = snapshot.prepare_cached(
@@ -67,7 +63,7 @@ pub(super) fn between(
 
 /// Removes the snapshots from `cut` on, which the records before it do not lead to.
 pub(super) fn remove_from(transaction: &Transaction<'_>, cut: i64) -> rusqlite::Result<()> {
-    if file::stamp(transaction)?.1 >= SINCE {
+    if file::has_snapshots(transaction)? {
         transaction.execute("DELETE FROM snapshots WHERE position >= ?1", [cut])?;
     }
     Ok(())
@@ -93,10 +89,6 @@ fn decode(found: &Row<'_>) -> Option<Snapshot> {
 
 /// As that of a record: over every column, each text preceded by its length.
 fn checksum(position: i64, of_type: &str, id: &str, body: &str) -> [u8; row::CHECKSUM_BYTES] {
-    let mut digest = Sha256::new_with_prefix(b"sandglass snapshot 1");
-    digest.update(position.to_be_bytes());
-    for text in [of_type, id, body] {
-        row::update_with_length(&mut digest, text.as_bytes());
-    }
-    row::shortened(digest)
+    let texts = [of_type, id, body].map(str::as_bytes);
+    row::checksum("sandglass snapshot 1", &[position], &[], &texts)
 }

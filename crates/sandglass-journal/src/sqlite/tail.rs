@@ -47,10 +47,9 @@ pub(super) fn check(snapshot: &Connection, path: &Path) -> Result<Position, Erro
     let has_all = file::stamp(snapshot).map_err(failed)?.1 >= file::SINCE_WHERE_WRITES_BEGAN;
     let lost = if has_all { file::lost_indexes(snapshot).map_err(failed)? } else { Vec::new() };
     if let Some(name) = lost.first() {
-        let place = format!("`{}`", path.display());
         let what =
             format!("the index `{name}` is missing; who opens it for writing makes it again");
-        return Err(Error::Damaged { place, what });
+        return Err(fault::damaged(path, what));
     }
     Ok(reader::position(last))
 }
@@ -81,33 +80,29 @@ fn check_pages(connection: &Connection, path: &Path) -> Result<(), Error> {
     if verdict == "ok" {
         return Ok(());
     }
-    Err(Error::Damaged {
-        place: format!("`{}`", path.display()),
-        what: format!("{}; keep a copy, and restore a backup", fault::shown(&verdict)),
-    })
+    let what = format!("{}; keep a copy, and restore a backup", fault::shown(&verdict));
+    Err(fault::damaged(path, what))
 }
 
 /// The damaged entries at the end, behind the position `whole`. An entry with a damaged recording
 /// is damaged, too.
 fn scan(snapshot: &Connection, path: &Path, whole: i64) -> Result<Vec<TornRecord>, Error> {
     let mut torn: Vec<TornRecord> = Vec::new();
-    let mut flaws =
-        recording::flaws(snapshot).map_err(|error| fault::of(path, "checking", &error))?;
+    let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
+    let mut flaws = recording::flaws(snapshot).map_err(failed)?;
     let mut end = Position(1);
-    let flaw = pruned::flaw(snapshot).map_err(|error| fault::of(path, "checking", &error))?;
+    let flaw = pruned::flaw(snapshot).map_err(failed)?;
     if let Some((position, what)) = flaw {
         return Err(damaged(path, TornRecord { position, what: what.to_owned() }, ""));
     }
     let mut from = Some(Position(1));
     while let Some(start) = from {
-        let (page, _) = reader::all(snapshot, start, PAGE_MAX_ENTRIES)
-            .map_err(|error| fault::of(path, "checking", &error))?;
+        let page = reader::all(snapshot, start, PAGE_MAX_ENTRIES).map_err(failed)?;
         for entry in page.entries {
             let position = entry.position();
             end = Position(position.0.saturating_add(entry.places()));
             let flaw = flaws.remove(&position);
-            let damage = entry.damage().or(flaw);
-            match damage {
+            match entry.damage().or(flaw) {
                 Some(what) if position <= reader::position(whole) => {
                     return Err(damaged(path, TornRecord { position, what }, TOO_MUCH));
                 }
@@ -138,10 +133,7 @@ fn damaged(path: &Path, first: TornRecord, more: &str) -> Error {
 /// The first position that cannot stay: of the first torn record, or of the first record of a batch
 /// that lost its end.
 fn cut(snapshot: &Connection, torn: &[TornRecord], last: i64) -> rusqlite::Result<i64> {
-    let mut cut = torn
-        .first()
-        .and_then(|first| i64::try_from(first.position.0).ok())
-        .unwrap_or(last.saturating_add(1));
+    let mut cut = first_torn(torn, last);
     let mut batch_at =
         snapshot.prepare("SELECT batch FROM records WHERE position = ?1 AND batch >= ?2")?;
     while batch_at.exists(params![cut - 1, cut])? {
@@ -150,16 +142,19 @@ fn cut(snapshot: &Connection, torn: &[TornRecord], last: i64) -> rusqlite::Resul
     Ok(cut)
 }
 
+/// The first torn position; the one behind `last` if none is.
+fn first_torn(torn: &[TornRecord], last: i64) -> i64 {
+    let first = torn.first().and_then(|first| i64::try_from(first.position.0).ok());
+    first.unwrap_or(last.saturating_add(1))
+}
+
 /// Intact records of an incomplete batch: they are removed, too, and reported.
 fn note_whole_ones(torn: &mut Vec<TornRecord>, cut: i64, last: i64) {
-    let first_torn = torn
-        .first()
-        .and_then(|first| i64::try_from(first.position.0).ok())
-        .unwrap_or(last.saturating_add(1));
-    let whole = (cut..first_torn).filter_map(|key| u64::try_from(key).ok()).map(|key| {
-        let what = "the batch that it was appended with is not whole".to_owned();
-        TornRecord { position: Position(key), what }
-    });
+    let whole =
+        (cut..first_torn(torn, last)).filter_map(|key| u64::try_from(key).ok()).map(|key| {
+            let what = "the batch that it was appended with is not whole".to_owned();
+            TornRecord { position: Position(key), what }
+        });
     torn.splice(0..0, whole);
 }
 

@@ -42,12 +42,6 @@ pub(super) struct Job {
     pub(super) room: OwnedSemaphorePermit,
 }
 
-/// What ends a group.
-enum Last {
-    Close(oneshot::Sender<()>),
-    Prune(Prune),
-}
-
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) connection: Connection,
@@ -67,12 +61,12 @@ impl Writer {
             let (group, last) = self.gather(request);
             self.write(group);
             match last {
-                Some(Last::Close(closed)) => closing = Some(closed),
-                Some(Last::Prune(prune)) => {
+                Some(Request::Close(closed)) => closing = Some(closed),
+                Some(Request::Prune(prune)) => {
                     // The caller may have gone away.
                     let _ = prune.answer.send(self.prune(&prune.entities));
                 }
-                None => {}
+                Some(Request::Append(_)) | None => {}
             }
         }
         // Requests behind the one to close are not served: they return that the journal is closed.
@@ -84,8 +78,8 @@ impl Writer {
         }
     }
 
-    /// The first request, and all others that wait by now.
-    fn gather(&mut self, first: Request) -> (Vec<Job>, Option<Last>) {
+    /// The first request, and all others that wait by now, up to one that appends nothing.
+    fn gather(&mut self, first: Request) -> (Vec<Job>, Option<Request>) {
         let (mut group, mut records) = (Vec::new(), 0);
         let mut next = Some(first);
         while let Some(request) = next {
@@ -94,8 +88,7 @@ impl Writer {
                     records += job.lines.len();
                     group.push(job);
                 }
-                Request::Close(closed) => return (group, Some(Last::Close(closed))),
-                Request::Prune(prune) => return (group, Some(Last::Prune(prune))),
+                last => return (group, Some(last)),
             }
             // A further batch has at most half of a group's records.
             let full = records > GROUP_MAX_RECORDS / 2;

@@ -95,14 +95,10 @@ pub(super) fn resume(spec: &Spec, entity: &Entity, resume: &Resume) -> Result<Ve
     expected(session, resume.expected_run)?;
     match &session.phase {
         RunPhase::Running => Err(Refusal::StillRunning { run_seq: session.run_seq }),
-        RunPhase::Stopped(_) if session.is_blocked() => Ok(resumed(
-            spec,
-            entity,
-            session,
-            resume.limits,
-            Some(resume.by.clone()),
-            resume.reason.clone(),
-        )),
+        RunPhase::Stopped(_) if session.is_blocked() => {
+            let (by, reason) = (Some(resume.by.clone()), resume.reason.clone());
+            Ok(resumed(spec, entity, session, resume.limits, by, reason))
+        }
         RunPhase::Stopping { .. } | RunPhase::Stopped(_) => running(session).map(|()| Vec::new()),
     }
 }
@@ -468,17 +464,11 @@ impl Supervision<'_> {
         let limits = &session.limits;
         let is_run = session.is_handler_run(self.spec, dispatched);
         let is_turn = session.is_iteration(self.spec, dispatched);
+        let most_runs = limits.max_handler_runs.filter(|_| is_run);
+        let most_turns = limits.max_loop_iterations.filter(|_| is_turn);
         let bounds = [
-            (
-                Limit::MaxHandlerRuns,
-                limits.max_handler_runs.filter(|_| is_run),
-                session.handler_runs,
-            ),
-            (
-                Limit::MaxLoopIterations,
-                limits.max_loop_iterations.filter(|_| is_turn),
-                session.loop_iterations,
-            ),
+            (Limit::MaxHandlerRuns, most_runs, session.handler_runs),
+            (Limit::MaxLoopIterations, most_turns, session.loop_iterations),
         ];
         let over = bounds.into_iter().find_map(|(limit, most, so_far)| {
             most.filter(|most| so_far >= *most).map(|most| (limit, most, so_far.saturating_add(1)))

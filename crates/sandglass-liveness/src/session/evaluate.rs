@@ -22,44 +22,20 @@ pub enum Anchor {
     Stop,
 }
 
-/// The time since each anchor, by a monotonic clock except across restarts.
+/// The time since each [`Anchor`], by a monotonic clock except across restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Elapsed {
-    /// Since [`Anchor::Session`].
-    pub session: Duration,
-    /// Since [`Anchor::Run`].
-    pub run: Duration,
-    /// Since [`Anchor::Activity`].
-    pub activity: Duration,
-    /// Since [`Anchor::Progress`].
-    pub progress: Duration,
-    /// Since [`Anchor::Stop`].
-    pub stop: Duration,
-}
+pub struct Elapsed([Duration; 5]);
 
 impl Elapsed {
     /// The time since `anchor`.
     #[must_use]
     pub const fn since(&self, anchor: Anchor) -> Duration {
-        match anchor {
-            Anchor::Session => self.session,
-            Anchor::Run => self.run,
-            Anchor::Activity => self.activity,
-            Anchor::Progress => self.progress,
-            Anchor::Stop => self.stop,
-        }
+        self.0[anchor as usize]
     }
 
     /// Sets the time since `anchor`.
     pub const fn set(&mut self, anchor: Anchor, measured: Duration) {
-        let place = match anchor {
-            Anchor::Session => &mut self.session,
-            Anchor::Run => &mut self.run,
-            Anchor::Activity => &mut self.activity,
-            Anchor::Progress => &mut self.progress,
-            Anchor::Stop => &mut self.stop,
-        };
-        *place = measured;
+        self.0[anchor as usize] = measured;
     }
 }
 

@@ -34,6 +34,12 @@ pub enum Setting {
 }
 
 impl Setting {
+    /// The setting that users write as this many milliseconds or as this count: zero is off.
+    #[must_use]
+    pub const fn of(most: u64) -> Self {
+        if most == 0 { Self::Off } else { Self::At(most) }
+    }
+
     /// What it allows; `None` if it is off.
     #[must_use]
     pub const fn allowed(self) -> Option<u64> {
@@ -150,7 +156,8 @@ impl LimitSettings {
             let said = asked.of(limit).or(self.of(limit)).or(ceiling).unwrap_or(default);
             smaller(said.allowed(), ceiling.and_then(Setting::allowed))
         };
-        let execution_timeout_ms = of(Limit::ExecutionTimeout, Setting::Off);
+        let off = |limit: Limit| of(limit, Setting::Off);
+        let execution_timeout_ms = off(Limit::ExecutionTimeout);
         let run_timeout_ms =
             within(of(Limit::RunTimeout, Setting::At(RUN_TIMEOUT_MS)), execution_timeout_ms);
         let inactivity_warn_ms = of(Limit::InactivityWarn, Setting::At(INACTIVITY_WARN_MS));
@@ -166,16 +173,13 @@ impl LimitSettings {
         let stuck_default = inactivity_warn_ms.map_or(STUCK_AFTER_MS, |ms| ms.min(STUCK_AFTER_MS));
         RunLimits {
             inactivity_warn_ms,
-            inactivity_timeout_ms: within(
-                of(Limit::InactivityTimeout, Setting::Off),
-                run_timeout_ms,
-            ),
-            progress_timeout_ms: within(of(Limit::ProgressTimeout, Setting::Off), run_timeout_ms),
+            inactivity_timeout_ms: within(off(Limit::InactivityTimeout), run_timeout_ms),
+            progress_timeout_ms: within(off(Limit::ProgressTimeout), run_timeout_ms),
             run_timeout_ms,
             execution_timeout_ms,
             abort_timeout_ms,
-            max_loop_iterations: of(Limit::MaxLoopIterations, Setting::Off),
-            max_handler_runs: of(Limit::MaxHandlerRuns, Setting::Off),
+            max_loop_iterations: off(Limit::MaxLoopIterations),
+            max_handler_runs: off(Limit::MaxHandlerRuns),
             repeat_threshold: of(Limit::RepeatThreshold, Setting::At(REPEAT_THRESHOLD)),
             stuck_after_ms: stuck_after.unwrap_or(stuck_default),
         }
@@ -270,15 +274,12 @@ fn time(value: &Value) -> Result<Setting, String> {
         Value::Number(number) if number.as_u64() == Some(0) => 0,
         _ => return Err("write a text such as \"90s\" or \"4h\", or 0 for none".to_owned()),
     };
-    Ok(if millis == 0 { Setting::Off } else { Setting::At(millis) })
+    Ok(Setting::of(millis))
 }
 
 fn count(value: &Value) -> Result<Setting, String> {
-    match value.as_u64() {
-        Some(0) => Ok(Setting::Off),
-        Some(most) if most <= u64::from(u32::MAX) => Ok(Setting::At(most)),
-        _ => Err(format!("write a whole number from 0 to {}", u32::MAX)),
-    }
+    let most = value.as_u64().filter(|most| *most <= u64::from(u32::MAX));
+    most.map(Setting::of).ok_or_else(|| format!("write a whole number from 0 to {}", u32::MAX))
 }
 
 fn smaller(one: Option<u64>, other: Option<u64>) -> Option<u64> {

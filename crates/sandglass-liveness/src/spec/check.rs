@@ -21,7 +21,7 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     let names: BTreeSet<String> = actions.values().map(|action| action.name.to_string()).collect();
     for action in actions.values_mut() {
         for state in action.from.iter().chain(&action.to) {
-            known_state(spec, state, out);
+            known_state(&spec.states, state, out);
         }
         if let Some(terminal) = action.from.iter().find(|from| spec.is_terminal(from)) {
             let message = format!("action `{}` is taken from a terminal state", action.name);
@@ -35,10 +35,11 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     spec.actions = actions;
 }
 
-fn known_state(spec: &Spec, state: &Name, out: &mut Diagnostics<'_>) {
+/// Reports `state` if it is not among the declared `states`.
+pub(super) fn known_state(states: &[Name], state: &Name, out: &mut Diagnostics<'_>) {
     // If the states cannot be read, that is the mistake, not each use of one.
-    if !spec.states.is_empty() && !spec.states.contains(state) {
-        let help = did_you_mean(state, spec.states.iter().map(Name::as_str));
+    if !states.is_empty() && !states.contains(state) {
+        let help = did_you_mean(state, states.iter().map(Name::as_str));
         out.error_with_help(state.span(), format!("`{state}` is no declared state"), help);
     }
 }
@@ -195,7 +196,7 @@ fn not_taken(
 fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
     for timeout in spec.timeouts.values() {
         let (state, action) = (&timeout.state, &timeout.on_timeout);
-        known_state(spec, state, out);
+        known_state(&spec.states, state, out);
         match spec.actions.get(action.as_str()) {
             // If it has none, that was reported when it was read.
             None if action.is_empty() => {}

@@ -4,7 +4,7 @@ use sandglass_model::limit::MAX_BUDGET_MS;
 use toml::de::DeValue;
 
 use sandglass_source::{
-    Diagnostics, Spot, Table, did_you_mean, toml_value, valid_name, wrong_type,
+    Diagnostics, Spot, Table, did_you_mean, items_of, toml_value, valid_name, wrong_type,
 };
 
 use super::{Assigned, EFFECTS_MAX, Effect, Name, duration};
@@ -17,10 +17,7 @@ const HELP: &str = "write \"trigger NAME\", \"increment VARIABLE\", \"set VARIAB
 /// Reads `effect` of `action`: a string, a table, or a list of both.
 pub(super) fn read(action: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Effect> {
     let Some(value) = action.value("effect") else { return Vec::new() };
-    let items: Vec<Spot<'_, '_>> = match value.get_ref() {
-        DeValue::Array(items) => items.iter().collect(),
-        _ => vec![value],
-    };
+    let items = items_of(value);
     if items.len() > EFFECTS_MAX {
         out.error(&value.span(), format!("an action may have {EFFECTS_MAX} effects at most"));
         return Vec::new();
@@ -86,10 +83,7 @@ fn words(text: &str) -> Vec<&str> {
 }
 
 fn from_table(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
-    if table.value("type").is_none() {
-        table.missing("type", out);
-    }
-    let kind = table.text("type", out)?;
+    let kind = table.required_text("type", out)?;
     match kind.as_str() {
         "trigger" => {
             table.only(&["type", "name"], out);
@@ -127,9 +121,7 @@ fn set(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
 fn schedule(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
     table.only(&["type", "action", "delay_seconds"], out);
     let action = table.required_name("action", out)?;
-    if table.value("delay_seconds").is_none() {
-        table.missing("delay_seconds", out);
-    }
+    table.require("delay_seconds", out);
     let delay_ms = duration::delay_seconds(table, "delay_seconds", out)?;
     debug_assert!(delay_ms <= MAX_BUDGET_MS, "durations are bounded where they are read");
     Some(Effect::Schedule { action, delay_ms })

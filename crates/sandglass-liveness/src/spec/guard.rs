@@ -57,7 +57,7 @@ pub enum Operator {
 pub(super) struct Mistake {
     pub(super) at: Range<usize>,
     pub(super) message: String,
-    pub(super) help: Option<String>,
+    pub(super) help: String,
 }
 
 impl Guard {
@@ -139,7 +139,7 @@ impl Token {
 }
 
 fn mistake(at: Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Mistake {
-    Mistake { at, message: message.into(), help: Some(help.into()) }
+    Mistake { at, message: message.into(), help: help.into() }
 }
 
 fn tokens(text: &str) -> Result<Vec<(Token, Range<usize>)>, Mistake> {
@@ -235,21 +235,25 @@ impl Parser<'_> {
     }
 
     fn any(&mut self, depth: usize) -> Result<Guard, Mistake> {
-        let first = self.all(depth)?;
-        let mut parts = vec![first];
-        while self.take_word("or") {
-            parts.push(self.all(depth)?);
-        }
-        Ok(if parts.len() == 1 { parts.remove(0) } else { Guard::Any(parts) })
+        self.joined("or", Guard::Any, |parser| parser.all(depth))
     }
 
     fn all(&mut self, depth: usize) -> Result<Guard, Mistake> {
-        let first = self.one(depth)?;
-        let mut parts = vec![first];
-        while self.take_word("and") {
-            parts.push(self.one(depth)?);
+        self.joined("and", Guard::All, |parser| parser.one(depth))
+    }
+
+    /// One part, or several that are joined by `word`.
+    fn joined(
+        &mut self,
+        word: &str,
+        join: fn(Vec<Guard>) -> Guard,
+        part: impl Fn(&mut Self) -> Result<Guard, Mistake>,
+    ) -> Result<Guard, Mistake> {
+        let mut parts = vec![part(self)?];
+        while self.take_word(word) {
+            parts.push(part(self)?);
         }
-        Ok(if parts.len() == 1 { parts.remove(0) } else { Guard::All(parts) })
+        Ok(if parts.len() == 1 { parts.remove(0) } else { join(parts) })
     }
 
     fn one(&mut self, depth: usize) -> Result<Guard, Mistake> {
@@ -282,8 +286,7 @@ impl Parser<'_> {
 
     fn comparison(&mut self, name: &str, at: Range<usize>) -> Result<Guard, Mistake> {
         let Some(variable) = self.variables.get(name) else {
-            let known = self.variables.keys().map(String::as_str);
-            let help = did_you_mean(name, known);
+            let help = did_you_mean(name, self.variables.keys().map(String::as_str));
             return Err(mistake(at, format!("no variable is named `{name}`"), help));
         };
         let Some((Token::Operator(operator), operator_at)) = self.peek() else {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use sandglass_model::Limit;
 use sandglass_model::limit::DEFAULT_BUDGET_MS;
-use sandglass_source::{Diagnostics, Table, did_you_mean, nearest, toml_value, wrong_type};
+use sandglass_source::{Diagnostics, Table, did_you_mean, nearest, toml_value};
 use serde_json::Value;
 use toml::de::DeValue;
 
@@ -55,11 +55,7 @@ pub(super) fn read(
     out: &mut Diagnostics<'_>,
 ) {
     let name = table.required_name("name", out);
-    let label = match &name {
-        Some(name) => format!("integration `{name}`"),
-        None => table.label.clone(),
-    };
-    let table = &Table { label, ..table.clone() };
+    let table = &table.called("integration", name.as_ref());
     let module = table.required_name("module", out);
     kind(table, out);
     let config = config(table, out);
@@ -69,18 +65,12 @@ pub(super) fn read(
     let stated = budget(table, own.deadline.or(all.deadline), out);
     let endings = endings(table, out);
     let (Some(name), Some(module), Some(endings)) = (name, module, endings) else { return };
+    let [on_failure, on_timeout, on_interrupted, on_cancelled] = endings;
     let budget_ms = stated.unwrap_or_else(|| default_budget(spec));
     let host_call_ms = own.host_call.or(all.host_call);
     let mut host_calls_ms = all.host_calls.clone();
     host_calls_ms.extend(own.host_calls);
-    limits::check_host_calls(
-        &table.label,
-        &host_calls_ms,
-        host_call_ms,
-        stated,
-        &table.span_of("limits"),
-        out,
-    );
+    limits::check_host_calls(table, &host_calls_ms, host_call_ms, stated, out);
     let schedule_to_start = table.duration("schedule_to_start_timeout", out);
     let schedule_to_start = schedule_to_start.or(own.schedule_to_start).or(all.schedule_to_start);
     let trigger = trigger(table, declared, &name, out);
@@ -103,10 +93,10 @@ pub(super) fn read(
         on_crash: on_crash(table, out),
         counted: counted(table, out),
         on_success: table.name("on_success", out),
-        on_failure: endings.on_failure,
-        on_timeout: endings.on_timeout,
-        on_interrupted: endings.on_interrupted,
-        on_cancelled: endings.on_cancelled,
+        on_failure,
+        on_timeout,
+        on_interrupted,
+        on_cancelled,
     };
     spec.integrations.insert(integration.name.to_string(), integration);
 }
@@ -175,18 +165,9 @@ fn config(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<String, 
         }
         config.insert(key.to_owned(), config_text(value.get_ref()));
     }
-    match table.value("config").map(|value| (value, value.get_ref())) {
-        None => {}
-        Some((_, DeValue::Table(values))) => {
-            let entries = values.iter();
-            config.extend(
-                entries
-                    .map(|(key, value)| (key.get_ref().to_string(), config_text(value.get_ref()))),
-            );
-        }
-        Some((value, _)) => {
-            out.error(&value.span(), wrong_type("config", &table.label, "a table", value));
-        }
+    let declared = table.table("config", "config", out);
+    for (key, _, value) in declared.iter().flat_map(Table::entries) {
+        config.insert(key.to_owned(), config_text(value.get_ref()));
     }
     config
 }
@@ -270,14 +251,8 @@ fn counted(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Counted {
     }
 }
 
-struct Endings {
-    on_failure: Name,
-    on_timeout: Name,
-    on_interrupted: Name,
-    on_cancelled: Name,
-}
-
-fn endings(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Endings> {
+/// The actions `on_failure`, `on_timeout`, `on_interrupted` and `on_cancelled`.
+fn endings(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<[Name; 4]> {
     if table.value("on_failure").is_none() {
         let message = format!("{} has no `on_failure`", table.label);
         let help = "add `on_failure = \"ACTION\"`: it is taken when the handler fails, traps, \
@@ -286,10 +261,8 @@ fn endings(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Endings> 
     }
     let default = || Name::new(DEFAULT_ON_TIMEOUT, table.span.clone());
     let on_timeout = table.name("on_timeout", out).unwrap_or_else(default);
-    Some(Endings {
-        on_failure: table.name("on_failure", out)?,
-        on_interrupted: table.name("on_interrupted", out).unwrap_or_else(|| on_timeout.clone()),
-        on_cancelled: table.name("on_cancelled", out).unwrap_or_else(|| on_timeout.clone()),
-        on_timeout,
-    })
+    let on_failure = table.name("on_failure", out)?;
+    let [on_interrupted, on_cancelled] = ["on_interrupted", "on_cancelled"]
+        .map(|key| table.name(key, out).unwrap_or_else(|| on_timeout.clone()));
+    Some([on_failure, on_timeout, on_interrupted, on_cancelled])
 }

@@ -35,14 +35,12 @@ pub(super) struct HandlerLimits {
 const OF_HANDLERS: [&str; 4] =
     ["deadline", "schedule_to_start_timeout", "host_call_timeout", "host_call"];
 
+const OF_SESSIONS: [&str; 6] =
+    ["stuck_after", "material", "synthetic", "retry", "stop_with_parent", "stop_at_shutdown"];
+
 /// Reads `[limits]` of an automaton, with the limits for all its handlers.
 pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> (Limits, HandlerLimits) {
-    let mut known: Vec<&str> = LimitSettings::LIMITS.map(Limit::as_str).to_vec();
-    known.extend(OF_HANDLERS);
-    known.extend(["stuck_after", "material", "synthetic", "retry"]);
-    known.extend(["stop_with_parent", "stop_at_shutdown"]);
-    table.only(&known, out);
-    let (settings, places) = settings(table, out);
+    let (settings, places) = settings(table, &[&OF_HANDLERS[..], &OF_SESSIONS].concat(), out);
     let material = table.value("material").map(|_| names(table, "material", out));
     let limits = Limits {
         settings,
@@ -63,28 +61,26 @@ pub fn run_limits(
     also: &[&str],
     out: &mut Diagnostics<'_>,
 ) -> LimitSettings {
-    let mut known: Vec<&str> = LimitSettings::LIMITS.map(Limit::as_str).to_vec();
-    known.push("stuck_after");
-    known.extend(also);
-    table.only(&known, out);
-    settings(table, out).0
+    settings(table, &[&["stuck_after"], also].concat(), out).0
 }
 
-/// Reads the limits of a run from `table`, with their places in the file.
+/// Reads the limits of a run from `table`, which may contain only them and the keys `also`, with
+/// their places in the file.
 fn settings(
     table: &Table<'_, '_>,
+    also: &[&str],
     out: &mut Diagnostics<'_>,
 ) -> (LimitSettings, BTreeMap<Limit, Range<usize>>) {
+    let mut known: Vec<&str> = LimitSettings::LIMITS.map(Limit::as_str).to_vec();
+    known.extend(also);
+    table.only(&known, out);
     let (mut settings, mut places) = (LimitSettings::default(), BTreeMap::new());
     for limit in LimitSettings::LIMITS {
         let key = limit.as_str();
         let setting = match limit.meter() {
             sandglass_model::Meter::Elapsed => time_or_off(table, key, out),
             sandglass_model::Meter::Count => {
-                table.count(key, 0..=u64::from(u32::MAX), out).map(|most| match most {
-                    0 => Setting::Off,
-                    most => Setting::At(most),
-                })
+                table.count(key, 0..=u64::from(u32::MAX), out).map(Setting::of)
             }
         };
         if let Some(setting) = setting {
@@ -129,9 +125,7 @@ pub(super) fn of_integration(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -
 fn time_or_off(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Setting> {
     let value = table.value(key)?;
     let read = match value.get_ref() {
-        DeValue::Integer(number) if toml_value::integer(number) == Some(0) => {
-            return Some(Setting::Off);
-        }
+        DeValue::Integer(number) if toml_value::integer(number) == Some(0) => Ok(0),
         DeValue::Integer(number) => Err(format!("`{key}`: {}", no_unit(number.as_str()))),
         DeValue::String(text) => {
             duration::from_text_or_zero(text).map_err(|why| format!("`{key}`: {why}"))
@@ -139,14 +133,8 @@ fn time_or_off(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> O
         _ => Err(wrong_type(key, &table.label, "a duration", value)),
     };
     let help = "write a number and a unit, such as \"900s\" or \"4h\", or 0 for none";
-    match read {
-        Ok(0) => Some(Setting::Off),
-        Ok(millis) => Some(Setting::At(millis)),
-        Err(message) => {
-            out.error_with_help(&value.span(), message, help);
-            None
-        }
-    }
+    let read = read.map_err(|message| out.error_with_help(&value.span(), message, help));
+    read.ok().map(Setting::of)
 }
 
 fn names(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Vec<String> {
@@ -180,6 +168,7 @@ fn retries(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<Limit, 
 }
 
 /// A limit that a spec states, with its place.
+#[derive(Clone)]
 struct Stated {
     what: String,
     millis: u64,
@@ -196,45 +185,32 @@ pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
         let at = limits.places.get(&limit)?.clone();
         Some(Stated { what: format!("`{limit}`"), millis, at })
     };
-    let handlers: Vec<Stated> = spec
-        .integrations
-        .values()
-        .filter(|integration| !integration.budget_defaulted)
-        .map(|integration| Stated {
-            what: format!("`deadline` of integration `{}`", integration.name),
-            millis: integration.budget_ms,
-            at: integration.name.span().clone(),
-        })
-        .collect();
-    // If an integration states its deadline, its calls are inside that.
-    let calls: Vec<Stated> = spec
-        .integrations
-        .values()
-        .filter(|integration| integration.budget_defaulted)
-        .flat_map(|integration| {
-            let (of, at) = (&integration.name, integration.name.span());
-            let all = integration.host_call_ms.map(|millis| ("host_call_timeout", millis));
-            let each = integration.host_calls_ms.iter();
-            let each = each.map(|(function, millis)| (function.as_str(), *millis));
-            each.chain(all).map(move |(function, millis)| Stated {
-                what: format!("the time limit `{function}` of integration `{of}`"),
-                millis,
-                at: at.clone(),
-            })
-        })
-        .collect();
+    let (mut calls, mut longest) = (Vec::new(), Vec::new());
+    for integration in spec.integrations.values() {
+        let label = format!("integration `{}`", integration.name);
+        let at = integration.name.span();
+        let own = host_calls(&label, &integration.host_calls_ms, integration.host_call_ms, at);
+        // If an integration states its deadline, its calls are inside that.
+        if integration.budget_defaulted {
+            longest.extend(own.clone());
+        } else {
+            let what = format!("`deadline` of {label}");
+            longest.push(Stated { what, millis: integration.budget_ms, at: at.clone() });
+        }
+        calls.extend(own);
+    }
     let silence = stated(Limit::InactivityTimeout);
+    let progress = stated(Limit::ProgressTimeout);
     let run = stated(Limit::RunTimeout);
     let session = stated(Limit::ExecutionTimeout);
-    let outer = [&silence, &run, &session];
-    for (level, outer) in outer.iter().enumerate() {
-        let Some(outer) = outer else { continue };
-        handlers.iter().chain(&calls).for_each(|inner| nests(inner, outer, out));
-        // A busy handler may execute for longer than it may be without progress.
-        let progress = (level > 0).then(|| stated(Limit::ProgressTimeout)).flatten();
-        let inner = [&silence, &run].into_iter().take(level).flatten();
-        inner.chain(&progress).for_each(|inner| nests(inner, outer, out));
-    }
+    let mut inside = |outer: &Option<Stated>, inner: &[&[Stated]]| {
+        let Some(outer) = outer else { return };
+        inner.iter().copied().flatten().for_each(|inner| nests(inner, outer, out));
+    };
+    inside(&silence, &[&calls]);
+    // A busy handler may execute for longer than it may be without progress.
+    inside(&run, &[&longest, silence.as_slice(), progress.as_slice()]);
+    inside(&session, &[&longest, silence.as_slice(), run.as_slice(), progress.as_slice()]);
 }
 
 fn nests(inner: &Stated, outer: &Stated, out: &mut Diagnostics<'_>) {
@@ -250,21 +226,32 @@ fn nests(inner: &Stated, outer: &Stated, out: &mut Diagnostics<'_>) {
     out.error_with_help(&inner.at, message, help);
 }
 
-/// Checks that the host calls of one integration are inside its budget.
+/// Checks that the host calls of `integration` are inside its budget.
 pub(super) fn check_host_calls(
-    label: &str,
-    calls: &BTreeMap<String, u64>,
+    integration: &Table<'_, '_>,
+    each: &BTreeMap<String, u64>,
     all: Option<u64>,
     budget: Option<u64>,
-    at: &Range<usize>,
     out: &mut Diagnostics<'_>,
 ) {
-    let Some(budget) = budget else { return };
-    let outer = Stated { what: format!("`deadline` of {label}"), millis: budget, at: at.clone() };
+    let Some(millis) = budget else { return };
+    let (label, at) = (&integration.label, integration.span_of("limits"));
+    let outer = Stated { what: format!("`deadline` of {label}"), millis, at: at.clone() };
+    host_calls(label, each, all, &at).iter().for_each(|inner| nests(inner, &outer, out));
+}
+
+/// The limits on the host calls of one integration.
+fn host_calls(
+    label: &str,
+    each: &BTreeMap<String, u64>,
+    all: Option<u64>,
+    at: &Range<usize>,
+) -> Vec<Stated> {
     let all = all.map(|millis| ("host_call_timeout", millis));
-    let each = calls.iter().map(|(function, millis)| (function.as_str(), *millis));
-    for (function, millis) in each.chain(all) {
+    let each = each.iter().map(|(function, millis)| (function.as_str(), *millis));
+    let stated = |(function, millis)| {
         let what = format!("the time limit `{function}` of {label}");
-        nests(&Stated { what, millis, at: at.clone() }, &outer, out);
-    }
+        Stated { what, millis, at: at.clone() }
+    };
+    each.chain(all).map(stated).collect()
 }

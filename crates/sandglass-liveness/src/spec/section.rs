@@ -68,10 +68,8 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
     let initial = table.required_name("initial", out);
     let terminal = table.names("terminal", out);
     let indefinite = table.names("allow_indefinite_states", out);
-    let declared = |name: &&Name| !states.is_empty() && !states.contains(*name);
-    for name in initial.iter().chain(&terminal).chain(&indefinite).filter(declared) {
-        let help = did_you_mean(name, states.iter().map(Name::as_str));
-        out.error_with_help(name.span(), format!("`{name}` is no declared state"), help);
+    for name in initial.iter().chain(&terminal).chain(&indefinite) {
+        check::known_state(&states, name, out);
     }
     // What is missing was reported, so this spec is checked only to find further mistakes.
     let nothing = || Name::new("", table.span.clone());
@@ -95,9 +93,8 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
 
 fn states(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
     let states = table.names("states", out);
-    if table.value("states").is_none() {
-        table.missing("states", out);
-    } else if table.value("states").is_some_and(is_empty_list) {
+    table.require("states", out);
+    if table.value("states").is_some_and(is_empty_list) {
         out.error(&table.span, "an automaton has one state at least");
     } else if states.len() > STATES_MAX {
         out.error(&table.span, format!("an automaton may have {STATES_MAX} states at most"));
@@ -174,17 +171,11 @@ fn declare<T>(
 fn variable(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Variable> {
     table.only(&["name", "type", "initial"], out);
     let name = table.required_name("name", out);
-    if table.value("type").is_none() {
-        table.missing("type", out);
-    }
-    let kind_name = table.text("type", out)?;
+    let kind_name = table.required_text("type", out)?;
     let Some(kind) = VariableKind::named(&kind_name) else {
         let help = did_you_mean(&kind_name, VariableKind::NAMES);
-        out.error_with_help(
-            kind_name.span(),
-            format!("no variable is of type `{kind_name}`"),
-            help,
-        );
+        let message = format!("no variable is of type `{kind_name}`");
+        out.error_with_help(kind_name.span(), message, help);
         return None;
     };
     let initial = match table.value("initial") {
@@ -204,12 +195,8 @@ fn action(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Opti
         ["name", "kind", "from", "to", "params", "guard", "effect", "hint", "triggers"];
     table.only(&KEYS, out);
     let name = table.required_name("name", out);
-    let label =
-        name.as_ref().map_or_else(|| table.label.clone(), |name| format!("action `{name}`"));
-    let table = Table { label, ..table.clone() };
-    if table.value("from").is_none() {
-        table.missing("from", out);
-    }
+    let table = table.called("action", name.as_ref());
+    table.require("from", out);
     let read = Action {
         kind: table.text("kind", out).map(|kind| kind.to_string()),
         from: table.names("from", out),
@@ -249,18 +236,11 @@ fn params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
 }
 
 fn guard(text: &Name, spec: &Spec, out: &mut Diagnostics<'_>) -> Option<Guard> {
-    match Guard::parse(text, &spec.variables) {
-        Ok(guard) => Some(guard),
-        Err(mistake) => {
-            let at = within(text, &mistake, out.source());
-            let message = format!("guard: {}", mistake.message);
-            match mistake.help {
-                Some(help) => out.error_with_help(&at, message, help),
-                None => out.error(&at, message),
-            }
-            None
-        }
-    }
+    let parsed = Guard::parse(text, &spec.variables).map_err(|mistake| {
+        let at = within(text, &mistake, out.source());
+        out.error_with_help(&at, format!("guard: {}", mistake.message), mistake.help);
+    });
+    parsed.ok()
 }
 
 /// The place of a mistake in the file: exact if the text is written there without escapes, otherwise
@@ -282,9 +262,7 @@ fn state_timeout(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Sta
         ["state", "after_seconds", "on_timeout", "reset_on", "max_occurrences", "params", "args"];
     table.only(&KEYS, out);
     let state = table.required_name("state", out);
-    if table.value("after_seconds").is_none() {
-        table.missing("after_seconds", out);
-    }
+    table.require("after_seconds", out);
     // A wrong time or a missing action was reported; the state still counts as having a timer.
     let after_ms = seconds(table, "after_seconds", out).unwrap_or(1);
     let on_timeout = table.required_name("on_timeout", out);

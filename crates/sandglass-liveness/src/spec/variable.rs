@@ -11,12 +11,7 @@ impl VariableKind {
     /// The type of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "string" => Some(Self::String),
-            "counter" => Some(Self::Counter),
-            "bool" => Some(Self::Bool),
-            _ => None,
-        }
+        [Self::String, Self::Counter, Self::Bool].into_iter().find(|kind| kind.as_str() == name)
     }
 
     /// Its name in spec files.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sandglass_insight::projection::{Projection, Shape};
 use sandglass_insight::scan::Scan;
 use sandglass_liveness::session::{
-    Elapsed, LimitSettings, Shown, Status, default_limits, evaluate, status,
+    Anchor, Elapsed, LimitSettings, Shown, Status, default_limits, evaluate, status,
 };
 use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Retry, Spec};
 use sandglass_model::report::OVERRUNS_MAX;
@@ -146,7 +146,7 @@ fn a_run_over_its_time_is_blocked_and_can_be_resumed() {
     assert_eq!((anew.dispatch, anew.attempt), (dispatch, 2));
     let session = life.entity().session().expect("a session");
     assert_eq!((session.run_seq, session.held()), (2, &[][..]));
-    assert_eq!(elapsed(&life).run, Duration::ZERO, "a resume starts a fresh window");
+    assert_eq!(elapsed(&life).since(Anchor::Run), Duration::ZERO, "a resume starts a fresh window");
     life.tell(ended(dispatch, 2, completed(Some("Finish")))).expect("it goes on");
     assert_eq!(life.state(), "Done");
     assert_eq!(shown(&life), Status::Done);
@@ -377,10 +377,10 @@ fn synthetic_signals_are_not_activity_and_activity_is_not_progress() {
     };
     life.now += 60_000;
     signal(&mut life, "keep_alive");
-    assert_eq!(elapsed(&life).activity, Duration::from_secs(60));
+    assert_eq!(elapsed(&life).since(Anchor::Activity), Duration::from_secs(60));
     signal(&mut life, "heartbeat");
-    assert_eq!(elapsed(&life).activity, Duration::ZERO);
-    assert_eq!(elapsed(&life).progress, Duration::from_secs(60));
+    assert_eq!(elapsed(&life).since(Anchor::Activity), Duration::ZERO);
+    assert_eq!(elapsed(&life).since(Anchor::Progress), Duration::from_secs(60));
     for _ in 0..4 {
         life.now += 6 * 60_000;
         signal(&mut life, "heartbeat");
@@ -631,6 +631,10 @@ fn limits_that_cannot_nest_are_refused_with_both_values() {
             "host_call_timeout = \"20m\"",
             "the time limit `host_call_timeout` of integration `run_tools` (1200s) must be shorter than `deadline`",
         ),
+        (
+            "inactivity_timeout = \"1m\"\nhost_call_timeout = \"2m\"",
+            "`host_call_timeout` of integration `run_tools` (120s) must be shorter than `inactivity_timeout` (60s)",
+        ),
         ("run_timout = \"1h\"", "unknown key `run_timout`"),
         ("run_timeout = 3600", "`3600` has no unit"),
         ("run_timeout = -1", "`run_timeout`: `-1` is negative"),
@@ -671,6 +675,8 @@ fn limits_that_cannot_nest_are_refused_with_both_values() {
         "run_timeout = 0",
         "inactivity_warn = \"9h\"",
         "run_timeout = \"0s\"",
+        // A handler of 900 s may outlive it, because its host calls are activity.
+        "inactivity_timeout = \"2m\"\nhost_call_timeout = \"1m\"",
     ] {
         let parsed = Spec::parse(&spec(fits));
         assert!(parsed.spec.is_some(), "{fits}: {:#?}", parsed.diagnostics);

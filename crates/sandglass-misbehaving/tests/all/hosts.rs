@@ -6,7 +6,7 @@ use sandglass_model::OutcomeKind;
 
 fn members(names: &[&str]) -> Vec<Member> {
     let members: Vec<Member> =
-        kit().into_iter().filter(|member| names.contains(&member.name())).collect();
+        kit().into_iter().filter(|member| names.contains(&&*member.name)).collect();
     assert_eq!(members.len(), names.len(), "{names:?}");
     members
 }
@@ -18,7 +18,7 @@ fn said(verdicts: &Verdicts) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_of_one_thread_and_two_places_does_the_same() {
+async fn a_host_with_one_thread_and_two_slots_passes() {
     let settings = Settings {
         max_runs: 2,
         max_asking: 8,
@@ -34,7 +34,7 @@ async fn a_host_of_one_thread_and_two_places_does_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_that_gives_less_than_a_member_needs_is_told_of() {
+async fn a_host_with_too_few_resources_for_a_member_fails() {
     let settings =
         Settings { max_runs: 2, max_queued: 0, max_memory_bytes: 64 << 20, ..Settings::default() };
     let host = Host::builder().settings(settings).build().expect("a host");
@@ -50,13 +50,15 @@ async fn a_host_that_gives_less_than_a_member_needs_is_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_that_is_shut_down_is_told_of() {
+async fn a_host_that_is_shut_down_fails() {
     let settings = Settings { max_runs: 2, ..Settings::default() };
     let host = Host::builder().settings(settings).build().expect("a host");
     host.shutdown().await;
     let said = said(&run(&host, &members(&["spin"])).await);
     assert!(
-        said.contains("a handler that works, begun afterwards, didn't: the host is shutting down"),
+        said.contains(
+            "a handler that works, begun afterwards, did not complete: the host is shutting down"
+        ),
         "{said}"
     );
 }

@@ -34,10 +34,10 @@ const WAYS: [&str; 23] = [
 ];
 
 #[test]
-fn each_way_to_hang_or_harm_is_there_by_a_name_of_its_own() {
+fn every_way_to_hang_or_harm_has_a_member_with_a_unique_name() {
     let kit = kit();
-    let names: BTreeSet<&str> = kit.iter().map(|member| member.name()).collect();
-    assert_eq!(names.len(), kit.len(), "two of one name");
+    let names: BTreeSet<&str> = kit.iter().map(|member| &*member.name).collect();
+    assert_eq!(names.len(), kit.len(), "two members have the same name");
     let rest = ["reading the clock in a loop", "nested asks", "self-ask", "many modules at once"];
     for way in WAYS.into_iter().chain(rest) {
         assert!(names.contains(way), "`{way}` is missing");
@@ -46,26 +46,26 @@ fn each_way_to_hang_or_harm_is_there_by_a_name_of_its_own() {
 
 /// One test for both, because the page is generated from what was observed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_does_to_each_member_what_it_must_and_the_page_tells_so() {
+async fn a_host_passes_every_member_and_the_page_shows_what_was_observed() {
     let host = host([]);
     let members = kit();
     let verdicts = run(&host, &members).await;
     assert!(verdicts.all_passed(), "\n{}", verdicts.failures());
     assert_eq!(host.live_runs(10).runs.len(), 0, "nothing is left");
-    the_peers_were_as_they_are_said_to_be(&verdicts);
+    the_peers_behaved_as_declared(&verdicts);
     let page = include_str!("../../../../docs/guests/misbehaving.md");
     let observed = markdown(&members, &verdicts);
     let mut lines = page.lines().zip(observed.lines());
     let first = lines.find(|(page, observed)| page != observed);
     assert!(
         page == observed,
-        "{first:#?}\nwrite it anew: cargo run -p sandglass-misbehaving --example \
+        "{first:#?}\nregenerate it: cargo run -p sandglass-misbehaving --example \
          misbehaving-page > docs/guests/misbehaving.md"
     );
     host.shutdown().await;
 }
 
-fn the_peers_were_as_they_are_said_to_be(verdicts: &Verdicts) {
+fn the_peers_behaved_as_declared(verdicts: &Verdicts) {
     let report = |name: &str| {
         let verdict = verdicts.iter().find(|verdict| verdict.member == name).expect("a member");
         verdict.observed[0].report.clone().expect("it ran")

@@ -1,4 +1,4 @@
-//! What of a folder is used, and what is said of the rest.
+//! Which files of a folder are used, and what is reported about the others.
 
 use super::*;
 use serde_json::{Value, json};
@@ -76,10 +76,10 @@ fn bad_definitions_keep_no_good_ones_from_loading() {
     assert_eq!(good, ["one", "two"]);
     let expected = [
         ("b.json", "a.json` has the id `one`, too"),
-        ("c.json", "2:9: it is no valid JSON"),
-        ("d.json", "isn't UTF-8, from byte 1 on"),
+        ("c.json", "2:9: it is not valid JSON"),
+        ("d.json", "is not UTF-8, from byte 1 on"),
         ("e.json", "more than the 1048576 bytes"),
-        ("f.json", "no regular file"),
+        ("f.json", "not a regular file"),
     ];
     expect_left_out(&found, folder.path(), &expected);
     assert!(definitions(&at("none")).is_err());
@@ -87,7 +87,7 @@ fn bad_definitions_keep_no_good_ones_from_loading() {
 
 #[cfg(unix)]
 #[test]
-fn links_and_pipes_are_told_and_wait_for_nobody() {
+fn dangling_links_and_pipes_are_reported_without_waiting() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);
     write(at("good"), definition("one"));
@@ -102,7 +102,7 @@ fn links_and_pipes_are_told_and_wait_for_nobody() {
     let expected = [
         ("b.json", "a link that leads to nothing"),
         ("c.json", "can't be read"),
-        ("d.json", "no regular file"),
+        ("d.json", "not a regular file"),
         ("pack.json", "a link that leads to nothing"),
     ];
     expect_left_out(&found, folder.path(), &expected);
@@ -146,8 +146,31 @@ fn bad_packs_keep_no_good_ones_from_loading() {
         ("d-built-in/pack.json", "the host itself has nodes of type `core.noop`"),
         ("e-syntax/pack.json", "must be an object"),
         ("f-module/pack.json", "`module.wasm` can't be found"),
-        ("g-folder/pack.json", "no regular file"),
+        ("g-folder/pack.json", "not a regular file"),
         ("h-empty/pack.json", "there is none; add it"),
     ];
     expect_left_out(&found, packs_in, &expected);
+}
+
+#[test]
+fn a_module_is_a_regular_file_in_its_folder() {
+    let folder = folder();
+    let pack = folder.path().join("pack");
+    fs::create_dir_all(pack.join("build.wasm")).expect("a folder");
+    write(pack.join("module.wasm"), "");
+    write(folder.path().join("outside.wasm"), "");
+    let module = |entry: &str| module_file(entry, &pack);
+    assert!(module("module.wasm").expect("a file").is_file());
+    assert!(module("build.wasm").expect_err("a folder").contains("not a regular file"));
+    assert!(module("none.wasm").expect_err("no file").contains("can't be found"));
+    #[cfg(unix)]
+    {
+        let link = |to: &str, from: &str| {
+            std::os::unix::fs::symlink(to, pack.join(from)).expect("a link");
+            module(from)
+        };
+        assert!(link("../outside.wasm", "out.wasm").expect_err("out").contains("leads out"));
+        assert!(link("module.wasm", "in.wasm").expect("in the folder").ends_with("module.wasm"));
+        assert!(link("gone.wasm", "gone-link").expect_err("gone").contains("can't be found"));
+    }
 }

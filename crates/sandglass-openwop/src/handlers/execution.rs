@@ -6,7 +6,7 @@ use std::time::Duration;
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Failure, FailureKind, Outcome, RunReport, WallTime,
 };
-use sandglass_runtime::{HandlerRun, StopRequest, unreported, until};
+use sandglass_runtime::{HandlerRun, StopRequest, until};
 use sandglass_workflow::error::RunError;
 use serde::Serialize;
 use serde_json::Value;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::engine::Engine;
 use crate::runs::Runs;
 
-/// After how many milliseconds something is tried again that cannot be done now.
+/// Time until an operation that failed temporarily is tried again, in milliseconds.
 const RETRY_AFTER_MS: u64 = 1_000;
 
 /// The field of a failure's result with the response that the host did not accept.
@@ -81,7 +81,7 @@ impl Execution {
     /// The report of a handler that failed with `error`.
     pub(crate) fn failed(&self, error: &RunError) -> Ended {
         let outcome = Outcome::Failed(failure(error, None));
-        Box::new(unreported(&self.run.dispatched, outcome, Cause::Returned))
+        Box::new(RunReport::unreported(&self.run.dispatched, outcome, Cause::Returned))
     }
 
     /// The report of a handler that was stopped.
@@ -89,7 +89,7 @@ impl Execution {
         let by = CancelledBy::of(request.cause);
         let cancellation = Cancellation { by, reason: request.reason, dying_span: None };
         let outcome = Outcome::Cancelled(cancellation);
-        Box::new(unreported(&self.run.dispatched, outcome, request.cause))
+        Box::new(RunReport::unreported(&self.run.dispatched, outcome, request.cause))
     }
 }
 

@@ -18,9 +18,7 @@ use sandglass_journal::Journal;
 use sandglass_model::{
     Busy, Cause, Clock, Completion, DispatchId, Dispatched, ModuleHash, Outcome, RunReport,
 };
-use sandglass_runtime::{
-    HandlerNow, HandlerRun, Handlers, Reserved, RunFuture, handler_now, unreported,
-};
+use sandglass_runtime::{HandlerNow, HandlerRun, Handlers, Reserved, RunFuture, handler_now};
 use sandglass_workflow::automaton::{Action, Integration, Params};
 use sandglass_workflow::error::{ErrorCode, RunError};
 use sandglass_workflow::event::{Origin, RunEvent};
@@ -270,7 +268,7 @@ impl Execution {
         let outcome = Outcome::Completed(completion);
         match report {
             Some(report) => RunReport { outcome, ..*report },
-            None => unreported(&run.dispatched, outcome, Cause::Returned),
+            None => RunReport::unreported(&run.dispatched, outcome, Cause::Returned),
         }
     }
 }

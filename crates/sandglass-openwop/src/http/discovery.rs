@@ -13,14 +13,14 @@ pub(crate) const EVENT_LOG_SCHEMA_VERSION: u64 = 2;
 /// The versions of the ABI of packs that are loaded.
 const ABI_VERSIONS: [u32; 1] = [1];
 
-/// The document at `/.well-known/openwop`: each family at its root, and all of them once more
-/// under `capabilities`.
+/// The document at `/.well-known/openwop`: each family is a property of the root, and all are
+/// repeated under `capabilities`.
 pub(crate) fn document(library: &Library, settings: &Settings) -> Value {
     let families = json!({
         "supportedEnvelopes": [],
         "schemaVersions": {},
         "limits": {
-            // No envelopes are taken here, so there are no rounds of them.
+            // The host supports no envelopes, so there are no rounds of them.
             "clarificationRounds": 0,
             "schemaRounds": 0,
             "envelopesPerTurn": 0,

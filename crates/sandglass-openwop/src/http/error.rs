@@ -47,14 +47,14 @@ pub(crate) struct Error {
     allow: Option<&'static str>,
 }
 
-/// The body of every answer of a status of 400 or above.
+/// The body of every response with a status of 400 or above.
 #[derive(Serialize)]
 pub(crate) struct ErrorEnvelope {
     /// What is wrong, for programs.
     error: &'static str,
     /// What is wrong, where, and what to do, for people.
     message: String,
-    /// What else is known.
+    /// More about the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     details: Option<Map<String, Value>>,
 }
@@ -69,7 +69,7 @@ impl Error {
         }
     }
 
-    /// That a value of the request isn't one that it can be.
+    /// A value of the request is invalid.
     pub(crate) fn invalid(path: &str, message: impl Into<String>) -> Self {
         Self::new(Code::Validation, message).detail("path", path)
     }
@@ -84,7 +84,7 @@ impl Error {
         error.detail("retryAfter", seconds(time))
     }
 
-    /// That a path takes other methods: those.
+    /// The path supports other methods: these.
     pub(crate) fn allowing(methods: &'static str, message: impl Into<String>) -> Self {
         Self { allow: Some(methods), ..Self::new(Code::MethodNotAllowed, message) }
     }

@@ -84,11 +84,14 @@ fn query(uri: &Uri, known: &[&str]) -> Result<BTreeMap<String, String>, Error> {
     for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
         let shown: String = name.chars().take(64).collect();
         let wrong = |why: &str| {
-            let message = format!("the query's `{shown}` {why}; there are {}", known.join(", "));
+            let message = format!(
+                "the query parameter `{shown}` {why}; the known ones are {}",
+                known.join(", ")
+            );
             Error::new(Code::Validation, message).detail("parameter", shown.clone())
         };
         if !known.contains(&&*name) {
-            return Err(wrong("isn't known"));
+            return Err(wrong("is unknown"));
         }
         if found.insert(name.into_owned(), value.into_owned()).is_some() {
             return Err(wrong("is given twice"));
@@ -117,27 +120,22 @@ pub(super) async fn events(
     let query = query(&uri, &["streamMode"])?;
     let mode = query.get("streamMode").map(String::as_str);
     let last = last_event_id(&headers)?;
-    match wanted(&headers)? {
-        Wanted::Json => {
-            // A list is complete unless the client requests less.
-            let mode = mode.map_or(Ok(Mode::Debug), |mode| Mode::of(Some(mode)))?;
-            let service = host.service();
-            let log = service.log(&run).await?;
-            let masks = masks(&host, &log).await?;
-            let lines = log.all();
-            let lines = lines.iter().filter(|line| mode.has(line.entry.event.kind()));
-            let events: Vec<Value> = lines.map(|line| masks.event(&run, &line.entry)).collect();
-            Ok(answer(StatusCode::OK, EventList { events, is_complete: None }))
-        }
-        Wanted::Stream => {
-            let mode = Mode::of(mode)?;
-            let next = last.map_or(0, |last| last.saturating_add(1));
-            let place = host.reader()?;
-            let log = host.service().log(&run).await?;
-            let masks = masks(&host, &log).await?;
-            Ok(stream(&host, log, masks, (mode, next), place))
-        }
+    if wants_stream(&headers)? {
+        let mode = Mode::of(mode)?;
+        let next = last.map_or(0, |last| last.saturating_add(1));
+        let place = host.reader()?;
+        let log = host.service().log(&run).await?;
+        let masks = masks(&host, &log).await?;
+        return Ok(stream(&host, log, masks, (mode, next), place));
     }
+    // A list is complete unless the client requests less.
+    let mode = mode.map_or(Ok(Mode::Debug), |mode| Mode::of(Some(mode)))?;
+    let log = host.service().log(&run).await?;
+    let masks = masks(&host, &log).await?;
+    let lines = log.all();
+    let lines = lines.iter().filter(|line| mode.has(line.entry.event.kind()));
+    let events: Vec<Value> = lines.map(|line| masks.event(&run, &line.entry)).collect();
+    Ok(answer(StatusCode::OK, EventList { events, is_complete: None }))
 }
 
 async fn masks(host: &OpenWop, log: &RunLog) -> Result<Arc<Masks>, Error> {
@@ -145,13 +143,8 @@ async fn masks(host: &OpenWop, log: &RunLog) -> Result<Arc<Masks>, Error> {
     Ok(Arc::new(host.engine().library.masks(&standing)))
 }
 
-enum Wanted {
-    Json,
-    Stream,
-}
-
-/// What the client accepts: a list, unless it requests a stream.
-fn wanted(headers: &HeaderMap) -> Result<Wanted, Error> {
+/// Whether the client requests a stream; otherwise it must accept a list.
+fn wants_stream(headers: &HeaderMap) -> Result<bool, Error> {
     let mut accepted = Vec::new();
     for value in headers.get_all(header::ACCEPT) {
         let value = value.to_str().map_err(|_| {
@@ -170,11 +163,11 @@ fn wanted(headers: &HeaderMap) -> Result<Wanted, Error> {
     }
     let takes = |types: &[&str]| accepted.iter().any(|range| types.contains(&range.as_str()));
     if takes(&["text/event-stream", "text/*"]) {
-        Ok(Wanted::Stream)
+        Ok(true)
     } else if !headers.contains_key(header::ACCEPT)
         || takes(&["application/json", "application/*", "*/*"])
     {
-        Ok(Wanted::Json)
+        Ok(false)
     } else {
         let message = "`Accept` must be `text/event-stream` or `application/json`";
         Err(Error::new(Code::NotAcceptable, message))
@@ -186,7 +179,7 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Error> {
     let Some(sent) = headers.get("last-event-id") else { return Ok(None) };
     let number = sent.to_str().ok().and_then(|sent| sent.trim().parse().ok());
     number.map(Some).ok_or_else(|| {
-        let message = "`Last-Event-ID` must be the number of an event; leave it out to have all";
+        let message = "`Last-Event-ID` must be the number of an event; omit it to receive all";
         Error::new(Code::Validation, message).detail("header", "Last-Event-ID")
     })
 }

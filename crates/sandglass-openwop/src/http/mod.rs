@@ -1,7 +1,7 @@
-//! The HTTP surface of the protocol.
+//! The HTTP API of the protocol.
 //!
 //! ```text
-//! guarded ──▶ door (key) ──▶ routes ──▶ request: what is asked, checked ──▶ Service
+//! guarded ──▶ door (key) ──▶ routes ──▶ request: body, checked ──▶ Service
 //!                               └─────▶ view: runs and events, masked ◀── logs of runs
 //! ```
 
@@ -167,7 +167,7 @@ impl OpenWop {
             .route(DISCOVERY_PATH, get(discovered))
             .route(OPENAPI_PATH, get(described))
             .route("/v1/runs", post(runs::create))
-            .route("/v1/runs/{run}", get(runs::look).post(runs::act).fallback(runs::neither))
+            .route("/v1/runs/{run}", get(runs::read).post(runs::fork).fallback(runs::neither))
             .route("/v1/runs/{run}/cancel", post(runs::cancel))
             .route("/v1/runs/{run}/events", get(events::events))
             .route("/v1/runs/{run}/events/poll", get(events::poll))
@@ -178,7 +178,7 @@ impl OpenWop {
     fn guarded(&self, router: Router<Self>, holder: Holder) -> Router {
         let router = router.layer(from_fn_with_state((self.clone(), holder), door));
         with_guards(router, || {
-            Error::new(Code::Internal, "the host failed at this request; its log says where")
+            Error::new(Code::Internal, "the host failed to process the request; its log says why")
                 .into_response()
         })
         .with_state(self.clone())
@@ -204,7 +204,7 @@ impl OpenWop {
             let of = of.as_str();
             Error::new(
                 Code::RateLimited,
-                format!("there are {most} {of} of events, as many as may be"),
+                format!("there are {most} {of} of events, which is the limit"),
             )
         })
     }
@@ -242,7 +242,7 @@ impl OpenWop {
         let fields = body::json(headers, &bytes, body::DuplicateKeys::Rejected);
         fields.map(Option::unwrap_or_default).map_err(|error| match error {
             body::Error::DuplicateKey { pointer, key } => {
-                Error::invalid(&pointer, format!("the key {} stands here twice", quoted(&key)))
+                Error::invalid(&pointer, format!("the key {} is duplicated", quoted(&key)))
             }
             error => body_error(&error),
         })

@@ -8,12 +8,12 @@ use crate::runs::Wanted;
 use crate::service::{Overlay, bounds, whole};
 use sandglass_workflow::step::ForkMode;
 
-/// Most tags of a run, and longest tag, in characters; the protocol's.
+/// Most tags of a run, and longest tag, in characters; the protocol's limits.
 const TAGS_MAX: usize = 100;
 const TAG_MAX_CHARS: usize = 256;
 /// Largest metadata of a run, in bytes of JSON; what the protocol recommends.
 const METADATA_MAX_BYTES: usize = 50_000;
-/// Longest id of a workflow, in bytes; the protocol's.
+/// Longest id of a workflow, in bytes; the protocol's limit.
 const WORKFLOW_ID_MAX_BYTES: usize = 128;
 /// Longest reason of a cancel, in bytes.
 pub(crate) const REASON_MAX_BYTES: usize = sandglass_model::session::STOP_REASON_MAX_BYTES;
@@ -97,7 +97,7 @@ fn only(body: &Map<String, Value>, path: &str, known: &[&str]) -> Result<(), Err
         None => Ok(()),
         Some(key) => {
             let shown: String = key.chars().take(64).collect();
-            let message = format!("`{shown}` isn't known here; there are {}", known.join(", "));
+            let message = format!("`{shown}` is unknown; the known keys are {}", known.join(", "));
             Err(Error::invalid(&format!("{path}/{shown}"), message))
         }
     }

@@ -1,4 +1,4 @@
-//! Runs: created, looked at, cancelled, forked, answered.
+//! The routes of runs: create, read, cancel, fork, and answer an interrupt.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -16,12 +16,12 @@ use super::path::Segments;
 use super::view::RunSnapshot;
 use super::{OpenWop, answer, request};
 use crate::id::hex;
-use crate::runs::{Created, is_stopping};
+use crate::runs::is_stopping;
 use crate::service;
 
-/// What says that an earlier request with the same key has created the run.
+/// The header of a response whose run was created by an earlier request with the same key.
 const REPLAYED: &str = "openwop-idempotent-replay";
-/// What the path of a fork ends with.
+/// The suffix of the path of a fork.
 const FORK: &str = ":fork";
 
 /// A run that was created.
@@ -68,14 +68,10 @@ pub(super) async fn create(
     let digest = key.map(|_| hex(&Sha256::digest(Value::Object(body.clone()).to_string())));
     let wanted = request::wanted(body)?;
     let created = host.service().runs.create(wanted, key.zip(digest)).await?;
-    created_answer(&host, &created).await
-}
-
-async fn created_answer(host: &OpenWop, created: &Created) -> Result<Response, Error> {
     let run_id = created.run.as_str();
     let body = CreatedRun {
         run_id,
-        status: status(host, run_id).await?,
+        status: status(&host, run_id).await?,
         events_url: events_url(run_id),
         status_url: format!("/v1/runs/{run_id}"),
     };
@@ -108,12 +104,12 @@ async fn status(host: &OpenWop, run: &str) -> Result<RunStatus, Error> {
 }
 
 /// `GET /v1/runs/{runId}`
-pub(super) async fn look(
+pub(super) async fn read(
     State(host): State<OpenWop>,
     Segments(run): Segments<String>,
 ) -> Result<Response, Error> {
     if run.ends_with(FORK) {
-        return Err(not_so(&run));
+        return Err(wrong_method(&run));
     }
     let service = host.service();
     let log = service.log(&run).await?;
@@ -125,14 +121,14 @@ pub(super) async fn look(
 }
 
 /// `POST /v1/runs/{runId}:fork`
-pub(super) async fn act(
+pub(super) async fn fork(
     State(host): State<OpenWop>,
     Segments(target): Segments<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
     let Some(run) = target.strip_suffix(FORK) else {
-        return Err(not_so(&target));
+        return Err(wrong_method(&target));
     };
     let body = host.object(&headers, body).await?;
     let (from, mode, overlay) = request::fork(body)?;
@@ -148,15 +144,16 @@ pub(super) async fn act(
     Ok(answer(StatusCode::CREATED, body))
 }
 
-/// What neither a run nor its forking takes.
+/// The response to a method that neither a run nor its fork path supports.
 pub(super) async fn neither(Segments(target): Segments<String>) -> Error {
-    not_so(&target)
+    wrong_method(&target)
 }
 
-/// That the path doesn't take the method: the router can't tell a run from its forking.
-fn not_so(target: &str) -> Error {
+/// The error for a method that the path does not support. The router cannot distinguish a run from its fork
+/// path.
+fn wrong_method(target: &str) -> Error {
     let allowed = if target.ends_with(FORK) { "POST" } else { "GET,HEAD" };
-    let message = "a run is looked at by GET /v1/runs/{runId}, forked by POST \
+    let message = "a run is read by GET /v1/runs/{runId}, forked by POST \
                    /v1/runs/{runId}:fork, and cancelled by POST /v1/runs/{runId}/cancel";
     Error::allowing(allowed, message)
 }

@@ -1,4 +1,4 @@
-//! Whether the host does its work, and what it measures.
+//! The health and the metrics of the host.
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -33,7 +33,7 @@ pub(super) async fn health(State(host): State<OpenWop>) -> Result<Response, Erro
     if reasons.is_empty() {
         return Ok(answer(StatusCode::OK, json!({ "healthy": true })));
     }
-    let message = format!("the host doesn't do its work: {}", reasons.join(", "));
+    let message = format!("the host is not healthy: {}", reasons.join(", "));
     Err(Error::new(Code::Unavailable, message).detail("reasons", reasons))
 }
 

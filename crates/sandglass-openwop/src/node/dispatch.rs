@@ -1,6 +1,6 @@
-//! `core.dispatch`: starts the workers that an orchestrator has chosen. Workers that are nodes of
-//! the same workflow are what its edges lead to; workers that are workflows become child runs,
-//! one after the other, each of which sees the outputs of those before it.
+//! `core.dispatch`: starts the workers that an orchestrator has chosen. Workers that are nodes of the
+//! workflow follow by its edges. Workers that are workflows become child runs, one after the other; each
+//! sees the outputs of those before it.
 
 use sandglass_model::EntityRef;
 use sandglass_runtime::{ActorError, Request, StopRequest};
@@ -297,22 +297,24 @@ impl Child<'_> {
     /// The child's inputs: `config.inputMapping` states which of this run's variables each is; if it
     /// is absent, the inputs are all variables.
     fn map_inputs(&self, variables: &Map<String, Value>) -> Map<String, Value> {
-        let Some(mapping) = self.node.config.get("inputMapping").and_then(Value::as_object) else {
-            return variables.clone();
-        };
-        let of = |(input, variable): (&String, &Value)| {
-            Some((input.clone(), variables.get(variable.as_str()?)?.clone()))
-        };
-        mapping.iter().filter_map(of).collect()
+        let mapped = self.mapped("inputMapping", |variable| variables.get(variable));
+        mapped.map_or_else(|| variables.clone(), Map::from_iter)
     }
 
     /// The variables that `config.outputMapping` sets, with the outputs of the child.
     fn map_outputs(&self, outputs: &Value) -> Vec<(String, Value)> {
-        let mapping = self.node.config.get("outputMapping").and_then(Value::as_object);
-        let of = |(variable, output): (&String, &Value)| {
-            Some((variable.clone(), outputs.get(output.as_str()?)?.clone()))
-        };
-        mapping.into_iter().flatten().filter_map(of).collect()
+        self.mapped("outputMapping", |output| outputs.get(output)).unwrap_or_default()
+    }
+
+    /// The names that the mapping `key` of the node sets, with the values that `value` finds for them.
+    fn mapped<'v>(
+        &self,
+        key: &str,
+        value: impl Fn(&str) -> Option<&'v Value>,
+    ) -> Option<Vec<(String, Value)>> {
+        let mapping = self.node.config.get(key)?.as_object()?;
+        let of = |(to, from): (&String, &Value)| Some((to.clone(), value(from.as_str()?)?.clone()));
+        Some(mapping.iter().filter_map(of).collect())
     }
 
     fn event(&self, phase: ChildPhase) -> RunEvent {

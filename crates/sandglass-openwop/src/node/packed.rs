@@ -73,15 +73,14 @@ pub(crate) async fn invoke(
         // The host names it by its type; the record names the handler.
         exceeded.integration.clone_from(&dispatched.integration);
     }
-    let response = match &report.outcome {
-        Outcome::Completed(completion) => Some(completion.result.clone()),
-        Outcome::Failed(failure) => failure.result.clone(),
-        _ => None,
-    };
-    let end = match &report.outcome {
-        Outcome::Completed(completion) => end_of(&completion.result),
-        Outcome::Failed(failure) => End::Failed(RunError::of_failure(failure)),
-        _ => End::Broken,
+    let (end, response) = match &report.outcome {
+        Outcome::Completed(completion) => {
+            (end_of(&completion.result), Some(completion.result.clone()))
+        }
+        Outcome::Failed(failure) => {
+            (End::Failed(RunError::of_failure(failure)), failure.result.clone())
+        }
+        _ => (End::Broken, None),
     };
     Executed { end, events: reach.events(), response, report: Some(Box::new(report)) }
 }

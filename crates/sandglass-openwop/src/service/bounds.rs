@@ -28,10 +28,8 @@ pub(crate) fn bounds(configurable: &Map<String, Value>, path: &str) -> Result<Bo
     };
     let positive = |key: &str| {
         let number = |value| whole(value).filter(|number| *number > 0);
-        let number = configurable.get(key).map(number);
-        number
-            .map(|number| number.ok_or_else(|| wrong(key, "a whole number from 1 on")))
-            .transpose()
+        let what = "a whole number from 1 on";
+        configurable.get(key).map(|value| number(value).ok_or_else(|| wrong(key, what))).transpose()
     };
     check("model", "a text that isn't empty", |model| {
         model.as_str().is_some_and(|model| !model.is_empty())
@@ -51,8 +49,8 @@ pub(crate) fn bounds(configurable: &Map<String, Value>, path: &str) -> Result<Bo
     })
 }
 
-/// A whole number from 0 on. A number with a point and nothing behind it is one, as in JSON Schema;
-/// a number that is too large to count is the largest.
+/// A whole number from 0 on. 3.0 is one, as in JSON Schema; a number that is too large becomes the largest
+/// `u64`.
 pub(crate) fn whole(value: &Value) -> Option<u64> {
     let number = value.as_number()?;
     if let Some(whole) = number.as_u64() {

@@ -14,7 +14,7 @@ const ID_MAX_CHARS: usize = 128;
 /// Why a request is refused, or cannot be done.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("there is no such run; POST /v1/runs answers the ids of runs")]
+    #[error("there is no such run; POST /v1/runs returns the ids of runs")]
     NoRun(String),
     #[error("this host has no workflow `{0}`")]
     NoWorkflow(String),
@@ -24,7 +24,7 @@ pub(crate) enum Error {
     Invalid { path: String, message: String },
     #[error("{message}: {}", .problems.first().map_or("", |first| &first.what))]
     Differs { message: &'static str, problems: Vec<Problem> },
-    #[error("the inputs can't be taken: {}", .0.first().map(ToString::to_string).unwrap_or_default())]
+    #[error("the inputs are invalid: {}", .0.first().map(ToString::to_string).unwrap_or_default())]
     InvalidInputs(Vec<Problem>),
     #[error("`resumeSchema` of the interrupt can't be used: {0}")]
     UnusableSchema(String),
@@ -32,23 +32,23 @@ pub(crate) enum Error {
     UnknownAction(Vec<Value>),
     #[error("this idempotency key was used for another request; use a new one")]
     KeyUsed,
-    #[error("the run has come to its end before")]
+    #[error("the run is already over")]
     RunEnded,
-    #[error("the run is under way; replay it when it has ended, or branch from it")]
+    #[error("the run is not over; replay it once it is over, or branch from it")]
     RunActive,
-    #[error("the node waits for no answer, or has it")]
+    #[error("the node does not wait for an answer, or has it already")]
     NotWaiting(String),
     #[error("the run's last event is number {last}; fork from there or before")]
     ForkPastEnd { last: u64 },
     #[error("{what} would be larger than the {max_bytes} bytes that are allowed")]
     TooLarge { what: &'static str, max_bytes: usize },
-    #[error("{0} runs are under way, as many as there may be")]
+    #[error("{0} runs are active, which is the limit")]
     TooManyRuns(usize),
-    #[error("the runs that are read have {0} bytes of events, as many as they may")]
+    #[error("the logs of the runs that are read have {0} bytes, which is the limit")]
     TooManyLogs(usize),
     #[error(
-        "what the run does is ended, but the journal doesn't take that now, and a start before it \
-         does goes on with the run; ask again later"
+        "the handler of the run was stopped, but the journal cannot record the stop now; if the host \
+         restarts before it does, the run continues; cancel it again later"
     )]
     StopNotRecorded,
     #[error("the run's records can't be read now; try again later")]
@@ -57,26 +57,26 @@ pub(crate) enum Error {
     RecordsUnreadable,
     #[error("the run could not be begun")]
     NotBegun,
-    #[error("nothing was done: {0}")]
+    #[error("the request had no effect: {0}")]
     Unavailable(String),
-    #[error("nothing was done: {0}")]
+    #[error("the request had no effect: {0}")]
     Overloaded(String),
-    #[error("the host could not do this; its log says why")]
+    #[error("the host failed to process the request; its log says why")]
     Internal,
 }
 
 impl Error {
-    /// That there is no run `id`.
+    /// There is no run `id`.
     pub(crate) fn no_run(id: &str) -> Self {
         Self::NoRun(id.chars().take(ID_MAX_CHARS / 2).collect())
     }
 
-    /// That there is no workflow `id`.
+    /// There is no workflow `id`.
     pub(crate) fn no_workflow(id: &str) -> Self {
         Self::NoWorkflow(id.chars().take(ID_MAX_CHARS).collect())
     }
 
-    /// That the value at `path` of the request is invalid.
+    /// The value at `path` of the request is invalid.
     pub(crate) fn invalid(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid { path: path.into(), message: message.into() }
     }
@@ -116,7 +116,7 @@ impl From<ActorError> for Error {
                 Self::Overloaded(error.to_string())
             }
             other => {
-                tracing::error!(error = %other, "a request met an error of the host's own");
+                tracing::error!(error = %other, "a request failed because of an internal error");
                 Self::Internal
             }
         }
@@ -142,9 +142,10 @@ impl From<AnswerRefused> for Error {
     fn from(refused: AnswerRefused) -> Self {
         match refused {
             AnswerRefused::UnusableSchema(why) => Self::UnusableSchema(why),
-            AnswerRefused::Differs(problems) => {
-                Self::Differs { message: "`resumeValue` isn't as the interrupt wants it", problems }
-            }
+            AnswerRefused::Differs(problems) => Self::Differs {
+                message: "`resumeValue` does not match `resumeSchema` of the interrupt",
+                problems,
+            },
             AnswerRefused::UnknownAction(actions) => Self::UnknownAction(actions),
         }
     }

@@ -1,5 +1,5 @@
-//! A host with all sample packs and workflows, on a port of its own, and a client that checks
-//! each answer against the document that the host serves.
+//! A host with all sample packs and workflows, on its own port, and a client that checks each response
+//! against the document that the host serves.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,19 +27,19 @@ use crate::document::Document;
 
 pub(crate) const KEY: &str = "a-key-of-these-tests";
 
-/// Where what a host reads is in its folder.
+/// The names of the subfolders that a host reads.
 const PACKS: &str = "packs";
 const WORKFLOWS: &str = "workflows";
-/// A pack that is refused after seconds, as its own test says.
+/// A pack that takes seconds to be refused.
 const SLOW: &str = "vendor.sandglass.misbehaving.slow-describer";
 
-/// What hosts of tests are made with.
+/// The options of a test's host.
 #[derive(Default)]
 pub(crate) struct Make {
     pub(crate) settings: Settings,
-    /// The file of the journal; without one it is in memory.
+    /// The file of the journal; in memory if `None`.
     pub(crate) journal: Option<PathBuf>,
-    /// Where packs are; without it those of the samples that are loaded or refused at once.
+    /// The folder of packs; if `None`, the samples that are loaded or refused at once.
     pub(crate) packs: Option<PathBuf>,
     /// More definitions.
     pub(crate) workflows: Vec<Value>,
@@ -56,11 +56,11 @@ pub(crate) struct World {
     interface: OpenWop,
     runtime: Runtime,
     host: Host,
-    /// The journal, where it has no file.
+    /// The journal, if it has no file.
     pub(crate) journal: Arc<MemoryJournal>,
     pub(crate) address: SocketAddr,
     pub(crate) document: Document,
-    /// Operations and the statuses that they answered.
+    /// Operations with the statuses that they returned.
     driven: Mutex<BTreeSet<(String, u16)>>,
     _folder: TempDir,
 }
@@ -105,8 +105,8 @@ impl World {
         }
     }
 
-    /// Asks with exactly these headers, and checks that the answer is one that the document
-    /// describes, and no failure of the host.
+    /// Sends a request with exactly these headers. Checks that the document describes the response, and
+    /// that it is not an internal error.
     #[track_caller]
     pub(crate) fn ask(
         &self,
@@ -124,7 +124,7 @@ impl World {
         answer
     }
 
-    /// Asks with the key and one more header.
+    /// Sends a request with the key and one more header.
     #[track_caller]
     pub(crate) fn get_with(&self, target: &str, name: &str, value: &str) -> Answer {
         let key = format!("Bearer {KEY}");
@@ -141,7 +141,7 @@ impl World {
         self.post_with(target, &[], body.as_bytes())
     }
 
-    /// Asks with the key, the media type of JSON, and more headers.
+    /// Sends a request with the key, the media type of JSON, and more headers.
     #[track_caller]
     pub(crate) fn post_with(&self, target: &str, more: &[(&str, &str)], body: &[u8]) -> Answer {
         let key = format!("Bearer {KEY}");
@@ -153,7 +153,7 @@ impl World {
         self.ask("POST", target, &headers, body)
     }
 
-    /// Starts a run; answers its id.
+    /// Starts a run; returns its id.
     #[track_caller]
     pub(crate) fn run(&self, body: &Value) -> String {
         let created = self.post("/v1/runs", &body.to_string()).is(201).json();
@@ -190,7 +190,7 @@ impl World {
         self.until(run, is_terminal)
     }
 
-    /// Waits until a run waits; answers the node.
+    /// Waits until a run waits; returns the node.
     #[track_caller]
     pub(crate) fn until_waiting(&self, run: &str) -> String {
         let events = self.until(run, |event| event["type"] == "interrupt.requested");
@@ -208,8 +208,7 @@ impl World {
         self.ask("GET", DISCOVERY_PATH, &[], b"").is(200).json()
     }
 
-    /// Each operation of the document with each status that is declared for it and that it
-    /// hasn't answered.
+    /// Each operation of the document with each declared status that it has not returned.
     pub(crate) fn not_driven(&self) -> Vec<(String, u16)> {
         let driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |operation: String| {
@@ -223,12 +222,12 @@ impl World {
         all.filter(|one| !driven.contains(one)).collect()
     }
 
-    /// Says that the host shuts down, and goes on serving.
+    /// Announces the shutdown of the host, which continues to serve.
     pub(crate) fn close(&self) {
         self.interface.close();
     }
 
-    /// Ends the host; the file of its journal can be given to another one.
+    /// Shuts the host down; another host can use the file of its journal.
     pub(crate) fn shutdown(mut self) {
         let serving = self.serving.take().expect("it is served");
         self.interface.close();
@@ -318,8 +317,7 @@ async fn started(make: Make, journal: Arc<dyn Journal>, folder: &Path) -> (OpenW
     (interface, runtime, host)
 }
 
-/// The document with objects that have no more properties than are described, so that what is
-/// sent and not described is found.
+/// The document with closed objects, so that properties that it does not describe are found.
 fn sealed(mut document: Value) -> Value {
     fn seal(value: &mut Value) {
         match value {

@@ -1,5 +1,4 @@
-//! Every operation of the served document, with each status that it declares, and that none is
-//! left out.
+//! Every operation of the served document, with each status that it declares; none is left out.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +8,13 @@ use serde_json::{Value, json};
 use crate::client::{Answer, connect, exchange, request};
 use crate::host::{KEY, Make, World};
 
-/// Those that need what a test can't have at will: a client that is slow for seconds, a full
-/// mailbox, a failure of the host's own, a journal that can't be read.
+/// Statuses that a test cannot cause at will: they need a client that is slow for seconds, a full
+/// mailbox, an internal error of the host, or an unreadable journal.
 fn is_rare(operation: &str, status: u16) -> bool {
     match status {
         408 | 500 => true,
         429 => !["POST /v1/runs", "POST /v1/runs/{runId}:fork"].contains(&operation),
-        // A stop is recorded later, and done at once.
+        // A stop takes effect at once, and is recorded later.
         503 => operation.starts_with("GET /v1/") || operation.ends_with("/cancel"),
         _ => false,
     }
@@ -24,9 +23,9 @@ fn is_rare(operation: &str, status: u16) -> bool {
 #[test]
 fn every_operation_of_the_document_does_what_it_says() {
     let world = World::new();
-    tells_what_it_is(&world);
-    creates_and_looks(&world);
-    has_a_request_done_once(&world);
+    describes_itself(&world);
+    creates_and_reads(&world);
+    processes_a_request_once(&world);
     follows_events(&world);
     polls_events(&world);
     cancels(&world);
@@ -34,9 +33,9 @@ fn every_operation_of_the_document_does_what_it_says() {
     resolves(&world);
     refuses_what_cannot_be_read(&world);
     follows_links(&world);
-    tells_when_it_cannot(&world);
-    tells_its_state(&world);
-    // Where there is no room, a run is refused; it is asked of this host's document.
+    reports_a_failing_journal(&world);
+    reports_its_health(&world);
+    // A host without capacity refuses runs. Its own document declares the status.
     let full = World::of(Make {
         settings: Settings { max_active_runs: 1, ..Settings::default() },
         ..Make::default()
@@ -55,10 +54,10 @@ fn every_operation_of_the_document_does_what_it_says() {
     assert_eq!(left.collect::<Vec<_>>(), []);
 }
 
-fn tells_what_it_is(world: &World) {
+fn describes_itself(world: &World) {
     for path in [DISCOVERY_PATH, OPENAPI_PATH] {
-        let told = world.ask("GET", path, &[], b"").is(200);
-        let etag = told.header("etag").expect("a tag").to_owned();
+        let served = world.ask("GET", path, &[], b"").is(200);
+        let etag = served.header("etag").expect("a tag").to_owned();
         for known in [etag.clone(), format!("\"x\", W/{etag}"), "*".to_owned()] {
             world.ask("GET", path, &[("if-none-match", &known)], b"").is(304);
         }
@@ -75,7 +74,7 @@ fn tells_what_it_is(world: &World) {
     assert_eq!(types.collect::<BTreeSet<_>>(), own.collect());
 }
 
-fn creates_and_looks(world: &World) {
+fn creates_and_reads(world: &World) {
     let body = json!({
         "workflowId": "conformance-identity", "inputs": {"payload": {"a": [1, null]}},
         "configurable": {"runTimeoutMs": 1e9, "recursionLimit": 5.0, "temperature": 0.5},
@@ -94,7 +93,7 @@ fn creates_and_looks(world: &World) {
     world.get("/v1/runs/1").is(404);
 }
 
-fn has_a_request_done_once(world: &World) {
+fn processes_a_request_once(world: &World) {
     let ask = |key: &str, nonce: &str| {
         let body = json!({"workflowId": "conformance-idempotent", "inputs": {"nonce": nonce}});
         world.post_with("/v1/runs", &[("idempotency-key", key)], body.to_string().as_bytes())
@@ -149,7 +148,7 @@ fn follows_events(world: &World) {
     world.get_with("/v1/runs/1/events", "accept", "text/event-stream").is(404);
 }
 
-/// The events of a stream, each told by its number, its type and its text.
+/// The events of a stream, whose frames repeat the number and the type of the event.
 fn frames(body: &[u8]) -> Vec<Value> {
     let text = str::from_utf8(body).expect("text");
     let frames = text.split("\n\n").filter(|frame| !frame.is_empty() && !frame.starts_with(':'));
@@ -234,7 +233,7 @@ fn forks(world: &World) {
     world.post(&at, r#"{"mode": "branch", "fromSeq": 8}"#).is(422);
     world.post(&at, r#"{"mode": "branch", "fromSeq": -1}"#).is(400);
     world.post(&at, r#"{"mode": "replay", "runOptionsOverlay": {}}"#).is(400);
-    // Used up by what is taken over.
+    // The copied events have used up the limit.
     let used = json!({
         "mode": "branch", "fromSeq": 5, "runOptionsOverlay": {"configurable": {"recursionLimit": 1}},
     });
@@ -253,7 +252,7 @@ fn resolves(world: &World) {
     let bad = world.post(&at, r#"{"resumeValue": {"action": "shrug"}}"#).is(400).json();
     assert_eq!(bad["details"]["path"], "/resumeValue/action");
     world.post(&format!("/v1/runs/{run}/interrupts/nobody"), r#"{"resumeValue": 1}"#).is(404);
-    // It is kept twice with the run.
+    // The run records it twice.
     let large = json!({"resumeValue": {"action": "accept", "comment": "x".repeat(600 << 10)}});
     world.post(&at, &large.to_string()).is(413);
     world.post(&at, r#"{"resumeValue": {"action": "accept"}}"#).is(200);
@@ -264,7 +263,7 @@ fn resolves(world: &World) {
     world.post("/v1/runs/1/interrupts/ask", r#"{"resumeValue": 1}"#).is(404);
 }
 
-/// What every operation with a body refuses, and every one that needs a key.
+/// Refusals of every operation that has a body or needs a key.
 fn refuses_what_cannot_be_read(world: &World) {
     let run = world.ended("conformance-noop");
     let posts = [
@@ -333,7 +332,7 @@ fn refuses_what_cannot_be_read(world: &World) {
         assert_eq!(refused.header("allow"), Some(allowed), "{method} {target}");
         assert_eq!(refused.json()["error"], "method_not_allowed");
     }
-    // What is no HTTP is answered, too, or not, and nothing breaks by it.
+    // Requests that are not HTTP may be answered or not; they do not break the host.
     for bytes in
         [&b"\0\0\r\n\r\n"[..], b"GET\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"POST /v1/runs\r\n\r\n"]
     {
@@ -345,7 +344,7 @@ fn refuses_what_cannot_be_read(world: &World) {
     }
 }
 
-/// What the document says is to be had by an answer is there.
+/// The links that the document declares for a response lead somewhere.
 fn follows_links(world: &World) {
     let mut links = 0;
     let run = world.ended("conformance-noop");
@@ -384,7 +383,7 @@ fn follows_links(world: &World) {
                 let body = link.get("requestBody").map(ToString::to_string).unwrap_or_default();
                 world.post(&target, &body).status
             };
-            // What has ended can't be cancelled, and an answer has to be given.
+            // A run that is over cannot be cancelled, and an answer must not be empty.
             assert!([200, 201, 400, 409].contains(&status), "{name} is answered {status}");
         }
     }
@@ -400,8 +399,8 @@ fn operation(world: &World, id: &str) -> Option<(String, String)> {
     })
 }
 
-/// While nothing can be recorded, nothing is done.
-fn tells_when_it_cannot(world: &World) {
+/// While the journal is failing, requests have no effect.
+fn reports_a_failing_journal(world: &World) {
     let waiting = world.run(&json!({"workflowId": "approval"}));
     world.until_waiting(&waiting);
     world.journal.set_failing(Some("disk full at /secret/place".to_owned()));
@@ -417,13 +416,13 @@ fn tells_when_it_cannot(world: &World) {
     let health = world.ask("GET", "/healthz", &[], b"").is(503).json();
     assert_eq!(health["details"]["reasons"], json!(["journal"]));
     world.journal.set_failing(None);
-    // Nothing has come of the answer.
+    // The answer had no effect.
     assert_eq!(world.snapshot(&waiting)["status"], "waiting-approval");
     world.post(&format!("/v1/runs/{waiting}/cancel"), "").is(200);
     world.until_over(&waiting);
 }
 
-fn tells_its_state(world: &World) {
+fn reports_its_health(world: &World) {
     world.ended("conformance-noop");
     assert_eq!(world.ask("GET", "/healthz", &[], b"").is(200).json(), json!({"healthy": true}));
     let metrics = world.get_with("/metrics", "accept", "text/plain").is(200);
@@ -435,7 +434,7 @@ fn tells_its_state(world: &World) {
 }
 
 #[test]
-fn an_open_document_needs_no_key_and_all_else_does() {
+fn only_operations_that_the_document_declares_open_need_no_key() {
     let world = World::new();
     for operation in world.document.operations() {
         let (method, template) = operation.split_once(' ').expect("both");

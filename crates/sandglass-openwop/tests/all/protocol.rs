@@ -1,5 +1,5 @@
-//! What the host sends is what the protocol's schemas say: events and their payloads,
-//! snapshots, discovery, errors and decisions, for runs of all kinds of ends.
+//! The host sends what the protocol's schemas allow: events and their payloads, snapshots, discovery,
+//! errors and decisions, for runs that end in every way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::host::{Make, World, is_terminal, samples};
 
-/// Where the protocol's schemas say that they are.
+/// The base of the ids of the protocol's schemas.
 const SPEC: &str = "https://openwop.dev/spec/v1";
 
-/// The schemas that there are here.
+/// The schemas in this repository.
 const SCHEMAS: [&str; 7] = [
     include_str!("../../data/schemas/capabilities.schema.json"),
     include_str!("../../data/schemas/error-envelope.schema.json"),
@@ -25,7 +25,7 @@ const SCHEMAS: [&str; 7] = [
     include_str!("../../data/schemas/suspend-request.schema.json"),
 ];
 
-/// Those that they refer to and that aren't here: whatever stands there holds.
+/// Schemas that they refer to and that are not in this repository: they accept everything.
 const STAND_INS: [&str; 4] = ["agent-ref", "channel-written-payload", "prompt-kind", "prompt-ref"];
 
 static REGISTRY: LazyLock<Registry<'static>> = LazyLock::new(|| {
@@ -47,7 +47,7 @@ fn validator(place: &str) -> Validator {
     options.build(&json!({"$ref": format!("{SPEC}/{place}")})).expect("a schema")
 }
 
-/// What is sent, by the schemas.
+/// The schemas of what the host sends.
 struct Protocol {
     event: Validator,
     payloads: BTreeMap<&'static str, Validator>,
@@ -74,7 +74,7 @@ impl Protocol {
         }
     }
 
-    /// Fails where an event isn't as the protocol says, or its number not the next.
+    /// Fails if an event violates the protocol, or its number is not the next.
     #[track_caller]
     fn check_events(&self, run: &str, events: &[Value]) {
         for (number, event) in (0_u64..).zip(events) {
@@ -95,8 +95,8 @@ impl Protocol {
         }
     }
 
-    /// Fails where a run that is over isn't told as the protocol says. Answers the types of
-    /// its events.
+    /// Fails if the events or the snapshot of a run that is over violate the protocol. Returns the
+    /// types of its events.
     #[track_caller]
     fn check_run(&self, world: &World, run: &str) -> BTreeSet<String> {
         let list = world.get(&format!("/v1/runs/{run}/events")).is(200).json();
@@ -133,7 +133,7 @@ fn definition(id: &str, nodes: &[Value], edges: &[(&str, &str)], settings: Value
     })
 }
 
-/// Runs that work for another one: one that completes, one that fails, and none.
+/// A run with three child runs: one completes, one fails, and one cannot be started.
 fn parent() -> Value {
     let worker = |id: &str| json!({"kind": "next-worker", "nextWorkerIds": [id]});
     let plan = ["conformance-identity", "conformance-failure", "no-such-workflow"].map(worker);
@@ -147,7 +147,7 @@ fn parent() -> Value {
     definition("parent", &nodes, &[("boss", "send"), ("send", "boss")], json!({}))
 }
 
-/// A run that is cancelled with the run that it works for.
+/// A run whose child is cancelled with it.
 fn waiting_parent() -> Value {
     let plan = [json!({"kind": "next-worker", "nextWorkerIds": ["conformance-cancellable"]})];
     let nodes = [
@@ -158,20 +158,20 @@ fn waiting_parent() -> Value {
     definition("waiting-parent", &nodes, &edges, json!({}))
 }
 
-/// A loop that no orchestrator decides.
+/// A loop without an orchestrator.
 fn rounds() -> Value {
     let nodes = ["a", "b"].map(|id| node(id, "core.noop", json!({}), json!({})));
     let edges = [("a", "b"), ("b", "a")];
     definition("rounds", &nodes, &edges, json!({"maxLoopbackIterations": 2}))
 }
 
-/// A node that is run again, and fails again.
+/// A node that is retried, and fails again.
 fn retried() -> Value {
     let nodes = [node("fail", "core.fail", json!({}), json!({}))];
     definition("retried", &nodes, &[], json!({"maxRetries": 2}))
 }
 
-/// A node of a pack whose input isn't there.
+/// A node of a pack with a missing input.
 fn input_missing() -> Value {
     let input = json!({"a": {"type": "variable", "variableName": "nowhere"}});
     let nodes = [node("add", "vendor.sandglass.samples.add", json!({}), input)];
@@ -180,7 +180,7 @@ fn input_missing() -> Value {
     definition
 }
 
-/// An orchestrator whose plan is none.
+/// An orchestrator with an invalid plan.
 fn bad_plan() -> Value {
     let nodes =
         [node("boss", "core.orchestrator.supervisor", json!({"plan": ["no decision"]}), json!({}))];
@@ -191,8 +191,7 @@ fn own() -> Vec<Value> {
     vec![parent(), waiting_parent(), rounds(), retried(), input_missing(), bad_plan()]
 }
 
-/// Runs that end by themselves: what is asked for, the status that they end with, and the code
-/// of their error.
+/// Runs that end on their own: the request, the status at the end, and the code of the error.
 fn ending_by_themselves() -> Vec<(Value, &'static str, Option<&'static str>)> {
     let mut runs = Vec::new();
     let mut add = |workflow: &str, status, code| {
@@ -270,7 +269,7 @@ fn ending_by_themselves() -> Vec<(Value, &'static str, Option<&'static str>)> {
 }
 
 #[test]
-fn events_snapshots_and_decisions_are_the_protocols() {
+fn events_snapshots_and_decisions_are_valid_by_the_protocol() {
     let world = World::of(Make { workflows: own(), ..Make::default() });
     let protocol = Protocol::new();
     let mut seen = BTreeSet::new();
@@ -294,13 +293,13 @@ fn events_snapshots_and_decisions_are_the_protocols() {
     for run in &over {
         forks(&world, &protocol, run, &mut seen);
     }
-    // What it takes to have the rest is in a test of its own.
+    // Another test causes this event.
     seen.insert(EventKind::ReplayDiverged.to_string());
     let all = EventKind::ALL.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
     assert_eq!(seen, all);
 }
 
-/// Runs that are cancelled while a node runs, a guest spins, a child works and nobody answers.
+/// Cancels runs while a node executes, a guest spins, a child run executes, and a node waits.
 fn cancels(world: &World, protocol: &Protocol, seen: &mut BTreeSet<String>) -> Vec<String> {
     let mut runs = Vec::new();
     for (workflow, node) in [
@@ -319,7 +318,7 @@ fn cancels(world: &World, protocol: &Protocol, seen: &mut BTreeSet<String>) -> V
         assert_eq!(reason, "enough");
         seen.extend(protocol.check_run(world, &run));
         assert_eq!(world.snapshot(&run)["status"], "cancelled");
-        // Who cancels it again is told the same.
+        // Cancelling it again returns the same status.
         assert_eq!(world.post(&cancel, "").is(200).json()["status"], "cancelled");
         runs.push(run);
     }
@@ -354,7 +353,7 @@ fn suspends_and_resumes(
     runs
 }
 
-/// A replay of the run, and a branch from each third of it, whatever that comes to.
+/// Replays the run, and branches from several of its events, however these branches end.
 fn forks(world: &World, protocol: &Protocol, run: &str, seen: &mut BTreeSet<String>) {
     let source = world.until_over(run);
     let fork = |body: &Value| {
@@ -365,19 +364,19 @@ fn forks(world: &World, protocol: &Protocol, run: &str, seen: &mut BTreeSet<Stri
     let replayed = fork(&json!({"mode": "replay"}));
     let again = world.until_over(&replayed);
     seen.extend(protocol.check_run(world, &replayed));
-    let told = |events: &[Value]| -> Vec<(Value, Value)> {
-        // Where it was forked from, and how long that took, is its own.
+    let inner = |events: &[Value]| -> Vec<(Value, Value)> {
+        // The first and the last event contain the source and the duration.
         let behind = events.get(1..events.len() - 1).unwrap_or_default();
         behind.iter().map(|event| (event["type"].clone(), event["payload"].clone())).collect()
     };
-    assert_eq!(told(&again), told(&source), "{run}");
+    assert_eq!(inner(&again), inner(&source), "{run}");
     for from in [0, source.len() / 3, source.len() - 1] {
-        // Room for what the source had none for.
+        // Higher limits than those that the source breached.
         let room = json!({"recursionLimit": 100, "maxLoopIterations": 100, "runTimeoutMs": 60_000});
         let branch = fork(&json!({
             "mode": "branch", "fromSeq": from, "runOptionsOverlay": {"configurable": room},
         }));
-        // Others come to wait, or to what takes long.
+        // Branches of other runs may wait or take long.
         if source.last().is_some_and(|event| event["type"] == "run.completed") {
             world.until(&branch, |event| {
                 let waits = event["type"] == "interrupt.requested";
@@ -392,13 +391,13 @@ fn forks(world: &World, protocol: &Protocol, run: &str, seen: &mut BTreeSet<Stri
 }
 
 #[test]
-fn a_replay_that_differs_tells_it_as_the_protocol_says() {
+fn a_replay_that_differs_reports_valid_divergences() {
     let folder = tempfile::tempdir().expect("a folder");
     let (journal, packs) = (folder.path().join("runs.db"), folder.path().join("packs"));
     let world = World::of(Make { journal: Some(journal.clone()), ..Make::default() });
     let run = world.ended("linear");
     world.shutdown();
-    // The same pack with a custom section more has another digest.
+    // A pack with an additional custom section has another digest.
     fs::create_dir(&packs).expect("a folder");
     for pack in ["vendor.sandglass.samples", "vendor.sandglass.wat-echo"] {
         let (from, to) = (samples("packs").join(pack), packs.join(pack));
@@ -424,7 +423,7 @@ fn a_replay_that_differs_tells_it_as_the_protocol_says() {
 }
 
 #[test]
-fn what_the_host_is_and_its_errors_are_the_protocols() {
+fn discovery_and_errors_are_valid_by_the_protocol() {
     let world = World::new();
     let discovery = world.discovery();
     let capabilities = validator("capabilities.schema.json");

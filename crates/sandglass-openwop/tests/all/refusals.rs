@@ -1,5 +1,5 @@
-//! Bodies that the document doesn't have are refused with 400, and those that it has are never
-//! a failure of the host: for each value of each property, put in the place of good ones.
+//! Bodies that violate the document are refused with 400, and valid ones never cause an internal error:
+//! each value of a valid body is replaced by many others.
 
 use std::io::{Read as _, Write as _};
 
@@ -10,7 +10,7 @@ use crate::client::{connect, request};
 use crate::host::{KEY, Make, World};
 use crate::pointers::pointers;
 
-/// What is put in the place of each value.
+/// The values that replace each value.
 fn others() -> Vec<Value> {
     let mut others = vec![
         json!(null),
@@ -39,7 +39,7 @@ fn others() -> Vec<Value> {
         json!({"\u{85}": 1}),
         json!([[[[[{"x": null}]]]]]),
     ];
-    // Around the bounds of texts and lists.
+    // Around the limits of texts and lists.
     others.extend([128, 129, 256, 257, 4_096, 4_097].map(|length| json!("x".repeat(length))));
     others.extend([100, 101].map(|length| json!(vec!["x"; length])));
     others.extend([256, 257].map(|length| json!(["x".repeat(length)])));
@@ -50,7 +50,7 @@ fn others() -> Vec<Value> {
     others
 }
 
-/// `good` with each value replaced by each other one, each property left out, and one more in
+/// `good` with each value replaced by each other one, each property removed, and a property added to
 /// each object.
 fn variants(good: &Value) -> Vec<Value> {
     let mut all = Vec::new();
@@ -77,7 +77,7 @@ fn variants(good: &Value) -> Vec<Value> {
     variants
 }
 
-/// Sends each variant of `good`; answers how many were refused, and how many not.
+/// Sends each variant of `good`; returns how many were refused, and how many were not.
 fn drive(world: &World, template: &str, target: &str, good: &Value) -> (usize, usize) {
     let operation = &world.document.text["paths"][template]["post"];
     let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
@@ -101,7 +101,7 @@ fn drive(world: &World, template: &str, target: &str, good: &Value) -> (usize, u
 }
 
 #[test]
-fn bodies_that_the_document_does_not_have_are_refused() {
+fn bodies_that_violate_the_document_are_refused() {
     let world = World::new();
     let run = world.ended("conformance-multi-node");
     let waiting = world.run(&json!({"workflowId": "approval"}));
@@ -147,14 +147,14 @@ fn bodies_that_the_document_does_not_have_are_refused() {
 }
 
 #[test]
-fn what_is_too_large_to_be_kept_is_refused_before_anything_is_done() {
+fn a_request_that_is_too_large_to_be_recorded_is_refused_without_effect() {
     let world = World::new();
     let with = |bytes: usize| {
         let inputs = json!({"payload": {"x": "x".repeat(bytes)}});
         json!({"workflowId": "conformance-identity", "inputs": inputs}).to_string()
     };
     let key = [("idempotency-key", "one")];
-    // Within the bound of a body, and above that of a record.
+    // Within the limit of a body, and above that of a record.
     for bytes in [(1 << 20) - 100, (1 << 20) - 200] {
         let refused = world.post_with("/v1/runs", &key, with(bytes).as_bytes()).is(413).json();
         assert_eq!(refused["error"], "payload_too_large");
@@ -163,7 +163,7 @@ fn what_is_too_large_to_be_kept_is_refused_before_anything_is_done() {
     world.post("/v1/runs", &metadata.to_string()).is(400);
     let free = json!({"workflowId": "conformance-noop", "configurable": {"x": "x".repeat(65_536)}});
     world.post("/v1/runs", &free.to_string()).is(400);
-    // Nothing has taken the key. What a node can't put out is a failure of the run's.
+    // The key is still unused. Outputs that are too large fail the run.
     let large = with((1 << 20) - 60_000);
     let created = world.post_with("/v1/runs", &key, large.as_bytes()).is(201).json();
     let run = created["runId"].as_str().expect("an id");
@@ -179,7 +179,7 @@ fn what_is_too_large_to_be_kept_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn the_logs_of_runs_that_are_read_take_no_more_memory_together_than_they_may() {
+fn the_memory_of_all_logs_that_are_read_is_limited() {
     let settings = Settings { max_log_bytes: 1, ..Settings::default() };
     let world = World::of(Make { settings, ..Make::default() });
     let [read, other] = [(); 2].map(|()| {
@@ -190,7 +190,7 @@ fn the_logs_of_runs_that_are_read_take_no_more_memory_together_than_they_may() {
     let key = format!("Bearer {KEY}");
     let headers = [("authorization", &*key), ("accept", "text/event-stream")];
     let path = format!("/v1/runs/{read}/events");
-    // The log that was read last may not have been freed yet; what is refused is shorter.
+    // The log that was read last may not have been freed yet: then the response is a short refusal.
     let mut readers = (0..20_000).map(|_| {
         let mut reader = connect(world.address);
         reader.write_all(&request("GET", &path, &headers, b"")).expect("it listens");
@@ -202,13 +202,13 @@ fn the_logs_of_runs_that_are_read_take_no_more_memory_together_than_they_may() {
         assert_eq!(refused.json()["error"], "rate_limited");
         assert!(refused.header("retry-after").is_some(), "{}", refused.text());
     }
-    // What is read already is there for more, and what is done with a run needs no room.
+    // Other readers share a log that is read already, and changing a run needs no log in memory.
     world.get(&path).is(200);
     world.run(&json!({"workflowId": "conformance-noop"}));
     let answer = r#"{"resumeValue": {"action": "accept"}}"#;
     world.post(&format!("/v1/runs/{other}/interrupts/ask"), answer).is(200);
     drop(reader);
-    // Each question takes its time, so this neither spins nor needs a pause.
+    // Each request takes some time, so this loop needs no pause.
     let freed = (0..20_000).any(|_| world.get(&format!("/v1/runs/{other}")).status == 200);
-    assert!(freed, "the log that nobody reads is kept");
+    assert!(freed, "a log without readers is kept");
 }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use sandglass_liveness::session::{Elapsed, LimitSettings, evaluate};
+use sandglass_liveness::session::{Anchor, Elapsed, LimitSettings, evaluate};
 use sandglass_liveness::{Entity, Input, Spec, decide};
 use sandglass_model::{Incarnation, Object, TraceContext, WallTime};
 
@@ -91,13 +91,12 @@ fn working(source: &str) -> (Spec, Entity) {
 /// What is due: all limits, with work in flight; the baseline compares five durations.
 fn evaluations(entity: &Entity) {
     let session = entity.session().expect("it has limits");
-    let elapsed = Elapsed {
-        session: Duration::from_secs(100),
-        run: Duration::from_secs(100),
-        activity: Duration::from_secs(3),
-        progress: Duration::from_secs(50),
-        stop: Duration::ZERO,
-    };
+    let mut elapsed = Elapsed::default();
+    let seconds =
+        [(Anchor::Session, 100), (Anchor::Run, 100), (Anchor::Activity, 3), (Anchor::Progress, 50)];
+    for (anchor, seconds) in seconds {
+        elapsed.set(anchor, Duration::from_secs(seconds));
+    }
     let ours = || {
         for _ in 0..EVALUATIONS {
             black_box(evaluate(black_box(session), true, black_box(&elapsed)));
@@ -108,12 +107,13 @@ fn evaluations(entity: &Entity) {
         for _ in 0..EVALUATIONS {
             let elapsed = black_box(&elapsed);
             let measured = [
-                elapsed.session,
-                elapsed.run,
-                elapsed.activity,
-                elapsed.progress,
-                elapsed.activity,
-            ];
+                Anchor::Session,
+                Anchor::Run,
+                Anchor::Activity,
+                Anchor::Progress,
+                Anchor::Activity,
+            ]
+            .map(|anchor| elapsed.since(anchor));
             black_box(
                 black_box(&most).iter().zip(measured).any(|(most, measured)| measured > *most),
             );

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use sandglass_journal::{self as journal, Batch, Expected};
 use sandglass_liveness::{Decided, Entity, Input, Spec, decide};
 use sandglass_model::{EntityRef, Position, RunLimits, Sequence, WallTime};
-use sandglass_telemetry::Span;
 
 use super::committing::Durable;
-use super::messages::root;
+use super::messages::input_of;
 use super::reservations::Reservations;
 use super::{Actor, Channels, Restored};
 use crate::asking::Lent;
@@ -53,10 +52,7 @@ impl Creation {
             entity = started.after;
         }
         let created: Vec<_> = events.into_iter().map(|event| (Sequence(0), event)).collect();
-        let first = match first {
-            Some(request) => Some(take(shared, &spec, &entity, request, at)?),
-            None => None,
-        };
+        let first = first.map(|request| take(shared, &spec, &entity, request, at)).transpose()?;
         let mut records = created.clone();
         if let Some((decided, _)) = &first {
             let sequences = entity.sequences(&decided.events);
@@ -66,7 +62,7 @@ impl Creation {
         let batch = Batch::new(name.clone(), Expected::None, at, records);
         let place = shared.append(batch).await.map_err(|error| match error {
             journal::Error::Conflict { entity, .. } => ActorError::EntityExists(entity),
-            other => ActorError::journal(other),
+            other => other.into(),
         })?;
         let mut places = (place.0..).map(Position);
         for ((sequence, event), place) in created.into_iter().zip(&mut places) {
@@ -75,10 +71,8 @@ impl Creation {
         let (entity, first) = match first.zip(places.next()) {
             Some(((Decided { events, after }, reservations), first)) => {
                 let sequences = entity.sequences(&events).collect();
-                (
-                    after,
-                    Some((Durable { before: entity, events, sequences, first, at }, reservations)),
-                )
+                let durable = Durable { before: entity, events, sequences, first, at };
+                (after, Some((durable, reservations)))
             }
             None => (entity, None),
         };
@@ -97,15 +91,7 @@ fn take(
     at: WallTime,
 ) -> Result<(Decided, Reservations), ActorError> {
     let name = &entity.entity;
-    if let Some(expected) = request.expected.filter(|expected| *expected != entity.sequence) {
-        return Err(ActorError::Conflict { entity: name.clone(), expected });
-    }
-    let Request { action, params, trace, .. } = request;
-    let (trace, _root) = match trace {
-        Some(trace) => (trace, Span::disabled()),
-        None => root(shared, name, &action)?,
-    };
-    let input = Input::Action { action, params, trace, asked: None };
+    let (input, _root) = input_of(shared, entity, request)?;
     let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
     let mut decided = decide(spec, Some(entity), &input, at).map_err(refused)?;
     let handlers = &*shared.handlers;

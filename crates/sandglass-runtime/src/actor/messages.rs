@@ -1,7 +1,7 @@
 //! The messages in an entity's mailbox, and the answers to them: one at a time, and each answer
 //! only once it is durable.
 
-use sandglass_liveness::{Input, Retry};
+use sandglass_liveness::{Entity, Input, Retry};
 use sandglass_model::{Answered, AskError, Asked, DispatchId, EntityRef, TraceContext};
 use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
@@ -59,43 +59,30 @@ impl Actor {
             return;
         }
         match message {
-            Message::Act { request, reply } => {
-                let _ = reply.send(self.act(request).await);
-            }
+            // Each caller may have gone away by the time of its answer.
+            Message::Act { request, reply } => drop(reply.send(self.act(request).await)),
             // The asker waits no more.
             Message::Ask { reply, .. } if reply.is_closed() => {}
-            Message::Ask { incoming, reply } => {
-                let _ = reply.send(self.asked(*incoming).await);
-            }
+            Message::Ask { incoming, reply } => drop(reply.send(self.asked(*incoming).await)),
             Message::Retry { retry, reply } => {
                 let committed = self.commit_input(&Input::Retry(retry)).await;
-                let _ = reply.send(self.accepted(committed));
+                drop(reply.send(self.accepted(committed)));
             }
-            Message::Signal { signal, reply } => {
-                let _ = reply.send(self.signal(signal).await);
-            }
+            Message::Signal { signal, reply } => drop(reply.send(self.signal(signal).await)),
             Message::Resume { resume, reply } => {
                 let committed = self.resume(*resume).await;
-                let _ = reply.send(self.accepted(committed));
+                drop(reply.send(self.accepted(committed)));
             }
             Message::ParentOver { dispatch, parent } => self.parent_is_over(dispatch, parent).await,
             Message::Stop { stop, reply } => {
-                let _ = reply.send(self.stop_run(stop.run_seq, stop.cause).await);
+                drop(reply.send(self.stop_run(stop.run_seq, stop.cause).await));
             }
         }
     }
 
     async fn act(&mut self, request: Request) -> Result<Accepted, ActorError> {
-        if let Some(expected) = request.expected.filter(|at| *at != self.entity.sequence) {
-            return Err(ActorError::Conflict { entity: self.entity.entity.clone(), expected });
-        }
-        let Request { action, params, trace, .. } = request;
-        let (trace, _root) = match trace {
-            Some(trace) => (trace, Span::disabled()),
-            None => root(&self.shared, &self.entity.entity, &action)?,
-        };
-        let committed =
-            self.commit_input(&Input::Action { action, params, trace, asked: None }).await;
+        let (input, _root) = input_of(&self.shared, &self.entity, request)?;
+        let committed = self.commit_input(&input).await;
         self.accepted(committed)
     }
 
@@ -145,8 +132,26 @@ impl Actor {
     }
 }
 
+/// The input of a request to `entity`, if that is at the expected sequence, and the first span of
+/// its trace, which lasts until the request is answered.
+pub(super) fn input_of(
+    shared: &Shared,
+    entity: &Entity,
+    request: Request,
+) -> Result<(Input, Span), ActorError> {
+    let Request { action, params, trace, expected } = request;
+    if let Some(expected) = expected.filter(|expected| *expected != entity.sequence) {
+        return Err(ActorError::Conflict { entity: entity.entity.clone(), expected });
+    }
+    let (trace, root) = match trace {
+        Some(trace) => (trace, Span::disabled()),
+        None => root(shared, &entity.entity, &action)?,
+    };
+    Ok((Input::Action { action, params, trace, asked: None }, root))
+}
+
 /// A trace for a request that belongs to none, and its first span.
-pub(super) fn root(
+fn root(
     shared: &Shared,
     entity: &EntityRef,
     action: &str,
@@ -168,21 +173,14 @@ pub(super) fn root(
 }
 
 pub(super) fn refuse(message: Message, error: ActorError) {
+    // Each caller may have gone away.
     match message {
         Message::Act { reply, .. }
         | Message::Retry { reply, .. }
-        | Message::Resume { reply, .. } => {
-            let _ = reply.send(Err(error));
-        }
-        Message::Ask { reply, .. } => {
-            let _ = reply.send(Err(to_asker(error)));
-        }
-        Message::Signal { reply, .. } => {
-            let _ = reply.send(Err(error));
-        }
-        Message::Stop { reply, .. } => {
-            let _ = reply.send(Err(error));
-        }
+        | Message::Resume { reply, .. } => drop(reply.send(Err(error))),
+        Message::Ask { reply, .. } => drop(reply.send(Err(to_asker(error)))),
+        Message::Signal { reply, .. } => drop(reply.send(Err(error))),
+        Message::Stop { reply, .. } => drop(reply.send(Err(error))),
         // No answer is expected, and a task that ends stops its handlers.
         Message::ParentOver { .. } => {}
     }

@@ -365,18 +365,7 @@ impl Actor {
         // What was just recorded may have stopped a timer, or begun a run with limits of its own.
         let due = self.find_due(Timers::due);
         if let Some(due) = due.filter(|due| !self.is_closing || matches!(due, Due::Limit(_))) {
-            let input = match due {
-                Due::Limit(Breach { limit, observed_ms }) => {
-                    Input::LimitDue { limit, observed_ms, doing: None, active: None }
-                }
-                Due::Idle { generation, idle_ms } => Input::StateIdle { generation, idle_ms },
-                Due::Schedule(schedule) => Input::ScheduleDue { schedule },
-            };
-            let taken = match due {
-                Due::Limit(due) => self.limit_due(due).await,
-                Due::Idle { .. } | Due::Schedule(_) => self.commit_input(&input).await.map(|_| ()),
-            };
-            match taken {
+            match self.take_due(due).await {
                 Ok(()) => {}
                 Err(
                     ActorError::JournalUnavailable { .. }
@@ -386,11 +375,20 @@ impl Actor {
                 Err(error) => {
                     // The timers follow the entity, so this is a defect; it must not spin.
                     tracing::error!(entity = %self.entity.entity, %error, "a timer cannot fire");
-                    self.timers.drop_due(&input);
+                    self.timers.drop_due(due);
                 }
             }
         }
         self.give_way().await;
+    }
+
+    async fn take_due(&mut self, due: Due) -> Result<(), ActorError> {
+        let input = match due {
+            Due::Limit(breach) => return self.limit_due(breach).await,
+            Due::Idle { generation, idle_ms } => Input::StateIdle { generation, idle_ms },
+            Due::Schedule(schedule) => Input::ScheduleDue { schedule },
+        };
+        self.commit_input(&input).await.map(|_| ())
     }
 
     /// Lets others proceed after a timer has fired: an action that schedules itself at once must

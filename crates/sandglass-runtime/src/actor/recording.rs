@@ -222,10 +222,8 @@ impl Actor {
             let (end, form, recording) = (Arc::clone(end), *form, recording.clone());
             let (dispatch, attempt) = (end.dispatch, end.attempt);
             let recording = recording.map(|body| journal::Recording { dispatch, attempt, body });
-            match self
-                .commit_input_with(&Input::HandlerEnded(Arc::clone(&end)), lent, recording)
-                .await
-            {
+            let input = Input::HandlerEnded(Arc::clone(&end));
+            match self.commit_input_with(&input, lent, recording).await {
                 Ok(_) => {}
                 Err(ActorError::JournalUnavailable { .. }) => {
                     self.recording.let_recordings_go();
@@ -326,13 +324,8 @@ impl Actor {
         self.hold_back(signal.clone());
         self.drop_signals(1);
         let HandlerSignal { dispatch, name, payload, .. } = signal;
-        let entity = self.entity.entity.clone();
-        SignalUse::Publish(Event::UnrecordedSignal {
-            entity,
-            dispatch,
-            name,
-            payload: payload.into(),
-        })
+        let (entity, payload) = (self.entity.entity.clone(), payload.into());
+        SignalUse::Publish(Event::UnrecordedSignal { entity, dispatch, name, payload })
     }
 
     /// When signals that were held back have to be recorded: half way to the time at which their
@@ -359,14 +352,12 @@ impl Actor {
         &mut self,
         limit: Limit,
     ) -> Result<bool, ActorError> {
-        let measures_signs = matches!(
-            limit,
-            Limit::InactivityWarn | Limit::InactivityTimeout | Limit::ProgressTimeout
-        );
-        if !measures_signs || self.recording.held_back.is_empty() {
-            return Ok(false);
+        match limit {
+            Limit::InactivityWarn | Limit::InactivityTimeout | Limit::ProgressTimeout => {
+                self.record_all_held_back().await
+            }
+            _ => Ok(false),
         }
-        self.record_all_held_back().await
     }
 
     async fn record_all_held_back(&mut self) -> Result<bool, ActorError> {

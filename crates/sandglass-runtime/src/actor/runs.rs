@@ -18,7 +18,7 @@ use tokio::task::{self, JoinSet};
 
 use super::Message;
 use crate::asking::{Asking, Lent, Waiting};
-use crate::handlers::{HandlerRun, HostCallLimits, Reserved, Stop, lost, stopped, unreported};
+use crate::handlers::{HandlerRun, HostCallLimits, Reserved, Stop, lost, stopped};
 use crate::panics::{CatchPanic, catch_panic};
 use crate::shared::Shared;
 use crate::signals::{HandlerSignal, SignalQueue, Signals};
@@ -195,7 +195,7 @@ impl Runs {
                 duration: Duration::ZERO,
                 overrun: Duration::ZERO,
             });
-            let report = unreported(&dispatched, outcome, cause);
+            let report = RunReport::unreported(&dispatched, outcome, cause);
             Ended { attempt: dispatched.attempt, report }
         });
     }
@@ -317,16 +317,12 @@ fn panicked(dispatched: &Dispatched) -> RunReport {
 
 #[cfg(test)]
 mod tests {
-    use sandglass_model::{Incarnation, Sequence, WallTime};
-
     use super::*;
 
     #[test]
     fn signals_are_taken_in_order_and_at_most_a_queue_full_at_once() {
         let mut runs = Runs::new(Stops::default());
-        let incarnation = Incarnation::random().expect("randomness");
-        let dispatch = DispatchId::derive(incarnation, Sequence(0), 0, WallTime::from_millis(0));
-        let signals = Signals::new(dispatch, runs.signal_queue.clone());
+        let signals = Signals::new(DispatchId::from_bytes([7; 16]), runs.signal_queue.clone());
         assert!(signals.send("progress", 0.into()));
         let first = runs.signals.try_recv().expect("it waits");
         for number in 1..=SIGNAL_QUEUE_MAX {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sandglass_liveness::instant::{Due, first_due};
 use sandglass_liveness::session::{self as limits, Anchor, Elapsed, Evaluation, evaluate};
-use sandglass_liveness::{Entity, Input, Spec};
+use sandglass_liveness::{Entity, Spec};
 use sandglass_model::limit::MAX_BUDGET_MS;
 use sandglass_model::{Clock, Monotonic, WallTime};
 
@@ -175,23 +175,20 @@ impl Timers {
     }
 
     /// Disarms a timer whose firing was refused.
-    pub(super) fn drop_due(&mut self, input: &Input) {
-        match input {
-            Input::StateIdle { .. } => {
+    pub(super) fn drop_due(&mut self, due: Due) {
+        match due {
+            Due::Idle { .. } => {
                 // The generation stays, so that it is not armed again.
                 if let Some(idle) = &mut self.idle {
                     idle.rings_at = Monotonic::NEVER;
                 }
             }
-            Input::ScheduleDue { schedule } => {
-                self.schedules.insert(*schedule, Monotonic::NEVER);
-            }
-            Input::LimitDue { .. } => {
+            Due::Schedule(number) => drop(self.schedules.insert(number, Monotonic::NEVER)),
+            Due::Limit(_) => {
                 if let Some(limits) = &mut self.limits {
                     limits.is_refused = true;
                 }
             }
-            _ => {}
         }
     }
 }
@@ -202,7 +199,8 @@ fn elapsed(meters: &[Meter], active_at: Option<Monotonic>, now: Monotonic) -> El
         elapsed.set(meter.anchor, meter.already.saturating_add(now.since(meter.armed_at)));
     }
     if let Some(active_at) = active_at {
-        elapsed.activity = elapsed.activity.min(now.since(active_at));
+        let activity = elapsed.since(Anchor::Activity).min(now.since(active_at));
+        elapsed.set(Anchor::Activity, activity);
     }
     elapsed
 }

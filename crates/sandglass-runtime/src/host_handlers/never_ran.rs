@@ -10,7 +10,7 @@ use sandglass_model::{
 };
 use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics};
 
-use crate::handlers::{HandlerRun, unreported};
+use crate::handlers::HandlerRun;
 
 /// The span that a report names if a handler died before it was instantiated.
 const INSTANTIATE: &str = "instantiate";
@@ -64,7 +64,7 @@ pub(super) fn never_ran(
     });
     let time_split_us = TimeSplit { compile: micros(compile), ..TimeSplit::default() };
     let wall_us = micros(compile);
-    RunReport { time_split_us, wall_us, ..unreported(&run.dispatched, outcome, cause) }
+    RunReport { time_split_us, wall_us, ..RunReport::unreported(&run.dispatched, outcome, cause) }
 }
 
 /// The report of a handler whose asker's deadline passed while it was compiled. Like the host for a

@@ -9,7 +9,7 @@ use sandglass_runtime::replay_journal;
 use sandglass_source::printable;
 use serde_json::Value;
 
-use super::story::Story;
+use super::follower::JournalFollower;
 use crate::file::{Bound, Expectation};
 
 /// Whether an expectation holds.
@@ -22,38 +22,42 @@ pub struct Verdict {
 }
 
 /// Checks an expectation about the journal against what is recorded now.
-pub(super) fn check(expectation: &Expectation, story: &mut Story) -> Result<Verdict, Error> {
+pub(super) fn check(
+    expectation: &Expectation,
+    follower: &mut JournalFollower,
+) -> Result<Verdict, Error> {
     let (holds, about) = match expectation {
         Expectation::State { entity, state } => {
-            let holds = story.entity(entity).is_some_and(|seen| seen.state == *state);
+            let holds = follower.entity(entity).is_some_and(|progress| progress.state == *state);
             (holds, Some(entity))
         }
         Expectation::Transition { action, entity, params } => {
-            (story.any(|record| is_transition(record, action, entity, params))?, Some(entity))
+            (follower.any(|record| is_transition(record, action, entity, params))?, Some(entity))
         }
         Expectation::NoTransition { action, entity } => {
             let taken =
-                story.any(|record| is_transition(record, action, entity, &Object::new()))?;
+                follower.any(|record| is_transition(record, action, entity, &Object::new()))?;
             (!taken, Some(entity))
         }
         Expectation::Record { fields, entity } => {
-            (story.any(|record| is_record(record, fields, entity.as_ref()))?, entity.as_ref())
+            (follower.any(|record| is_record(record, fields, entity.as_ref()))?, entity.as_ref())
         }
         Expectation::NoRecord { fields, entity } => {
-            let is_there = story.any(|record| is_record(record, fields, entity.as_ref()))?;
+            let is_there = follower.any(|record| is_record(record, fields, entity.as_ref()))?;
             let found = if is_there { "there is one" } else { "there is none" };
             return Ok(Verdict { holds: !is_there, found: found.to_owned() });
         }
-        Expectation::Replay { divergences } => return replay(*divergences, story),
+        Expectation::Replay { divergences } => return check_replay(*divergences, follower),
         // The worker is asked about these.
         Expectation::Metric { .. } | Expectation::Session { .. } => (false, None),
     };
-    let found = about.map_or_else(|| recorded(story), |entity| found(entity, story));
+    let found =
+        about.map_or_else(|| describe_kinds(follower), |entity| describe_entity(entity, follower));
     Ok(Verdict { holds, found })
 }
 
-fn replay(expected: u64, story: &mut Story) -> Result<Verdict, Error> {
-    let summary = replay_journal(story.reader()?, |_| Ok::<_, Error>(()))?;
+fn check_replay(expected: u64, follower: &mut JournalFollower) -> Result<Verdict, Error> {
+    let summary = replay_journal(follower.reader()?, |_| Ok::<_, Error>(()))?;
     let first = summary.divergences.first().map_or(String::new(), |one| {
         let (recorded, expected) = (&one.recorded, &one.expected);
         format!("; first at position {}: {} is {recorded}, not {expected}", one.position, one.what)
@@ -65,8 +69,8 @@ fn replay(expected: u64, story: &mut Story) -> Result<Verdict, Error> {
     Ok(Verdict { holds: summary.divergence_count == expected, found })
 }
 
-fn found(entity: &EntityRef, story: &Story) -> String {
-    let Some(seen) = story.entity(entity) else {
+fn describe_entity(entity: &EntityRef, follower: &JournalFollower) -> String {
+    let Some(seen) = follower.entity(entity) else {
         return format!("this play has no record of {entity}");
     };
     let recent: Vec<&str> = seen.recent.iter().map(String::as_str).collect();
@@ -74,9 +78,9 @@ fn found(entity: &EntityRef, story: &Story) -> String {
     format!("{entity} is in {}; its last transitions: {recent}", seen.state)
 }
 
-fn recorded(story: &Story) -> String {
+fn describe_kinds(follower: &JournalFollower) -> String {
     let kinds: Vec<String> =
-        story.kinds().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        follower.kinds().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     match &kinds[..] {
         [] => "nothing was recorded in this play".to_owned(),
         kinds => format!("no such record in this play; there are: {}", kinds.join(", ")),
@@ -85,7 +89,7 @@ fn recorded(story: &Story) -> String {
 
 fn is_transition(record: &Record, action: &str, entity: &EntityRef, params: &Object) -> bool {
     let Event::Transition { action: taken, params: with, .. } = &record.event else { return false };
-    record.entity.as_ref() == Some(entity) && taken == action && holds_fields(with, params)
+    record.entity.as_ref() == Some(entity) && taken == action && contains(with, params)
 }
 
 fn is_record(record: &Record, fields: &Object, entity: Option<&EntityRef>) -> bool {
@@ -93,24 +97,24 @@ fn is_record(record: &Record, fields: &Object, entity: Option<&EntityRef>) -> bo
         return false;
     }
     match serde_json::to_value(&record.event) {
-        Ok(Value::Object(event)) => {
-            fields.iter().all(|(key, value)| event.get(key).is_some_and(|found| part(found, value)))
-        }
+        Ok(Value::Object(event)) => fields
+            .iter()
+            .all(|(key, value)| event.get(key).is_some_and(|found| matches(found, value))),
         _ => false,
     }
 }
 
 /// Whether `all` has the fields `some`, among others.
-pub(super) fn holds_fields(all: &Object, some: &Object) -> bool {
-    some.iter().all(|(key, value)| all.get(key).is_some_and(|found| part(found, value)))
+pub(super) fn contains(all: &Object, some: &Object) -> bool {
+    some.iter().all(|(key, value)| all.get(key).is_some_and(|found| matches(found, value)))
 }
 
 /// Whether `found` is as expected: objects may have more fields, everything else must be equal.
-fn part(found: &Value, expected: &Value) -> bool {
+fn matches(found: &Value, expected: &Value) -> bool {
     match (found, expected) {
         (Value::Object(found), Value::Object(expected)) => expected
             .iter()
-            .all(|(key, value)| found.get(key).is_some_and(|found| part(found, value))),
+            .all(|(key, value)| found.get(key).is_some_and(|found| matches(found, value))),
         (Value::Number(found), Value::Number(expected)) => {
             found == expected || found.as_f64() == expected.as_f64()
         }
@@ -124,18 +128,20 @@ impl fmt::Display for Expectation {
         let text = match self {
             Self::State { entity, state } => format!("{entity} is in {state}"),
             Self::Transition { action, entity, params } => {
-                format!("{entity} takes {action}{}", with(params))
+                format!("{entity} takes {action}{}", describe_fields(params))
             }
             Self::NoTransition { action, entity } => format!("{entity} has never taken {action}"),
             Self::Record { fields, entity } => {
                 let of = entity.as_ref().map_or(String::new(), |entity| format!(" of {entity}"));
-                format!("there is a record{of}{}", with(fields))
+                format!("there is a record{of}{}", describe_fields(fields))
             }
             Self::NoRecord { fields, entity } => {
                 let of = entity.as_ref().map_or(String::new(), |entity| format!(" of {entity}"));
-                format!("there is no record{of}{}", with(fields))
+                format!("there is no record{of}{}", describe_fields(fields))
             }
-            Self::Session { fields, entity } => format!("{entity} is a session{}", with(fields)),
+            Self::Session { fields, entity } => {
+                format!("{entity} is a session{}", describe_fields(fields))
+            }
             Self::Metric { name, labels, bound } => {
                 let labels: Vec<String> =
                     labels.iter().map(|(key, value)| format!("{key}={value:?}")).collect();
@@ -151,7 +157,7 @@ impl fmt::Display for Expectation {
     }
 }
 
-fn with(fields: &Object) -> String {
+fn describe_fields(fields: &Object) -> String {
     if fields.is_empty() {
         return String::new();
     }
@@ -171,10 +177,10 @@ mod tests {
         let found = json!({"a": {"b": 1, "c": [1, 2]}, "d": "x"});
         for expected in [json!({}), json!({"a": {"b": 1.0}}), json!({"a": {"c": [1, 2]}, "d": "x"})]
         {
-            assert!(part(&found, &expected), "{expected}");
+            assert!(matches(&found, &expected), "{expected}");
         }
         for expected in [json!({"a": 1}), json!({"a": {"c": [1]}}), json!({"e": null})] {
-            assert!(!part(&found, &expected), "{expected}");
+            assert!(!matches(&found, &expected), "{expected}");
         }
     }
 }

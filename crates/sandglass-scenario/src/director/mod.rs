@@ -2,11 +2,11 @@
 
 mod address;
 mod expect;
+mod follower;
+mod local_server;
 mod metric;
-mod process;
-mod server;
-mod story;
 mod virtual_clock;
+mod worker_process;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
 use humantime::format_duration;
 use sandglass_host::CompileLimits;
 use sandglass_journal::{Journal, Opened, SqliteJournal};
@@ -26,17 +25,18 @@ use sandglass_model::{
 };
 
 use self::address::Addresses;
-use self::expect::{check, holds_fields};
-use self::process::Worker;
-use self::server::Running;
-use self::story::Story;
+use self::expect::{check, contains};
+use self::follower::JournalFollower;
+use self::local_server::LocalServer;
 use self::virtual_clock::VirtualClock;
+use self::worker_process::Worker;
+use crate::error::{Error, Result};
 use crate::file::{Act, Bound, Expectation, Restart, Scenario, Server, Step, Time};
-use crate::protocol::{Ask, Reply, Said, Start, VirtualTime};
+use crate::protocol::{Command, Ready, Reply, Start, VirtualTime, WorkerMessage};
 use crate::wait::pause;
 
 pub use self::expect::Verdict;
-pub use self::process::WORKER_COMMAND;
+pub use self::worker_process::WORKER_COMMAND;
 
 /// How long the worker may take to start. It compiles modules, and a module with an interpreter in it
 /// takes a busy machine a minute.
@@ -109,11 +109,6 @@ pub struct Settings<'s> {
     pub metrics: Option<SocketAddr>,
 }
 
-/// Playing was interrupted.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted")]
-pub struct Interrupted;
-
 /// Resolves when playing is to end.
 type Interruption<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
@@ -127,11 +122,11 @@ pub struct Director<'a> {
     virtual_clock: Option<Arc<VirtualClock>>,
     start: Start,
     addresses: Addresses,
-    _servers: Vec<Running>,
+    _servers: Vec<LocalServer>,
     /// None while the worker is down.
     worker: Option<Worker>,
     interrupted: Interruption<'a>,
-    story: Story,
+    follower: JournalFollower,
     tally: Tally,
 }
 
@@ -152,13 +147,13 @@ impl<'a> Director<'a> {
     /// which may hold other plays.
     ///
     /// # Errors
-    /// Errors if the scenario needs something that is not there, and with [`Interrupted`].
+    /// Errors if the scenario needs something that is not there, and with [`Error::Interrupted`].
     pub async fn start(
         scenario: &'a Scenario,
         settings: Settings<'_>,
         timeline: &'a mut dyn Observer,
         interrupted: impl Future<Output = ()> + 'a,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let Settings { journal, compiling, metrics } = settings;
         let now = SystemClock::new().wall();
         let is_virtual = scenario.time == Time::Virtual;
@@ -168,41 +163,25 @@ impl<'a> Director<'a> {
             None => Arc::new(SystemClock::new()),
         };
         timeline.begin(scenario, now)?;
-        let (mut servers, mut played) = (Vec::new(), BTreeMap::new());
-        let mut addresses = Vec::new();
-        for (server, port) in scenario.servers.iter().zip(1..) {
-            let url = if is_virtual {
-                played.insert(port, server.clone());
-                format!("http://127.0.0.1:{port}")
-            } else {
-                let running = start_server(server).await?;
-                let url = running.url();
-                servers.push(running);
-                url
-            };
-            addresses.push((server.name.clone(), url));
-        }
-        let addresses: Addresses = addresses.into_iter().collect();
+        let Servers { running, simulated, addresses } =
+            Servers::start(&scenario.servers, is_virtual).await?;
+        let virtual_time = VirtualTime { elapsed_ms: 0, wall: now, servers: simulated };
         let start = Start {
             journal: journal.to_owned(),
             specs: addresses.resolve_specs(&scenario.specs)?,
             modules: scenario.modules.clone(),
             // In virtual time, a play is over before anyone can scrape it.
             metrics: metrics.filter(|_| !is_virtual),
-            compiling: compiling.into(),
-            virtual_time: is_virtual.then_some(VirtualTime {
-                elapsed_ms: 0,
-                wall: now,
-                servers: played,
-            }),
+            compiling,
+            virtual_time: is_virtual.then_some(virtual_time),
         };
         let Repaired { next, torn } = repair(journal).await?;
         for torn in &torn {
             timeline.step(clock.wall(), None, "recovered", torn)?;
         }
-        let mut story = Story::from(journal, next);
-        story.read_earlier(|record| timeline.remember(record))?;
-        story.close();
+        let mut follower = JournalFollower::starting_at(journal, next);
+        follower.read_earlier(|record| timeline.remember(record))?;
+        follower.close();
         let mut interrupted: Interruption<'a> = Box::pin(interrupted);
         let (worker, ready) = start_worker(&start, &mut interrupted).await?;
         let mut director = Self {
@@ -212,10 +191,10 @@ impl<'a> Director<'a> {
             virtual_clock,
             start,
             addresses,
-            _servers: servers,
+            _servers: running,
             worker: Some(worker),
             interrupted,
-            story,
+            follower,
             tally: Tally::default(),
         };
         director.show_ready(&ready)?;
@@ -225,96 +204,41 @@ impl<'a> Director<'a> {
     /// Performs the steps, and then stops the runtime, even if a step fails.
     ///
     /// # Errors
-    /// Errors if the runtime fails or the observer does, and with [`Interrupted`].
-    pub async fn run(mut self) -> anyhow::Result<Tally> {
+    /// Errors if the runtime fails or the observer does, and with [`Error::Interrupted`].
+    pub async fn run(mut self) -> Result<Tally> {
         let ran = self.steps(self.scenario).await;
-        self.story.close();
+        self.follower.close();
         if let Some(worker) = self.worker.take() {
             worker.end_within(STOP_MAX).await?;
         }
         ran.map(|()| self.tally)
     }
 
-    async fn steps(&mut self, scenario: &Scenario) -> anyhow::Result<()> {
+    async fn steps(&mut self, scenario: &Scenario) -> Result<()> {
         for step in &scenario.steps {
-            self.act(step).await?;
+            self.perform(step).await?;
         }
         self.stop().await
     }
 
-    async fn act(&mut self, step: &Step) -> anyhow::Result<()> {
+    async fn perform(&mut self, step: &Step) -> Result<()> {
         match &step.act {
-            Act::Send { action, entity, params, expect_refused } => {
-                let params = self.addresses.resolve_params(params)?;
-                let ask = Ask::Send { entity: entity.clone(), action: action.clone(), params };
-                let what = format!("send {action}");
-                self.command(step, &what, ask, entity, expect_refused.as_deref()).await
-            }
-            Act::Create { entity, limits } => {
-                let ask = Ask::Create { entity: entity.clone(), limits: limits.clone() };
-                self.command_accepted(step, "create", ask, entity).await
-            }
-            Act::Signal { name, entity, from, payload } => {
-                let ask = Ask::Signal {
-                    entity: entity.clone(),
-                    name: name.clone(),
-                    from: from.clone(),
-                    payload: payload.clone(),
-                };
-                self.command_accepted(step, &format!("signal {name}"), ask, entity).await
-            }
-            Act::Cancel { entity, by, reason, expect_refused } => {
-                let (by, reason) = (by.clone(), reason.clone());
-                let ask = Ask::Cancel { entity: entity.clone(), by, reason };
-                self.command(step, "cancel", ask, entity, expect_refused.as_deref()).await
-            }
-            Act::Resume { entity, by, limits, expect_refused } => {
-                let (by, limits) = (by.clone(), limits.clone());
-                let ask = Ask::Resume { entity: entity.clone(), by, limits };
-                self.command(step, "resume", ask, entity, expect_refused.as_deref()).await
-            }
-            Act::Journal { works } => {
-                let what = if *works { "journal works" } else { "journal fails" };
-                self.show_step(None, what, "")?;
-                self.request(Ask::Journal { works: *works })
-                    .await?
-                    .map(drop)
-                    .map_err(|why| anyhow!(why))
+            Act::Command { label, command, expect_refused } => {
+                let mut command = command.clone();
+                if let Command::Send { params, .. } = &mut command {
+                    *params = self.addresses.resolve_params(params)?;
+                }
+                self.show_step(command.entity(), label, "")?;
+                let refusal = self.request(command).await?.err();
+                self.judge_reply(step, label, refusal, expect_refused.as_deref())
             }
             Act::Wait { time } => {
                 self.show_step(None, &format!("wait {}", format_duration(*time)), "")?;
-                let until = self.clock.now().after(*time);
-                while let Event::Reply(_) = self.next(until).await? {}
-                Ok(())
+                self.wait_until(self.clock.now().after(*time)).await
             }
             Act::Restart { how, down_for } => self.restart(*how, *down_for).await,
             Act::Expect { expectation, within } => self.expect(step, expectation, *within).await,
         }
-    }
-
-    /// Sends a command that must not be refused.
-    async fn command_accepted(
-        &mut self,
-        step: &Step,
-        what: &str,
-        ask: Ask,
-        entity: &EntityRef,
-    ) -> anyhow::Result<()> {
-        self.command(step, what, ask, entity, None).await
-    }
-
-    /// Sends a command that must be refused with the expected text, or else accepted.
-    async fn command(
-        &mut self,
-        step: &Step,
-        what: &str,
-        ask: Ask,
-        entity: &EntityRef,
-        expect_refused: Option<&str>,
-    ) -> anyhow::Result<()> {
-        self.show_step(Some(entity), what, "")?;
-        let refusal = self.request(ask).await?.err();
-        self.judge_reply(step, what, refusal, expect_refused)
     }
 
     /// Compares the reply to a command with what the scenario expects.
@@ -324,20 +248,16 @@ impl<'a> Director<'a> {
         what: &str,
         refusal: Option<String>,
         expected: Option<&str>,
-    ) -> anyhow::Result<()> {
-        let (held, expectation) = match (&refusal, expected) {
+    ) -> Result<()> {
+        let expectation = match (&refusal, expected) {
             (None, None) => return Ok(()),
-            (Some(_), None) => (false, format!("{what} to be taken")),
-            (None, Some(text)) => (false, format!("{what} to be refused with `{text}`")),
-            (Some(why), Some(text)) => {
-                (why.contains(text), format!("{what} to be refused with `{text}`"))
-            }
+            (Some(_), None) => format!("{what} to be taken"),
+            (_, Some(text)) => format!("{what} to be refused with `{text}`"),
         };
+        let holds = refusal.as_ref().zip(expected).is_some_and(|(why, text)| why.contains(text));
         let found =
             refusal.map_or_else(|| "it was taken".to_owned(), |why| format!("refused: {why}"));
-        let look = Verdict { holds: held, found };
-        self.count(held);
-        Ok(self.timeline.verdict(self.clock.wall(), step.line, &expectation, &look)?)
+        self.count(step, &expectation, &Verdict { holds, found })
     }
 
     async fn expect(
@@ -345,44 +265,49 @@ impl<'a> Director<'a> {
         step: &Step,
         expectation: &Expectation,
         within: Duration,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let until = self.clock.now().after(within);
-        let looked = match expectation {
+        let verdict = match expectation {
             Expectation::Metric { name, labels, bound } => {
-                let wanted = Wanted { name, labels, bound: *bound };
-                self.metric(&wanted, until).await?
+                self.check_metric(name, labels, *bound, until).await?
             }
-            Expectation::Session { fields, entity } => self.session(entity, fields, until).await?,
+            Expectation::Session { fields, entity } => {
+                self.check_session(entity, fields, until).await?
+            }
             _ => loop {
                 self.show_appended()?;
-                let looked = check(expectation, &mut self.story)?;
-                let final_look = matches!(
+                let verdict = check(expectation, &mut self.follower)?;
+                let is_final = matches!(
                     expectation,
                     Expectation::NoTransition { .. }
                         | Expectation::NoRecord { .. }
                         | Expectation::Replay { .. }
                 );
-                if looked.holds || final_look {
-                    break looked;
+                if verdict.holds || is_final {
+                    break verdict;
                 }
                 if let Event::TimeOver = self.next(until).await? {
-                    break looked;
+                    break verdict;
                 }
             },
         };
-        self.count(looked.holds);
-        let now = self.clock.wall();
-        Ok(self.timeline.verdict(now, step.line, &expectation.to_string(), &looked)?)
+        self.count(step, &expectation.to_string(), &verdict)
     }
 
-    async fn metric(&mut self, wanted: &Wanted<'_>, until: Monotonic) -> anyhow::Result<Verdict> {
+    async fn check_metric(
+        &mut self,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+        bound: Bound,
+        until: Monotonic,
+    ) -> Result<Verdict> {
         loop {
-            let text = self.request(Ask::Metrics).await?.map_err(|why| anyhow!(why))?;
+            let text = self.request(Command::Metrics).await?.map_err(Error::Failed)?;
             let text = text.unwrap_or_default();
-            let value = metric::sum(&text, wanted.name, wanted.labels);
-            let holds = metric::holds(wanted.bound, value.unwrap_or(0.0));
+            let value = metric::sum(&text, name, labels);
+            let holds = metric::holds(bound, value.unwrap_or(0.0));
             if holds || self.clock.now() >= until {
-                let lines = metric::lines_about(&text, wanted.name);
+                let lines = metric::lines_about(&text, name);
                 let found = match value {
                     Some(value) => format!("it is {value}"),
                     None if lines.is_empty() => "there is no sample of that name".to_owned(),
@@ -394,19 +319,19 @@ impl<'a> Director<'a> {
         }
     }
 
-    async fn session(
+    async fn check_session(
         &mut self,
         entity: &EntityRef,
         fields: &Object,
         until: Monotonic,
-    ) -> anyhow::Result<Verdict> {
+    ) -> Result<Verdict> {
         loop {
-            let found = match self.request(Ask::Session { entity: entity.clone() }).await? {
+            let found = match self.request(Command::Session { entity: entity.clone() }).await? {
                 Ok(view) => view.unwrap_or_default(),
                 Err(why) => return Ok(Verdict { holds: false, found: why }),
             };
             let view: Object = serde_json::from_str(&found)?;
-            let holds = holds_fields(&view, fields);
+            let holds = contains(&view, fields);
             if holds || self.clock.now() >= until {
                 return Ok(Verdict { holds, found });
             }
@@ -415,7 +340,7 @@ impl<'a> Director<'a> {
     }
 
     /// Waits until another check may have another result.
-    async fn wait_to_poll(&mut self, until: Monotonic) -> anyhow::Result<()> {
+    async fn wait_to_poll(&mut self, until: Monotonic) -> Result<()> {
         if self.virtual_clock.is_some() {
             // A record that is appended meanwhile may change what is checked, so it ends the wait.
             let soon = self.clock.now().after(POLL_EVERY_VIRTUAL).min(until);
@@ -423,16 +348,23 @@ impl<'a> Director<'a> {
             return Ok(());
         }
         let soon = self.clock.now().after(POLL_EVERY).min(until);
-        while let Event::Reply(_) = self.next(soon).await? {}
+        self.wait_until(soon).await
+    }
+
+    /// Shows what is appended until `until`.
+    async fn wait_until(&mut self, until: Monotonic) -> Result<()> {
+        while let Event::Reply(_) = self.next(until).await? {}
         Ok(())
     }
 
-    fn count(&mut self, held: bool) {
+    /// Counts an expectation of a step, and shows whether it holds.
+    fn count(&mut self, step: &Step, expected: &str, verdict: &Verdict) -> Result<()> {
         self.tally.expectations += 1;
-        self.tally.failed += usize::from(!held);
+        self.tally.failed += usize::from(!verdict.holds);
+        Ok(self.timeline.verdict(self.clock.wall(), step.line, expected, verdict)?)
     }
 
-    async fn restart(&mut self, how: Restart, down_for: Duration) -> anyhow::Result<()> {
+    async fn restart(&mut self, how: Restart, down_for: Duration) -> Result<()> {
         match how {
             Restart::Kill => {
                 if let Some(worker) = self.worker.take() {
@@ -447,9 +379,8 @@ impl<'a> Director<'a> {
         }
         // The killed worker may have appended records without reporting them.
         self.show_appended()?;
-        self.story.close();
-        let until = self.clock.now().after(down_for);
-        while let Event::Reply(_) = self.next(until).await? {}
+        self.follower.close();
+        self.wait_until(self.clock.now().after(down_for)).await?;
         self.show_step(None, "start", "on the same journal")?;
         if let (Some(clock), Some(time)) = (&self.virtual_clock, &mut self.start.virtual_time) {
             (time.elapsed_ms, time.wall) = (clock.elapsed_ms(), clock.wall());
@@ -460,32 +391,32 @@ impl<'a> Director<'a> {
     }
 
     /// Stops the worker in order.
-    async fn stop(&mut self) -> anyhow::Result<()> {
-        self.story.close();
-        let id = self.worker.as_mut().context("the runtime is stopped")?.ask(Ask::Stop).await?;
+    async fn stop(&mut self) -> Result<()> {
+        self.follower.close();
+        let id = self.worker.as_mut().ok_or(Error::Stopped)?.send(Command::Stop).await?;
         let timeout = Timeout::after(REPLY_MAX);
         loop {
             match self.receive(timeout.remaining()).await? {
                 Event::Reply(Reply::Done { id: of, .. }) if of == id => break,
                 Event::Reply(_) => {}
                 Event::TimeOver => {
-                    bail!("the runtime did not stop within {}", format_duration(REPLY_MAX))
+                    return Err(took_too_long("the runtime did not stop", REPLY_MAX));
                 }
             }
         }
         if let Some(mut worker) = self.worker.take() {
-            let status = worker.ended().await?;
+            let status = worker.wait_for_end().await?;
             if !status.success() {
-                bail!("the worker process ended with {status}");
+                return Err(Error::Failed(format!("the worker process ended with {status}")));
             }
         }
         self.show_appended()
     }
 
     /// Sends a command to the worker. The inner error is the reason of a refusal.
-    async fn request(&mut self, ask: Ask) -> anyhow::Result<Result<Option<String>, String>> {
-        let worker = self.worker.as_mut().context("the runtime is stopped")?;
-        let id = worker.ask(ask).await?;
+    async fn request(&mut self, command: Command) -> Result<Result<Option<String>, String>> {
+        let worker = self.worker.as_mut().ok_or(Error::Stopped)?;
+        let id = worker.send(command).await?;
         let timeout = Timeout::after(REPLY_MAX);
         loop {
             match self.receive_and_show(timeout.remaining()).await? {
@@ -496,7 +427,7 @@ impl<'a> Director<'a> {
                 Event::Reply(Reply::Refused { id: of, why }) if of == id => return Ok(Err(why)),
                 Event::Reply(_) => {}
                 Event::TimeOver => {
-                    bail!("the runtime did not reply within {}", format_duration(REPLY_MAX))
+                    return Err(took_too_long("the runtime did not reply", REPLY_MAX));
                 }
             }
         }
@@ -504,7 +435,7 @@ impl<'a> Director<'a> {
 
     /// Lets the scenario's time pass until something is appended, which is then shown, or until
     /// `until`.
-    async fn next(&mut self, until: Monotonic) -> anyhow::Result<Event> {
+    async fn next(&mut self, until: Monotonic) -> Result<Event> {
         let Some(clock) = self.virtual_clock.clone() else {
             return self.receive_and_show(until.since(self.clock.now())).await;
         };
@@ -516,7 +447,7 @@ impl<'a> Director<'a> {
         if clock.elapsed_ms() >= until_ms {
             return Ok(Event::TimeOver);
         }
-        let id = worker.ask(Ask::GoOn { until_ms }).await?;
+        let id = worker.send(Command::Advance { until_ms }).await?;
         let (timeout, mut appended) = (Timeout::after(ADVANCE_MAX), None);
         loop {
             match self.receive_and_show(timeout.remaining()).await? {
@@ -526,14 +457,16 @@ impl<'a> Director<'a> {
                 Event::Reply(reply) => appended = Some(reply),
                 Event::TimeOver => {
                     let max = format_duration(ADVANCE_MAX);
-                    bail!("virtual time did not advance within {max}: a guest still computes")
+                    return Err(Error::Failed(format!(
+                        "virtual time did not advance within {max}: a guest still computes"
+                    )));
                 }
             }
         }
     }
 
     /// As [`Self::receive`], and shows what the reply says was appended.
-    async fn receive_and_show(&mut self, left: Duration) -> anyhow::Result<Event> {
+    async fn receive_and_show(&mut self, left: Duration) -> Result<Event> {
         let event = self.receive(left).await?;
         if let Event::Reply(Reply::Appended { .. }) = event {
             self.show_appended()?;
@@ -541,18 +474,18 @@ impl<'a> Director<'a> {
         Ok(event)
     }
 
-    async fn receive(&mut self, left: Duration) -> anyhow::Result<Event> {
+    async fn receive(&mut self, left: Duration) -> Result<Event> {
         let reply = async {
             match &mut self.worker {
-                Some(worker) => worker.reply().await,
+                Some(worker) => worker.next_message().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            () = &mut self.interrupted => Err(Interrupted.into()),
+            () = &mut self.interrupted => Err(Error::Interrupted),
             reply = reply => match reply? {
-                Some(Said { elapsed_ms, reply }) => {
+                Some(WorkerMessage { elapsed_ms, reply }) => {
                     if let (Some(clock), Some(elapsed_ms)) = (&self.virtual_clock, elapsed_ms) {
                         clock.set_ms(elapsed_ms);
                     }
@@ -564,17 +497,17 @@ impl<'a> Director<'a> {
         }
     }
 
-    async fn end_of_worker(&mut self) -> anyhow::Error {
-        let Some(mut worker) = self.worker.take() else { return anyhow!("the runtime is stopped") };
-        match worker.ended().await {
-            Ok(status) => anyhow!("the worker process ended by itself ({status})"),
+    async fn end_of_worker(&mut self) -> Error {
+        let Some(mut worker) = self.worker.take() else { return Error::Stopped };
+        match worker.wait_for_end().await {
+            Ok(status) => Error::Failed(format!("the worker process ended by itself ({status})")),
             Err(error) => error,
         }
     }
 
-    fn show_appended(&mut self) -> anyhow::Result<()> {
+    fn show_appended(&mut self) -> Result<()> {
         loop {
-            let records = self.story.read_appended()?;
+            let records = self.follower.read_appended()?;
             if records.is_empty() {
                 return Ok(());
             }
@@ -582,20 +515,11 @@ impl<'a> Director<'a> {
         }
     }
 
-    fn show_step(
-        &mut self,
-        entity: Option<&EntityRef>,
-        what: &str,
-        detail: &str,
-    ) -> anyhow::Result<()> {
-        Ok(self.timeline.step(self.now(), entity, what, detail)?)
+    fn show_step(&mut self, entity: Option<&EntityRef>, what: &str, detail: &str) -> Result<()> {
+        Ok(self.timeline.step(self.clock.wall(), entity, what, detail)?)
     }
 
-    fn now(&self) -> WallTime {
-        self.clock.wall()
-    }
-
-    fn show_ready(&mut self, ready: &Ready) -> anyhow::Result<()> {
+    fn show_ready(&mut self, ready: &Ready) -> Result<()> {
         for torn in &ready.recovered {
             self.show_step(None, "recovered", torn)?;
         }
@@ -624,47 +548,64 @@ impl Timeout {
     }
 }
 
-async fn start_server(server: &Server) -> anyhow::Result<Running> {
-    let running = Running::start(server).await;
-    running.with_context(|| format!("cannot start the server `{}`", server.name))
+fn took_too_long(what: &str, max: Duration) -> Error {
+    Error::Failed(format!("{what} within {}", format_duration(max)))
 }
 
-struct Wanted<'a> {
-    name: &'a str,
-    labels: &'a BTreeMap<String, String>,
-    bound: Bound,
+/// The servers of a scenario. There are no sockets in virtual time.
+#[derive(Default)]
+struct Servers {
+    running: Vec<LocalServer>,
+    /// By their ports.
+    simulated: BTreeMap<u16, Server>,
+    addresses: Addresses,
 }
 
-/// What a worker says once it has started.
-struct Ready {
-    metrics: Option<SocketAddr>,
-    recovered: Vec<String>,
+impl Servers {
+    async fn start(servers: &[Server], is_virtual: bool) -> Result<Self> {
+        let mut started = Self::default();
+        for (server, port) in servers.iter().zip(1..) {
+            let url = if is_virtual {
+                started.simulated.insert(port, server.clone());
+                format!("http://127.0.0.1:{port}")
+            } else {
+                let what = format!("cannot start the server `{}`", server.name);
+                let running = LocalServer::start(server).await.map_err(Error::system(what))?;
+                let url = running.url();
+                started.running.push(running);
+                url
+            };
+            started.addresses.0.insert(server.name.clone(), url);
+        }
+        Ok(started)
+    }
 }
 
 async fn start_worker(
     start: &Start,
     interrupted: &mut Interruption<'_>,
-) -> anyhow::Result<(Worker, Ready)> {
+) -> Result<(Worker, Ready)> {
     let mut worker = Worker::start(start).await?;
     let begun = async {
         loop {
-            match worker.reply().await?.map(|said| said.reply) {
-                Some(Reply::Ready { metrics, recovered }) => {
-                    return Ok(Ready { metrics, recovered });
-                }
-                Some(Reply::Failed { why }) => bail!(why),
+            match worker.next_message().await?.map(|message| message.reply) {
+                Some(Reply::Ready(ready)) => return Ok(ready),
+                Some(Reply::Failed { why }) => return Err(Error::Failed(why)),
                 // The director reads from the journal what recovery appends before it is ready.
                 Some(_) => {}
-                None => bail!("the worker process ended before it was ready"),
+                None => {
+                    let why = "the worker process ended before it was ready";
+                    return Err(Error::Failed(why.to_owned()));
+                }
             }
         }
     };
     let ready = tokio::select! {
         biased;
-        () = interrupted => Err(Interrupted.into()),
+        () = interrupted => Err(Error::Interrupted),
         ready = begun => ready,
         () = pause(START_MAX) => {
-            Err(anyhow!("the runtime did not start within {}", format_duration(START_MAX)))
+            Err(took_too_long("the runtime did not start", START_MAX))
         }
     }?;
     Ok((worker, ready))
@@ -681,7 +622,7 @@ struct Repaired {
 /// Sets aside torn records at the end of the journal. The worker would do that too, but the director
 /// must know where the records of this play begin before the worker appends the first one, which it
 /// does as it starts.
-async fn repair(journal: &Path) -> anyhow::Result<Repaired> {
+async fn repair(journal: &Path) -> Result<Repaired> {
     if !journal.metadata().is_ok_and(|metadata| metadata.len() > 0) {
         return Ok(Repaired { next: Position(1), torn: Vec::new() });
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
 use sandglass_host::file::{named_in, read_text};
 use sandglass_host::manifest::{self, FILE_NAME, Found, Manifests, module_beside};
 use sandglass_host::{Host, Settings};
@@ -11,7 +10,9 @@ use sandglass_liveness::Spec;
 use sandglass_runtime::{SPEC_ENDING, one_of_each_type, unknown_timed_functions};
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
-use super::section::{self, Written};
+use super::section::{self, ParsedScenario};
+use crate::error::{Error, Result};
+
 use super::{Module, SOURCE_MAX_BYTES, Scenario, Server, SpecFile, with_servers};
 
 /// Returns `path` itself, or, if it is a folder, every `scenario*.toml` in it, sorted by name without
@@ -19,14 +20,14 @@ use super::{Module, SOURCE_MAX_BYTES, Scenario, Server, SpecFile, with_servers};
 ///
 /// # Errors
 /// Errors if the folder cannot be read or contains no scenario.
-pub fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub fn find(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let mut found = named_in(path, is_scenario)?;
     found.sort_by_key(|path| path.file_stem().map(ToOwned::to_owned));
     if found.is_empty() {
-        bail!("there is no scenario*.toml in `{}`", path.display());
+        return Err(Error::Failed(format!("there is no scenario*.toml in `{}`", path.display())));
     }
     Ok(found)
 }
@@ -41,13 +42,13 @@ pub fn is_scenario(name: &str) -> bool {
 ///
 /// # Errors
 /// Errors if a file cannot be read.
-pub fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>> {
+pub fn load(path: &Path) -> Result<Result<Scenario, Vec<Finding>>> {
     let source = read_text(path, SOURCE_MAX_BYTES as u64)?;
     let beside = path.parent().unwrap_or(Path::new("")).to_owned();
     let mut out = Diagnostics::new(&source);
     let written = section::read(&source, &beside, &mut out);
     let mut findings: Vec<Finding> = Finding::all_of(path, &source, out.finish()).collect();
-    let Written { title, time, specs, mut modules, servers, steps } = written;
+    let ParsedScenario { title, time, specs, mut modules, servers, steps } = written;
     let folder = if beside == Path::new("") { Path::new(".") } else { &beside };
     let manifests = collect_findings(Manifests::find(folder), &mut findings)?.unwrap_or_default();
     let found_manifests = findings.is_empty();
@@ -56,7 +57,10 @@ pub fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>> {
         None => named_in(folder, |name| name.ends_with(SPEC_ENDING))?,
     };
     if spec_paths.is_empty() {
-        bail!("there is no *.ioa.toml beside `{}`, and it names no `specs`", path.display());
+        return Err(Error::Failed(format!(
+            "there is no *.ioa.toml beside `{}`, and it names no `specs`",
+            path.display()
+        )));
     }
     let (mut files, mut specs) = (Vec::new(), Vec::new());
     let mut timed_functions = None;
@@ -96,17 +100,18 @@ pub fn load(path: &Path) -> anyhow::Result<Result<Scenario, Vec<Finding>>> {
 }
 
 /// The host functions in which a handler can wait.
-fn all_timed_functions() -> anyhow::Result<BTreeSet<&'static str>> {
+fn all_timed_functions() -> Result<BTreeSet<&'static str>> {
     let settings = Settings { max_runs: 1, guest_threads: 1, ..Settings::default() };
-    let host = Host::builder().settings(settings).build().context("cannot start a host")?;
-    host.timed_functions().map_err(|why| anyhow!(why.message))
+    let host = Host::builder().settings(settings).build();
+    let host = host.map_err(|why| Error::failed("cannot start a host", &why))?;
+    host.timed_functions().map_err(|why| Error::Failed(why.message))
 }
 
 /// What was read of manifests; `None`, and findings, if they are wrong.
 fn collect_findings<T>(
     read: Result<T, manifest::Error>,
     findings: &mut Vec<Finding>,
-) -> anyhow::Result<Option<T>> {
+) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(manifest::Error::Wrong(wrong)) => {

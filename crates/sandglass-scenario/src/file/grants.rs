@@ -1,34 +1,33 @@
 //! What a module of a scenario is granted: by its manifest, if it has one, and by the scenario.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
 use sandglass_host::manifest::Found;
 use sandglass_host::{Destination, FixedSecrets, Manifest, Secret, file};
 use sandglass_model::GuestLimits;
 use sandglass_source::Finding;
 
 use super::Module;
+use crate::error::{Error, Result};
 
 impl Module {
     /// Reads the module: its name, its grants and its bytes.
     ///
     /// # Errors
     /// Errors if the module or its manifest cannot be read, and if a secret has no value.
-    pub fn read(&self) -> anyhow::Result<(String, Manifest, Vec<u8>)> {
-        let wrong = |finding: &Finding| anyhow!("module `{}`: {}", self.name, finding.diagnostic);
+    pub fn read(&self) -> Result<(String, Manifest, Vec<u8>)> {
+        let wrong = |why: &dyn Display| Error::Failed(format!("module `{}`: {why}", self.name));
         let (manifest, bytes) = if self.is_manifest {
             let found = Found::read(&self.path)?;
-            let manifest = self.manifest(&found);
-            let manifest =
-                manifest.map_err(|wrongs| wrongs.first().map_or_else(|| anyhow!(""), wrong))?;
-            (manifest, found.module().map_err(|finding| wrong(&finding))?)
+            // There is at least one finding.
+            let manifest = self.manifest(&found).map_err(|all| wrong(&all[0].diagnostic))?;
+            (manifest, found.module().map_err(|finding| wrong(&finding.diagnostic))?)
         } else {
-            let manifest =
-                self.bare_manifest().map_err(|why| anyhow!("module `{}`: {why}", self.name))?;
+            let manifest = self.bare_manifest().map_err(|why| wrong(&why))?;
             let bytes = file::read(&self.path, manifest.module_max_bytes());
-            (manifest, bytes.with_context(|| format!("module `{}`", self.name))?)
+            (manifest, bytes.map_err(|why| wrong(&why))?)
         };
         Ok((self.name.clone(), manifest, bytes))
     }
@@ -62,7 +61,7 @@ impl Module {
     }
 
     fn with_additions(&self, base: Manifest, secrets: BTreeMap<String, Secret>) -> Manifest {
-        let granted = *base.granted_limits();
+        let granted = base.limits;
         let limits = GuestLimits {
             memory_bytes: self.memory_bytes.unwrap_or(granted.memory_bytes),
             response_bytes: self.response_bytes.unwrap_or(granted.response_bytes),

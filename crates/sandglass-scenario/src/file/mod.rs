@@ -15,7 +15,8 @@ use std::time::Duration;
 use sandglass_model::{EntityRef, Object};
 use sandglass_source::{Diagnostic, Diagnostics};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+
+use crate::protocol::Command;
 
 pub use files::{find, is_scenario, load};
 
@@ -96,15 +97,23 @@ pub(crate) struct Step {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Act {
-    Send { action: String, entity: EntityRef, params: Object, expect_refused: Option<String> },
-    Create { entity: EntityRef, limits: Object },
-    Wait { time: Duration },
-    Signal { name: String, entity: EntityRef, from: Option<EntityRef>, payload: Value },
-    Cancel { entity: EntityRef, by: String, reason: String, expect_refused: Option<String> },
-    Resume { entity: EntityRef, by: String, limits: Object, expect_refused: Option<String> },
-    Journal { works: bool },
-    Restart { how: Restart, down_for: Duration },
-    Expect { expectation: Expectation, within: Duration },
+    /// Sends a command, whose refusal contains the expected text if there is one.
+    Command {
+        label: String,
+        command: Command,
+        expect_refused: Option<String>,
+    },
+    Wait {
+        time: Duration,
+    },
+    Restart {
+        how: Restart,
+        down_for: Duration,
+    },
+    Expect {
+        expectation: Expectation,
+        within: Duration,
+    },
 }
 
 /// How the worker ends before it is started again.

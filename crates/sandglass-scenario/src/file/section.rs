@@ -16,7 +16,7 @@ const SERVERS_MAX: usize = 32;
 
 /// What a scenario file contains, before its specs and modules are searched for.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct ParsedScenario {
     pub(super) title: Option<String>,
     pub(super) time: Time,
     pub(super) specs: Option<Vec<String>>,
@@ -26,9 +26,9 @@ pub(super) struct Written {
 }
 
 /// Reads the text of a scenario file in `folder`.
-pub(super) fn read(source: &str, folder: &Path, out: &mut Diagnostics<'_>) -> Written {
+pub(super) fn read(source: &str, folder: &Path, out: &mut Diagnostics<'_>) -> ParsedScenario {
     let Some(document) = Document::parse(source, SOURCE_MAX_BYTES, out) else {
-        return Written::default();
+        return ParsedScenario::default();
     };
     let top = document.table("the scenario");
     top.only(&["name", "time", "specs", "module", "server", "step"], out);
@@ -50,7 +50,7 @@ pub(super) fn read(source: &str, folder: &Path, out: &mut Diagnostics<'_>) -> Wr
         out.error(&top.span_of("step"), format!("there may be at most {STEPS_MAX} steps"));
     }
     let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
-    Written {
+    ParsedScenario {
         title: value::text(&top, "name", out),
         time: time(&top, out),
         specs: top

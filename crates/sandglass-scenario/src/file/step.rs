@@ -8,6 +8,7 @@ use sandglass_source::{Diagnostics, Table, did_you_mean, toml_value};
 use serde_json::Value;
 
 use super::{Act, Restart, Step, expectation, value, with_servers};
+use crate::protocol::Command;
 
 /// The kinds of steps, and the keys that a step of each kind may have.
 const KINDS: [(&str, &[&str]); 16] = [
@@ -79,52 +80,67 @@ fn act(
     out: &mut Diagnostics<'_>,
 ) -> Option<Act> {
     Some(match kind {
-        "send" => {
-            let entity = value::required_entity(table, "entity", out);
-            let params = table.object("params", out);
-            params.values().for_each(|value| check_servers(value, table, servers, out));
-            Act::Send {
-                action: value::text(table, "send", out)?,
-                entity: entity?,
-                params,
-                expect_refused: value::text(table, "expect_refused", out),
-            }
-        }
-        "create" => {
-            Act::Create { entity: value::entity(table, "create", out)?, limits: limits(table, out) }
-        }
         "wait" => Act::Wait { time: value::duration(table, "wait", out)? },
-        "signal" => {
-            let entity = value::required_entity(table, "entity", out);
-            Act::Signal {
-                name: value::text(table, "signal", out)?,
-                entity: entity?,
-                from: value::entity(table, "from", out),
-                payload: table
-                    .value("payload")
-                    .map(|value| toml_value::to_json(value.get_ref()))
-                    .unwrap_or_default(),
-            }
-        }
-        "cancel" => Act::Cancel {
-            entity: value::entity(table, "cancel", out)?,
-            by: by(table, out),
-            reason: value::text(table, "reason", out).unwrap_or_default(),
-            expect_refused: value::text(table, "expect_refused", out),
-        },
-        "resume" => Act::Resume {
-            entity: value::entity(table, "resume", out)?,
-            by: by(table, out),
-            limits: limits(table, out),
-            expect_refused: value::text(table, "expect_refused", out),
-        },
-        "journal" => Act::Journal { works: journal(table, out)? },
         "restart" => Act::Restart {
             how: restart(table, out)?,
             down_for: value::duration(table, "down_for", out).unwrap_or(Duration::ZERO),
         },
+        "send" | "create" | "signal" | "cancel" | "resume" | "journal" => {
+            let (label, command) = command(kind, table, servers, out)?;
+            let expect_refused = value::text(table, "expect_refused", out);
+            Act::Command { label, command, expect_refused }
+        }
         _ => expectation::read(kind, table, out)?,
     })
+}
+
+/// A command to the runtime, and how the timeline names it.
+fn command(
+    kind: &str,
+    table: &Table<'_, '_>,
+    servers: &[&str],
+    out: &mut Diagnostics<'_>,
+) -> Option<(String, Command)> {
+    let mut label = kind.to_owned();
+    let command = match kind {
+        "send" => {
+            let entity = value::required_entity(table, "entity", out);
+            let params = table.object("params", out);
+            params.values().for_each(|value| check_servers(value, table, servers, out));
+            let action = value::text(table, "send", out)?;
+            label = format!("send {action}");
+            Command::Send { action, entity: entity?, params }
+        }
+        "create" => Command::Create {
+            entity: value::entity(table, "create", out)?,
+            limits: limits(table, out),
+        },
+        "signal" => {
+            let entity = value::required_entity(table, "entity", out);
+            let name = value::text(table, "signal", out)?;
+            label = format!("signal {name}");
+            let from = value::entity(table, "from", out);
+            let payload = table.value("payload").map(|value| toml_value::to_json(value.get_ref()));
+            let payload = payload.unwrap_or_default();
+            Command::Signal { name, entity: entity?, from, payload }
+        }
+        "cancel" => Command::Cancel {
+            entity: value::entity(table, "cancel", out)?,
+            by: by(table, out),
+            reason: value::text(table, "reason", out).unwrap_or_default(),
+        },
+        "resume" => Command::Resume {
+            entity: value::entity(table, "resume", out)?,
+            by: by(table, out),
+            limits: limits(table, out),
+        },
+        _ => {
+            let works = journal(table, out)?;
+            label = format!("journal {}", if works { "works" } else { "fails" });
+            Command::Journal { works }
+        }
+    };
+    Some((label, command))
 }
 
 /// The operator in whose name a command is given.

@@ -2,14 +2,13 @@
 //! from standard input, and stops when that closes.
 
 mod journal;
+mod paused_time;
 mod servers;
-mod standing;
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
 use sandglass_host::{CompileHelper, Host, Manifest, Settings};
 use sandglass_journal::{Journal, Opened, SqliteJournal};
 use sandglass_liveness::Spec;
@@ -25,13 +24,14 @@ use sandglass_telemetry::{Prefix, Telemetry};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::watch;
 
+use crate::error::{Error, Result, with_causes};
 use crate::file::Module;
-use crate::protocol::{Ask, Reply, Request, Said, Start, VirtualTime};
+use crate::protocol::{Command, Ready, Reply, Request, Start, VirtualTime, WorkerMessage};
 use crate::wait::{every, pause};
 
 use journal::{JournalSwitch, ReportingJournal};
+use paused_time::{PausedTime, PausingJournal};
 use servers::SimulatedServers;
-use standing::{PausedTime, PausingJournal};
 
 /// How long handlers may take to end in an orderly stop. Host calls are dropped at once.
 const GRACE: Duration = Duration::from_secs(5);
@@ -49,12 +49,13 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 pub fn execute(
     helper: CompileHelper,
     threads: impl FnOnce() -> io::Result<tokio::runtime::Runtime>,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let mut line = String::new();
     if io::stdin().lock().read_line(&mut line)? == 0 {
         return Ok(());
     }
-    let start: Start = serde_json::from_str(&line).context("the first line is invalid")?;
+    let start: Start = serde_json::from_str(&line)
+        .map_err(|why| Error::failed("the first line is invalid", &why))?;
     let threads = match start.virtual_time {
         Some(_) => {
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?
@@ -67,17 +68,17 @@ pub fn execute(
     done
 }
 
-async fn serve(start: Start, helper: CompileHelper) -> anyhow::Result<()> {
+async fn serve(start: Start, helper: CompileHelper) -> Result<()> {
     let mut requests = BufReader::new(tokio::io::stdin()).lines();
     let time = Time::starting_at(start.virtual_time.as_ref());
     let paused = time.pause();
     let worker = match Worker::start(start, time.clone(), helper).await {
         Ok(worker) => worker,
-        Err(error) => return time.say(Reply::Failed { why: format!("{error:#}") }),
+        Err(error) => return time.send(Reply::Failed { why: with_causes(&error) }),
     };
-    let stop = worker.obey(&mut requests, paused).await?;
+    let stop = worker.perform_commands(&mut requests, paused).await?;
     worker.stop().await;
-    stop.map_or(Ok(()), |id| time.say(Reply::Done { id, text: None }))
+    stop.map_or(Ok(()), |id| time.send(Reply::Done { id, text: None }))
 }
 
 /// The time that a worker lives in.
@@ -115,15 +116,15 @@ impl Time {
         pause(Duration::from_millis(left_ms)).await;
     }
 
-    fn say(&self, reply: Reply) -> anyhow::Result<()> {
-        say(&Said { elapsed_ms: self.elapsed_ms(), reply })
+    fn send(&self, reply: Reply) -> Result<()> {
+        write_message(&WorkerMessage { elapsed_ms: self.elapsed_ms(), reply })
     }
 }
 
 /// Writes a message. If the director is gone, that is no error: standard input is closed too, which
 /// ends the worker in order.
-fn say(said: &Said) -> anyhow::Result<()> {
-    let mut line = serde_json::to_vec(said)?;
+fn write_message(message: &WorkerMessage) -> Result<()> {
+    let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(&line).and_then(|()| stdout.flush());
@@ -145,7 +146,7 @@ struct Worker {
 }
 
 impl Worker {
-    async fn start(start: Start, time: Time, helper: CompileHelper) -> anyhow::Result<Self> {
+    async fn start(start: Start, time: Time, helper: CompileHelper) -> Result<Self> {
         let exporter = Exporter::new(Prefix::default());
         let metrics = exporter.metrics();
         let otlp = otlp::from_env(&metrics)?;
@@ -154,12 +155,13 @@ impl Worker {
         let serving = match start.metrics {
             Some(address) => {
                 let serving = exporter.serve(address).await;
-                Some(serving.with_context(|| format!("cannot serve metrics at {address}"))?)
+                let what = format!("cannot serve metrics at {address}");
+                Some(serving.map_err(Error::system(what))?)
             }
             None => None,
         };
         let clock = Arc::clone(&time.clock);
-        let guests = start.modules.iter().map(Module::read).collect::<anyhow::Result<Vec<_>>>()?;
+        let guests = start.modules.iter().map(Module::read).collect::<Result<Vec<_>>>()?;
         let host = Host::builder().settings(settings(&guests)).telemetry(telemetry.clone());
         let host = match start.virtual_time {
             Some(VirtualTime { servers, .. }) => host
@@ -167,8 +169,8 @@ impl Worker {
                 .http_client(Arc::new(SimulatedServers(servers))),
             None => host.clock(Arc::clone(&clock)),
         };
-        let host = host.compile_in(helper.limits(start.compiling.into())).build();
-        let host = host.context("cannot start the host")?;
+        let host = host.compile_in(helper.limits(start.compiling)).build();
+        let host = host.map_err(|why| Error::failed("cannot start the host", &why))?;
         let modules =
             guests.into_iter().map(|(name, manifest, bytes)| (name, Guest::new(bytes, manifest)));
         let handlers = HostHandlers::new(host.clone(), Arc::clone(&clock), modules);
@@ -176,7 +178,7 @@ impl Worker {
         let opened = tokio::task::spawn_blocking(move || {
             SqliteJournal::open(&start.journal, sandglass_journal::Settings::default())
         });
-        let Opened { journal, recovered } = opened.await??;
+        let Opened { journal, recovered } = opened.await.map_err(io::Error::from)??;
         let journal: Box<dyn Journal> = match time.virtual_from {
             Some(_) => Box::new(PausingJournal(journal)),
             None => Box::new(journal),
@@ -195,19 +197,19 @@ impl Worker {
         let recovered =
             recovered.iter().map(|torn| format!("position {}: {}", torn.position, torn.what));
         let metrics = serving.as_ref().map(Serving::local_addr);
-        time.say(Reply::Ready { metrics, recovered: recovered.collect() })?;
+        time.send(Reply::Ready(Ready { metrics, recovered: recovered.collect() }))?;
         Ok(Self { time, runtime, host, exporter, serving, otlp, appended, journal_switch })
     }
 
     /// Performs the commands of the director, until it sends a stop, whose number is returned, or goes
     /// away. Virtual time passes only while a command is performed.
-    async fn obey(
+    async fn perform_commands(
         &self,
         requests: &mut Lines<BufReader<Stdin>>,
         mut paused: Option<PausedTime>,
-    ) -> anyhow::Result<Option<u64>> {
+    ) -> Result<Option<u64>> {
         let mut appended = self.appended.clone();
-        // In virtual time only a request to go on may take notice of what was appended. Such a
+        // In virtual time only a command to advance may take notice of what was appended. Such a
         // request may be on its way, made by a director that has not read the records yet. If the
         // notice were taken before it arrives, time would pass over them.
         let is_real_time = self.time.virtual_from.is_none();
@@ -217,50 +219,50 @@ impl Worker {
             tokio::select! {
                 line = requests.next_line() => {
                     let Some(line) = line? else { return Ok(None) };
-                    let Request { id, ask } = serde_json::from_str(&line)?;
+                    let Request { id, command } = serde_json::from_str(&line)?;
                     drop(paused.take());
-                    let done = match ask {
-                        Ask::Stop => return Ok(Some(id)),
-                        Ask::GoOn { until_ms } => {
+                    let done = match command {
+                        Command::Stop => return Ok(Some(id)),
+                        Command::Advance { until_ms } => {
                             tokio::select! {
                                 biased;
-                                Ok(()) = appended.changed() => self.say_appended(&mut appended)?,
+                                Ok(()) = appended.changed() => self.report_appended(&mut appended)?,
                                 () = self.time.reach(until_ms) => {}
                             }
                             Ok(None)
                         }
-                        ask => self.answer(ask).await,
+                        command => self.perform(command).await,
                     };
                     paused = self.time.pause();
-                    self.time.say(match done {
+                    self.time.send(match done {
                         Ok(text) => Reply::Done { id, text },
                         Err(why) => Reply::Refused { id, why },
                     })?;
                 }
                 Ok(()) = appended.changed(), if is_real_time => {
-                    self.say_appended(&mut appended)?;
+                    self.report_appended(&mut appended)?;
                 }
                 _ = upkeep.tick() => self.exporter.upkeep(),
             }
         }
     }
 
-    fn say_appended(&self, appended: &mut watch::Receiver<Position>) -> anyhow::Result<()> {
+    fn report_appended(&self, appended: &mut watch::Receiver<Position>) -> Result<()> {
         let last = *appended.borrow_and_update();
-        self.time.say(Reply::Appended { last })
+        self.time.send(Reply::Appended { last })
     }
 
-    async fn answer(&self, ask: Ask) -> Result<Option<String>, String> {
+    async fn perform(&self, command: Command) -> Result<Option<String>, String> {
         let runtime = &self.runtime;
-        let done = match ask {
-            Ask::Create { entity, limits } => {
+        let done = match command {
+            Command::Create { entity, limits } => {
                 let limits = read_limits(&limits)?;
                 runtime
                     .create_as(entity, NewEntity { limits, ..NewEntity::default() })
                     .await
                     .map(|_| None)
             }
-            Ask::Send { entity, action, params } => {
+            Command::Send { entity, action, params } => {
                 let sent = async {
                     if let Err(ActorError::UnknownEntity(_)) = runtime.entity(&entity).await {
                         runtime.create(entity.clone()).await?;
@@ -269,10 +271,10 @@ impl Worker {
                 };
                 sent.await.map(|_| None)
             }
-            Ask::Signal { entity, name, from, payload } => {
+            Command::Signal { entity, name, from, payload } => {
                 runtime.signal(&entity, Signal { name, from, payload }).await.map(|()| None)
             }
-            Ask::Cancel { entity, by, reason } => match runtime.session_status(&entity).await {
+            Command::Cancel { entity, by, reason } => match runtime.session_status(&entity).await {
                 Ok(None) => runtime.cancel(&entity, None, &reason).map(|_| None),
                 Ok(Some(_)) => {
                     let cause = StopCause::Operator { by, reason };
@@ -281,13 +283,13 @@ impl Worker {
                 }
                 Err(error) => Err(error),
             },
-            Ask::Resume { entity, by, limits } => {
+            Command::Resume { entity, by, limits } => {
                 let limits = read_limits(&limits)?;
                 let resume =
                     SessionResume { by, reason: String::new(), expected_run: None, limits };
                 runtime.resume_session(&entity, resume).await.map(|_| None)
             }
-            Ask::Session { entity } => match runtime.session_status(&entity).await {
+            Command::Session { entity } => match runtime.session_status(&entity).await {
                 Ok(Some(view)) => {
                     return serde_json::to_string(&view).map(Some).map_err(|why| why.to_string());
                 }
@@ -296,13 +298,13 @@ impl Worker {
                 }
                 Err(error) => Err(error),
             },
-            Ask::Journal { works } => {
+            Command::Journal { works } => {
                 self.journal_switch.set(works);
                 Ok(None)
             }
-            Ask::Metrics => Ok(Some(self.exporter.render())),
-            // `obey` performs these.
-            Ask::Stop | Ask::GoOn { .. } => Ok(None),
+            Command::Metrics => Ok(Some(self.exporter.render())),
+            // `perform_commands` performs these.
+            Command::Stop | Command::Advance { .. } => Ok(None),
         };
         done.map_err(|error| error.to_string())
     }
@@ -326,11 +328,12 @@ fn read_limits(limits: &Object) -> Result<LimitSettings, String> {
     LimitSettings::of_request(limits).map_err(|bad| bad.to_string())
 }
 
-fn specs(files: &[crate::file::SpecFile]) -> anyhow::Result<Vec<Spec>> {
+fn specs(files: &[crate::file::SpecFile]) -> Result<Vec<Spec>> {
     let parsed = files.iter().map(|file| {
         // The director has reported the errors of a spec before it starts a worker.
         let spec = Spec::parse(&file.source).spec;
-        spec.ok_or_else(|| anyhow!("the spec `{}` has errors", file.path.display()))
+        let path = file.path.display();
+        spec.ok_or_else(|| Error::Failed(format!("the spec `{path}` has errors")))
     });
     parsed.collect()
 }
@@ -338,7 +341,7 @@ fn specs(files: &[crate::file::SpecFile]) -> anyhow::Result<Vec<Spec>> {
 /// The default settings, with enough memory for the module that is granted the most.
 fn settings(modules: &[(String, Manifest, Vec<u8>)]) -> Settings {
     let defaults = Settings::default();
-    let granted = modules.iter().map(|(_, manifest, _)| manifest.granted_limits().memory_bytes);
+    let granted = modules.iter().map(|(_, manifest, _)| manifest.limits.memory_bytes);
     let max_memory_bytes = granted.fold(defaults.max_memory_bytes, u64::max);
     Settings { max_memory_bytes, ..defaults }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandglass_host::{Answer, Destinations, HttpClient, HttpError, Limits, Request, Response};
+use sandglass_host::{Answer, HttpCall, HttpClient, HttpError, Response};
 
 use crate::file::Server;
 use crate::wait::pause;
@@ -12,13 +12,8 @@ use crate::wait::pause;
 pub(super) struct SimulatedServers(pub(super) BTreeMap<u16, Server>);
 
 impl HttpClient for SimulatedServers {
-    fn send<'a>(
-        &'a self,
-        request: Request,
-        destinations: &'a Destinations,
-        limits: Limits,
-        _: &'a str,
-    ) -> Answer<'a, Result<Response, HttpError>> {
+    fn send<'a>(&'a self, call: HttpCall<'a>) -> Answer<'a, Result<Response, HttpError>> {
+        let HttpCall { request, destinations, limits, .. } = call;
         Box::pin(async move {
             destinations.allow(&request)?;
             let Some(server) = self.at(request.url()) else {

@@ -55,7 +55,7 @@ impl Bounds {
 
     /// Checks one more record of a running session by `spec`; `session` is as it was before that
     /// record. Returns what is wrong with it.
-    pub(super) fn recorded(
+    pub(super) fn record(
         &mut self,
         spec: &Spec,
         session: &Session,

@@ -14,28 +14,28 @@ pub(super) struct Kills(BTreeMap<EntityRef, i64>);
 
 impl Kills {
     /// Takes one more record about `entity`.
-    pub(super) fn recorded(&mut self, entity: &EntityRef, event: &Event, now_ms: i64) {
-        match event {
-            Event::RunStopping(stopping) if stopping.grace_ms == 0 => {
-                self.0.entry(entity.clone()).or_insert(now_ms);
-            }
-            Event::LimitBreached(breach) if breach.limit == Limit::AbortTimeout => {
-                self.0.entry(entity.clone()).or_insert(now_ms);
-            }
+    pub(super) fn record(&mut self, entity: &EntityRef, event: &Event, now_ms: i64) {
+        let is_grace_over = match event {
+            Event::RunStopping(stopping) => stopping.grace_ms == 0,
+            Event::LimitBreached(breach) => breach.limit == Limit::AbortTimeout,
             Event::RunStopped(_) => {
                 self.0.remove(entity);
+                false
             }
-            _ => {}
+            _ => false,
+        };
+        if is_grace_over {
+            self.0.entry(entity.clone()).or_insert(now_ms);
         }
     }
 
     /// Forgets all handlers, which ended with their process.
-    pub(super) fn process_ended(&mut self) {
+    pub(super) fn end_process(&mut self) {
         self.0.clear();
     }
 
     /// A handler of `entity` that can be killed has ended. Returns a message if it ended too late.
-    pub(super) fn ended(&self, entity: &EntityRef, now_ms: i64) -> Option<String> {
+    pub(super) fn check_end(&self, entity: &EntityRef, now_ms: i64) -> Option<String> {
         let late_ms = now_ms - self.0.get(entity)?;
         (late_ms > KILL_MAX_MS).then(|| {
             format!("a handler of {entity} ran on for {late_ms} ms after its run's grace was over")

@@ -21,7 +21,7 @@ use sandglass_runtime::Snapshot;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::coverage::Watched;
+use crate::coverage::Collector;
 use crate::invariant::{Invariant, Violation};
 use crate::old_rule::OldRule;
 pub use counts::Counts;
@@ -32,6 +32,9 @@ use runs::Runs;
 pub(crate) use runs::{Key, Truth};
 use sessions::Sessions;
 
+/// A violated invariant and what was observed, if a check found one.
+type Finding = Option<(Invariant, String)>;
+
 /// The ledger of one seed.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
@@ -41,7 +44,7 @@ pub(crate) struct Ledger {
     pub(crate) requests: Requests,
     sessions: Sessions,
     kills: Kills,
-    pub(crate) watched: Watched,
+    pub(crate) watched: Collector,
     violation: Option<Violation>,
     /// Whether `one-order` applies: deciding takes no time and clocks do not jump, so all inputs of
     /// an instant are ready before the first is decided.
@@ -60,8 +63,8 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(tells: bool) -> Self {
-        Self { timeline: tells.then(Vec::new), ..Self::default() }
+    pub(crate) fn new(has_timeline: bool) -> Self {
+        Self { timeline: has_timeline.then(Vec::new), ..Self::default() }
     }
 
     /// Sets specs that are not parsed again when the log registers them.
@@ -86,14 +89,18 @@ impl Ledger {
     }
 
     /// Keeps only the first violation, because later ones may follow from it.
-    pub(crate) fn violated(&mut self, invariant: Invariant, what: impl Into<String>) {
+    pub(crate) fn report(&mut self, invariant: Invariant, what: impl Into<String>) {
         let (step, at_ms, what) = (self.step, self.now_ms, what.into());
-        self.tell(|| format!("VIOLATED {invariant}: {what}"));
+        self.add_line(|| format!("VIOLATED {invariant}: {what}"));
         self.violation.get_or_insert(Violation { invariant, what, step, at_ms });
     }
 
+    fn report_all(&mut self, found: impl IntoIterator<Item = (Invariant, String)>) {
+        found.into_iter().for_each(|(invariant, what)| self.report(invariant, what));
+    }
+
     /// Adds a line to the timeline, if there is one.
-    pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
+    pub(crate) fn add_line(&mut self, line: impl FnOnce() -> String) {
         let (now_ms, step) = (self.now_ms, self.step);
         if let Some(timeline) = &mut self.timeline {
             timeline.push(format!("{now_ms:>10} ms  step {step:>4}  {}", line()));
@@ -123,38 +130,36 @@ impl Ledger {
     }
 
     /// Takes the records of a batch that is durable from now on, and checks them.
-    pub(crate) fn committed(&mut self, records: &[Record]) {
+    pub(crate) fn commit(&mut self, records: &[Record]) {
         let Some(first) = records.first() else { return };
         if let Some(name) = &first.entity {
             let before = self.fold.entity(name).cloned();
             self.before.insert(name.clone(), before);
         }
         for record in records {
-            self.one(record);
+            self.take(record);
         }
         if let Some(what) = self.watched.batch(records).filter(|_| self.has_one_order) {
-            self.violated(Invariant::OneOrder, what);
+            self.report(Invariant::OneOrder, what);
         }
         if let Some(name) = &first.entity {
-            self.not_forgotten(name);
-            let found = self.fold.entity(name).and_then(|entity| self.sessions.committed(entity));
-            if let Some((invariant, what)) = found {
-                self.violated(invariant, what);
-            }
+            self.check_liveness(name);
+            let found = self.fold.entity(name).and_then(|entity| self.sessions.commit(entity));
+            self.report_all(found);
         }
     }
 
-    fn one(&mut self, record: &Record) {
+    fn take(&mut self, record: &Record) {
         let due = Position(self.log.len() as u64 + 1);
         if record.position != due {
             let what = format!("a record has position {} where {due} is due", record.position);
-            self.violated(Invariant::AppendsFit, what);
+            self.report(Invariant::AppendsFit, what);
         }
         self.counts.count(&record.event);
-        self.tell(|| told(record));
+        self.add_line(|| describe(record));
         self.check(record);
         if let Err(unfit) = self.fold.apply(record) {
-            self.violated(Invariant::StateIsFold, format!("{}: {unfit}", record.position));
+            self.report(Invariant::StateIsFold, format!("{}: {unfit}", record.position));
         }
         self.replay.feed(record);
         let line = serde_json::to_vec(record).unwrap_or_default();
@@ -172,14 +177,14 @@ impl Ledger {
 
     fn check(&mut self, record: &Record) {
         let Some(name) = &record.entity else { return };
-        self.kills.recorded(name, &record.event, self.now_ms);
+        self.kills.record(name, &record.event, self.now_ms);
         let entity = self.fold.entity(name);
         let found = match &record.event {
             Event::Dispatched(dispatched) => {
                 let spec = entity.and_then(|entity| self.fold.spec(entity.spec));
-                self.runs.dispatched(name, dispatched, record.position, spec.map(|spec| &**spec))
+                self.runs.note_dispatch(name, dispatched, record.position, spec.map(|spec| &**spec))
             }
-            Event::Ended(ended) => self.runs.ended(name, ended),
+            Event::Ended(ended) => self.runs.note_end(name, ended),
             Event::StateIdle { state, .. } => {
                 let in_flight = entity.map_or(0, Entity::in_flight_count);
                 let running = self.runs.running(name);
@@ -194,57 +199,53 @@ impl Ledger {
             _ => None,
         };
         let request = request_of(&record.event);
-        let doubled = request.and_then(|id| self.requests.found(id, record.position));
-        let old = self.old_rule.recorded(record, entity, self.fold.specs());
+        let doubled = request.and_then(|id| self.requests.note_record(id, record.position));
+        let old = self.old_rule.record(record, entity, self.fold.specs());
         let of_session = entity.and_then(|entity| {
             let spec = self.fold.spec(entity.spec)?;
-            self.sessions.recorded(spec, entity, &record.event)
+            self.sessions.record(spec, entity, &record.event)
         });
-        for (invariant, what) in found.into_iter().chain(doubled).chain(old).chain(of_session) {
-            self.violated(invariant, what);
-        }
+        self.report_all([found, doubled, old, of_session].into_iter().flatten());
     }
 
     /// Checks that an entity that may not stay as it is has something that ends its state.
-    fn not_forgotten(&mut self, name: &EntityRef) {
+    fn check_liveness(&mut self, name: &EntityRef) {
         let Some(entity) = self.fold.entity(name) else { return };
         let Some(spec) = self.fold.spec(entity.spec) else { return };
         let is_live = entity.in_flight_count() + entity.schedules().len() > 0
             || entity.idle_timer(spec).is_some();
         if !is_live && !may_last(entity, spec) {
             let what = format!("{name} is in `{}`, and nothing ends that", entity.state);
-            self.violated(Invariant::NobodyStuck, what);
+            self.report(Invariant::NobodyStuck, what);
         }
     }
 
     /// Notes that a handler was started.
-    pub(crate) fn started(&mut self, name: &EntityRef, key: Key) {
+    pub(crate) fn note_start(&mut self, name: &EntityRef, key: Key) {
         let in_flight = self.fold.entity(name).and_then(|entity| entity.run(key.0));
         let is_in_flight = in_flight.is_some_and(|run| run.dispatched.attempt == key.1);
-        if let Some((invariant, what)) = self.runs.started(name, key, is_in_flight) {
-            self.violated(invariant, what);
-        }
+        let found = self.runs.note_start(name, key, is_in_flight);
+        self.report_all(found);
     }
 
     /// Notes that a handler that can be killed has ended.
-    pub(crate) fn killable_ended(&mut self, name: &EntityRef) {
-        if let Some(what) = self.kills.ended(name, self.now_ms) {
-            self.violated(Invariant::KilledInTime, what);
+    pub(crate) fn check_kill(&mut self, name: &EntityRef) {
+        if let Some(what) = self.kills.check_end(name, self.now_ms) {
+            self.report(Invariant::KilledInTime, what);
         }
     }
 
     /// Notes the answer that a client got.
-    pub(crate) fn answered(&mut self, id: u64, answer: Answer) {
+    pub(crate) fn note_answer(&mut self, id: u64, answer: Answer) {
         if let Answer::Accepted(_) = answer {
             self.counts.acknowledged += 1;
         }
-        if let Some((invariant, what)) = self.requests.answered(id, answer, &self.log) {
-            self.violated(invariant, what);
-        }
+        let found = self.requests.note_answer(id, answer, &self.log);
+        self.report_all(found);
     }
 
     /// Checks a snapshot that a client got.
-    pub(crate) fn shown(&mut self, snapshot: &Snapshot) {
+    pub(crate) fn check_snapshot(&mut self, snapshot: &Snapshot) {
         let name = &snapshot.entity;
         let now = self.fold.entity(name).is_some_and(|entity| is_of(snapshot, entity));
         let before = self.before.get(name).and_then(Option::as_ref);
@@ -254,30 +255,30 @@ impl Ledger {
                 snapshot.state,
                 snapshot.sequence,
                 snapshot.in_flight.len(),
-                self.fold.entity(name).map_or_else(|| "nothing".to_owned(), described)
+                self.fold.entity(name).map_or_else(|| "nothing".to_owned(), describe_entity)
             );
-            self.violated(Invariant::StateIsFold, what);
+            self.report(Invariant::StateIsFold, what);
         }
     }
 
     /// Checks a record that was published.
-    pub(crate) fn published(&mut self, record: &Record) {
+    pub(crate) fn check_published(&mut self, record: &Record) {
         let index = usize::try_from(record.position.0.saturating_sub(1)).unwrap_or(usize::MAX);
         if self.log.get(index) != Some(record) {
-            let what = format!("record {} was published and isn't in the log", record.position);
-            self.violated(Invariant::DurableFirst, what);
+            let what = format!("record {} was published and is not in the log", record.position);
+            self.report(Invariant::DurableFirst, what);
         }
     }
 
     /// Notes that the process has ended, with every handler that ran in it.
-    pub(crate) fn process_ended(&mut self) {
-        self.runs.all_lost();
-        self.kills.process_ended();
-        self.requests.process_ended();
+    pub(crate) fn end_process(&mut self) {
+        self.runs.lose_all();
+        self.kills.end_process();
+        self.requests.end_process();
     }
 
     /// Describes an entity that has not come to rest, if there is one.
-    pub(crate) fn restless(&self) -> Option<String> {
+    pub(crate) fn find_restless(&self) -> Option<String> {
         let restless = self.entities().find(|(entity, spec)| {
             // The schedules of a stopped session wait for its next run.
             let is_running = entity.session().is_none_or(Session::is_running);
@@ -285,7 +286,7 @@ impl Ledger {
             let owes = entity.in_flight_count() + schedules > 0;
             owes || !may_last(entity, spec)
         });
-        restless.map(|(entity, _)| format!("{} is {}", entity.entity, described(entity)))
+        restless.map(|(entity, _)| format!("{} is {}", entity.entity, describe_entity(entity)))
     }
 
     /// Whether an entity has not ended and is not a session that is over.
@@ -304,14 +305,14 @@ impl Ledger {
                 "{many} divergences, the first at {}: {} is {}, and {} is decided",
                 first.position, first.what, first.recorded, first.expected
             );
-            self.violated(Invariant::ReplayAgrees, what);
+            self.report(Invariant::ReplayAgrees, what);
         }
         let found = self.runs.close().or_else(|| self.requests.close(disk));
         if let Some((invariant, what)) = found {
-            self.violated(invariant, what);
+            self.report(invariant, what);
         } else if disk != self.log {
             let what = format!("the disk has {} records of {}", disk.len(), self.log.len());
-            self.violated(Invariant::AcknowledgedOnce, what);
+            self.report(Invariant::AcknowledgedOnce, what);
         }
     }
 }
@@ -344,7 +345,7 @@ fn is_of(snapshot: &Snapshot, entity: &Entity) -> bool {
         && shown.eq(folded)
 }
 
-fn described(entity: &Entity) -> String {
+fn describe_entity(entity: &Entity) -> String {
     format!(
         "in `{}` at sequence {} with {} in flight and {} scheduled",
         entity.state,
@@ -379,7 +380,7 @@ fn by_request(by: &str) -> Option<u64> {
     by.strip_prefix("request ")?.parse().ok()
 }
 
-fn told(record: &Record) -> String {
+fn describe(record: &Record) -> String {
     let name = record.entity.as_ref().map_or_else(String::new, ToString::to_string);
     let what = match &record.event {
         Event::Transition { action, from, to, .. } => format!("{action}: {from} -> {to}"),

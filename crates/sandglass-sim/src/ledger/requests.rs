@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sandglass_model::{Position, Record};
 
-use super::request_of;
+use super::{Finding, request_of};
 use crate::invariant::Invariant;
 
 /// The answer that a client got.
@@ -19,7 +19,7 @@ pub(crate) enum Answer {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Asked {
+struct RequestState {
     answer: Option<Answer>,
     place: Option<Position>,
     /// Whether the process that answered has ended since.
@@ -28,21 +28,19 @@ struct Asked {
 
 /// All requests of a seed, by their numbers.
 #[derive(Debug, Default)]
-pub(crate) struct Requests(BTreeMap<u64, Asked>);
-
-type Found = Option<(Invariant, String)>;
+pub(crate) struct Requests(BTreeMap<u64, RequestState>);
 
 impl Requests {
     /// Adds a request and returns its number.
     pub(crate) fn next(&mut self) -> u64 {
         let id = self.0.len() as u64;
-        self.0.insert(id, Asked::default());
+        self.0.insert(id, RequestState::default());
         id
     }
 
     /// Notes that the record of a request is durable, and checks that it is its only one and that
     /// the request was not refused.
-    pub(super) fn found(&mut self, id: u64, place: Position) -> Found {
+    pub(super) fn note_record(&mut self, id: u64, place: Position) -> Finding {
         let asked = self.0.entry(id).or_default();
         if let Some(first) = asked.place.replace(place) {
             let what = format!("request {id} is in the log at {first} and at {place}");
@@ -59,15 +57,19 @@ impl Requests {
         })
     }
 
-    pub(super) fn answered(&mut self, id: u64, answer: Answer, log: &[Record]) -> Found {
+    pub(super) fn note_answer(&mut self, id: u64, answer: Answer, log: &[Record]) -> Finding {
         let asked = self.0.entry(id).or_default();
         asked.answer = Some(answer);
         match (answer, asked.place) {
-            (Answer::Accepted(told), Some(place)) if told.is_none_or(|told| told == place) => None,
-            (Answer::Accepted(told), place) => {
-                let (told, end) = (told.map(|told| told.0), log.len());
+            (Answer::Accepted(position), Some(place))
+                if position.is_none_or(|position| position == place) =>
+            {
+                None
+            }
+            (Answer::Accepted(position), place) => {
+                let (position, end) = (position.map(|position| position.0), log.len());
                 let what = format!(
-                    "request {id} is acknowledged at {told:?}, and its record is at {place:?} of {end}"
+                    "request {id} is acknowledged at {position:?}, and its record is at {place:?} of {end}"
                 );
                 Some((Invariant::DurableFirst, what))
             }
@@ -79,12 +81,12 @@ impl Requests {
         }
     }
 
-    pub(super) fn process_ended(&mut self) {
+    pub(super) fn end_process(&mut self) {
         self.0.values_mut().for_each(|asked| asked.is_past = true);
     }
 
     /// Compares the acknowledged requests with what is really on the disk.
-    pub(super) fn close(&self, disk: &[Record]) -> Found {
+    pub(super) fn close(&self, disk: &[Record]) -> Finding {
         let mut times: BTreeMap<u64, u32> = BTreeMap::new();
         for id in disk.iter().filter_map(|record| request_of(&record.event)) {
             *times.entry(id).or_default() += 1;

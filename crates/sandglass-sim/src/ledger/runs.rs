@@ -10,7 +10,7 @@ use sandglass_model::{
     WallTime,
 };
 
-use super::short;
+use super::{Finding, short};
 use crate::invariant::Invariant;
 
 /// One attempt of one dispatch.
@@ -49,16 +49,14 @@ pub(crate) struct Runs {
     running: BTreeMap<EntityRef, usize>,
 }
 
-type Found = Option<(Invariant, String)>;
-
 impl Runs {
-    pub(super) fn dispatched(
+    pub(super) fn note_dispatch(
         &mut self,
         entity: &EntityRef,
         dispatched: &Dispatched,
         first: Position,
         spec: Option<&Spec>,
-    ) -> Found {
+    ) -> Finding {
         let key = (dispatched.dispatch, dispatched.attempt);
         let run = Run {
             entity: entity.clone(),
@@ -71,7 +69,7 @@ impl Runs {
             is_held: false,
         };
         if self.runs.insert(key, run).is_some() {
-            return Some((Invariant::AtMostOnce, format!("{} is dispatched twice", shown(key))));
+            return Some((Invariant::AtMostOnce, format!("{} is dispatched twice", run_name(key))));
         }
         let integration = spec.and_then(|spec| spec.integrations.get(&dispatched.integration));
         let reruns = integration.is_some_and(|one| one.on_crash == OnCrash::Rerun);
@@ -79,38 +77,43 @@ impl Runs {
         let is_held = before.is_some_and(|run| run.is_held);
         let is_wanted = key.1 == 1 || dispatched.retried.is_some() || reruns || is_held;
         (!is_wanted).then(|| {
-            (Invariant::AtMostOnce, format!("{} is an attempt that nobody wants", shown(key)))
+            (Invariant::AtMostOnce, format!("{} is an attempt that nobody wants", run_name(key)))
         })
     }
 
-    pub(super) fn ended(&mut self, entity: &EntityRef, ended: &Ended) -> Found {
+    pub(super) fn note_end(&mut self, entity: &EntityRef, ended: &Ended) -> Finding {
         let key = (ended.dispatch, ended.attempt);
         let Some(run) = self.runs.get_mut(&key).filter(|run| run.entity == *entity) else {
-            let what = format!("{} of {entity} ended and was never asked for", shown(key));
+            let what = format!("{} of {entity} ended and was never asked for", run_name(key));
             return Some((Invariant::OneDecision, what));
         };
         if let Some(before) = run.outcome.replace(ended.outcome.kind()) {
-            let what = format!("{} ended as {before}, and again", shown(key));
+            let what = format!("{} ended as {before}, and again", run_name(key));
             return Some((Invariant::OneDecision, what));
         }
         run.is_held = ended.decision == Decision::Held;
         let what = run.contradiction(ended)?;
-        Some((Invariant::TrueEnding, format!("{} of {entity}: {what}", shown(key))))
+        Some((Invariant::TrueEnding, format!("{} of {entity}: {what}", run_name(key))))
     }
 
-    pub(super) fn started(&mut self, entity: &EntityRef, key: Key, is_in_flight: bool) -> Found {
+    pub(super) fn note_start(
+        &mut self,
+        entity: &EntityRef,
+        key: Key,
+        is_in_flight: bool,
+    ) -> Finding {
         let Some(run) = self.runs.get_mut(&key) else {
-            let what = format!("{} of {entity} starts, and isn't in the log", shown(key));
+            let what = format!("{} of {entity} starts, and is not in the log", run_name(key));
             return Some((Invariant::DurableFirst, what));
         };
         if std::mem::replace(&mut run.has_started, true) {
             return Some((
                 Invariant::AtMostOnce,
-                format!("{} of {entity} starts again", shown(key)),
+                format!("{} of {entity} starts again", run_name(key)),
             ));
         }
         if !is_in_flight {
-            let what = format!("{} of {entity} starts, and has ended", shown(key));
+            let what = format!("{} of {entity} starts, and has ended", run_name(key));
             return Some((Invariant::AtMostOnce, what));
         }
         run.is_running = true;
@@ -119,7 +122,7 @@ impl Runs {
     }
 
     /// Notes that the guest of a handler run may run until `due`.
-    pub(crate) fn begun(&mut self, key: Key, due: WallTime) {
+    pub(crate) fn note_deadline(&mut self, key: Key, due: WallTime) {
         if let Some(run) = self.runs.get_mut(&key) {
             run.due = Some(due);
         }
@@ -132,7 +135,7 @@ impl Runs {
     }
 
     /// Notes that a handler run has ended, and nothing of it is left.
-    pub(crate) fn stopped(&mut self, key: Key, truth: Option<Truth>) {
+    pub(crate) fn note_stop(&mut self, key: Key, truth: Option<Truth>) {
         let Some(run) = self.runs.get_mut(&key).filter(|run| run.is_running) else { return };
         (run.is_running, run.truth) = (false, truth);
         if let Some(running) = self.running.get_mut(&run.entity) {
@@ -144,7 +147,7 @@ impl Runs {
         self.running.get(entity).copied().unwrap_or(0)
     }
 
-    pub(super) fn all_lost(&mut self) {
+    pub(super) fn lose_all(&mut self) {
         self.running.clear();
         self.runs.values_mut().for_each(|run| run.is_running = false);
     }
@@ -157,12 +160,12 @@ impl Runs {
         ended.map(|(key, run)| (run.entity.clone(), *key)).collect()
     }
 
-    pub(super) fn close(&self) -> Found {
+    pub(super) fn close(&self) -> Finding {
         let open = self.runs.iter().find(|(_, run)| run.outcome.is_none())?;
         let ((dispatch, attempt), run) = open;
         let what = format!(
             "{} of {} (record {}) has no decision",
-            shown((*dispatch, *attempt)),
+            run_name((*dispatch, *attempt)),
             run.entity,
             run.first
         );
@@ -197,6 +200,6 @@ impl Run {
     }
 }
 
-fn shown((dispatch, attempt): Key) -> String {
+fn run_name((dispatch, attempt): Key) -> String {
     format!("run {} attempt {attempt}", short(dispatch))
 }

@@ -8,6 +8,7 @@ use sandglass_model::{
     Directive, DispatchId, EntityRef, Event, RunStopped, RunStopping, StopCause, TransitionCause,
 };
 
+use super::Finding;
 use super::bounds::Bounds;
 use crate::invariant::Invariant;
 
@@ -27,11 +28,9 @@ struct Run {
     too_late: Vec<DispatchId>,
 }
 
-type Found = Option<(Invariant, String)>;
-
 impl Sessions {
     /// Checks one more record about `entity`, which is as it was before and obeys `spec`.
-    pub(super) fn recorded(&mut self, spec: &Spec, entity: &Entity, event: &Event) -> Found {
+    pub(super) fn record(&mut self, spec: &Spec, entity: &Entity, event: &Event) -> Finding {
         let name = &entity.entity;
         if let (Event::RunStarted { run_seq: 1, limits }, None) = (event, self.0.get(name)) {
             let bounds = Bounds::of(limits);
@@ -39,13 +38,13 @@ impl Sessions {
             return None;
         }
         let run = self.0.get_mut(name)?;
-        let wrong = run.recorded(event, entity.in_flight_count());
+        let wrong = run.record(event, entity.in_flight_count());
         let wrong = wrong.or_else(|| run.out_of_bounds(spec, entity, event));
         wrong.map(|(invariant, what)| (invariant, format!("run {} of {name} {what}", run.run_seq)))
     }
 
     /// Checks a batch that is durable now; `entity` is as it is after that batch.
-    pub(super) fn committed(&mut self, entity: &Entity) -> Found {
+    pub(super) fn commit(&mut self, entity: &Entity) -> Finding {
         let run = self.0.get_mut(&entity.entity)?;
         let late = std::mem::take(&mut run.too_late);
         let begun = late.into_iter().find(|dispatch| entity.run(*dispatch).is_some())?;
@@ -56,16 +55,16 @@ impl Sessions {
 }
 
 impl Run {
-    fn out_of_bounds(&mut self, spec: &Spec, entity: &Entity, event: &Event) -> Found {
+    fn out_of_bounds(&mut self, spec: &Spec, entity: &Entity, event: &Event) -> Finding {
         // A handler that is dispatched after a stop ends with that stop and is held, so it does not
         // count.
         let goes_on = |session: &&Session| session.is_running() && self.stopped.is_none();
         let session = entity.session().filter(goes_on)?;
-        let what = self.bounds.recorded(spec, session, event)?;
+        let what = self.bounds.record(spec, session, event)?;
         Some((Invariant::WithinBounds, what))
     }
 
-    fn recorded(&mut self, event: &Event, in_flight: usize) -> Found {
+    fn record(&mut self, event: &Event, in_flight: usize) -> Finding {
         let one_stop = |what: &str| Some((Invariant::OneStop, what.to_owned()));
         let is_over = self.stopping.is_some() || self.stopped.is_some();
         match event {

@@ -39,7 +39,7 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
 }
 
 #[test]
-fn every_mistake_that_is_made_on_purpose_is_found_within_a_few_seeds() {
+fn every_injected_fault_is_found_within_a_few_seeds() {
     for fault in Fault::ALL {
         let options = Options { fault: Some(fault), ..Options::default() };
         let found = (0..SEEDS).find_map(|seed| {
@@ -53,7 +53,7 @@ fn every_mistake_that_is_made_on_purpose_is_found_within_a_few_seeds() {
 }
 
 #[test]
-fn a_failure_is_told_with_the_shortest_story_and_the_command_that_tells_it_again() {
+fn a_failure_is_reported_with_its_shortest_simulation_and_the_command_that_reproduces_it() {
     let options = Options { fault: Some(Fault::LateSuccess), ..Options::default() };
     let found = (0..SEEDS).find_map(|seed| {
         let violation = simulate(seed, &options).expect("a runtime").violation?;

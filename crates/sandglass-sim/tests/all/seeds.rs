@@ -34,7 +34,7 @@ fn every_invariant_holds_in_the_first_worlds_each_simulated_twice() {
 }
 
 #[test]
-fn a_thousand_entities_hold_in_one_world() {
+fn every_invariant_holds_in_a_world_of_a_thousand_entities() {
     let options = Options { entities: Some(1_000), ..Options::default() };
     let run = simulate(7, &options).expect("a runtime");
     assert_eq!(run.violation, None);
@@ -42,7 +42,7 @@ fn a_thousand_entities_hold_in_one_world() {
 }
 
 #[test]
-fn a_long_history_holds_that_is_read_from_its_snapshots() {
+fn a_long_history_that_is_read_from_snapshots_holds_every_invariant() {
     // A seed with long histories and crashes.
     let run = simulate(29, &Options::default()).expect("a runtime");
     assert_eq!(run.violation, None);
@@ -59,12 +59,12 @@ fn the_same_seed_ends_at_the_same_clock_random_number_and_log() {
 }
 
 #[test]
-fn fewer_steps_are_a_first_part_of_the_same_story() {
-    let told = |steps| {
-        let options = Options { steps, tells: true, ..Options::default() };
+fn a_simulation_of_fewer_steps_is_a_prefix_of_the_whole() {
+    let timeline = |steps| {
+        let options = Options { steps, has_timeline: true, ..Options::default() };
         simulate(5, &options).expect("a runtime").timeline
     };
-    let (whole, part) = (told(None), told(Some(20)));
+    let (whole, part) = (timeline(None), timeline(Some(20)));
     let is_before = |line: &&String| !line.contains("step   20");
     let part: Vec<_> = part.iter().take_while(is_before).collect();
     assert!(part.len() > 5, "{part:#?}");

@@ -19,7 +19,7 @@ const LATEST: Duration = Duration::from_secs(60);
 pub(crate) struct Pace(Option<Duration>);
 
 impl Pace {
-    pub(crate) fn ran_for(&mut self, time: Duration) {
+    pub(crate) fn note_run(&mut self, time: Duration) {
         let time = time.min(LATEST);
         self.0 = Some(match self.0 {
             Some(pace) => (pace * (WEIGHT - 1) + time) / WEIGHT,
@@ -45,12 +45,12 @@ mod tests {
     fn the_hint_follows_how_long_runs_take_and_how_many_wait() {
         let mut pace = Pace::default();
         assert_eq!(pace.retry_after_ms(0, 1), 1000, "nothing is known yet");
-        pace.ran_for(Duration::from_millis(200));
+        pace.note_run(Duration::from_millis(200));
         assert_eq!(pace.retry_after_ms(0, 1), 200);
         assert_eq!(pace.retry_after_ms(9, 1), 2000);
         assert_eq!(pace.retry_after_ms(9, 5), 400);
         for _ in 0..100 {
-            pace.ran_for(Duration::from_millis(1000));
+            pace.note_run(Duration::from_millis(1000));
         }
         assert!(pace.retry_after_ms(0, 1) > 900, "the last runs count most");
     }
@@ -58,9 +58,9 @@ mod tests {
     #[test]
     fn the_hint_is_never_nothing_and_never_more_than_a_minute() {
         let mut pace = Pace::default();
-        pace.ran_for(Duration::ZERO);
+        pace.note_run(Duration::ZERO);
         assert_eq!(pace.retry_after_ms(0, u64::MAX), 50);
-        pace.ran_for(Duration::MAX);
+        pace.note_run(Duration::MAX);
         assert_eq!(pace.retry_after_ms(u64::MAX, 0), 60_000);
     }
 }

@@ -2,10 +2,10 @@
 //! lock and no task.
 //!
 //! ```text
-//! arrive --> Reserved --> wait --> Waiting --> Running --> leave
-//!                                                | ^
-//!                                            ask v | (ahead of all that wait)
-//!                                            Asking --> come_back --> Returning
+//! reserve --> Reserved --> wait --> Waiting --> Running --> leave
+//!                                                 | ^
+//!                                       begin_ask v | (ahead of all that wait)
+//!                                             Asking --> end_ask --> Returning
 //! ```
 //!
 //! Each of the three scopes (host, tenant, integration) bounds how many of its dispatches run, and how
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use sandglass_model::BusyScope;
 
 /// How many dispatches one scope may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Bound {
     /// How many may run at once; at least 1.
     pub in_flight: u64,
@@ -34,7 +34,7 @@ impl Bound {
 }
 
 /// The bounds of every dispatch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds {
     pub host: Bound,
     /// The bound of each tenant.
@@ -151,7 +151,7 @@ impl Turns {
         held.is_some_and(|turn| self.order.remove(&turn).is_some())
     }
 
-    fn served(&mut self, tenant: &Arc<str>, end: u64) {
+    fn move_last(&mut self, tenant: &Arc<str>, end: u64) {
         if self.leave(tenant) {
             self.join(tenant, end);
         }
@@ -163,7 +163,7 @@ impl Turns {
 }
 
 /// All admitted dispatches that have not left.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Queue {
     bounds: Bounds,
     entries: BTreeMap<Ticket, Entry>,
@@ -181,21 +181,11 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self {
-            bounds,
-            entries: BTreeMap::new(),
-            host: Load::default(),
-            on_demand: Load::default(),
-            integrations: BTreeMap::new(),
-            tenants: BTreeMap::new(),
-            turns: Turns::default(),
-            returning: BTreeSet::new(),
-            next: 0,
-        }
+        Self { bounds, ..Self::default() }
     }
 
     /// Admits a dispatch that does not wait for a permit yet. The narrowest full scope refuses it.
-    pub(crate) fn arrive(
+    pub(crate) fn reserve(
         &mut self,
         integration: IntegrationKey,
         tenant: Arc<str>,
@@ -204,9 +194,9 @@ impl Queue {
         Ok(self.enter(Entry { integration, tenant, state: State::Reserved, on_demand: false }))
     }
 
-    /// Admits a dispatch that waits for a permit from now on, as [`Queue::arrive`] and [`Queue::wait`]
+    /// Admits a dispatch that waits for a permit from now on, as [`Queue::reserve`] and [`Queue::wait`]
     /// do. Returns whether it may start at once. `on_demand` is whether its instance takes no slot.
-    pub(crate) fn come(
+    pub(crate) fn admit(
         &mut self,
         integration: IntegrationKey,
         tenant: Arc<str>,
@@ -242,7 +232,7 @@ impl Queue {
     }
 
     fn enter(&mut self, entry: Entry) -> Ticket {
-        let ticket = Ticket(self.following());
+        let ticket = Ticket(self.next_number());
         let state = entry.state;
         self.entries.insert(ticket, entry);
         self.count_in(ticket, state);
@@ -250,7 +240,7 @@ impl Queue {
     }
 
     /// Notes that the instance of `ticket`, which does not wait yet, will be allocated on demand.
-    pub(crate) fn takes_no_slot(&mut self, ticket: Ticket) {
+    pub(crate) fn set_on_demand(&mut self, ticket: Ticket) {
         let Some(entry) = self.entries.get_mut(&ticket) else { return };
         if !entry.on_demand {
             entry.on_demand = true;
@@ -270,7 +260,7 @@ impl Queue {
     }
 
     /// Takes the permit of `ticket`, which waits in an ask. Returns the dispatches that start instead.
-    pub(crate) fn ask(&mut self, ticket: Ticket) -> Result<Vec<Ticket>, Full> {
+    pub(crate) fn begin_ask(&mut self, ticket: Ticket) -> Result<Vec<Ticket>, Full> {
         if self.host.away >= self.bounds.asking {
             return Err(Full {
                 scope: BusyScope::Host,
@@ -283,12 +273,12 @@ impl Queue {
             return Ok(Vec::new());
         }
         self.shift(ticket, State::Asking);
-        Ok(self.start_who_can())
+        Ok(self.start_ready())
     }
 
     /// Makes `ticket` wait for a permit again, before all that have not begun. Returns whether it may
     /// continue at once.
-    pub(crate) fn come_back(&mut self, ticket: Ticket) -> bool {
+    pub(crate) fn end_ask(&mut self, ticket: Ticket) -> bool {
         if !self.is(ticket, State::Asking) {
             return self.is(ticket, State::Running);
         }
@@ -303,7 +293,7 @@ impl Queue {
             self.count_out(ticket, entry.state);
         }
         match self.entries.remove(&ticket) {
-            Some(Entry { state: State::Running, .. }) => self.start_who_can(),
+            Some(Entry { state: State::Running, .. }) => self.start_ready(),
             _ => Vec::new(),
         }
     }
@@ -314,17 +304,17 @@ impl Queue {
         instances(&self.host).saturating_sub(instances(&self.on_demand))
     }
 
-    fn following(&mut self) -> u64 {
-        let following = self.next;
+    fn next_number(&mut self) -> u64 {
+        let number = self.next;
         self.next += 1;
-        following
+        number
     }
 
     fn is(&self, ticket: Ticket, state: State) -> bool {
         self.entries.get(&ticket).is_some_and(|entry| entry.state == state)
     }
 
-    fn start_who_can(&mut self) -> Vec<Ticket> {
+    fn start_ready(&mut self) -> Vec<Ticket> {
         let mut started = Vec::new();
         while let Some(next) = self.next_to_start() {
             self.shift(next, State::Running);
@@ -405,7 +395,7 @@ impl Queue {
     }
 
     fn count_in(&mut self, ticket: Ticket, state: State) {
-        let end = self.following();
+        let end = self.next_number();
         let Some(entry) = self.entries.get(&ticket) else { return };
         let Entry { integration, tenant, on_demand, .. } = entry;
         *self.host.count(state) += 1;
@@ -421,8 +411,8 @@ impl Queue {
                 self.turns.join(tenant, end);
             }
             State::Running => {
-                of_integration.turns.served(tenant, end);
-                self.turns.served(tenant, end);
+                of_integration.turns.move_last(tenant, end);
+                self.turns.move_last(tenant, end);
             }
             State::Returning => {
                 self.returning.insert(ticket);

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use sandglass_model::{Answered, Ask, AskError, AskUntil, EntityRef, Object};
 use serde::Deserialize;
 
-use crate::admission::Place;
+use crate::admission::AdmittedDispatch;
 use crate::origin::Origin;
-use crate::panics::caught;
+use crate::panics::catch_panic;
 use crate::race::{CallEnded, Race};
 use crate::secret::{Answer, Redactor};
 use crate::supervision::Supervision;
@@ -112,37 +112,37 @@ pub fn begin(
     request: Request,
 ) -> Result<Answer<'static, Result<Answered, AskError>>, AskError> {
     let (entity_type, action) = (request.entity.entity_type(), &*request.action);
-    let origin = run.origin().cloned().ok_or_else(no_receiver)?;
+    let origin = run.origin.clone().ok_or_else(no_receiver)?;
     let asks = allowed(&origin, entity_type, action)?;
     // Only names that exist get here, so the names of calls stay bounded.
     let name: Arc<str> = format!("ask:{entity_type}.{action}").into();
     run.calls.spans.asks(entity_type, request.entity.id(), action);
-    let trace = run.call_spans().context().unwrap_or(origin.trace);
-    let place = Arc::clone(&origin.place);
+    let trace = run.calls.spans.context().unwrap_or(origin.trace);
+    let admitted = Arc::clone(&origin.admitted);
     run.name_call(name);
     let Request { entity: target, action, params, until } = request.redacted(&run.guest().redactor);
     let race = Race::inside(run);
     let not_after = run.run().deadline();
     let ask = Ask { target, action, params, until, not_after, trace };
-    Ok(Box::pin(without_place(place, race, asks, ask)))
+    Ok(Box::pin(ask_without_permit(admitted, race, asks, ask)))
 }
 
-async fn without_place(
-    place: Arc<Place>,
+async fn ask_without_permit(
+    admitted: Arc<AdmittedDispatch>,
     race: Race,
     asks: Arc<dyn Asks>,
     ask: Ask,
 ) -> Result<Answered, AskError> {
-    place.step_aside().map_err(AskError::Busy)?;
+    admitted.release_permit().map_err(AskError::Busy)?;
     // The ask is raced by itself, so that the permit is taken back even if the ask is cut short.
-    let answer = race.call(asked(asks, ask)).await.unwrap_or(Err(AskError::TimedOut));
-    place.come_back().await;
+    let answer = race.call(perform(asks, ask)).await.unwrap_or(Err(AskError::TimedOut));
+    admitted.regain_permit().await;
     answer
 }
 
 /// Performs the ask. The receiver belongs to the embedder, and may panic.
-async fn asked(asks: Arc<dyn Asks>, ask: Ask) -> Result<Answered, AskError> {
-    caught(Box::pin(async move { asks.ask(ask).await })).await.unwrap_or_else(|| {
+async fn perform(asks: Arc<dyn Asks>, ask: Ask) -> Result<Answered, AskError> {
+    catch_panic(Box::pin(async move { asks.ask(ask).await })).await.unwrap_or_else(|| {
         tracing::error!("what takes the asks of handlers panicked");
         let what = "the ask failed inside the host; whether it was taken isn't known";
         Err(AskError::Unavailable(what.to_owned()))

@@ -3,13 +3,13 @@
 //! the most are evicted, so that no tenant evicts the entries of one with less.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use sandglass_model::ModuleHash;
 
 use crate::covered;
+use crate::opaque::opaque;
 use crate::sync::lock;
 
 /// Most entries: their keys and indexes occupy some megabytes besides the values.
@@ -56,7 +56,7 @@ type Key = (Scope, String);
 
 #[derive(Default)]
 struct Entries {
-    tenants: BTreeMap<Arc<str>, OfTenant>,
+    tenants: BTreeMap<Arc<str>, TenantEntries>,
     bytes: u64,
     count: usize,
     uses: u64,
@@ -64,7 +64,7 @@ struct Entries {
 
 /// The entries of one tenant.
 #[derive(Default)]
-struct OfTenant {
+struct TenantEntries {
     values: BTreeMap<Key, (Bytes, u64)>,
     /// Keys by when they were last used.
     by_use: BTreeMap<u64, Key>,
@@ -92,17 +92,9 @@ impl Cache {
     pub fn view(self: &Arc<Self>, scope: Scope) -> CacheView {
         CacheView { cache: Arc::clone(self), scope }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        lock(&self.entries)
-    }
 }
 
-impl fmt::Debug for Cache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("max_bytes", &self.max_bytes).finish_non_exhaustive()
-    }
-}
+opaque!(Cache as "Cache" { max_bytes });
 
 impl CacheView {
     /// Whether there is an entry for `key`.
@@ -111,7 +103,7 @@ impl CacheView {
     /// The key is invalid; likewise below.
     pub fn contains(&self, key: &str) -> Result<bool, CacheError> {
         let key = self.key(key)?;
-        let held = self.cache.lock();
+        let held = lock(&self.cache.entries);
         let own = held.tenants.get(&self.scope.tenant);
         Ok(own.is_some_and(|own| own.values.contains_key(&key)))
     }
@@ -119,7 +111,7 @@ impl CacheView {
     /// Returns the value of `key`, if it is still there.
     pub fn find(&self, key: &str) -> Result<Option<Bytes>, CacheError> {
         let key = self.key(key)?;
-        let mut held = self.cache.lock();
+        let mut held = lock(&self.cache.entries);
         held.uses += 1;
         let use_number = held.uses;
         let Some(own) = held.tenants.get_mut(&self.scope.tenant) else { return Ok(None) };
@@ -141,7 +133,7 @@ impl CacheView {
         if cost > share {
             return Err(CacheError::TooLarge(share));
         }
-        let mut held = self.cache.lock();
+        let mut held = lock(&self.cache.entries);
         held.remove(&key);
         while held.bytes_of(&self.scope) + cost > share {
             held.remove_oldest(&self.scope.tenant, |(scope, _)| *scope == self.scope);
@@ -178,7 +170,7 @@ impl Entries {
     }
 
     /// The tenant with the most, by this measure.
-    fn tenant_with_most(&self, measure: impl Fn(&OfTenant) -> u64) -> Option<Arc<str>> {
+    fn tenant_with_most(&self, measure: impl Fn(&TenantEntries) -> u64) -> Option<Arc<str>> {
         let most = self.tenants.iter().max_by_key(|(_, own)| measure(own));
         most.map(|(tenant, _)| Arc::clone(tenant))
     }
@@ -280,7 +272,7 @@ mod tests {
             flood.keep(&nth.to_string(), Bytes::from(vec![0; 100])).expect("small");
         }
         assert_eq!(calm.contains("k"), Ok(true));
-        let held = cache.lock();
+        let held = lock(&cache.entries);
         assert!(held.bytes <= 2 * 2000);
         assert!(held.tenants.values().all(|own| own.values.len() == own.by_use.len()));
     }
@@ -311,7 +303,7 @@ mod tests {
             flood.keep(&nth.to_string(), Bytes::new()).expect("small");
         }
         assert_eq!(calm.contains("k"), Ok(true));
-        assert_eq!(cache.lock().count, ENTRIES_MAX);
+        assert_eq!(lock(&cache.entries).count, ENTRIES_MAX);
     }
 
     #[test]
@@ -322,7 +314,7 @@ mod tests {
             view.keep("k", Bytes::from(vec![0; 300])).expect("it fits a share");
             view.keep("k", Bytes::from(vec![0; 500])).expect("it fits a share");
         }
-        let held = cache.lock();
+        let held = lock(&cache.entries);
         let all = || held.tenants.values();
         let values = all().flat_map(|own| &own.values);
         let bytes: u64 = values.map(|(key, (bytes, _))| cost(key, bytes)).sum();

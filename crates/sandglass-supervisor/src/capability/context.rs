@@ -32,12 +32,12 @@ pub struct Facts {
 
 impl RunContext {
     /// Creates a context from its parts.
-    pub fn of(facts: Facts) -> Self {
+    pub fn new(facts: Facts) -> Self {
         Self { facts: Some(facts), json: OnceLock::new() }
     }
 
     /// Creates a context from its recorded JSON.
-    pub fn made(json: Arc<[u8]>) -> Self {
+    pub fn from_json(json: Arc<[u8]>) -> Self {
         Self { facts: None, json: json.into() }
     }
 
@@ -48,12 +48,11 @@ impl RunContext {
 
     /// The JSON of the core ABI.
     pub fn json(&self) -> &Arc<[u8]> {
-        self.json.get_or_init(|| self.facts.as_ref().map_or_else(Arc::default, Facts::json))
-    }
-}
-
-impl Facts {
-    fn json(&self) -> Arc<[u8]> {
-        self.dispatch.context_json(self.id, self.trace, self.remaining_ms).into()
+        self.json.get_or_init(|| match &self.facts {
+            Some(Facts { dispatch, id, trace, remaining_ms }) => {
+                dispatch.context_json(*id, *trace, *remaining_ms).into()
+            }
+            None => Arc::default(),
+        })
     }
 }

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 
 use crate::host_memory::OutOfHostMemory;
+use crate::opaque::opaque;
 use crate::race::CallEnded;
 use crate::secret::Answer;
 
@@ -57,11 +58,7 @@ impl Opened {
     }
 }
 
-impl fmt::Debug for Opened {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opened").field("status", &self.status).finish_non_exhaustive()
-    }
-}
+opaque!(Opened as "Opened" { status });
 
 /// A whole response.
 #[derive(Clone, Debug, Default)]
@@ -160,29 +157,29 @@ impl From<CallEnded> for HttpError {
     }
 }
 
+/// A request that a client sends, and what applies to it.
+#[derive(Debug)]
+pub struct HttpCall<'a> {
+    /// The request.
+    pub request: Request,
+    /// The hosts that it may reach.
+    pub destinations: &'a Destinations,
+    /// Its bounds.
+    pub limits: Limits,
+    /// The value of its header `traceparent`.
+    pub traceparent: &'a str,
+}
+
 /// A client that sends requests: the host's own one, or that of an embedder or a test.
 pub trait HttpClient: Send + Sync + fmt::Debug {
-    /// Sends `request`, and follows redirects, as far as `destinations` allow.
-    fn send<'a>(
-        &'a self,
-        request: Request,
-        destinations: &'a Destinations,
-        limits: Limits,
-        traceparent: &'a str,
-    ) -> Answer<'a, Result<Response, HttpError>>;
+    /// Sends the request, and follows redirects, as far as its `destinations` allow.
+    fn send<'a>(&'a self, call: HttpCall<'a>) -> Answer<'a, Result<Response, HttpError>>;
 
-    /// Sends `request` and waits for the head of the response. The time limits apply until then, and
+    /// Sends the request and waits for the head of the response. The time limits apply until then, and
     /// `response_bytes` does not apply. By default, the whole response is read first.
-    fn open<'a>(
-        &'a self,
-        request: Request,
-        destinations: &'a Destinations,
-        limits: Limits,
-        traceparent: &'a str,
-    ) -> Answer<'a, Result<Opened, HttpError>> {
+    fn open<'a>(&'a self, call: HttpCall<'a>) -> Answer<'a, Result<Opened, HttpError>> {
         Box::pin(async move {
-            let Response { status, headers, body } =
-                self.send(request, destinations, limits, traceparent).await?;
+            let Response { status, headers, body } = self.send(call).await?;
             let body = futures_util::stream::once(std::future::ready(Ok(Bytes::from(body))));
             Ok(Opened { status, headers, body: Box::pin(body) })
         })

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::StreamExt as _;
 
 use super::http::{HttpError, Request};
-use super::outside::{Outside, Received};
+use super::outside::{Outside, ReceivedResponse};
 use crate::secret::Answer;
 
 /// Most requests of one batch.
@@ -21,9 +21,9 @@ impl Outside {
     pub fn send_batch(
         self,
         requests: Vec<Result<Request, String>>,
-    ) -> Answer<'static, Vec<Result<Received, HttpError>>> {
+    ) -> Answer<'static, Vec<Result<ReceivedResponse, HttpError>>> {
         Box::pin(async move {
-            let room = AtomicU64::new(self.response_bytes());
+            let room = AtomicU64::new(self.grants.response_bytes);
             let sent = requests.into_iter().map(|request| async {
                 let request = request.map_err(HttpError::InvalidRequest)?;
                 self.send_into(request, &room).await
@@ -33,10 +33,14 @@ impl Outside {
     }
 
     /// Sends one request, whose response body is taken from the remaining bytes.
-    async fn send_into(&self, request: Request, room: &AtomicU64) -> Result<Received, HttpError> {
+    async fn send_into(
+        &self,
+        request: Request,
+        room: &AtomicU64,
+    ) -> Result<ReceivedResponse, HttpError> {
         // Errors state the bound of the whole batch, not what remains of it.
-        let too_large = HttpError::TooLarge(self.response_bytes());
-        let received = match self.sent(request, room.load(Ordering::Relaxed)).await {
+        let too_large = HttpError::TooLarge(self.grants.response_bytes);
+        let received = match self.send_noted(request, room.load(Ordering::Relaxed)).await {
             Err(HttpError::TooLarge(_)) => return Err(too_large),
             received => received?,
         };

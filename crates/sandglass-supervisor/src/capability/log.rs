@@ -42,19 +42,13 @@ pub enum Level {
 impl Level {
     /// The level of this name, in any case; `Info` for an unknown name.
     pub fn of(name: &str) -> Self {
-        const NAMES: [(&str, Level); 7] = [
-            ("error", Level::Error),
-            ("fatal", Level::Error),
-            ("warn", Level::Warn),
-            ("warning", Level::Warn),
-            ("debug", Level::Debug),
-            ("trace", Level::Trace),
-            ("info", Level::Info),
-        ];
-        NAMES
-            .into_iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map_or(Self::Info, |(_, level)| level)
+        match name.to_ascii_lowercase().as_str() {
+            "error" | "fatal" => Self::Error,
+            "warn" | "warning" => Self::Warn,
+            "debug" => Self::Debug,
+            "trace" => Self::Trace,
+            _ => Self::Info,
+        }
     }
 
     /// The level of this number in OpenWOP; `Info` for an unknown number.
@@ -102,7 +96,7 @@ impl GuestLog {
     }
 
     /// How much telemetry of the run was dropped, lines and everything else.
-    pub(super) fn dropped(&self) -> TelemetryDropped {
+    pub fn dropped(&self) -> TelemetryDropped {
         self.telemetry.dropped()
     }
 
@@ -171,16 +165,6 @@ impl GuestLog {
 }
 
 impl Guest {
-    /// Logs a line of the guest.
-    pub fn log(&mut self, level: Level, message: String) {
-        self.log.write(level, message);
-    }
-
-    /// Writes a line with fields to the log.
-    pub fn log_fields(&mut self, level: Level, message: String, fields: Value) {
-        self.log.write_fields(level, message, fields);
-    }
-
     /// Takes a wide event, which describes a whole piece of work. It becomes a line of the log, and an
     /// event of the dispatch's span.
     pub fn wide_event(&mut self, event: serde_json::Map<String, Value>) {
@@ -188,13 +172,13 @@ impl Guest {
         let name = operation.unwrap_or(names::WIDE_EVENT).to_owned();
         let failed = event.get("success") == Some(&Value::Bool(false));
         let level = if failed { Level::Warn } else { Level::Info };
-        self.add_dispatch_event(&name, flat(&event));
+        self.spans.add_dispatch_event(&name, flatten(&event));
         self.log.write_fields(level, name, Value::Object(event));
     }
 }
 
 /// Flattens a wide event into attributes: the members of its groups by their own names, and the rest.
-fn flat(event: &serde_json::Map<String, Value>) -> Vec<(String, Value)> {
+fn flatten(event: &serde_json::Map<String, Value>) -> Vec<(String, Value)> {
     const GROUPS: [&str; 3] = ["tags", "attributes", "measurements"];
     let mut parts = Vec::new();
     for (name, value) in event {
@@ -209,22 +193,18 @@ fn flat(event: &serde_json::Map<String, Value>) -> Vec<(String, Value)> {
 }
 
 /// The longest prefix of `text` that has at most `max` bytes.
-fn clipped(text: &str, max: u32) -> &str {
-    let mut end = text.len().min(max as usize);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+fn prefix(text: &str, max: u32) -> &str {
+    &text[..text.floor_char_boundary(max as usize)]
 }
 
 /// Cuts `text` to at most `max` bytes, between two characters.
 pub fn truncate(text: &mut String, max: u32) {
-    text.truncate(clipped(text, max).len());
+    text.truncate(prefix(text, max).len());
 }
 
 /// Returns `text` as one line of at most `max` bytes.
 pub fn cut(text: &str, max: u32) -> String {
-    let mut line = one_line(clipped(text, max));
+    let mut line = one_line(prefix(text, max));
     // Escapes may have made it longer.
     truncate(&mut line, max);
     line
@@ -267,7 +247,7 @@ mod tests {
     fn a_wide_event_is_flattened_into_attributes() {
         let event = json!({"operation": "x", "tags": {"a": 1}, "details": {"b": 2}});
         let Value::Object(event) = event else { unreachable!("an object") };
-        let parts = flat(&event);
+        let parts = flatten(&event);
         for part in [("operation", json!("x")), ("a", json!(1)), ("details", json!({"b": 2}))] {
             assert!(parts.contains(&(part.0.to_owned(), part.1.clone())), "{part:?}");
         }

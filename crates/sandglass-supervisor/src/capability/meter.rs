@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use sandglass_telemetry::metrics::{DroppedTelemetry, GuestKind, GuestMetric};
 
-use super::Guest;
 use super::run_telemetry::RunTelemetry;
 use crate::measured;
 
@@ -14,7 +13,7 @@ const OBSERVATIONS_MAX: u32 = 10_000;
 
 /// The metrics of one run.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub struct Meter {
     telemetry: Arc<RunTelemetry>,
     observations: u32,
 }
@@ -40,7 +39,11 @@ impl Meter {
         Self { telemetry, observations: 0 }
     }
 
-    fn observe(
+    /// Takes one observation of a metric. Above the bound it is dropped and counted.
+    ///
+    /// # Errors
+    /// The observation is invalid.
+    pub fn observe(
         &mut self,
         name: &str,
         kind: GuestKind,
@@ -74,22 +77,6 @@ impl Meter {
             labels: &labels,
         });
         Ok(())
-    }
-}
-
-impl Guest {
-    /// Takes one observation of a metric. Above the bound it is dropped and counted.
-    ///
-    /// # Errors
-    /// The observation is invalid.
-    pub fn observe(
-        &mut self,
-        name: &str,
-        kind: GuestKind,
-        value: f64,
-        labels: Vec<(String, String)>,
-    ) -> Result<(), InvalidMetric> {
-        self.meter.observe(name, kind, value, labels)
     }
 }
 

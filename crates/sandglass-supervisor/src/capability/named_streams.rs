@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
@@ -57,23 +57,19 @@ impl Streams {
 
     /// Sets the stream called `name`.
     pub fn put(&self, name: impl Into<String>, bytes: impl Into<Bytes>) {
-        self.held().insert(name.into(), Stream { bytes: bytes.into(), charge: None });
+        lock(&self.0).insert(name.into(), Stream { bytes: bytes.into(), charge: None });
     }
 
     /// Removes the stream called `name`, and returns its bytes.
     #[must_use]
     pub fn take(&self, name: &str) -> Option<Bytes> {
-        self.held().remove(name).map(|stream| stream.bytes)
-    }
-
-    fn held(&self) -> MutexGuard<'_, BTreeMap<String, Stream>> {
-        lock(&self.0)
+        lock(&self.0).remove(name).map(|stream| stream.bytes)
     }
 
     /// How many bytes the stream `name` may have, if all streams together may have `most`.
     fn room(&self, name: &str, most: u64) -> Result<u64, StreamError> {
         check_name(name)?;
-        let held = self.held();
+        let held = lock(&self.0);
         if held.len() >= STREAMS_MAX && !held.contains_key(name) {
             return Err(StreamError::TooMany);
         }
@@ -93,7 +89,7 @@ fn check_name(name: &str) -> Result<(), StreamError> {
 impl fmt::Debug for Streams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sizes: BTreeMap<_, _> =
-            self.held().iter().map(|(name, stream)| (name.clone(), stream.bytes.len())).collect();
+            lock(&self.0).iter().map(|(name, stream)| (name.clone(), stream.bytes.len())).collect();
         f.debug_tuple("Streams").field(&sizes).finish()
     }
 }
@@ -108,7 +104,7 @@ impl Guest {
         let held = self
             .streams
             .as_ref()
-            .and_then(|streams| streams.held().get(name).map(|stream| stream.bytes.clone()));
+            .and_then(|streams| lock(&streams.0).get(name).map(|stream| stream.bytes.clone()));
         held.ok_or_else(|| StreamError::Unknown(name.to_owned()))
     }
 
@@ -128,7 +124,7 @@ impl Guest {
         if bytes.len() as u64 > self.stream_room(name)? {
             return Err(StreamError::Full(self.grants.stream_bytes));
         }
-        let mut held = self.streams.get_or_insert_default().held();
+        let mut held = lock(&self.streams.get_or_insert_default().0);
         let size = bytes.len() as u64;
         match held.get_mut(name) {
             // If the account cannot cover the new bytes, the old ones stay.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use super::http::{HttpError, Sender};
 
@@ -67,13 +67,9 @@ impl OpenRequests {
             sender: sender.clone(),
             of_run: Arc::clone(of_run),
         };
-        let mut open = self.counts();
-        let tenant = open.tenants.entry(Arc::clone(&sender.tenant)).or_default();
-        *tenant += 1;
-        let of_tenant = *tenant;
-        let integration = open.integrations.entry(sender.clone()).or_default();
-        *integration += 1;
-        let of_integration = *integration;
+        let mut open = lock(&self.open);
+        let of_tenant = count_one_more(&mut open.tenants, &sender.tenant);
+        let of_integration = count_one_more(&mut open.integrations, sender);
         open.all += 1;
         let all = open.all;
         drop(open);
@@ -91,28 +87,31 @@ impl OpenRequests {
             "{whose} {most} open requests, which is the limit; try again later"
         )))
     }
-
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        lock(&self.open)
-    }
 }
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.of_run.fetch_sub(1, Ordering::Relaxed);
-        let mut open = self.host.counts();
+        let mut open = lock(&self.host.open);
         open.all -= 1;
-        if let Some(count) = open.tenants.get_mut(&self.sender.tenant) {
-            *count -= 1;
-            if *count == 0 {
-                open.tenants.remove(&self.sender.tenant);
-            }
-        }
-        if let Some(count) = open.integrations.get_mut(&self.sender) {
-            *count -= 1;
-            if *count == 0 {
-                open.integrations.remove(&self.sender);
-            }
+        count_one_less(&mut open.tenants, &self.sender.tenant);
+        count_one_less(&mut open.integrations, &self.sender);
+    }
+}
+
+/// Adds one to the count of `key`, and returns the new count.
+fn count_one_more<K: Ord + Clone>(counts: &mut BTreeMap<K, u32>, key: &K) -> u32 {
+    let count = counts.entry(key.clone()).or_default();
+    *count += 1;
+    *count
+}
+
+/// Subtracts one from the count of `key`. A count of zero is removed.
+fn count_one_less<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }
@@ -162,7 +161,7 @@ mod tests {
         assert!(fourth.len() == 25 && fifth.len() == 25 && none.is_empty(), "{why}");
         assert!(why.contains("of this host"), "{why}");
         drop((first, second, third, fourth, fifth));
-        let counts = host.counts();
+        let counts = lock(&host.open);
         assert_eq!((counts.all, counts.tenants.len(), counts.integrations.len()), (0, 0, 0));
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sandglass_model::Clock;
 
 use super::Grants;
-use super::http::{HttpError, Limits, Opened, Request, Response, Sender};
+use super::http::{HttpCall, HttpError, Limits, Opened, Request, Response, Sender};
 use super::requests::{RequestInFlight, Requests};
 use crate::covered;
 use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
@@ -87,7 +87,7 @@ pub(super) fn headers_bytes(headers: &[(String, String)]) -> u64 {
 
 /// A whole response, charged until this is dropped.
 #[derive(Debug)]
-pub struct Received {
+pub struct ReceivedResponse {
     /// The response.
     pub response: Response,
     _charge: RequestCharge,
@@ -99,14 +99,9 @@ impl Outside {
         self.left().min(self.grants.host_call_timeout)
     }
 
-    /// Largest response body that the guest may receive.
-    pub(super) fn response_bytes(&self) -> u64 {
-        self.grants.response_bytes
-    }
-
     /// Sends `request` and reads the whole response.
-    pub fn send(self, request: Request) -> Answer<'static, Result<Received, HttpError>> {
-        let most = self.response_bytes();
+    pub fn send(self, request: Request) -> Answer<'static, Result<ReceivedResponse, HttpError>> {
+        let most = self.grants.response_bytes;
         self.send_within(request, most)
     }
 
@@ -115,18 +110,18 @@ impl Outside {
         self,
         request: Request,
         response_bytes: u64,
-    ) -> Answer<'static, Result<Received, HttpError>> {
-        Box::pin(async move { self.sent(request, response_bytes).await })
+    ) -> Answer<'static, Result<ReceivedResponse, HttpError>> {
+        Box::pin(async move { self.send_noted(request, response_bytes).await })
     }
 
     /// Sends `request` and reads the whole response, of at most `response_bytes`.
-    pub(super) async fn sent(
+    pub(super) async fn send_noted(
         &self,
         mut request: Request,
         response_bytes: u64,
-    ) -> Result<Received, HttpError> {
+    ) -> Result<ReceivedResponse, HttpError> {
         let (in_flight, charge) = self.begin(&mut request)?;
-        let answer = self.received(request, charge, response_bytes).await;
+        let answer = self.receive(request, charge, response_bytes).await;
         in_flight.ended(answer.as_ref().map(|received| received.response.status));
         answer
     }
@@ -144,22 +139,20 @@ impl Outside {
         }
     }
 
-    async fn received(
+    async fn receive(
         &self,
         mut request: Request,
         charge: RequestCharge,
         response_bytes: u64,
-    ) -> Result<Received, HttpError> {
-        let Self { grants, traceparent, .. } = self;
+    ) -> Result<ReceivedResponse, HttpError> {
         request.charge = Some(charge.clone());
-        let limits = self.limits(response_bytes);
-        let open = grants.open_requests.open(&self.sender, &self.open)?;
-        let sent = grants.http.send(request, &grants.destinations, limits, traceparent).await;
+        let open = self.grants.open_requests.open(&self.sender, &self.open)?;
+        let sent = self.grants.http.send(self.call(request, response_bytes)).await;
         drop(open);
         let response = sent?;
         // A client of the embedder charges nothing while it reads.
         charge.holds_only(&response)?;
-        Ok(Received { response, _charge: charge })
+        Ok(ReceivedResponse { response, _charge: charge })
     }
 
     /// Charges `request` at once; the future sends it, and waits for the response's head.
@@ -172,12 +165,10 @@ impl Outside {
     ) -> Result<Answer<'static, Result<Opened, HttpError>>, HttpError> {
         let (in_flight, charge) = self.begin(&mut request)?;
         Ok(Box::pin(async move {
-            let Self { grants, traceparent, .. } = &self;
-            let limits = self.limits(grants.response_bytes);
             let answer = async {
-                let open = grants.open_requests.open(&self.sender, &self.open)?;
-                let (http, allowed) = (&grants.http, &grants.destinations);
-                let opened = http.open(request, allowed, limits, traceparent).await?;
+                let open = self.grants.open_requests.open(&self.sender, &self.open)?;
+                let call = self.call(request, self.grants.response_bytes);
+                let opened = self.grants.http.open(call).await?;
                 charge.holds_head(&opened.headers)?;
                 Ok(opened.holding((open, charge)))
             };
@@ -191,10 +182,12 @@ impl Outside {
         self.run.deadline().since(self.clock.now())
     }
 
-    fn limits(&self, response_bytes: u64) -> Limits {
+    fn call(&self, request: Request, response_bytes: u64) -> HttpCall<'_> {
         // The host calls that wait for it have limits of their own.
         let left = self.left();
-        Limits { timeout: left, remaining: left, response_bytes }
+        let limits = Limits { timeout: left, remaining: left, response_bytes };
+        let destinations = &self.grants.destinations;
+        HttpCall { request, destinations, limits, traceparent: &self.traceparent }
     }
 }
 
@@ -203,7 +196,6 @@ mod tests {
     use sandglass_model::SystemClock;
 
     use super::*;
-    use crate::capability::http::Destinations;
     use crate::capability::open_requests::{OF_RUN_MAX, OpenRequests};
 
     /// Answers each request with an empty body.
@@ -211,13 +203,7 @@ mod tests {
     struct Answers;
 
     impl crate::capability::http::HttpClient for Answers {
-        fn send<'a>(
-            &'a self,
-            _: Request,
-            _: &'a Destinations,
-            _: Limits,
-            _: &'a str,
-        ) -> Answer<'a, Result<Response, HttpError>> {
+        fn send<'a>(&'a self, _: HttpCall<'a>) -> Answer<'a, Result<Response, HttpError>> {
             Box::pin(std::future::ready(Ok(Response::default())))
         }
     }
@@ -231,7 +217,7 @@ mod tests {
         Outside {
             grants: Arc::new(grants),
             traceparent: "00".into(),
-            run: Arc::new(Run::new()),
+            run: Arc::default(),
             clock: Arc::new(SystemClock::new()),
             requests: Requests::default(),
             sender: Sender::default(),

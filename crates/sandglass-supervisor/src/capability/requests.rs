@@ -17,12 +17,12 @@ use crate::text::printable;
 
 /// The requests of one run. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Requests(Arc<OnceLock<Mutex<Sent>>>);
+pub struct Requests(Arc<OnceLock<Mutex<SentRequests>>>);
 
 #[derive(Debug, Default)]
-struct Sent {
+struct SentRequests {
     /// The last ones that ended, and all in flight; a run waits for few at a time.
-    held: VecDeque<One>,
+    held: VecDeque<NotedRequest>,
     /// The memory of `held`.
     bytes: u64,
     count: u64,
@@ -30,7 +30,7 @@ struct Sent {
 }
 
 #[derive(Debug)]
-struct One {
+struct NotedRequest {
     number: u64,
     /// The address as the guest wrote it: parsing rewrites it, and a secret in it.
     raw: String,
@@ -59,7 +59,7 @@ impl Measured for Requests {
     }
 }
 
-impl One {
+impl NotedRequest {
     fn bytes(&self) -> u64 {
         let OutgoingRequest { method, host, path, .. } = &self.request;
         let texts = self.raw.len() + method.len() + host.len() + path.len();
@@ -70,7 +70,7 @@ impl One {
 impl Requests {
     /// Notes that `request` is sent now. Its journey reports what happens to it.
     pub fn begin(&self, request: &mut Request, clock: &Arc<dyn Clock>) -> RequestInFlight {
-        let number = AtomicU64::new(self.sent(request, clock));
+        let number = AtomicU64::new(self.note(request, clock));
         let journey =
             Arc::new(Journey { requests: self.clone(), clock: Arc::clone(clock), number });
         request.journey = Some(Arc::clone(&journey));
@@ -78,9 +78,9 @@ impl Requests {
     }
 
     /// Notes a request, and returns its number.
-    fn sent(&self, request: &Request, clock: &Arc<dyn Clock>) -> u64 {
+    fn note(&self, request: &Request, clock: &Arc<dyn Clock>) -> u64 {
         let (method, host, path) = request.destination();
-        let raw = request.as_given().to_owned();
+        let raw = request.raw.clone();
         let request = OutgoingRequest {
             method,
             host,
@@ -93,7 +93,7 @@ impl Requests {
         let mut sent = lock(self.0.get_or_init(Mutex::default));
         let number = sent.count;
         sent.count += 1;
-        let one = One { number, raw, request, since: clock.now(), until: None };
+        let one = NotedRequest { number, raw, request, since: clock.now(), until: None };
         sent.bytes += one.bytes();
         sent.held.push_back(one);
         sent.forget();
@@ -131,21 +131,21 @@ impl Requests {
     }
 }
 
-impl Sent {
+impl SentRequests {
     /// If there are too many requests, removes the oldest of those that matter least: idempotent and
     /// answered ones first, requests in flight last.
     fn forget(&mut self) {
         if self.held.len() <= STORY_REQUESTS_MAX {
             return;
         }
-        let is_over = |one: &One| one.until.is_some();
+        let is_over = |one: &NotedRequest| one.until.is_some();
         let is_known =
-            |one: &One| is_over(one) && one.request.outcome != RequestOutcome::Unfinished;
-        let is_harmless = |one: &One| {
+            |one: &NotedRequest| is_over(one) && one.request.outcome != RequestOutcome::Unfinished;
+        let is_harmless = |one: &NotedRequest| {
             is_known(one)
                 && (one.request.is_idempotent() || one.request.outcome == RequestOutcome::Refused)
         };
-        let first = |is: &dyn Fn(&One) -> bool| self.held.iter().position(is);
+        let first = |is: &dyn Fn(&NotedRequest) -> bool| self.held.iter().position(is);
         let least = first(&is_harmless).or_else(|| first(&is_known)).or_else(|| first(&is_over));
         let removed = self.held.remove(least.unwrap_or(0));
         self.bytes -= removed.map_or(0, |one| one.bytes());
@@ -199,7 +199,7 @@ impl Journey {
     /// Notes a redirect, and that `next` is sent now.
     pub(super) fn goes_on(&self, status: u16, next: &Request) {
         self.redirected(status);
-        self.number.store(self.requests.sent(next, &self.clock), Ordering::Relaxed);
+        self.number.store(self.requests.note(next, &self.clock), Ordering::Relaxed);
     }
 
     /// Ends the present request. A status that has arrived is kept.
@@ -212,7 +212,7 @@ impl Journey {
     }
 
     /// Changes the present request, unless it has ended.
-    fn note(&self, how: impl FnOnce(&mut One, Monotonic)) {
+    fn note(&self, how: impl FnOnce(&mut NotedRequest, Monotonic)) {
         let Some(sent) = self.requests.0.get() else { return };
         let (mut sent, number) = (lock(sent), self.number.load(Ordering::Relaxed));
         let one = sent.held.iter_mut().find(|one| one.number == number);
@@ -274,8 +274,11 @@ mod tests {
     use crate::secret::Secret;
     use sandglass_model::SystemClock;
 
-    fn request(url: &str) -> Request {
-        Request::new("post", url, Vec::new(), bytes::Bytes::new()).expect("valid")
+    /// Notes that a request is sent.
+    fn send(requests: &Requests, method: &str, url: &str) -> RequestInFlight {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let request = Request::new(method, url, Vec::new(), bytes::Bytes::new());
+        requests.begin(&mut request.expect("valid"), &clock)
     }
 
     fn report(requests: &Requests, redactor: &Redactor) -> (Vec<OutgoingRequest>, u64) {
@@ -284,10 +287,9 @@ mod tests {
 
     #[test]
     fn queries_logins_and_secrets_are_not_reported() {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let (requests, redactor) = (Requests::default(), Redactor::default());
-        let mut sent = request("http://me:hush@api.example:8080/v1/s%20ecret/charge?token=t#part");
-        requests.begin(&mut sent, &clock).ended(Ok(202));
+        let url = "http://me:hush@api.example:8080/v1/s%20ecret/charge?token=t#part";
+        send(&requests, "post", url).ended(Ok(202));
         redactor.hide(&Secret::new("s ecret"));
         let (reported, _) = report(&requests, &redactor);
         let [one] = reported.as_slice() else { panic!("{reported:?}") };
@@ -299,11 +301,9 @@ mod tests {
 
     #[test]
     fn only_well_known_methods_are_reported() {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let requests = Requests::default();
         for method in ["purge", "hunter22", &"x".repeat(64)] {
-            let request = Request::new(method, "http://x/", Vec::new(), bytes::Bytes::new());
-            requests.begin(&mut request.expect("valid"), &clock).ended(Ok(200));
+            send(&requests, method, "http://x/").ended(Ok(200));
         }
         let (reported, _) = report(&requests, &Redactor::default());
         let methods: Vec<_> = reported.iter().map(|one| one.method.as_str()).collect();
@@ -313,13 +313,12 @@ mod tests {
 
     #[test]
     fn a_secret_that_parsing_has_rewritten_hides_the_whole_path() {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         for secret in
             ["hunter22\\hush99", "hunter22\thush99", "hunter22?hush99", "hunter22/../hush99"]
         {
             let (requests, redactor) = (Requests::default(), Redactor::default());
             redactor.hide(&Secret::new(secret));
-            requests.begin(&mut request(&format!("http://x/at/{secret}")), &clock).ended(Ok(200));
+            send(&requests, "post", &format!("http://x/at/{secret}")).ended(Ok(200));
             let (reported, _) = report(&requests, &redactor);
             assert_eq!(reported[0].path, "/[REDACTED]", "{secret:?}");
         }
@@ -327,13 +326,10 @@ mod tests {
 
     #[test]
     fn requests_that_are_not_idempotent_are_left_out_last() {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let requests = Requests::default();
-        requests.begin(&mut request("http://x/charge"), &clock).ended(Ok(200));
-        let get = Request::new("GET", "http://x/look", Vec::new(), bytes::Bytes::new());
-        let mut get = get.expect("valid");
+        send(&requests, "post", "http://x/charge").ended(Ok(200));
         for _ in 0..100 {
-            requests.begin(&mut get, &clock).ended(Ok(200));
+            send(&requests, "GET", "http://x/look").ended(Ok(200));
         }
         let (reported, _) = report(&requests, &Redactor::default());
         assert_eq!(reported[0].path, "/charge");
@@ -341,13 +337,12 @@ mod tests {
 
     #[test]
     fn requests_in_flight_are_reported_rather_than_answered_ones() {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let requests = Requests::default();
-        let hanging = requests.begin(&mut request("http://x/hangs"), &clock);
+        let hanging = send(&requests, "post", "http://x/hangs");
         for _ in 0..100 {
-            requests.begin(&mut request("http://x/quick"), &clock).ended(Ok(200));
+            send(&requests, "post", "http://x/quick").ended(Ok(200));
         }
-        drop(requests.begin(&mut request("http://x/given-up"), &clock));
+        drop(send(&requests, "post", "http://x/given-up"));
         let (reported, omitted) = report(&requests, &Redactor::default());
         let expected = (STORY_REQUESTS_MAX, 102 - STORY_REQUESTS_MAX as u64);
         assert_eq!((reported.len(), omitted), expected);
@@ -364,7 +359,7 @@ mod tests {
         for (error, outcome) in
             [(late, RequestOutcome::GivenUp), (refused, RequestOutcome::Refused)]
         {
-            requests.begin(&mut request("http://x/last"), &clock).ended(Err(&error));
+            send(&requests, "post", "http://x/last").ended(Err(&error));
             let (reported, _) = report(&requests, &Redactor::default());
             assert_eq!(reported.last().map(|one| one.outcome), Some(outcome));
         }

@@ -11,14 +11,14 @@ use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
 pub struct ResultSlot {
     max_bytes: u64,
     memory: HostMemory,
-    held: Held,
+    held: ResultState,
 }
 
 // The result is charged.
 covered!(ResultSlot: max_bytes, memory, held);
 
 #[derive(Debug)]
-enum Held {
+enum ResultState {
     Nothing,
     Bytes { bytes: Vec<u8>, _charge: Charge },
     Violation(Failure),
@@ -26,7 +26,7 @@ enum Held {
 
 impl ResultSlot {
     pub(crate) fn new(max_bytes: u64, memory: HostMemory) -> Self {
-        Self { max_bytes, memory, held: Held::Nothing }
+        Self { max_bytes, memory, held: ResultState::Nothing }
     }
 
     /// Sets the result. A second result is a violation, and only the first violation is kept.
@@ -35,20 +35,21 @@ impl ResultSlot {
     /// The host memory of the run is exhausted.
     pub fn set(&mut self, bytes: Result<&[u8], Unreadable>) -> Result<(), OutOfHostMemory> {
         self.held = match (&self.held, bytes) {
-            (Held::Violation(_), _) => return Ok(()),
-            (Held::Bytes { .. }, _) => Held::Violation(violation(
+            (ResultState::Violation(_), _) => return Ok(()),
+            (ResultState::Bytes { .. }, _) => ResultState::Violation(violation(
                 FailureKind::MultipleWrites,
                 "the guest set its result more than once; set it once, at the end".to_owned(),
             )),
-            (Held::Nothing, Err(unreadable)) => {
-                Held::Violation(violation(FailureKind::ResultOutOfBounds, unreadable.to_string()))
-            }
-            (Held::Nothing, Ok(bytes)) => match self.within(bytes) {
+            (ResultState::Nothing, Err(unreadable)) => ResultState::Violation(violation(
+                FailureKind::ResultOutOfBounds,
+                unreadable.to_string(),
+            )),
+            (ResultState::Nothing, Ok(bytes)) => match self.within(bytes) {
                 Ok(bytes) => {
                     let charge = self.memory.charge(bytes.len() as u64)?;
-                    Held::Bytes { bytes: bytes.to_vec(), _charge: charge }
+                    ResultState::Bytes { bytes: bytes.to_vec(), _charge: charge }
                 }
-                Err(failure) => Held::Violation(failure),
+                Err(failure) => ResultState::Violation(failure),
             },
         };
         Ok(())
@@ -66,15 +67,15 @@ impl ResultSlot {
 
     /// Whether the guest set a result, valid or not.
     pub fn is_set(&self) -> bool {
-        !matches!(self.held, Held::Nothing)
+        !matches!(self.held, ResultState::Nothing)
     }
 
     /// Takes the bytes that were set; `None` if there are none.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, Failure> {
-        match std::mem::replace(&mut self.held, Held::Nothing) {
-            Held::Nothing => Ok(None),
-            Held::Bytes { bytes, .. } => Ok(Some(bytes)),
-            Held::Violation(failure) => Err(failure),
+        match std::mem::replace(&mut self.held, ResultState::Nothing) {
+            ResultState::Nothing => Ok(None),
+            ResultState::Bytes { bytes, .. } => Ok(Some(bytes)),
+            ResultState::Violation(failure) => Err(failure),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::Guest;
 use crate::covered;
 use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
 
@@ -31,7 +30,7 @@ pub enum ScratchError {
 
 /// The scratch of one run.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub struct Scratch {
     granted_bytes: u64,
     used_bytes: u64,
     charge: Charge,
@@ -57,7 +56,31 @@ impl Scratch {
         Ok(())
     }
 
-    fn set(&mut self, key: &str, value: &[u8]) -> Result<(), ScratchError> {
+    /// Returns the value of `key`, if there is one.
+    ///
+    /// # Errors
+    /// The scratch is not granted, or the key is invalid.
+    pub fn get(&self, key: &str) -> Result<Option<&[u8]>, ScratchError> {
+        self.check(key)?;
+        Ok(self.entries.get(key).map(Vec::as_slice))
+    }
+
+    /// The keys, in order.
+    ///
+    /// # Errors
+    /// The scratch is not granted.
+    pub fn keys(&self) -> Result<Vec<String>, ScratchError> {
+        if self.granted_bytes == 0 {
+            return Err(ScratchError::Denied);
+        }
+        Ok(self.entries.keys().cloned().collect())
+    }
+
+    /// Sets the value of `key`.
+    ///
+    /// # Errors
+    /// As [`Scratch::get`], or the scratch is full; then nothing has changed.
+    pub fn set(&mut self, key: &str, value: &[u8]) -> Result<(), ScratchError> {
         self.check(key)?;
         let freed = self.entries.get(key).map_or(0, |held| cost(key, held));
         let used = self.used_bytes - freed + cost(key, value);
@@ -70,7 +93,11 @@ impl Scratch {
         Ok(())
     }
 
-    fn delete(&mut self, key: &str) -> Result<bool, ScratchError> {
+    /// Removes `key`. Returns whether it had a value.
+    ///
+    /// # Errors
+    /// As [`Scratch::get`].
+    pub fn delete(&mut self, key: &str) -> Result<bool, ScratchError> {
         self.check(key)?;
         let removed = self.entries.remove(key);
         self.used_bytes -= removed.as_ref().map_or(0, |held| cost(key, held));
@@ -81,44 +108,6 @@ impl Scratch {
 
 fn cost(key: &str, value: &[u8]) -> u64 {
     (key.len() + value.len()) as u64 + OVERHEAD_BYTES
-}
-
-impl Guest {
-    /// Returns the value of `key`, if there is one.
-    ///
-    /// # Errors
-    /// The scratch is not granted, or the key is invalid.
-    pub fn scratch_value(&self, key: &str) -> Result<Option<&[u8]>, ScratchError> {
-        self.scratch.check(key)?;
-        Ok(self.scratch.entries.get(key).map(Vec::as_slice))
-    }
-
-    /// Sets the value of `key`.
-    ///
-    /// # Errors
-    /// As [`Guest::scratch_value`], or the scratch is full; then nothing has changed.
-    pub fn set_scratch(&mut self, key: &str, value: &[u8]) -> Result<(), ScratchError> {
-        self.scratch.set(key, value)
-    }
-
-    /// The keys, in order.
-    ///
-    /// # Errors
-    /// The scratch is not granted.
-    pub fn scratch_keys(&self) -> Result<Vec<String>, ScratchError> {
-        if self.scratch.granted_bytes == 0 {
-            return Err(ScratchError::Denied);
-        }
-        Ok(self.scratch.entries.keys().cloned().collect())
-    }
-
-    /// Removes `key`. Returns whether it had a value.
-    ///
-    /// # Errors
-    /// As [`Guest::scratch_value`].
-    pub fn delete_scratch(&mut self, key: &str) -> Result<bool, ScratchError> {
-        self.scratch.delete(key)
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use sandglass_telemetry::metrics::DroppedTelemetry;
 use sandglass_telemetry::trace::{GuestAttribute, Kind, Value, names};
 use serde_json::Value as Json;
 
-use super::Guest;
 use super::log::cut;
 use super::run_telemetry::RunTelemetry;
 use crate::measured::Measured;
@@ -73,7 +72,7 @@ impl Measured for Handle {
 
 /// The spans of one run.
 #[derive(Debug)]
-pub(super) struct Spans {
+pub struct Spans {
     telemetry: Arc<RunTelemetry>,
     dispatch: Arc<Span>,
     /// The base of the run's handles, which is random, so that handles of other runs are invalid.
@@ -111,7 +110,12 @@ impl Spans {
         }
     }
 
-    fn start(
+    /// Starts a span below `parent`, or else below the innermost open span. Returns its handle, which
+    /// is above zero. A span beyond the bounds is not exported.
+    ///
+    /// # Errors
+    /// `parent` is not an open span.
+    pub fn start(
         &mut self,
         parent: Option<i64>,
         name: &str,
@@ -132,7 +136,11 @@ impl Spans {
             // Without an explicit parent, the innermost open span is the parent.
             let parent = parent.and_then(|parent| self.open.get(&parent));
             let parent = parent.or_else(|| self.open.values().next_back());
-            parent.unwrap_or(&self.dispatch).guest_child(&name, kind, &foreign(&attributes))
+            parent.unwrap_or(&self.dispatch).guest_child(
+                &name,
+                kind,
+                &to_guest_attributes(&attributes),
+            )
         } else {
             self.telemetry.drop_one(DroppedTelemetry::Span);
             Span::disabled()
@@ -141,7 +149,11 @@ impl Spans {
         Ok(handle)
     }
 
-    fn add_event(
+    /// Adds an event to a span.
+    ///
+    /// # Errors
+    /// The span is not open; likewise below.
+    pub fn add_event(
         &mut self,
         span: i64,
         name: &str,
@@ -149,27 +161,34 @@ impl Spans {
     ) -> Result<(), NoSuchSpan> {
         self.find(span)?;
         if let Some((name, attributes)) = self.event(name, attributes) {
-            self.find(span)?.guest_event(&name, &foreign(&attributes));
+            self.find(span)?.guest_event(&name, &to_guest_attributes(&attributes));
         }
         Ok(())
     }
 
     /// Adds an event to the span of the dispatch.
-    fn add_event_of_the_dispatch(&mut self, name: &str, attributes: Attributes) {
+    pub(super) fn add_dispatch_event(&mut self, name: &str, attributes: Attributes) {
         if let Some((name, attributes)) = self.event(name, attributes) {
-            self.dispatch.guest_event(&name, &foreign(&attributes));
+            self.dispatch.guest_event(&name, &to_guest_attributes(&attributes));
         }
     }
 
-    fn set(&mut self, span: i64, attributes: Attributes) -> Result<(), NoSuchSpan> {
+    /// Adds attributes to a span.
+    pub fn set_attributes(&mut self, span: i64, attributes: Attributes) -> Result<(), NoSuchSpan> {
         self.find(span)?;
         let attributes = self.attributes(attributes);
-        self.find(span)?.set_guest_attributes(&foreign(&attributes));
+        self.find(span)?.set_guest_attributes(&to_guest_attributes(&attributes));
         Ok(())
     }
 
-    fn end(&mut self, span: i64, attributes: Attributes, end: SpanEnd) -> Result<(), NoSuchSpan> {
-        self.set(span, attributes)?;
+    /// Adds attributes to a span, and ends it.
+    pub fn end(
+        &mut self,
+        span: i64,
+        attributes: Attributes,
+        end: SpanEnd,
+    ) -> Result<(), NoSuchSpan> {
+        self.set_attributes(span, attributes)?;
         let ended = self.open.remove(&span).ok_or(NoSuchSpan(span))?;
         if let SpanEnd::Failed { kind, message } = end {
             let kind = kind.map(|kind| self.name(&kind)).filter(|kind| !kind.is_empty());
@@ -279,7 +298,7 @@ impl AttributeValue {
     }
 }
 
-fn foreign(attributes: &[(String, AttributeValue)]) -> Vec<GuestAttribute<'_>> {
+fn to_guest_attributes(attributes: &[(String, AttributeValue)]) -> Vec<GuestAttribute<'_>> {
     let value = |held| match held {
         &AttributeValue::Number(number) => Value::Number(number),
         &AttributeValue::Fraction(number) => Value::Fraction(number),
@@ -289,67 +308,14 @@ fn foreign(attributes: &[(String, AttributeValue)]) -> Vec<GuestAttribute<'_>> {
     attributes.iter().map(|(name, held)| (name.as_str(), value(held))).collect()
 }
 
-impl Guest {
-    /// Starts a span below `parent`, or else below the innermost open span. Returns its handle, which
-    /// is above zero. A span beyond the bounds is not exported.
-    ///
-    /// # Errors
-    /// `parent` is not an open span.
-    pub fn start_span(
-        &mut self,
-        parent: Option<i64>,
-        name: &str,
-        kind: Kind,
-        attributes: Attributes,
-    ) -> Result<i64, NoSuchSpan> {
-        self.spans.start(parent, name, kind, attributes)
-    }
-
-    /// Adds an event to a span.
-    ///
-    /// # Errors
-    /// The span is not open; likewise below.
-    pub fn add_span_event(
-        &mut self,
-        span: i64,
-        name: &str,
-        attributes: Attributes,
-    ) -> Result<(), NoSuchSpan> {
-        self.spans.add_event(span, name, attributes)
-    }
-
-    /// Adds attributes to a span.
-    pub fn set_span_attributes(
-        &mut self,
-        span: i64,
-        attributes: Attributes,
-    ) -> Result<(), NoSuchSpan> {
-        self.spans.set(span, attributes)
-    }
-
-    /// Ends a span.
-    pub fn end_span(
-        &mut self,
-        span: i64,
-        attributes: Attributes,
-        end: SpanEnd,
-    ) -> Result<(), NoSuchSpan> {
-        self.spans.end(span, attributes, end)
-    }
-
-    /// Adds an event to the span of the dispatch.
-    pub(super) fn add_dispatch_event(&mut self, name: &str, attributes: Attributes) {
-        self.spans.add_event_of_the_dispatch(name, attributes);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::secret::{Redactor, Secret};
+    use crate::testing::dispatch_span;
     use sandglass_model::TraceContext;
+    use sandglass_telemetry::Metrics;
     use sandglass_telemetry::trace::{CapturedSpan, CapturedSpans};
-    use sandglass_telemetry::{Metrics, SpanStart, Tracer};
     use serde_json::json;
 
     fn spans() -> (Spans, CapturedSpans) {
@@ -357,15 +323,7 @@ mod tests {
     }
 
     fn spans_of(context: TraceContext) -> (Spans, CapturedSpans) {
-        let (tracer, captured) = Tracer::capturing();
-        let dispatch = tracer.start(&SpanStart {
-            name: names::DISPATCH,
-            kind: Kind::Internal,
-            context,
-            parent: None,
-            links: &[],
-            attributes: &[],
-        });
+        let (dispatch, captured) = dispatch_span(context);
         let redactor = Redactor::default();
         redactor.hide(&Secret::new("hunter22"));
         let telemetry = RunTelemetry::of_tests(redactor, Metrics::disabled());
@@ -403,7 +361,7 @@ mod tests {
         let span = start(&mut spans, "a");
         assert!(span > 0);
         for wrong in [0, 1, -1, span + 1, i64::MIN, i64::MAX] {
-            assert_eq!(spans.set(wrong, Vec::new()), Err(NoSuchSpan(wrong)));
+            assert_eq!(spans.set_attributes(wrong, Vec::new()), Err(NoSuchSpan(wrong)));
             assert_eq!(spans.add_event(wrong, "e", Vec::new()), Err(NoSuchSpan(wrong)));
             assert_eq!(spans.end(wrong, Vec::new(), SpanEnd::Done), Err(NoSuchSpan(wrong)));
             assert!(spans.start(Some(wrong), "b", Kind::Internal, Vec::new()).is_err());

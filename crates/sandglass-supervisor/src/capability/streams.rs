@@ -1,8 +1,6 @@
 //! HTTP bodies piece by piece, in both directions, with backpressure: the slower side holds back the
 //! faster one, so that neither fills memory.
 
-use std::fmt;
-
 use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
@@ -28,13 +26,7 @@ pub struct OutgoingRequest {
     early: Option<Result<Opened, HttpError>>,
 }
 
-opaque!(OutgoingRequest as "OutgoingRequest");
-
-impl fmt::Debug for IncomingResponse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IncomingResponse").field("status", &self.status).finish_non_exhaustive()
-    }
-}
+opaque!(OutgoingRequest as "OutgoingRequest", IncomingResponse as "IncomingResponse" { status });
 
 // Pieces are charged, and so are the open request and the head of its response.
 covered!(OutgoingRequest: pieces, response, early);

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use sandglass_model::Clock;
@@ -23,10 +23,10 @@ pub(super) type Begin = Box<dyn FnOnce() -> Run + Send>;
 
 /// The runs that have not started yet. Admission bounds their number.
 #[derive(Default)]
-pub(super) struct Line(Mutex<Waiting>);
+pub(super) struct Line(Mutex<Backlog>);
 
 #[derive(Default)]
-struct Waiting {
+struct Backlog {
     runs: VecDeque<Begin>,
     /// The wakers of starters that have found nothing to start, by their number.
     idle: Vec<(usize, Waker)>,
@@ -36,7 +36,7 @@ impl Line {
     /// Adds a run for the next free starter.
     pub(super) fn join(&self, begin: Begin) {
         let idle = {
-            let mut waiting = self.waiting();
+            let mut waiting = lock(&self.0);
             waiting.runs.push_back(begin);
             waiting.idle.pop()
         };
@@ -47,7 +47,7 @@ impl Line {
 
     /// Returns the next run to start. If there is none, the next new run wakes `starter`.
     fn next(&self, starter: usize, waker: &Waker) -> Option<Begin> {
-        let mut waiting = self.waiting();
+        let mut waiting = lock(&self.0);
         let next = waiting.runs.pop_front();
         // A starter that was woken for another reason is still in the list.
         waiting.idle.retain(|(idle, _)| *idle != starter);
@@ -55,10 +55,6 @@ impl Line {
             waiting.idle.push((starter, waker.clone()));
         }
         next
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        lock(&self.0)
     }
 }
 

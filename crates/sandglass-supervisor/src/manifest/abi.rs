@@ -25,12 +25,7 @@ impl Abi {
     /// Returns the ABI of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "core" => Some(Self::Core),
-            "component" => Some(Self::Component),
-            "openwop" => Some(Self::NodePack),
-            _ => None,
-        }
+        [Self::Core, Self::Component, Self::NodePack].into_iter().find(|abi| abi.as_str() == name)
     }
 
     /// Its name.

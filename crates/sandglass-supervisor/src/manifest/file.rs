@@ -98,12 +98,6 @@ impl File {
         self.granted.soft_deadline.map(|before| (before, &self.soft_deadline_span))
     }
 
-    /// Largest file that its module may be, in bytes.
-    #[must_use]
-    pub fn module_max_bytes(&self) -> u64 {
-        self.granted.module_max_bytes()
-    }
-
     /// The grants, with the named secrets taken from `secrets`. Other secrets are never requested.
     #[must_use]
     pub fn manifest(&self, secrets: Arc<dyn Secrets>) -> Manifest {
@@ -135,8 +129,10 @@ fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<File> {
     let mut secrets = Vec::new();
     if let Some(table) = top.table("grants", "[grants]", out) {
         granted = grants(&table, granted, out);
-        secrets =
-            list(&table, "secrets", out, |_| Ok(())).into_iter().map(|(name, ())| name).collect();
+        secrets = list(&table, "secrets", out, |_| Ok::<_, String>(()))
+            .into_iter()
+            .map(|(name, ())| name)
+            .collect();
     }
     granted.module_hash = sha256;
     granted.abi = Some(abi?);
@@ -260,9 +256,8 @@ fn host_call_timeouts(limits: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<
 
 fn grants(table: &Table<'_, '_>, granted: Manifest, out: &mut Diagnostics<'_>) -> Manifest {
     table.only(&["hosts", "host", "secrets", "scratch", "ask", "functions"], out);
-    let values = |found: Vec<(Name, _)>| found.into_iter().map(|(_, value)| value);
-    let hosts = list(table, "hosts", out, |host| Destination::from_str(host).map_err(text_of));
-    let asks = list(table, "ask", out, |target| AskTarget::from_str(target).map_err(text_of));
+    let hosts = list(table, "hosts", out, Destination::from_str);
+    let asks = list(table, "ask", out, AskTarget::from_str);
     let functions = list(table, "functions", out, function);
     let scratch = match table.value("scratch").map(|value| value.get_ref().as_integer()) {
         // The default, written explicitly.
@@ -274,7 +269,7 @@ fn grants(table: &Table<'_, '_>, granted: Manifest, out: &mut Diagnostics<'_>) -
         .allow_hosts(hosts.into_iter().map(|(_, host)| host))
         .allow_more_hosts(bounded)
         .ask_targets(asks.into_iter().map(|(_, target)| target))
-        .functions(values(functions))
+        .functions(functions.into_iter().map(|(_, function)| function))
         .scratch_bytes(scratch)
 }
 
@@ -357,11 +352,11 @@ fn is_path(path: &str) -> bool {
 }
 
 /// Reads a list of distinct texts, each of which `read` parses.
-fn list<T: Ord + Clone>(
+fn list<T, E: ToString>(
     table: &Table<'_, '_>,
     key: &str,
     out: &mut Diagnostics<'_>,
-    read: impl Fn(&str) -> Result<T, String>,
+    read: impl Fn(&str) -> Result<T, E>,
 ) -> Vec<(Name, T)> {
     let mut found: Vec<(Name, T)> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -377,7 +372,7 @@ fn list<T: Ord + Clone>(
         }
         match read(&text) {
             Ok(value) => found.push((text, value)),
-            Err(message) => out.error(text.span(), message),
+            Err(error) => out.error(text.span(), error.to_string()),
         }
     }
     found
@@ -385,10 +380,6 @@ fn list<T: Ord + Clone>(
 
 fn too_many(key: &str) -> String {
     format!("`{key}` may have {ENTRIES_MAX} entries at most")
-}
-
-fn text_of(error: impl ToString) -> String {
-    error.to_string()
 }
 
 /// Parses a host function of the embedder, as `interface.name`.

@@ -147,7 +147,7 @@ impl Found {
     /// # Errors
     /// The file does not exist, is not a regular file, or is larger than the manifest allows.
     pub fn module(&self) -> Result<Vec<u8>, Box<Finding>> {
-        file::read(&self.module_path(), self.file.module_max_bytes()).map_err(|error| {
+        file::read(&self.module_path(), self.file.granted.module_max_bytes()).map_err(|error| {
             let help = match error {
                 file::Error::NoFile { .. } => "name the file that holds the module",
                 file::Error::TooLarge { .. } => {

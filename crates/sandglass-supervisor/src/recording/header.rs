@@ -58,15 +58,14 @@ impl Header {
     /// It is not the header of a recording.
     pub fn read(from: &mut Decoder<'_>) -> Result<Self, Unreadable> {
         let items = from.array()?;
+        let no_recording = || Unreadable("it doesn't begin as a recording".to_owned());
         if from.str()? != NAME {
-            return Err(Unreadable("it doesn't begin as a recording".to_owned()));
+            return Err(no_recording());
         }
         let is_of_a_node = match (from.u32()?, items) {
             (OF_HANDLERS, Some(5)) => false,
             (OF_NODES, Some(6)) => true,
-            (OF_HANDLERS | OF_NODES, _) => {
-                return Err(Unreadable("it doesn't begin as a recording".to_owned()));
-            }
+            (OF_HANDLERS | OF_NODES, _) => return Err(no_recording()),
             (other, _) => {
                 return Err(Unreadable(format!(
                     "it has version {other}, and this host plays versions {OF_HANDLERS} and \

@@ -4,7 +4,7 @@
 //! ```text
 //! boundary --> RunRecording --> Recorder: writes one entry for each call     --> recording
 //!                    |
-//!                    +--------> Player: compares each call with its entry, and returns its result
+//!                    +--------> Replayer: compares each call with its entry, and returns its result
 //! ```
 //!
 //! A recording is a sequence of CBOR items: a header ([`Header`]), and for each call an array of the
@@ -15,8 +15,8 @@
 mod header;
 mod memory;
 pub mod packing;
-mod player;
 mod recorder;
+mod replayer;
 mod run_recording;
 mod secrets;
 
@@ -27,11 +27,11 @@ use sha2::{Digest, Sha256};
 pub use header::{Header, Invocation};
 pub use memory::{RecordingMemory, Share};
 pub use packing::{Packer, Unpacker, Unreadable};
-pub use player::{End, Found, Player, secrets_in};
-pub use player::{PlayedCall, Watcher};
 pub use recorder::Recorder;
+pub use replayer::{End, ReplayProgress, Replayer, secrets_in};
+pub use replayer::{ReplayedCall, Watcher};
 pub use run_recording::{RunRecording, Source};
-pub use secrets::Given;
+pub use secrets::GivenSecrets;
 
 /// How much of each text, and of each byte string, is compared, in bytes. Hashing is not interrupted,
 /// so this bounds it to a millisecond or two.
@@ -41,7 +41,7 @@ const COMPARED_BYTES: usize = 1 << 20;
 const COMPARED_BYTES_OF_CALL: usize = 4 << 20;
 
 /// Functions that set the result of a guest: a replay executes them.
-const GIVE_A_RESULT: [&str; 2] = ["host_set_result", "sandglass:integration/fail.raise"];
+const RESULT_SETTERS: [&str; 2] = ["host_set_result", "sandglass:integration/fail.raise"];
 
 /// The bounds of a run's recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub enum RecordingMode {
     /// It is recorded.
     Record(RecordingLimits),
     /// It replays a recording, which the run takes when it starts.
-    Play(Mutex<Option<Box<Player>>>),
+    Replay(Mutex<Option<Box<Replayer>>>),
 }
 
 /// Whether arguments of host calls are recorded besides their hashes.

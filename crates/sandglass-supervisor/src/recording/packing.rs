@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use minicbor::data::{Tag, Type};
 use minicbor::{Decoder, Encoder};
 
-use super::secrets::{Given, Piece, Seen};
+use super::secrets::{GivenSecrets, Piece, SeenSecrets};
 
 /// Marks a text or bytes that contain secrets: an array of pieces, each of which is plain bytes, or the
 /// name and the length of a secret. The number is from the first-come range, and is used in recordings
@@ -39,7 +39,7 @@ impl From<minicbor::decode::Error> for Unreadable {
 #[derive(Debug)]
 pub struct Packer<'a> {
     out: Encoder<Vec<u8>>,
-    secrets: &'a Seen,
+    secrets: &'a SeenSecrets,
     /// The bound on the whole result, or on each text of arguments.
     room: usize,
     /// The bound on the texts of all arguments together.
@@ -51,14 +51,14 @@ pub struct Packer<'a> {
 
 impl<'a> Packer<'a> {
     /// Creates a packer for a result, which is written as a whole or not at all.
-    pub fn of_answer(secrets: &'a Seen, room: usize) -> Self {
+    pub fn of_answer(secrets: &'a SeenSecrets, room: usize) -> Self {
         let out = Encoder::new(Vec::new());
         Self { out, secrets, room, room_for_all: usize::MAX, problem: None, cuts: false }
     }
 
     /// Creates a packer for arguments: of each text and byte string, `room` bytes are compared, and of
     /// all of them, `room_for_all`.
-    pub fn of_arguments(secrets: &'a Seen, room: usize, room_for_all: usize) -> Self {
+    pub fn of_arguments(secrets: &'a SeenSecrets, room: usize, room_for_all: usize) -> Self {
         let mut packer = Self { cuts: true, room_for_all, ..Self::of_answer(secrets, room) };
         // Their number is known only after the last one.
         packer.write(Encoder::begin_array);
@@ -78,7 +78,7 @@ impl<'a> Packer<'a> {
         }
     }
 
-    fn write(&mut self, write: impl FnOnce(&mut Encoder<Vec<u8>>) -> Written<'_>) {
+    fn write(&mut self, write: impl FnOnce(&mut Encoder<Vec<u8>>) -> EncodeResult<'_>) {
         if self.cuts || self.out.writer().len() <= self.room {
             write(&mut self.out).expect("memory takes what is written");
         }
@@ -131,7 +131,7 @@ impl<'a> Packer<'a> {
     fn plain_or_pieces(
         &mut self,
         bytes: &[u8],
-        plain: impl for<'e> Fn(&'e mut Encoder<Vec<u8>>, &[u8]) -> Written<'e>,
+        plain: impl for<'e> Fn(&'e mut Encoder<Vec<u8>>, &[u8]) -> EncodeResult<'e>,
     ) {
         let room = self.room.min(self.room_for_all);
         if bytes.len() > room {
@@ -179,20 +179,20 @@ impl<'a> Packer<'a> {
     }
 }
 
-type Written<'e> =
+type EncodeResult<'e> =
     Result<&'e mut Encoder<Vec<u8>>, minicbor::encode::Error<std::convert::Infallible>>;
 
 /// Reads what a [`Packer`] wrote, with secrets in place of their names.
 #[derive(Debug)]
 pub struct Unpacker<'a> {
     from: Decoder<'a>,
-    secrets: &'a Given,
+    secrets: &'a GivenSecrets,
     /// The names of the secrets that were inserted.
     put: BTreeSet<String>,
 }
 
 impl<'a> Unpacker<'a> {
-    pub(super) fn new(from: Decoder<'a>, secrets: &'a Given) -> Self {
+    pub(super) fn new(from: Decoder<'a>, secrets: &'a GivenSecrets) -> Self {
         Self { from, secrets, put: BTreeSet::new() }
     }
 

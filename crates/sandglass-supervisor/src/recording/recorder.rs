@@ -8,7 +8,7 @@ use minicbor::Encoder;
 use sandglass_model::{Recording, WholeRecording};
 
 use super::packing::{Packer, Unrecordable};
-use super::secrets::Seen;
+use super::secrets::SeenSecrets;
 use super::{
     COMPARED_BYTES, COMPARED_BYTES_OF_CALL, Header, KeepArguments, RecordingLimits, Share, hash,
 };
@@ -37,7 +37,7 @@ pub struct Recorder {
     out: Vec<u8>,
     calls: u64,
     open: Option<Open>,
-    seen: Seen,
+    seen: SeenSecrets,
     /// Why the run will have no recording.
     given_up: Option<String>,
 }
@@ -56,7 +56,7 @@ struct Open {
 impl Recorder {
     /// Begins a recording with `header`.
     pub fn new(limits: RecordingLimits, share: Share, header: &Header, redactor: Redactor) -> Self {
-        let seen = Seen::new(redactor);
+        let seen = SeenSecrets::new(redactor);
         let out = header.write();
         let mut recorder = Self { limits, share, out, calls: 0, open: None, seen, given_up: None };
         recorder.check_size();
@@ -80,19 +80,12 @@ impl Recorder {
             let mut text = Shown(String::new());
             let _ = write!(text, "{}", minicbor::display(&packed));
             let mut text = self.seen.redacted(text.0);
-            let end = (0..=text.len().min(KEPT_ARGUMENTS_BYTES))
-                .rev()
-                .find(|end| text.is_char_boundary(*end));
-            text.truncate(end.unwrap_or(0));
+            text.truncate(text.floor_char_boundary(KEPT_ARGUMENTS_BYTES));
             text
         });
         let mut out = Encoder::new(std::mem::take(&mut self.out));
         out.array(6)
-            .and_then(|out| out.str(function)?.u64(hash(&packed)))
-            .and_then(|out| match &kept {
-                Some(text) => out.str(text),
-                None => out.null(),
-            })
+            .and_then(|out| out.str(function)?.u64(hash(&packed))?.encode(kept))
             .expect("memory takes what is written");
         self.out = out.into_writer();
         let function = function.to_owned();
@@ -169,22 +162,14 @@ impl Recorder {
     fn complete(&mut self) {
         let Some(open) = self.open.take() else { return };
         let mut out = Encoder::new(std::mem::take(&mut self.out));
-        match &open.about {
-            Some(name) => out.str(name),
-            None => out.null(),
-        }
-        .expect("memory takes what is written");
+        out.encode(open.about.as_deref()).expect("memory takes what is written");
         match open.answer {
-            Some(answer) => out.writer_mut().extend_from_slice(&answer),
-            None => {
-                out.null().expect("memory takes what is written");
-            }
+            Some(answer) => out.writer_mut().extend(answer),
+            None => drop(out.null()),
         }
         out.array(open.writes.len() as u64).expect("memory takes what is written");
         self.out = out.into_writer();
-        for written in open.writes {
-            self.out.extend_from_slice(&written);
-        }
+        self.out.extend(open.writes.into_iter().flatten());
         self.check_size();
     }
 

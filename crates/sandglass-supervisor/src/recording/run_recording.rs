@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::packing::Packer;
-use super::{Player, Recorder};
+use super::{Recorder, Replayer};
 use crate::boundary::Stopped;
 use crate::secret::Secret;
 
@@ -17,7 +17,7 @@ pub enum RunRecording {
     /// The run is recorded.
     Recording(Box<Recorder>),
     /// The run is a replay.
-    Playing(Box<Player>),
+    Replaying(Box<Replayer>),
 }
 
 /// Where the result of a call comes from.
@@ -36,9 +36,9 @@ impl RunRecording {
     }
 
     /// The recording that is replayed; `None` if the run is not a replay.
-    pub fn player(&mut self) -> Option<&mut Player> {
+    pub fn replayer(&mut self) -> Option<&mut Replayer> {
         match self {
-            Self::Playing(player) => Some(player),
+            Self::Replaying(replayer) => Some(replayer),
             Self::Off | Self::Recording(_) => None,
         }
     }
@@ -58,7 +58,7 @@ impl RunRecording {
                 recorder.begin(function, arguments);
                 Ok(Source::Function)
             }
-            Self::Playing(player) => player.begin(function, arguments),
+            Self::Replaying(replayer) => replayer.begin(function, arguments),
         }
     }
 
@@ -101,7 +101,7 @@ impl RunRecording {
     pub fn finish(&mut self) -> Option<sandglass_model::Recording> {
         match mem::take(self) {
             Self::Recording(recorder) => Some(recorder.finish()),
-            Self::Off | Self::Playing(_) => None,
+            Self::Off | Self::Replaying(_) => None,
         }
     }
 }

@@ -16,13 +16,13 @@ pub enum Piece<'a> {
 
 /// The secrets that a run has seen, by their names.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct SeenSecrets {
     /// Longest first, so that a secret that contains another one is replaced as a whole.
     held: Vec<(String, Secret)>,
     redactor: Redactor,
 }
 
-impl Seen {
+impl SeenSecrets {
     pub fn new(redactor: Redactor) -> Self {
         Self { held: Vec::new(), redactor }
     }
@@ -86,9 +86,9 @@ fn cut<'a>(plain: &'a [u8], value: &[u8], secret: impl Fn() -> Piece<'a>) -> Vec
 
 /// The values of secrets for a replay.
 #[derive(Clone, Debug, Default)]
-pub struct Given(pub BTreeMap<String, Secret>);
+pub struct GivenSecrets(pub BTreeMap<String, Secret>);
 
-impl Given {
+impl GivenSecrets {
     /// Returns the secret called `name`, of `len` bytes.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn names_replace_secrets() {
-        let mut seen = Seen::default();
+        let mut seen = SeenSecrets::default();
         seen.add("KEY", &Secret::new("hunter22"));
         seen.add("PIN", &Secret::new("12"));
         let key = || Piece::Secret { name: "KEY", len: 8 };
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_missing_or_different_secret_is_reported() {
-        let given = Given([("KEY".to_owned(), Secret::new("abcd"))].into());
+        let given = GivenSecrets([("KEY".to_owned(), Secret::new("abcd"))].into());
         assert_eq!(given.find("KEY", 4), Ok(&b"abcd"[..]));
         assert!(given.find("KEY", 5).expect_err("another one").contains("another length"));
         assert!(given.find("PIN", 2).expect_err("absent").contains("isn't given"));

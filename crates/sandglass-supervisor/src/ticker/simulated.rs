@@ -21,12 +21,12 @@ pub(super) fn watch(
 ) -> AbortHandle {
     let run = Arc::downgrade(run);
     let watching = tokio::spawn(async move {
-        passed(&*clock, at).await;
+        wait_until_passed(&*clock, at).await;
         if let Some(then) = then {
             let Some(run) = run.upgrade() else { return };
             run.set_notice_due();
             run.wake();
-            passed(&*clock, then).await;
+            wait_until_passed(&*clock, then).await;
         }
         if let Some(run) = run.upgrade() {
             run.wake();
@@ -48,7 +48,7 @@ pub struct Simulated {
 impl Simulated {
     /// How far time advances when a guest yields after it has computed for `slices`: by the two slices
     /// since it last yielded, or past its `deadline` if it counts as endless.
-    pub fn goes_on(&self, slices: u64, deadline: Monotonic) -> Duration {
+    pub fn time_to_advance(&self, slices: u64, deadline: Monotonic) -> Duration {
         let computed = SLICE.saturating_mul(u32::try_from(slices).unwrap_or(u32::MAX));
         let hangs = self.compute_max.is_some_and(|most| computed >= most);
         let left = deadline.since(self.clock.now());
@@ -57,7 +57,7 @@ impl Simulated {
     }
 }
 
-async fn passed(clock: &dyn Clock, at: Monotonic) {
+async fn wait_until_passed(clock: &dyn Clock, at: Monotonic) {
     // A deadline has passed one nanosecond after it.
     let passes = at.after(Duration::from_nanos(1));
     while clock.now() < passes {

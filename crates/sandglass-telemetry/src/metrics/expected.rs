@@ -6,18 +6,6 @@ use sandglass_model::{Directive, Limit, OutcomeKind};
 use super::sessions::directive;
 use super::{CancelTarget, Metrics, OpenwopRefusal, Refusal, ResumedBy, SpansDropped};
 
-/// Every outcome that a dispatch can have.
-const OUTCOMES: [OutcomeKind; 8] = [
-    OutcomeKind::Completed,
-    OutcomeKind::Failed,
-    OutcomeKind::TimedOut,
-    OutcomeKind::Trapped,
-    OutcomeKind::Limit,
-    OutcomeKind::Rejected,
-    OutcomeKind::Cancelled,
-    OutcomeKind::Interrupted,
-];
-
 /// The dying spans that every handler can have, whatever it imports.
 const DYING_SPANS: [&str; 2] = ["guest", "instantiate"];
 
@@ -72,7 +60,7 @@ impl Metrics {
     /// host functions that may hang: those that the guest imports and that wait.
     pub fn expect_dispatches(&self, entity_type: &str, action: &str, dying_spans: &[&str]) {
         let Some(families) = self.families() else { return };
-        for outcome in OUTCOMES {
+        for outcome in OutcomeKind::ALL {
             families.dispatches.expect([entity_type, action, outcome.as_str()]);
         }
         for dying_span in DYING_SPANS.iter().chain(dying_spans) {
@@ -106,7 +94,7 @@ impl Metrics {
             for dying_span in DYING_SPANS {
                 families.deadline_exceeded.expect_in_half([entity_type, action, dying_span]);
             }
-            for outcome in OUTCOMES {
+            for outcome in OutcomeKind::ALL {
                 families.dispatches.expect_in_half([entity_type, action, outcome.as_str()]);
             }
             families.soft_deadlines.expect_in_half([entity_type, action]);

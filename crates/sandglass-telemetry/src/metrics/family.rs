@@ -42,7 +42,6 @@ pub(crate) enum IdleGauges {
 }
 
 /// The numbered values of one label, shared by all metrics that have it.
-#[derive(Debug)]
 struct LabelValues {
     name: &'static str,
     codes: RwLock<BTreeMap<Box<str>, u16>>,
@@ -81,7 +80,7 @@ pub(crate) struct Source {
     recorder: SharedRecorder,
     idle_gauges: IdleGauges,
     prefix: Prefix,
-    scrape_size: Arc<ScrapeSize>,
+    pub(super) scrape_size: Arc<ScrapeSize>,
     labels: BTreeMap<&'static str, Arc<LabelValues>>,
 }
 
@@ -95,10 +94,6 @@ impl Source {
     ) -> Self {
         let scrape_size = Arc::new(ScrapeSize::new(scrape_max_bytes));
         Self { recorder, idle_gauges, prefix, scrape_size, labels: BTreeMap::new() }
-    }
-
-    pub(super) fn scrape_size(&self) -> &ScrapeSize {
-        &self.scrape_size
     }
 
     fn label(&mut self, name: &'static str) -> Arc<LabelValues> {
@@ -247,12 +242,6 @@ impl<K> fmt::Debug for CachedSeries<K> {
     }
 }
 
-impl<K, const N: usize> fmt::Debug for Family<K, N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Family").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 impl<K: Handle, const N: usize> Family<K, N> {
     pub(crate) fn new(source: &mut Source, definition: &'static Definition) -> Self {
         source.describe(definition);
@@ -343,8 +332,7 @@ impl<K: Handle, const N: usize> Family<K, N> {
 
     /// Whether one more combination may have a series of its own, if `known` are remembered.
     fn has_room(&self, known: usize, values: [&str; N]) -> bool {
-        known < SERIES_MAX
-            && self.scrape_size.take(self.size_of(values), self.series_size.priority())
+        known < SERIES_MAX && self.scrape_size.take(self.size_of(values), self.series_size.priority)
     }
 
     fn size_of(&self, values: [&str; N]) -> usize {

@@ -2,7 +2,6 @@
 //! bounded, so that no guest can fill a scrape.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use ::metrics::{Key, Label, SharedString};
@@ -99,12 +98,6 @@ impl Weight {
     fn add(&mut self, tenant: &str, weight: usize) {
         self.all += weight;
         *self.tenants.entry(tenant.to_owned()).or_default() += weight;
-    }
-}
-
-impl fmt::Debug for GuestMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GuestMetrics").finish_non_exhaustive()
     }
 }
 

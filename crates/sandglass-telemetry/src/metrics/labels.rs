@@ -1,7 +1,7 @@
 //! The label values that are known beforehand, as types.
 
-/// Defines an enum whose variants are the values of a label.
-macro_rules! label_values {
+/// Defines enums whose variants have names: the values of a label, or what pages and scrapes contain.
+macro_rules! named {
     ($($(#[$doc:meta])* $name:ident {
         $($(#[$variant_doc:meta])* $variant:ident = $value:literal,)+
     })+) => {$(
@@ -11,9 +11,9 @@ macro_rules! label_values {
 
         impl $name {
             #[allow(dead_code, reason = "not every label is exported before its first event")]
-            pub(super) const ALL: &[Self] = &[$(Self::$variant),+];
+            pub(crate) const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The value of the label.
+            /// The name of the variant.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $value,)+ }
@@ -22,7 +22,9 @@ macro_rules! label_values {
     )+};
 }
 
-label_values! {
+pub(crate) use named;
+
+named! {
     /// Why a host refuses a dispatch: the label `reason`.
     Refusal {
         /// The journal takes no appends.

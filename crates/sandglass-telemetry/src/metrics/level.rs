@@ -80,12 +80,6 @@ impl Levels {
     }
 }
 
-impl fmt::Debug for Levels {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Levels").finish_non_exhaustive()
-    }
-}
-
 impl Count {
     fn add(&self, difference: f64) {
         match &self.gauge {

@@ -75,7 +75,7 @@ impl ScrapeSize {
 /// The size of the lines of a series of one metric.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeriesSize {
-    priority: Priority,
+    pub(super) priority: Priority,
     lines: usize,
     /// The size of all lines without the labels.
     rest: usize,
@@ -85,13 +85,10 @@ impl SeriesSize {
     pub(super) fn of(definition: &Definition, prefix: &Prefix) -> Self {
         let name = definition.full_name(prefix).len();
         let plain = |suffix: &str, number| name + suffix.len() + "{}".len() + number;
+        let small = |number| Self { priority: Priority::Small, lines: 1, rest: plain("", number) };
         match definition.kind {
-            Kind::Counter => {
-                Self { priority: Priority::Small, lines: 1, rest: plain("", COUNT_BYTES) }
-            }
-            Kind::Gauge => {
-                Self { priority: Priority::Small, lines: 1, rest: plain("", FLOAT_BYTES) }
-            }
+            Kind::Counter => small(COUNT_BYTES),
+            Kind::Gauge => small(FLOAT_BYTES),
             Kind::Histogram => {
                 let bound = |text: usize| plain("_bucket", COUNT_BYTES) + ",le=\"\"".len() + text;
                 let bounds = definition.buckets.iter().map(|upper| upper.to_string().len());
@@ -103,10 +100,6 @@ impl SeriesSize {
                 }
             }
         }
-    }
-
-    pub(super) fn priority(self) -> Priority {
-        self.priority
     }
 
     /// The size of the series with these labels, in bytes.

@@ -25,7 +25,7 @@ pub(super) struct Client {
 #[derive(Clone, Debug)]
 pub(super) struct LastFailure {
     /// Scheme, host and port, without the path, which may contain a key.
-    collector: Arc<str>,
+    pub(super) collector: Arc<str>,
     reason: Arc<Mutex<Option<String>>>,
 }
 
@@ -84,11 +84,6 @@ impl LastFailure {
         *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    /// The address of the collector.
-    pub(super) fn collector(&self) -> &str {
-        &self.collector
-    }
-
     /// A message with the reason why the last request failed, or else `otherwise`.
     pub(super) fn or(&self, otherwise: &dyn std::fmt::Display) -> String {
         let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +138,7 @@ mod tests {
     #[test]
     fn messages_contain_neither_credentials_nor_the_path() {
         let failure = LastFailure::of("https://user:secret@collector:4318/a-key/v1/traces");
-        assert_eq!(failure.collector(), "https://collector:4318");
+        assert_eq!(&*failure.collector, "https://collector:4318");
         assert_eq!(failure.or(&"gone"), "the collector at https://collector:4318: gone");
     }
 }

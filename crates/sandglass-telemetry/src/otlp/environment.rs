@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::logs::escape;
+
 /// Longest time in a variable, in milliseconds: a day, which cannot overflow any clock.
 const MILLIS_MAX: u64 = 24 * 60 * 60 * 1000;
 
@@ -120,8 +122,4 @@ impl<'a> Environment<'a> {
 
 pub(super) fn invalid(variable: &'static str, text: &str, advice: &str) -> InvalidSetting {
     InvalidSetting { variable, why: format!("`{}` is invalid: {advice}", escape(text)) }
-}
-
-fn escape(text: &str) -> String {
-    text.chars().take(80).flat_map(char::escape_debug).collect()
 }

@@ -8,13 +8,15 @@ use opentelemetry::trace::{Link, SpanKind, TraceContextExt as _, TraceId};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, SamplingResult, ShouldSample};
 
-/// Exports the traces that `root` selects, except those that their originator has excluded.
+/// Exports the traces that `root` selects.
 #[derive(Clone, Debug)]
-pub(super) struct WholeTraces {
+pub(super) struct TraceSampler {
     pub(super) root: Sampler,
+    /// Whether traces that their originator has excluded are not exported.
+    pub(super) is_parent_based: bool,
 }
 
-impl ShouldSample for WholeTraces {
+impl ShouldSample for TraceSampler {
     fn should_sample(
         &self,
         parent: Option<&Context>,
@@ -26,7 +28,7 @@ impl ShouldSample for WholeTraces {
     ) -> SamplingResult {
         let mut result = self.root.should_sample(parent, trace_id, name, kind, attributes, links);
         let is_excluded = parent
-            .filter(|parent| parent.has_active_span())
+            .filter(|parent| self.is_parent_based && parent.has_active_span())
             .is_some_and(|parent| !parent.span().span_context().is_sampled());
         if is_excluded {
             result.decision = SamplingDecision::Drop;

@@ -10,7 +10,7 @@ use hyper::Uri;
 use opentelemetry_sdk::trace::Sampler;
 
 use super::environment::{Environment, IgnoredSetting, InvalidSetting, invalid};
-use super::sampler::WholeTraces;
+use super::sampler::TraceSampler;
 use super::{pairs, unsupported};
 
 /// Largest queue, in spans: its memory is allocated at the start, some hundred bytes for each.
@@ -31,18 +31,9 @@ pub(super) struct Settings {
     /// Still encoded: the exporter decodes the values.
     pub(super) headers: BTreeMap<String, String>,
     pub(super) resource: BTreeMap<String, String>,
-    pub(super) sampler: Sampling,
+    pub(super) sampler: TraceSampler,
     pub(super) batch: Batch,
     pub(super) limits: Limits,
-}
-
-/// Whether the originator of a trace can exclude it.
-#[derive(Clone, Debug)]
-pub(super) enum Sampling {
-    /// It can: `parentbased_*`.
-    ParentBased(WholeTraces),
-    /// It cannot.
-    Own(Sampler),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,13 +94,6 @@ impl Requested {
         let environment = Environment::new(variable);
         let settings = settings(&environment)?;
         Ok(Self { settings, ignored: environment.into_ignored() })
-    }
-}
-
-/// Logs the variables without effect.
-pub(super) fn log_ignored(ignored: &[IgnoredSetting]) {
-    for IgnoredSetting { variable, why } in ignored {
-        tracing::warn!("{variable}: {why}");
     }
 }
 
@@ -208,10 +192,10 @@ fn resource(environment: &Environment<'_>) -> Result<BTreeMap<String, String>, I
     Ok(attributes)
 }
 
-fn sampler(environment: &Environment<'_>) -> Result<Sampling, InvalidSetting> {
+fn sampler(environment: &Environment<'_>) -> Result<TraceSampler, InvalidSetting> {
     const NAME: &str = "OTEL_TRACES_SAMPLER";
     let name = environment.choice(NAME).unwrap_or_else(|| "parentbased_always_on".to_owned());
-    let (root_name, parent_based) = match name.strip_prefix("parentbased_") {
+    let (root_name, is_parent_based) = match name.strip_prefix("parentbased_") {
         Some(root) => (root, true),
         None => (name.as_str(), false),
     };
@@ -226,7 +210,7 @@ fn sampler(environment: &Environment<'_>) -> Result<Sampling, InvalidSetting> {
             return Err(invalid(NAME, &name, advice));
         }
     };
-    Ok(if parent_based { Sampling::ParentBased(WholeTraces { root }) } else { Sampling::Own(root) })
+    Ok(TraceSampler { root, is_parent_based })
 }
 
 /// The ratio, if the sampler uses one.

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use super::Exporter;
 
@@ -37,8 +37,8 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Serving {
     local_addr: SocketAddr,
-    accepting: JoinHandle<()>,
-    upkeep: JoinHandle<()>,
+    /// They end when this is dropped.
+    tasks: JoinSet<()>,
 }
 
 impl Exporter {
@@ -49,11 +49,10 @@ impl Exporter {
     pub async fn serve(&self, addr: SocketAddr) -> io::Result<Serving> {
         let listener = TcpListener::bind(addr).await?;
         let local_addr = listener.local_addr()?;
-        Ok(Serving {
-            local_addr,
-            accepting: tokio::spawn(accept(listener, self.clone())),
-            upkeep: tokio::spawn(keep_up(self.clone())),
-        })
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, self.clone()));
+        tasks.spawn(keep_up(self.clone()));
+        Ok(Serving { local_addr, tasks })
     }
 }
 
@@ -66,18 +65,7 @@ impl Serving {
 
     /// Stops serving, and waits until the port is free.
     pub async fn shutdown(mut self) {
-        self.accepting.abort();
-        self.upkeep.abort();
-        // Both end because they were aborted, which is not a failure.
-        let _ = (&mut self.accepting).await;
-        let _ = (&mut self.upkeep).await;
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.accepting.abort();
-        self.upkeep.abort();
+        self.tasks.shutdown().await;
     }
 }
 
@@ -139,7 +127,7 @@ async fn respond(request: &Request<Incoming>, exporter: &Exporter) -> Response<F
     }
     if request.method() != Method::GET {
         let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
-        refused.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET"));
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
         return refused;
     }
     text(StatusCode::OK, exporter.scrape().await)
@@ -153,8 +141,6 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     } else {
         "text/plain; charset=utf-8"
     };
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }

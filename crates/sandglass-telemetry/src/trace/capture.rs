@@ -76,7 +76,7 @@ impl SpanProcessor for CapturedSpans {
     fn on_end(&self, span: SpanData) {
         let mut spans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if spans.len() < CAPTURED_MAX {
-            spans.push(captured(&span));
+            spans.push(to_captured_span(&span));
         }
     }
 
@@ -89,7 +89,7 @@ impl SpanProcessor for CapturedSpans {
     }
 }
 
-fn captured(span: &SpanData) -> CapturedSpan {
+fn to_captured_span(span: &SpanData) -> CapturedSpan {
     let id = |id: opentelemetry::trace::SpanId| SpanId::from_bytes(id.to_bytes());
     let parent = span.parent_span_id;
     CapturedSpan {

@@ -1,4 +1,4 @@
-//! Edges: what follows what, and when.
+//! Edges: which node follows which, and when.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +11,28 @@ use crate::fields::Fields;
 use crate::names::names;
 use crate::problem::Problems;
 
-/// That one node follows another.
+/// One node follows another.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Edge {
-    /// Its id, which no other edge of the definition has.
+    /// Its id, which is unique in the definition.
     pub id: String,
     /// The index of the node that it comes from.
     pub source: usize,
-    /// Which output of it: `output` where nothing is said.
+    /// The output of that node: `output` by default.
     pub source_output: String,
-    /// The index of the node that it goes to.
+    /// The index of the node that it leads to.
     pub target: usize,
-    /// Which port of it: `input` where nothing is said.
+    /// The port of that node: `input` by default.
     pub target_input: String,
-    /// When it is taken: always where there is none.
+    /// When it is taken: always if `None`.
     pub condition: Option<Condition>,
     /// What its target waits for.
     pub trigger_rule: TriggerRule,
 }
 
 names! {
-    /// What of the nodes before it a node waits for.
+    /// What a node waits for at the nodes before it.
     #[derive(Default)]
     TriggerRule {
         /// All succeed.
@@ -40,7 +40,7 @@ names! {
         AllSuccess = "all_success",
         /// One succeeds.
         AnySuccess = "any_success",
-        /// All end, however.
+        /// All end, in any way.
         AllComplete = "all_complete",
         /// All end, and none fails.
         NoneFailed = "none_failed",
@@ -49,47 +49,31 @@ names! {
     }
 }
 
-const KEYS: &[&str] = &[
-    "id",
-    "sourceNodeId",
-    "sourceOutput",
-    "targetNodeId",
-    "targetInput",
-    "condition",
-    "label",
-    "triggerRule",
-];
-
 impl Edge {
     pub(super) fn read(
         value: &Value,
         path: String,
         nodes: &BTreeMap<&str, usize>,
-        out: &mut Problems,
+        out: &Problems,
     ) -> Option<Self> {
-        let fields = Fields::of(value, path, "the edge", out)?;
-        fields.only(KEYS, out);
-        let id = fields.required_name("id", ID_MAX_BYTES, out);
-        let source = node_named(&fields, "sourceNodeId", nodes, out);
-        let target = node_named(&fields, "targetNodeId", nodes, out);
-        let port = |key, default: &str, out: &mut _| {
-            fields.name(key, ID_MAX_BYTES, out).unwrap_or(default).to_owned()
-        };
-        let source_output = port("sourceOutput", "output", out);
-        let target_input = port("targetInput", "input", out);
-        fields.prose("label", PROSE_MAX_BYTES, out);
-        let condition = fields
-            .value("condition")
-            .and_then(|value| Condition::read(value, &fields.under("condition"), out));
-        let trigger_rule = fields.word("triggerRule", TriggerRule::WORDS, out).unwrap_or_default();
-        Some(Self {
-            id: id?.to_owned(),
-            source: source?,
-            source_output,
-            target: target?,
-            target_input,
-            condition,
-            trigger_rule,
-        })
+        Fields::closed(value, path, "the edge", out, |fields| {
+            let id = fields.required_name("id", ID_MAX_BYTES);
+            let source = node_named(fields, "sourceNodeId", nodes);
+            let target = node_named(fields, "targetNodeId", nodes);
+            let port =
+                |key, default: &str| fields.name(key, ID_MAX_BYTES).unwrap_or(default).to_owned();
+            fields.prose("label", PROSE_MAX_BYTES);
+            Some(Self {
+                source_output: port("sourceOutput", "output"),
+                target_input: port("targetInput", "input"),
+                condition: fields
+                    .value("condition")
+                    .and_then(|value| Condition::read(value, &fields.under("condition"), out)),
+                trigger_rule: fields.word("triggerRule", TriggerRule::WORDS).unwrap_or_default(),
+                id: id?.to_owned(),
+                source: source?,
+                target: target?,
+            })
+        })?
     }
 }

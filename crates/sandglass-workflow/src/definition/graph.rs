@@ -1,10 +1,9 @@
-//! How nodes hang together: what leads where, where a run begins, and which edges close
+//! The graph of a definition: which edges lead where, where a run begins, and which edges close
 //! loops.
 
 use std::collections::VecDeque;
 
-/// The edges of a definition from the view of its nodes. Nodes and edges are named by their
-/// indices.
+/// The edges of a definition, by node. Nodes and edges are identified by their indices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     incoming: Vec<Vec<usize>>,
@@ -15,13 +14,13 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// That of `nodes` nodes and the edges between them, each as source and target.
+    /// The graph of `nodes` nodes and the edges between them, each as source and target.
     ///
-    /// Its back edges are found by a depth-first search in the order of definition. It begins
-    /// at the nodes that nothing leads to, and goes on at what can't be reached from them.
+    /// Its back edges are found by a depth-first search in the order of definition. It starts at the nodes
+    /// without incoming edges, and continues with the nodes that cannot be reached from them.
     ///
     /// # Panics
-    /// An edge names a node that isn't there.
+    /// An edge names a node that does not exist.
     #[must_use]
     pub fn new(nodes: usize, edges: &[(usize, usize)]) -> Self {
         let mut incoming = vec![Vec::new(); nodes];
@@ -76,14 +75,14 @@ impl Graph {
         self.back[edge]
     }
 
-    /// The nodes that a run begins with, to which nothing or only back edges lead, in the
-    /// order of definition. There is at least one where there is a node.
+    /// The nodes that a run begins with, in the order of definition: those that no edges, or only back
+    /// edges, lead to. There is at least one if there are nodes.
     #[must_use]
     pub fn entries(&self) -> &[usize] {
         &self.entries
     }
 
-    /// All nodes, each behind those that lead to it by other edges than back edges.
+    /// All nodes, each after those that lead to it by other edges than back edges.
     #[must_use]
     pub fn order(&self) -> &[usize] {
         &self.order
@@ -93,7 +92,7 @@ impl Graph {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Unseen,
-    /// It is on the way to where the search is.
+    /// It is on the path from the start to the current node.
     OnTheWay,
     Done,
 }
@@ -112,7 +111,7 @@ fn back_edges(
             continue;
         }
         marks[start] = Mark::OnTheWay;
-        // Each node on the way, and how many of its edges have been followed.
+        // The nodes on the path, and how many of their edges were followed.
         let mut way = vec![(start, 0)];
         while let Some((node, followed)) = way.last_mut() {
             let Some(edge) = outgoing[*node].get(*followed) else {
@@ -146,14 +145,14 @@ mod tests {
             (0, &[] as Edges<'_>, &[] as &[usize], &[] as &[usize], &[] as &[usize]),
             (2, &[], &[0, 1], &[], &[0, 1]),
             (3, &[(0, 1), (1, 2)], &[0], &[], &[0, 1, 2]),
-            // Defined last, but nothing leads to it.
+            // The last node is the entry, because no edge leads to it.
             (3, &[(2, 1), (1, 0), (0, 1)], &[2], &[2], &[2, 1, 0]),
-            // A loop that nothing leads into begins at what is defined first.
+            // A loop without an edge into it begins at the node that is defined first.
             (2, &[(0, 1), (1, 0)], &[0], &[1], &[0, 1]),
             (1, &[(0, 0)], &[0], &[0], &[0]),
             // A diamond, and a loop around it.
             (4, &[(0, 1), (0, 2), (1, 3), (2, 3), (3, 0)], &[0], &[4], &[0, 1, 2, 3]),
-            // Two loops that share nothing.
+            // Two separate loops.
             (4, &[(1, 0), (0, 1), (3, 2), (2, 3)], &[0, 2], &[0, 2], &[0, 2, 1, 3]),
             // Two edges between the same nodes.
             (2, &[(0, 1), (0, 1)], &[0], &[], &[0, 1]),
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_are_listed_at_both_of_their_ends() {
+    fn edges_are_listed_at_both_ends() {
         let graph = Graph::new(3, &[(0, 1), (2, 1), (1, 0)]);
         assert_eq!(graph.incoming(1), [0, 1]);
         assert_eq!(graph.outgoing(1), [2]);
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_as_long_as_can_be_takes_no_stack() {
+    fn a_long_chain_needs_no_stack() {
         let nodes = 200_000;
         let mut edges: Vec<_> = (1..nodes).map(|node| (node - 1, node)).collect();
         edges.push((nodes - 1, 0));

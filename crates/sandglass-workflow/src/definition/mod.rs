@@ -1,5 +1,5 @@
-//! Workflow definitions: nodes, edges, variables and channels, read from the protocol's JSON
-//! and checked, so that a run of one needs no check of its form.
+//! Workflow definitions: nodes, edges, variables and channels. They are checked when they are read from
+//! the protocol's JSON, so that runs need not check them.
 
 mod channel;
 mod edge;
@@ -18,17 +18,18 @@ use serde_json::Value;
 pub use channel::{Access, Channel, Reducer};
 pub use edge::{Edge, TriggerRule};
 pub use graph::Graph;
-pub(crate) use node::is_type_id;
+pub(crate) use node::TYPE_ID;
 pub use node::{Node, Port};
 pub use settings::{ComplianceClass, OnCrash, Settings};
 pub use variable::{Variable, VariableType};
 
+use crate::document;
 use crate::problem::Problem;
 
-/// Largest definition, in bytes: it is in memory as long as the host runs, and a run's journal
-/// holds it once.
+/// Largest definition, in bytes: it stays in memory while the host runs, and the journal of a run
+/// contains it once.
 pub const DEFINITION_MAX_BYTES: usize = 1 << 20;
-/// Most nodes of a definition: ten times what a run may execute by default.
+/// Most nodes of a definition: ten times as many as a run may execute by default.
 pub const NODES_MAX: usize = 1_000;
 /// Most edges of a definition: ten for each node.
 pub const EDGES_MAX: usize = 10_000;
@@ -38,19 +39,19 @@ pub const VARIABLES_MAX: usize = 1_000;
 pub const CHANNELS_MAX: usize = 1_000;
 /// Most triggers, and most groups, of a definition.
 pub const LISTED_MAX: usize = 1_000;
-/// Most ports of a node: each is a value that its handler is given.
+/// Most ports of a node: each is a value that its handler receives.
 pub const PORTS_MAX: usize = 100;
-/// Most expressions in a definition's ports and conditions. They may all be evaluated at one
-/// end of a node.
+/// Most expressions in a definition's ports and conditions. All of them may have to be evaluated when
+/// one node ends.
 pub const EXPRESSIONS_MAX: usize = 1_000;
 /// Most `regex` conditions in a definition, for the same reason.
 pub const REGEXES_MAX: usize = 100;
 /// Longest id or name of a node, edge, variable, channel or port, and longest node type, in
 /// bytes: short enough for events, spans and messages.
 pub const ID_MAX_BYTES: usize = 256;
-/// Longest id of a definition, in bytes; the protocol's.
+/// Longest id of a definition, in bytes; the protocol's limit.
 pub const DEFINITION_ID_MAX_BYTES: usize = 128;
-/// Longest name of a definition, in characters; the protocol's.
+/// Longest name of a definition, in characters; the protocol's limit.
 pub const DEFINITION_NAME_MAX_CHARS: usize = 256;
 /// Longest text for people, such as a description, in bytes.
 pub const PROSE_MAX_BYTES: usize = 64 << 10;
@@ -61,9 +62,9 @@ pub const PROSE_MAX_BYTES: usize = 64 << 10;
 pub struct Definition {
     /// Its id.
     pub id: String,
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
-    /// Its version, as its author counts.
+    /// Its version, in the numbering of its author.
     pub version: String,
     /// What it is for.
     pub description: Option<String>,
@@ -75,21 +76,20 @@ pub struct Definition {
     pub variables: Vec<Variable>,
     /// Its channels, by name.
     pub channels: BTreeMap<String, Channel>,
-    /// How its runs are bounded.
+    /// The limits of its runs.
     pub settings: Settings,
-    /// What is said of it, as it was written.
+    /// Its metadata, as written.
     pub metadata: Object,
-    /// How sensitive its runs are, by its metadata.
+    /// How sensitive the data of its runs is, by its metadata.
     pub compliance: ComplianceClass,
-    /// A JSON Schema (2020-12) of what a run's `configurable` may hold, as it was written; it
-    /// has not been checked.
+    /// A JSON Schema (2020-12) of `configurable` of its runs, as written; it was not checked.
     pub configurable_schema: Option<Value>,
-    /// How its nodes hang together.
+    /// Its edges as a graph.
     pub graph: Graph,
-    /// SHA-256 of the text that it was read from.
+    /// The SHA-256 of the text that it was read from.
     pub digest: Digest,
-    /// The same JSON without spaces and with the keys of each object in the order of their
-    /// bytes. It reads as this definition, but for the digest.
+    /// The JSON without spaces and with the keys of each object in byte order. Reading it returns this
+    /// definition, but for the digest.
     pub canonical: String,
 }
 
@@ -100,13 +100,15 @@ pub struct Digest(pub [u8; 32]);
 impl Definition {
     /// Reads a definition from its JSON.
     ///
-    /// That nobody provides a node's type is no problem here.
+    /// Whether a pack provides the types of its nodes is not checked here.
     ///
     /// # Errors
-    /// What is wrong with it, at least one problem and at most
+    /// The definition is invalid: at least one problem and at most
     /// [`PROBLEMS_MAX`](crate::PROBLEMS_MAX), each with its place in the text.
     pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
-        reading::definition(text)
+        document::parse(text, DEFINITION_MAX_BYTES, "the definition", |fields, value| {
+            reading::definition(fields, value, text)
+        })
     }
 
     /// The index of the node with this id.
@@ -117,7 +119,7 @@ impl Definition {
 }
 
 impl Digest {
-    /// That of `bytes`.
+    /// The digest of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         use sha2::Digest as _;
@@ -138,4 +140,4 @@ impl fmt::Debug for Digest {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,4 +1,4 @@
-//! Nodes, and where the values of their ports come from.
+//! Nodes, and the sources of the values of their ports.
 
 use std::collections::BTreeMap;
 
@@ -7,58 +7,58 @@ use serde_json::Value;
 
 use super::{ID_MAX_BYTES, OnCrash, PORTS_MAX, PROSE_MAX_BYTES, Variable};
 use crate::expression::Expression;
-use crate::fields::{Fields, Upper, is_identifier};
-use crate::problem::{Problems, quoted, under};
+use crate::fields::{Fields, Pattern, is_name};
+use crate::problem::{Problems, quoted};
 
 /// One step of a workflow.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Node {
-    /// Its id, which no other node of the definition has.
+    /// Its id, which is unique in the definition.
     pub id: String,
-    /// What it runs.
+    /// What it executes.
     pub type_id: String,
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
-    /// Constants that it runs with.
+    /// Its constant configuration.
     pub config: Object,
-    /// Where the values of its ports come from, by the port.
+    /// The sources of the values of its ports, by port.
     pub inputs: BTreeMap<String, Port>,
-    /// What else is set for it, as it was written.
+    /// Its other settings, as written.
     pub settings: Object,
-    /// What becomes of it where a crash interrupts it, if it says so itself.
+    /// What happens if a crash interrupts it, if it has a setting of its own.
     pub on_crash: Option<OnCrash>,
-    /// The credential that it names.
+    /// The name of its credential.
     pub credentials_ref: Option<String>,
-    /// Whether it is left out of runs.
+    /// Whether runs skip it.
     pub disabled: bool,
-    /// The outputs whose values are masked (true), and those that aren't although their pack
-    /// says so (false).
+    /// The outputs whose values are masked (true), and those that are not although their pack
+    /// declares them sensitive (false).
     pub output_sensitivity: BTreeMap<String, bool>,
 }
 
-/// Where the value of a port comes from.
+/// The source of the value of a port.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Port {
-    /// It is this one.
+    /// A constant.
     Static(Value),
-    /// It is what a variable holds.
+    /// A variable.
     Variable {
-        /// The variable. Unless the port is optional it is declared.
+        /// The variable; it is declared unless the port is optional.
         name: String,
         /// Whether it may be absent.
         optional: bool,
     },
-    /// It is what a node put out.
+    /// An output of a node.
     Connection {
         /// The index of the node.
         node: usize,
-        /// Which of its outputs.
+        /// The output.
         output: String,
         /// Whether it may be absent.
         optional: bool,
     },
-    /// It is what an expression is worth.
+    /// The value of an expression.
     Expression(Expression),
 }
 
@@ -73,181 +73,127 @@ impl Node {
         value: &Value,
         path: String,
         known: &Known<'_>,
-        out: &mut Problems,
+        out: &Problems,
     ) -> Option<Self> {
-        let fields = Fields::of(value, path, "the node", out)?;
-        fields.only(KEYS, out);
-        let id = fields.required_name("id", ID_MAX_BYTES, out);
-        let type_id = fields.required_name("typeId", ID_MAX_BYTES, out);
-        fields.patterned(
-            "typeId",
-            "a lower-case letter, then letters, digits, `.`, `_` and `-`",
-            is_type_id,
-            out,
-        );
-        let name = fields.required_name("name", PROSE_MAX_BYTES, out);
-        position(&fields, out);
-        fields.required("config", out);
-        fields.required("inputs", out);
-        other_fields(&fields, out);
-        let config = fields.object("config", out).unwrap_or_default();
-        let inputs = ports(&fields, known, out);
-        Some(Self {
-            config,
-            inputs,
-            on_crash: fields
-                .fields("settings", "`settings`", out)
-                .and_then(|settings| OnCrash::read(&settings, out)),
-            settings: fields.object("settings", out).unwrap_or_default(),
-            credentials_ref: fields.text("credentialsRef", out).map(str::to_owned),
-            disabled: fields.flag("disabled", out),
-            output_sensitivity: fields.flags("outputSensitivity", out),
-            id: id?.to_owned(),
-            type_id: type_id?.to_owned(),
-            name: name?.to_owned(),
-        })
+        Fields::closed(value, path, "the node", out, |fields| {
+            let id = fields.required_name("id", ID_MAX_BYTES);
+            let type_id = fields.required_identifier("typeId", ID_MAX_BYTES, &TYPE_ID);
+            let name = fields.required_name("name", PROSE_MAX_BYTES);
+            check_position(fields);
+            fields.required("config");
+            fields.required("inputs");
+            check_ignored(fields);
+            let settings = fields.open_child("settings", "`settings`");
+            Some(Self {
+                config: fields.object("config").unwrap_or_default(),
+                inputs: ports(fields, known),
+                on_crash: settings.and_then(|settings| OnCrash::read(&settings)),
+                settings: fields.object("settings").unwrap_or_default(),
+                credentials_ref: fields.text("credentialsRef").map(str::to_owned),
+                disabled: fields.flag("disabled"),
+                output_sensitivity: fields.flags("outputSensitivity"),
+                id: id?.to_owned(),
+                type_id: type_id?.to_owned(),
+                name: name?.to_owned(),
+            })
+        })?
     }
 }
 
-const KEYS: &[&str] = &[
-    "id",
-    "typeId",
-    "name",
-    "position",
-    "config",
-    "inputs",
-    "credentialsRef",
-    "settings",
-    "outputRole",
-    "disabled",
-    "notes",
-    "groupId",
-    "agent",
-    "envelopeContract",
-    "artifactType",
-    "cardType",
-    "outputSensitivity",
-];
+/// The form of node types; the protocol's.
+pub(crate) const TYPE_ID: Pattern = Pattern {
+    form: "a lower-case letter, then letters, digits, `.`, `_` and `-`",
+    extra: "._-",
+    has_upper: true,
+};
 
-/// Whether it is one by the protocol's pattern.
-pub(crate) fn is_type_id(text: &str) -> bool {
-    is_identifier(text, &['.', '_', '-'], Upper::Allowed)
-}
-
-/// Where it stands in an editor.
-pub(super) fn position(fields: &Fields<'_>, out: &mut Problems) {
-    if fields.required("position", out).is_none() {
-        return;
-    }
-    if let Some(position) = fields.fields("position", "the position", out) {
-        for axis in ["x", "y"] {
-            position.required(axis, out);
-            position.number(axis, out);
-        }
+/// Checks the position in an editor.
+pub(super) fn check_position(fields: &Fields<'_>) {
+    fields.required("position");
+    if let Some(position) = fields.open_child("position", "the position") {
+        position.required_number("x");
+        position.required_number("y");
     }
 }
 
-/// What has no effect on a run.
-fn other_fields(fields: &Fields<'_>, out: &mut Problems) {
+/// Checks what has no effect on a run.
+fn check_ignored(fields: &Fields<'_>) {
     for key in ["groupId", "artifactType", "cardType"] {
-        fields.text(key, out);
+        fields.text(key);
     }
-    fields.prose("notes", PROSE_MAX_BYTES, out);
-    fields.one_of("outputRole", &["primary", "secondary"], out);
-    fields.object("agent", out);
-    fields.object("envelopeContract", out);
+    fields.prose("notes", PROSE_MAX_BYTES);
+    fields.one_of("outputRole", &["primary", "secondary"]);
+    fields.object("agent");
+    fields.object("envelopeContract");
 }
 
-fn ports(node: &Fields<'_>, known: &Known<'_>, out: &mut Problems) -> BTreeMap<String, Port> {
+fn ports(node: &Fields<'_>, known: &Known<'_>) -> BTreeMap<String, Port> {
     let mut ports = BTreeMap::new();
-    let Some(inputs) = node.fields("inputs", "`inputs`", out) else { return ports };
-    if inputs.entries().count() > PORTS_MAX {
-        out.add(inputs.path, format!("a node has at most {PORTS_MAX} ports; use fewer"));
-        return ports;
-    }
-    for (name, value) in inputs.entries() {
-        let path = under(&inputs.path, name);
-        if name.is_empty() || name.len() > ID_MAX_BYTES || name.chars().any(char::is_control) {
+    for (name, path, value) in node.named("inputs", PORTS_MAX) {
+        if !is_name(name, ID_MAX_BYTES) {
             let what = format!("a port's name has 1 to {ID_MAX_BYTES} bytes, none a control");
-            out.add(path.as_str(), what);
+            node.out.add(path.as_str(), what);
         }
-        if let Some(port) = Port::read(value, path, known, out) {
+        if let Some(port) = Port::read(value, path, known, node.out) {
             ports.insert(name.to_owned(), port);
         }
     }
     ports
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Static,
-    Variable,
-    Connection,
-    Expression,
-}
-
-const KINDS: &[(&str, Kind)] = &[
-    ("static", Kind::Static),
-    ("variable", Kind::Variable),
-    ("connection", Kind::Connection),
-    ("expression", Kind::Expression),
-];
-
 impl Port {
-    fn read(value: &Value, path: String, known: &Known<'_>, out: &mut Problems) -> Option<Self> {
+    fn read(value: &Value, path: String, known: &Known<'_>, out: &Problems) -> Option<Self> {
         let fields = Fields::of(value, path, "the port", out)?;
-        fields.required("type", out)?;
-        match fields.word("type", KINDS, out)? {
-            Kind::Static => {
-                fields.only(&["type", "value"], out);
-                fields.required("value", out).cloned().map(Self::Static)
+        match fields.required_text("type")? {
+            "static" => {
+                fields.only(&["type", "value"]);
+                fields.required("value").cloned().map(Self::Static)
             }
-            Kind::Variable => {
-                fields.only(&["type", "variableName", "optional"], out);
-                let optional = fields.flag("optional", out);
-                let name = fields.required_name("variableName", ID_MAX_BYTES, out)?;
+            "variable" => {
+                fields.only(&["type", "variableName", "optional"]);
+                let optional = fields.flag("optional");
+                let name = fields.required_name("variableName", ID_MAX_BYTES)?;
                 let declared = || known.variables.iter().map(|one| one.name.as_str());
                 if !optional && !declared().any(|one| one == name) {
                     let hint = out.hint(name, declared());
-                    let what = format!(
-                        "no variable is named {}; {hint}, or say that the port is `optional`",
-                        quoted(name)
+                    let name = quoted(name);
+                    fields.report(
+                        "variableName",
+                        format!("no variable is named {name}; {hint}, or make the port `optional`"),
                     );
-                    out.add(fields.under("variableName"), what);
                 }
                 Some(Self::Variable { name: name.to_owned(), optional })
             }
-            Kind::Connection => {
-                fields.only(&["type", "nodeId", "outputKey", "optional"], out);
-                let optional = fields.flag("optional", out);
-                let output = fields.required_name("outputKey", ID_MAX_BYTES, out);
-                let node = node_named(&fields, "nodeId", known.nodes, out);
+            "connection" => {
+                fields.only(&["type", "nodeId", "outputKey", "optional"]);
+                let optional = fields.flag("optional");
+                let output = fields.required_name("outputKey", ID_MAX_BYTES);
+                let node = node_named(&fields, "nodeId", known.nodes);
                 Some(Self::Connection { node: node?, output: output?.to_owned(), optional })
             }
-            Kind::Expression => {
-                fields.only(&["type", "expression"], out);
-                let text = fields.required_text("expression", out)?;
-                let parsed = Expression::parse(text);
-                let parsed = parsed.map_err(|what| out.add(fields.under("expression"), what));
-                parsed.ok().map(Self::Expression)
+            "expression" => {
+                fields.only(&["type", "expression"]);
+                Expression::read(&fields, "expression").map(Self::Expression)
+            }
+            _ => {
+                fields.one_of("type", &["static", "variable", "connection", "expression"]);
+                None
             }
         }
     }
 }
 
 /// The index of the node that `key` names.
-pub(super) fn node_named(
-    fields: &Fields<'_>,
-    key: &str,
+pub(super) fn node_named<'v>(
+    fields: &Fields<'v>,
+    key: &'v str,
     nodes: &BTreeMap<&str, usize>,
-    out: &mut Problems,
 ) -> Option<usize> {
-    let id = fields.required_name(key, ID_MAX_BYTES, out)?;
+    let id = fields.required_name(key, ID_MAX_BYTES)?;
     let node = nodes.get(id).copied();
     if node.is_none() {
-        let hint = out.hint(id, nodes.keys().copied());
-        let id = quoted(id);
-        out.add(fields.under(key), format!("no node has the id {id}; {hint}"));
+        let hint = fields.out.hint(id, nodes.keys().copied());
+        fields.report(key, format!("no node has the id {}; {hint}", quoted(id)));
     }
     node
 }

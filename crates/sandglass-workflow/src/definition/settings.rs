@@ -1,27 +1,26 @@
-//! What a definition says of its runs as a whole.
+//! Settings and metadata of a definition that affect its runs.
 
 use crate::event::LogLevel;
 use crate::fields::Fields;
 use crate::names::names;
-use crate::problem::Problems;
 
-/// How a definition's runs are bounded.
+/// The limits of a definition's runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Longest run, in milliseconds; none where it isn't given or 0.
+    /// How long a run may take, in milliseconds; `None` if it is absent or 0.
     pub timeout_ms: Option<u64>,
-    /// How often a node that failed is tried again; none where it isn't given.
+    /// How often a node that failed is retried.
     pub max_retries: Option<u32>,
-    /// How often a loop is gone through: from 1, and 5 where it isn't given.
+    /// How often a loop may be taken: at least 1, and 5 by default.
     pub max_loopback_iterations: u64,
-    /// What becomes of nodes that a crash interrupts and that don't say it themselves.
+    /// What happens to nodes that a crash interrupts, unless they have a setting of their own.
     pub on_crash: Option<OnCrash>,
 }
 
 names! {
-    /// What becomes of a node that executes when its host is lost: this host's own key
-    /// `onCrash` in the settings of a definition or of a node.
+    /// What happens to a node that executes when its host is lost. `onCrash`, in the settings of a
+    /// definition or of a node, is a key of this host.
     OnCrash {
         /// It is executed again.
         Rerun = "rerun",
@@ -31,8 +30,8 @@ names! {
 }
 
 impl OnCrash {
-    pub(super) fn read(settings: &Fields<'_>, out: &mut Problems) -> Option<Self> {
-        settings.word("onCrash", Self::WORDS, out)
+    pub(super) fn read(settings: &Fields<'_>) -> Option<Self> {
+        settings.word("onCrash", Self::WORDS)
     }
 }
 
@@ -56,8 +55,8 @@ names! {
 }
 
 impl ComplianceClass {
-    /// Reads it from the metadata, the rest of which is checked, too.
-    pub(super) fn read(metadata: &Fields<'_>, out: &mut Problems) -> Self {
+    /// Reads the class from the metadata, and checks the rest of the metadata.
+    pub(super) fn read(metadata: &Fields<'_>) -> Self {
         for key in [
             "createdBy",
             "createdAt",
@@ -72,31 +71,31 @@ impl ComplianceClass {
             "clonedFrom",
             "clonedAt",
         ] {
-            metadata.text(key, out);
+            metadata.text(key);
         }
-        for tag in metadata.texts("tags", 100, out) {
+        for tag in metadata.texts("tags", 100) {
             if tag.is_empty() || tag.len() > 256 {
-                out.add(metadata.under("tags"), "a tag has 1 to 256 bytes; shorten or drop it");
+                metadata.report("tags", "a tag has 1 to 256 bytes; shorten or remove it");
             }
         }
-        metadata.object("customProperties", out);
-        if let Some(config) = metadata.fields("complianceConfig", "`complianceConfig`", out) {
-            config.one_of("maskingMode", &["mask", "omit", "hash", "passthrough"], out);
+        metadata.object("customProperties");
+        if let Some(config) = metadata.open_child("complianceConfig", "`complianceConfig`") {
+            config.one_of("maskingMode", &["mask", "omit", "hash", "passthrough"]);
         }
-        metadata.word("complianceClass", Self::WORDS, out).unwrap_or_default()
+        metadata.word("complianceClass", Self::WORDS).unwrap_or_default()
     }
 }
 
 impl Settings {
-    pub(super) fn read(fields: &Fields<'_>, out: &mut Problems) -> Self {
-        fields.word("logLevel", LogLevel::WORDS, out);
-        let retries = fields.whole("maxRetries", 0..=u64::from(u32::MAX), out);
-        let iterations = fields.whole("maxLoopbackIterations", 1..=u64::MAX, out);
+    pub(super) fn read(fields: &Fields<'_>) -> Self {
+        fields.word("logLevel", LogLevel::WORDS);
+        let retries = fields.whole("maxRetries", 0..=u64::from(u32::MAX));
+        let iterations = fields.whole("maxLoopbackIterations", 1..=u64::MAX);
         Self {
-            timeout_ms: fields.whole("timeout", 0..=u64::MAX, out).filter(|ms| *ms > 0),
+            timeout_ms: fields.whole("timeout", 0..=u64::MAX).filter(|ms| *ms > 0),
             max_retries: retries.and_then(|retries| u32::try_from(retries).ok()),
             max_loopback_iterations: iterations.unwrap_or(5),
-            on_crash: OnCrash::read(fields, out),
+            on_crash: OnCrash::read(fields),
         }
     }
 }

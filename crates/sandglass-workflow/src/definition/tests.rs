@@ -1,4 +1,4 @@
-//! What definitions are accepted, and what is said of the others.
+//! Which definitions are accepted, and which problems the others have.
 
 use super::*;
 use serde_json::json;
@@ -22,8 +22,8 @@ fn node(id: &str) -> Value {
     })
 }
 
-/// The definition with `value` at `pointer`, whose parent is there; `null` is no value.
-fn with(pointer: &str, value: Value) -> String {
+/// The definition with `value` at `pointer`, whose parent exists; `null` removes the value.
+pub(crate) fn with(pointer: &str, value: Value) -> String {
     let mut definition = definition();
     let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
     match definition.pointer_mut(parent).expect(pointer) {
@@ -48,7 +48,7 @@ fn a_loop_of_the_protocol_begins_at_its_orchestrator() {
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn a_definition_has_the_values_of_its_text() {
     let mut value = definition();
     value["nodes"][1] = json!({
         "id": "b", "typeId": "vendor.x.y-Z_1", "name": "B", "position": {"x": 0, "y": 0},
@@ -123,9 +123,16 @@ fn a_definition_has_one_canonical_text() {
     );
 }
 
+#[track_caller]
+fn assert_problem(text: &str, path: &str, what: &str) {
+    let problems = Definition::parse(text).expect_err(text);
+    let found = problems.iter().find(|one| one.path == path && one.what.contains(what));
+    let found = found.unwrap_or_else(|| panic!("{path}: {what}: {problems:#?}"));
+    assert!(found.place.is_some(), "{found}");
+}
+
 #[test]
-fn what_is_wrong_is_told_with_its_pointer() {
-    let edge = |from: &str, to: &str| json!({"id": "f", "sourceNodeId": from, "targetNodeId": to});
+fn problems_of_nodes_are_reported_with_their_pointers() {
     let port = |port: Value| json!({ "p": port });
     for (pointer, value, path, what) in [
         ("/id", json!(null), "", "the definition has no `id`"),
@@ -172,6 +179,15 @@ fn what_is_wrong_is_told_with_its_pointer() {
             "/nodes/0/inputs/p/expression",
             "no path begins with `a`",
         ),
+    ] {
+        assert_problem(&with(pointer, value), path, what);
+    }
+}
+
+#[test]
+fn problems_outside_of_nodes_are_reported_with_their_pointers() {
+    let edge = |from: &str, to: &str| json!({"id": "f", "sourceNodeId": from, "targetNodeId": to});
+    for (pointer, value, path, what) in [
         ("/edges/-", edge("a", "c"), "/edges/1/targetNodeId", "no node has the id `c`"),
         ("/edges/-", edge("a", "b"), "/edges/1", "the edge 0 leads from and to the same"),
         ("/edges/0/triggerRule", json!("all"), "/edges/0/triggerRule", "can't be `all`"),
@@ -228,16 +244,12 @@ fn what_is_wrong_is_told_with_its_pointer() {
         ("/metadata/complianceClass", json!("x"), "/metadata/complianceClass", "can't be `x`"),
         ("/groups", json!([{"id": "g"}]), "/groups/0", "no `name`"),
     ] {
-        let text = with(pointer, value);
-        let problems = Definition::parse(&text).expect_err(&text);
-        let found = problems.iter().find(|one| one.path == path && one.what.contains(what));
-        let found = found.unwrap_or_else(|| panic!("{path}: {what}: {problems:#?}"));
-        assert!(found.place.is_some(), "{found}");
+        assert_problem(&with(pointer, value), path, what);
     }
 }
 
 #[test]
-fn all_problems_are_told_at_once_and_no_more_than_anybody_reads() {
+fn all_problems_are_reported_at_once_up_to_a_limit() {
     let mut value = definition();
     value["id"] = json!("ONE");
     value["edges"][0]["targetNodeId"] = json!("z");
@@ -249,7 +261,7 @@ fn all_problems_are_told_at_once_and_no_more_than_anybody_reads() {
 }
 
 #[test]
-fn each_bound_is_held() {
+fn each_limit_applies() {
     let nodes = |count: usize| (0..count).map(|n| node(&format!("n{n}"))).collect::<Vec<_>>();
     let mut many = definition();
     many["nodes"] = json!(nodes(NODES_MAX));
@@ -281,7 +293,7 @@ fn each_bound_is_held() {
 }
 
 #[test]
-fn a_chain_with_a_loop_as_long_as_can_be_is_read() {
+fn the_longest_chain_with_a_loop_is_read() {
     let mut value = definition();
     let nodes: Vec<_> = (0..NODES_MAX).map(|n| node(&format!("n{n}"))).collect();
     value["nodes"] = json!(nodes);

@@ -11,22 +11,22 @@ use crate::problem::Problems;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Variable {
-    /// Its name, which is that of the input that sets it.
+    /// Its name, which is also the name of the input that sets it.
     pub name: String,
-    /// What values it takes.
+    /// The type of its values.
     pub kind: VariableType,
     /// What it is for.
     pub description: Option<String>,
     /// Whether a run needs it.
     pub required: bool,
-    /// What it is where no input sets it.
+    /// Its value if no input sets it.
     pub default: Option<Value>,
-    /// Whether its value is masked wherever it is shown.
+    /// Whether clients see its value masked.
     pub sensitive: bool,
 }
 
 names! {
-    /// What values a variable takes.
+    /// The type of a variable's values.
     VariableType {
         /// Texts.
         String = "string",
@@ -42,20 +42,13 @@ names! {
 }
 
 impl VariableType {
-    /// Whether it takes `value`. None takes null.
+    /// Whether `value` is of this type; null is of none.
     #[must_use]
-    pub const fn takes(self, value: &Value) -> bool {
-        matches!(
-            (self, value),
-            (Self::String, Value::String(_))
-                | (Self::Number, Value::Number(_))
-                | (Self::Boolean, Value::Bool(_))
-                | (Self::Object, Value::Object(_))
-                | (Self::Array, Value::Array(_))
-        )
+    pub fn takes(self, value: &Value) -> bool {
+        !value.is_null() && kind(value) == self.shown()
     }
 
-    /// One value of it, as a message says it.
+    /// One value of the type, in the words of [`kind`].
     pub(crate) const fn shown(self) -> &'static str {
         match self {
             Self::String => "a string",
@@ -68,35 +61,28 @@ impl VariableType {
 }
 
 impl Variable {
-    pub(super) fn read(value: &Value, path: String, out: &mut Problems) -> Option<Self> {
-        let fields = Fields::of(value, path, "the variable", out)?;
-        let known = ["name", "type", "description", "required", "defaultValue", "sensitive"];
-        fields.only(&known, out);
-        let name = fields.required_name("name", ID_MAX_BYTES, out);
-        let declared = fields
-            .required("type", out)
-            .and_then(|_| fields.word("type", VariableType::WORDS, out));
-        let description = fields.prose("description", PROSE_MAX_BYTES, out);
-        let required = fields.flag("required", out);
-        let sensitive = fields.flag("sensitive", out);
-        // Editors write null where there is none.
-        let default = fields.value("defaultValue").filter(|value| !value.is_null());
-        let declared = declared?;
-        if let Some(default) = default.filter(|default| !declared.takes(default)) {
-            let what = format!(
-                "the default must be {}, the variable's type, and is {}",
-                declared.shown(),
-                kind(default)
-            );
-            out.add(fields.under("defaultValue"), what);
-        }
-        Some(Self {
-            name: name?.to_owned(),
-            kind: declared,
-            description,
-            required,
-            default: default.cloned(),
-            sensitive,
-        })
+    pub(super) fn read(value: &Value, path: String, out: &Problems) -> Option<Self> {
+        Fields::closed(value, path, "the variable", out, |fields| {
+            let name = fields.required_name("name", ID_MAX_BYTES);
+            let declared = fields.required_word("type", VariableType::WORDS);
+            // Editors write null for no default.
+            let default = fields.value("defaultValue").filter(|value| !value.is_null());
+            if let (Some(declared), Some(default)) = (declared, default)
+                && !declared.takes(default)
+            {
+                let (wanted, is) = (declared.shown(), kind(default));
+                let what =
+                    format!("the default must be {wanted}, the variable's type, and is {is}");
+                fields.report("defaultValue", what);
+            }
+            Some(Self {
+                description: fields.prose("description", PROSE_MAX_BYTES),
+                required: fields.flag("required"),
+                sensitive: fields.flag("sensitive"),
+                default: default.cloned(),
+                name: name?.to_owned(),
+                kind: declared?,
+            })
+        })?
     }
 }

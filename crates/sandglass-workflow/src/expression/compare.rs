@@ -1,12 +1,12 @@
-//! How JSON values compare.
+//! Comparisons of JSON values.
 
 use std::cmp::Ordering;
 
 use serde_json::{Number, Value};
 
-/// Whether two values are the same: numbers by what they are worth (1 is 1.0), all else as
-/// JSON has it. It takes as long as the smaller of the two is, and no stack.
-pub(crate) fn same(left: &Value, right: &Value) -> bool {
+/// Whether two values are equal: numbers by their numeric value (1 equals 1.0), everything else as in
+/// JSON. It takes time in proportion to the smaller of the two, and does not recurse.
+pub(super) fn same(left: &Value, right: &Value) -> bool {
     let mut pairs = vec![(left, right)];
     while let Some((left, right)) = pairs.pop() {
         let equal = match (left, right) {
@@ -18,12 +18,8 @@ pub(crate) fn same(left: &Value, right: &Value) -> bool {
                 true
             }
             (Value::Object(left), Value::Object(right)) if left.len() == right.len() => {
-                left.iter().all(|(key, value)| match right.get(key) {
-                    Some(other) => {
-                        pairs.push((value, other));
-                        true
-                    }
-                    None => false,
+                left.iter().all(|(key, value)| {
+                    right.get(key).map(|other| pairs.push((value, other))).is_some()
                 })
             }
             (Value::Array(_) | Value::Object(_), _) => false,
@@ -36,8 +32,8 @@ pub(crate) fn same(left: &Value, right: &Value) -> bool {
     true
 }
 
-/// Which of two numbers or two texts comes first; nothing else has an order.
-pub(crate) fn order(left: &Value, right: &Value) -> Option<Ordering> {
+/// The order of two numbers or two texts; other values have none.
+pub(super) fn order(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => numbers(left, right),
         (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
@@ -45,8 +41,8 @@ pub(crate) fn order(left: &Value, right: &Value) -> Option<Ordering> {
     }
 }
 
-/// Whether `whole` contains `part`: a text a text, a list an item, an object a key.
-pub(crate) fn contains(whole: &Value, part: &Value) -> bool {
+/// Whether `whole` contains `part`: a text contains texts, a list its items, an object its keys.
+pub(super) fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::String(whole), Value::String(part)) => whole.contains(part.as_str()),
         (Value::Array(items), part) => items.iter().any(|item| same(item, part)),
@@ -56,8 +52,7 @@ pub(crate) fn contains(whole: &Value, part: &Value) -> bool {
 }
 
 fn numbers(left: &Number, right: &Number) -> Option<Ordering> {
-    let whole = |number: &Number| number.as_i128();
-    match (whole(left), whole(right)) {
+    match (left.as_i128(), right.as_i128()) {
         (Some(left), Some(right)) => Some(left.cmp(&right)),
         _ => left.as_f64()?.partial_cmp(&right.as_f64()?),
     }
@@ -69,7 +64,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn values_are_the_same_by_what_they_are_worth() {
+    fn numbers_are_the_same_by_their_value() {
         for (left, right, equal) in [
             (json!(1), json!(1.0), true),
             (json!(u64::MAX), json!(u64::MAX), true),

@@ -10,9 +10,8 @@
 //! literal    = quoted | number | "true" | "false" | "null"
 //! ```
 //!
-//! There are no functions, no loops and nothing that makes a value larger than those that
-//! are there, so an evaluation looks at each value of its scope at most once for each of
-//! its comparisons, of which it has a bound.
+//! There are no functions, no loops, and no operators that create larger values. So an evaluation visits
+//! each value of its scope at most once for each comparison, and the number of comparisons is limited.
 
 mod compare;
 mod path;
@@ -22,23 +21,25 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-pub(crate) use compare::{contains, same};
 pub(crate) use path::Path;
 pub use path::ROOTS;
-use token::{Comparison, Spot, Token, tokens};
+pub(crate) use token::Comparison;
+use token::{Spot, Token, tokens};
 
-/// Longest expression, in bytes: several times what anybody writes on an edge.
+use crate::fields::Fields;
+
+/// Longest expression, in bytes: several times as long as any on an edge.
 pub const EXPRESSION_MAX_BYTES: usize = 4_096;
 
-/// Deepest nesting of an expression: deeper than anybody reads, and far from what a
-/// thread's stack holds. Guards of spec files have the same.
+/// Deepest nesting of an expression: deeper than people can read, and far less than the stack of a
+/// thread allows. Guards of spec files have the same limit.
 pub const EXPRESSION_DEPTH_MAX: usize = 32;
 
-/// Most comparisons of one expression. Each may look at all of the scope, so this bounds
-/// what an evaluation takes: some 64 times what reading the scope's JSON does.
+/// Most comparisons of one expression. Each may visit the whole scope, so this limits the time of an
+/// evaluation: about 64 times as long as parsing the JSON of the scope.
 pub const COMPARISONS_MAX: usize = 64;
 
-/// An expression that has been read.
+/// A parsed expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
     text: String,
@@ -55,14 +56,11 @@ enum Term {
     Any(Vec<Term>),
 }
 
-/// What a path finds that finds nothing.
-const NOTHING: &Value = &Value::Null;
-
 impl Expression {
-    /// Reads it.
+    /// Parses an expression.
     ///
     /// # Errors
-    /// What is wrong with it, from which character, and what to do.
+    /// The expression is invalid: why, from which character on, and what to do.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > EXPRESSION_MAX_BYTES {
             let is = text.len();
@@ -76,28 +74,30 @@ impl Expression {
         };
         let tokens = tokens(text).map_err(mistake)?;
         let mut parser = Parser { tokens, next: 0, end: text.len(), comparisons: 0 };
-        let term = parser.all_of_it().map_err(mistake)?;
+        let term = parser.whole().map_err(mistake)?;
         Ok(Self { text: text.to_owned(), term })
     }
 
-    /// As it was written.
+    /// Parses the required expression of a field, and reports what is wrong with it.
+    pub(crate) fn read<'v>(fields: &Fields<'v>, key: &'v str) -> Option<Self> {
+        let parsed = Self::parse(fields.required_text(key)?);
+        parsed.map_err(|what| fields.report(key, what)).ok()
+    }
+
+    /// The expression as it was written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What it is worth in `scope`, an object with some of [`ROOTS`]: what its path finds,
-    /// its literal, or true or false. A path that finds nothing is null.
+    /// The value in `scope`, an object with some of [`ROOTS`]: the value that the path finds, or else
+    /// null; the literal; or true or false.
     #[must_use]
     pub fn value<'a>(&'a self, scope: &'a Value) -> Cow<'a, Value> {
-        match &self.term {
-            Term::Path(path) => Cow::Borrowed(path.find(scope).unwrap_or(NOTHING)),
-            Term::Literal(literal) => Cow::Borrowed(literal),
-            term => Cow::Owned(Value::Bool(term.holds(scope))),
-        }
+        self.term.value(scope)
     }
 
-    /// Whether it is worth `true`; no other value holds.
+    /// Whether the value is `true`; no other value holds.
     #[must_use]
     pub fn holds(&self, scope: &Value) -> bool {
         self.term.holds(scope)
@@ -105,13 +105,12 @@ impl Expression {
 }
 
 impl Term {
-    /// Recurses at most [`EXPRESSION_DEPTH_MAX`] levels, a few frames each.
+    /// Recurses at most [`EXPRESSION_DEPTH_MAX`] levels, with a few frames each.
     fn holds(&self, scope: &Value) -> bool {
         match self {
-            Self::Path(path) => path.find(scope) == Some(&Value::Bool(true)),
-            Self::Literal(literal) => *literal == Value::Bool(true),
+            Self::Path(_) | Self::Literal(_) => *self.value(scope) == Value::Bool(true),
             Self::Compare(left, comparison, right) => {
-                comparison.holds(&left.operand(scope), &right.operand(scope))
+                comparison.holds(&left.value(scope), &right.value(scope))
             }
             Self::Not(inner) => !inner.holds(scope),
             Self::All(inner) => inner.iter().all(|one| one.holds(scope)),
@@ -119,16 +118,16 @@ impl Term {
         }
     }
 
-    fn operand<'a>(&'a self, scope: &'a Value) -> Cow<'a, Value> {
+    fn value<'a>(&'a self, scope: &'a Value) -> Cow<'a, Value> {
         match self {
-            Self::Path(path) => Cow::Borrowed(path.find(scope).unwrap_or(NOTHING)),
+            Self::Path(path) => Cow::Borrowed(path.value(scope)),
             Self::Literal(literal) => Cow::Borrowed(literal),
             term => Cow::Owned(Value::Bool(term.holds(scope))),
         }
     }
 }
 
-/// Where in the text, in bytes, and what is wrong there.
+/// A position in the text, in bytes, and what is wrong there.
 type Mistake = (usize, String);
 
 struct Parser {
@@ -143,7 +142,7 @@ impl Parser {
         self.tokens.get(self.next).map(|(token, _)| token)
     }
 
-    /// Where the next token stands, or else the end.
+    /// The position of the next token, or else the end.
     fn here(&self) -> usize {
         self.tokens.get(self.next).map_or(self.end, |(_, at)| *at)
     }
@@ -154,7 +153,7 @@ impl Parser {
         found
     }
 
-    fn all_of_it(&mut self) -> Result<Term, Mistake> {
+    fn whole(&mut self) -> Result<Term, Mistake> {
         let term = self.any(0)?;
         if self.peek().is_some() {
             let what = "nothing is expected here; join what belongs together by `and` or `or`";
@@ -164,19 +163,25 @@ impl Parser {
     }
 
     fn any(&mut self, depth: usize) -> Result<Term, Mistake> {
-        let mut parts = vec![self.all(depth)?];
-        while self.take(&Spot::Or) {
-            parts.push(self.all(depth)?);
-        }
-        Ok(if parts.len() == 1 { parts.remove(0) } else { Term::Any(parts) })
+        self.joined(depth, &Spot::Or, Self::all, Term::Any)
     }
 
     fn all(&mut self, depth: usize) -> Result<Term, Mistake> {
-        let mut parts = vec![self.one(depth)?];
-        while self.take(&Spot::And) {
-            parts.push(self.one(depth)?);
+        self.joined(depth, &Spot::And, Self::one, Term::All)
+    }
+
+    fn joined(
+        &mut self,
+        depth: usize,
+        join: &Spot,
+        part: fn(&mut Self, usize) -> Result<Term, Mistake>,
+        term: fn(Vec<Term>) -> Term,
+    ) -> Result<Term, Mistake> {
+        let mut parts = vec![part(self, depth)?];
+        while self.take(join) {
+            parts.push(part(self, depth)?);
         }
-        Ok(if parts.len() == 1 { parts.remove(0) } else { Term::All(parts) })
+        Ok(if parts.len() == 1 { parts.remove(0) } else { term(parts) })
     }
 
     fn one(&mut self, depth: usize) -> Result<Term, Mistake> {
@@ -238,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_hold_as_people_expect() {
+    fn expressions_hold_if_their_value_is_true() {
         for text in [
             "output.approved",
             "output.approved == true",
@@ -287,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_where_they_are() {
+    fn mistakes_are_reported_with_their_position() {
         let many = format!("{}true", "1==1 and ".repeat(COMPARISONS_MAX + 1));
         let deep = "(".repeat(1_000);
         let negated = format!("{}true", "not ".repeat(EXPRESSION_DEPTH_MAX));
@@ -316,8 +321,8 @@ mod tests {
         }
     }
 
-    /// What an evaluation does is bounded by its comparisons and its scope. It is counted
-    /// here in comparisons of values, not in time.
+    /// The work of an evaluation is limited by its comparisons and its scope. The test does not measure
+    /// time: it ends.
     #[test]
     fn the_worst_expression_over_a_large_scope_ends() {
         let list: Vec<_> = (0..60_000).map(|n| json!([n, "xxxxxxxx"])).collect();

@@ -6,10 +6,10 @@ use sandglass_source::did_you_mean;
 
 use crate::problem::quoted;
 
-/// What a path may begin with: the members of the scope.
+/// The first names of paths: the members of the scope.
 pub const ROOTS: &[&str] = &["status", "output", "outputs", "variables", "inputs"];
 
-/// Where a value is found in the scope.
+/// The place of a value in the scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     steps: Vec<Step>,
@@ -24,10 +24,10 @@ enum Step {
 }
 
 impl Path {
-    /// Reads a path from the beginning of `text`; also answers how many bytes it takes.
+    /// Parses the path that `text` begins with, and returns its length in bytes, too.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The path is invalid, for this reason.
     pub(crate) fn parse(text: &str) -> Result<(Self, usize), String> {
         let mut rest = Rest { text, next: 0 };
         let root = rest.word();
@@ -40,7 +40,7 @@ impl Path {
             if rest.take('.') {
                 let word = rest.word();
                 if word.is_empty() {
-                    return Err("a name is missing behind a `.`".to_owned());
+                    return Err("a name is missing after a `.`".to_owned());
                 }
                 steps.push(Step::named(word));
             } else if rest.take('[') {
@@ -51,10 +51,10 @@ impl Path {
         }
     }
 
-    /// Reads `text`, all of which is a path.
+    /// Parses `text`, which must be a path as a whole.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The path is invalid, for this reason.
     pub(crate) fn whole(text: &str) -> Result<Self, String> {
         let (path, end) = Self::parse(text)?;
         match &text[end..] {
@@ -63,8 +63,12 @@ impl Path {
         }
     }
 
-    /// What it finds; nothing where a step finds nothing.
-    pub(crate) fn find<'s>(&self, scope: &'s Value) -> Option<&'s Value> {
+    /// The value at the path, or else null.
+    pub(crate) fn value<'s>(&self, scope: &'s Value) -> &'s Value {
+        self.find(scope).unwrap_or(&Value::Null)
+    }
+
+    fn find<'s>(&self, scope: &'s Value) -> Option<&'s Value> {
         self.steps.iter().try_fold(scope, |value, step| match (value, step) {
             (Value::Array(items), Step::Index(index, _)) => items.get(*index),
             (Value::Object(fields), Step::Key(key) | Step::Index(_, key)) => fields.get(key),
@@ -102,7 +106,7 @@ impl<'t> Rest<'t> {
         &rest[..end]
     }
 
-    /// What stands in brackets, the first of which is taken: digits or a quoted name.
+    /// Parses digits or a quoted name, and the closing bracket. The opening bracket was taken before.
     fn bracketed(&mut self) -> Result<Step, String> {
         let step = match self.text[self.next..].chars().next() {
             Some(quote @ ('"' | '\'')) => {
@@ -117,7 +121,7 @@ impl<'t> Rest<'t> {
             _ => match Step::named(self.word()) {
                 index @ Step::Index(..) => index,
                 Step::Key(_) => {
-                    return Err("in brackets stands a number or a quoted name".to_owned());
+                    return Err("brackets must contain a number or a quoted name".to_owned());
                 }
             },
         };
@@ -125,7 +129,7 @@ impl<'t> Rest<'t> {
     }
 }
 
-/// What names in paths are made of; others are quoted in brackets.
+/// Whether names in paths may contain it; other names are quoted in brackets.
 pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '$')
 }
@@ -136,7 +140,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn paths_find_what_is_there_and_nothing_else() {
+    fn paths_find_existing_values_only() {
         let scope = json!({"output": {"a": [{"b": 1}, 2], "7": "seven", "x y": true, "é-$": 3}});
         for (path, found) in [
             ("output.a[0].b", Some(json!(1))),
@@ -161,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_told() {
+    fn invalid_paths_are_reported() {
         for (path, why) in [
             ("", "begins with"),
             ("outptu.a", "did you mean `output`?"),
-            ("output.", "missing behind a `.`"),
-            ("output..a", "missing behind a `.`"),
+            ("output.", "missing after a `.`"),
+            ("output..a", "missing after a `.`"),
             ("output[a]", "a number or a quoted name"),
             ("output['a", "isn't closed"),
             ("output[1", "isn't closed"),

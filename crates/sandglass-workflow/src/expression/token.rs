@@ -1,4 +1,4 @@
-//! The words that an expression is made of.
+//! The tokens of expressions.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,6 @@ use super::compare::{contains, order, same};
 use super::path::{Path, is_word};
 use crate::problem::quoted;
 
-/// One of them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     Path(Path),
@@ -18,7 +17,7 @@ pub(super) enum Token {
     Spot(Spot),
 }
 
-/// What joins the others.
+/// A token that joins or groups others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spot {
     And,
@@ -28,9 +27,9 @@ pub(super) enum Spot {
     Close,
 }
 
-/// How two values are compared.
+/// A comparison of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(crate) enum Comparison {
     Equal,
     NotEqual,
     Less,
@@ -42,7 +41,7 @@ pub(super) enum Comparison {
 }
 
 impl Comparison {
-    pub(super) fn holds(self, left: &Value, right: &Value) -> bool {
+    pub(crate) fn holds(self, left: &Value, right: &Value) -> bool {
         let ordered = |holds: fn(Ordering) -> bool| order(left, right).is_some_and(holds);
         match self {
             Self::Equal => same(left, right),
@@ -57,7 +56,7 @@ impl Comparison {
     }
 }
 
-/// What signs stand for, the longer ones first.
+/// The tokens of signs, the longer ones first.
 const SIGNS: &[(&str, Token)] = &[
     ("==", Token::Comparison(Comparison::Equal)),
     ("!=", Token::Comparison(Comparison::NotEqual)),
@@ -72,7 +71,7 @@ const SIGNS: &[(&str, Token)] = &[
     (")", Token::Spot(Spot::Close)),
 ];
 
-/// What words stand for that begin no path.
+/// The tokens of words that begin no path.
 const WORDS: &[(&str, Token)] = &[
     ("and", Token::Spot(Spot::And)),
     ("or", Token::Spot(Spot::Or)),
@@ -84,7 +83,7 @@ const WORDS: &[(&str, Token)] = &[
     ("null", Token::Literal(Value::Null)),
 ];
 
-/// The tokens of `text`, and where each begins.
+/// The tokens of `text`, with their positions.
 pub(super) fn tokens(text: &str) -> Result<Vec<(Token, usize)>, Mistake> {
     let mut tokens = Vec::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! The node types that every host has and that need nothing but their inputs.
+//! The node types that every host has and that need only their inputs.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! What a node is given: the values of its ports.
+//! The inputs of a node: the values of its ports.
 
 use serde_json::{Map, Value};
 
@@ -8,10 +8,10 @@ use crate::json_size;
 use crate::plan::scope;
 use crate::state::RunState;
 
-/// Most that a node is given, in bytes of JSON: several ports may bring the same large value.
+/// Largest inputs of a node, in bytes of JSON: several ports may have the same large value.
 const INPUTS_MAX_BYTES: usize = 4 << 20;
 
-/// The values of the ports of `node`, and what edges bring to ports that it doesn't declare.
+/// The values of the ports of the node at `index`, and the outputs that edges pass to undeclared ports.
 pub fn resolve(
     definition: &Definition,
     state: &RunState,
@@ -61,7 +61,7 @@ pub fn resolve(
     Ok(inputs)
 }
 
-/// The size of all inputs with `value` among them.
+/// The size of all inputs with `value` added; an error if it is too large.
 fn bounded(bytes: usize, value: &Value) -> Result<usize, RunError> {
     let bytes = bytes.saturating_add(json_size(value));
     if bytes > INPUTS_MAX_BYTES {

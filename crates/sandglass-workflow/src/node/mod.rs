@@ -46,11 +46,11 @@ pub enum End {
     Suspended(Interrupt),
     /// By an error.
     Failed(RunError),
-    /// It was ended, or its guest broke down, as the report says.
+    /// It was stopped, or its guest failed; the report says why.
     Broken,
 }
 
-/// The outputs that an answer is: an object by its keys, anything else as `output`.
+/// The outputs for an answer: an object itself, any other value as `output`.
 pub fn outputs_of(answer: Value) -> Value {
     match answer {
         Value::Object(_) => answer,

@@ -1,8 +1,8 @@
 //! `core.orchestrator.supervisor`: one turn of an orchestrator, which a node of a pack, a plan or a
 //! fixed rule decides.
 //!
-//! The loop is a real one: each turn is a node of the run, begun by the edge that leads back
-//! to the orchestrator, and counted before it begins.
+//! Each turn is a node of the run. The edge that leads back to the orchestrator begins it, and it is counted
+//! before it begins.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ pub const DECIDER: &str = "decider";
 pub enum Decider<'a> {
     /// By a node of this type, of a pack.
     Pack(&'a str),
-    /// It is decided already.
+    /// It was decided without a pack.
     Decided(Decision),
 }
 
@@ -67,7 +67,7 @@ fn one_pass(definition: &Definition, turn: usize, index: usize) -> Result<Decisi
     if turn > 0 || following.is_empty() {
         return Ok(Decision::terminate("goal-reached"));
     }
-    // It has the limits of every decision.
+    // The limits of every decision apply.
     read(&json!({ "kind": "next-worker", "nextWorkerIds": following }))
 }
 
@@ -83,7 +83,7 @@ pub fn read(decision: &Value) -> Result<Decision, RunError> {
 }
 
 /// The inputs of a pack's node that decides: the orchestrator's own inputs and configuration,
-/// the number of the turn, the last decision, and what people have answered.
+/// the number of the turn, the last decision, and the answers of people.
 pub fn inputs(node: &Node, state: &RunState, own: Map<String, Value>) -> Map<String, Value> {
     let mut inputs: Map<String, Value> = node.config.clone().into_iter().collect();
     inputs.remove(DECIDER);
@@ -96,7 +96,7 @@ pub fn inputs(node: &Node, state: &RunState, own: Map<String, Value>) -> Map<Str
     inputs
 }
 
-/// What the orchestrator puts out.
+/// The outputs of the orchestrator.
 #[derive(Serialize)]
 struct Outputs<'a> {
     decision: Option<&'a Decision>,

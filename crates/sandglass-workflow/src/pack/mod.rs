@@ -1,4 +1,4 @@
-//! Node packs: what their manifests say, and where their modules are.
+//! Node packs: their manifests, and requirements that this host does not meet.
 
 mod manifest;
 mod requirement;

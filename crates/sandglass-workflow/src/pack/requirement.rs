@@ -1,121 +1,116 @@
-//! What packs ask of a host that this one doesn't give. A pack that asks for it is refused
-//! when it is read: its nodes would fail in the middle of a run otherwise.
+//! Requirements of packs that this host does not meet. A pack with such a requirement is refused when it
+//! is read: otherwise its nodes would fail in the middle of a run.
 
 use serde_json::Value;
 
 use crate::definition::{ID_MAX_BYTES, PROSE_MAX_BYTES};
-use crate::fields::{Fields, Upper, is_identifier};
-use crate::problem::{Problems, quoted, under};
+use crate::fields::{Fields, Pattern};
+use crate::problem::quoted;
 
-/// Platform primitives that packs are given: `openwop_now_ms` tells the time, and a replay
-/// tells the same one again.
+/// The primitives that packs receive: `openwop_now_ms` returns the time, and a replay returns the recorded
+/// time.
 const GIVEN: &[&str] = &["clock"];
 
-/// All that the protocol names.
+/// All primitives of the protocol.
 const PRIMITIVES: [&str; 8] =
     ["net.dns", "net.outbound", "crypto", "subprocess", "fs.read", "fs.write", "env.read", "clock"];
 
 const LISTED_MAX: usize = 100;
 
-/// What `runtime.requires` asks for.
-pub(super) fn primitives(runtime: &Fields<'_>, out: &mut Problems) {
-    for primitive in runtime.unique_texts("requires", LISTED_MAX, out) {
+const PROVIDER: Pattern = Pattern {
+    form: "a lower-case letter, then lower-case letters, digits and `-`",
+    extra: "-",
+    has_upper: false,
+};
+
+const CONNECTOR_ID: Pattern = Pattern {
+    form: "a lower-case letter, then lower-case letters, digits, `.` and `-`",
+    extra: ".-",
+    has_upper: false,
+};
+
+/// Checks `runtime.requires`.
+pub(super) fn primitives(runtime: &Fields<'_>) {
+    for primitive in runtime.unique_texts("requires", LISTED_MAX) {
         if GIVEN.contains(&primitive) {
             continue;
         }
-        let known = PRIMITIVES.contains(&primitive);
         let name = quoted(primitive);
-        let what = if known {
-            format!(
-                "the pack requires {name}, and this host gives packs no more than {}",
-                GIVEN.join(", ")
-            )
+        let what = if PRIMITIVES.contains(&primitive) {
+            let given = GIVEN.join(", ");
+            format!("the pack requires {name}, and this host provides only {given}")
         } else {
-            let hint = out.hint(primitive, PRIMITIVES);
+            let hint = runtime.out.hint(primitive, PRIMITIVES);
             format!("no primitive is named {name}; {hint}")
         };
-        out.add(runtime.under("requires"), what);
+        runtime.report("requires", what);
     }
 }
 
-/// What a node asks for.
-pub(super) fn of_node(node: &Fields<'_>, out: &mut Problems) {
+/// Checks the requirements of a node.
+pub(super) fn of_node(node: &Fields<'_>) {
     for (key, what) in [
         ("requiresSecrets", "secrets"),
         ("requiredCredentials", "credentials"),
         ("requiredModelCapabilities", "a model"),
     ] {
-        if !node.items(key, LISTED_MAX, out).is_empty() {
-            out.add(node.under(key), format!("the node needs {what}, and this host gives none"));
+        if !node.items(key, LISTED_MAX).is_empty() {
+            node.report(key, format!("the node needs {what}, and this host provides none"));
         }
     }
     if node.value("auth").is_some() {
-        let what = "the node needs to be authorised by OAuth, and this host does no OAuth";
-        out.add(node.under("auth"), what);
+        node.report("auth", "the node needs authorization by OAuth, and this host does no OAuth");
     }
-    if let Some(model) = node.fields("fallbackModel", "the model", out) {
-        model.only(&["provider", "model"], out);
-        model.required_name("provider", ID_MAX_BYTES, out);
-        let pattern = "a lower-case letter, then lower-case letters, digits and `-`";
-        model.patterned("provider", pattern, |id| is_identifier(id, &['-'], Upper::Refused), out);
-        model.required_name("model", ID_MAX_BYTES, out);
-    }
+    node.child("fallbackModel", "the model", |model| {
+        model.required_identifier("provider", ID_MAX_BYTES, &PROVIDER);
+        model.required_name("model", ID_MAX_BYTES);
+    });
 }
 
-/// What a connector asks for, and whether its actions and triggers are nodes of the pack.
-pub(super) fn of_connector(connector: &Fields<'_>, nodes: &[&str], out: &mut Problems) {
-    connector.only(&["id", "displayName", "auth", "actions", "triggers"], out);
-    connector.required_name("id", ID_MAX_BYTES, out);
-    let pattern = "a lower-case letter, then lower-case letters, digits, `.` and `-`";
-    let is_id = |id: &str| is_identifier(id, &['.', '-'], Upper::Refused);
-    connector.patterned("id", pattern, is_id, out);
-    connector.required_name("displayName", PROSE_MAX_BYTES, out);
+/// Checks the requirements of a connector, and whether its actions and triggers are nodes of the pack.
+pub(super) fn of_connector(connector: &Fields<'_>, nodes: &[&str]) {
+    connector.required_identifier("id", ID_MAX_BYTES, &CONNECTOR_ID);
+    connector.required_name("displayName", PROSE_MAX_BYTES);
     if connector.value("auth").is_some() {
-        let what = "the connector needs credentials, and this host gives none";
-        out.add(connector.under("auth"), what);
+        connector.report("auth", "the connector needs credentials, and this host provides none");
     }
-    for (path, value) in connector.items("actions", LISTED_MAX, out) {
-        let Some(action) = Fields::of(value, path, "the action", out) else { continue };
-        let keys = ["typeId", "displayName", "idempotent", "rateLimit", "paginated"];
-        action.only(&keys, out);
-        action.required_name("displayName", PROSE_MAX_BYTES, out);
-        action.flag("idempotent", out);
-        action.flag("paginated", out);
-        if let Some(limit) = action.fields("rateLimit", "`rateLimit`", out) {
-            limit.only(&["requests", "perSeconds"], out);
-            limit.whole("requests", 1..=u64::MAX, out);
-            limit.whole("perSeconds", 1..=u64::MAX, out);
-        }
-        if let Some(type_id) = action.required_text("typeId", out) {
-            known(type_id, action.under("typeId"), nodes, out);
-        }
+    for (path, value) in connector.items("actions", LISTED_MAX) {
+        Fields::closed(value, path, "the action", connector.out, |action| {
+            action.required_name("displayName", PROSE_MAX_BYTES);
+            action.flag("idempotent");
+            action.flag("paginated");
+            action.child("rateLimit", "`rateLimit`", |limit| {
+                limit.whole("requests", 1..=u64::MAX);
+                limit.whole("perSeconds", 1..=u64::MAX);
+            });
+            if let Some(type_id) = action.required_text("typeId") {
+                check_node(action, "typeId", type_id, nodes);
+            }
+        });
     }
-    for trigger in connector.texts("triggers", LISTED_MAX, out) {
-        known(trigger, connector.under("triggers"), nodes, out);
+    for trigger in connector.texts("triggers", LISTED_MAX) {
+        check_node(connector, "triggers", trigger, nodes);
     }
 }
 
-fn known(type_id: &str, path: String, nodes: &[&str], out: &mut Problems) {
+/// Checks that `type_id`, the value of `key`, is one of the `nodes`.
+fn check_node(fields: &Fields<'_>, key: &str, type_id: &str, nodes: &[&str]) {
     if !nodes.contains(&type_id) {
-        let hint = out.hint(type_id, nodes.iter().copied());
-        let what = format!("no node of the pack is of type {}; {hint}", quoted(type_id));
-        out.add(path, what);
+        let hint = fields.out.hint(type_id, nodes.iter().copied());
+        fields.report(key, format!("no node of the pack is of type {}; {hint}", quoted(type_id)));
     }
 }
 
-/// Capabilities of the host that the pack needs and that are not said to be optional.
-pub(super) fn of_host(pack: &Fields<'_>, out: &mut Problems) {
-    let meta = pack.fields("peerDependenciesMeta", "`peerDependenciesMeta`", out);
+/// Checks the capabilities that the pack needs of its host, unless they are declared optional.
+pub(super) fn of_host(pack: &Fields<'_>) {
+    let meta = pack.open_child("peerDependenciesMeta", "`peerDependenciesMeta`");
     for (name, _) in meta.iter().flat_map(Fields::entries) {
-        let about = meta.as_ref().and_then(|meta| meta.fields(name, "what is said of it", out));
-        if let Some(about) = about {
-            about.only(&["optional"], out);
-            about.flag("optional", out);
-        }
+        let meta = meta.as_ref();
+        meta.and_then(|meta| meta.child(name, "the entry", |entry| entry.flag("optional")));
     }
-    let Some(peers) = pack.fields("peerDependencies", "`peerDependencies`", out) else { return };
+    let Some(peers) = pack.open_child("peerDependencies", "`peerDependencies`") else { return };
     for (name, _) in peers.entries() {
-        peers.text(name, out);
+        peers.text(name);
         let about = meta.as_ref().and_then(|meta| meta.value(name));
         if about.and_then(|about| about.get("optional")) == Some(&Value::Bool(true)) {
             continue;
@@ -125,24 +120,23 @@ pub(super) fn of_host(pack: &Fields<'_>, out: &mut Problems) {
              `optional` in `peerDependenciesMeta` if the pack works without",
             quoted(name)
         );
-        out.add(under(&peers.path, name), what);
+        peers.report(name, what);
     }
 }
 
-/// Signatures, none of which are checked.
-pub(super) fn signature(pack: &Fields<'_>, out: &mut Problems) {
-    let Some(signing) = pack.fields("signing", "`signing`", out) else { return };
-    signing.only(&["publicKeyRef", "signatureRef", "method"], out);
-    signing.text("publicKeyRef", out);
-    signing.text("signatureRef", out);
-    if signing.entries().next().is_none() {
-        return;
+/// Refuses signed packs, because the host does not check signatures.
+pub(super) fn signature(pack: &Fields<'_>) {
+    let signature = pack.child("signing", "`signing`", |signing| {
+        signing.text("publicKeyRef");
+        signing.text("signatureRef");
+        let method = signing.word("method", &[("manual", "manual"), ("sigstore", "sigstore")]);
+        signing.entries().next().map(|_| method.unwrap_or("manual"))
+    });
+    if let Some(method) = signature.flatten() {
+        let what = format!(
+            "the pack is signed (`{method}`), and this host checks no such signatures; check it \
+             yourself, then remove `signing` from the manifest"
+        );
+        pack.report("signing", what);
     }
-    let method = signing.word("method", &[("manual", "manual"), ("sigstore", "sigstore")], out);
-    let method = method.unwrap_or("manual");
-    let what = format!(
-        "the pack is signed (`{method}`), and this host checks no such signatures; check it \
-         yourself, then take `signing` out of the manifest"
-    );
-    out.add(signing.path, what);
 }

@@ -1,5 +1,5 @@
-//! How much work a schema is, before anything is checked by it: how many rules are applied to one
-//! value at most, with what is referred to written out.
+//! The cost of a schema, which is known before any check: how many rules apply to one value at most, with
+//! all references expanded.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,34 @@ use serde_json::{Map, Value};
 
 /// Largest cost of a schema.
 const COST_MAX: u64 = 100_000;
-/// Most patterns of a schema: each becomes a program.
+/// Most patterns of a schema: each is compiled to a program.
 const PATTERNS_MAX: usize = 64;
-/// How deep rules may be nested, with what is referred to.
+/// How deep rules may be nested, with references expanded.
 const DEPTH_MAX: usize = 128;
-/// As how many rules a pattern counts: its search may take many steps for each character.
+/// How many rules a pattern counts as: a search may take many steps for each character.
 const PATTERN_COST: u64 = 500;
 /// Bytes of a text that count as one more value.
 const TEXT_BYTES: usize = 64;
 
-/// What holds names of its own, each with a schema.
+/// Keywords whose values map names to schemas.
 const MAPS: [&str; 4] = ["properties", "patternProperties", "dependentSchemas", "dependencies"];
-/// What is applied where something refers to it, and there alone.
+/// Keywords whose schemas apply only where a reference names them.
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
-/// What holds values, which no rules stand in.
+/// Keywords with data, which contains no rules.
 const DATA: [&str; 5] = ["const", "enum", "default", "examples", "$comment"];
-/// What gives what is in it another base for its references, or another meaning.
+/// Keywords that change the base of references, or the meaning of keywords.
 const BASES: [&str; 2] = ["$id", "$schema"];
-/// The same in the fourth draft.
+/// These keywords in draft 4.
 const BASES_OF_DRAFT_4: [&str; 2] = ["id", "$schema"];
-/// What looks at its rules once more, to find out what they have looked at, or which failed.
+/// Keywords whose rules are evaluated twice, to find out what they evaluated or which failed.
 const TWICE: [&str; 6] = ["anyOf", "oneOf", "not", "if", "contains", "propertyNames"];
-/// What looks once more at all that stands beside it, at each level of it.
+/// Keywords that evaluate their siblings again, at each level.
 const AT_EACH_LEVEL: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
 
 /// The cost of `schema`.
 ///
 /// # Errors
-/// It is too large, or refers to itself or to what isn't in it.
+/// The schema is too large, or refers to itself or to other documents.
 pub(super) fn of(schema: &Value) -> Result<u64, String> {
     let is_draft_4 = schema["$schema"].as_str().is_some_and(|draft| draft.contains("draft-04"));
     let bases = if is_draft_4 { BASES_OF_DRAFT_4 } else { BASES };
@@ -50,7 +50,7 @@ pub(super) fn of(schema: &Value) -> Result<u64, String> {
     Ok(cost)
 }
 
-/// How many values there are in `value`, itself among them; long texts count as several.
+/// How many values `value` contains, itself included; a long text counts as several.
 pub(super) fn values(value: &Value) -> u64 {
     let text = |text: &str| (text.len() / TEXT_BYTES) as u64;
     let inside = match value {
@@ -64,8 +64,8 @@ pub(super) fn values(value: &Value) -> u64 {
     1_u64.saturating_add(inside)
 }
 
-/// Refuses what is not of the schema's own base: references in it would lead elsewhere than
-/// they are followed here.
+/// Refuses subschemas with a base of their own: their references would be resolved differently than
+/// here.
 fn refuse_bases(schema: &Value, bases: [&str; 2], depth: usize) -> Result<(), String> {
     if depth > DEPTH_MAX {
         return Err(too_deep());
@@ -86,7 +86,7 @@ fn refuse_bases(schema: &Value, bases: [&str; 2], depth: usize) -> Result<(), St
     }
 }
 
-/// The same of one text `depth` levels in, under `key`.
+/// Refuses the text `key`, `depth` levels deep, if it changes the base.
 fn refuse_base(key: &str, bases: [&str; 2], depth: usize) -> Result<(), String> {
     if depth > 0 && bases.contains(&key) {
         return Err(format!("only a whole schema may have `{key}`"));
@@ -94,7 +94,7 @@ fn refuse_base(key: &str, bases: [&str; 2], depth: usize) -> Result<(), String> 
     Ok(())
 }
 
-/// Whether what stands under `key` has names of its own, each with a schema.
+/// Whether the value of `key` maps names to schemas.
 fn has_names(key: &str) -> bool {
     MAPS.contains(&key) || DEFINITIONS.contains(&key)
 }
@@ -103,7 +103,7 @@ fn too_deep() -> String {
     format!("its rules are nested more than {DEPTH_MAX} deep; flatten it")
 }
 
-/// What a schema comes to with all that it refers to written out.
+/// The cost of a schema with all references expanded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cost {
     rules: u64,
@@ -129,13 +129,13 @@ impl Cost {
 struct Costs<'s> {
     root: &'s Value,
     bases: [&'static str; 2],
-    /// By what refers to them; none for those that are being found out.
+    /// The costs by reference; `None` for those that are being computed.
     known: BTreeMap<&'s str, Option<Cost>>,
     patterns: usize,
 }
 
 impl<'s> Costs<'s> {
-    /// What is `depth` levels in.
+    /// The cost of a subschema, `depth` levels deep.
     fn of(&mut self, schema: &'s Value, depth: usize) -> Result<Cost, String> {
         if depth > DEPTH_MAX {
             return Err(too_deep());
@@ -158,7 +158,7 @@ impl<'s> Costs<'s> {
                 }
                 Value::String(_) if key == "pattern" => self.of_patterns(1)?,
                 Value::String(_) => {
-                    // Also of what something refers to in data.
+                    // Data can be the target of a reference, too.
                     refuse_base(key, self.bases, depth)?;
                     Cost::RULE
                 }
@@ -237,26 +237,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_counted_with_what_is_referred_to() {
+    fn rules_are_counted_with_references_expanded() {
         assert_eq!(of(&json!({})), Ok(1));
         assert_eq!(of(&json!(true)), Ok(1));
         let schema = json!({
             "$defs": { "n": { "type": "integer" }, "unused": { "type": "null" } },
             "properties": { "$ref": { "$ref": "#/$defs/n" }, "b": { "$ref": "#/$defs/n" } },
         });
-        // Itself, two that refer, and what these refer to.
+        // The schema, two references, and their targets.
         assert_eq!(of(&schema), Ok(7));
         assert_eq!(of(&json!({ "const": { "$ref": "#/nowhere" } })), Ok(3));
         assert_eq!(of(&json!({ "anyOf": [true, true] })), Ok(6));
         assert_eq!(of(&json!({ "pattern": "a" })), Ok(501));
-        // What stands under these names are names and data.
+        // Keys below these keywords are names and data.
         let named = json!({ "properties": { "id": true }, "const": { "$id": "x" } });
         assert_eq!(of(&named), Ok(4));
         assert_eq!(of(&json!({ "x-widget": { "id": "a" } })), Ok(3));
     }
 
     #[test]
-    fn what_would_take_for_ever_is_refused() {
+    fn schemas_that_would_take_too_long_are_refused() {
         let doubling = |depth: usize| {
             let twice = |next: usize| json!({ "allOf": vec![json!({ "$ref": format!("#/$defs/d{next}") }); 2] });
             let mut all: Map<String, Value> =
@@ -266,7 +266,7 @@ mod tests {
         };
         assert!(of(&doubling(5)).is_ok());
         assert!(of(&doubling(40)).expect_err("2^40").contains("more than 100000 rules"));
-        // Each is known when that which refers to it is looked at.
+        // The cost of each target is known before that of the schema that refers to it.
         let chain_known_from_its_end = |length: usize| {
             let to = |place: usize| json!({ "$ref": format!("#/$defs/c{place}") });
             let mut all: Map<String, Value> =

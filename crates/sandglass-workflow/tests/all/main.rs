@@ -1,4 +1,4 @@
-//! Definitions and manifests of packs, as authors write them.
+//! Definitions and manifests as authors write them, and events as records contain them.
 
 mod definitions;
 mod events;

@@ -1,8 +1,8 @@
-//! The places in a JSON value.
+//! Pointers into a JSON value.
 
 use serde_json::Value;
 
-/// Pointers to all that is in a value.
+/// Pointers to all values in a value, itself included.
 pub(crate) fn pointers(value: &Value, path: String, out: &mut Vec<String>) {
     out.push(path.clone());
     match value {

@@ -55,11 +55,11 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             (found, exit, "no handler was dispatched")
         }
     };
-    let mut output = Output::new();
+    let output = Output::new();
     if arguments.json {
         output.json(&as_json(&found))?;
     } else {
-        print(&found, if_empty, &mut output)?;
+        print(&found, if_empty, &output)?;
     }
     Ok(exit)
 }
@@ -90,13 +90,13 @@ fn from_journal(journal: &Path) -> anyhow::Result<(Budgets, Exit)> {
 }
 
 /// `if_empty` states that there are no budgets.
-fn print(found: &Budgets, if_empty: &str, output: &mut Output) -> anyhow::Result<()> {
+fn print(found: &Budgets, if_empty: &str, output: &Output) -> anyhow::Result<()> {
     if found.budgets.is_empty() {
         return Ok(output.line(if_empty)?);
     }
     for budget in &found.budgets {
         let name = format!("{}.{}", budget.of.entity_type, budget.of.action);
-        let name = output.paint(Tone::Strong, &printable(&name)).into_owned();
+        let name = output.paint(Tone::Strong, printable(&name));
         let by = match budget.of.integration.as_str() {
             "" => String::new(),
             integration => format!("  by {}", printable(integration)),
@@ -106,13 +106,13 @@ fn print(found: &Budgets, if_empty: &str, output: &mut Output) -> anyhow::Result
         let budgeted = format_millis(budget.budget_ms);
         output.line(format_args!("  budget  {budgeted}{default}, {} runs", budget.runs))?;
         if budget.runs > 0 {
-            output.line(format_args!("  took    {}", took(budget)))?;
+            output.line(format_args!("  took    {}", format_quantiles(budget)))?;
         }
         if budget.kills() > 0 {
             let by = budget.killed.iter().map(|(span, kills)| format!("{kills} in {span}"));
             let by = by.collect::<Vec<_>>().join(", ");
             let killed = format!("  killed  {}: {}", budget.kills(), printable(&by));
-            output.line(output.paint(Tone::Bad, &killed).into_owned())?;
+            output.line(output.paint(Tone::Bad, killed))?;
         }
         let (tone, what) = match budget.advice() {
             Advice::TooFew => (Tone::Quiet, "none yet".to_owned()),
@@ -124,16 +124,16 @@ fn print(found: &Budgets, if_empty: &str, output: &mut Output) -> anyhow::Result
                 (Tone::Doubtful, format!("lower it to {}", format_millis(millis)))
             }
         };
-        let what = output.paint(tone, &what).into_owned();
-        output.line(format_args!("  advice  {what}: {}", printable(&reason(budget))))?;
+        let (what, why) = (output.paint(tone, what), reason(budget));
+        output.line(format_args!("  advice  {what}: {}", printable(&why)))?;
     }
-    if found.untold > 0 {
-        note(&format!("{} runs are not included", found.untold));
+    if found.uncounted > 0 {
+        note(&format!("{} runs are not included", found.uncounted));
     }
     Ok(())
 }
 
-fn took(budget: &Budget) -> String {
+fn format_quantiles(budget: &Budget) -> String {
     let Quantiles { p50_ms, p99_ms, p999_ms, .. } = budget.took;
     let about = about(budget);
     let took = [("p50", p50_ms), ("p99", p99_ms), ("p99.9", p999_ms)].map(|(name, millis)| {
@@ -215,5 +215,5 @@ fn as_json(found: &Budgets) -> Value {
             "reason": reason(budget),
         })
     };
-    json!({ "budgets": found.budgets.iter().map(one).collect::<Vec<_>>(), "untold": found.untold })
+    json!({ "budgets": found.budgets.iter().map(one).collect::<Vec<_>>(), "untold": found.uncounted })
 }

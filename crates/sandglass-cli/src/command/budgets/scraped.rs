@@ -58,7 +58,7 @@ pub(super) fn budgets(text: &str) -> Option<Budgets> {
             of: Kind { entity_type: pair.0, action: pair.1, integration: String::new() },
         })
     });
-    Some(Budgets { budgets: budgets.collect(), untold: 0 })
+    Some(Budgets { budgets: budgets.collect(), uncounted: 0 })
 }
 
 fn pair_of(sample: &Sample<'_>) -> Option<Pair> {

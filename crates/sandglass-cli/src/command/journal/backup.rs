@@ -63,7 +63,7 @@ pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Resu
 fn print(arguments: &Arguments, backed_up: BackedUp) -> anyhow::Result<Exit> {
     let BackedUp { last, bytes } = backed_up;
     let Arguments { journal, to, json } = arguments;
-    let mut output = Output::new();
+    let output = Output::new();
     if *json {
         output.json(&json!({"journal": journal, "to": to, "last": last, "bytes": bytes}))?;
     } else {

@@ -97,14 +97,12 @@ impl<W: Write> Export<W> {
     }
 
     fn found(&mut self, found: &Found) -> anyhow::Result<()> {
-        if let Found::Entry(Entry::Record(record)) = found {
+        let line = if let Found::Entry(Entry::Record(record)) = found {
             self.records += 1;
-            self.lines.write_all(json::line(record)?.as_bytes())?;
-        } else if let Found::Entry(entry @ Entry::Pruned { first, .. }) = found {
-            let last = first.0 + entry.places().saturating_sub(1);
+            json::line(record)
+        } else if let Found::Entry(Entry::Pruned { first, last }) = found {
             let what = "removed on purpose";
-            let line = json!({"type": "pruned", "position": first, "last": last, "what": what});
-            self.lines.write_all(json::line(&line)?.as_bytes())?;
+            json::line(&json!({"type": "pruned", "position": first, "last": last, "what": what}))
         } else {
             let gap = gap(found);
             self.gaps += 1;
@@ -112,9 +110,9 @@ impl<W: Write> Export<W> {
                 let (at, what) = (&gap["position"], gap["what"].as_str().unwrap_or_default());
                 note(&format!("position {at}: {what}"));
             }
-            self.lines.write_all(json::line(&gap)?.as_bytes())?;
-        }
-        Ok(self.lines.write_all(b"\n")?)
+            json::line(&gap)
+        };
+        Ok(writeln!(self.lines, "{}", line?)?)
     }
 
     fn exit(&self) -> Exit {

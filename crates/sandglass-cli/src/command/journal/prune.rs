@@ -71,7 +71,7 @@ pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Resu
     let now = SystemClock::new().wall();
     if arguments.dry_run {
         let mut reader = SqliteJournal::open_read_only(&arguments.journal)?;
-        let pruned = arguments.retention().beyond(ended(&mut reader)?, now);
+        let pruned = arguments.retention().beyond(read_ended(&mut reader)?, now);
         return print(arguments, &pruned, Exit::Ok);
     }
     // `open` would create a journal that does not exist.
@@ -79,7 +79,7 @@ pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Resu
     // Opened for writing before it is read, so that no process writes in between.
     let journal = journal_file::open(&arguments.journal)?;
     let mut reader = SqliteJournal::open_read_only(&arguments.journal)?;
-    let mut pruned = arguments.retention().beyond(ended(&mut reader)?, now);
+    let mut pruned = arguments.retention().beyond(read_ended(&mut reader)?, now);
     drop(reader);
     let threads = threads::start(Some(1))?;
     let (removed, exit) = threads.block_on(async {
@@ -92,7 +92,7 @@ pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Resu
 }
 
 /// The entities of a journal that have ended.
-fn ended(journal: &mut SqliteReader) -> anyhow::Result<Vec<Ended>> {
+fn read_ended(journal: &mut SqliteReader) -> anyhow::Result<Vec<Ended>> {
     let mut survey = Survey::default();
     let mut after: Option<Place> = None;
     loop {
@@ -138,7 +138,7 @@ async fn remove(
 
 fn print(arguments: &Arguments, pruned: &[Ended], exit: Exit) -> anyhow::Result<Exit> {
     let records: u64 = pruned.iter().map(|one| one.records).sum();
-    let mut output = Output::new();
+    let output = Output::new();
     if arguments.json {
         let named: Vec<_> = pruned.iter().map(|one| &one.entity).collect();
         output.json(&json!({

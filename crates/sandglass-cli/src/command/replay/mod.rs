@@ -8,12 +8,12 @@ use std::path::PathBuf;
 
 use sandglass_journal::SqliteJournal;
 use sandglass_liveness::replay::{Divergence, Summary};
-use sandglass_model::{DispatchId, EntityRef};
+use sandglass_model::EntityRef;
 use sandglass_runtime::replay_journal;
 use sandglass_source::printable;
 use serde_json::{Value, json};
 
-use self::runs::{Runs, Trace, Wanted};
+use self::runs::{Runs, Wanted};
 use crate::compiling;
 use crate::exit::Exit;
 use crate::journal_file;
@@ -35,15 +35,8 @@ pub(crate) struct Arguments {
     /// Replay each recorded handler with the modules of this folder
     #[arg(long, value_name = "DIR")]
     guests: Option<PathBuf>,
-    /// Replay only this dispatch
-    #[arg(long, value_name = "ID", requires = "guests")]
-    dispatch: Option<DispatchId>,
-    /// End the replay after its N-th host call
-    #[arg(long, value_name = "N", requires = "dispatch")]
-    until: Option<u64>,
-    /// Print each host call on standard error
-    #[arg(long, requires = "guests")]
-    trace: bool,
+    #[command(flatten)]
+    wanted: Wanted,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -53,16 +46,12 @@ pub(crate) struct Arguments {
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let mut journal = SqliteJournal::open_read_only(&arguments.journal)?;
-    let wanted = Wanted {
-        dispatch: arguments.dispatch,
-        until: arguments.until,
-        trace: if arguments.trace { Trace::On } else { Trace::Off },
-    };
-    let guests = arguments.guests.as_deref();
-    let runs = guests.map(|folder| Runs::new(folder, wanted, arguments.compiling)).transpose()?;
-    let mut runs = match runs {
-        // A second reader, because recordings are read in the middle of reading records.
-        Some(runs) => Some((runs, SqliteJournal::open_read_only(&arguments.journal)?)),
+    let mut runs = match &arguments.guests {
+        Some(folder) => {
+            let runs = Runs::new(folder, arguments.wanted, arguments.compiling)?;
+            // A second reader, because recordings are read in the middle of reading records.
+            Some((runs, SqliteJournal::open_read_only(&arguments.journal)?))
+        }
         None => None,
     };
     let summary = replay_journal(&mut journal, |record| {
@@ -73,32 +62,28 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
         }
     })?;
     let runs = runs.map(|(runs, _)| runs.summary);
-    if let (Some(dispatch), Some(runs)) = (arguments.dispatch, &runs)
+    if let (Some(dispatch), Some(runs)) = (arguments.wanted.dispatch, &runs)
         && !runs.found
     {
         anyhow::bail!("no dispatch {dispatch} has ended in `{}`", arguments.journal.display());
     }
-    let mut output = Output::new();
+    let output = Output::new();
     if arguments.json {
         output.json(&to_json(&summary, runs.as_ref())?)?;
     } else {
-        print(&summary, runs.as_ref(), &mut output)?;
+        print(&summary, runs.as_ref(), &output)?;
     }
     let diverged = summary.divergence_count + runs.map_or(0, |runs| runs.divergence_count);
     Ok(if diverged == 0 { Exit::Ok } else { Exit::Diverged })
 }
 
-fn print(
-    summary: &Summary,
-    runs: Option<&runs::Summary>,
-    output: &mut Output,
-) -> anyhow::Result<()> {
+fn print(summary: &Summary, runs: Option<&runs::Summary>, output: &Output) -> anyhow::Result<()> {
     for divergence in &summary.divergences {
         let Divergence { position, entity, what, recorded, expected } = divergence;
         let heading = format!("position {position}  {}  {what}", or_dash(entity.as_ref()));
         print_divergence(&heading, recorded, ("expected", expected), output)?;
     }
-    let omitted = summary.divergence_count - count(summary.divergences.len());
+    let omitted = summary.divergence_count - summary.divergences.len() as u64;
     if omitted > 0 {
         output.line(format_args!("and {omitted} more"))?;
     }
@@ -121,7 +106,7 @@ fn print(
     Ok(())
 }
 
-fn print_divergences_of_guests(runs: &runs::Summary, output: &mut Output) -> anyhow::Result<()> {
+fn print_divergences_of_guests(runs: &runs::Summary, output: &Output) -> anyhow::Result<()> {
     for runs::Divergence { position, entity, dispatch, attempt, run } in &runs.divergences {
         let call = run.call.map(|call| format!(" (host call {call})")).unwrap_or_default();
         let heading = format!(
@@ -131,7 +116,7 @@ fn print_divergences_of_guests(runs: &runs::Summary, output: &mut Output) -> any
         );
         print_divergence(&heading, &run.recorded, ("replayed", &run.came), output)?;
     }
-    let omitted = runs.divergence_count - count(runs.divergences.len());
+    let omitted = runs.divergence_count - runs.divergences.len() as u64;
     if omitted > 0 {
         output.line(format_args!("and {omitted} more handlers"))?;
     }
@@ -142,9 +127,9 @@ fn print_divergence(
     heading: &str,
     recorded: &str,
     (label, other): (&str, &str),
-    output: &mut Output,
+    output: &Output,
 ) -> anyhow::Result<()> {
-    output.line(output.paint(Tone::Bad, &printable(heading)).into_owned())?;
+    output.line(output.paint(Tone::Bad, printable(heading)))?;
     output.line(format_args!("  recorded  {}", printable(recorded)))?;
     output.line(format_args!("  {label}  {}", printable(other)))?;
     Ok(())
@@ -175,8 +160,4 @@ fn to_json(summary: &Summary, runs: Option<&runs::Summary>) -> serde_json::Resul
         });
     }
     Ok(whole)
-}
-
-fn count(number: usize) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }

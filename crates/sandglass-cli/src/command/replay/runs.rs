@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use sandglass_host::replay::{
-    NotReplayed, PlayedCall, RecordedEnd, RecordedRun, Replay, Replayed, RunDivergence,
+    NotReplayed, RecordedEnd, RecordedRun, Replay, Replayed, ReplayedCall, RunDivergence,
 };
 use sandglass_host::{Host, Integration, Secret, Settings};
 use sandglass_journal::SqliteReader;
@@ -28,20 +28,17 @@ const REASONS_MAX: usize = 50;
 const LOADED_MAX: usize = 64;
 
 /// Which handlers to replay, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Wanted {
-    /// The only dispatch to replay; all if `None`.
+    /// Replay only this dispatch
+    #[arg(long, value_name = "ID", requires = "guests")]
     pub(super) dispatch: Option<DispatchId>,
-    /// The host call after which its replay ends.
-    pub(super) until: Option<u64>,
-    pub(super) trace: Trace,
-}
-
-/// Whether each host call is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trace {
-    Off,
-    On,
+    /// End the replay after its N-th host call
+    #[arg(long, value_name = "N", requires = "dispatch")]
+    until: Option<u64>,
+    /// Print each host call on standard error
+    #[arg(long, requires = "guests")]
+    trace: bool,
 }
 
 /// The result of a guest replay.
@@ -172,7 +169,7 @@ impl Runs {
         if let Some(call) = self.wanted.until {
             replay = replay.until(call);
         }
-        if self.wanted.trace == Trace::On {
+        if self.wanted.trace {
             print_trace_heading(record, ended, &run);
             replay = replay.watched_by(Arc::new(print_call));
         }
@@ -271,7 +268,7 @@ fn recorded_run(ended: &Ended, journal: &mut SqliteReader) -> Result<RecordedRun
 }
 
 fn print_trace_heading(record: &Record, ended: &Ended, run: &RecordedRun) {
-    let entity = record.entity.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+    let entity = super::or_dash(record.entity.as_ref());
     let end = ended.ended_at.map(|at| format!(", {at}")).unwrap_or_default();
     crate::terminal::report_progress(&format!(
         "{} attempt {}  {entity}  module {}  {}{end}",
@@ -282,8 +279,8 @@ fn print_trace_heading(record: &Record, ended: &Ended, run: &RecordedRun) {
     ));
 }
 
-fn print_call(call: &PlayedCall) {
+fn print_call(call: &ReplayedCall) {
     let result = call.answer.as_deref().map(|answer| format!(" -> {answer}")).unwrap_or_default();
-    let PlayedCall { number, function, arguments, .. } = call;
+    let ReplayedCall { number, function, arguments, .. } = call;
     crate::terminal::report_progress(&format!("{number:>6}  {function} {arguments}{result}"));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use sandglass_host::Destination;
 use sandglass_model::EntityRef;
-use sandglass_source::size;
+use sandglass_source::{duration, size};
 
 use super::automaton::ENDINGS;
 use crate::compiling;
@@ -84,6 +84,10 @@ pub(crate) enum Form {
     Json,
 }
 
+/// The longest deadline of a handler.
+pub(crate) const DEADLINE_MAX: Duration =
+    Duration::from_millis(sandglass_model::limit::MAX_BUDGET_MS);
+
 /// Largest memory of a guest: what 32-bit addresses can reach.
 const MEMORY_MAX_BYTES: u64 = 4 << 30;
 
@@ -104,13 +108,7 @@ fn action(text: &str) -> Result<String, String> {
 }
 
 fn deadline(text: &str) -> Result<Duration, String> {
-    let most = Duration::from_millis(sandglass_model::limit::MAX_BUDGET_MS);
-    let time = humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write it as \"5s\" or \"1m 30s\""))?;
-    if time < Duration::from_millis(1) || time > most {
-        return Err("a deadline is at least 1ms and at most 366 days".to_owned());
-    }
-    Ok(time)
+    duration::within(text, &(Duration::from_millis(1)..=DEADLINE_MAX))
 }
 
 fn memory(text: &str) -> Result<u64, String> {

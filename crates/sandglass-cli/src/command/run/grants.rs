@@ -24,7 +24,7 @@ pub(super) fn of(arguments: &Arguments) -> Result<Manifest, Rejection> {
         Some(found) => found.file().manifest(Arc::new(FixedSecrets::default())),
         None => Manifest::named(automaton::integration(&arguments.guest)),
     };
-    let declared = *base.granted_limits();
+    let declared = base.limits;
     let limits = GuestLimits {
         memory_bytes: arguments.memory.unwrap_or(declared.memory_bytes),
         fuel: arguments.fuel.or(declared.fuel),

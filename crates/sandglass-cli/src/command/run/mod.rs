@@ -22,8 +22,8 @@ use sandglass_model::{
 use sandglass_runtime::{HostHandlers, Module, Runtime};
 use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
 
-pub(crate) use self::arguments::Arguments;
 use self::arguments::Form;
+pub(crate) use self::arguments::{Arguments, DEADLINE_MAX};
 use self::automaton::Sketch;
 use self::capture::Capture;
 use self::own_journal::OwnJournal;
@@ -45,36 +45,36 @@ const INPUT_MAX_BYTES: u64 = 1 << 20;
 const MAX_RUNS: u32 = 1;
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    match traced(arguments) {
+    match run_traced(arguments) {
         Ok((report, memory_bytes)) => {
             report::print(&report, memory_bytes, arguments.report)?;
-            if let Some(dropped) = report::dropped(&report) {
+            if let Some(dropped) = report::describe_dropped(&report) {
                 note(&dropped);
             }
             Ok(exit(&report.outcome))
         }
-        Err(rejection) => rejected(&rejection, arguments.report),
+        Err(rejection) => report_rejection(&rejection, arguments.report),
     }
 }
 
 /// Reports that the handler was not started, because of an error in the environment.
 pub(crate) fn refuse(arguments: &Arguments, why: &anyhow::Error) -> anyhow::Result<Exit> {
-    rejected(&invalid(format!("{why:#}")), arguments.report)
+    report_rejection(&invalid(format!("{why:#}")), arguments.report)
 }
 
 /// Reports invalid arguments as JSON.
 pub(crate) fn refuse_arguments(why: &str) -> anyhow::Result<Exit> {
-    rejected(&invalid(why.to_owned()), Form::Json)
+    report_rejection(&invalid(why.to_owned()), Form::Json)
 }
 
-fn rejected(rejection: &Rejection, form: Form) -> anyhow::Result<Exit> {
+fn report_rejection(rejection: &Rejection, form: Form) -> anyhow::Result<Exit> {
     report::print_rejection(rejection, form)?;
     Ok(Exit::Rejected)
 }
 
 /// Runs the handler, with its spans exported if the environment configures that. Returns its report,
 /// and the memory that it was granted.
-fn traced(arguments: &Arguments) -> Result<(RunReport, u64), Rejection> {
+fn run_traced(arguments: &Arguments) -> Result<(RunReport, u64), Rejection> {
     let metrics = Metrics::disabled();
     let otlp = otlp::from_env(&metrics).map_err(|error| invalid(error.to_string()))?;
     let tracer = otlp.as_ref().map_or_else(Tracer::disabled, otlp::Otlp::tracer);
@@ -142,7 +142,7 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, 
     });
     let manifest = grants::of(arguments)?;
     let settings = settings(&manifest);
-    let memory_bytes = manifest.granted_limits().memory_bytes;
+    let memory_bytes = manifest.limits.memory_bytes;
     let bytes = guest(&arguments.guest, manifest.module_max_bytes())?;
     let module = Module::new(bytes, manifest);
     let host = Host::builder()
@@ -231,13 +231,12 @@ fn params(input: Option<&str>) -> Result<Object, Rejection> {
     let text = match input {
         None => return Ok(Object::new()),
         Some(input) => match input.strip_prefix('@') {
-            None => input.to_owned(),
-            Some("-") => file::text_of(std::io::stdin(), Path::new("-"), INPUT_MAX_BYTES)
-                .map_err(|error| invalid(format!("--input: {error}")))?,
-            Some(path) => file::read_text(Path::new(path), INPUT_MAX_BYTES)
-                .map_err(|error| invalid(format!("--input: {error}")))?,
+            None => Ok(input.to_owned()),
+            Some("-") => file::text_of(std::io::stdin(), Path::new("-"), INPUT_MAX_BYTES),
+            Some(path) => file::read_text(Path::new(path), INPUT_MAX_BYTES),
         },
     };
+    let text = text.map_err(|error| invalid(format!("--input: {error}")))?;
     if text.trim().is_empty() {
         return Err(invalid("--input: it is empty; write a JSON object, such as {}".to_owned()));
     }
@@ -281,7 +280,7 @@ fn settings(manifest: &Manifest) -> Settings {
     let defaults = Settings::default();
     Settings {
         max_runs: MAX_RUNS,
-        max_memory_bytes: defaults.max_memory_bytes.max(manifest.granted_limits().memory_bytes),
+        max_memory_bytes: defaults.max_memory_bytes.max(manifest.limits.memory_bytes),
         symbols_wait: SYMBOLS_WAIT,
         ..defaults
     }

@@ -1,20 +1,17 @@
 //! Reports on a handler: lines for people, or one JSON object for scripts.
 
 use sandglass_model::{Allocation, OutcomeKind, Rejection, RunReport, TelemetryDropped, TimeSplit};
-use sandglass_source::{printable, shortened};
+use sandglass_source::printable;
 use serde_json::json;
 
 use super::arguments::Form;
 use crate::duration::format_micros;
 use crate::explain;
-use crate::handler_text;
+use crate::handler_text::{self, excerpt, labeled};
 use crate::terminal::{Output, Tone};
 
-/// Most characters of a result that are shown; `--report json` has all of them.
-const RESULT_MAX_CHARS: usize = 400;
-
 pub(super) fn print(report: &RunReport, memory_bytes: u64, form: Form) -> anyhow::Result<()> {
-    let mut output = Output::new();
+    let output = Output::new();
     match form {
         Form::Json => output.json_pretty(report)?,
         Form::Text => {
@@ -29,7 +26,7 @@ pub(super) fn print(report: &RunReport, memory_bytes: u64, form: Form) -> anyhow
 
 /// Reports a rejected handler, with the keys of other reports and empty values.
 pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Result<()> {
-    let mut output = Output::new();
+    let output = Output::new();
     match form {
         Form::Json => {
             let report = json!({
@@ -57,7 +54,7 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
         }
         Form::Text => {
             let kind = format!("rejected ({})", rejection.kind);
-            let kind = output.paint(Tone::Bad, &kind).into_owned();
+            let kind = output.paint(Tone::Bad, kind);
             output.line(format!("{kind}: {}", printable(&rejection.message)))?;
             let explain = explain::command(rejection.kind.as_str());
             output.line(output.detail(11, "explain", &explain))?;
@@ -67,7 +64,7 @@ pub(super) fn print_rejection(rejection: &Rejection, form: Form) -> anyhow::Resu
 }
 
 /// The telemetry of the guest that was dropped, if any.
-pub(super) fn dropped(report: &RunReport) -> Option<String> {
+pub(super) fn describe_dropped(report: &RunReport) -> Option<String> {
     let dropped = report.telemetry_dropped.filter(|dropped| !dropped.is_empty())?;
     let TelemetryDropped { spans, span_events, attributes, metrics, log_lines } = dropped;
     let counts = [
@@ -97,8 +94,8 @@ fn headline(report: &RunReport, output: &Output) -> String {
         OutcomeKind::Cancelled => (Tone::Doubtful, "cancelled"),
     };
     let times = report.started_at.map(|_| (deadline.elapsed_ms, deadline.budget_ms));
-    let span = report.dying_span.as_ref().map(|span| printable(span));
-    let span = span.as_ref().map(|span| output.paint(Tone::Strong, span));
+    let span = report.dying_span.as_ref();
+    let span = span.map(|span| output.paint(Tone::Strong, printable(span)));
     handler_text::ending(&output.paint(tone, text), times, span.as_deref())
 }
 
@@ -114,30 +111,25 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
         ));
     }
     details.extend(last_wait(report).map(|line| ("waited", line)));
-    if let Some(own) = handler_text::own_frame(&report.backtrace).filter(|_| ended_badly(report)) {
+    if let Some(own) =
+        handler_text::own_frame(&report.backtrace).filter(|_| has_ended_badly(report))
+    {
         details.push(("where", own));
     }
     if let Some(result) = report.result() {
-        let result = result.to_string();
-        details.push(("result", shortened(&printable(&result), RESULT_MAX_CHARS).into_owned()));
+        details.push(("result", excerpt(result)));
     }
-    details.extend(handler_text::labeled("at", handler_text::frames(&report.backtrace)));
-    details.extend(handler_text::labeled(
-        "host calls",
-        handler_text::calls_by_function(&report.host_calls),
-    ));
-    if ended_badly(report) {
-        details
-            .extend(handler_text::labeled("last calls", handler_text::last_calls(&report.story)));
+    details.extend(labeled("at", handler_text::frames(&report.backtrace)));
+    details.extend(labeled("host calls", handler_text::calls_by_function(&report.host_calls)));
+    if has_ended_badly(report) {
+        details.extend(labeled("last calls", handler_text::last_calls(&report.story)));
     }
-    details.extend(handler_text::labeled("limits", handler_text::overruns(&report.overruns)));
-    details.extend(handler_text::labeled("requests", handler_text::requests(&report.story)));
+    details.extend(labeled("limits", handler_text::overruns(&report.overruns)));
+    details.extend(labeled("requests", handler_text::requests(&report.story)));
     details.push(("time", handler_text::time(&report.time_split_us)));
     if report.started_at.is_some() {
         let (cpu, wall) = (format_micros(report.cpu_us), format_micros(report.wall_us));
         details.push(("cpu", format!("{cpu} of {wall}")));
-    }
-    if report.started_at.is_some() {
         let (peak, most) = (report.peak_memory_bytes.div_ceil(1024), memory_bytes / 1024);
         let by_host = match report.peak_host_memory_bytes.div_ceil(1024) {
             0 => String::new(),
@@ -159,7 +151,7 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
 }
 
 /// Whether the host ended the handler, so that what led to it is of interest.
-fn ended_badly(report: &RunReport) -> bool {
+fn has_ended_badly(report: &RunReport) -> bool {
     let kind = report.outcome.kind();
     report.started_at.is_some() && kind != OutcomeKind::Completed && kind != OutcomeKind::Failed
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::store::RunStore;
 use sandglass_supervisor::capability::http::{HttpError, Request};
-use sandglass_supervisor::capability::outside::Received;
+use sandglass_supervisor::capability::outside::ReceivedResponse;
 use sandglass_supervisor::host_memory::Charge;
 use sandglass_supervisor::secret::Redactor;
 
@@ -108,9 +108,9 @@ impl BatchRequest {
 }
 
 impl<'a> BatchResponse<'a> {
-    pub(super) fn of(answer: &'a Result<Received, HttpError>, redactor: &Redactor) -> Self {
+    pub(super) fn of(answer: &'a Result<ReceivedResponse, HttpError>, redactor: &Redactor) -> Self {
         match answer {
-            Ok(Received { response, .. }) => {
+            Ok(ReceivedResponse { response, .. }) => {
                 Self { status: response.status, body: Lossy(&response.body), error: None }
             }
             Err(error) => {

@@ -22,12 +22,6 @@ const BATCH_BYTES: u32 = 1024 * 1024;
 pub(super) const HEADERS_BYTES: u32 = 256 * 1024;
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    link_secrets(linker, functions)?;
-    link_http(linker, functions)?;
-    link_http_batch(linker, functions)
-}
-
-fn link_secrets(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     waiting! { linker, functions, MODULE;
         fn host_get_secret(caller, race, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len)] up_to (Reads::bytes(NAME_BYTES)) -> i32 {
             let key = text(caller, "the secret's name", (key_ptr, key_len), NAME_BYTES)?;
@@ -38,12 +32,6 @@ fn link_secrets(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Res
             let value = secret.expose().as_bytes();
             fill(caller, (ptr, len), value, WhenTooSmall::ReturnSize).map(Some)
         }
-    }
-    Ok(())
-}
-
-fn link_http(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    waiting! { linker, functions, MODULE;
         fn host_http_call(
             caller, race,
             method_ptr: i32, method_len: i32, url_ptr: i32, url_len: i32,
@@ -61,7 +49,7 @@ fn link_http(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
             fill(caller, (out_ptr, out_len), &answer, WhenTooSmall::Refuse).map(Some)
         }
     }
-    Ok(())
+    link_http_batch(linker, functions)
 }
 
 fn link_http_batch(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {

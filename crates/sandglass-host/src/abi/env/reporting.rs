@@ -22,18 +22,14 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
         fn host_log(caller, level_ptr: i32, level_len: i32, ptr: i32, len: i32) reads [(level_ptr, level_len), (ptr, len)] up_to (Reads::bytes(NAME_BYTES + LOG_BYTES)) -> () {
             let level = start_of_text(caller, "the log level", (level_ptr, level_len), NAME_BYTES)?;
             let message = start_of_text(caller, "the log message", (ptr, len), LOG_BYTES)?;
-            caller.data_mut().guest_mut().log(Level::of(&level), message);
+            caller.data().guest().log.write(Level::of(&level), message);
             Ok(())
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_emit_progress(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(signal::SIGNAL_MAX_BYTES)) -> i32 {
             let text = text(caller, "the progress", (ptr, len), signal::SIGNAL_MAX_BYTES)?;
             caller.data_mut().guest_mut().progress(signal::progress(&text)?);
             Ok(OK)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_set_status(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(STATUS_BYTES)) -> i32 {
             let status = start_of_text(caller, "the status", (ptr, len), STATUS_BYTES)?;
             caller.data_mut().guest_mut().status(status);

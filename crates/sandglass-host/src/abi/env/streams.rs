@@ -40,8 +40,6 @@ fn link_cache(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
                 }
             }
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_cache_to_stream(
             caller, key_ptr: i32, key_len: i32, stream_ptr: i32, stream_len: i32
         ) reads [(key_ptr, key_len), (stream_ptr, stream_len)] up_to (Reads::bytes(2 * NAME_BYTES)) -> i32 {
@@ -55,8 +53,6 @@ fn link_cache(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Resul
             guest.put_stream(&stream, bytes)?;
             Ok(i32::try_from(size).map_err(|_| "its size is beyond an i32")?)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_cache_from_stream(
             caller, key_ptr: i32, key_len: i32, stream_ptr: i32, stream_len: i32
         ) reads [(key_ptr, key_len), (stream_ptr, stream_len)] up_to (Reads::bytes(2 * NAME_BYTES)) -> i32 {
@@ -133,7 +129,7 @@ fn link_http(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result
                 name => guest.stream(name)?,
             };
             let max_bytes = match out.as_str() {
-                "" => guest.response_bytes(),
+                "" => guest.grants.response_bytes,
                 name => guest.stream_room(name)?,
             };
             let request = Request::read(&method, &url, &headers, body)?;

@@ -58,12 +58,11 @@ struct Update {
 }
 
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    link_log(linker, functions)?;
-    link_metrics(linker, functions)?;
+    link_log_and_metrics(linker, functions)?;
     link_spans(linker, functions)
 }
 
-fn link_log(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
+fn link_log_and_metrics(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_log_structured(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let LogLine { level, message, fields } =
@@ -71,30 +70,22 @@ fn link_log(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<
             let level = Level::of(level.as_deref().unwrap_or_default());
             let guest = caller.data_mut().guest_mut();
             match fields {
-                Some(fields) => guest.log_fields(level, message, fields),
-                None => guest.log(level, message),
+                Some(fields) => guest.log.write_fields(level, message, fields),
+                None => guest.log.write(level, message),
             }
             Ok(OK)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_emit_wide_event(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let event = json(caller, "the wide event", (ptr, len), FIELDS_MAX_BYTES)?;
             caller.data_mut().guest_mut().wide_event(event);
             Ok(OK)
         }
-    }
-    Ok(())
-}
-
-fn link_metrics(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
-    instant! { linker, functions, MODULE;
         fn host_emit_metric(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(METRIC_BYTES)) -> i32 {
             let Observation { name, value, kind, tags } =
                 json(caller, "the metric", (ptr, len), METRIC_BYTES)?;
             let kind = metric_kind(kind.as_deref())?;
             let labels = tags.unwrap_or_default().into_iter().filter_map(label).collect();
-            caller.data_mut().guest_mut().observe(&name, kind, value, labels)?;
+            caller.data_mut().guest_mut().meter.observe(&name, kind, value, labels)?;
             Ok(OK)
         }
     }
@@ -123,41 +114,35 @@ fn label((name, value): (String, Value)) -> Option<(String, String)> {
 fn link_spans(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     instant! { linker, functions, MODULE;
         fn host_start_span(caller, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i64 {
-            let Named { name, kind, attributes } = named(caller, "the span", (ptr, len))?;
-            let (kind, attributes) = (span_kind(kind.as_deref()), listed(attributes));
-            Ok(caller.data_mut().guest_mut().start_span(None, &name, kind, attributes)?)
+            let Named { name, kind, attributes } = read_named(caller, "the span", (ptr, len))?;
+            let (kind, attributes) = (span_kind(kind.as_deref()), to_attributes(attributes));
+            Ok(caller.data_mut().guest_mut().spans.start(None, &name, kind, attributes)?)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_add_span_event(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
-            let Named { name, attributes, .. } = named(caller, "the event", (ptr, len))?;
-            caller.data_mut().guest_mut().add_span_event(span, &name, listed(attributes))?;
+            let Named { name, attributes, .. } = read_named(caller, "the event", (ptr, len))?;
+            caller.data_mut().guest_mut().spans.add_event(span, &name, to_attributes(attributes))?;
             Ok(OK)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_set_span_attributes(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let update: Update =
                 json(caller, "the attributes' JSON", (ptr, len), FIELDS_MAX_BYTES)?;
-            caller.data_mut().guest_mut().set_span_attributes(span, listed(update.attributes))?;
+            caller.data_mut().guest_mut().spans.set_attributes(span, to_attributes(update.attributes))?;
             Ok(OK)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_end_span(caller, span: i64, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(FIELDS_MAX_BYTES)) -> i32 {
             let mut update = match len {
                 0 => Update::default(),
                 _ => json(caller, "the span's end", (ptr, len), FIELDS_MAX_BYTES)?,
             };
-            let attributes = listed(update.attributes.take());
-            caller.data_mut().guest_mut().end_span(span, attributes, span_end(update))?;
+            let attributes = to_attributes(update.attributes.take());
+            caller.data_mut().guest_mut().spans.end(span, attributes, span_end(update))?;
             Ok(OK)
         }
     }
     Ok(())
 }
 
-fn named(
+fn read_named(
     caller: &mut Caller<'_, RunStore>,
     what: &'static str,
     place: (i32, i32),
@@ -169,7 +154,7 @@ fn named(
     Ok(named)
 }
 
-fn listed(attributes: Option<Map<String, Value>>) -> Attributes {
+fn to_attributes(attributes: Option<Map<String, Value>>) -> Attributes {
     attributes.unwrap_or_default().into_iter().collect()
 }
 

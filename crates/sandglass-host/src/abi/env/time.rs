@@ -17,23 +17,17 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
                 .ok_or("the host's clock shows no time of this calendar")?;
             fill(caller, (ptr, len), time.as_bytes(), WhenTooSmall::Refuse)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_get_time_millis(caller) -> i64 {
             Ok(caller.data().clock().shared().wall().as_millis())
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_deadline_remaining_ms(caller) -> i64 {
             let store = caller.data();
-            let remaining = store.run().deadline().since(store.checked_at()).as_millis();
+            let remaining = store.run().deadline().since(store.watch.checked_at).as_millis();
             Ok(i64::try_from(remaining).unwrap_or(i64::MAX))
         }
-    }
-    instant! { linker, functions, MODULE;
         fn host_should_stop(caller) -> i32 {
             let store = caller.data();
-            Ok(i32::from(store.run().should_stop(store.checked_at())))
+            Ok(i32::from(store.run().should_stop(store.watch.checked_at)))
         }
     }
     Ok(())

@@ -43,7 +43,7 @@ pub(crate) fn link(
         (VARIABLE_GET, PairFunction::VariableGet),
         (INTERRUPT, PairFunction::Interrupt),
     ] {
-        let id = functions.add_bare(MODULE, name, Class::Instant, Reads::Response);
+        let id = functions.add(MODULE, name, name.to_owned(), Class::Instant, Reads::Response);
         link_pair_function(linker, (id, name), function, form_of(name))?;
     }
     instant! { linker, functions, MODULE;
@@ -52,26 +52,18 @@ pub(crate) fn link(
                 Ok(node(store)?.access.channel_write(name, value))
             })
         }
-    }
-    instant! { linker, functions, MODULE;
         fn openwop_variable_set(caller, key_ptr: i32, key_len: i32, ptr: i32, len: i32) reads [(key_ptr, key_len), (ptr, len)] up_to (Reads::Response) -> i32 {
             write(caller, (key_ptr, key_len), (ptr, len), |store, key, value| {
                 Ok(node(store)?.access.variable_set(key, value))
             })
         }
-    }
-    instant! { linker, functions, MODULE;
         fn openwop_log(caller, level: i32, ptr: i32, len: i32) reads [(ptr, len)] up_to (Reads::bytes(LOG_BYTES)) -> () {
             let message = start_of_text(caller, "the log message", (ptr, len), LOG_BYTES)?;
             Ok(log(caller.data_mut(), Level::numbered(level), message)?)
         }
-    }
-    instant! { linker, functions, MODULE;
         fn openwop_now_ms(caller) -> i64 {
             Ok(node(caller.data_mut())?.now.as_millis())
         }
-    }
-    instant! { linker, functions, MODULE;
         fn openwop_random(caller, ptr: i32, len: i32) -> () {
             let count = len.cast_unsigned() as usize;
             if count > CALL_MAX_BYTES {
@@ -171,7 +163,7 @@ fn payload(
     caller: &mut Caller<'_, RunStore>,
     place: (i32, i32),
 ) -> Result<Result<Value, sandglass_model::Failure>> {
-    let max = caller.data().guest().response_bytes();
+    let max = caller.data().guest().grants.response_bytes;
     let memory = guest_memory::memory(caller)?;
     let bytes = guest_memory::slice(memory.data(&*caller), response::PAYLOAD, place.0, place.1);
     Ok(response::payload(bytes, max))
@@ -184,7 +176,7 @@ fn write(
     value: (i32, i32),
     write: impl FnOnce(&mut RunStore, &str, Value) -> Result<NodeStatus>,
 ) -> Result<i32, CallFailure> {
-    let max = u32::try_from(caller.data().guest().response_bytes()).unwrap_or(u32::MAX);
+    let max = u32::try_from(caller.data().guest().grants.response_bytes).unwrap_or(u32::MAX);
     let name = text(caller, "the name", name, NAME_BYTES);
     let value = text(caller, "the value", value, max);
     let status = match (name, value) {
@@ -220,9 +212,9 @@ const fn status_of(is_too_large: bool) -> NodeStatus {
 /// Writes a line to the host's log, and to the log of the workflow that invoked the node.
 fn log(store: &mut RunStore, level: Level, message: String) -> Result<()> {
     let line = cut(&message, LINE_MAX_BYTES);
-    if !store.guest().lines().is_full() {
+    if !store.guest().log.is_full() {
         node(store)?.access.log(level, &line);
     }
-    store.guest_mut().log(level, message);
+    store.guest().log.write(level, message);
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! with it.
 
 use sandglass_model::{Completion, Failure, FailureKind, Object, Outcome};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::abi::result::{MESSAGE_MAX_BYTES, check_size, invalid_shape, parse};
 use sandglass_supervisor::argument::Unreadable;
@@ -12,10 +12,7 @@ use sandglass_supervisor::node::PackDescription;
 
 /// The outcome of a node whose response is `bytes`.
 pub(super) fn outcome(bytes: &[u8]) -> Outcome {
-    match parse("the response", bytes).and_then(read) {
-        Ok(completion) => Outcome::Completed(completion),
-        Err(failure) => Outcome::Failed(failure),
-    }
+    parse("the response", bytes).and_then(read).map_or_else(Outcome::Failed, Outcome::Completed)
 }
 
 /// What messages call the payload of an interrupt.
@@ -24,14 +21,9 @@ pub(super) const PAYLOAD: &str = "the interrupt's payload";
 /// The outcome of a node that is suspended until its interrupt is resolved, as if the node had
 /// returned that response; or the failure of its payload.
 pub(super) fn suspended(payload: Result<Value, Failure>) -> Outcome {
-    let payload = match payload {
-        Ok(payload) => payload,
-        Err(failure) => return Outcome::Failed(failure),
-    };
-    let mut response = serde_json::Map::new();
-    response.insert("outcome".to_owned(), "suspended".into());
-    response.insert("interrupt".to_owned(), payload);
-    Outcome::Completed(completed(Value::Object(response)))
+    payload.map_or_else(Outcome::Failed, |payload| {
+        Outcome::Completed(completed(json!({ "outcome": "suspended", "interrupt": payload })))
+    })
 }
 
 /// The payload of an interrupt, of at most `max_bytes`.
@@ -93,7 +85,6 @@ fn shape(response: Value, why: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn failure(response: &[u8]) -> Failure {
         match outcome(response) {

@@ -97,7 +97,7 @@ pub(super) fn write(
 /// The pack is not instantiated yet.
 pub(super) fn node(store: &mut RunStore) -> Result<&mut NodeRun> {
     let not_yet = || wasmtime::Error::msg("a pack can't call the host while it is instantiated");
-    store.node().ok_or_else(not_yet)
+    store.node.as_mut().ok_or_else(not_yet)
 }
 
 /// Returns `bytes` from a call of the pack, in memory that the pack allocates after the call.

@@ -239,46 +239,31 @@ mod tests {
                     let list = vec![(text(), vec![b'v'; size]), ("b".to_owned(), Vec::new())];
                     self.fields.extend(HostFields::from_list(store, list).ok());
                 }
-                2 => {
-                    if let Some(fields) = self.fields.last().map(borrowed) {
-                        let _ = HostFields::append(store, fields, text(), vec![b'v'; size]);
-                    }
+                2 if let Some(fields) = self.fields.last().map(borrowed) => {
+                    let _ = HostFields::append(store, fields, text(), vec![b'v'; size]);
                 }
-                3 => {
-                    if let Some(fields) = self.fields.first().map(borrowed) {
-                        self.fields.push(HostFields::clone(store, fields)?);
-                    }
+                3 if let Some(fields) = self.fields.first().map(borrowed) => {
+                    self.fields.push(HostFields::clone(store, fields)?);
                 }
-                4 => {
-                    if let Some(fields) = self.fields.pop() {
-                        self.requests.push(RequestFunctions::new(store, fields)?);
-                    }
+                4 if let Some(fields) = self.fields.pop() => {
+                    self.requests.push(RequestFunctions::new(store, fields)?);
                 }
-                5 => {
-                    if let Some(request) = self.requests.last().map(borrowed) {
-                        let _ = store.set_method(request, Method::Other(text()))?;
-                    }
+                5 if let Some(request) = self.requests.last().map(borrowed) => {
+                    let _ = store.set_method(request, Method::Other(text()))?;
                 }
-                6 => {
-                    if let Some(request) = self.requests.last().map(borrowed) {
-                        self.bodies.extend(RequestFunctions::body(store, request)?.ok());
-                    }
+                6 if let Some(request) = self.requests.last().map(borrowed) => {
+                    self.bodies.extend(RequestFunctions::body(store, request)?.ok());
                 }
-                7 => {
-                    if let Some(fields) = self.fields.pop() {
-                        self.responses.push(ResponseFunctions::new(store, fields)?);
-                    }
+                7 if let Some(fields) = self.fields.pop() => {
+                    self.responses.push(ResponseFunctions::new(store, fields)?);
                 }
-                8 => {
-                    if let Some(request) = self.requests.pop() {
-                        RequestFunctions::drop(store, request)?;
-                    }
+                8 if let Some(request) = self.requests.pop() => {
+                    RequestFunctions::drop(store, request)?;
                 }
-                _ => {
-                    if let Some(fields) = self.fields.pop() {
-                        HostFields::drop(store, fields)?;
-                    }
+                9 if let Some(fields) = self.fields.pop() => {
+                    HostFields::drop(store, fields)?;
                 }
+                _ => {}
             }
             Ok(())
         }
@@ -325,9 +310,8 @@ mod tests {
         let mut store = RunStore::idle();
         let error = loop {
             let list = vec![("a".to_owned(), vec![b'v'; 60_000])];
-            match HostFields::from_list(&mut store, list) {
-                Ok(_) => {}
-                Err(error) => break error,
+            if let Err(error) = HostFields::from_list(&mut store, list) {
+                break error;
             }
         };
         let error = format!("{error:?}");

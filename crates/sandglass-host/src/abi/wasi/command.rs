@@ -33,48 +33,34 @@ delegate! { IMPORTS from 0;
         }
     }
     "wasi:cli/stdin" in cli::stdin by cli {
-        Host {
-            instant "get-stdin" fn get_stdin() -> Result<Resource<InputStream>>;
-        }
+        Host { instant "get-stdin" fn get_stdin() -> Result<Resource<InputStream>>; }
     }
     "wasi:cli/stdout" in cli::stdout by cli {
-        Host {
-            instant "get-stdout" fn get_stdout() -> Result<Resource<OutputStream>>;
-        }
+        Host { instant "get-stdout" fn get_stdout() -> Result<Resource<OutputStream>>; }
     }
     "wasi:cli/stderr" in cli::stderr by cli {
-        Host {
-            instant "get-stderr" fn get_stderr() -> Result<Resource<OutputStream>>;
-        }
+        Host { instant "get-stderr" fn get_stderr() -> Result<Resource<OutputStream>>; }
     }
     "wasi:cli/terminal-input" in cli::terminal_input by cli {
         HostTerminalInput {
             instant "[resource-drop]terminal-input" fn drop(this: Resource<TerminalInput>) -> Result<()>;
         }
-        Host {
-        }
+        Host {}
     }
     "wasi:cli/terminal-output" in cli::terminal_output by cli {
         HostTerminalOutput {
             instant "[resource-drop]terminal-output" fn drop(this: Resource<TerminalOutput>) -> Result<()>;
         }
-        Host {
-        }
+        Host {}
     }
     "wasi:cli/terminal-stdin" in cli::terminal_stdin by cli {
-        Host {
-            instant "get-terminal-stdin" fn get_terminal_stdin() -> Result<Option<Resource<TerminalInput>>>;
-        }
+        Host { instant "get-terminal-stdin" fn get_terminal_stdin() -> Result<Option<Resource<TerminalInput>>>; }
     }
     "wasi:cli/terminal-stdout" in cli::terminal_stdout by cli {
-        Host {
-            instant "get-terminal-stdout" fn get_terminal_stdout() -> Result<Option<Resource<TerminalOutput>>>;
-        }
+        Host { instant "get-terminal-stdout" fn get_terminal_stdout() -> Result<Option<Resource<TerminalOutput>>>; }
     }
     "wasi:cli/terminal-stderr" in cli::terminal_stderr by cli {
-        Host {
-            instant "get-terminal-stderr" fn get_terminal_stderr() -> Result<Option<Resource<TerminalOutput>>>;
-        }
+        Host { instant "get-terminal-stderr" fn get_terminal_stderr() -> Result<Option<Resource<TerminalOutput>>>; }
     }
     "wasi:clocks/monotonic-clock" in clocks::monotonic_clock by clocks {
         Host {
@@ -131,17 +117,14 @@ delegate! { IMPORTS from 0;
         }
     }
     "wasi:filesystem/preopens" in filesystem::preopens by filesystem {
-        Host {
-            instant "get-directories" fn get_directories() -> Result<Vec<(Resource<Descriptor>, String)>>;
-        }
+        Host { instant "get-directories" fn get_directories() -> Result<Vec<(Resource<Descriptor>, String)>>; }
     }
     "wasi:io/error" in io::error by table {
         HostError {
             instant "[method]error.to-debug-string" fn to_debug_string(this: Resource<Error>) -> Result<String>;
             instant "[resource-drop]error" fn drop(this: Resource<Error>) -> Result<()>;
         }
-        Host {
-        }
+        Host {}
     }
     "wasi:io/poll" in io::poll by table {
         HostPollable {
@@ -192,23 +175,17 @@ delegate! { IMPORTS from 0;
         }
     }
     "wasi:random/insecure-seed" in random::insecure_seed by random {
-        Host {
-            instant "insecure-seed" fn insecure_seed() -> Result<(u64, u64)>;
-        }
+        Host { instant "insecure-seed" fn insecure_seed() -> Result<(u64, u64)>; }
     }
     "wasi:sockets/network" in sockets::network by sockets {
-        HostNetwork {
-            instant "[resource-drop]network" fn drop(this: Resource<Network>) -> Result<()>;
-        }
+        HostNetwork { instant "[resource-drop]network" fn drop(this: Resource<Network>) -> Result<()>; }
         Host {
             instant "network-error-code" fn network_error_code(err: Resource<Error>) -> Result<Option<ErrorCode>>;
             => fn convert_error_code(SocketError) -> Result<ErrorCode>;
         }
     }
     "wasi:sockets/instance-network" in sockets::instance_network by sockets {
-        Host {
-            instant "instance-network" fn instance_network() -> Result<Resource<Network>>;
-        }
+        Host { instant "instance-network" fn instance_network() -> Result<Resource<Network>>; }
     }
     "wasi:sockets/udp" in sockets::udp by sockets {
         HostUdpSocket {
@@ -238,8 +215,7 @@ delegate! { IMPORTS from 0;
             instant "[method]outgoing-datagram-stream.subscribe" fn subscribe(this: Resource<OutgoingDatagramStream>) -> Result<Resource<Pollable>>;
             polled "[resource-drop]outgoing-datagram-stream" fn drop(this: Resource<OutgoingDatagramStream>) -> Result<()>;
         }
-        Host {
-        }
+        Host {}
     }
     "wasi:sockets/udp-create-socket" in sockets::udp_create_socket by sockets {
         Host {
@@ -278,8 +254,7 @@ delegate! { IMPORTS from 0;
             instant "[method]tcp-socket.shutdown" fn shutdown(this: Resource<TcpSocket>, shutdown_type: ShutdownType) -> SocketResult<()>;
             instant "[resource-drop]tcp-socket" fn drop(this: Resource<TcpSocket>) -> Result<()>;
         }
-        Host {
-        }
+        Host {}
     }
     "wasi:sockets/tcp-create-socket" in sockets::tcp_create_socket by sockets {
         Host {

@@ -204,7 +204,7 @@ fn record_writes(
     errno: i32,
     places: &[(i32, i32)],
 ) -> Result<()> {
-    if errno != 0 || caller.data().recording().is_off() {
+    if errno != 0 || caller.data().calls.recording.is_off() {
         return Ok(());
     }
     let memory = memory(caller)?;
@@ -212,7 +212,7 @@ fn record_writes(
     for (ptr, len) in places {
         // The call succeeded, so the place is inside the memory.
         if let Ok(bytes) = slice(memory, "what was written", *ptr, *len) {
-            store.recording_mut().wrote(ptr.cast_unsigned(), bytes);
+            store.calls.recording.wrote(ptr.cast_unsigned(), bytes);
         }
     }
     Ok(())

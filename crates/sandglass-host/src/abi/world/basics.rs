@@ -14,7 +14,7 @@ imports! { IMPORTS from FIRST;
     "sandglass:integration/log" in log {
         Host {
             instant "write" fn write(store, level: Level, message: String) -> Result<()> {
-                store.guest_mut().log(level.into(), message);
+                store.guest().log.write(level.into(), message);
                 Ok(())
             }
             instant "write-fields"
@@ -22,7 +22,7 @@ imports! { IMPORTS from FIRST;
                 -> Result<Result<(), String>>
             {
                 Ok(fields_of("the fields", &fields).map(|fields| {
-                    store.guest_mut().log_fields(level.into(), message, fields.into());
+                    store.guest().log.write_fields(level.into(), message, fields.into());
                 }))
             }
             instant "wide-event" fn wide_event(store, event: Json) -> Result<Result<(), String>> {
@@ -33,7 +33,7 @@ imports! { IMPORTS from FIRST;
     "sandglass:integration/context" in context {
         Host {
             instant "whole" fn whole(store) -> Result<Json> {
-                Ok(String::from_utf8_lossy(store.guest().context().json()).into_owned())
+                Ok(String::from_utf8_lossy(store.guest().context.json()).into_owned())
             }
             instant "read-field" fn read_field(store, name: String) -> Result<Option<Json>> {
                 Ok(store.guest_mut().field(&name).map(Value::to_string))
@@ -61,7 +61,7 @@ imports! { IMPORTS from FIRST;
                 Ok(u64::try_from(store.remaining().as_millis()).unwrap_or(u64::MAX))
             }
             instant "should-stop" fn should_stop(store) -> Result<bool> {
-                Ok(store.run().should_stop(store.checked_at()))
+                Ok(store.run().should_stop(store.watch.checked_at))
             }
         }
     }

@@ -35,35 +35,24 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len();
             waiting "open" fn open(store, race, request: Request)
                 -> Result<Result<Resource<IncomingResponse>, Error>>
             {
-                let request = match store.http_request(request) {
-                    Ok(request) => request,
+                let request = store.http_request(request);
+                let wait = match request.and_then(|request| Ok(store.outside().open(request)?)) {
+                    Ok(wait) => wait,
                     Err(error) => return Ok(Some(Err(error))),
                 };
-                let wait = match store.outside().open(request) {
-                    Ok(wait) => wait,
-                    Err(error) => return Ok(Some(Err(error.into()))),
-                };
                 let Some(opened) = race.call(wait).await else { return Ok(None) };
-                Ok(Some(match opened {
-                    Ok(opened) => Ok(store.wasi().table().push(Incoming::new(opened))?),
-                    Err(error) => Err(error.into()),
-                }))
+                store.add_resource(opened.map(Incoming::new)).map(Some)
             }
             instant "start" fn start(store, head: RequestHead)
                 -> Result<Result<Resource<OutgoingRequest>, Error>>
             {
                 let (pieces, body) = streams::body();
                 let RequestHead { method, url, headers } = head;
-                let request = match Sendable::streamed(&method, &url, headers, body) {
-                    Ok(request) => request,
-                    Err(why) => return Ok(Err(Error::InvalidRequest(why))),
-                };
-                let response = match store.outside().open(request) {
-                    Ok(response) => response,
-                    Err(error) => return Ok(Err(error.into())),
-                };
-                let outgoing = Outgoing::new(pieces, response);
-                Ok(Ok(store.wasi().table().push(outgoing)?))
+                let request = Sendable::streamed(&method, &url, headers, body);
+                let response = request
+                    .map_err(Error::InvalidRequest)
+                    .and_then(|request| Ok(store.outside().open(request)?));
+                store.add_resource(response.map(|response| Outgoing::new(pieces, response)))
             }
         }
         HostOutgoingRequest {
@@ -87,10 +76,7 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len();
                 let Some(response) = race.call(outgoing.finish()).await else {
                     return Ok(None);
                 };
-                Ok(Some(match response {
-                    Ok(response) => Ok(store.wasi().table().push(response)?),
-                    Err(error) => Err(error.into()),
-                }))
+                store.add_resource(response).map(Some)
             }
             instant "[resource-drop]outgoing-request"
             fn drop(store, this: Resource<OutgoingRequest>) -> Result<()> {
@@ -135,6 +121,17 @@ impl RunStore {
     }
 
     /// The time until the deadline.
+    /// Adds what a call has made to the guest's resources.
+    fn add_resource<T: Send + 'static>(
+        &mut self,
+        made: Result<T, impl Into<http::Error>>,
+    ) -> Result<Result<Resource<T>, http::Error>> {
+        Ok(match made {
+            Ok(made) => Ok(self.wasi().table().push(made)?),
+            Err(error) => Err(error.into()),
+        })
+    }
+
     pub(super) fn remaining(&self) -> Duration {
         self.run().deadline().since(self.now())
     }

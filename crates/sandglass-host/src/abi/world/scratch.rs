@@ -12,18 +12,18 @@ imports! { IMPORTS from telemetry::END;
         Host {
             instant "get"
             fn get(store, key: String) -> Result<Result<Option<Vec<u8>>, Error>> {
-                let value = store.guest().scratch_value(&key);
+                let value = store.guest().scratch.get(&key);
                 Ok(value.map(|value| value.map(<[u8]>::to_vec)).map_err(Error::from))
             }
             instant "set"
             fn set(store, key: String, value: Vec<u8>) -> Result<Result<(), Error>> {
-                Ok(store.guest_mut().set_scratch(&key, &value).map_err(Error::from))
+                Ok(store.guest_mut().scratch.set(&key, &value).map_err(Error::from))
             }
             instant "delete" fn delete(store, key: String) -> Result<Result<bool, Error>> {
-                Ok(store.guest_mut().delete_scratch(&key).map_err(Error::from))
+                Ok(store.guest_mut().scratch.delete(&key).map_err(Error::from))
             }
             instant "keys" fn keys(store) -> Result<Result<Vec<String>, Error>> {
-                Ok(store.guest().scratch_keys().map_err(Error::from))
+                Ok(store.guest().scratch.keys().map_err(Error::from))
             }
         }
     }

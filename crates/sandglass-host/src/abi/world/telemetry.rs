@@ -21,8 +21,8 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len() + http::IMPORTS.len();
                 -> Result<Result<(), String>>
             {
                 let span = store.wasi().table().get(&this)?.0;
-                Ok(listed(&attributes).and_then(|attributes| {
-                    let added = store.guest_mut().add_span_event(span, &name, attributes);
+                Ok(parse_attributes(&attributes).and_then(|attributes| {
+                    let added = store.guest_mut().spans.add_event(span, &name, attributes);
                     added.map_err(|error| error.to_string())
                 }))
             }
@@ -31,8 +31,8 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len() + http::IMPORTS.len();
                 -> Result<Result<(), String>>
             {
                 let span = store.wasi().table().get(&this)?.0;
-                Ok(listed(&attributes).and_then(|attributes| {
-                    let set = store.guest_mut().set_span_attributes(span, attributes);
+                Ok(parse_attributes(&attributes).and_then(|attributes| {
+                    let set = store.guest_mut().spans.set_attributes(span, attributes);
                     set.map_err(|error| error.to_string())
                 }))
             }
@@ -43,13 +43,13 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len() + http::IMPORTS.len();
                     SpanEnd::Failed { kind: None, message }
                 });
                 // It may have ended with its parent.
-                let _ = store.guest_mut().end_span(span, Attributes::new(), end);
+                let _ = store.guest_mut().spans.end(span, Attributes::new(), end);
                 Ok(())
             }
             instant "[resource-drop]span"
             fn drop(store, this: Resource<Span>) -> Result<()> {
                 let Handle(span) = store.wasi().table().delete(this)?;
-                let _ = store.guest_mut().end_span(span, Attributes::new(), SpanEnd::Done);
+                let _ = store.guest_mut().spans.end(span, Attributes::new(), SpanEnd::Done);
                 Ok(())
             }
         }
@@ -61,9 +61,9 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len() + http::IMPORTS.len();
                 let table = store.wasi().table();
                 let parent = parent.map(|parent| table.get(&parent).map(|Handle(span)| *span));
                 let parent = parent.transpose()?;
-                let started = listed(&attributes).and_then(|attributes| {
+                let started = parse_attributes(&attributes).and_then(|attributes| {
                     let started =
-                        store.guest_mut().start_span(parent, &name, SpanKind::Internal, attributes);
+                        store.guest_mut().spans.start(parent, &name, SpanKind::Internal, attributes);
                     started.map_err(|error| error.to_string())
                 });
                 Ok(match started {
@@ -84,13 +84,13 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len() + http::IMPORTS.len();
                     Kind::Gauge => GuestKind::Gauge,
                     Kind::Histogram => GuestKind::Histogram,
                 };
-                let observed = store.guest_mut().observe(&name, kind, value, labels);
+                let observed = store.guest_mut().meter.observe(&name, kind, value, labels);
                 Ok(observed.map_err(|error| error.to_string()))
             }
         }
     }
 }
 
-fn listed(attributes: &str) -> Result<Attributes, String> {
+fn parse_attributes(attributes: &str) -> Result<Attributes, String> {
     Ok(fields_of("the attributes' JSON", attributes)?.into_iter().collect())
 }

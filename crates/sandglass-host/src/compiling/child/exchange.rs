@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -78,7 +78,10 @@ impl Exchange<'_> {
             }
             let Some(response) = reading.read()? else { continue };
             return Ok(match response {
-                Response::Complete(body) => Ending::Responded(body, reading.into_body()?),
+                Response::Complete(body) => {
+                    reading.body.rewind()?;
+                    Ending::Responded(body, reading.body)
+                }
                 Response::TooLarge(bytes) => Ending::TooMuchCode(bytes),
                 Response::Nonsense => Ending::Nonsense,
                 Response::Cut => {
@@ -86,7 +89,8 @@ impl Exchange<'_> {
                     // It has ended, or it has only closed its output. If it has ended, the kill does
                     // not change its status.
                     child.kill()?;
-                    Ending::Ended(child.wait()?, errors.text())
+                    let error = String::from_utf8_lossy(&errors.kept).into_owned();
+                    Ending::Ended(child.wait()?, error)
                 }
             });
         }
@@ -101,9 +105,9 @@ impl Exchange<'_> {
         most: Duration,
     ) -> io::Result<()> {
         let mut pipes: Vec<PollFd<'_>> = Vec::with_capacity(3);
-        pipes.extend(writing.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
-        pipes.push(PollFd::from_borrowed_fd(reading.output.as_fd(), PollFlags::IN));
-        pipes.extend(errors.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        pipes.extend(writing.input.as_ref().map(|input| PollFd::new(input, PollFlags::OUT)));
+        pipes.push(PollFd::new(&reading.output, PollFlags::IN));
+        pipes.extend(errors.from.as_ref().map(|from| PollFd::new(from, PollFlags::IN)));
         let most = Timespec::try_from(most).map_err(io::Error::other)?;
         match poll(&mut pipes, Some(&most)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -122,10 +126,6 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.input.as_ref().map(|input| input.as_fd())
-    }
-
     /// Writes as much as the pipe takes.
     fn write(&mut self) {
         while let Some(input) = &mut self.input {
@@ -223,11 +223,6 @@ impl Reading {
             }
         }
     }
-
-    fn into_body(mut self) -> io::Result<File> {
-        self.body.rewind()?;
-        Ok(self.body)
-    }
 }
 
 /// The standard error. Only its end is kept.
@@ -239,10 +234,6 @@ struct Errors {
 }
 
 impl Errors {
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.from.as_ref().map(|from| from.as_fd())
-    }
-
     /// Reads what the pipe has. Returns whether it is more than any compiler writes.
     fn read(&mut self) -> io::Result<bool> {
         let mut piece = [0; ERROR_KEPT_BYTES];
@@ -262,9 +253,5 @@ impl Errors {
             }
         }
         Ok(false)
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.kept).into_owned()
     }
 }

@@ -1,4 +1,4 @@
-//! What holds of the queue whatever comes, in whatever order.
+//! Invariants of the queue for any sequence of events.
 
 use std::collections::BTreeSet;
 
@@ -20,23 +20,23 @@ fn queue(host: Bound, tenant: Bound) -> Queue {
     Queue::new(Bounds { host, tenant, asking: 2, on_demand: 1 })
 }
 
-/// Has one arrive and wait; answers its ticket and whether it runs.
-fn come(queue: &mut Queue, integration: &IntegrationKey, tenant: &str) -> (Ticket, bool) {
-    queue.come(integration.clone(), tenant.into(), false).expect("there is room")
+/// Admits a dispatch; returns its ticket and whether it runs.
+fn admit(queue: &mut Queue, integration: &IntegrationKey, tenant: &str) -> (Ticket, bool) {
+    queue.admit(integration.clone(), tenant.into(), false).expect("there is room")
 }
 
 #[test]
-fn coming_is_arriving_and_waiting() {
+fn admitting_equals_reserving_and_then_waiting() {
     let (mut one, mut other) = (queue(bound(3, 3), bound(2, 2)), queue(bound(3, 3), bound(2, 2)));
     let integrations = [integration("wide", FREE), integration("narrow", bound(1, 1))];
     let (mut came, mut waited) = (Vec::new(), Vec::new());
     for nth in 0..12 {
         let (key, tenant) = (&integrations[nth % 2], ["t", "u", "v"][nth % 3]);
         let on_demand = nth % 4 == 1;
-        let at_once = one.come(key.clone(), tenant.into(), on_demand);
-        let then = other.arrive(key.clone(), tenant.into()).map(|ticket| {
+        let at_once = one.admit(key.clone(), tenant.into(), on_demand);
+        let then = other.reserve(key.clone(), tenant.into()).map(|ticket| {
             if on_demand {
-                other.takes_no_slot(ticket);
+                other.set_on_demand(ticket);
             }
             (ticket, other.wait(ticket))
         });
@@ -60,22 +60,22 @@ fn coming_is_arriving_and_waiting() {
 fn a_tenant_that_floods_is_passed_by_the_single_dispatch_of_another() {
     let mut queue = queue(bound(1, 100), FREE);
     let any = integration("any", FREE);
-    let (first, runs) = come(&mut queue, &any, "floods");
+    let (first, runs) = admit(&mut queue, &any, "floods");
     assert!(runs);
-    let flood: Vec<_> = (0..50).map(|_| come(&mut queue, &any, "floods").0).collect();
-    let (single, _) = come(&mut queue, &any, "quiet");
+    let flood: Vec<_> = (0..50).map(|_| admit(&mut queue, &any, "floods").0).collect();
+    let (single, _) = admit(&mut queue, &any, "quiet");
     assert_eq!(queue.leave(first), [flood[0]]);
     assert_eq!(queue.leave(flood[0]), [single], "one turn of the other, then its own");
 }
 
 #[test]
-fn an_integration_at_its_bound_holds_up_nobody_behind_it() {
+fn an_integration_at_its_bound_does_not_delay_others() {
     let mut queue = queue(bound(2, 100), FREE);
     let (slow, fast) = (integration("slow", bound(1, 9)), integration("fast", FREE));
-    let (running, _) = come(&mut queue, &slow, "t");
-    let (waits, runs) = come(&mut queue, &slow, "t");
+    let (running, _) = admit(&mut queue, &slow, "t");
+    let (waits, runs) = admit(&mut queue, &slow, "t");
     assert!(!runs);
-    assert!(come(&mut queue, &fast, "t").1, "it comes later and starts at once");
+    assert!(admit(&mut queue, &fast, "t").1, "it comes later and starts at once");
     assert_eq!(queue.leave(running), [waits]);
 }
 
@@ -85,15 +85,15 @@ fn the_narrowest_scope_that_is_full_refuses() {
     let narrow = integration("narrow", bound(1, 0));
     let wide = integration("wide", FREE);
     let refused = |queue: &mut Queue, integration: &IntegrationKey, tenant: &str| {
-        let full = queue.arrive(integration.clone(), tenant.into()).expect_err("it is full");
+        let full = queue.reserve(integration.clone(), tenant.into()).expect_err("it is full");
         (full.scope, full.limit)
     };
-    come(&mut queue, &narrow, "a");
+    admit(&mut queue, &narrow, "a");
     assert_eq!(refused(&mut queue, &narrow, "a"), (BusyScope::Integration, 1));
-    come(&mut queue, &wide, "a");
+    admit(&mut queue, &wide, "a");
     assert_eq!(refused(&mut queue, &wide, "a"), (BusyScope::Tenant, 2));
-    come(&mut queue, &wide, "b");
-    come(&mut queue, &wide, "c");
+    admit(&mut queue, &wide, "b");
+    admit(&mut queue, &wide, "c");
     assert_eq!(refused(&mut queue, &wide, "d"), (BusyScope::Host, 4));
 }
 
@@ -101,21 +101,21 @@ fn the_narrowest_scope_that_is_full_refuses() {
 fn a_reservation_counts_and_gives_back_what_it_held() {
     let mut queue = queue(bound(1, 0), FREE);
     let any = integration("any", FREE);
-    let reserved = queue.arrive(any.clone(), "t".into()).expect("there is room");
-    assert!(queue.arrive(any.clone(), "t".into()).is_err());
+    let reserved = queue.reserve(any.clone(), "t".into()).expect("there is room");
+    assert!(queue.reserve(any.clone(), "t".into()).is_err());
     assert!(queue.leave(reserved).is_empty());
-    assert!(come(&mut queue, &any, "t").1);
+    assert!(admit(&mut queue, &any, "t").1);
 }
 
 #[test]
 fn an_asker_makes_room_and_comes_back_before_those_that_wait() {
     let mut queue = queue(bound(1, 9), FREE);
     let any = integration("any", FREE);
-    let (asker, _) = come(&mut queue, &any, "t");
-    let (asked, _) = come(&mut queue, &any, "t");
-    let (later, _) = come(&mut queue, &any, "t");
-    assert_eq!(queue.ask(asker), Ok(vec![asked]));
-    assert!(!queue.come_back(asker), "the asked one still runs");
+    let (asker, _) = admit(&mut queue, &any, "t");
+    let (asked, _) = admit(&mut queue, &any, "t");
+    let (later, _) = admit(&mut queue, &any, "t");
+    assert_eq!(queue.begin_ask(asker), Ok(vec![asked]));
+    assert!(!queue.end_ask(asker), "the asked one still runs");
     assert_eq!(queue.leave(asked), [asker], "not the one that has waited all along");
     assert_eq!(queue.leave(asker), [later]);
 }
@@ -124,13 +124,13 @@ fn an_asker_makes_room_and_comes_back_before_those_that_wait() {
 fn more_askers_than_may_wait_are_refused_and_keep_running() {
     let mut queue = queue(bound(9, 9), FREE);
     let any = integration("any", FREE);
-    let tickets: Vec<_> = (0..3).map(|_| come(&mut queue, &any, "t").0).collect();
+    let tickets: Vec<_> = (0..3).map(|_| admit(&mut queue, &any, "t").0).collect();
     for ticket in &tickets[..2] {
-        assert_eq!(queue.ask(*ticket), Ok(Vec::new()));
+        assert_eq!(queue.begin_ask(*ticket), Ok(Vec::new()));
     }
-    let full = queue.ask(tickets[2]).expect_err("two wait in asks already");
+    let full = queue.begin_ask(tickets[2]).expect_err("two wait in asks already");
     assert_eq!((full.scope, full.limit), (BusyScope::Host, 2));
-    assert!(queue.come_back(tickets[2]), "it never went");
+    assert!(queue.end_ask(tickets[2]), "it never went");
 }
 
 #[derive(Clone, Debug)]
@@ -227,7 +227,7 @@ proptest! {
                 Step::Arrive { integration, tenant } => {
                     let before = queue.entries.len();
                     let key = integrations[integration].clone();
-                    let refused = queue.arrive(key, TENANTS[tenant].into()).err();
+                    let refused = queue.reserve(key, TENANTS[tenant].into()).err();
                     if let Some(full) = refused {
                         prop_assert!(full.limit > 0 && full.at_once > 0);
                         prop_assert_eq!(queue.entries.len(), before);
@@ -236,8 +236,8 @@ proptest! {
                     prop_assert!(refused.is_some() || held <= host.total());
                 }
                 Step::Wait(n) => { if let Some(ticket) = nth(n) { queue.wait(ticket); } }
-                Step::Ask(n) => { if let Some(ticket) = nth(n) { drop(queue.ask(ticket)); } }
-                Step::ComeBack(n) => { if let Some(ticket) = nth(n) { queue.come_back(ticket); } }
+                Step::Ask(n) => { if let Some(ticket) = nth(n) { drop(queue.begin_ask(ticket)); } }
+                Step::ComeBack(n) => { if let Some(ticket) = nth(n) { queue.end_ask(ticket); } }
                 Step::Leave(n) => { if let Some(ticket) = nth(n) { queue.leave(ticket); } }
             }
             queue.assert_holds();
@@ -251,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_starves_however_many_come_after(
+    fn no_dispatch_starves_while_others_keep_arriving(
         in_flight in 1..4_u64,
         bounds in prop::collection::vec(1..3_u64, 3),
         arrivals in prop::collection::vec((0..3_usize, 0..3_usize), 400),
@@ -266,7 +266,7 @@ proptest! {
         let mut arrivals = arrivals.into_iter();
         let mut arrive = |queue: &mut Queue| {
             let (nth, tenant) = arrivals.next()?;
-            Some(come(queue, &integrations[nth], TENANTS[tenant]))
+            Some(admit(queue, &integrations[nth], TENANTS[tenant]))
         };
         for _ in 0..20 {
             let Some((ticket, runs)) = arrive(&mut queue) else { break };

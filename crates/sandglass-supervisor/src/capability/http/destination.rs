@@ -168,6 +168,12 @@ impl fmt::Display for Destination {
     }
 }
 
+/// The host of a URL, with its port unless that is the default of the scheme.
+pub(super) fn host_and_port(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
 impl FromIterator<Destination> for Destinations {
     fn from_iter<I: IntoIterator<Item = Destination>>(destinations: I) -> Self {
         Self(destinations.into_iter().collect())
@@ -199,11 +205,7 @@ impl Destinations {
         if self.0.iter().any(|destination| destination.allows(url)) {
             return Ok(());
         }
-        let host = url.host_str().unwrap_or_default();
-        let host = match url.port() {
-            Some(port) => format!("{host}:{port}"),
-            None => host.to_owned(),
-        };
+        let host = host_and_port(url);
         Err(if self.0.iter().any(|destination| destination.has_host(url)) {
             HttpError::NotThisWay(host)
         } else {

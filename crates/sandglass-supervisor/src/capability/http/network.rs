@@ -1,6 +1,8 @@
 //! The HTTP client of the host: connections, redirects and transport errors.
 
+use std::error::Error;
 use std::io::{self, ErrorKind};
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use super::pools::{Lease, Pools};
 use super::request::Body;
 use super::resolver::NotPublic;
 use super::{
-    DEADLINE_HEADER, Destinations, HttpClient, HttpError, Limits, MAX_REDIRECTS, Opened, Request,
+    DEADLINE_HEADER, HttpCall, HttpClient, HttpError, Limits, MAX_REDIRECTS, Opened, Request,
     Response,
 };
 use crate::capability::outside::RequestCharge;
@@ -30,7 +32,7 @@ impl NetworkClient {
         Self(Pools::new(idle_connections as usize))
     }
 
-    async fn once(
+    async fn send_once(
         client: &reqwest::Client,
         request: &mut Request,
         remaining: Duration,
@@ -63,18 +65,13 @@ impl NetworkClient {
                 } else if has_body && is_cut_off(&error) {
                     HttpError::Transport(CUT_OFF.to_owned())
                 } else {
-                    transport(&error.without_url())
+                    transport(error)
                 }
             })
     }
 
-    async fn follow(
-        &self,
-        mut request: Request,
-        destinations: &Destinations,
-        limits: Limits,
-        traceparent: &str,
-    ) -> Result<(reqwest::Response, Lease), HttpError> {
+    async fn follow(&self, call: HttpCall<'_>) -> Result<(reqwest::Response, Lease), HttpError> {
+        let HttpCall { mut request, destinations, limits, traceparent } = call;
         #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
         let began = tokio::time::Instant::now();
         let private = Arc::new(destinations.private_names());
@@ -83,12 +80,13 @@ impl NetworkClient {
             #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
             let remaining = limits.remaining.saturating_sub(began.elapsed());
             let lease = self.0.client(&request.sender, &private, request.server()).await?;
-            let response = Self::once(&lease.client, &mut request, remaining, traceparent).await?;
+            let response =
+                Self::send_once(&lease.client, &mut request, remaining, traceparent).await?;
             let status = response.status();
             if let Some(journey) = &request.journey {
                 journey.head(status.as_u16());
             }
-            let follows = redirects(status) && matches!(request.body, Body::Whole(_));
+            let follows = is_redirect(status) && matches!(request.body, Body::Whole(_));
             let location = response.headers().get("location").filter(|_| follows);
             let Some(location) = location else { return Ok((response, lease)) };
             let journey = request.journey.clone();
@@ -111,43 +109,29 @@ impl NetworkClient {
 }
 
 impl HttpClient for NetworkClient {
-    fn send<'a>(
-        &'a self,
-        request: Request,
-        destinations: &'a Destinations,
-        limits: Limits,
-        traceparent: &'a str,
-    ) -> Answer<'a, Result<Response, HttpError>> {
+    fn send<'a>(&'a self, call: HttpCall<'a>) -> Answer<'a, Result<Response, HttpError>> {
+        let limits = call.limits;
         Box::pin(async move {
-            let call = async {
-                let charge = request.charge.clone();
-                let (response, _lease) =
-                    self.follow(request, destinations, limits, traceparent).await?;
+            let received = async {
+                let charge = call.request.charge.clone();
+                let (response, _lease) = self.follow(call).await?;
                 read(response, limits, charge.as_ref()).await
             };
-            limits.bound(call).await
+            limits.bound(received).await
         })
     }
 
-    fn open<'a>(
-        &'a self,
-        request: Request,
-        destinations: &'a Destinations,
-        limits: Limits,
-        traceparent: &'a str,
-    ) -> Answer<'a, Result<Opened, HttpError>> {
+    fn open<'a>(&'a self, call: HttpCall<'a>) -> Answer<'a, Result<Opened, HttpError>> {
+        let limits = call.limits;
         Box::pin(async move {
-            let call = async {
-                let (response, lease) =
-                    self.follow(request, destinations, limits, traceparent).await?;
+            let opened = async {
+                let (response, lease) = self.follow(call).await?;
                 let status = response.status().as_u16();
                 let headers = headers(&response);
-                let body = response
-                    .bytes_stream()
-                    .map(|piece| piece.map_err(|error| transport(&error.without_url())));
+                let body = response.bytes_stream().map(|piece| piece.map_err(transport));
                 Ok(Opened { status, headers, body: Box::pin(body) }.holding(lease))
             };
-            limits.bound(call).await
+            limits.bound(opened).await
         })
     }
 }
@@ -157,7 +141,7 @@ fn headers(response: &reqwest::Response) -> Vec<(String, String)> {
     response.headers().iter().map(|(name, value)| (name.to_string(), text(value))).collect()
 }
 
-fn redirects(status: StatusCode) -> bool {
+fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
@@ -170,9 +154,7 @@ async fn read(
     let headers = headers(&response);
     let too_large = HttpError::TooLarge(limits.response_bytes);
     let mut body = Vec::new();
-    while let Some(chunk) =
-        response.chunk().await.map_err(|error| transport(&error.without_url()))?
-    {
+    while let Some(chunk) = response.chunk().await.map_err(transport)? {
         if (body.len() + chunk.len()) as u64 > limits.response_bytes {
             return Err(too_large);
         }
@@ -199,35 +181,25 @@ fn is_cut_off(error: &reqwest::Error) -> bool {
 }
 
 /// The first error of this type among the sources of `error`.
-fn caused_by<T: std::error::Error + 'static>(error: &reqwest::Error) -> Option<&T> {
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        if let Some(error) = error.downcast_ref::<T>() {
-            return Some(error);
-        }
-        source = error.source();
-    }
-    None
+fn caused_by<T: Error + 'static>(error: &reqwest::Error) -> Option<&T> {
+    sources(error).find_map(|source| source.downcast_ref())
 }
 
-/// Converts `error`, from which the caller has removed the URL, because its query may contain a secret.
-fn transport(error: &reqwest::Error) -> HttpError {
-    HttpError::Transport(chain(error))
+fn sources(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    iter::successors(error.source(), |&error| error.source())
 }
 
-/// Formats an error with all its sources, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+/// Formats `error` with all its sources, in one line. Without its URL, whose query may contain a secret.
+fn transport(error: reqwest::Error) -> HttpError {
+    let error = error.without_url();
     let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let cause = error.to_string();
+    for cause in sources(&error).map(ToString::to_string) {
         if !text.ends_with(&cause) {
             text.push_str(": ");
             text.push_str(&cause);
         }
-        source = error.source();
     }
-    text
+    HttpError::Transport(text)
 }
 
 #[cfg(test)]
@@ -239,7 +211,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::mpsc;
 
-    use super::super::{Destination, Limits, Pieces, Sender};
+    use super::super::{Destination, Destinations, Limits, Pieces, Sender};
     use super::*;
     use crate::capability::streams;
 
@@ -263,12 +235,16 @@ mod tests {
         Closes,
     }
 
-    async fn server(then: Then) -> SocketAddr {
+    /// Starts a server that serves each connection, which is passed with its number.
+    async fn server<F: Future<Output = ()> + Send + 'static>(
+        serve: impl Fn(TcpStream, usize) -> F + Send + 'static,
+    ) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
         let address = listener.local_addr().expect("it is bound");
         tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, then));
+            for number in 0.. {
+                let Ok((stream, _)) = listener.accept().await else { return };
+                tokio::spawn(serve(stream, number));
             }
         });
         address
@@ -295,23 +271,27 @@ mod tests {
         (format!("http://{address}/"), Destinations::from_iter([destination]))
     }
 
+    fn call(request: Request, destinations: &Destinations) -> HttpCall<'_> {
+        HttpCall { request, destinations, limits: LIMITS, traceparent: "00" }
+    }
+
     /// Sends a whole body, and returns the status and the body of the response.
     async fn sent(then: Then) -> Result<(u16, String), HttpError> {
-        let (url, destinations) = reached(server(then).await);
+        let (url, destinations) = reached(server(move |stream, _| serve(stream, then)).await);
         let request = Request::new("POST", &url, [], vec![0; LARGE]).expect("valid");
-        let client = NetworkClient::new(100);
-        let response = client.send(request, &destinations, LIMITS, "00").await?;
+        let response = NetworkClient::new(100).send(call(request, &destinations)).await?;
         Ok((response.status, String::from_utf8_lossy(&response.body).into_owned()))
     }
 
     /// Writes a body until that fails, and returns the status and the body of the response.
     async fn written(then: Then) -> Result<(u16, String), HttpError> {
-        let (url, destinations) = reached(server(then).await);
+        let (url, destinations) = reached(server(move |stream, _| serve(stream, then)).await);
         let (pieces, body) = streams::body();
         let request = Request::streamed("POST", &url, [], body).expect("valid");
-        let response = Box::pin(async move {
-            NetworkClient::new(100).open(request, &destinations, LIMITS, "00").await
-        });
+        let response =
+            Box::pin(
+                async move { NetworkClient::new(100).open(call(request, &destinations)).await },
+            );
         let mut outgoing = streams::OutgoingRequest::new(pieces, response);
         while outgoing.write(Bytes::from_static(&[0; 1 << 16])).await.is_ok() {}
         let mut response = outgoing.finish().await?;
@@ -343,17 +323,9 @@ mod tests {
 
     /// A server that keeps its connections open, and reports each request: the number of its
     /// connection, its head and its body.
-    async fn keeping() -> (SocketAddr, mpsc::UnboundedReceiver<(usize, String, Vec<u8>)>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has ports");
-        let address = listener.local_addr().expect("it is bound");
+    async fn keeping_server() -> (SocketAddr, mpsc::UnboundedReceiver<(usize, String, Vec<u8>)>) {
         let (seen, requests) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            for number in 0.. {
-                let Ok((stream, _)) = listener.accept().await else { return };
-                tokio::spawn(answer_all(stream, number, seen.clone()));
-            }
-        });
-        (address, requests)
+        (server(move |stream, number| answer_all(stream, number, seen.clone())).await, requests)
     }
 
     async fn answer_all(
@@ -389,7 +361,7 @@ mod tests {
 
     #[tokio::test]
     async fn tenants_and_integrations_share_no_connections() {
-        let (address, mut seen) = keeping().await;
+        let (address, mut seen) = keeping_server().await;
         let (url, destinations) = reached(address);
         let client = NetworkClient::new(100);
         let senders = [of("a", "x"), of("a", "x"), of("b", "x"), of("a", "y"), of("b", "x")];
@@ -397,7 +369,7 @@ mod tests {
         for sender in senders {
             let mut request = Request::new("GET", &url, [], Vec::new()).expect("valid");
             request.sender = sender;
-            client.send(request, &destinations, LIMITS, "00").await.expect("answered");
+            client.send(call(request, &destinations)).await.expect("answered");
             connections.push(seen.recv().await.expect("it came").0);
         }
         assert_eq!(connections, [0, 0, 1, 2, 1]);
@@ -405,7 +377,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_declared_length_is_sent_and_enforced() {
-        let (address, mut seen) = keeping().await;
+        let (address, mut seen) = keeping_server().await;
         let (url, destinations) = reached(address);
         let client = NetworkClient::new(100);
         let send = async |method: &str, declared: &str, body: &'static str| {
@@ -413,7 +385,7 @@ mod tests {
             let piece = Ok(Bytes::from_static(body.as_bytes()));
             let pieces: Pieces = Box::pin(futures_util::stream::iter([piece]));
             let request = Request::streamed(method, &url, headers, pieces).expect("valid");
-            client.open(request, &destinations, LIMITS, "00").await.map(|opened| opened.status)
+            client.open(call(request, &destinations)).await.map(|opened| opened.status)
         };
         for method in ["POST", "GET"] {
             assert_eq!(send(method, "03", "abc").await, Ok(200), "{method}");
@@ -437,14 +409,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_of_this_machine_is_refused_unless_it_is_granted() {
-        let (address, mut seen) = keeping().await;
+        let (address, mut seen) = keeping_server().await;
         let url = format!("http://localhost:{}/", address.port());
         let client = NetworkClient::new(100);
         // DNS could resolve any name to this machine; only `localhost` is granted with its addresses.
         let request = || Request::new("GET", &url, [], Vec::new()).expect("valid");
         let granted: Destination = "localhost".parse().expect("a host");
         let granted = Destinations::from_iter([granted]);
-        client.send(request(), &granted, LIMITS, "00").await.expect("answered");
+        client.send(call(request(), &granted)).await.expect("answered");
         seen.recv().await.expect("it came");
         let server = "localhost".to_owned();
         let lease = client.0.client(&Sender::default(), &Arc::default(), server).await;

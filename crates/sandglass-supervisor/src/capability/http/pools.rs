@@ -32,11 +32,11 @@ pub(super) struct Pools {
     system: SystemResolver,
     /// Created by the first request, from the system's certificates.
     tls: OnceCell<ClientConfig>,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KeptPools>>,
 }
 
 /// The pools that are kept, the most recently used one last.
-struct Known {
+struct KeptPools {
     pools: Vec<Pool>,
     /// Connections that all pools together may keep.
     idle_max: usize,
@@ -71,7 +71,7 @@ impl Pool {
 /// The client for one request, whose connection counts until this is dropped.
 pub(super) struct Lease {
     pub(super) client: reqwest::Client,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KeptPools>>,
     sender: Sender,
     private: Arc<BTreeSet<String>>,
     server: String,
@@ -92,7 +92,7 @@ impl Drop for Lease {
 impl Pools {
     /// Pools that together keep at most `idle_max` connections.
     pub(super) fn new(idle_max: usize) -> Self {
-        let known = Known { pools: Vec::new(), idle_max };
+        let known = KeptPools { pools: Vec::new(), idle_max };
         Self {
             system: SystemResolver::default(),
             tls: OnceCell::new(),
@@ -138,7 +138,7 @@ impl Pools {
     }
 }
 
-impl Known {
+impl KeptPools {
     /// Drops the least recently used pools while all of them together may keep too many connections.
     /// Requests in flight continue, and their connections are closed afterwards. A single pool that
     /// exceeds the bound is dropped as well, and the next request creates a new one.
@@ -172,17 +172,15 @@ fn client(tls: ClientConfig, resolver: Resolver) -> reqwest::Result<reqwest::Cli
 /// Creates the TLS settings of all connections. Reading certificates is file I/O, which must not block
 /// a thread for guests.
 async fn tls() -> ClientConfig {
-    let made = tokio::task::spawn_blocking(|| {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let versions =
-            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        versions.and_then(|builder| builder.with_platform_verifier())
-    });
-    let made = match made.await {
-        Ok(made) => made.map_err(|error| error.to_string()),
-        Err(panicked) => Err(panicked.to_string()),
+    let builder = || {
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider has them")
     };
-    let mut config = match made {
+    let verified = tokio::task::spawn_blocking(move || {
+        builder().with_platform_verifier().map_err(|error| error.to_string())
+    });
+    let mut config = match verified.await.unwrap_or_else(|panicked| Err(panicked.to_string())) {
         Ok(builder) => builder.with_no_client_auth(),
         // A machine without certificates can still reach plain HTTP.
         Err(error) => {
@@ -191,11 +189,7 @@ async fn tls() -> ClientConfig {
                 "failed to load the system's CA certificates, so https requests of guests fail; \
                  install them (Debian: ca-certificates), and restart the host"
             );
-            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .expect("the provider has them")
-                .with_root_certificates(rustls::RootCertStore::empty())
-                .with_no_client_auth()
+            builder().with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
         }
     };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

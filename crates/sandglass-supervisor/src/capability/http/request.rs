@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use reqwest::{Method, StatusCode, Url};
 
+use super::destination::host_and_port;
 use super::{DEADLINE_HEADER, HttpError, Pieces, Sender};
 use crate::capability::outside::RequestCharge;
 use crate::capability::requests::Journey;
@@ -55,7 +56,7 @@ fn is_kept_across_origins(name: &HeaderName) -> bool {
 #[derive(Debug)]
 pub struct Request {
     /// The address as the guest wrote it, shortened: secrets are searched in it.
-    raw: String,
+    pub(in crate::capability) raw: String,
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
@@ -249,20 +250,10 @@ impl Request {
         (2 * self.url.as_str().len() + headers) as u64
     }
 
-    /// The address as the guest wrote it, shortened.
-    pub fn as_given(&self) -> &str {
-        &self.raw
-    }
-
     /// Method, host (with its port unless that is the default) and path: what reports may show.
     pub fn destination(&self) -> (String, String, String) {
-        let host = self.url.host_str().unwrap_or_default();
-        let host = match self.url.port() {
-            Some(port) => format!("{host}:{port}"),
-            None => host.to_owned(),
-        };
         let path: String = self.url.path().chars().take(PATH_KEPT_MAX_CHARS).collect();
-        (self.method.as_str().to_owned(), host, path)
+        (self.method.as_str().to_owned(), host_and_port(&self.url), path)
     }
 
     /// Changes the request as a redirect to `location` requires (RFC 9110, 15.4).

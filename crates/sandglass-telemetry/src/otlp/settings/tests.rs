@@ -88,7 +88,7 @@ fn each_variable_sets_its_setting() {
     assert_eq!(settings.resource["service.name"], "mine");
     assert_eq!(settings.resource["deployment"], "a,b");
     let sampler = format!("{:?}", settings.sampler);
-    assert_eq!(sampler, "ParentBased(WholeTraces { root: TraceIdRatioBased(0.25) })");
+    assert_eq!(sampler, "TraceSampler { root: TraceIdRatioBased(0.25), is_parent_based: true }");
     let delay = Duration::from_secs(5);
     assert_eq!(settings.batch, Batch { queue: 10, size: 10, delay });
     assert_eq!((settings.limits.events, settings.limits.links), (3, 0));

@@ -1,4 +1,4 @@
-//! What manifests are accepted, and what is said of the others.
+//! Which manifests are accepted, and which problems the others have.
 
 use super::*;
 use serde_json::json;
@@ -26,7 +26,7 @@ fn with(pointer: &str, value: Value) -> String {
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn a_manifest_has_the_values_of_its_text() {
     let mut value = manifest();
     value["description"] = json!("Tools");
     value["license"] = json!("MIT");
@@ -64,7 +64,7 @@ fn what_is_written_is_what_is_read() {
 }
 
 #[test]
-fn nodes_are_pure_that_have_no_effects() {
+fn nodes_without_effects_are_pure() {
     for (role, capabilities, pure) in [
         ("pure", json!([]), true),
         ("pure", json!(["streamable"]), true),
@@ -82,9 +82,16 @@ fn nodes_are_pure_that_have_no_effects() {
     }
 }
 
+#[track_caller]
+fn assert_problem(text: &str, path: &str, what: &str) {
+    let problems = Manifest::parse(text).expect_err(text);
+    let found = problems.iter().find(|one| one.path == path && one.what.contains(what));
+    let found = found.unwrap_or_else(|| panic!("{path}: {what}: {problems:#?}"));
+    assert!(found.place.is_some(), "{found}");
+}
+
 #[test]
-fn packs_that_cannot_run_here_are_refused_with_the_reason() {
-    let node = manifest()["nodes"][0].clone();
+fn packs_with_an_unusable_runtime_are_refused_with_the_reason() {
     for (pointer, value, path, what) in [
         ("/runtime/language", json!("python"), "/runtime/language", "and this is `python`"),
         (
@@ -117,6 +124,15 @@ fn packs_that_cannot_run_here_are_refused_with_the_reason() {
             "begins with 2 pages",
         ),
         ("/runtime/wasm", json!({"memory": 1}), "/runtime/wasm/memory", "unknown key"),
+    ] {
+        assert_problem(&with(pointer, value), path, what);
+    }
+}
+
+#[test]
+fn packs_with_unusable_nodes_or_requirements_are_refused_with_the_reason() {
+    let node = manifest()["nodes"][0].clone();
+    for (pointer, value, path, what) in [
         (
             "/nodes/0/requiresSecrets",
             json!([{"id": "k", "kind": "api-key"}]),
@@ -166,11 +182,7 @@ fn packs_that_cannot_run_here_are_refused_with_the_reason() {
         ("/engines", json!({}), "/engines", "no `openwop`"),
         ("/runtime", json!(null), "", "no `runtime`"),
     ] {
-        let text = with(pointer, value);
-        let problems = Manifest::parse(&text).expect_err(&text);
-        let found = problems.iter().find(|one| one.path == path && one.what.contains(what));
-        let found = found.unwrap_or_else(|| panic!("{path}: {what}: {problems:#?}"));
-        assert!(found.place.is_some(), "{found}");
+        assert_problem(&with(pointer, value), path, what);
     }
     let mut agents = manifest();
     agents["nodes"] = json!([]);

@@ -11,10 +11,10 @@ use sandglass_telemetry::otlp::{self, Otlp};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry};
 
+use crate::bench_host::{BenchHost, one_thread};
 use crate::dispatching::{THREADS, many_in_flight, rate, rounds};
 use crate::figure::{Figure, Unit};
 use crate::guests;
-use crate::ours::{Ours, one_thread};
 use crate::timing::by_turns;
 use crate::{Effort, Failure};
 
@@ -29,7 +29,7 @@ const FLUSH: Duration = Duration::from_secs(2);
 pub(crate) fn metrics(effort: Effort) -> Result<Figure, Failure> {
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), ..Telemetry::disabled() };
-    Ok(beside_silence(effort, telemetry)?.asks_ratio(1.05))
+    Ok(beside_disabled(effort, telemetry)?.with_ratio_goal(1.05))
 }
 
 /// Measures a host with metrics, and with traces that export one percent to a collector.
@@ -45,32 +45,32 @@ pub(crate) fn traces(effort: Effort) -> Result<Figure, Failure> {
     };
     let otlp = otlp::from_variables(variable, &metrics)?;
     let tracer = otlp.as_ref().map(Otlp::tracer).unwrap_or_default();
-    let figure = beside_silence(effort, Telemetry { metrics, tracer })?;
+    let figure = beside_disabled(effort, Telemetry { metrics, tracer })?;
     if let Some(otlp) = otlp {
         otlp.shutdown(FLUSH).error.map_or(Ok(()), Err)?;
     }
-    Ok(figure.asks_ratio(1.15))
+    Ok(figure.with_ratio_goal(1.15))
 }
 
 /// Measures the time per dispatch of a host that reports to `telemetry`, beside a host without
 /// telemetry.
-fn beside_silence(effort: Effort, telemetry: Telemetry) -> Result<Figure, Failure> {
+fn beside_disabled(effort: Effort, telemetry: Telemetry) -> Result<Figure, Failure> {
     let settings = Settings { guest_threads: THREADS, ..Settings::default() };
-    let telling = Ours::with(settings, telemetry, guests::ANSWERS)?;
-    let silent = Ours::on_threads(THREADS, guests::ANSWERS)?;
+    let with_telemetry = BenchHost::with(settings, telemetry, guests::ANSWERS)?;
+    let silent = BenchHost::on_threads(THREADS, guests::ANSWERS)?;
     let embedder = one_thread()?;
-    let [telling, silent] = by_turns(
+    let [with_telemetry, silent] = by_turns(
         rounds(effort),
         [
             Box::new(|until, samples| {
-                rate(samples, || embedder.block_on(many_in_flight(&telling, until)))
+                rate(samples, || embedder.block_on(many_in_flight(&with_telemetry, until)))
             }),
             Box::new(|until, samples| {
                 rate(samples, || embedder.block_on(many_in_flight(&silent, until)))
             }),
         ],
     )?;
-    Ok(Figure::of(&telling, Unit::Nanoseconds).beside(&silent))
+    Ok(Figure::of(&with_telemetry, Unit::Nanoseconds).with_baseline(&silent))
 }
 
 /// Starts a collector that accepts everything, and returns its endpoint.

@@ -11,28 +11,28 @@ const RECENT_MAX: usize = 5;
 
 /// Follows a journal.
 #[derive(Debug)]
-pub(super) struct Story {
+pub(super) struct JournalFollower {
     path: PathBuf,
     /// Opened when it is first used.
     reader: Option<SqliteReader>,
     /// The first position of this play.
     start: Position,
     next: Position,
-    entities: BTreeMap<EntityRef, Seen>,
+    entities: BTreeMap<EntityRef, EntityProgress>,
     /// How many records of each kind this play has.
     kinds: BTreeMap<&'static str, u64>,
 }
 
 /// The state of an entity, and how it got there.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct EntityProgress {
     pub(super) state: String,
     pub(super) recent: VecDeque<String>,
 }
 
-impl Story {
+impl JournalFollower {
     /// Follows the journal at `path` from `start` on.
-    pub(super) fn from(path: &Path, start: Position) -> Self {
+    pub(super) fn starting_at(path: &Path, start: Position) -> Self {
         let (entities, kinds) = (BTreeMap::new(), BTreeMap::new());
         Self { path: path.to_owned(), reader: None, start, next: start, entities, kinds }
     }
@@ -62,31 +62,31 @@ impl Story {
         let records = page.into_records()?;
         for record in &records {
             self.next = Position(record.position.0.saturating_add(1));
-            self.remember(record);
+            self.note(record);
         }
         Ok(records)
     }
 
-    fn remember(&mut self, record: &Record) {
+    fn note(&mut self, record: &Record) {
         let kind = self.kinds.entry(record.event.kind()).or_default();
         *kind = kind.saturating_add(1);
         let Some(entity) = &record.entity else { return };
-        let seen = self.entities.entry(entity.clone()).or_default();
+        let progress = self.entities.entry(entity.clone()).or_default();
         match &record.event {
-            Event::Created { state, .. } => seen.state.clone_from(state),
+            Event::Created { state, .. } => progress.state.clone_from(state),
             Event::Transition { action, from, to, .. } => {
-                seen.state.clone_from(to);
-                if seen.recent.len() == RECENT_MAX {
-                    seen.recent.pop_front();
+                progress.state.clone_from(to);
+                if progress.recent.len() == RECENT_MAX {
+                    progress.recent.pop_front();
                 }
-                seen.recent.push_back(format!("{action} ({from} -> {to})"));
+                progress.recent.push_back(format!("{action} ({from} -> {to})"));
             }
             _ => {}
         }
     }
 
     /// `None` if this play has no record of the entity.
-    pub(super) fn entity(&self, entity: &EntityRef) -> Option<&Seen> {
+    pub(super) fn entity(&self, entity: &EntityRef) -> Option<&EntityProgress> {
         self.entities.get(entity)
     }
 

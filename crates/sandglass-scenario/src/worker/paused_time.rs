@@ -28,7 +28,7 @@ impl PausedTime {
 #[derive(Debug)]
 pub(super) struct PausingJournal<J>(pub(super) J);
 
-fn paused<'a, T: Send + 'a>(work: Pending<'a, T>) -> Pending<'a, T> {
+fn while_paused<'a, T: Send + 'a>(work: Pending<'a, T>) -> Pending<'a, T> {
     let time = PausedTime::begin();
     Box::pin(async move {
         let result = work.await;
@@ -39,11 +39,11 @@ fn paused<'a, T: Send + 'a>(work: Pending<'a, T>) -> Pending<'a, T> {
 
 impl<J: Journal> Journal for PausingJournal<J> {
     fn append(&self, batch: Batch) -> Pending<'_, Result<Positions, Error>> {
-        paused(self.0.append(batch))
+        while_paused(self.0.append(batch))
     }
 
     fn read(&self, from: Position, limit: usize) -> Pending<'_, Result<Page, Error>> {
-        paused(self.0.read(from, limit))
+        while_paused(self.0.read(from, limit))
     }
 
     fn read_entity(
@@ -52,7 +52,7 @@ impl<J: Journal> Journal for PausingJournal<J> {
         from: Position,
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>> {
-        paused(self.0.read_entity(entity, from, limit))
+        while_paused(self.0.read_entity(entity, from, limit))
     }
 
     fn read_by_entity(
@@ -60,18 +60,18 @@ impl<J: Journal> Journal for PausingJournal<J> {
         after: Option<Place>,
         limit: usize,
     ) -> Pending<'_, Result<ByEntity, Error>> {
-        paused(self.0.read_by_entity(after, limit))
+        while_paused(self.0.read_by_entity(after, limit))
     }
 
     fn find_dispatch(
         &self,
         dispatch: DispatchId,
     ) -> Pending<'_, Result<Option<(EntityRef, Position)>, Error>> {
-        paused(self.0.find_dispatch(dispatch))
+        while_paused(self.0.find_dispatch(dispatch))
     }
 
     fn snapshot(&self, entity: EntityRef) -> Pending<'_, Result<Option<Snapshot>, Error>> {
-        paused(self.0.snapshot(entity))
+        while_paused(self.0.snapshot(entity))
     }
 
     fn recording(
@@ -79,15 +79,15 @@ impl<J: Journal> Journal for PausingJournal<J> {
         dispatch: DispatchId,
         attempt: u32,
     ) -> Pending<'_, Result<Option<Vec<u8>>, Error>> {
-        paused(self.0.recording(dispatch, attempt))
+        while_paused(self.0.recording(dispatch, attempt))
     }
 
     fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
-        paused(self.0.prune(entities))
+        while_paused(self.0.prune(entities))
     }
 
     fn last(&self) -> Pending<'_, Result<Position, Error>> {
-        paused(self.0.last())
+        while_paused(self.0.last())
     }
 
     fn health(&self) -> Health {
@@ -95,6 +95,6 @@ impl<J: Journal> Journal for PausingJournal<J> {
     }
 
     fn close(&self) -> Pending<'_, ()> {
-        paused(self.0.close())
+        while_paused(self.0.close())
     }
 }

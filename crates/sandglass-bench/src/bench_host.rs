@@ -26,15 +26,15 @@ pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// A host with one guest.
 #[derive(Clone, Debug)]
-pub(crate) struct Ours {
-    pub(crate) host: Host,
+pub(crate) struct BenchHost {
+    pub(crate) inner: Host,
     integration: Integration,
     entity: EntityRef,
     /// Has one permit for each started call of [`NEVER`].
     pub(crate) waits: Arc<Semaphore>,
 }
 
-impl Ours {
+impl BenchHost {
     pub(crate) fn new(guest: &str) -> Result<Self, Failure> {
         Self::with(Settings::default(), Telemetry::disabled(), guest)
     }
@@ -59,12 +59,12 @@ impl Ours {
         let host =
             Host::builder().settings(settings).telemetry(telemetry).function(never).build()?;
         let integration = load(&host, guest)?;
-        Ok(Self { host, integration, entity: "Bench/1".parse()?, waits })
+        Ok(Self { inner: host, integration, entity: "Bench/1".parse()?, waits })
     }
 
     /// Loads another guest into the same host.
-    pub(crate) fn also(&self, guest: &str) -> Result<Self, Failure> {
-        Ok(Self { integration: load(&self.host, guest)?, ..self.clone() })
+    pub(crate) fn with_guest(&self, guest: &str) -> Result<Self, Failure> {
+        Ok(Self { integration: load(&self.inner, guest)?, ..self.clone() })
     }
 
     fn dispatch(&self, budget: Duration) -> Dispatch {
@@ -77,7 +77,7 @@ impl Ours {
 
     /// Dispatches the guest, and returns its outcome.
     pub(crate) async fn run(&self, budget: Duration) -> Result<Outcome, Failure> {
-        Ok(self.host.dispatch(&self.integration, self.dispatch(budget)).await?)
+        Ok(self.inner.dispatch(&self.integration, self.dispatch(budget)).await?)
     }
 
     /// Dispatches the guest in place on the caller's task.
@@ -85,10 +85,8 @@ impl Ours {
     /// # Errors
     /// The guest did not complete.
     pub(crate) async fn complete_in_place(&self) -> Result<(), Failure> {
-        match self.host.run_in_place(&self.integration, self.dispatch(LONG)).await?.outcome {
-            Outcome::Completed(_) => Ok(()),
-            other => Err(unexpected(&other)),
-        }
+        let report = self.inner.run_in_place(&self.integration, self.dispatch(LONG)).await?;
+        check_completed(&report.outcome)
     }
 
     /// Dispatches the guest.
@@ -96,10 +94,7 @@ impl Ours {
     /// # Errors
     /// The guest did not complete.
     pub(crate) async fn complete(&self) -> Result<(), Failure> {
-        match self.run(LONG).await? {
-            Outcome::Completed(_) => Ok(()),
-            other => Err(unexpected(&other)),
-        }
+        check_completed(&self.run(LONG).await?)
     }
 
     /// Dispatches the guest, and returns how long after its deadline it left the CPU, in
@@ -119,10 +114,10 @@ impl Ours {
     pub(crate) fn keep_busy(&self, count: usize, budget: Duration) -> JoinSet<Failure> {
         let mut crowd = JoinSet::new();
         for _ in 0..count {
-            let ours = self.clone();
+            let host = self.clone();
             crowd.spawn(async move {
                 loop {
-                    if let Err(failure) = ours.kill(budget).await {
+                    if let Err(failure) = host.kill(budget).await {
                         return failure;
                     }
                 }
@@ -137,8 +132,15 @@ fn load(host: &Host, guest: &str) -> Result<Integration, Failure> {
     Ok(host.load(guest.as_bytes(), Manifest::named("bench").functions([never]))?)
 }
 
+fn check_completed(outcome: &Outcome) -> Result<(), Failure> {
+    match outcome {
+        Outcome::Completed(_) => Ok(()),
+        other => Err(unexpected(other)),
+    }
+}
+
 fn unexpected(outcome: &Outcome) -> Failure {
-    format!("the guest ended otherwise than meant: {outcome:?}").into()
+    format!("the guest ended in an unexpected way: {outcome:?}").into()
 }
 
 /// The asynchronous runtime of an embedder with a single thread for all tasks.

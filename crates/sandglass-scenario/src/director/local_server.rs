@@ -25,16 +25,16 @@ use crate::wait::pause;
 const CONNECTIONS_MAX: usize = 256;
 
 /// The pause after a connection could not be accepted. Without it, the server would retry without end.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// A server that accepts connections. Dropping it ends it with all its connections.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct LocalServer {
     address: SocketAddr,
     accepting: JoinHandle<()>,
 }
 
-impl Running {
+impl LocalServer {
     pub(super) async fn start(server: &Server) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -47,7 +47,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for LocalServer {
     fn drop(&mut self) {
         self.accepting.abort();
     }
@@ -66,7 +66,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>) {
                 });
             }
             // Probably there are no file descriptors left: let connections end first.
-            Err(_) => pause(ACCEPT_AGAIN).await,
+            Err(_) => pause(ACCEPT_RETRY).await,
         }
         while connections.try_join_next().is_some() {}
     }

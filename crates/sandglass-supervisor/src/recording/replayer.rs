@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use minicbor::Decoder;
 use minicbor::data::{Token, Type};
@@ -11,9 +11,10 @@ use sandglass_model::{CallPlace, Cause, EndPoint};
 
 use super::packing::{Packer, Unpacker, Unreadable, WITH_SECRETS};
 use super::run_recording::Source;
-use super::secrets::{Given, Seen};
-use super::{COMPARED_BYTES, COMPARED_BYTES_OF_CALL, GIVE_A_RESULT, Header, hash};
+use super::secrets::{GivenSecrets, SeenSecrets};
+use super::{COMPARED_BYTES, COMPARED_BYTES_OF_CALL, Header, RESULT_SETTERS, hash};
 use crate::boundary::Stopped;
+use crate::opaque::opaque;
 use crate::run::Phase;
 use crate::secret::Redactor;
 use crate::sync::lock;
@@ -39,7 +40,7 @@ pub enum End {
 
 /// One replayed host call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlayedCall {
+pub struct ReplayedCall {
     /// Its number within the run, from 1.
     pub number: u64,
     /// The host function in reports.
@@ -52,7 +53,7 @@ pub struct PlayedCall {
 }
 
 /// Receives each call as it is replayed.
-pub type Watcher = Arc<dyn Fn(&PlayedCall) + Send + Sync>;
+pub type Watcher = Arc<dyn Fn(&ReplayedCall) + Send + Sync>;
 
 /// A difference between a host call and the recorded one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,19 +65,19 @@ pub struct Difference {
 
 /// The state of a replay.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct ReplayProgress {
     /// How many host calls were replayed.
     pub calls: u64,
     /// The first host call that differs.
     pub difference: Option<Difference>,
     /// Whether the run was ended where the recorded one was.
-    pub came_to_its_end: bool,
+    pub reached_end: bool,
     /// The first recorded call that was not replayed.
     pub next: Option<String>,
 }
 
 /// A recording that is replayed.
-pub struct Player {
+pub struct Replayer {
     /// The recorded context.
     pub context: Arc<[u8]>,
     /// Removes the secrets of the run from text for people.
@@ -84,15 +85,15 @@ pub struct Player {
     recording: Arc<[u8]>,
     /// The position of the next entry.
     next: usize,
-    given: Given,
-    seen: Seen,
+    given: GivenSecrets,
+    seen: SeenSecrets,
     end: End,
     open: Option<Open>,
     /// Whether the last call failed, and its error was not read yet.
     failed: bool,
     about: Option<Arc<str>>,
     watcher: Option<Watcher>,
-    found: Arc<Mutex<Found>>,
+    progress: Arc<Mutex<ReplayProgress>>,
 }
 
 /// The positions of the present call's result and writes in the recording.
@@ -122,7 +123,7 @@ impl<'a> Entry<'a> {
             return Err(Unreadable(format!("no host call is recorded at byte {at}")));
         }
         let (function, hash) = (from.str()?, from.u64()?);
-        let (arguments, about) = (optional(&mut from)?, optional(&mut from)?);
+        let (arguments, about) = (from.decode()?, from.decode()?);
         let answer = (from.datatype()? != Type::Null).then(|| from.position());
         from.skip()?;
         let writes = from.position();
@@ -131,22 +132,14 @@ impl<'a> Entry<'a> {
     }
 }
 
-fn optional<'a>(from: &mut Decoder<'a>) -> Result<Option<&'a str>, Unreadable> {
-    if from.datatype()? == Type::Null {
-        from.null()?;
-        return Ok(None);
-    }
-    Ok(Some(from.str()?))
-}
-
-impl Player {
+impl Replayer {
     /// Creates the replay of a recording.
     ///
     /// # Errors
     /// It does not begin with the header of a recording.
     pub fn new(
         recording: Arc<[u8]>,
-        given: Given,
+        given: GivenSecrets,
         end: End,
         watcher: Option<Watcher>,
     ) -> Result<Self, Unreadable> {
@@ -158,24 +151,20 @@ impl Player {
             next: from.position(),
             recording,
             given,
-            seen: Seen::new(redactor.clone()),
+            seen: SeenSecrets::new(redactor.clone()),
             redactor,
             end,
             open: None,
             failed: false,
             about: None,
             watcher,
-            found: Arc::default(),
+            progress: Arc::default(),
         })
     }
 
     /// The state of the replay, which outlives the run.
-    pub fn found(&self) -> Arc<Mutex<Found>> {
-        Arc::clone(&self.found)
-    }
-
-    fn note(&self) -> MutexGuard<'_, Found> {
-        lock(&self.found)
+    pub fn progress(&self) -> Arc<Mutex<ReplayProgress>> {
+        Arc::clone(&self.progress)
     }
 
     pub(super) fn begin(
@@ -187,19 +176,16 @@ impl Player {
         arguments(&mut packer);
         let packed = packer.finish().unwrap_or_default();
         let number = {
-            let mut found = self.note();
+            let mut found = lock(&self.progress);
             found.calls += 1;
             found.calls
         };
         let recording = Arc::clone(&self.recording);
-        let came = Came { function, arguments: self.seen.redacted(shown(&packed)) };
+        let came = ActualCall { function, arguments: self.seen.redacted(to_diagnostic(&packed)) };
         if self.next >= recording.len() {
             return Err(self.differs("a host call too many", "no further host call", &came));
         }
-        let entry = match Entry::read(&recording, self.next) {
-            Ok(entry) => entry,
-            Err(why) => return Err(self.unreadable(&why)),
-        };
+        let entry = Entry::read(&recording, self.next).map_err(|why| self.unreadable(&why))?;
         let recorded = format!("`{}` {}", entry.function, entry.arguments.unwrap_or_default());
         if entry.function != function {
             return Err(self.differs("another host call", recorded, &came));
@@ -213,14 +199,14 @@ impl Player {
         }
         self.next = entry.end;
         self.about = entry.about.map(Into::into);
-        let is_executed = GIVE_A_RESULT.contains(&function);
+        let is_executed = RESULT_SETTERS.contains(&function);
         if let Some(watcher) = &self.watcher {
             let answer = entry.answer.filter(|_| !is_executed);
-            watcher(&PlayedCall {
+            watcher(&ReplayedCall {
                 number,
                 function: entry.about.unwrap_or(function).to_owned(),
                 arguments: came.arguments.clone(),
-                answer: answer.map(|answer| shown(&recording[answer..entry.writes])),
+                answer: answer.map(|answer| to_diagnostic(&recording[answer..entry.writes])),
             });
         }
         self.source_of_result(&entry, number, is_executed, &came)
@@ -232,13 +218,13 @@ impl Player {
         entry: &Entry<'_>,
         number: u64,
         is_executed: bool,
-        came: &Came<'_>,
+        came: &ActualCall<'_>,
     ) -> Result<Source, Stopped> {
         match (entry.answer, self.end) {
             (_, End::At { point: EndPoint { place: CallPlace::Inside, call }, cause, .. })
                 if call == number =>
             {
-                self.note().came_to_its_end = true;
+                lock(&self.progress).reached_end = true;
                 Err(Stopped(cause))
             }
             _ if is_executed => Ok(Source::Function),
@@ -333,11 +319,8 @@ impl Player {
 
     /// Returns the error for a recorded write that does not fit the guest's memory.
     pub fn no_room(&mut self, at: u32, len: usize) -> Stopped {
-        self.differ(Difference {
-            what: "a memory that is smaller".to_owned(),
-            recorded: format!("{len} bytes written at {at}"),
-            came: "no such place".to_owned(),
-        })
+        let recorded = format!("{len} bytes written at {at}");
+        self.differ("a memory that is smaller", recorded, "no such place")
     }
 
     /// Returns why the run must end at `point`; `None` if the recorded one was not ended there.
@@ -356,64 +339,58 @@ impl Player {
             CallPlace::After => point == end || point == behind,
         };
         is_there.then(|| {
-            self.note().came_to_its_end = true;
+            lock(&self.progress).reached_end = true;
             cause
         })
     }
 
-    fn differs(&self, what: &str, recorded: impl Into<String>, came: &Came<'_>) -> Stopped {
+    fn differs(&self, what: &str, recorded: impl Into<String>, came: &ActualCall<'_>) -> Stopped {
         let came = format!("`{}` {}", came.function, came.arguments);
-        self.differ(Difference { what: what.to_owned(), recorded: recorded.into(), came })
+        self.differ(what, recorded, came)
     }
 
     fn unreadable(&self, why: &Unreadable) -> Stopped {
-        self.differ(Difference {
-            what: "a recording that can't be read".to_owned(),
-            recorded: why.to_string(),
-            came: String::new(),
-        })
+        self.differ("a recording that can't be read", why.to_string(), "")
     }
 
-    fn differ(&self, difference: Difference) -> Stopped {
-        self.note().difference.get_or_insert(difference);
+    fn differ(&self, what: &str, recorded: impl Into<String>, came: impl Into<String>) -> Stopped {
+        let what = what.to_owned();
+        let difference = Difference { what, recorded: recorded.into(), came: came.into() };
+        lock(&self.progress).difference.get_or_insert(difference);
         Stopped(Cause::Cancel)
     }
 }
 
-impl Drop for Player {
+impl Drop for Replayer {
     fn drop(&mut self) {
         let entry = (self.next < self.recording.len()).then(|| {
             let entry = Entry::read(&self.recording, self.next);
             entry.map_or_else(|why| why.to_string(), |entry| format!("`{}`", entry.function))
         });
-        self.note().next = entry;
+        lock(&self.progress).next = entry;
     }
 }
 
-impl fmt::Debug for Player {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Player").field("end", &self.end).finish_non_exhaustive()
-    }
-}
+opaque!(Replayer as "Replayer" { end });
 
 /// A replayed call.
-struct Came<'a> {
+struct ActualCall<'a> {
     function: &'a str,
     arguments: String,
 }
 
 /// Formats CBOR in its diagnostic notation, shortened.
-fn shown(cbor: &[u8]) -> String {
+fn to_diagnostic(cbor: &[u8]) -> String {
     use fmt::Write as _;
-    struct Cut(String);
-    impl fmt::Write for Cut {
+    struct Shortened(String);
+    impl fmt::Write for Shortened {
         fn write_str(&mut self, part: &str) -> fmt::Result {
             let room = SHOWN_CHARS.saturating_sub(self.0.len());
             self.0.extend(part.chars().take(room));
             if room <= part.len() { Err(fmt::Error) } else { Ok(()) }
         }
     }
-    let mut cut = Cut(String::new());
+    let mut cut = Shortened(String::new());
     if write!(cut, "{}", minicbor::display(cbor)).is_err() {
         cut.0.push('…');
     }
