@@ -28,11 +28,13 @@ pub enum Fault {
     OtherDecision,
     /// A task of the process never waits.
     BusyTask,
+    /// Host calls of handlers do not count as activity.
+    LostActivity,
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::LostDisarm,
         Self::LateSuccess,
         Self::EarlyAnswer,
@@ -44,6 +46,7 @@ impl Fault {
         Self::SwappedRecords,
         Self::OtherDecision,
         Self::BusyTask,
+        Self::LostActivity,
     ];
 
     /// The name, as options spell it.
@@ -61,6 +64,7 @@ impl Fault {
             Self::SwappedRecords => "swapped-records",
             Self::OtherDecision => "other-decision",
             Self::BusyTask => "busy-task",
+            Self::LostActivity => "lost-activity",
         }
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Guest {
 pub(crate) enum Move {
     Wait(u64),
     Signal(&'static str),
+    /// A host call that takes this long.
+    Call(u64),
     Ask(Box<(EntityRef, String, AskUntil)>),
 }
 
@@ -83,6 +85,9 @@ impl Guest {
                 Ending::Answer(outcome)
             }
         };
+        if !is_calm {
+            add_calls(scene, &mut moves, budget_ms);
+        }
         let is_graceful = dice.per_mille(500);
         let slow_calls = if dice.per_mille(100) { dice.within(1..=1_000) } else { 0 };
         Self { queued_ms, moves, ending, is_graceful, slow_calls }
@@ -115,6 +120,19 @@ impl Move {
         let is_focused = scene.plan.is_coarse && scene.guests.per_mille(700);
         let focus = is_focused.then(|| scene.story().focus.clone()).flatten();
         focus.unwrap_or_else(|| scene.guests.pick(names).clone())
+    }
+}
+
+/// Adds host calls, some of them between waits, from a stream of their own.
+fn add_calls(scene: &Scene, moves: &mut Vec<Move>, budget_ms: u64) {
+    let dice = &scene.calls;
+    for _ in 0..*dice.pick(&[0, 0, 1, 1, 2, 4]) {
+        let millis = match scene.plan.is_coarse {
+            true => *dice.pick(&[0, 0, 1_000, 1_001]),
+            false => dice.within(0..=budget_ms / 4),
+        };
+        let place = dice.below(moves.len() + 1);
+        moves.insert(place, Move::Call(millis));
     }
 }
 

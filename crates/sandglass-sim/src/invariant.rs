@@ -47,6 +47,8 @@ pub enum Invariant {
     /// A run starts no more handlers and no more loop iterations than its limits allow, counted as
     /// its spec says; a breach is recorded for the first one beyond the limit.
     WithinBounds,
+    /// A session is silent only for as long as none of its handlers has made a host call.
+    TrulySilent,
     /// Simulating a seed again leads to the same clock, next random number and log.
     Reproducible,
     /// No state timer fires that the old rule would not have fired, given that handlers re-armed
@@ -75,6 +77,7 @@ impl Invariant {
             Self::NothingWhileStopped => "nothing-while-stopped",
             Self::KilledInTime => "killed-in-time",
             Self::WithinBounds => "within-bounds",
+            Self::TrulySilent => "truly-silent",
             Self::Reproducible => "reproducible",
             Self::OldRuleFires => "old-rule-fires",
         }

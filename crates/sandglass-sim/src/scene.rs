@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandglass_liveness::Spec;
-use sandglass_model::{Clock, EntityRef, Monotonic, Object, WallTime};
+use sandglass_model::{Clock, DispatchId, EntityRef, Monotonic, Object, WallTime};
 use sandglass_runtime::{HandlerRun, SimClock};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::automaton::Automaton;
 use crate::dice::Dice;
@@ -31,6 +31,7 @@ pub(crate) struct Scene {
     pub(crate) entropy: Dice,
     pub(crate) clients: Dice,
     pub(crate) guests: Dice,
+    pub(crate) calls: Dice,
     pub(crate) store: Dice,
     pub(crate) crashes: Dice,
     pub(crate) disk: Mutex<Disk>,
@@ -47,6 +48,8 @@ pub(crate) struct Story {
     pub(crate) names: Vec<EntityRef>,
     /// The entity of the last step.
     pub(crate) focus: Option<EntityRef>,
+    /// Who waits for the next host call of which dispatch.
+    pub(crate) waiters: Vec<(DispatchId, Arc<Notify>)>,
     /// Handlers that the last process started, for the fault that starts them again.
     pub(crate) orphans: Vec<HandlerRun>,
 }
@@ -64,6 +67,7 @@ impl Scene {
             entropy: dice("entropy"),
             clients: dice("clients"),
             guests: dice("guests"),
+            calls: dice("calls"),
             store: dice("store"),
             crashes: dice("crashes"),
             disk: Mutex::default(),
@@ -124,7 +128,8 @@ impl Scene {
 
     /// Draws the next number of every stream and combines them into one.
     pub(crate) fn next_random(&self) -> u64 {
-        let streams = [&self.entropy, &self.clients, &self.guests, &self.store, &self.crashes];
+        let streams =
+            [&self.entropy, &self.clients, &self.guests, &self.calls, &self.store, &self.crashes];
         streams.into_iter().fold(0, |all, dice| all.rotate_left(13) ^ dice.next())
     }
 }

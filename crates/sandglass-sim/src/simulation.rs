@@ -72,6 +72,7 @@ pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
         ledger.old_rule.cannot_judge();
     }
     ledger.has_one_order = plan.slowest_ms == 0 && !plan.jumps;
+    ledger.has_steady_clock = !plan.jumps;
     let specs = specs(&automata, options.reset_on, &mut ledger);
     ledger.use_parsed_specs(specs.iter().flatten());
     let scene = Arc::new(Scene::new(plan, ledger, automata, specs));

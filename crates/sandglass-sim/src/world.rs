@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use sandglass_model::{
     Ask, Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock as _, Completion, DeadlineOwner,
-    DeadlineReport, Dispatched, FirstCause, HandlerDeadlineExceeded, HostCalls, Limit, Monotonic,
-    Object, Outcome, Overrun, Rejection, RejectionKind, RunReport, TimeSplit,
+    DeadlineReport, DispatchId, Dispatched, FirstCause, HandlerDeadlineExceeded, HostCalls, Limit,
+    Monotonic, Object, Outcome, Overrun, Rejection, RejectionKind, RunReport, TimeSplit,
 };
-use sandglass_runtime::{HandlerRun, Handlers, Reserved, RunFuture, not_run};
+use sandglass_runtime::{HandlerNow, HandlerRun, Handlers, Reserved, RunFuture, not_run};
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -54,6 +54,19 @@ impl Handlers for World {
             self.0.scene.story().orphans.push(run.clone());
         }
         Box::pin(self.clone().run(run))
+    }
+
+    fn doing(&self, dispatch: DispatchId) -> Option<HandlerNow> {
+        if self.0.scene.has(Fault::LostActivity) {
+            return None;
+        }
+        let active = self.0.ledger().runs.last_call(dispatch)?;
+        let active = Some(self.0.clock.now().since(active));
+        Some(HandlerNow { place: "guest".to_owned(), since: Duration::ZERO, active })
+    }
+
+    fn on_activity(&self, dispatch: DispatchId, waiter: &Arc<Notify>) {
+        self.0.scene.story().waiters.push((dispatch, Arc::clone(waiter)));
     }
 }
 
@@ -226,6 +239,11 @@ impl World {
             match one {
                 Move::Wait(millis) => self.0.pause_ms(millis).await,
                 Move::Signal(what) => self.send_signal(run, what),
+                Move::Call(millis) => {
+                    self.note_call(run);
+                    self.0.pause_ms(millis).await;
+                    self.note_call(run);
+                }
                 Move::Ask(ask) => {
                     let (id, params) = self.0.scene.new_request();
                     let dispatched = &run.dispatched;
@@ -256,6 +274,20 @@ impl World {
             // Like a panicking host, but without the panic hook, which would print a message.
             Ending::Panic => std::panic::resume_unwind(Box::new("the dice say so")),
         }
+    }
+
+    /// A host call of the guest begins or ends.
+    fn note_call(&self, run: &HandlerRun) {
+        let dispatch = run.dispatched.dispatch;
+        let (now, at) = (self.0.clock.now(), self.0.clock.wall());
+        self.0.ledger().runs.note_call((dispatch, run.dispatched.attempt), now, at);
+        let mut story = self.0.scene.story();
+        let (woken, others) =
+            std::mem::take(&mut story.waiters).into_iter().partition(|(of, _)| *of == dispatch);
+        story.waiters = others;
+        drop(story);
+        let woken: Vec<(DispatchId, Arc<Notify>)> = woken;
+        woken.iter().for_each(|(_, waiter)| waiter.notify_one());
     }
 
     fn send_signal(&self, run: &HandlerRun, what: &'static str) {

@@ -322,7 +322,11 @@ mod tests {
     #[test]
     fn signals_are_taken_in_order_and_at_most_a_queue_full_at_once() {
         let mut runs = Runs::new(Stops::default());
-        let signals = Signals::new(DispatchId::from_bytes([7; 16]), runs.signal_queue.clone());
+        let signals = Signals::new(
+            DispatchId::from_bytes([7; 16]),
+            runs.signal_queue.clone(),
+            Arc::default(),
+        );
         assert!(signals.send("progress", 0.into()));
         let first = runs.signals.try_recv().expect("it waits");
         for number in 1..=SIGNAL_QUEUE_MAX {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use sandglass_liveness::session::{RunPhase, Session};
 use sandglass_liveness::{Entity, Fold, Replay, Spec};
 use sandglass_model::{
-    DispatchId, Dispatched, EntityRef, Event, Position, Record, StopCause, TransitionCause,
+    DispatchId, Dispatched, EntityRef, Event, Limit, Position, Record, StopCause, TransitionCause,
 };
 use sandglass_runtime::Snapshot;
 use serde_json::Value;
@@ -49,6 +49,8 @@ pub(crate) struct Ledger {
     /// Whether `one-order` applies: deciding takes no time and clocks do not jump, so all inputs of
     /// an instant are ready before the first is decided.
     pub(crate) has_one_order: bool,
+    /// Whether the wall clock does not jump, so that the times of records can be compared.
+    pub(crate) has_steady_clock: bool,
     step: usize,
     now_ms: i64,
     log: Vec<Record>,
@@ -195,6 +197,12 @@ impl Ledger {
                     );
                     (Invariant::NoIdleInFlight, what)
                 })
+            }
+            Event::LimitBreached(breach)
+                if self.has_steady_clock
+                    && matches!(breach.limit, Limit::InactivityWarn | Limit::InactivityTimeout) =>
+            {
+                self.runs.check_silence(name, breach.observed, breach.at)
             }
             _ => None,
         };

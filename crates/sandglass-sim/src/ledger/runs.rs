@@ -35,6 +35,8 @@ struct Run {
     is_running: bool,
     /// Its deadline, once its guest may run.
     due: Option<WallTime>,
+    /// When its last host call began or ended.
+    called: Option<(Monotonic, WallTime)>,
     truth: Option<Truth>,
     outcome: Option<OutcomeKind>,
     /// Whether it is dispatched again when its session is resumed.
@@ -64,6 +66,7 @@ impl Runs {
             has_started: false,
             is_running: false,
             due: None,
+            called: None,
             truth: None,
             outcome: None,
             is_held: false,
@@ -126,6 +129,42 @@ impl Runs {
         if let Some(run) = self.runs.get_mut(&key) {
             run.due = Some(due);
         }
+    }
+
+    /// Notes that a host call of a handler run begins or ends.
+    pub(crate) fn note_call(&mut self, key: Key, now: Monotonic, at: WallTime) {
+        if let Some(run) = self.runs.get_mut(&key) {
+            run.called = Some((now, at));
+        }
+    }
+
+    /// When the last host call of the running attempt of `dispatch` began or ended.
+    pub(crate) fn last_call(&self, dispatch: DispatchId) -> Option<Monotonic> {
+        let attempts = self.runs.range((dispatch, 0)..=(dispatch, u32::MAX));
+        let running = attempts.map(|(_, run)| run).rfind(|run| run.is_running)?;
+        running.called.map(|(now, _)| now)
+    }
+
+    /// Checks that none of the running handlers of `entity` made a host call during a silence of
+    /// `observed_ms` that was found `at`.
+    pub(super) fn check_silence(
+        &self,
+        entity: &EntityRef,
+        observed_ms: u64,
+        at: WallTime,
+    ) -> Finding {
+        let running = self.runs.iter().filter(|(_, run)| run.is_running && run.entity == *entity);
+        // Calls of the same millisecond may be later than the finding.
+        let calls = running.filter_map(|(key, run)| Some((key, run.called?.1)));
+        let called = calls.filter(|(_, called)| *called < at).max_by_key(|(_, called)| *called)?;
+        let (key, silent_ms) = (*called.0, at.since(called.1).as_millis());
+        (u128::from(observed_ms) > silent_ms + 1).then(|| {
+            let what = format!(
+                "{entity} is silent for {observed_ms} ms, and {} made a call {silent_ms} ms ago",
+                run_name(key)
+            );
+            (Invariant::TrulySilent, what)
+        })
     }
 
     /// The earliest deadline of the running handlers of this entity.

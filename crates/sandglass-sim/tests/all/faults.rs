@@ -35,6 +35,7 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
             Invariant::AtMostOnce,
         ],
         Fault::BusyTask => &[Invariant::NobodyStuck],
+        Fault::LostActivity => &[Invariant::TrulySilent],
     }
 }
 
