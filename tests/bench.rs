@@ -40,7 +40,7 @@ fn an_openwop_host_is_measured_in_a_process_of_its_own() {
 #[test]
 fn people_read_a_table_with_each_goal() {
     let said = sandglass(&[&"bench", &"--quick", &"--only", &"host_call"]).exits(0);
-    let said = said.says("host_call").says("baseline").says("asked for at most");
+    let said = said.says("host_call").says("baseline").says("goal at most");
     assert!(!said.out.contains('\u{1b}'), "no colour where nobody looks: {:?}", said.out);
 }
 

@@ -235,7 +235,7 @@ fn the_samples_run_the_nodes_that_their_descriptions_name() {
     }
     let log = host.run("failure-unhandled").finished();
     let error = log.error("sample_failure");
-    assert_eq!(error["message"], "as it was told");
+    assert_eq!(error["message"], "as given");
     assert_eq!(error["details"]["attempted"], true);
     for workflow in ["loop-bad-decision", "loop-unknown-worker"] {
         let log = host.run(workflow).finished();

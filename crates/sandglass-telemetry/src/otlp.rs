@@ -22,7 +22,6 @@ use crate::Metrics;
 use crate::trace::{DecidedIds, Tracer};
 use client::{Client, LastFailure};
 use delivery::{Losses, Queue};
-use environment::IgnoredSetting;
 pub use environment::InvalidSetting;
 use settings::{Requested, Settings};
 
@@ -82,9 +81,7 @@ pub fn from_variables(
     metrics: &Metrics,
 ) -> Result<Option<Otlp>, Error> {
     let Requested { settings, ignored } = Requested::read(&variable)?;
-    for IgnoredSetting { variable, why } in ignored {
-        tracing::warn!("{variable}: {why}");
-    }
+    settings::log_ignored(&ignored);
     settings.map(|settings| Otlp::new(&settings, metrics)).transpose()
 }
 

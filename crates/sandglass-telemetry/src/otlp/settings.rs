@@ -97,6 +97,14 @@ impl Requested {
     }
 }
 
+/// Logs the variables without effect. Commands select these lines by the name of this module (the
+/// default levels in `sandglass-cli`; test `a_variable_without_effect_causes_a_warning`).
+pub(super) fn log_ignored(ignored: &[IgnoredSetting]) {
+    for IgnoredSetting { variable, why } in ignored {
+        tracing::warn!("{variable}: {why}");
+    }
+}
+
 fn settings(environment: &Environment<'_>) -> Result<Option<Settings>, InvalidSetting> {
     // These apply even if everything else is turned off.
     unsupported::check_propagators(environment)?;
