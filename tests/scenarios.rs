@@ -121,6 +121,12 @@ fn a_busy_session_without_progress_is_not_stuck() {
 }
 
 #[test]
+fn an_agent_that_only_calls_its_tools_is_not_silent() {
+    let played = Played::of("tools");
+    assert_eq!(played.log_as("silence").len(), 2, "the other one: a warning, and its stop");
+}
+
+#[test]
 fn a_synthetic_keep_alive_hides_no_wedged_tool() {
     let silence = Played::of("keep-alive").log_as("silence");
     assert!(silence.iter().any(|record| record["killed"] == true), "{silence:?}");
@@ -144,7 +150,7 @@ fn every_scenario_of_sessions_has_its_test() {
         let short = name.trim_start_matches("scenario-").trim_end_matches(".toml");
         assert!(source.contains(&format!("Played::of(\"{short}\")")), "{name} has no test");
     }
-    assert_eq!(names.len(), 10);
+    assert_eq!(names.len(), 11);
 }
 
 #[test]

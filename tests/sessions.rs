@@ -169,6 +169,45 @@ fn silence_is_reported_while_it_lasts_and_fails_a_check() {
 }
 
 #[test]
+fn a_handler_that_calls_its_tools_is_not_silent_and_one_that_hangs_is_killed() {
+    let folder = with_a_handler_that_waits();
+    // Calls of 200 ms without a signal, for four seconds: less in each than may be silent, and more
+    // together.
+    let guest = std::fs::read(fixture("wat/naps_twenty_times.wat")).expect("it is there");
+    folder.write("naps.wat", guest);
+    let limits = "\n[limits]\nabort_timeout = \"100ms\"\ninactivity_warn = \"2s\"\n\
+                  inactivity_timeout = \"3s\"\n";
+    let worker = WAITER.replace("Waiter", "Worker").replace("\"waits\"", "\"naps\"");
+    let worker = worker.replace("trigger waits", "trigger naps");
+    folder.write("worker.ioa.toml", format!("{worker}{limits}"));
+    let daemon = Daemon::of(folder, limits, "");
+    daemon.waiting("hangs", "");
+    daemon.post("/v1/entities/Worker/works", "", 201);
+    daemon.post("/v1/entities/Worker/works/actions/Wait", "", 200);
+    daemon.until("hangs", "DONE");
+    let url = daemon.url();
+    until(|| {
+        let said = sandglass(&[&"status", &url, &"Worker/works", &"--json"]);
+        said.json_lines().iter().any(|view| view["status"] == "DONE")
+    });
+    let records = sandglass(&[&"log", &daemon.journal(), &"--json"]).exits(0).json_lines();
+    let of = |entity: &str, kind: &str| -> Vec<Value> {
+        let of = records
+            .iter()
+            .filter(|record| record["entity"] == entity && record["event"]["type"] == kind);
+        of.map(|record| record["event"].clone()).collect()
+    };
+    let breaches = of("Worker/works", "limit.breached");
+    assert!(breaches.is_empty(), "it was never silent: {breaches:?}");
+    assert_eq!(of("Worker/works", "ended")[0]["outcome"]["outcome"], "completed");
+    let breaches = of("Waiter/hangs", "limit.breached");
+    let limits: Vec<&Value> = breaches.iter().map(|breach| &breach["limit"]).collect();
+    assert_eq!(limits[..2], ["inactivity_warn", "inactivity_timeout"], "{breaches:?}");
+    assert_eq!(breaches[1]["last_signal"]["kind"], "host_call", "{breaches:?}");
+    sandglass(&[&"replay", &daemon.journal()]).exits(0).says("0 divergences");
+}
+
+#[test]
 fn a_watch_repeats_until_ctrl_c() {
     let daemon = Daemon::with(LIMITS, "");
     daemon.waiting("a", "");
