@@ -3,6 +3,7 @@
 //! journal alone and adds nothing to it.
 
 use sandglass_model::signature::TIMED_OUT;
+use sandglass_model::timeout::timeout_text;
 use sandglass_model::{
     DispatchId, Ended, EntityRef, Event, Limit, LimitBreached, Outcome, Record, Repeated,
     RunStopped, StopCause, WallTime,
@@ -11,7 +12,7 @@ use serde::Serialize;
 
 use sandglass_liveness::entity::Entity;
 use sandglass_liveness::fold::{Fold, Unfit};
-use sandglass_liveness::session::{error_type_of, timeout_text};
+use sandglass_liveness::session::error_type_of;
 use sandglass_liveness::spec::Spec;
 
 /// The format to project into.

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, EntityRef, Event, Limit, Outcome, Record, Repeated,
+    Decision, DispatchId, Dispatched, EntityRef, Event, Limit, Outcome, Overrun, Record, Repeated,
 };
 use serde::Serialize;
 
-use sandglass_liveness::session::{Failures, default_limits};
+use sandglass_liveness::session::{Failures, default_limits, failed_calls};
 
 /// A scan in progress. Its memory grows with the entities that failed and the handlers in flight.
 #[derive(Clone, Debug, Default)]
@@ -27,16 +27,34 @@ struct Found {
     failures: Failures,
 }
 
+impl Found {
+    fn add_overrun(&mut self, overrun: &Overrun) {
+        match overrun.limit {
+            Limit::HostCallTimeout => {
+                let took_ms = overrun.threshold_ms.saturating_mul(overrun.times);
+                self.call_timeouts = self.call_timeouts.saturating_add(overrun.times);
+                self.timeouts = self.timeouts.saturating_add(overrun.times);
+                self.timeouts_ms = self.timeouts_ms.saturating_add(took_ms);
+            }
+            Limit::ScheduleToStartTimeout => {
+                self.late_starts = self.late_starts.saturating_add(overrun.times);
+            }
+            _ => {}
+        }
+    }
+}
+
 /// The result of a scan for one session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Scanned {
     /// The session, or any other entity.
     pub session: EntityRef,
-    /// Handlers of the session that were killed at their deadlines.
+    /// Handlers of the session that were killed at their deadlines, and host calls that their own
+    /// time limit ended.
     pub timeouts: u64,
-    /// How long those handlers ran until then, in milliseconds.
+    /// How long those took until then, in milliseconds.
     pub timeouts_ms: u64,
-    /// Host calls of the session that their own time limit ended, however the handler ended.
+    /// The host calls among them; they count however their handler ended.
     pub call_timeouts: u64,
     /// Handlers of the session that were not started in time.
     pub late_starts: u64,
@@ -58,14 +76,12 @@ impl Scan {
             Event::Ended(ended) => {
                 let key = (entity.clone(), ended.dispatch);
                 let Some(dispatched) = self.in_flight.remove(&key) else { return };
-                for overrun in &ended.overruns {
+                if failed_calls(entity, &dispatched, ended).next().is_some() {
                     let found = self.found.entry(entity.clone()).or_default();
-                    let counted = match overrun.limit {
-                        Limit::HostCallTimeout => &mut found.call_timeouts,
-                        Limit::ScheduleToStartTimeout => &mut found.late_starts,
-                        _ => continue,
-                    };
-                    *counted = counted.saturating_add(overrun.times);
+                    found.failures.count_calls(entity, &dispatched, ended);
+                }
+                for overrun in &ended.overruns {
+                    self.found.entry(entity.clone()).or_default().add_overrun(overrun);
                 }
                 if matches!(ended.outcome, Outcome::Completed(_))
                     || ended.decision == Decision::Rerun
@@ -98,10 +114,8 @@ impl Scan {
             Scanned { session, timeouts, timeouts_ms, call_timeouts, late_starts, repeats, cost_ms }
         };
         let all = self.found.into_iter().map(scanned);
-        let is_worth_it = |one: &Scanned| {
-            let timeouts = [one.timeouts, one.call_timeouts, one.late_starts];
-            timeouts.iter().any(|many| *many > 0) || !one.repeats.is_empty()
-        };
+        let is_worth_it =
+            |one: &Scanned| one.timeouts > 0 || one.late_starts > 0 || !one.repeats.is_empty();
         let mut all: Vec<Scanned> = all.filter(is_worth_it).collect();
         // Stable: sessions with the same cost stay sorted by name.
         all.sort_by_key(|one| std::cmp::Reverse(one.cost_ms));

@@ -131,6 +131,7 @@ pub fn dispatched(dispatch: DispatchId, attempt: u32) -> Event {
         budget_defaulted: false,
         asker: None,
         depth: 0,
+        shape: None,
         retried: None,
         owner: DeadlineOwner::Handler,
         trace: TraceContext::root([5; 24]),

@@ -7,12 +7,14 @@
 mod evaluate;
 mod failures;
 mod preamble;
+mod recovery;
 mod settings;
 mod status;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sandglass_model::signature::stated_shape;
 use sandglass_model::{
     Decision, Directive, DispatchId, Dispatched, Ended, Event, LastSignal, Limit, Recovery,
     Repeated, RulesVersion, RunLimits, RunStopped, RunStopping, TransitionCause, WallTime,
@@ -23,8 +25,9 @@ use crate::entity::Entity;
 use crate::spec::{Counted, Spec};
 pub(crate) use evaluate::watched;
 pub use evaluate::{Anchor, Due, Elapsed, Evaluation, evaluate};
-pub use failures::{Failures, SAMPLE_MAX_CHARS, SHAPES_MAX};
-pub use preamble::{error_type_of, preamble, timeout_text};
+pub use failures::{Failures, SAMPLE_MAX_CHARS, SHAPES_MAX, failed_calls};
+pub use preamble::{error_type_of, preamble};
+pub use recovery::{conversation, left_for_conversation, recovery};
 pub use settings::{BadLimit, Ceilings, LimitSettings, Setting, default_limits};
 pub use status::{Shown, Status, StatusView, status};
 
@@ -60,6 +63,9 @@ pub struct Session {
     pub recovery: Option<Arc<Recovery>>,
     /// The last status text of a handler.
     pub status_text: Option<StatusText>,
+    /// The shape that the last action has stated which stated one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shape: Option<String>,
     active_since: Mark,
     progress_since: Mark,
     /// Whether a warning about inactivity holds.
@@ -132,6 +138,7 @@ impl Session {
             loop_iterations: 0,
             recovery: None,
             status_text: None,
+            shape: None,
             active_since: Mark::at(at),
             progress_since: Mark::at(at),
             is_silent: false,
@@ -228,6 +235,11 @@ impl Session {
     }
 
     fn dispatched(&mut self, spec: &Spec, dispatched: &Dispatched) {
+        if let Some(shape) =
+            stated_shape(&dispatched.params).filter(|_| spec.rules >= RulesVersion::V3)
+        {
+            self.shape = Some(shape.to_owned());
+        }
         if self.is_handler_run(spec, dispatched) {
             self.handler_runs = self.handler_runs.saturating_add(1);
         }
@@ -296,6 +308,7 @@ impl Session {
         if ended.decision == Decision::Held {
             Arc::make_mut(&mut self.held).push(Arc::clone(&run.dispatched));
         }
+        self.failures.count_calls(&entity.entity, &run.dispatched, ended);
         self.failures.count(&entity.entity, &run.dispatched, ended);
     }
 
@@ -388,6 +401,11 @@ impl Session {
         }
         let held = Arc::make_mut(&mut self.held);
         held.iter_mut().find(|held| held.dispatch == dispatch)
+    }
+
+    /// The shape that the last action has stated which stated one.
+    pub(crate) fn shape(&self) -> Option<&str> {
+        self.shape.as_deref()
     }
 
     /// Its most frequent failure, if it occurred at least `least` times.

@@ -29,6 +29,7 @@ pub mod session;
 pub mod signature;
 pub mod story;
 pub mod text;
+pub mod timeout;
 pub mod trace;
 
 pub use ask::{Answered, Ask, AskError, AskUntil, Asked};
@@ -48,8 +49,9 @@ pub use record::{
     DEFAULT_TENANT, Decision, Dispatched, Event, Position, Record, Retried, TransitionCause,
 };
 pub use report::{
-    Account, Allocation, CallPlace, DeadlineReport, EndPoint, Frame, FunctionCalls, HostCalls,
-    Overrun, Recorded, Recording, RunReport, TelemetryDropped, TimeSplit, WholeRecording,
+    Account, Allocation, CallPlace, Calls, DeadlineReport, EndPoint, Frame, FunctionCalls,
+    HostCalls, Overrun, Recorded, Recording, RunReport, TelemetryDropped, TimeSplit,
+    WholeRecording,
 };
 pub use rules::RulesVersion;
 pub use session::{

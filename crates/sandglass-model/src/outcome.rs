@@ -10,7 +10,7 @@ use crate::cause::Cause;
 use crate::id::TraceId;
 use crate::named::named;
 use crate::report::{Frame, TimeSplit};
-use crate::signature::TIMED_OUT;
+use crate::signature::{INTERRUPTED, TIMED_OUT};
 
 /// How one handler run ended. An `Outcome` is what the guest did or suffered; if the host could not
 /// do its work, that is an `Err` elsewhere.
@@ -66,7 +66,7 @@ impl Outcome {
             }
             Self::Cancelled(cancellation) => ("cancelled".to_owned(), cancellation.to_string()),
             Self::Interrupted => (
-                "interrupted".to_owned(),
+                INTERRUPTED.to_owned(),
                 "the host ended while the handler was in flight; its effects may have landed"
                     .to_owned(),
             ),

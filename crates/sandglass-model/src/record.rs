@@ -254,6 +254,10 @@ pub struct Dispatched {
     /// How many asks deep it is nested.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub depth: u32,
+    /// The shape of what the handler is about, if its own action states none in
+    /// [`SHAPE_PARAM`](crate::signature::SHAPE_PARAM): that of an earlier action of its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<String>,
     /// Who requested this attempt, if it is neither the first nor a rerun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retried: Option<Retried>,

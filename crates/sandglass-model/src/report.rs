@@ -287,6 +287,22 @@ pub struct FunctionCalls {
     pub total_us: u64,
     /// Whether the run ended inside one of them.
     pub in_flight: bool,
+    /// The calls that failed, if a guest can wait in the function: others fail only because of their
+    /// arguments.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub failed: Calls,
+    /// The calls that their own time limit ended.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub timed_out: Calls,
+}
+
+/// How many calls, and how long they took together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Calls {
+    /// How many.
+    pub count: u64,
+    /// Time in them, in microseconds.
+    pub total_us: u64,
 }
 
 /// The deadline of a run, and how much of it was used.

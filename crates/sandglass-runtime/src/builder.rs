@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use crate::account_sampling::AccountSampling;
 use crate::actor::{Actor, Counted, Restored, Timers, View, channels};
 use crate::asking::WaitGraph;
+use crate::conversations::Conversations;
 use crate::error::ActorError;
 use crate::handlers::{HandlerRun, Handlers, RunFuture, not_run};
 use crate::inner::Inner;
@@ -202,6 +203,7 @@ impl Builder {
             events,
             journal_works: AtomicBool::new(true),
             wait_graph: WaitGraph::default(),
+            conversations: Conversations::default(),
             runtime: watch::Sender::new(None),
             specs: watch::Sender::new(Arc::new(specs)),
             table: Table::new(self.rest),
@@ -319,6 +321,7 @@ impl Recovery<'_> {
         let Some(entity) = self.fold.take(&name) else { return Ok(()) };
         let Some(spec) = self.fold.spec(entity.spec).cloned() else { return Ok(()) };
         let shared = &self.runtime.0.shared;
+        shared.conversations.note(&spec, &entity, last);
         let newest = shared.specs().newest(&entity);
         let changes_spec =
             newest.is_some_and(|newest| change_spec(&spec, &entity, &newest).is_ok());

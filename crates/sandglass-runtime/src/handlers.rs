@@ -96,8 +96,11 @@ pub struct HandlerRun {
     pub reserved: Reserved,
     /// The limits of its host calls, if the spec has any.
     pub host_calls: HostCallLimits,
-    /// What went wrong in the previous run of its session, if there was one.
+    /// What failed before it: in the previous run of its session, in the attempt that its host lost,
+    /// or in the last session of its conversation.
     pub recovery: Option<Arc<Recovery>>,
+    /// The session that it belongs to, if its entity is one.
+    pub session_id: Option<String>,
     /// Its own budget. The budget in `dispatched` is less if its asker had less time left.
     pub budget: Duration,
     /// The deadline of the handler that asked for it, if one did, on the runtime's clock. Its own

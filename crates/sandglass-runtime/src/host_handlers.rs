@@ -193,17 +193,23 @@ pub fn handler_now(host: &Host, dispatch: DispatchId) -> Option<HandlerNow> {
     Some(HandlerNow { place, since: now.since(since), active })
 }
 
-/// The state of the entity as its handler sees it, with what went wrong in the previous run of its
-/// session, if there was one.
-fn entity_state(run: &HandlerRun) -> Value {
+/// The state of the entity as its handler sees it. Guests of early versions find there, too, what
+/// failed before.
+fn entity_state(run: &HandlerRun, recovery: Option<&Value>) -> Value {
     let dispatched = &run.dispatched;
-    let mut context = json!({ "status": dispatched.state, "fields": dispatched.variables });
-    if let (Some(recovery), Some(context)) = (&run.recovery, context.as_object_mut()) {
-        let mut recovery_context = json!(**recovery);
-        recovery_context["preamble"] = json!(preamble(recovery));
-        context.insert("recovery".to_owned(), recovery_context);
+    let mut state = json!({ "status": dispatched.state, "fields": dispatched.variables });
+    if let Some(recovery) = recovery {
+        state["recovery"] = recovery.clone();
     }
-    context
+    state
+}
+
+/// What failed before, with a sentence for a prompt.
+fn recovery_context(run: &HandlerRun) -> Option<Value> {
+    let recovery = run.recovery.as_deref()?;
+    let mut context = json!(recovery);
+    context["preamble"] = json!(preamble(recovery));
+    Some(context)
 }
 
 /// How a dispatch stands once its module is compiled.
@@ -220,11 +226,14 @@ async fn dispatch(
     Begun { reservation, compile, recording }: Begun,
 ) -> RunReport {
     let dispatched = &run.dispatched;
+    let recovery = recovery_context(run);
     let context = Context {
         tenant: run.tenant.clone(),
         params: dispatched.params.clone(),
-        entity_state: entity_state(run),
+        entity_state: entity_state(run, recovery.as_ref()),
         config: dispatched.config.clone(),
+        session_id: run.session_id.clone(),
+        recovery,
         ..Context::default()
     };
     let clocks = Clocks { host: host.clone(), runtime: Arc::clone(clock) };

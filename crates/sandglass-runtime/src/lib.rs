@@ -116,6 +116,7 @@ mod blocked;
 mod builder;
 #[cfg(feature = "guests")]
 mod computed_once;
+mod conversations;
 mod error;
 #[cfg(feature = "guests")]
 mod folder;

@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, broadcast};
 use crate::account_sampling::AccountSampling;
 use crate::asking::WaitGraph;
 use crate::blocked::Blocked;
+use crate::conversations::Conversations;
 use crate::handlers::Handlers;
 use crate::inner::Inner;
 use crate::publish::Event;
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) events: broadcast::Sender<Event>,
     pub(crate) journal_works: AtomicBool,
     pub(crate) wait_graph: WaitGraph,
+    pub(crate) conversations: Conversations,
     /// Through which asks reach entities; `None` until all entities are recovered.
     pub(crate) runtime: watch::Sender<Option<Weak<Inner>>>,
     pub(crate) specs: watch::Sender<Arc<Specs>>,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_model::{
-    Call, CallOutcome, CallPlace, EndPoint, FunctionCalls, HostCalls, Limit, Monotonic, Overrun,
-    STORY_CALLS_MAX,
+    Call, CallOutcome, CallPlace, Calls, EndPoint, FunctionCalls, HostCalls, Limit, Monotonic,
+    Overrun, STORY_CALLS_MAX,
 };
 
 use sandglass_model::report::{OVERRUNS_MAX, micros};
@@ -83,7 +83,26 @@ struct Stats {
     count: u64,
     total: Duration,
     in_flight: bool,
+    failed: Sum,
     timed_out: Option<TimedOut>,
+}
+
+/// How many calls, and how long they took together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    count: u64,
+    total: Duration,
+}
+
+impl Sum {
+    fn add(&mut self, took: Duration) {
+        self.count = self.count.saturating_add(1);
+        self.total = self.total.saturating_add(took);
+    }
+
+    fn report(self) -> Calls {
+        Calls { count: self.count, total_us: micros(self.total) }
+    }
 }
 
 /// Calls that were ended by their own time limit: the first of them, and how many.
@@ -92,7 +111,7 @@ struct TimedOut {
     since: Monotonic,
     limit: Duration,
     took: Duration,
-    times: u64,
+    all: Sum,
 }
 
 impl Accounting {
@@ -131,9 +150,8 @@ impl Accounting {
     pub fn note_timeout(&mut self, limit: Duration) {
         let Some(ended) = self.ended.get(self.last_ended()).copied() else { return };
         let EndedCall { place, since, took, .. } = ended;
-        let first = TimedOut { since, limit, took, times: 0 };
-        let known = self.by_function[place].1.timed_out.get_or_insert(first);
-        known.times = known.times.saturating_add(1);
+        let first = TimedOut { since, limit, took, all: Sum::default() };
+        self.by_function[place].1.timed_out.get_or_insert(first).all.add(took);
     }
 
     /// The place in `ended` of the call that ended last.
@@ -149,11 +167,11 @@ impl Accounting {
     /// functions.
     pub fn overruns(&self, functions: &Functions, start: Monotonic) -> Vec<Overrun> {
         let timed_out = self.by_function.iter().filter_map(|(name, stats)| {
-            let TimedOut { since, limit, took, times } = stats.timed_out?;
+            let TimedOut { since, limit, took, all } = stats.timed_out?;
             Some(Overrun {
                 host_call: Some(name.to_report(functions)),
                 started_us: micros(since.since(start)),
-                times,
+                times: all.count,
                 ..Overrun::once(Limit::HostCallTimeout, limit, took)
             })
         });
@@ -185,6 +203,9 @@ impl Accounting {
         let stats = &mut self.by_function[place].1;
         stats.count += 1;
         stats.total += took;
+        if outcome == CallOutcome::Failed {
+            stats.failed.add(took);
+        }
         Some((took, place))
     }
 
@@ -255,6 +276,13 @@ impl Accounting {
                 count: stats.count,
                 total_us: micros(stats.total),
                 in_flight: stats.in_flight,
+                failed: match name {
+                    CallName::Function(function) if !functions.can_wait(*function) => {
+                        Calls::default()
+                    }
+                    _ => stats.failed.report(),
+                },
+                timed_out: stats.timed_out.map(|of| of.all.report()).unwrap_or_default(),
             })
             .collect();
         HostCalls { count: self.count, by_function }

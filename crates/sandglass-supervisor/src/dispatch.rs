@@ -34,6 +34,8 @@ pub struct Context {
     pub agent_id: Option<String>,
     /// The session that it belongs to, if there is one.
     pub session_id: Option<String>,
+    /// What failed before, if there is something.
+    pub recovery: Option<Value>,
 }
 
 impl Default for Context {
@@ -45,6 +47,7 @@ impl Default for Context {
             config: BTreeMap::new(),
             agent_id: None,
             session_id: None,
+            recovery: None,
         }
     }
 }
@@ -253,6 +256,8 @@ struct ContextView<'a> {
     agent_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery: Option<&'a Value>,
     dispatch_id: DispatchId,
     deadline_remaining_ms: u64,
     attempt: u32,
@@ -277,6 +282,7 @@ impl Dispatch {
             trace_id: trace.trace_id.to_string(),
             agent_id: self.context.agent_id.as_deref(),
             session_id: self.context.session_id.as_deref(),
+            recovery: self.context.recovery.as_ref(),
             dispatch_id: id,
             deadline_remaining_ms: remaining_ms,
             attempt: self.attempt,

@@ -205,10 +205,15 @@ impl Functions {
         Some(function.name)
     }
 
-    /// Whether a guest can wait in the function with this number.
-    pub fn can_wait(&self, place: u64) -> bool {
-        let function = usize::try_from(place).ok().and_then(|place| self.0.get(place));
-        function.is_some_and(|function| function.class != Class::Instant)
+    /// The id of the function with this number; `None` if there is none.
+    pub fn id(&self, number: u64) -> Option<FunctionId> {
+        let number = u16::try_from(number).ok()?;
+        (usize::from(number) < self.0.len()).then_some(FunctionId(number))
+    }
+
+    /// Whether a guest can wait in the function.
+    pub fn can_wait(&self, id: FunctionId) -> bool {
+        self.0[usize::from(id.0)].class != Class::Instant
     }
 
     /// The functions, in the order in which they were added.

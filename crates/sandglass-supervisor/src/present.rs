@@ -122,7 +122,8 @@ impl Present {
         let ended = self.active_at.load(Ordering::Relaxed);
         let ended = (ended > 0).then(|| Monotonic::from_nanos(ended));
         let call = (word & WHAT_MASK).checked_sub(FIRST_FUNCTION);
-        let begun = call.filter(|call| functions.can_wait(*call)).map(|_| since(word));
+        let function = call.and_then(|call| functions.id(call));
+        let begun = function.filter(|id| functions.can_wait(*id)).map(|_| since(word));
         ended.max(begun)
     }
 
@@ -161,6 +162,7 @@ const fn since(word: u64) -> Monotonic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::functions::{Class, Reads};
     use crate::testing::functions;
 
     /// A moment that the word can hold exactly.
@@ -198,9 +200,9 @@ mod tests {
 
     #[tokio::test]
     async fn calls_are_activity_and_synthetic_signals_are_not() {
-        let mut functions = Functions::default();
-        let emit = functions.add_bare("env", "host_emit_progress", Class::Instant, Reads::Numbers);
-        let send = functions.add_bare("env", "host_http_call", Class::Async, Reads::Numbers);
+        let (mut functions, [send]) = functions(["host_http_call"]);
+        let name = "host_emit_progress";
+        let emit = functions.add("env", name, name.to_owned(), Class::Instant, Reads::Numbers);
         let at = |steps: u64| Monotonic::from_nanos(1_024 * steps);
         let present = Present::default();
         present.in_guest(Phase::Running, at(2));

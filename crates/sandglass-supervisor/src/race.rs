@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use sandglass_model::timeout::timeout_text;
 use sandglass_model::{CallOutcome, Clock, Monotonic};
 
 use crate::run::Run;
@@ -18,7 +19,7 @@ use crate::ticker::Ticker;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallEnded {
     /// Its own time limit has passed.
-    #[error("the call took longer than its limit of {} ms", .0.as_millis())]
+    #[error("{}", timeout_text(millis(*.0)))]
     TimedOut(Duration),
     /// The soft deadline of the run has passed.
     #[error(
@@ -28,6 +29,11 @@ pub enum CallEnded {
     /// The run was requested to stop by itself.
     #[error("the run should stop: save the work, and return while there is time")]
     StopRequested,
+}
+
+/// Whole milliseconds of `duration`.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl CallEnded {

@@ -1,8 +1,9 @@
 //! Takes an action: its transition, what it schedules, and the handlers that it dispatches.
 
+use sandglass_model::signature::stated_shape;
 use sandglass_model::{
-    DeadlineOwner, DispatchId, Dispatched, Event, Object, Sequence, TraceContext, TransitionCause,
-    WallTime,
+    DeadlineOwner, DispatchId, Dispatched, Event, Object, RulesVersion, Sequence, TraceContext,
+    TransitionCause, WallTime,
 };
 use serde_json::Value;
 
@@ -143,6 +144,12 @@ impl<'a> ActionContext<'a> {
         Ok(numbered.map(dispatch).collect())
     }
 
+    /// The shape that an earlier action of the session has stated, if `params` state none.
+    fn inherited_shape(&self, params: &Object) -> Option<String> {
+        let session = self.entity.session().filter(|_| self.spec.rules >= RulesVersion::V3)?;
+        if stated_shape(params).is_some() { None } else { session.shape().map(str::to_owned) }
+    }
+
     fn dispatch(
         &self,
         started: &Started<'_>,
@@ -172,6 +179,7 @@ impl<'a> ActionContext<'a> {
             owner,
             asker,
             depth,
+            shape: self.inherited_shape(started.params),
             retried: None,
             trace: started.trace.of_dispatch(dispatch, attempt),
         }

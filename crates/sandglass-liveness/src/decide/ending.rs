@@ -10,10 +10,11 @@
 
 use std::sync::Arc;
 
+use sandglass_model::timeout::timeout_text;
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Completion, DeadlineOwner, Decision, Directive, Dispatched,
-    Ended, Event, Failure, FailureKind, HandlerEnd, Object, Outcome, RulesVersion, TransitionCause,
-    WallTime,
+    Ended, Event, Failure, FailureKind, HandlerEnd, Limit, Object, Outcome, RulesVersion,
+    TransitionCause, WallTime,
 };
 use serde_json::{Value, json};
 
@@ -203,11 +204,31 @@ impl Ending<'_> {
 
     fn take(&self, action: &str, outcome: &Outcome) -> Result<Vec<Event>, Refusal> {
         let dispatched = &self.run.dispatched;
-        let params = params(dispatched, outcome);
+        let mut params = params(dispatched, outcome);
+        if self.spec.rules >= RulesVersion::V3
+            && let Some(hint) = self.hint(outcome)
+        {
+            params.insert("hint".to_owned(), json!(hint));
+        }
         let cause = TransitionCause::HandlerEnded { dispatch: dispatched.dispatch };
         let context = ActionContext::new(self.spec, self.entity, self.now);
         let context = context.after_a_handler(self.end.asker_remaining_ms);
         context.take(action, &params, &cause, dispatched.trace)
+    }
+
+    /// What to do about a timeout: the passed deadline of the handler, or the limit of a host call,
+    /// if it did not complete.
+    fn hint(&self, outcome: &Outcome) -> Option<String> {
+        let limit_ms = match outcome {
+            Outcome::Completed(_) => None,
+            Outcome::TimedOut(exceeded) => Some(exceeded.budget_ms),
+            _ => {
+                let mut calls = self.end.overruns.iter();
+                let call = calls.find(|overrun| overrun.limit == Limit::HostCallTimeout);
+                call.map(|overrun| overrun.threshold_ms)
+            }
+        };
+        limit_ms.map(timeout_text)
     }
 
     /// Takes the action of an ending that is not a success. If it is refused in the handler's own

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::{
     AskUntil, Asked, DispatchId, Dispatched, Doing, EntityRef, Event, HandlerEnd, Incarnation,
-    LastSignal, Limit, ModuleHash, Object, RunLimits, StopCause, TraceContext, TransitionCause,
-    WallTime,
+    LastSignal, Limit, ModuleHash, Object, RulesVersion, RunLimits, StopCause, TraceContext,
+    TransitionCause, WallTime,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -348,7 +348,9 @@ fn resets_idle(
         .timeouts
         .get(&entity.state)
         .is_some_and(|timeout| timeout.reset_on.iter().any(|reset| reset == name));
-    listed && dispatch.is_none() && from.is_some_and(|from| *from != entity.entity)
+    // Under earlier versions of the rules, only signals of other entities did.
+    let from_others = from.map_or(spec.rules >= RulesVersion::V3, |from| *from != entity.entity);
+    listed && dispatch.is_none() && from_others
 }
 
 /// The trace of what an entity does by itself. It is derived, not drawn, so that a replay derives

@@ -16,7 +16,7 @@ use sandglass_model::{
 use super::commands::handler_cause;
 use super::{Input, Refusal};
 use crate::entity::Entity;
-use crate::session::{RunPhase, Session, watched};
+use crate::session::{RunPhase, Session, failed_calls, watched};
 use crate::spec::{Counted, Spec};
 
 /// Whether the run of a session admits `input`. After it has stopped, only the ends of its handlers
@@ -431,9 +431,7 @@ impl Supervision<'_> {
         self.push(event);
         cleared.into_iter().for_each(|event| self.push(event));
         breaches.into_iter().for_each(|breach| self.breach(breach));
-        if let Some(signature) = failed_by {
-            self.note_repeat(&signature);
-        }
+        failed_by.iter().for_each(|signature| self.note_repeat(signature));
         let is_running = self.after.session().is_none_or(Session::is_running);
         if let (Some(dispatch), false) = (dispatched, is_running)
             && let Some(run) = self.after.run(dispatch)
@@ -515,11 +513,14 @@ impl Supervision<'_> {
         inside.chain(by_itself).collect()
     }
 
-    /// The signature of a handler's failure, if `event` records one.
-    fn failed_by(&self, event: &Event) -> Option<Signature> {
-        let Event::Ended(ended) = event else { return None };
-        let run = self.after.run(ended.dispatch)?;
-        Signature::of(&self.after.entity, &run.dispatched, ended)
+    /// The signatures of what failed, if `event` is the end of a handler: of its host calls, and of
+    /// the handler itself.
+    fn failed_by(&self, event: &Event) -> Vec<Signature> {
+        let Event::Ended(ended) = event else { return Vec::new() };
+        let Some(run) = self.after.run(ended.dispatch) else { return Vec::new() };
+        let (entity, dispatched) = (&self.after.entity, &run.dispatched);
+        let calls = failed_calls(entity, dispatched, ended).map(|(signature, _)| signature);
+        calls.chain(Signature::of(entity, dispatched, ended)).collect()
     }
 
     /// Records that a failure was repeated, once it has occurred often enough.

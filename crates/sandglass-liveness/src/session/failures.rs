@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use sandglass_model::{Decision, Dispatched, Ended, EntityRef, OutcomeKind, Repeated, Signature};
+use sandglass_model::signature::{CALL_FAILED, CALL_TIMED_OUT};
+use sandglass_model::{
+    Calls, Decision, Dispatched, Ended, EntityRef, OutcomeKind, Repeated, Signature,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -48,22 +51,34 @@ impl Failures {
             return;
         }
         let Some(signature) = Signature::of(entity, dispatched, ended) else { return };
-        let cost_ms = ended.deadline.elapsed_ms;
-        let sample = sample(dispatched);
+        let (sample, cost_ms) = (sample(dispatched), ended.deadline.elapsed_ms);
+        self.add(Repeated { signature, count: 1, sample, cost_ms });
+    }
+
+    /// Counts the host calls of a handler that failed or timed out, however the handler ended.
+    pub fn count_calls(&mut self, entity: &EntityRef, dispatched: &Dispatched, ended: &Ended) {
+        for (signature, calls) in failed_calls(entity, dispatched, ended) {
+            let sample = sample(dispatched);
+            let cost_ms = calls.total_us.div_ceil(1_000);
+            self.add(Repeated { signature, count: calls.count, sample, cost_ms });
+        }
+    }
+
+    fn add(&mut self, failed: Repeated) {
         let all = Arc::make_mut(&mut self.0);
-        match all.iter_mut().find(|known| known.signature == signature) {
+        match all.iter_mut().find(|known| known.signature == failed.signature) {
             Some(known) => {
-                known.count = known.count.saturating_add(1);
-                known.cost_ms = known.cost_ms.saturating_add(cost_ms);
-                if !sample.is_empty() {
-                    known.sample = sample;
+                known.count = known.count.saturating_add(failed.count);
+                known.cost_ms = known.cost_ms.saturating_add(failed.cost_ms);
+                if !failed.sample.is_empty() {
+                    known.sample = failed.sample;
                 }
             }
             None => {
                 if all.len() >= SHAPES_MAX {
                     all.pop();
                 }
-                all.push(Repeated { signature, count: 1, sample, cost_ms });
+                all.push(failed);
             }
         }
         // Stable, so that of two with equal counts the older one is first.
@@ -83,10 +98,27 @@ impl Failures {
     }
 }
 
+/// The host calls of a handler that failed or timed out, by signature: of at most [`SHAPES_MAX`]
+/// functions, because a session remembers no more.
+pub fn failed_calls<'a>(
+    entity: &'a EntityRef,
+    dispatched: &'a Dispatched,
+    ended: &'a Ended,
+) -> impl Iterator<Item = (Signature, Calls)> + 'a {
+    let functions = ended.host_calls.by_function.iter();
+    let failed = functions.flat_map(move |function| {
+        let kinds = [(CALL_TIMED_OUT, function.timed_out), (CALL_FAILED, function.failed)];
+        kinds.into_iter().filter(|(_, calls)| calls.count > 0).map(move |(error, calls)| {
+            (Signature::of_calls(entity, dispatched, &function.name, error), calls)
+        })
+    });
+    failed.take(SHAPES_MAX)
+}
+
 /// A handler's input as a sample: without values that are secret by name or form, and cut.
 /// Parameters of a previous handler's ending are left out, because they say nothing about this
 /// one's task.
-fn sample(dispatched: &Dispatched) -> String {
+pub(super) fn sample(dispatched: &Dispatched) -> String {
     let mut text = String::new();
     let follows_a_failure = are_of_ending(&dispatched.params);
     let own =

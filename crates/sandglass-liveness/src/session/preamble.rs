@@ -2,11 +2,14 @@
 
 use std::fmt::Write as _;
 
-use sandglass_model::signature::TIMED_OUT;
+use sandglass_model::signature::{CALL_TIMED_OUT, TIMED_OUT};
 use sandglass_model::{Recovery, Repeated};
 
 /// The kind of error of a deadline, as audits call it.
 const TIMEOUT: &str = "timeout";
+
+/// What precedes the sample in a preamble.
+const COMMAND: &str = "command=";
 
 /// The text about the previous run that the next handler of a session gets; `None` if that had no
 /// failure.
@@ -14,16 +17,17 @@ const TIMEOUT: &str = "timeout";
 pub fn preamble(recovery: &Recovery) -> Option<String> {
     let failure = recovery.failure.as_ref()?;
     let mut text = format!(
-        "Prior failure mode: do NOT retry this shape: tool={} error_type={} repeated={}x",
+        "Prior failure mode \u{2014} do NOT retry this shape: tool={} error_type={} repeated={}\u{d7}",
         failure.signature.integration,
         error_type(failure),
         failure.count
     );
-    if let Some(shape) = &failure.signature.shape {
-        let _ = write!(text, ", shape={shape}");
-    }
-    if !failure.sample.is_empty() {
-        let _ = write!(text, ", command={}", failure.sample);
+    let sample = &failure.sample;
+    // A parameter called `command` is in the sample under its name already.
+    if sample.starts_with(COMMAND) || sample.contains(&format!(", {COMMAND}")) {
+        let _ = write!(text, ", {sample}");
+    } else if !sample.is_empty() {
+        let _ = write!(text, ", {COMMAND}{sample}");
     }
     Some(text)
 }
@@ -37,19 +41,7 @@ fn error_type(failure: &Repeated) -> &str {
 /// As [`error_type_of`], by the kind that reports use.
 #[must_use]
 pub fn error_type_of(error: &str) -> &str {
-    if error == TIMED_OUT { TIMEOUT } else { error }
-}
-
-/// Describes a handler that was killed at its deadline of this length, or a call that was cut at
-/// its limit.
-#[must_use]
-pub fn timeout_text(budget_ms: u64) -> String {
-    format!(
-        "TIMEOUT after {}s (wall-clock kill, process killed)\nLook for what hangs in its environment \
-         (a lock, a prompt, a network that doesn't answer) before it is tried again; the same again \
-         takes as long again.",
-        budget_ms.div_ceil(1000)
-    )
+    if error == TIMED_OUT || error == CALL_TIMED_OUT { TIMEOUT } else { error }
 }
 
 #[cfg(test)]
@@ -74,10 +66,21 @@ mod tests {
         assert_eq!(
             preamble(&recovery).as_deref(),
             Some(
-                "Prior failure mode: do NOT retry this shape: tool=run_tools error_type=timeout \
-                 repeated=5x, command=cmd=make test"
+                "Prior failure mode \u{2014} do NOT retry this shape: tool=run_tools error_type=timeout \
+                 repeated=5\u{d7}, command=cmd=make test"
             )
         );
+        let with_sample = |sample: &str| {
+            let failure = recovery
+                .failure
+                .clone()
+                .map(|failure| Repeated { sample: sample.to_owned(), ..failure });
+            let text = preamble(&Recovery { failure, ..recovery.clone() }).expect("a failure");
+            text.split_once('\u{d7}').expect("a count").1.to_owned()
+        };
+        assert_eq!(with_sample("command=make test, n=2"), ", command=make test, n=2");
+        assert_eq!(with_sample("n=2, command=make test"), ", n=2, command=make test");
+        assert_eq!(with_sample(""), "");
         assert_eq!(preamble(&Recovery { failure: None, ..recovery }), None);
     }
 }

@@ -33,6 +33,9 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
         }
     }
     spec.actions = actions;
+    if let Some(variable) = spec.conversation.clone() {
+        kind_of(spec, &variable, out);
+    }
 }
 
 /// Reports `state` if it is not among the declared `states`.

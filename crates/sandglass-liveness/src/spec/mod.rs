@@ -51,6 +51,8 @@ pub struct Spec {
     pub indefinite: BTreeSet<String>,
     /// The variables.
     pub variables: BTreeMap<String, Variable>,
+    /// The variable that holds the conversation that a session belongs to.
+    pub conversation: Option<Name>,
     /// The actions, by name.
     pub actions: BTreeMap<String, Action>,
     /// The integrations, by name.

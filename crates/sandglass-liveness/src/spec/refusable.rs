@@ -13,13 +13,14 @@ use super::{Action, Assigned, Effect, Integration, Name, Spec, StateTimeout, Var
 /// The parameters of every ending but a success.
 const ENDING_PARAMS: [&str; 4] = ["cause", "dispatch_id", "error", "integration"];
 /// Further parameters of a passed deadline: the fields of
-/// [`sandglass_model::HandlerDeadlineExceeded`] that are not numbers.
-const TIMEOUT_PARAMS: [&str; 8] = [
+/// [`sandglass_model::HandlerDeadlineExceeded`] that are not numbers, and the hint.
+const TIMEOUT_PARAMS: [&str; 9] = [
     "action",
     "backtrace",
     "dying_span",
     "entity_id",
     "entity_type",
+    "hint",
     "owner",
     "time_split_us",
     "trace_id",

@@ -58,7 +58,10 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
         out.error_with_help(&(0..0), "the file has no [automaton]", help);
     }
     let table = root.table("automaton", "[automaton]", out)?;
-    table.only(&["name", "states", "initial", "terminal", "allow_indefinite_states"], out);
+    table.only(
+        &["name", "states", "initial", "terminal", "allow_indefinite_states", "conversation"],
+        out,
+    );
     let name = table.required_name("name", out);
     if let Some(name) = name.as_ref().filter(|name| name.contains('/')) {
         let help = "entities are written TYPE/ID";
@@ -83,6 +86,7 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
         terminal: set_of(&terminal),
         indefinite: set_of(&indefinite),
         variables: BTreeMap::new(),
+        conversation: table.name("conversation", out),
         actions: BTreeMap::new(),
         integrations: BTreeMap::new(),
         timeouts: BTreeMap::new(),

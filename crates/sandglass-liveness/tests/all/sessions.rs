@@ -6,15 +6,15 @@ use std::time::Duration;
 use sandglass_insight::projection::{Projection, Shape};
 use sandglass_insight::scan::Scan;
 use sandglass_liveness::session::{
-    Anchor, Elapsed, LimitSettings, Shown, Status, default_limits, evaluate, status,
+    Anchor, Elapsed, LimitSettings, Shown, Status, default_limits, evaluate, preamble, status,
 };
 use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Retry, Spec};
-use sandglass_model::report::OVERRUNS_MAX;
+use sandglass_model::report::{Calls, OVERRUNS_MAX};
 use sandglass_model::{
     AskUntil, Asked, Cancellation, CancelledBy, Cause, DeadlineOwner, Decision, Directive,
-    DispatchId, Dispatched, Event, Failure, FailureKind, LastSignal, Limit, LimitBreached, Object,
-    Outcome, Overrun, Position, Record, Rejection, RejectionKind, Retried, RulesVersion, RunLimits,
-    Scope, StopCause, WallTime,
+    DispatchId, Dispatched, Event, Failure, FailureKind, FunctionCalls, LastSignal, Limit,
+    LimitBreached, Object, Outcome, Overrun, Position, Record, Recovery, Rejection, RejectionKind,
+    Retried, RulesVersion, RunLimits, Scope, StopCause, WallTime,
 };
 use serde_json::json;
 
@@ -546,7 +546,7 @@ fn repeated_failures_are_described_to_the_next_run() {
     life.tell(input).expect("blocked");
     let session = life.entity().session().expect("a session");
     let recovery = session.recovery.as_deref().expect("a run before");
-    let text = sandglass_liveness::session::preamble(recovery).expect("a failure");
+    let text = preamble(recovery).expect("a failure");
     assert!(text.contains("tool=turn error_type=timeout repeated=4x"), "{text}");
     assert!(!text.contains("s3cret"), "{text}");
     replays(&life);
@@ -841,7 +841,49 @@ fn audits_and_scans_report_calls_that_took_too_long() {
         (&json!("timeout"), &json!("host_http_call"), &json!("run_tools"), &json!(3))
     );
     let scanned = scan.finish();
-    assert_eq!((scanned[0].timeouts, scanned[0].call_timeouts), (0, 3));
+    assert_eq!((scanned[0].timeouts, scanned[0].call_timeouts), (3, 3));
+    assert_eq!((scanned[0].timeouts_ms, scanned[0].cost_ms), (90_000, 90_000));
+}
+
+#[test]
+fn calls_that_time_out_inside_one_handler_are_a_repeated_failure_even_if_it_completes() {
+    let mut life = started("run_timeout = \"1h\"");
+    life.start();
+    let run = life.entity().in_flight()[0].dispatched.clone();
+    let mut end = end_of_run(&run, completed(None));
+    let calls = |count, total_us| Calls { count, total_us };
+    end.host_calls.by_function = vec![
+        FunctionCalls {
+            name: "host_http_call".into(),
+            count: 7,
+            timed_out: calls(5, 150_000_000),
+            failed: calls(1, 2_000),
+            ..FunctionCalls::default()
+        },
+        FunctionCalls { name: "host_get_secret".into(), count: 1, ..FunctionCalls::default() },
+    ];
+    let before = life.log.len();
+    life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
+    assert_eq!(life.kinds(before)[..2], ["ended", "limit.breached"]);
+    let Event::LimitBreached(breach) = &life.log[before + 1].event else { panic!("a breach") };
+    assert_eq!((breach.limit, breach.observed), (Limit::RepeatThreshold, 5));
+    let failures = life.entity().session().expect("one").failures().to_vec();
+    let shown: Vec<_> = failures
+        .iter()
+        .map(|one| (&*one.signature.error, one.signature.dying_span.as_deref(), one.count))
+        .collect();
+    let call = Some("host_http_call");
+    assert_eq!(shown, [("host_call_timeout", call, 5), ("host_call_failed", call, 1)]);
+    assert_eq!(failures[0].cost_ms, 150_000);
+    assert!(failures[0].signature.is_timeout());
+    let recovery =
+        Recovery { prior_run: 1, cause: "x".to_owned(), failure: Some(failures[0].clone()) };
+    let text = preamble(&recovery).expect("a failure");
+    assert!(text.contains("tool=run_tools error_type=timeout repeated=5\u{d7}"), "{text}");
+    let mut scan = Scan::default();
+    life.log.iter().for_each(|record| scan.feed(record));
+    assert_eq!(scan.finish()[0].repeats, [failures[0].clone()]);
+    replays(&life);
 }
 
 #[test]

@@ -116,6 +116,9 @@ impl Actor {
         self.snapshot = due;
         self.recording.succeeded();
         let before = std::mem::replace(&mut self.entity, after);
+        if events.iter().any(|event| matches!(event, RecordedEvent::RunStopped(_))) {
+            self.shared.conversations.note(&self.spec, &self.entity, self.last);
+        }
         self.count_status();
         self.show();
         let dispatches = dispatched(&events).collect();

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use sandglass_liveness::decide::IN_FLIGHT_MAX;
+use sandglass_liveness::session::recovery;
 use sandglass_liveness::spec::Integration;
 use sandglass_liveness::{Entity, Spec};
 use sandglass_model::{
@@ -133,7 +134,9 @@ impl Runs {
             schedule_to_start: Duration::from_millis(queue_ms),
             reserved,
             host_calls: integration.map(host_call_limits).unwrap_or_default(),
-            recovery: entity.session().and_then(|session| session.recovery.clone()),
+            recovery: recovery(entity, &dispatched)
+                .or_else(|| shared.conversations.find(spec, entity)),
+            session_id: entity.session().map(|_| entity.entity.to_string()),
             budget: Duration::from_millis(own_ms),
             not_after: lent.not_after,
             asks: Asking::new(shared, entity, &dispatched, stop.clone()),

@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
+use sandglass_model::timeout::timeout_text;
 
 use crate::host_memory::OutOfHostMemory;
 use crate::opaque::opaque;
-use crate::race::CallEnded;
+use crate::race::{CallEnded, millis};
 use crate::secret::Answer;
 
 pub use destination::{Destination, Destinations, InvalidDestination, Scheme};
@@ -126,7 +127,7 @@ pub enum HttpError {
     #[error("{0}")]
     OutOfMemory(String),
     /// There was no complete response in time.
-    #[error("no complete response within {} ms", .0.as_millis())]
+    #[error("{}", timeout_text(millis(*.0)))]
     TimedOut(Duration),
     /// It was cut short so that the handler can save its work.
     #[error("{0}")]
