@@ -177,6 +177,7 @@ impl Kit {
             config: case.config.clone(),
             agent_id: case.agent_id.clone(),
             session_id: case.session_id.clone(),
+            recovery: case.state.get("recovery").cloned(),
         };
         let dispatch = Dispatch::new(case.entity.clone(), case.action.clone(), context)
             .deadline(DispatchDeadline::after(case.deadline))
