@@ -15,12 +15,13 @@ use sandglass_supervisor::host_memory::OutOfHostMemory;
 use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::run::Phase;
 use sandglass_supervisor::run::Run;
+use sandglass_supervisor::supervision::DyingSpan;
 use sandglass_supervisor::text::printable;
 
 /// Where a handler run was when it ended.
 #[derive(Debug)]
 pub(crate) struct Place {
-    pub(crate) dying_span: String,
+    pub(crate) dying: DyingSpan,
     pub(crate) ended_at: EndPoint,
     pub(crate) backtrace: Vec<Frame>,
 }
@@ -68,9 +69,9 @@ impl Ending {
         backtrace: Vec<Frame>,
     ) -> Self {
         let data = store.data_mut();
-        let dying_span = data.take_dying_span();
-        let place = Place { dying_span, ended_at: data.point(), backtrace };
-        let outcome = cancelled(run, cause, Some(place.dying_span.clone()));
+        let dying = data.take_dying_span();
+        let place = Place { dying, ended_at: data.point(), backtrace };
+        let outcome = cancelled(run, cause, Some(place.dying.name.clone()));
         Self { outcome, cause, place: Some(place) }
     }
 }
@@ -101,7 +102,7 @@ fn trapped(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) 
         return not_started(format!("host can't make an instance of the module: {error:#}"));
     }
     let place = Some(Place {
-        dying_span: data.present_span(),
+        dying: data.dying_span(),
         ended_at: data.point(),
         backtrace: unwound_frames(error),
     });

@@ -286,7 +286,8 @@ impl Execution {
         report.time_split_us.teardown = micros(ended.since(off_cpu));
         report.wall_us = self.wall_us(ended);
         if let Some(place) = place {
-            report.dying_span = Some(place.dying_span);
+            report.dying_span = Some(place.dying.name);
+            report.dying_call = place.dying.call;
             report.ended_at = Some(place.ended_at);
             let wait = self.shared.settings.symbols_wait;
             let symbols = &self.integration.compiled.symbols;
@@ -501,6 +502,7 @@ impl Execution {
                 overrun_us: report.deadline.overrun_us,
                 owner: deadline.owner,
                 dying_span: report.dying_span.clone().unwrap_or_default(),
+                dying_call: report.dying_call.clone(),
                 backtrace: report.backtrace.clone(),
                 host_calls: report.host_calls.count,
                 time_split_us: report.time_split_us,
@@ -555,6 +557,7 @@ impl Execution {
                 ..DeadlineReport::default()
             },
             dying_span: None,
+            dying_call: None,
             ended_at: None,
             backtrace: Vec::new(),
             host_calls: HostCalls::default(),

@@ -376,6 +376,7 @@ impl Inner {
             integration: manifest.name.as_str().into(),
             open_requests: Arc::clone(&self.open_requests),
             destinations: manifest.destinations.clone(),
+            spans: manifest.spans.clone(),
             secrets: Arc::clone(&manifest.secrets),
             http: Arc::clone(&self.http),
             response_bytes: manifest.limits.response_bytes,

@@ -91,6 +91,8 @@ pub struct RecordedEnd {
     pub cause: Cause,
     /// The dying span, if it was stopped or trapped.
     pub dying_span: Option<String>,
+    /// The host function that was running then, if that is recorded.
+    pub dying_call: Option<String>,
     /// Where that was, counted in host calls.
     pub ended_at: Option<EndPoint>,
     /// Count of its host calls.
@@ -105,6 +107,7 @@ impl From<&RunReport> for RecordedEnd {
             outcome: report.outcome.clone(),
             cause: report.cause,
             dying_span: report.dying_span.clone(),
+            dying_call: report.dying_call.clone(),
             ended_at: report.ended_at,
             host_calls: report.host_calls.count,
             guest_us: report.time_split_us.guest + report.time_split_us.instantiate,
@@ -119,6 +122,7 @@ impl From<&Ended> for RecordedEnd {
             outcome: ended.outcome.clone(),
             cause: ended.cause,
             dying_span: ended.dying_span.clone(),
+            dying_call: ended.dying_call.clone(),
             ended_at: ended.ended_at,
             host_calls: ended.host_calls.count,
             guest_us: split.guest.saturating_add(split.instantiate),
@@ -314,6 +318,16 @@ struct Compared<'a> {
 }
 
 impl Compared<'_> {
+    /// Whether the replay died in what the recorded run died in. A replay sends no request, so only
+    /// the host function is compared, if it is recorded.
+    fn has_dying_span(&self) -> bool {
+        let Self { ended, report, .. } = self;
+        match &ended.dying_call {
+            Some(call) => report.dying_call.as_ref() == Some(call),
+            None => [&report.dying_span, &report.dying_call].contains(&&ended.dying_span),
+        }
+    }
+
     fn divergence(&self, patience: Duration) -> Option<RunDivergence> {
         let Self { ended, report, progress, .. } = self;
         if let Some(difference) = &progress.difference {
@@ -341,7 +355,7 @@ impl Compared<'_> {
         }
         let what = match self.end {
             End::At { .. } if !progress.reached_end => "another end",
-            End::At { .. } if report.dying_span != ended.dying_span => "another dying span",
+            End::At { .. } if !self.has_dying_span() => "another dying span",
             End::ByItself if report.cause != ended.cause => "another end",
             End::ByItself if report.outcome != ended.outcome => "another outcome",
             End::ByItself if report.ended_at != ended.ended_at => "another place to end at",

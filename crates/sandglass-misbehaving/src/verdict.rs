@@ -281,6 +281,7 @@ mod tests {
             overrun_us: 80,
             owner: sandglass_model::DeadlineOwner::Handler,
             dying_span: span.to_owned(),
+            dying_call: None,
             backtrace: Vec::new(),
             host_calls: 0,
             time_split_us: TimeSplit::default(),
@@ -304,6 +305,7 @@ mod tests {
                 ..DeadlineReport::default()
             },
             dying_span: span.map(str::to_owned),
+            dying_call: None,
             ended_at: None,
             backtrace: Vec::new(),
             host_calls: HostCalls::default(),

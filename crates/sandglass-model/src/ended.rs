@@ -36,6 +36,10 @@ pub struct HandlerEnd {
     /// What was executing when it was stopped or trapped.
     #[serde(default)]
     pub dying_span: Option<String>,
+    /// The host function that was executing then, if one was; also `None` in records of early
+    /// versions, whose `dying_span` is the function.
+    #[serde(default)]
+    pub dying_call: Option<String>,
     /// Where among its host calls that was: a replay ends it there.
     #[serde(default)]
     pub ended_at: Option<EndPoint>,
@@ -73,6 +77,7 @@ impl HandlerEnd {
             started_at: report.started_at,
             deadline: report.deadline,
             dying_span: report.dying_span,
+            dying_call: report.dying_call,
             ended_at: report.ended_at,
             host_calls: report.host_calls,
             overruns: report.overruns,
@@ -87,6 +92,13 @@ impl HandlerEnd {
     #[must_use]
     pub fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> Self {
         Self::reported(dispatched.attempt, RunReport::unreported(dispatched, outcome, cause))
+    }
+
+    /// The host function that was executing when it was stopped or trapped, or else `guest` or
+    /// `instantiate`; `None` if it ended by itself.
+    #[must_use]
+    pub fn dying_place(&self) -> Option<&str> {
+        self.dying_call.as_deref().or(self.dying_span.as_deref())
     }
 
     /// The end of a handler whose host was lost.
@@ -159,7 +171,7 @@ impl DerefMut for Ended {
 impl Serialize for Ended {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let end = &*self.end;
-        let mut fields = serializer.serialize_struct("Ended", 17)?;
+        let mut fields = serializer.serialize_struct("Ended", 18)?;
         fields.serialize_field("dispatch", &end.dispatch)?;
         fields.serialize_field("attempt", &end.attempt)?;
         fields.serialize_field("outcome", &end.outcome)?;
@@ -169,6 +181,7 @@ impl Serialize for Ended {
         optional(&mut fields, "deadline_at", &self.deadline_at)?;
         fields.serialize_field("deadline", &end.deadline)?;
         optional(&mut fields, "dying_span", &end.dying_span)?;
+        optional(&mut fields, "dying_call", &end.dying_call)?;
         optional(&mut fields, "ended_at", &end.ended_at)?;
         fields.serialize_field("host_calls", &end.host_calls)?;
         if !end.overruns.is_empty() {

@@ -387,8 +387,13 @@ pub struct HandlerDeadlineExceeded {
     pub overrun_us: u64,
     /// Whose deadline it was.
     pub owner: DeadlineOwner,
-    /// The host function that was running, or `guest`, or `instantiate`.
+    /// What was running, by its most specific name: the guest's innermost open span or the granted
+    /// destination of a request, if the manifest declares their names; otherwise the host function,
+    /// `guest`, or `instantiate`.
     pub dying_span: String,
+    /// The host function that was running, if one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dying_call: Option<String>,
     /// Where the guest was, innermost frame first.
     #[serde(default)]
     pub backtrace: Vec<Frame>,

@@ -386,8 +386,11 @@ pub struct RunReport {
     pub started_at: Option<WallTime>,
     /// Its deadline.
     pub deadline: DeadlineReport,
-    /// What was running when it was stopped or trapped.
+    /// What was running when it was stopped or trapped, by its most specific name, as in
+    /// [`HandlerDeadlineExceeded::dying_span`](crate::HandlerDeadlineExceeded::dying_span).
     pub dying_span: Option<String>,
+    /// The host function that was running then, if one was.
+    pub dying_call: Option<String>,
     /// Where that was, in host calls.
     pub ended_at: Option<EndPoint>,
     /// Where the guest was then, innermost frame first.
@@ -436,6 +439,7 @@ struct ReportView<'a> {
     error: Option<ErrorView>,
     deadline: DeadlineReport,
     dying_span: Option<&'a str>,
+    dying_call: Option<&'a str>,
     backtrace: &'a [Frame],
     host_calls: &'a HostCalls,
     overruns: &'a [Overrun],
@@ -469,6 +473,7 @@ impl RunReport {
             started_at: None,
             deadline: DeadlineReport { budget_ms, owner, ..DeadlineReport::default() },
             dying_span: None,
+            dying_call: None,
             ended_at: None,
             backtrace: Vec::new(),
             host_calls: HostCalls::default(),
@@ -503,6 +508,7 @@ impl Serialize for RunReport {
             error: self.outcome.error().map(|(kind, message)| ErrorView { kind, message }),
             deadline: self.deadline,
             dying_span: self.dying_span.as_deref(),
+            dying_call: self.dying_call.as_deref(),
             backtrace: &self.backtrace,
             host_calls: &self.host_calls,
             overruns: &self.overruns,

@@ -361,6 +361,7 @@ fn timed_out(report: &mut RunReport, run: &HandlerRun) {
         overrun_us: report.deadline.overrun_us,
         owner,
         dying_span: "guest".to_owned(),
+        dying_call: None,
         backtrace: Vec::new(),
         host_calls: HostCalls::default().count,
         time_split_us: TimeSplit::default(),

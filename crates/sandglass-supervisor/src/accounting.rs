@@ -241,6 +241,11 @@ impl Accounting {
         self.current.map(|(place, _)| self.by_function[place].0.text(functions))
     }
 
+    /// When the present call began.
+    pub fn current_since(&self) -> Option<Monotonic> {
+        self.current.map(|(_, since)| since)
+    }
+
     /// How long the present call has taken until `now`.
     pub fn under_way_for(&self, now: Monotonic) -> Option<Duration> {
         self.current.map(|(_, since)| now.since(since))

@@ -154,7 +154,7 @@ impl Supervision {
             self.trace_cut_call(now);
             self.trace_error(now, names::UNFINISHED, "the run ended inside this call");
         }
-        self.watch.stopped_in = Some(self.present_span());
+        self.watch.stopped_in = Some(self.dying_span());
         Stopped(self.watch.run.name(cause))
     }
 

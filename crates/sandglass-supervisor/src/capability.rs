@@ -113,6 +113,8 @@ pub struct Grants {
     pub open_requests: Arc<OpenRequests>,
     /// Where it may send requests.
     pub destinations: Destinations,
+    /// The names of spans that dying spans may have.
+    pub spans: Vec<String>,
     /// Where its secrets come from.
     pub secrets: Arc<dyn Secrets>,
     /// The client that sends its requests.
@@ -137,6 +139,7 @@ impl Grants {
             integration: Arc::default(),
             open_requests: OpenRequests::new(0),
             destinations: Destinations::default(),
+            spans: Vec::new(),
             secrets: Arc::new(FixedSecrets::default()),
             http: Arc::new(NetworkClient::new(0)),
             response_bytes: 0,
@@ -170,7 +173,7 @@ impl Guest {
             requests: Requests::default(),
             open_requests: Arc::default(),
             log,
-            spans: Spans::new(Arc::clone(&telemetry), span, trace.span_id),
+            spans: Spans::new(Arc::clone(&telemetry), span, trace.span_id, Arc::clone(&grants)),
             meter: Meter::new(Arc::clone(&telemetry)),
             scratch: Scratch::new(grants.scratch_bytes, &memory),
             streams,

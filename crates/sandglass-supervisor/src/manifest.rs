@@ -29,6 +29,9 @@ pub use folder::{
     module_beside,
 };
 
+/// Most names of spans that a manifest declares: each is a value of a label.
+pub const SPANS_MAX: usize = 32;
+
 /// The grants of one integration. The default grants [`GuestLimits::default`] and nothing else.
 #[derive(Clone)]
 pub struct Manifest {
@@ -42,6 +45,9 @@ pub struct Manifest {
     pub limits: GuestLimits,
     /// Where it may send requests.
     pub destinations: Destinations,
+    /// The names of its spans that dying spans may have, at most [`SPANS_MAX`]: they become labels of
+    /// metrics.
+    pub spans: Vec<String>,
     /// Where its secrets come from. They return only those that it may have.
     pub secrets: Arc<dyn Secrets>,
     /// How long before its deadline a handler is warned; `None`: not at all.
@@ -68,6 +74,7 @@ impl Default for Manifest {
             module_hash: None,
             limits: GuestLimits::default(),
             destinations: Destinations::default(),
+            spans: Vec::new(),
             secrets: Arc::new(FixedSecrets::default()),
             soft_deadline: None,
             host_call_timeouts: BTreeMap::new(),
@@ -119,6 +126,13 @@ impl Manifest {
     #[must_use]
     pub fn allow_hosts(self, hosts: impl IntoIterator<Item = Destination>) -> Self {
         Self { destinations: hosts.into_iter().collect(), ..self }
+    }
+
+    /// Declares the names of its spans that dying spans may have; those beyond [`SPANS_MAX`] are
+    /// ignored.
+    #[must_use]
+    pub fn spans(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { spans: names.into_iter().map(Into::into).take(SPANS_MAX).collect(), ..self }
     }
 
     /// Adds hosts to those that it may reach.
@@ -185,6 +199,6 @@ impl Manifest {
 
 // All grants except secrets.
 opaque!(Manifest as "Manifest" {
-    name, abi, module_hash, limits, destinations, soft_deadline, host_call_timeouts, scratch_bytes,
+    name, abi, module_hash, limits, destinations, spans, soft_deadline, host_call_timeouts, scratch_bytes,
     ask_targets, functions, max_in_flight, max_queued
 });

@@ -133,6 +133,13 @@ impl Present {
         *lock(&self.about) = Some((word, name));
     }
 
+    /// The host function that the run is in; `None` if it is in none.
+    pub fn function<'a>(&self, functions: &'a Functions) -> Option<&'a str> {
+        let word = self.word.load(Ordering::Relaxed);
+        let call = (word & WHAT_MASK).checked_sub(FIRST_FUNCTION)?;
+        functions.at(call)
+    }
+
     /// What the run does, and since when; `None` if it is queued.
     pub fn read(&self, functions: &Functions) -> (Doing, Option<Monotonic>) {
         let word = self.word.load(Ordering::Relaxed);

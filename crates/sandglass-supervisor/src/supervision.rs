@@ -50,8 +50,19 @@ pub struct Watch {
     /// How far the run has come.
     pub phase: Phase,
     /// What was running when the run was found to have to end.
-    pub(crate) stopped_in: Option<String>,
+    pub(crate) stopped_in: Option<DyingSpan>,
 }
+
+/// What is running when a run ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DyingSpan {
+    /// Its most specific name.
+    pub name: String,
+    /// The host function, if it is one.
+    pub call: Option<String>,
+}
+
+measured!(DyingSpan: name, call);
 
 measured!(Watch: run, clock, ticker, checked_at, unchecked_until, phase, stopped_in);
 
@@ -228,9 +239,27 @@ impl Supervision {
         call.unwrap_or_else(|| self.watch.phase.own_span()).to_owned()
     }
 
-    /// Returns the name of what was running when the run was found to have to end.
-    pub fn take_dying_span(&mut self) -> String {
-        self.watch.stopped_in.take().unwrap_or_else(|| self.present_span())
+    /// What a run that ends now dies in. A host call has the name of the innermost open span, or of
+    /// the destination of its request, if the manifest declares one.
+    #[must_use]
+    pub fn dying_span(&self) -> DyingSpan {
+        let accounting = &self.calls.accounting;
+        let Some(since) = accounting.current_since() else {
+            return DyingSpan { name: self.watch.phase.own_span().to_owned(), call: None };
+        };
+        let destination = || {
+            let url = self.guest.requests.unfinished_since(since)?;
+            self.guest.grants.destinations.name_of(&url).map(str::to_owned)
+        };
+        let span = self.guest.spans.innermost_declared().map(str::to_owned);
+        let name = span.or_else(destination).unwrap_or_else(|| self.present_span());
+        let call = self.watch.run.present.function(&self.calls.functions).map(str::to_owned);
+        DyingSpan { name, call }
+    }
+
+    /// Returns what was running when the run was found to have to end.
+    pub fn take_dying_span(&mut self) -> DyingSpan {
+        self.watch.stopped_in.take().unwrap_or_else(|| self.dying_span())
     }
 
     /// Whether the guest is in a host call.
@@ -299,7 +328,7 @@ mod tests {
     fn the_dying_span_is_measured() {
         let mut run = Supervision::idle();
         let before = run.uncharged_bytes();
-        run.watch.stopped_in = Some("x".repeat(1000));
+        run.watch.stopped_in = Some(DyingSpan { name: "x".repeat(1000), call: None });
         assert_eq!(run.uncharged_bytes(), before + 1000);
     }
 }

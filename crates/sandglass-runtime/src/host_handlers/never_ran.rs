@@ -99,6 +99,7 @@ pub(super) fn expired(
         overrun_us: deadline.overrun_us,
         owner: deadline.owner,
         dying_span: INSTANTIATE.to_owned(),
+        dying_call: None,
         backtrace: Vec::new(),
         host_calls: 0,
         time_split_us,

@@ -100,6 +100,17 @@ impl Requests {
         number
     }
 
+    /// The address of the last request, as the guest wrote it, that was without a response `since`
+    /// then; `None` if there is none.
+    pub fn unfinished_since(&self, since: Monotonic) -> Option<String> {
+        let sent = lock(self.0.get()?);
+        let is_open = |one: &&NotedRequest| {
+            one.request.outcome == RequestOutcome::Unfinished
+                && one.until.is_none_or(|until| until >= since)
+        };
+        sent.held.iter().rfind(is_open).map(|one| one.raw.clone())
+    }
+
     /// Returns the requests for the report of a run from `start` to `end`, and how many are left
     /// out. If the run ended inside a host call, that call began at `cut`.
     pub fn report(

@@ -10,6 +10,7 @@ use sandglass_telemetry::metrics::DroppedTelemetry;
 use sandglass_telemetry::trace::{GuestAttribute, Kind, Value, names};
 use serde_json::Value as Json;
 
+use super::Grants;
 use super::log::cut;
 use super::run_telemetry::RunTelemetry;
 use crate::measured::Measured;
@@ -80,23 +81,33 @@ pub struct Spans {
     handles: i64,
     started: u32,
     open: BTreeMap<i64, Span>,
+    /// The names that the manifest declares, and the open spans that have one.
+    grants: Arc<Grants>,
+    declared: BTreeMap<i64, usize>,
     left_bytes: usize,
 }
 
 impl Measured for Spans {
     /// The texts of spans and events, and the table of open spans.
     fn uncharged_bytes(&self) -> u64 {
-        let Self { telemetry: _, dispatch: _, base: _, handles: _, started: _, open, left_bytes } =
+        let Self { telemetry: _, dispatch: _, base: _, handles: _, started: _, grants: _, .. } =
             self;
+        let Self { open, declared, left_bytes, .. } = self;
         // A node of the tree is at least half full.
         let open = 2 * open.len() * size_of::<(i64, Span)>();
+        let open = open + 2 * declared.len() * size_of::<(i64, usize)>();
         (SPAN_BYTES - left_bytes + open) as u64
     }
 }
 
 impl Spans {
     /// The spans below `dispatch`, whose id is `id`.
-    pub(super) fn new(telemetry: Arc<RunTelemetry>, dispatch: Arc<Span>, id: SpanId) -> Self {
+    pub(super) fn new(
+        telemetry: Arc<RunTelemetry>,
+        dispatch: Arc<Span>,
+        id: SpanId,
+        grants: Arc<Grants>,
+    ) -> Self {
         let random = i64::from_be_bytes(*id.as_bytes());
         Self {
             telemetry,
@@ -106,6 +117,8 @@ impl Spans {
             handles: 0,
             started: 0,
             open: BTreeMap::new(),
+            grants,
+            declared: BTreeMap::new(),
             left_bytes: SPAN_BYTES,
         }
     }
@@ -146,7 +159,18 @@ impl Spans {
             Span::disabled()
         };
         self.open.insert(handle, span);
+        match self.grants.spans.iter().position(|declared| *declared == name) {
+            Some(declared) => self.declared.insert(handle, declared),
+            None => self.declared.remove(&handle),
+        };
         Ok(handle)
+    }
+
+    /// The name of the innermost open span, if the manifest declares it.
+    pub fn innermost_declared(&self) -> Option<&str> {
+        let (innermost, _) = self.open.last_key_value()?;
+        let declared = self.declared.get(innermost)?;
+        self.grants.spans.get(*declared).map(String::as_str)
     }
 
     /// Adds an event to a span.
@@ -190,6 +214,7 @@ impl Spans {
     ) -> Result<(), NoSuchSpan> {
         self.set_attributes(span, attributes)?;
         let ended = self.open.remove(&span).ok_or(NoSuchSpan(span))?;
+        self.declared.remove(&span);
         if let SpanEnd::Failed { kind, message } = end {
             let kind = kind.map(|kind| self.name(&kind)).filter(|kind| !kind.is_empty());
             let mut message = self.text(message, VALUE_MAX_BYTES);
@@ -327,7 +352,9 @@ mod tests {
         let redactor = Redactor::default();
         redactor.hide(&Secret::new("hunter22"));
         let telemetry = RunTelemetry::of_tests(redactor, Metrics::disabled());
-        (Spans::new(Arc::new(telemetry), Arc::new(dispatch), context.span_id), captured)
+        let grants = Grants { spans: vec!["web_search".to_owned()], ..Grants::none() };
+        let (telemetry, dispatch) = (Arc::new(telemetry), Arc::new(dispatch));
+        (Spans::new(telemetry, dispatch, context.span_id, Arc::new(grants)), captured)
     }
 
     fn start(spans: &mut Spans, name: &str) -> i64 {
@@ -442,5 +469,22 @@ mod tests {
         drop(spans);
         assert_eq!(telemetry.dropped().spans, 1);
         assert!(captured.spans().iter().all(|span| span.name == names::DISPATCH));
+    }
+
+    #[test]
+    fn only_the_innermost_open_span_names_what_is_running_and_only_if_it_is_declared() {
+        let (mut spans, _) = spans();
+        let start = |spans: &mut Spans, name: &str| {
+            spans.start(None, name, Kind::Internal, Vec::new()).expect("a span")
+        };
+        assert_eq!(spans.innermost_declared(), None);
+        let search = start(&mut spans, " web_search ");
+        assert_eq!(spans.innermost_declared(), Some("web_search"));
+        let parse = start(&mut spans, "parse");
+        assert_eq!(spans.innermost_declared(), None, "the guest is not waiting for the search");
+        spans.end(parse, Vec::new(), SpanEnd::Done).expect("it is open");
+        assert_eq!(spans.innermost_declared(), Some("web_search"));
+        spans.end(search, Vec::new(), SpanEnd::Done).expect("it is open");
+        assert_eq!(spans.innermost_declared(), None);
     }
 }

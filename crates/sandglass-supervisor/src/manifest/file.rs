@@ -14,8 +14,9 @@ use sandglass_source::{
     Diagnostic, Diagnostics, Document, Name, Table, did_you_mean, not_text, valid_name,
 };
 
-use super::{Abi, AskTarget, Manifest};
+use super::{Abi, AskTarget, Manifest, SPANS_MAX};
 use crate::capability::http::{Destination, Scheme};
+use crate::run::Phase;
 use crate::secret::{GrantedSecrets, Secrets};
 use crate::settings::MAX_TABLE_ELEMENTS;
 
@@ -24,6 +25,9 @@ pub const SOURCE_MAX_BYTES: usize = 1 << 20;
 
 /// Most entries of one list of a manifest: more than a person can review.
 pub const ENTRIES_MAX: usize = 1_000;
+
+/// The dying spans that are no host calls.
+const OWN_SPANS: [&str; 2] = [Phase::Instantiating.own_span(), Phase::Running.own_span()];
 
 /// Most memory that a manifest can grant: what 32-bit addresses reach. A host may allow less.
 const MEMORY_MAX_BYTES: u64 = 4 << 30;
@@ -107,8 +111,8 @@ impl File {
 }
 
 fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<File> {
-    const KEYS: [&str; 7] =
-        ["name", "module", "sha256", "abi", "soft_deadline", "limits", "grants"];
+    const KEYS: [&str; 8] =
+        ["name", "module", "sha256", "abi", "soft_deadline", "spans", "limits", "grants"];
     let document = Document::parse(source, SOURCE_MAX_BYTES, out)?;
     let top = document.table("the manifest");
     top.only(&KEYS, out);
@@ -118,6 +122,7 @@ fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<File> {
     let abi = abi(&top, out);
     let mut granted = Manifest::named(name.as_ref().map(Name::as_str).unwrap_or_default());
     granted.soft_deadline = top.duration("soft_deadline", out).map(Duration::from_millis);
+    granted = granted.spans(spans(&top, out));
     let mut timed_functions = Vec::new();
     if let Some(table) = top.table("limits", "[limits]", out) {
         granted = limits(&table, granted, abi, out);
@@ -225,6 +230,21 @@ fn limits(
     Manifest { limits, max_in_flight, max_queued, ..granted }
 }
 
+/// The names of spans that dying spans may have.
+fn spans(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<String> {
+    let names = table.names("spans", out);
+    if let Some(name) = names.get(SPANS_MAX) {
+        let message = format!("`spans` may have {SPANS_MAX} names at most");
+        let help = "each is a value of a label: declare the dependencies that can hang";
+        out.error_with_help(name.span(), message, help);
+    }
+    if let Some(name) = names.iter().find(|name| OWN_SPANS.contains(&name.as_str())) {
+        let message = format!("`{name}` is the dying span of the guest's own code");
+        out.error_with_help(name.span(), message, "name the span after what it waits for");
+    }
+    names.iter().map(Name::to_string).collect()
+}
+
 fn size(table: &Table<'_, '_>, key: &str, most: u64, out: &mut Diagnostics<'_>) -> Option<u64> {
     let size = table.size(key, out)?;
     if size > most {
@@ -301,7 +321,7 @@ fn bounded_hosts(
 
 /// A host, with the restrictions to a scheme, a path and a kind of addresses.
 fn bounded_host(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Destination> {
-    table.only(&["host", "scheme", "path", "private", "port"], out);
+    table.only(&["host", "scheme", "path", "private", "port", "name"], out);
     if table.value("port").is_some() {
         let help = "write it with the host: `host = \"NAME:PORT\"`";
         out.error_with_help(
@@ -314,6 +334,7 @@ fn bounded_host(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Dest
     let scheme = table.text("scheme", out);
     let path = table.text("path", out);
     let is_private = table.flag("private", out).unwrap_or(false);
+    let name = table.name("name", out);
     let host = host?;
     let mut destination = match Destination::from_str(&host) {
         Ok(destination) => destination,
@@ -339,6 +360,9 @@ fn bounded_host(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Dest
             let help = "write it as `/v1`, without escapes, a query or `..`";
             out.error_with_help(path.span(), message, help);
         }
+    }
+    if let Some(name) = name {
+        destination = destination.named(name.as_str());
     }
     Some(if is_private { destination.private() } else { destination })
 }

@@ -28,6 +28,8 @@ pub struct Destination {
     /// Without a trailing slash.
     path: Option<String>,
     is_private: bool,
+    /// What it is called in dying spans.
+    name: Option<String>,
 }
 
 /// The scheme of a URL.
@@ -88,6 +90,7 @@ impl FromStr for Destination {
                     scheme: None,
                     path: None,
                     is_private: false,
+                    name: None,
                 })
             }
             _ => Err(invalid()),
@@ -113,6 +116,12 @@ impl Destination {
     #[must_use]
     pub fn private(self) -> Self {
         Self { is_private: true, ..self }
+    }
+
+    /// Calls it `name` in dying spans, which distinguishes the dependencies of a handler.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
     }
 
     /// Whether the host is an address or `localhost`, so that DNS does not decide where requests go.
@@ -213,6 +222,13 @@ impl Destinations {
         })
     }
 
+    /// The name of the destination that `url` belongs to, if it has one.
+    pub fn name_of(&self, url: &str) -> Option<&str> {
+        let url = Url::parse(url).ok()?;
+        let mut named = self.0.iter().filter(|destination| destination.allows(&url));
+        named.find_map(|destination| destination.name.as_deref())
+    }
+
     /// Names that may resolve to addresses that are not public.
     pub(super) fn private_names(&self) -> BTreeSet<String> {
         let private = self.0.iter().filter(|one| one.is_private || one.host == LOCALHOST);
@@ -296,6 +312,21 @@ mod tests {
             assert!(matches!(refused(url), HttpError::NotAllowed(_)), "{url}");
         }
         assert_eq!(safe.path("/v1").private().to_string(), "api.example/v1 (https only) (private)");
+    }
+
+    #[test]
+    fn a_request_has_the_name_of_the_destination_that_allows_it() {
+        let named = |host: &str| host.parse::<Destination>().expect("a destination");
+        let all = Destinations::from_iter([
+            named("api.example").path("/search").named("web_search"),
+            named("api.example").path("/models").named("provider"),
+            named("other.example"),
+        ]);
+        assert_eq!(all.name_of("https://api.example/search?q=x"), Some("web_search"));
+        assert_eq!(all.name_of("https://API.example/models/1"), Some("provider"));
+        for unnamed in ["https://other.example/", "https://api.example/x", "not a URL"] {
+            assert_eq!(all.name_of(unnamed), None, "{unnamed}");
+        }
     }
 
     #[test]
