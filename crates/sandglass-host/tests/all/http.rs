@@ -203,6 +203,38 @@ async fn a_killed_call_leaves_no_connection_open() {
 }
 
 #[tokio::test]
+async fn a_killed_request_is_named_after_its_destination_and_the_call_stays_known() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let address = listener.local_addr().expect("bound");
+    let host = Host::builder().build().expect("a host");
+    let named = |name: Option<&str>| {
+        let destination = address.to_string().parse::<Destination>().expect("a host");
+        let destination = match name {
+            Some(name) => destination.path("/search").named(name),
+            None => destination,
+        };
+        Manifest::named("slow_http").allow_hosts([destination])
+    };
+    for (name, expected) in [(Some("web_search"), "web_search"), (None, "host_http_call")] {
+        let integration = host.load(SLOW_HTTP, named(name)).expect("a guest");
+        let config = [("url".to_owned(), format!("http://{address}/search?q=x"))].into();
+        let context = Context { config, ..Context::default() };
+        let dispatch = Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
+            .deadline(DispatchDeadline::after(Duration::from_millis(300)));
+        let report = host.run(&integration, dispatch).await.expect("it ran");
+        let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
+        assert_eq!(exceeded.dying_span, expected);
+        assert_eq!(report.dying_span.as_deref(), Some(expected));
+        for call in [&exceeded.dying_call, &report.dying_call] {
+            assert_eq!(call.as_deref(), Some("host_http_call"));
+        }
+        let shown = serde_json::to_value(&report).expect("JSON");
+        assert_eq!(shown["dying_call"], "host_http_call");
+    }
+    drop(listener);
+}
+
+#[tokio::test]
 async fn an_unreachable_host_is_an_error_that_the_guest_reads() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
     let url = format!("http://{}/secret?token=hunter22", listener.local_addr().expect("bound"));

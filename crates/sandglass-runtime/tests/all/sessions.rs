@@ -18,8 +18,8 @@ use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry};
 
 use crate::world::{
-    AGAIN, Act, SESSION, World, completed, counts, disk_full, one, pass, pass_ms, published,
-    settle, two,
+    AGAIN, Act, SESSION, World, completed, counts, disk_full, failed, one, pass, pass_ms,
+    published, settle, two,
 };
 
 async fn world(limits: &str, acts: &[Act]) -> World {
@@ -938,4 +938,121 @@ async fn a_stop_that_is_not_recorded_yet_is_recorded_before_the_host_has_shut_do
     let records = published(&mut seen).await;
     let kinds: Vec<_> = records.iter().map(|record| record.event.kind()).collect();
     assert_eq!(kinds, ["run.stopping", "run.stopped"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn host_calls_keep_a_session_active_and_the_silence_counts_from_the_last_one() {
+    let limits = "inactivity_warn = \"5m\"\ninactivity_timeout = \"10m\"\nabort_timeout = 0";
+    // Eight calls, one every 100 seconds, and then none.
+    let calls = Act::CallEvery(100, 8, Box::new(Act::Hang));
+    let world = world(limits, &[calls]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(800).await;
+    assert_eq!(breaches(&world).await, [], "it was never silent for five minutes");
+    assert_eq!(status(&world).await, Status::Running);
+    pass_ms(300_002).await;
+    let found = breaches(&world).await;
+    let limits: Vec<Limit> = found.iter().map(|breach| breach.limit).collect();
+    assert_eq!(limits, [Limit::InactivityWarn]);
+    assert_eq!(found[0].observed, 300_001);
+    let last = found[0].last_signal.as_ref().expect("the last call");
+    assert_eq!((last.kind.as_str(), last.of.as_deref()), ("host_call", Some("run_tools")));
+    assert_eq!(status(&world).await, Status::Silent);
+    pass_ms(300_002).await;
+    let limits: Vec<Limit> = breaches(&world).await.iter().map(|breach| breach.limit).collect();
+    assert!(limits.contains(&Limit::InactivityTimeout), "{limits:?}");
+    assert_eq!(status(&world).await, Status::Done);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_host_call_after_a_warning_is_recorded_at_once() {
+    let calls = Act::CallEvery(400, 1, Box::new(Act::Hang));
+    let world = world("inactivity_warn = \"5m\"", &[calls]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(399).await;
+    assert_eq!(status(&world).await, Status::Silent);
+    pass_ms(1_002).await;
+    assert_eq!(status(&world).await, Status::Running);
+    let records = world.records().await;
+    let last = &records.last().expect("a record").event;
+    let Event::LimitCleared { silent_ms, last_signal, .. } = last else { panic!("{last:?}") };
+    assert_eq!(*silent_ms, 400_000);
+    assert_eq!(last_signal.as_ref().map(|signal| signal.kind.as_str()), Some("host_call"));
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_asked_entity_does_is_activity_of_the_asker() {
+    let limits = "\n[limits]\ninactivity_warn = \"5m\"\ndeadline = \"1h\"\n";
+    let source = format!("{SESSION}{limits}").replace("deadline = \"900s\"\n", "");
+    let ask = Act::Ask(two(), "ProcessToolCalls", AskUntil::Settled, Box::new(Act::Hang));
+    let calls = Act::CallEvery(200, 5, Box::new(Act::Answer(1, completed())));
+    let world = World::with(&source, &[ask, calls]).await;
+    world.runtime.create(two()).await.expect("a new entity");
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(1_100).await;
+    assert_eq!(breaches(&world).await, [], "the asked entity calls its tools");
+    pass(300).await;
+    let found = breaches(&world).await;
+    let limits: Vec<Limit> = found.iter().map(|breach| breach.limit).collect();
+    assert_eq!(limits, [Limit::InactivityWarn], "of the asker, now that it computes alone");
+    assert_eq!(found[0].session, one());
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_after_a_crash_and_the_next_session_of_a_conversation_learn_what_failed() {
+    let source = SESSION
+        .replace("initial = \"Idle\"\n", "initial = \"Idle\"\nconversation = \"thread\"\n")
+        .replace(
+            "[[action]]\nname = \"ProcessToolCalls\"",
+            "[[state]]\nname = \"thread\"\ntype = \"string\"\n\n\
+                  [[action]]\nname = \"Join\"\nfrom = [\"Idle\"]\nparams = [\"thread\"]\n\
+                  effect = [{ type = \"set\", var = \"thread\", param = \"thread\" }]\n\n\
+                  [[action]]\nname = \"ProcessToolCalls\"",
+        )
+        .replace("on_success = \"Finish\"", "on_crash = \"rerun\"\non_success = \"Finish\"");
+    let source = format!("{source}\n[limits]\n");
+    let acts = [Act::Hang, Act::Answer(5, failed()), Act::Hang, Act::Hang];
+    let world = World::with(&source, &acts).await;
+    let join = |name: EntityRef, thread: &'static str| {
+        let params = [("thread".to_owned(), thread.into())].into();
+        let runtime = world.runtime.clone();
+        async move {
+            runtime.send(&name, "Join", params).await.expect("taken");
+            runtime.send(&name, "ProcessToolCalls", Default::default()).await.expect("taken");
+        }
+    };
+    join(one(), "t-1").await;
+    pass(60).await;
+    let world = world.restart_after(10).await;
+    assert_eq!(world.until("Failed").await, 5);
+    let recovery = |nth: usize| {
+        let started = world.script.started.lock().expect("no panic");
+        started[nth].recovery.clone()
+    };
+    assert_eq!(recovery(0), None);
+    let after_the_crash = recovery(1).expect("its host was lost");
+    assert_eq!((after_the_crash.prior_run, after_the_crash.cause.as_str()), (1, "host_lost"));
+    let failure = after_the_crash.failure.as_ref().expect("the interruption");
+    assert_eq!((failure.signature.error.as_str(), failure.count), ("interrupted", 1));
+
+    // Also after another restart, and for no other conversation.
+    let world = world.restart_after(10).await;
+    for (entity, thread) in [(two(), "t-1"), ("Session/three".parse().expect("a name"), "t-2")] {
+        world.runtime.create(EntityRef::clone(&entity)).await.expect("a new entity");
+        let params = [("thread".to_owned(), thread.into())].into();
+        world.runtime.send(&entity, "Join", params).await.expect("taken");
+        let none = Default::default();
+        world.runtime.send(&entity, "ProcessToolCalls", none).await.expect("taken");
+        settle().await;
+    }
+    let started = world.script.started.lock().expect("no panic").clone();
+    let of_the_same = started[2].recovery.clone().expect("the first session has failed");
+    assert_eq!((of_the_same.prior_run, of_the_same.cause.as_str()), (1, "completed"));
+    assert_eq!(of_the_same.failure.as_ref().map(|failure| failure.count), Some(1));
+    assert_eq!(started[2].session_id.as_deref(), Some("Session/two"));
+    assert_eq!(started[3].recovery, None, "another conversation");
+    world.replays().await;
 }

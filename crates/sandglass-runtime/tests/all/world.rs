@@ -12,15 +12,17 @@ use sandglass_journal::{Journal, MemoryJournal, PAGE_MAX_ENTRIES};
 use sandglass_liveness::{Replay, Spec};
 use sandglass_model::{
     Answered, Ask, AskError, AskUntil, Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock,
-    Completion, DeadlineOwner, DeadlineReport, Dispatched, EntityRef, Event, Failure, FailureKind,
-    HandlerDeadlineExceeded, HostCalls, Limit, Monotonic, Object, Outcome, Overrun, Position,
-    Record, RunReport, TimeSplit, WallTime,
+    Completion, DeadlineOwner, DeadlineReport, DispatchId, Dispatched, EntityRef, Event, Failure,
+    FailureKind, HandlerDeadlineExceeded, HostCalls, Limit, Monotonic, Object, Outcome, Overrun,
+    Position, Record, RunReport, TimeSplit, WallTime,
 };
 use sandglass_runtime::{
-    ActorError, HandlerRun, Handlers, Reserved, RunFuture, Runtime, SimClock, Snapshot, StopRequest,
+    ActorError, HandlerNow, HandlerRun, Handlers, Reserved, RunFuture, Runtime, SimClock, Snapshot,
+    StopRequest,
 };
 use sandglass_telemetry::Telemetry;
 use serde_json::json;
+use tokio::sync::Notify;
 
 /// The session of the incident, with room for a second round.
 pub(crate) const SESSION: &str = r#"
@@ -153,6 +155,8 @@ pub(crate) enum Act {
     TellAfterAndHang(u64),
     /// Answers at once, and so many of its host calls took too long.
     SlowCalls(u64),
+    /// Makes a host call every so many seconds, as often as stated, and then does the next.
+    CallEvery(u64, u64, Box<Act>),
 }
 
 /// What each next handler does, and what was seen of them.
@@ -168,6 +172,10 @@ pub(crate) struct Script {
     pub(crate) places: Arc<AtomicUsize>,
     /// Whether there is none, whatever is given back.
     pub(crate) is_full: AtomicBool,
+    /// When the handlers made their last host calls.
+    calls: Mutex<BTreeMap<DispatchId, Monotonic>>,
+    /// Who waits for the next host call of which handler.
+    waiters: Mutex<Vec<(DispatchId, Arc<Notify>)>>,
 }
 
 /// Room for one run, given back when it is dropped.
@@ -229,9 +237,32 @@ impl Handlers for Scripted {
             report
         })
     }
+
+    fn doing(&self, dispatch: DispatchId) -> Option<HandlerNow> {
+        let called = *self.0.calls.lock().expect("no panic").get(&dispatch)?;
+        let active = Some(self.0.clock.now().since(called));
+        Some(HandlerNow { place: "guest".to_owned(), since: Duration::ZERO, active })
+    }
+
+    fn on_activity(&self, dispatch: DispatchId, waiter: &Arc<Notify>) {
+        self.0.waiters.lock().expect("no panic").push((dispatch, Arc::clone(waiter)));
+    }
 }
 
 impl Script {
+    /// The handler makes a host call now.
+    fn call(&self, run: &HandlerRun) {
+        let dispatch = run.dispatched.dispatch;
+        self.calls.lock().expect("no panic").insert(dispatch, self.clock.now());
+        let mut waiters = self.waiters.lock().expect("no panic");
+        waiters.retain(|(of, waiter)| {
+            if *of == dispatch {
+                waiter.notify_one();
+            }
+            *of != dispatch
+        });
+    }
+
     /// Runs one handler inside its budget, as a host would.
     async fn run(&self, run: HandlerRun, act: Act) -> RunReport {
         let begun = self.clock.now();
@@ -310,6 +341,13 @@ impl Script {
                 Box::pin(self.perform(run, not_after, *then)).await
             }
             Act::SlowCalls(_) => completed(),
+            Act::CallEvery(seconds, times, then) => {
+                for _ in 0..times {
+                    tokio::time::sleep(Duration::from_secs(seconds)).await;
+                    self.call(run);
+                }
+                Box::pin(self.perform(run, not_after, *then)).await
+            }
             Act::HeedWhenAsked => {
                 let (asked, heard) = tokio::sync::oneshot::channel::<()>();
                 run.stop.on_stop_request(move || drop(asked));
@@ -424,6 +462,8 @@ impl World {
             answers: Mutex::new(Vec::new()),
             places: Arc::new(AtomicUsize::new(1_000)),
             is_full: AtomicBool::new(false),
+            calls: Mutex::default(),
+            waiters: Mutex::default(),
         });
         let journal = Arc::new(MemoryJournal::new());
         let runtime = build(source, &journal, &script, clock, telemetry).await;
