@@ -140,10 +140,11 @@ fn a_run_over_its_time_is_blocked_resumed_and_reported_as_a_watchdog_record() {
 fn records_and_their_forms_are_followed_in_a_file_and_at_a_daemon_until_ctrl_c() {
     let daemon = Daemon::with(LIMITS, "");
     let (url, journal) = (daemon.url(), daemon.journal());
-    let follow = |from: &dyn AsRef<std::ffi::OsStr>| {
-        Running::start(&[&"log", from, &"--as", &"watchdog", &"--follow"])
+    let follow = |from: &dyn AsRef<std::ffi::OsStr>, system: &str| {
+        Running::start(&[&"log", from, &"--as", &system, &"--follow"])
     };
-    let mut followers = [follow(&url), follow(&journal)];
+    let mut followers = [follow(&url, "watchdog"), follow(&journal, "watchdog")];
+    let mut audits = [follow(&url, "audit"), follow(&journal, "audit")];
     let mut records = Running::start(&[&"log", &journal, &"--entity", &"Waiter/a", &"--follow"]);
     daemon.waiting("a", r#"{"limits": {"run_timeout": "300ms"}}"#);
     let [by_daemon, by_file] = followers.each_mut().map(|follower| -> Value {
@@ -152,8 +153,12 @@ fn records_and_their_forms_are_followed_in_a_file_and_at_a_daemon_until_ctrl_c()
     });
     assert_eq!(by_daemon, by_file);
     assert_eq!(by_daemon["aggregate_id"], "Waiter/a");
+    for audit in &mut audits {
+        audit.line_with("\"tool\":\"waits\"");
+        audit.line_with("\"status\":\"blocked\"");
+    }
     records.line_with("watchdog_wall_clock_exceeded");
-    for follower in followers.into_iter().chain([records]) {
+    for follower in followers.into_iter().chain(audits).chain([records]) {
         follower.signal("INT");
         assert_eq!(follower.ended().code(), Some(130));
     }

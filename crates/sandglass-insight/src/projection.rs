@@ -330,6 +330,13 @@ impl Projection {
         Self { shape, fold: Fold::new() }
     }
 
+    /// Starts behind the records in `fold`. If these are all earlier records of one entity and its
+    /// specs, the next record of that entity has the projection that it has in the whole journal.
+    #[must_use]
+    pub const fn behind(shape: Shape, fold: Fold) -> Self {
+        Self { shape, fold }
+    }
+
     /// Applies the next record and returns its projection, or `None` if the format has none for it.
     ///
     /// # Errors

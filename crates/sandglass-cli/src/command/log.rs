@@ -1,6 +1,7 @@
 //! `sandglass log`: prints the records of a journal or of a daemon, one per line, and follows them.
 
 mod daemon;
+mod forms;
 
 use std::future::ready;
 use std::path::PathBuf;
@@ -109,7 +110,10 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             let url = url.trim_end_matches('/');
             daemon::print(arguments, url, interrupts).await
         }),
-        (None, true, _) => {
+        (None, true, Some(system)) => execute_live(async |interrupts| {
+            forms::follow(arguments, system.shape(), interrupts).await
+        }),
+        (None, true, None) => {
             execute_live(async |interrupts| follow_journal(arguments, interrupts).await)
         }
         (None, false, Some(system)) => print_projection(arguments, system.shape()),
@@ -148,26 +152,15 @@ async fn follow_journal(
     arguments: &Arguments,
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Exit> {
-    // A projection is the fold of all records, and picks those of the entity itself.
-    let entity = arguments.entity.clone().filter(|_| arguments.shape.is_none());
-    let mut projecting = arguments.shape.map(|system| Projecting::new(arguments, system));
+    let entity = &arguments.entity;
     let mut view = View::new(arguments);
     let mut next = Position(1);
-    let mut print = |found: &Found, next: &mut Position| {
-        *next = (*next).max(position_behind(found));
-        match (&mut projecting, found) {
-            (None, _) => view.print(found),
-            (Some(projecting), Found::Entry(Entry::Record(record))) => projecting.print(record),
-            (Some(_), found) if found.is_gap() => {
-                note("some of the journal is damaged or missing; `sandglass log` shows where");
-                Ok(())
-            }
-            (Some(_), _) => Ok(()),
-        }
-    };
     let mut salvage = Salvage::open(&arguments.from, entity.clone(), next)?;
     while let Some(page) = salvage.page()? {
-        page.iter().try_for_each(|found| print(found, &mut next))?;
+        for found in &page {
+            next = next.max(position_behind(found));
+            view.print(found)?;
+        }
         if is_interrupted(interrupts).await {
             return Ok(Exit::Cancelled);
         }
@@ -175,18 +168,29 @@ async fn follow_journal(
     drop(salvage);
     let mut reader = SqliteJournal::open_read_only(&arguments.from)?;
     loop {
-        let page = match &entity {
+        let page = match entity {
             None => reader.read(next, PAGE_MAX_ENTRIES)?,
             Some(entity) => reader.read_entity(entity, next, PAGE_MAX_ENTRIES)?,
         };
-        let is_end = page.next.is_none();
-        let mut found = page.entries.into_iter().map(Found::from);
-        found.try_for_each(|found| print(&found, &mut next))?;
-        tokio::select! {
-            biased;
-            _ = interrupts.next() => return Ok(Exit::Cancelled),
-            () = pause(if is_end { POLL_EVERY } else { Duration::ZERO }) => {}
+        for found in page.entries.into_iter().map(Found::from) {
+            next = next.max(position_behind(&found));
+            view.print(&found)?;
         }
+        if is_interrupted_before_next(interrupts, page.next.is_none()).await {
+            return Ok(Exit::Cancelled);
+        }
+    }
+}
+
+/// Waits until the journal is to be read again; returns whether Ctrl-C came first.
+async fn is_interrupted_before_next(interrupts: &mut Interrupts, is_end: bool) -> bool {
+    if !is_end {
+        return is_interrupted(interrupts).await;
+    }
+    tokio::select! {
+        biased;
+        _ = interrupts.next() => true,
+        () = pause(POLL_EVERY) => false,
     }
 }
 
@@ -209,43 +213,6 @@ fn position_behind(found: &Found) -> Position {
         }
     };
     Position(last.saturating_add(1))
-}
-
-/// Prints the records of a journal in the format of another system.
-struct Projecting<'a> {
-    projection: Projection,
-    entity: Option<&'a EntityRef>,
-    output: Output,
-    has_unfit: bool,
-}
-
-impl<'a> Projecting<'a> {
-    fn new(arguments: &'a Arguments, system: System) -> Self {
-        let projection = Projection::new(system.shape());
-        let entity = arguments.entity.as_ref();
-        Self { projection, entity, output: Output::new(), has_unfit: false }
-    }
-
-    fn print(&mut self, record: &Record) -> anyhow::Result<()> {
-        match self.projection.feed(record) {
-            Ok(Some(projected))
-                if self.entity.is_none_or(|one| record.entity.as_ref() == Some(one)) =>
-            {
-                self.output.json(&projected)?;
-            }
-            Ok(_) => {}
-            // Many may follow from one.
-            Err(unfit) if !self.has_unfit => {
-                self.has_unfit = true;
-                note(&format!(
-                    "record {} does not follow from those before it: {unfit}",
-                    record.position
-                ));
-            }
-            Err(_) => {}
-        }
-        Ok(())
-    }
 }
 
 /// Prints what a journal contains.
