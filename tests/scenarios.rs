@@ -85,7 +85,7 @@ fn a_session_of_hours_is_blocked_resumed_twice_and_ended_by_its_total_limit() {
     assert_eq!(fired.len(), 2, "{watchdog:?}");
     for record in fired {
         assert_eq!(record["event_kind"], "runtime.watchdog.cancel");
-        assert_eq!(record["aggregate"]["type"], "runtime_control");
+        assert_eq!(record["aggregate_type"], "runtime_control");
         assert_eq!(record["configured_budget_seconds"], 14_400);
         assert_eq!(record["elapsed_seconds"], 14_401, "rounded up");
     }

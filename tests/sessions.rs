@@ -2,6 +2,7 @@
 
 mod binary;
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -120,7 +121,10 @@ fn a_run_over_its_time_is_blocked_resumed_and_reported_as_a_watchdog_record() {
     let told = sandglass(&[&"log", &journal, &"--as", &"watchdog"]).exits(0).json_lines();
     let [cancel] = &told[..] else { panic!("one record, not {told:?}") };
     assert_eq!(cancel["event_kind"], "runtime.watchdog.cancel");
-    assert_eq!(cancel["aggregate"]["type"], "runtime_control");
+    assert_eq!(
+        (&cancel["aggregate_type"], &cancel["aggregate_id"]),
+        (&"runtime_control".into(), &session.into())
+    );
     assert_eq!(
         (&cancel["reason"], &cancel["status"]),
         (&"wall_clock_exceeded".into(), &"BLOCKED".into())
@@ -130,6 +134,88 @@ fn a_run_over_its_time_is_blocked_resumed_and_reported_as_a_watchdog_record() {
         (&1.into(), &1.into())
     );
     assert_eq!(cancel["session_id"], session);
+}
+
+#[test]
+fn records_and_their_forms_are_followed_in_a_file_and_at_a_daemon_until_ctrl_c() {
+    let daemon = Daemon::with(LIMITS, "");
+    let (url, journal) = (daemon.url(), daemon.journal());
+    let follow = |from: &dyn AsRef<std::ffi::OsStr>, system: &str| {
+        Running::start(&[&"log", from, &"--as", &system, &"--follow"])
+    };
+    let mut followers = [follow(&url, "watchdog"), follow(&journal, "watchdog")];
+    let mut audits = [follow(&url, "audit"), follow(&journal, "audit")];
+    let mut records = Running::start(&[&"log", &journal, &"--entity", &"Waiter/a", &"--follow"]);
+    daemon.waiting("a", r#"{"limits": {"run_timeout": "300ms"}}"#);
+    let [by_daemon, by_file] = followers.each_mut().map(|follower| -> Value {
+        let line = follower.line_with("runtime.watchdog.cancel");
+        serde_json::from_str(&line).expect("JSON")
+    });
+    assert_eq!(by_daemon, by_file);
+    assert_eq!(by_daemon["aggregate_id"], "Waiter/a");
+    for audit in &mut audits {
+        audit.line_with("\"tool\":\"waits\"");
+        audit.line_with("\"status\":\"blocked\"");
+    }
+    records.line_with("watchdog_wall_clock_exceeded");
+    for follower in followers.into_iter().chain(audits).chain([records]) {
+        follower.signal("INT");
+        assert_eq!(follower.ended().code(), Some(130));
+    }
+
+    daemon.until("a", "BLOCKED");
+    let of = |from: &dyn AsRef<std::ffi::OsStr>| sandglass(&[&"log", from, &"--json"]).exits(0);
+    assert_eq!(of(&url).json_lines(), of(&journal).json_lines());
+    let text = |from: &dyn AsRef<std::ffi::OsStr>| {
+        sandglass(&[&"log", from, &"--entity", &"Waiter/a"]).exits(0).out
+    };
+    assert_eq!(text(&url), text(&journal));
+    assert!(text(&url).contains("Waiter/a"));
+}
+
+#[test]
+fn a_follower_that_lost_its_daemon_continues_behind_the_last_event() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("it has one"));
+    let mut follower = Running::start(&[&"log", &url, &"--as", &"audit", &"--follow"]);
+    for (after, id) in [(0, 17), (17, 29)] {
+        let (mut stream, _) = listener.accept().expect("it connects");
+        let head = BufReader::new(&stream).lines().next().expect("a line").expect("text");
+        assert_eq!(head, format!("GET /v1/events?after={after}&as=audit HTTP/1.1"));
+        let response = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n\
+             id: {id}\nevent: audit\ndata: {{\"tool\":\"bash-{id}\"}}\n\n"
+        );
+        stream.write_all(response.as_bytes()).expect("it reads");
+        drop(stream);
+        follower.line_with(&format!("bash-{id}"));
+    }
+    follower.signal("INT");
+    assert_eq!(follower.ended().code(), Some(130));
+}
+
+#[test]
+fn what_cannot_be_followed_is_refused() {
+    let folder = Folder::new();
+    let absent = folder.path("absent.db");
+    sandglass(&[&"log", &absent, &"--follow"]).exits(2);
+    sandglass(&[&"log", &absent, &"--as", &"watchdog", &"--follow"]).exits(2);
+    assert!(!absent.exists(), "it is not created");
+    sandglass(&[&"log", &absent, &"--as", &"scream"]).exits(2);
+
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it has one");
+    let no_daemon = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("it connects");
+        let _ = BufReader::new(&stream).lines().next();
+        let page = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\nhi";
+        stream.write_all(page.as_bytes()).expect("it reads");
+    });
+    let refused = sandglass(&[&"log", &format!("http://{address}"), &"--follow"]).exits(2);
+    assert!(refused.err.contains("is not a stream of events"), "{}", refused.err);
+    no_daemon.join().expect("it was asked once");
+    // The first connection is not tried again: nobody knows that there is a daemon.
+    sandglass(&[&"log", &format!("http://{address}"), &"--follow"]).exits(2);
 }
 
 #[test]
@@ -155,7 +241,8 @@ fn silence_is_reported_while_it_lasts_and_fails_a_check() {
     let url = daemon.url();
     daemon.post("/v1/entities/Waiter/idle", "", 201);
     sandglass(&[&"status", &url, &"--check"]).exits(0);
-    daemon.waiting("a", "");
+    // Long enough that its guest is compiled and in its call by then.
+    daemon.waiting("a", r#"{"limits": {"inactivity_warn": "3s"}}"#);
     daemon.until("a", "SILENT");
     sandglass(&[&"status", &url, &"--check"]).exits(1).says("STUCK");
     let told = sandglass(&[&"log", &daemon.journal(), &"--as", &"silence"]).exits(0).json_lines();
@@ -164,8 +251,12 @@ fn silence_is_reported_while_it_lasts_and_fails_a_check() {
         (&silent["failure_type"], &silent["phase"]),
         (&"sdk_silence".into(), &"Waiting".into())
     );
-    assert_eq!(silent["last_event"]["tool_name"], "waits");
-    assert_eq!(silent["elapsed_silent_seconds"], 1);
+    let last = &silent["last_event"];
+    assert_eq!(
+        (&last["tool_name"], &last["handler"]),
+        (&"wasi_snapshot_preview1.poll_oneoff".into(), &"waits".into())
+    );
+    assert_eq!(silent["elapsed_silent_seconds"], 4);
 }
 
 #[test]

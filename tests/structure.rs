@@ -45,7 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "openwop",
         &["host", "http", "journal", "liveness", "model", "runtime", "telemetry", "workflow"],
     ),
-    ("runtime", &["host", "journal", "liveness", "model", "source", "telemetry"]),
+    ("runtime", &["host", "insight", "journal", "liveness", "model", "source", "telemetry"]),
     ("scenario", &["host", "journal", "liveness", "model", "runtime", "source", "telemetry"]),
     (
         "server",

@@ -1,6 +1,7 @@
 //! The HTTP client of the commands that talk to a daemon: bounded in time and memory, and sending
 //! keys only over TLS or to this machine.
 
+mod events;
 mod tls;
 
 use std::path::PathBuf;
@@ -18,6 +19,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub(crate) use self::events::{
+    EventStream, Feed, RECONNECT_FIRST, RECONNECT_MAX, Received, ServerEvent,
+};
 use self::tls::{no_tls, tls, tls_error, tls_hint};
 use crate::wait::pause;
 

@@ -16,6 +16,7 @@ mod journal_file;
 mod json;
 mod narrate;
 mod project;
+mod reader;
 mod serving;
 mod terminal;
 mod testing;

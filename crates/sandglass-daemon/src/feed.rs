@@ -1,14 +1,20 @@
 //! The stream of records for any number of readers. Each reads from the journal at its own pace and
 //! holds one record at a time, so that a slow reader misses nothing and costs no more memory than a
 //! record and its text.
+//!
+//! A reader of one format has the journal pass over all other kinds of records, and is woken only by
+//! a record that has a form in that format. It holds a page of its kinds, because most of them may
+//! have none.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use sandglass_http::timer::within;
-use sandglass_journal::{Entry, Journal};
+use sandglass_insight::projection::Shape;
+use sandglass_journal::{self as journal, Entry, Journal};
 use sandglass_model::Position;
 use sandglass_runtime::{Event, Runtime};
 use tokio::sync::watch;
@@ -20,30 +26,63 @@ use crate::recent_kills::RecentKills;
 /// many readers.
 const HELD_ENTRIES: usize = 1;
 
+/// Entries that a reader of one format searches at once; together they have
+/// [`sandglass_journal::PAGE_MAX_BYTES`], unless the last one is larger.
+const SEARCHED_ENTRIES: usize = 64;
+
 /// Wakes readers when something is recorded.
 #[derive(Debug)]
 pub(crate) struct Feed {
     recorded: watch::Receiver<()>,
+    projected: watch::Receiver<()>,
     waking: JoinHandle<()>,
+}
+
+/// What a reader reads.
+pub(crate) struct Extent {
+    /// The records behind this position.
+    pub(crate) after: Position,
+    /// Up to this one; `None` to continue with each record that is written.
+    pub(crate) until: Option<Position>,
+    /// Only records that have a form in this format.
+    pub(crate) shape: Option<Shape>,
+}
+
+/// What a reader finds.
+#[expect(clippy::large_enum_variant, reason = "nearly every one is an entry")]
+pub(crate) enum Item {
+    Entry(Entry),
+    /// Everything of the extent was read.
+    End,
 }
 
 impl Feed {
     /// Follows the records of `runtime`, and notes those about kills in `kills`.
     pub(crate) fn new(runtime: &Runtime, kills: Arc<RecentKills>) -> Self {
         let (wake, recorded) = watch::channel(());
+        let (wake_projected, projected) = watch::channel(());
         let mut events = runtime.subscribe();
         let waking = tokio::spawn(async move {
             while let Some(event) = events.next().await {
-                if let Ok(Event::Recorded(record)) = &event {
-                    kills.note(record);
-                }
-                // If events were missed, a record may have been among them.
-                if matches!(event, Ok(Event::Recorded(_)) | Err(_)) {
+                // If events were missed, a record of any kind may have been among them.
+                let (is_record, is_projected) = match &event {
+                    Ok(Event::Recorded(record)) => {
+                        kills.note(record);
+                        let has_form = |shape: &Shape| shape.needs(&record.event).is_some();
+                        (true, Shape::ALL.iter().any(has_form))
+                    }
+                    Ok(_) => (false, false),
+                    Err(_) => (true, true),
+                };
+                if is_record {
                     wake.send_replace(());
+                }
+                if is_projected {
+                    wake_projected.send_replace(());
                 }
             }
         });
-        Self { recorded, waking }
+        Self { recorded, projected, waking }
     }
 
     /// A channel that changes when something is recorded.
@@ -51,20 +90,24 @@ impl Feed {
         self.recorded.clone()
     }
 
-    /// All present and future entries after `position`. Ends when `closing` becomes true or the
-    /// journal cannot be read; a client that reconnects continues where the stream ended. The journal
-    /// is also read every `poll_every`.
-    pub(crate) fn after(
+    /// The entries of `extent`. Ends when `closing` becomes true or the journal cannot be read; a
+    /// client that reconnects continues where the stream ended. The journal is also read every
+    /// `poll_every`.
+    pub(crate) fn read(
         &self,
-        position: Position,
+        extent: &Extent,
         journal: Arc<dyn Journal>,
         closing: watch::Receiver<bool>,
         poll_every: Duration,
-    ) -> impl Stream<Item = Entry> + use<> {
-        let next = Position(position.0.saturating_add(1));
-        let recorded = self.recorded();
-        let reader = Reader { journal, next, recorded, closing, poll_every };
-        unfold(reader, async |mut reader| Some((reader.next_entry().await?, reader)))
+    ) -> impl Stream<Item = Item> + use<> {
+        let &Extent { after, until, shape } = extent;
+        let next = Position(after.0.saturating_add(1));
+        let recorded = if shape.is_some() { &self.projected } else { &self.recorded }.clone();
+        let found = VecDeque::new();
+        let is_over = false;
+        let reader =
+            Reader { journal, next, until, shape, found, is_over, recorded, closing, poll_every };
+        unfold(reader, async |mut reader| Some((reader.next_item().await?, reader)))
     }
 }
 
@@ -77,36 +120,67 @@ impl Drop for Feed {
 struct Reader {
     journal: Arc<dyn Journal>,
     next: Position,
+    until: Option<Position>,
+    shape: Option<Shape>,
+    /// Entries before `next` that were found and not returned yet.
+    found: VecDeque<Entry>,
+    is_over: bool,
     recorded: watch::Receiver<()>,
     closing: watch::Receiver<bool>,
     poll_every: Duration,
 }
 
 impl Reader {
-    async fn next_entry(&mut self) -> Option<Entry> {
+    async fn next_item(&mut self) -> Option<Item> {
         loop {
-            if *self.closing.borrow() {
+            if self.is_over || *self.closing.borrow() {
                 return None;
+            }
+            if let Some(entry) = self.found.pop_front() {
+                if self.until.is_none_or(|until| entry.position() <= until) {
+                    return Some(Item::Entry(entry));
+                }
+                self.found.clear();
+            }
+            if self.until.is_some_and(|until| self.next > until) {
+                self.is_over = true;
+                return Some(Item::End);
             }
             // Before the journal is read: a record that is appended meanwhile still wakes this.
             self.recorded.mark_unchanged();
-            let page = match self.journal.read(self.next, HELD_ENTRIES).await {
-                Ok(page) => page,
+            match self.search().await {
+                Ok(true) => {}
+                // Records of which the runtime reports nothing are found by polling.
+                Ok(false) => {
+                    let woken = wake(&mut self.recorded, &mut self.closing);
+                    let _ = within(self.poll_every, woken).await;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "failed to read the journal; a stream of events ends");
                     return None;
                 }
-            };
-            if let Some(entry) = page.entries.into_iter().next() {
-                self.next = Position(entry.position().0.saturating_add(entry.places()));
-                if matches!(entry, Entry::Pruned { .. }) {
-                    continue;
-                }
-                return Some(entry);
             }
-            // Records of which the runtime reports nothing are found by polling.
-            let _ = within(self.poll_every, wake(&mut self.recorded, &mut self.closing)).await;
         }
+    }
+
+    /// Reads on in the journal, and returns whether there was anything to read.
+    async fn search(&mut self) -> Result<bool, journal::Error> {
+        let Some(shape) = self.shape else {
+            let page = self.journal.read(self.next, HELD_ENTRIES).await?;
+            let Some(entry) = page.entries.into_iter().next() else { return Ok(false) };
+            self.next = Position(entry.position().0.saturating_add(entry.places()));
+            if !matches!(entry, Entry::Pruned { .. }) {
+                self.found.push_back(entry);
+            }
+            return Ok(true);
+        };
+        let page = self.journal.read_kinds(shape.kinds(), self.next, SEARCHED_ENTRIES).await?;
+        self.next = page.next;
+        self.found.extend(page.entries.into_iter().filter(|entry| match entry {
+            Entry::Record(record) => shape.needs(&record.event).is_some(),
+            other => other.damage().is_some(),
+        }));
+        Ok(!page.is_end || !self.found.is_empty())
     }
 }
 

@@ -1,6 +1,11 @@
 //! Projects the records of sessions into the formats of other systems: the events of a watchdog,
 //! the records of an audit, and the warnings of a silence detector. Each is derived from the
 //! journal alone and adds nothing to it.
+//!
+//! A projection is a function of one record and of what [`Needs`] names: earlier records of the same
+//! entity, never later ones. So it is the same whether a file is folded ([`Projection`]), a reader
+//! follows a runtime, or a reader resumes at any position. Which records have a projection, and what
+//! each needs, is decided from the record alone, so a reader that follows pays for no other record.
 
 use sandglass_model::signature::TIMED_OUT;
 use sandglass_model::timeout::timeout_text;
@@ -12,7 +17,7 @@ use serde::Serialize;
 
 use sandglass_liveness::entity::Entity;
 use sandglass_liveness::fold::{Fold, Unfit};
-use sandglass_liveness::session::error_type_of;
+use sandglass_liveness::session::{STATUS, STATUS_MAX_CHARS, error_type_of};
 use sandglass_liveness::spec::Spec;
 
 /// The format to project into.
@@ -26,8 +31,99 @@ pub enum Shape {
     Silence,
 }
 
+/// What a projection needs besides the record itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing.
+    Nothing,
+    /// The integration of this dispatch.
+    Integration(DispatchId),
+    /// The record's entity as it was before the record, and its spec.
+    Entity,
+}
+
+/// What was looked up for a record; see [`Needs`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context<'a> {
+    /// For [`Needs::Integration`].
+    pub integration: Option<&'a str>,
+    /// For [`Needs::Entity`].
+    pub entity: Option<(&'a Spec, &'a Entity)>,
+}
+
+impl Shape {
+    /// All formats.
+    pub const ALL: [Self; 3] = [Self::Watchdog, Self::Audit, Self::Silence];
+
+    /// The [kinds](Event::KINDS) of records among which are all that have a projection.
+    #[must_use]
+    pub const fn kinds(self) -> &'static [&'static str] {
+        match self {
+            Self::Watchdog | Self::Silence => &["limit.breached"],
+            Self::Audit => &["ended", "signal", "limit.breached", "run.stopped"],
+        }
+    }
+
+    /// What the projection of a record of `event` needs; `None` if it has no projection.
+    #[must_use]
+    pub fn needs(self, event: &Event) -> Option<Needs> {
+        match (self, event) {
+            (Self::Watchdog, Event::LimitBreached(breach)) => {
+                (breach.limit == Limit::RunTimeout).then_some(Needs::Entity)
+            }
+            (Self::Silence, Event::LimitBreached(breach)) => {
+                matches!(breach.limit, Limit::InactivityWarn | Limit::InactivityTimeout)
+                    .then_some(Needs::Entity)
+            }
+            (Self::Audit, Event::Ended(ended)) => {
+                let is_failure = !matches!(ended.outcome, Outcome::Completed(_));
+                is_failure.then_some(Needs::Integration(ended.dispatch))
+            }
+            (Self::Audit, Event::Signal { name, dispatch: Some(dispatch), .. }) => {
+                (name == STATUS).then_some(Needs::Integration(*dispatch))
+            }
+            (Self::Audit, Event::LimitBreached(breach)) => {
+                (breach.limit == Limit::HostCallTimeout).then_some(Needs::Nothing)
+            }
+            (Self::Audit, Event::RunStopped(_)) => Some(Needs::Nothing),
+            _ => None,
+        }
+    }
+
+    /// The projection of `record`, in the context that it [needs](Shape::needs); `None` if it has
+    /// none, or `context` lacks something.
+    #[must_use]
+    pub fn project(self, record: &Record, context: Context<'_>) -> Option<Projected> {
+        let session = record.entity.as_ref()?;
+        match (self, &record.event) {
+            (Self::Watchdog, Event::LimitBreached(breach)) => {
+                let (_, entity) = context.entity?;
+                watchdog_cancel(entity, breach).map(Box::new).map(Projected::Watchdog)
+            }
+            (Self::Silence, Event::LimitBreached(breach)) => {
+                let (spec, entity) = context.entity?;
+                silence_warning(spec, entity, breach).map(Box::new).map(Projected::Silence)
+            }
+            (Self::Audit, event) => {
+                let audited = audit(session, event, record.at, context.integration);
+                audited.map(Box::new).map(Projected::Audit)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The tool under which the status texts of handlers are audited.
+pub const STATUS_TOOL: &str = "set_status";
+
 /// The event kind of a watchdog.
 pub const WATCHDOG_EVENT: &str = "runtime.watchdog.cancel";
+
+/// The failure type of a silence detector.
+const SILENCE: &str = "sdk_silence";
+
+/// Where a handler is if it is in none of its host calls.
+const OUTSIDE_OF_CALLS: [&str; 3] = ["queued", "instantiate", "guest"];
 
 /// A record in one of the formats.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -41,13 +137,27 @@ pub enum Projected {
     Silence(Box<Silent>),
 }
 
+impl Projected {
+    /// The type of the event: `runtime.watchdog.cancel`, `audit` or `sdk_silence`.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Watchdog(_) => WATCHDOG_EVENT,
+            Self::Audit(_) => "audit",
+            Self::Silence(_) => SILENCE,
+        }
+    }
+}
+
 /// A session was stopped by a watchdog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WatchdogCancel {
+    /// `runtime_control`.
+    pub aggregate_type: &'static str,
+    /// The session.
+    pub aggregate_id: EntityRef,
     /// [`WATCHDOG_EVENT`].
     pub event_kind: &'static str,
-    /// The subject of the event.
-    pub aggregate: Aggregate,
     /// The reason: `wall_clock_exceeded`.
     pub reason: &'static str,
     /// When the run of the session started.
@@ -68,18 +178,8 @@ pub struct WatchdogCancel {
     pub run_seq: u32,
 }
 
-/// The subject of a watchdog event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Aggregate {
-    /// `runtime_control`.
-    #[serde(rename = "type")]
-    pub kind: &'static str,
-    /// The session.
-    pub id: EntityRef,
-}
-
-/// An audit record: a handler that failed, host calls that timed out, or a session that was
-/// stopped.
+/// An audit record: a handler that failed, host calls that timed out, a status text that a handler
+/// set, or a session that was stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Audited {
@@ -87,8 +187,28 @@ pub enum Audited {
     Tool(AuditedTool),
     /// Host calls of a handler exceeded their time limit.
     Call(AuditedCall),
+    /// A handler set its status text.
+    Status(AuditedStatus),
     /// A session was stopped.
     Session(AuditedSession),
+}
+
+/// A status text that a handler set, if it is recorded: of a handler that sends very many signals,
+/// not all are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AuditedStatus {
+    /// When it was recorded.
+    pub at: String,
+    /// The session.
+    pub session_id: EntityRef,
+    /// The dispatch.
+    pub dispatch: DispatchId,
+    /// [`STATUS_TOOL`].
+    pub tool: &'static str,
+    /// The integration.
+    pub handler: String,
+    /// The text, cut to [`STATUS_MAX_CHARS`].
+    pub text: String,
 }
 
 /// A handler that failed.
@@ -187,8 +307,12 @@ pub struct LastEvent {
     /// The kind of the signal.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The handler in flight, or else the handler that the signal came from.
+    /// The host call that has not returned. If none is known, the handler in flight, or else what
+    /// the signal was about.
     pub tool_name: Option<String>,
+    /// The handler in flight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handler: Option<String>,
     /// When the signal was observed.
     pub at: String,
 }
@@ -207,38 +331,44 @@ impl Projection {
         Self { shape, fold: Fold::new() }
     }
 
+    /// Starts behind the records in `fold`. If these are all earlier records of one entity and its
+    /// specs, the next record of that entity has the projection that it has in the whole journal.
+    #[must_use]
+    pub const fn behind(shape: Shape, fold: Fold) -> Self {
+        Self { shape, fold }
+    }
+
     /// Applies the next record and returns its projection, or `None` if the format has none for it.
     ///
     /// # Errors
     /// The record does not fit the records before it.
     pub fn feed(&mut self, record: &Record) -> Result<Option<Projected>, Unfit> {
-        let entity = record.entity.as_ref().and_then(|name| self.fold.entity(name));
-        let projected = entity.and_then(|entity| self.project(entity, record));
+        let projected = self.shape.needs(&record.event).and_then(|needs| {
+            let entity = self.fold.entity(record.entity.as_ref()?)?;
+            let context = match needs {
+                Needs::Nothing => Context::default(),
+                Needs::Integration(dispatch) => {
+                    let integration = &*entity.run(dispatch)?.dispatched.integration;
+                    Context { integration: Some(integration), ..Context::default() }
+                }
+                Needs::Entity => {
+                    let entity = Some((&**self.fold.spec(entity.spec)?, entity));
+                    Context { entity, ..Context::default() }
+                }
+            };
+            self.shape.project(record, context)
+        });
         self.fold.apply(record)?;
         Ok(projected)
-    }
-
-    fn project(&self, entity: &Entity, record: &Record) -> Option<Projected> {
-        let at = record.at;
-        match (self.shape, &record.event) {
-            (Shape::Watchdog, Event::LimitBreached(breach)) => {
-                watchdog_cancel(entity, breach).map(Box::new).map(Projected::Watchdog)
-            }
-            (Shape::Silence, Event::LimitBreached(breach)) => {
-                let spec = self.fold.spec(entity.spec)?;
-                silence_warning(spec, entity, breach).map(Box::new).map(Projected::Silence)
-            }
-            (Shape::Audit, event) => audit(entity, event, at).map(Box::new).map(Projected::Audit),
-            _ => None,
-        }
     }
 }
 
 fn watchdog_cancel(entity: &Entity, breach: &LimitBreached) -> Option<WatchdogCancel> {
     let session = entity.session().filter(|_| breach.limit == Limit::RunTimeout)?;
     Some(WatchdogCancel {
+        aggregate_type: "runtime_control",
+        aggregate_id: entity.entity.clone(),
         event_kind: WATCHDOG_EVENT,
-        aggregate: Aggregate { kind: "runtime_control", id: breach.session.clone() },
         reason: "wall_clock_exceeded",
         session_started_at: session.run_started.to_string(),
         fired_at: breach.at.to_string(),
@@ -246,46 +376,70 @@ fn watchdog_cancel(entity: &Entity, breach: &LimitBreached) -> Option<WatchdogCa
         configured_budget_seconds: breach.threshold.div_ceil(1_000),
         status: "BLOCKED",
         stop_reason_code: breach.limit.stop_reason_code(),
-        session_id: breach.session.clone(),
-        run_seq: breach.run_seq,
+        session_id: entity.entity.clone(),
+        run_seq: session.run_seq,
     })
 }
 
 fn silence_warning(spec: &Spec, entity: &Entity, breach: &LimitBreached) -> Option<Silent> {
-    let session = entity.session()?;
     let killed = match breach.limit {
         Limit::InactivityWarn => false,
         Limit::InactivityTimeout => true,
         _ => return None,
     };
-    let in_flight = breach.in_flight.as_ref().map(|doing| doing.handler.clone());
+    let in_flight = breach.in_flight.as_ref();
+    let handler = in_flight.map(|doing| doing.handler.clone());
+    let call = in_flight.and_then(|doing| doing.host_call.clone());
+    let call = call.filter(|call| !OUTSIDE_OF_CALLS.contains(&call.as_str()));
     Some(Silent {
         at: breach.at.to_string(),
-        session_id: breach.session.clone(),
+        session_id: entity.entity.clone(),
         phase: entity.state.clone(),
-        iteration: session.iteration(spec),
-        failure_type: "sdk_silence",
+        // An entity without a session is warned about, too, and loops in none.
+        iteration: entity.session().map_or(1, |session| session.iteration(spec)),
+        failure_type: SILENCE,
         elapsed_silent_seconds: breach.observed.div_ceil(1_000),
         last_event: breach.last_signal.as_ref().map(|last| LastEvent {
             kind: last.kind.clone(),
-            tool_name: in_flight.or_else(|| last.of.clone()),
+            tool_name: call.or_else(|| handler.clone()).or_else(|| last.of.clone()),
+            handler,
             at: last.at.to_string(),
         }),
         killed,
     })
 }
 
-fn audit(entity: &Entity, event: &Event, at: WallTime) -> Option<Audited> {
+fn audit(
+    session: &EntityRef,
+    event: &Event,
+    at: WallTime,
+    integration: Option<&str>,
+) -> Option<Audited> {
     match event {
-        Event::Ended(ended) => audit_tool(entity, ended, at).map(Audited::Tool),
-        Event::LimitBreached(breach) => audit_call(breach).map(Audited::Call),
-        Event::RunStopped(stopped) => Some(Audited::Session(audit_stop(entity, stopped, at))),
+        Event::Ended(ended) => audit_tool(session, ended, at, integration?).map(Audited::Tool),
+        Event::Signal { name, dispatch: Some(dispatch), payload, .. } if name == STATUS => {
+            let text = payload.as_str().unwrap_or_default();
+            Some(Audited::Status(AuditedStatus {
+                at: at.to_string(),
+                session_id: session.clone(),
+                dispatch: *dispatch,
+                tool: STATUS_TOOL,
+                handler: integration?.to_owned(),
+                text: text.chars().take(STATUS_MAX_CHARS).collect(),
+            }))
+        }
+        Event::LimitBreached(breach) => audit_call(session, breach).map(Audited::Call),
+        Event::RunStopped(stopped) => Some(Audited::Session(audit_stop(session, stopped, at))),
         _ => None,
     }
 }
 
-fn audit_tool(entity: &Entity, ended: &Ended, at: WallTime) -> Option<AuditedTool> {
-    let run = entity.run(ended.dispatch)?;
+fn audit_tool(
+    session: &EntityRef,
+    ended: &Ended,
+    at: WallTime,
+    integration: &str,
+) -> Option<AuditedTool> {
     let (error, message) = ended.outcome.error()?;
     let elapsed_ms = ended.deadline.elapsed_ms;
     let message = match &ended.outcome {
@@ -298,20 +452,20 @@ fn audit_tool(entity: &Entity, ended: &Ended, at: WallTime) -> Option<AuditedToo
     let error_type = late.map_or_else(|| error_type_of(&error), |late| late.limit.as_str());
     Some(AuditedTool {
         at: at.to_string(),
-        session_id: entity.entity.clone(),
+        session_id: session.clone(),
         dispatch: ended.dispatch,
-        tool: run.dispatched.integration.clone(),
+        tool: integration.to_owned(),
         error_type: error_type.to_owned(),
         message,
         elapsed_ms,
     })
 }
 
-fn audit_call(breach: &LimitBreached) -> Option<AuditedCall> {
+fn audit_call(session: &EntityRef, breach: &LimitBreached) -> Option<AuditedCall> {
     let doing = breach.in_flight.as_ref().filter(|_| breach.limit == Limit::HostCallTimeout)?;
     Some(AuditedCall {
         at: breach.at.to_string(),
-        session_id: breach.session.clone(),
+        session_id: session.clone(),
         run_seq: breach.run_seq,
         tool: doing.handler.clone(),
         host_call: doing.host_call.clone().unwrap_or_default(),
@@ -323,7 +477,7 @@ fn audit_call(breach: &LimitBreached) -> Option<AuditedCall> {
     })
 }
 
-fn audit_stop(entity: &Entity, stopped: &RunStopped, at: WallTime) -> AuditedSession {
+fn audit_stop(session: &EntityRef, stopped: &RunStopped, at: WallTime) -> AuditedSession {
     use sandglass_model::Directive;
     let status = match stopped.directive {
         None => "done",
@@ -337,7 +491,7 @@ fn audit_stop(entity: &Entity, stopped: &RunStopped, at: WallTime) -> AuditedSes
     };
     AuditedSession {
         at: at.to_string(),
-        session_id: entity.entity.clone(),
+        session_id: session.clone(),
         run_seq: stopped.run_seq,
         status,
         stop_reason_code: stopped.stop_reason_code.clone(),

@@ -4,7 +4,9 @@ use std::fmt;
 
 use sandglass_model::{DispatchId, EntityRef, Position};
 
-use crate::{Answer, Batch, ByEntity, Health, Journal, Page, Pending, Place, Positions, Snapshot};
+use crate::{
+    Answer, Batch, ByEntity, Health, Journal, OfKinds, Page, Pending, Place, Positions, Snapshot,
+};
 
 /// A journal that wraps another one: each method calls the inner journal unless it is overridden.
 /// Every type with this trait is a [`Journal`].
@@ -25,6 +27,16 @@ pub trait Around: Send + Sync + fmt::Debug {
     /// [`Journal::read_entity`].
     fn read_entity(&self, entity: EntityRef, from: Position, limit: usize) -> Answer<'_, Page> {
         self.inner().read_entity(entity, from, limit)
+    }
+
+    /// [`Journal::read_kinds`].
+    fn read_kinds(
+        &self,
+        kinds: &'static [&'static str],
+        from: Position,
+        limit: usize,
+    ) -> Answer<'_, OfKinds> {
+        self.inner().read_kinds(kinds, from, limit)
     }
 
     /// [`Journal::read_by_entity`].
@@ -64,6 +76,15 @@ impl<A: Around> Journal for A {
 
     fn read_entity(&self, entity: EntityRef, from: Position, limit: usize) -> Answer<'_, Page> {
         Around::read_entity(self, entity, from, limit)
+    }
+
+    fn read_kinds(
+        &self,
+        kinds: &'static [&'static str],
+        from: Position,
+        limit: usize,
+    ) -> Answer<'_, OfKinds> {
+        Around::read_kinds(self, kinds, from, limit)
     }
 
     fn read_by_entity(&self, after: Option<Place>, limit: usize) -> Answer<'_, ByEntity> {

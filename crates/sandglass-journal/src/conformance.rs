@@ -14,7 +14,7 @@ use sandglass_model::{
 use crate::{
     BATCH_MAX_RECORDS, Batch, Entry, Error, Expected, Health, Journal, PAGE_MAX_BYTES,
     PAGE_MAX_ENTRIES, PRUNE_MAX_ENTITIES, Page, Place, Positions, RECORD_MAX_BYTES,
-    RECORDING_MAX_BYTES, Recording, SNAPSHOT_MAX_BYTES, Snapshot,
+    RECORDING_MAX_BYTES, Recording, SEARCHED_MAX, SNAPSHOT_MAX_BYTES, Snapshot,
 };
 
 /// Defines a test for each fact, in a module `$name`. `$open` is an expression of
@@ -35,6 +35,7 @@ macro_rules! conformance_tests {
             pages_are_bounded_and_go_on
             a_page_ends_with_the_entry_that_fills_it
             reads_one_entity_alone
+            finds_kinds_of_records_and_states_where_to_continue
             reads_entity_by_entity
             finds_who_asked_for_a_dispatch
             gives_back_what_was_recorded_of_a_run
@@ -416,6 +417,45 @@ pub async fn reads_one_entity_alone(journal: Subject) {
     assert_eq!((places(&rest), rest.next), (vec![5], None));
     let absent = journal.read_entity(session("c"), Position(0), 2).await;
     assert_eq!(absent, Ok(Page::default()));
+}
+
+/// See its name.
+pub async fn finds_kinds_of_records_and_states_where_to_continue(journal: Subject) {
+    const KINDS: &[&str] = &["created", "signal"];
+    let found = |from, limit| {
+        let journal = &journal;
+        async move {
+            let found = journal.read_kinds(KINDS, Position(from), limit).await.expect("readable");
+            let places: Vec<u64> = found.entries.iter().map(|entry| entry.position().0).collect();
+            (places, found.next.0, found.is_end)
+        }
+    };
+    assert_eq!(found(0, 10).await, (vec![], 1, true));
+    let a = session("a");
+    append(&journal, spec("early")).await;
+    append(&journal, creation(&a)).await;
+    append(&journal, step(&a, 1)).await;
+    let at = Expected::At(Sequence(1));
+    append(&journal, batch(&a, at, vec![(1, signal("x")), (1, signal("y"))])).await;
+    append(&journal, step(&a, 2)).await;
+    assert_eq!(found(0, 10).await, (vec![2, 4, 5], 7, true));
+    // A page that is full ends before the next record that is wanted, wherever that is.
+    assert_eq!(found(0, 1).await, (vec![2], 4, false));
+    assert_eq!(found(4, 1).await, (vec![4], 5, false));
+    assert_eq!(found(6, 10).await, (vec![], 7, true));
+    assert_eq!(found(7, 10).await, (vec![], 7, true));
+    // One search is bounded, also if it finds nothing.
+    let mut sequence = 2;
+    for _ in 0..SEARCHED_MAX.div_ceil(u64::try_from(BATCH_MAX_RECORDS).expect("a few")) {
+        let steps = (1..=u64::try_from(BATCH_MAX_RECORDS).expect("a few"))
+            .map(|one| (sequence + one, transition("Go")));
+        append(&journal, batch(&a, Expected::At(Sequence(sequence)), steps.collect())).await;
+        sequence += u64::try_from(BATCH_MAX_RECORDS).expect("a few");
+    }
+    assert_eq!(found(6, 10).await, (vec![], 6 + SEARCHED_MAX, false));
+    let at = Expected::At(Sequence(sequence));
+    let last = append(&journal, batch(&a, at, vec![(sequence, signal("z"))])).await.last.0;
+    assert_eq!(found(6 + SEARCHED_MAX, 10).await, (vec![last], last + 1, true));
 }
 
 /// See its name.

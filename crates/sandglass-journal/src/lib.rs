@@ -30,7 +30,9 @@ pub use batch::{
 pub use error::Error;
 pub use memory::MemoryJournal;
 pub use new_file::NewFile;
-pub use page::{ByEntity, Entry, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place};
+pub use page::{
+    ByEntity, Entry, OfKinds, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, SEARCHED_MAX,
+};
 pub use sqlite::{
     APPLICATION_ID, BackedUp, Copied, FORMAT, Found, GROUP_MAX_RECORDS, GroupSizes, Opened,
     QUEUE_MAX_BATCHES, QUEUE_MAX_BYTES, Salvage, Settings, SqliteJournal, SqliteReader, TornRecord,
@@ -68,6 +70,20 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// # Errors
     /// As [`Journal::read`].
     fn read_entity(&self, entity: EntityRef, from: Position, limit: usize) -> Answer<'_, Page>;
+
+    /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) from `from` on whose records are of one
+    /// of these [kinds](sandglass_model::Event::KINDS). Other records are neither decoded nor
+    /// verified, so passing over them costs little. One call searches at most [`SEARCHED_MAX`]
+    /// positions. Missing records do not show here.
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    fn read_kinds(
+        &self,
+        kinds: &'static [&'static str],
+        from: Position,
+        limit: usize,
+    ) -> Answer<'_, OfKinds>;
 
     /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) behind `after`: first those that are
     /// about no entity, then those of each entity together, in the order of the names; from the

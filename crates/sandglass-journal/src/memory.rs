@@ -9,8 +9,8 @@ use tokio::sync::watch;
 
 use crate::batch::{few_enough, recorded_twice};
 use crate::{
-    Answer, Batch, ByEntity, Entry, Error, Health, Journal, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page,
-    Pending, Place, Positions, Recording, Snapshot,
+    Answer, Batch, ByEntity, Entry, Error, Health, Journal, OfKinds, PAGE_MAX_BYTES,
+    PAGE_MAX_ENTRIES, Page, Pending, Place, Positions, Recording, SEARCHED_MAX, Snapshot,
 };
 
 /// A journal that is lost with its process, and grows until then.
@@ -134,6 +134,19 @@ impl Inner {
         self.read(places[first..].iter().copied(), limit)
     }
 
+    fn of_kinds(&self, kinds: &[&str], from: Position, limit: usize) -> OfKinds {
+        let first = index(from).min(self.records.len());
+        let searched = usize::try_from(SEARCHED_MAX).unwrap_or(usize::MAX);
+        let end = first.saturating_add(searched).min(self.records.len());
+        let is_wanted = |place: &usize| {
+            self.record(*place).is_some_and(|record| kinds.contains(&record.event.kind()))
+        };
+        let mut places = (first..end).filter(is_wanted);
+        let entries = self.take(&mut places, limit);
+        let next = places.next().map_or_else(|| position(end).max(from), position);
+        OfKinds { entries, next, is_end: next > self.last() }
+    }
+
     fn by_entity(&self, after: Option<Place>, limit: usize) -> ByEntity {
         let from = after.as_ref().and_then(|after| after.entity.clone());
         let mut found = self
@@ -235,6 +248,15 @@ impl Journal for MemoryJournal {
 
     fn read_entity(&self, entity: EntityRef, from: Position, limit: usize) -> Answer<'_, Page> {
         Box::pin(async move { Ok(self.open()?.page_of(entity, from, limit)) })
+    }
+
+    fn read_kinds(
+        &self,
+        kinds: &'static [&'static str],
+        from: Position,
+        limit: usize,
+    ) -> Answer<'_, OfKinds> {
+        Box::pin(async move { Ok(self.open()?.of_kinds(kinds, from, limit)) })
     }
 
     fn read_by_entity(&self, after: Option<Place>, limit: usize) -> Answer<'_, ByEntity> {

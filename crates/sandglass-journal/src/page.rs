@@ -20,6 +20,21 @@ pub struct Page {
     pub next: Option<Position>,
 }
 
+/// Most positions that one search for kinds of records passes over: some milliseconds of work, in
+/// which no other reader is served.
+pub const SEARCHED_MAX: u64 = 20_000;
+
+/// Entries of some kinds of records, in the order of their positions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OfKinds {
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// Where to continue: behind all positions that were searched.
+    pub next: Position,
+    /// Whether the present end was reached.
+    pub is_end: bool,
+}
+
 /// Entries in the order of [`Journal::read_by_entity`](crate::Journal::read_by_entity).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ByEntity {

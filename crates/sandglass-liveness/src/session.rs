@@ -35,7 +35,7 @@ pub use status::{Shown, Status, StatusView, status};
 pub const STATUS_MAX_CHARS: usize = 200;
 
 /// The name of the signals that carry a status text.
-const STATUS: &str = "status";
+pub const STATUS: &str = "status";
 
 /// One entity as a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -305,7 +305,8 @@ impl Recovery<'_> {
         if self.due.records != SNAPSHOT_EVERY {
             return Ok(None);
         }
-        let skipped = snapshot::skip_to(journal, &mut self.fold, name, *last).await?;
+        let range = *last..Position(u64::MAX);
+        let skipped = snapshot::skip_to(journal, &mut self.fold, name, range).await?;
         let Some(position) = skipped else { return Ok(None) };
         *last = position;
         self.due = snapshot::Due::default();

@@ -103,7 +103,8 @@
 //! 4. `actor::runs` starts the handlers through the trait in `handlers`; `host_handlers` implements
 //!    it with guests. `asking` and `signals` are what a handler can do meanwhile.
 //! 5. `actor::recording` records how each handler ended, and retries while the journal fails.
-//! 6. `publish` shows the result to subscribers; `actor::timers` arms the timers of the new state.
+//! 6. `publish` shows the result to subscribers, and `projecting` in the formats of other systems;
+//!    `actor::timers` arms the timers of the new state.
 //!
 //! `builder` starts and recovers all of this, `specs` replaces specs, and `pruning` removes
 //! entities that have ended.
@@ -125,6 +126,7 @@ mod handlers;
 mod host_handlers;
 mod inner;
 mod panics;
+mod projecting;
 mod pruning;
 mod publish;
 mod reading;
@@ -158,6 +160,7 @@ pub use handlers::{
 };
 #[cfg(feature = "guests")]
 pub use host_handlers::{HostHandlers, Module, handler_now};
+pub use projecting::{ProjectedSubscription, ProjectionGap};
 pub use pruning::Pruned;
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
 pub use replay::replay_journal;

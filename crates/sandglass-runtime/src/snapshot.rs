@@ -1,6 +1,8 @@
 //! Snapshots of entities in the journal: when one is due, and how an entity is read from its last
 //! one on.
 
+use std::ops::Range;
+
 use sandglass_journal::{self as journal, Journal};
 use sandglass_liveness::{Entity, Fold, entity};
 use sandglass_model::{EntityRef, Position};
@@ -33,15 +35,17 @@ impl Due {
 }
 
 /// Puts the entity's last snapshot into `fold`, and returns the position of its last record; `None`
-/// if there is none behind `after`, or it cannot be used.
+/// if there is none behind the start and before the end of `range`, or it cannot be used.
 pub(crate) async fn skip_to(
     journal: &dyn Journal,
     fold: &mut Fold,
     name: &EntityRef,
-    after: Position,
+    range: Range<Position>,
 ) -> Result<Option<Position>, journal::Error> {
     let found = journal.snapshot(name.clone()).await?;
-    let Some(found) = found.filter(|found| found.position > after) else { return Ok(None) };
+    let is_within =
+        |found: &journal::Snapshot| found.position > range.start && found.position < range.end;
+    let Some(found) = found.filter(is_within) else { return Ok(None) };
     match Entity::of_snapshot(&found.body) {
         Ok(entity) if entity.entity == *name => Ok(fold.put(entity).then_some(found.position)),
         Ok(_) => {

@@ -38,7 +38,7 @@ pub(crate) async fn wake(
     channels: Channels,
     permit: Option<OwnedSemaphorePermit>,
 ) {
-    match read(&shared, &entity).await {
+    match read_before(&shared, &entity, Position(u64::MAX)).await {
         Ok(Some(read)) => {
             let mut actor = Actor::resumed(Arc::clone(&shared), read, sleep, channels, permit);
             if actor.has_lost_runs()
@@ -82,8 +82,12 @@ pub(crate) async fn unless_lost(
     }
 }
 
-/// An entity as its records make it; `None` if it has no records.
-async fn read(shared: &Shared, name: &EntityRef) -> Result<Option<Restored>, ActorError> {
+/// An entity as its records before `before` make it; `None` if it has none.
+pub(crate) async fn read_before(
+    shared: &Shared,
+    name: &EntityRef,
+    before: Position,
+) -> Result<Option<Restored>, ActorError> {
     let mut fold = Fold::of(shared.specs().known.clone());
     let (mut next, mut last) = (Some(Position(0)), Position(0));
     let mut due = snapshot::Due::default();
@@ -93,12 +97,17 @@ async fn read(shared: &Shared, name: &EntityRef) -> Result<Option<Restored>, Act
         let is_first = last == Position(0);
         for entry in page.entries {
             let record = entry.into_record()?;
+            if record.position >= before {
+                next = None;
+                break;
+            }
             last = record.position;
             due.records += 1;
             fold.apply(&record).map_err(|unfit| damaged(last, unfit.to_string()))?;
         }
         if is_first && next.is_some() {
-            let skipped = snapshot::skip_to(&*shared.journal, &mut fold, name, last).await?;
+            let skipped =
+                snapshot::skip_to(&*shared.journal, &mut fold, name, last..before).await?;
             if let Some(at) = skipped {
                 (last, next) = (at, Some(Position(at.0.saturating_add(1))));
                 due = snapshot::Due::default();

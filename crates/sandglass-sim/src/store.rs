@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use sandglass_journal::{
-    Around, Batch, ByEntity, Entry, Error, Expected, Health, Journal, MemoryJournal, Page, Pending,
-    Place, Positions, Snapshot,
+    Around, Batch, ByEntity, Entry, Error, Expected, Health, Journal, MemoryJournal, OfKinds, Page,
+    Pending, Place, Positions, Snapshot,
 };
 use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, Sequence};
 use tokio::sync::{Notify, oneshot, watch};
@@ -203,6 +203,18 @@ impl Around for Store {
         Box::pin(async move {
             self.begin_read().await?;
             self.journal.read_entity(entity, from, limit).await
+        })
+    }
+
+    fn read_kinds(
+        &self,
+        kinds: &'static [&'static str],
+        from: Position,
+        limit: usize,
+    ) -> Pending<'_, Result<OfKinds, Error>> {
+        Box::pin(async move {
+            self.begin_read().await?;
+            self.journal.read_kinds(kinds, from, limit).await
         })
     }
 

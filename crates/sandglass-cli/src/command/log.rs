@@ -1,32 +1,53 @@
-//! `sandglass log`: prints the records of a journal, one per line.
+//! `sandglass log`: prints the records of a journal or of a daemon, one per line, and follows them.
 
+mod daemon;
+mod forms;
+
+use std::future::ready;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use sandglass_insight::projection::{Projection, Shape};
-use sandglass_journal::{Entry, Found, Salvage};
+use sandglass_journal::{Entry, Found, PAGE_MAX_ENTRIES, Salvage, SqliteJournal};
 use sandglass_model::{EntityRef, Position, Record};
 use sandglass_source::printable;
 use serde_json::json;
 
 use crate::exit::Exit;
-use crate::journal_file;
+use crate::interrupts::Interrupts;
 use crate::narrate::Narrator;
+use crate::reader::Reader;
 use crate::terminal::{Output, Tone, note};
+use crate::wait::pause;
+use crate::{fetch, journal_file, threads};
 
-/// Prints the records of a journal, even while it is being written
+/// How often a journal that is followed is read: soon enough for people, and a thousandth of a core.
+const POLL_EVERY: Duration = Duration::from_millis(250);
+
+/// Prints the records of a journal, even while it is being written, or of a running daemon
 ///
-/// Exit code: 0 printed, 2 the journal cannot be read, 3 some records are damaged or missing (all
-/// others are printed, also those after them).
+/// A daemon gives its records only to a key that may read those of all tenants. With --follow, a lost
+/// connection is made again, and no record is left out or printed twice.
+///
+/// Exit code: 0 printed, 2 the journal or the daemon cannot be read, 3 some records are damaged or
+/// missing (all others are printed, also those after them), 130 Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass log run.journal\n  \
-    sandglass log run.journal --entity Session/healthy\n  \
-    sandglass log run.journal --json | jq 'select(.event.type == \"ended\").event.outcome'")]
+    sandglass log run.journal --entity Session/healthy --follow\n  \
+    sandglass log run.journal --json | jq 'select(.event.type == \"ended\").event.outcome'\n  \
+    sandglass log http://127.0.0.1:7341 --as watchdog --follow | while read event; do ...")]
 pub(crate) struct Arguments {
-    /// The journal file
-    journal: PathBuf,
+    /// The journal, or the daemon (http://HOST:PORT or https://HOST:PORT)
+    #[arg(value_name = "JOURNAL|URL")]
+    from: PathBuf,
+    #[command(flatten)]
+    access: fetch::Access,
     /// Only the records of one entity
     #[arg(long, value_name = "TYPE/ID")]
     entity: Option<EntityRef>,
+    /// Continue with each new record, until Ctrl-C
+    #[arg(long)]
+    follow: bool,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -40,10 +61,29 @@ pub(crate) struct Arguments {
 enum System {
     /// A watchdog of a session's wall clock: `runtime.watchdog.cancel`
     Watchdog,
-    /// An audit of tools: timeouts, failures, stops
+    /// An audit of tools: timeouts, failures, status texts, stops
     Audit,
     /// A detector of silence: `sdk_silence`
     Silence,
+}
+
+impl System {
+    const fn shape(self) -> Shape {
+        match self {
+            Self::Watchdog => Shape::Watchdog,
+            Self::Audit => Shape::Audit,
+            Self::Silence => Shape::Silence,
+        }
+    }
+
+    /// The name that daemons know it by.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Watchdog => "watchdog",
+            Self::Audit => "audit",
+            Self::Silence => "silence",
+        }
+    }
 }
 
 /// Prints a line for each record that has a form in `shape`.
@@ -51,7 +91,7 @@ fn print_projection(arguments: &Arguments, shape: Shape) -> anyhow::Result<Exit>
     let mut projection = Projection::new(shape);
     let output = Output::new();
     let mut written = Ok(());
-    let exit = journal_file::fold_records(&arguments.journal, |record| {
+    let exit = journal_file::fold_records(&arguments.from, |record| {
         let is_wanted = arguments.entity.is_none() || record.entity == arguments.entity;
         let projected = projection.feed(record)?;
         if let Some(projected) = projected.filter(|_| is_wanted && written.is_ok()) {
@@ -64,22 +104,42 @@ fn print_projection(arguments: &Arguments, shape: Shape) -> anyhow::Result<Exit>
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    if let Some(system) = arguments.shape {
-        let shape = match system {
-            System::Watchdog => Shape::Watchdog,
-            System::Audit => Shape::Audit,
-            System::Silence => Shape::Silence,
-        };
-        return print_projection(arguments, shape);
-    }
-    let Arguments { journal, entity, .. } = arguments;
-    let mut salvage = Salvage::open(journal, entity.clone(), Position(1))?;
-    let mut view =
-        View { output: Output::new(), narrator: Narrator::default(), records: 0, gaps: 0 };
-    while let Some(page) = salvage.page()? {
-        for found in &page {
-            if arguments.json { view.json(found)? } else { view.text(found)? }
+    let url = arguments.from.to_str().filter(|text| text.contains("://"));
+    match (url, arguments.follow, arguments.shape) {
+        (Some(url), ..) => execute_live(async |interrupts| {
+            let url = url.trim_end_matches('/');
+            daemon::print(arguments, url, interrupts).await
+        }),
+        (None, true, Some(system)) => execute_live(async |interrupts| {
+            forms::follow(arguments, system.shape(), interrupts).await
+        }),
+        (None, true, None) => {
+            execute_live(async |interrupts| follow_journal(arguments, interrupts).await)
         }
+        (None, false, Some(system)) => print_projection(arguments, system.shape()),
+        (None, false, None) => print_journal(arguments),
+    }
+}
+
+/// Executes `work`, which waits, until it ends or the reader of standard output is gone.
+fn execute_live(
+    work: impl AsyncFnOnce(&mut Interrupts) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    threads::start(Some(1))?.block_on(async {
+        let mut interrupts = Interrupts::listen()?;
+        let reader = Reader::of_stdout();
+        tokio::select! {
+            done = work(&mut interrupts) => done,
+            () = reader.gone() => Ok(Exit::Ok),
+        }
+    })
+}
+
+fn print_journal(arguments: &Arguments) -> anyhow::Result<Exit> {
+    let mut salvage = Salvage::open(&arguments.from, arguments.entity.clone(), Position(1))?;
+    let mut view = View::new(arguments);
+    while let Some(page) = salvage.page()? {
+        page.iter().try_for_each(|found| view.print(found))?;
     }
     if view.gaps > 0 {
         note("some records are damaged or missing; `sandglass journal export` saves the others");
@@ -87,14 +147,95 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(Exit::of_reading(view.records, view.gaps))
 }
 
+/// Prints what the journal has, damaged or not, and then what is appended, until Ctrl-C.
+async fn follow_journal(
+    arguments: &Arguments,
+    interrupts: &mut Interrupts,
+) -> anyhow::Result<Exit> {
+    let entity = &arguments.entity;
+    let mut view = View::new(arguments);
+    let mut next = Position(1);
+    let mut salvage = Salvage::open(&arguments.from, entity.clone(), next)?;
+    while let Some(page) = salvage.page()? {
+        for found in &page {
+            next = next.max(position_behind(found));
+            view.print(found)?;
+        }
+        if is_interrupted(interrupts).await {
+            return Ok(Exit::Cancelled);
+        }
+    }
+    drop(salvage);
+    let mut reader = SqliteJournal::open_read_only(&arguments.from)?;
+    loop {
+        let page = match entity {
+            None => reader.read(next, PAGE_MAX_ENTRIES)?,
+            Some(entity) => reader.read_entity(entity, next, PAGE_MAX_ENTRIES)?,
+        };
+        for found in page.entries.into_iter().map(Found::from) {
+            next = next.max(position_behind(&found));
+            view.print(&found)?;
+        }
+        if is_interrupted_before_next(interrupts, page.next.is_none()).await {
+            return Ok(Exit::Cancelled);
+        }
+    }
+}
+
+/// Waits until the journal is to be read again; returns whether Ctrl-C came first.
+async fn is_interrupted_before_next(interrupts: &mut Interrupts, is_end: bool) -> bool {
+    if !is_end {
+        return is_interrupted(interrupts).await;
+    }
+    tokio::select! {
+        biased;
+        _ = interrupts.next() => true,
+        () = pause(POLL_EVERY) => false,
+    }
+}
+
+async fn is_interrupted(interrupts: &mut Interrupts) -> bool {
+    tokio::select! {
+        biased;
+        () = interrupts.next() => true,
+        () = ready(()) => false,
+    }
+}
+
+/// Where reading continues behind `found`, if that is known.
+fn position_behind(found: &Found) -> Position {
+    let last = match found {
+        Found::Entry(entry) => {
+            return Position(entry.position().0.saturating_add(entry.places()));
+        }
+        Found::Unreadable { last, first, .. } => {
+            last.map_or(first.0.saturating_sub(1), |last| last.0)
+        }
+    };
+    Position(last.saturating_add(1))
+}
+
+/// Prints what a journal contains.
 struct View {
     output: Output,
     narrator: Narrator,
+    is_json: bool,
     records: u64,
     gaps: u64,
 }
 
 impl View {
+    fn new(arguments: &Arguments) -> Self {
+        // The formats of other systems are JSON.
+        let is_json = arguments.json || arguments.shape.is_some();
+        let (output, narrator) = (Output::new(), Narrator::default());
+        Self { output, narrator, is_json, records: 0, gaps: 0 }
+    }
+
+    fn print(&mut self, found: &Found) -> anyhow::Result<()> {
+        if self.is_json { self.json(found) } else { self.text(found) }
+    }
+
     fn json(&mut self, found: &Found) -> anyhow::Result<()> {
         let line = match found {
             Found::Entry(Entry::Record(record)) => {

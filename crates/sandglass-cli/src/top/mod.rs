@@ -6,7 +6,6 @@
 //!                keys and resizes, the tick ──┘
 //! ```
 
-mod reader;
 mod scene;
 mod screen;
 mod source;
@@ -25,11 +24,12 @@ use tokio_stream::StreamExt as _;
 
 use crate::duration::format_millis_exactly;
 use crate::exit::Exit;
+use crate::fetch::Received;
 use crate::interrupts::Interrupts;
+use crate::reader::Reader;
 use crate::terminal::Output;
 use crate::wait::{every, pause};
 
-use reader::Reader;
 use scene::Scene;
 use screen::Screen;
 pub(crate) use source::Source;
@@ -54,8 +54,10 @@ pub(crate) async fn print_json(source: Source) -> anyhow::Result<Exit> {
     let reader = Reader::of_stdout();
     let print = async {
         let mut scenes = source.connect().await?;
-        while let Some(data) = scenes.next().await? {
-            output.json(&serde_json::from_str::<Value>(&data)?)?;
+        while let Some(received) = scenes.next().await? {
+            if let Received::Event(event) = received {
+                output.json(&serde_json::from_str::<Value>(&event.data)?)?;
+            }
         }
         Ok(Exit::Ok)
     };

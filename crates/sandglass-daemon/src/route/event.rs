@@ -1,7 +1,8 @@
-//! The stream of events: every record as it is written, resumable at any position.
+//! The stream of events: every record as it is written, or those with a form in the format of another
+//! system, resumable at any position.
 
 use std::convert::Infallible;
-use std::future::pending;
+use std::future::{pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,18 +10,22 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt as _};
 use sandglass_http::Slot;
-use sandglass_journal::Entry;
+use sandglass_insight::projection::Shape;
+use sandglass_journal::{self as journal, Entry};
 use sandglass_model::Position;
+use sandglass_runtime::{ActorError, Runtime};
 use serde::Deserialize;
 use tokio::sync::watch;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::Daemon;
 use crate::access::{Keys, Permission, Principal};
 use crate::error::{Code, Error};
 use crate::extract::{Caller, QueryParams};
+use crate::feed::{Extent, Item};
 use crate::view::EntryView;
 
 /// The header with which a client that reconnects names the last event that it has received.
@@ -30,7 +35,29 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// that hears nothing for a multiple of that has lost the connection.
 const KEEP_ALIVE: &str = "sandglass-keep-alive-ms";
 
-/// Where to begin.
+/// A format of another system.
+#[derive(Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Format {
+    /// A watchdog of a session's wall clock: `runtime.watchdog.cancel`.
+    Watchdog,
+    /// An audit of tools: timeouts, failures, status texts, stops.
+    Audit,
+    /// A detector of silence: `sdk_silence`.
+    Silence,
+}
+
+impl From<Format> for Shape {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Watchdog => Self::Watchdog,
+            Format::Audit => Self::Audit,
+            Format::Silence => Self::Silence,
+        }
+    }
+}
+
+/// What to read.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -38,6 +65,13 @@ pub(crate) struct FollowParams {
     /// Only records after this position of the journal, 0 for all; by default only new ones.
     /// `Last-Event-ID` takes precedence.
     after: Option<u64>,
+    /// Only records that have a form in this format, in that form.
+    #[serde(rename = "as")]
+    #[param(inline)]
+    format: Option<Format>,
+    /// `false` to end at the present end of the journal, with an event `end`; by default the stream
+    /// continues with new records.
+    follow: Option<bool>,
 }
 
 /// Every record as it is written
@@ -46,6 +80,9 @@ pub(crate) struct FollowParams {
 /// `damaged`), `data` the record. A client that reconnects with `Last-Event-ID` continues after it;
 /// no record is omitted, however slowly the client reads. The stream ends when the daemon does, or
 /// when the key is removed.
+///
+/// With `as`, `event` is `runtime.watchdog.cancel`, `audit` or `sdk_silence`, and `data` the form of
+/// the record in that format. A reader that resumes receives the same forms as one that did not.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     params(FollowParams,
         ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was received")),
@@ -77,9 +114,26 @@ pub(crate) async fn follow(
         after => after.unwrap_or(last),
     };
     let keep_alive = daemon.settings().keep_alive;
-    let entries = daemon.feed().after(after, Arc::clone(journal), daemon.closing(), keep_alive);
-    let entries = entries.take_until(wait_for_key_removal(keys, uri, headers));
-    Ok(stream_response(entries.map(event), keep_alive, slot))
+    let until = (params.follow == Some(false)).then_some(last);
+    let extent = Extent { after, until, shape: params.format.map(Shape::from) };
+    let items = daemon.feed().read(&extent, Arc::clone(journal), daemon.closing(), keep_alive);
+    let items = items.take_until(wait_for_key_removal(keys, uri, headers));
+    let events: BoxStream<'static, Event> = match extent.shape {
+        None => items.map(event).boxed(),
+        Some(shape) => {
+            let runtime = daemon.runtime().clone();
+            // A look-up that fails ends the stream; its client continues with this record.
+            items
+                .then(move |item| {
+                    let runtime = runtime.clone();
+                    async move { projected_event(&runtime, shape, item).await }
+                })
+                .take_while(|event| ready(event.is_some()))
+                .filter_map(|event| ready(event.flatten()))
+                .boxed()
+        }
+    };
+    Ok(stream_response(events, keep_alive, slot))
 }
 
 /// A response that streams `events`, is never silent for longer than `keep_alive`, and holds `slot`
@@ -132,7 +186,11 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Position>, Error> {
     })
 }
 
-fn event(entry: Entry) -> Event {
+fn event(item: Item) -> Event {
+    let entry = match item {
+        Item::Entry(entry) => entry,
+        Item::End => return Event::default().event("end").data("{}"),
+    };
     // A damaged entry can span several positions; a client that reconnects continues after all.
     let last = entry.position().0.saturating_add(entry.places()).saturating_sub(1);
     let kind = match &entry {
@@ -141,4 +199,31 @@ fn event(entry: Entry) -> Event {
     };
     let data = serde_json::to_string(&EntryView(entry)).expect("plain data with text for keys");
     Event::default().id(last.to_string()).event(kind).data(data)
+}
+
+/// The event of an item in the format `shape`: `Some(None)` if it has none there, `None` if the
+/// journal cannot be read now.
+async fn projected_event(runtime: &Runtime, shape: Shape, item: Item) -> Option<Option<Event>> {
+    let record = match item {
+        Item::Entry(Entry::Record(record)) => record,
+        other => return Some(Some(event(other))),
+    };
+    let position = record.position;
+    match runtime.project(shape, &record).await {
+        Ok(None) => Some(None),
+        Ok(Some(projected)) => {
+            let data = serde_json::to_string(&projected).expect("plain data with text for keys");
+            let event = Event::default().id(position.to_string()).event(projected.kind());
+            Some(Some(event.data(data)))
+        }
+        // The records before it are gone for good, which its reader has to know.
+        Err(ActorError::Journal(error @ journal::Error::Damaged { .. })) => {
+            let what = format!("it cannot be projected: {error}");
+            Some(Some(event(Item::Entry(Entry::Damaged { position, what }))))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "failed to read the journal; a stream of events ends");
+            None
+        }
+    }
 }

@@ -49,6 +49,11 @@ fn each_mistake_has_its_code() {
     get("/v1/dispatches/zz", 400, "bad_path");
     get(&format!("/v1/dispatches/{}", "A".repeat(33)), 400, "bad_path");
     get("/v1/events?after=x", 400, "bad_query");
+    get("/v1/events?follow=perhaps", 400, "bad_query");
+    let refused = world.get("/v1/events?as=scream").refuses(400, "bad_query").to_string();
+    for format in ["watchdog", "audit", "silence"] {
+        assert!(refused.contains(format), "{refused}");
+    }
     world.ask("GET", "/v1/events", &[("last-event-id", "one")], b"").refuses(400, "bad_header");
     let post = |target: &str, body: &str, status, code: &str| {
         world.post(target, body).refuses(status, code);

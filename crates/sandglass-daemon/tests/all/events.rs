@@ -41,7 +41,8 @@ impl Reader {
                 value.clone_into(&mut kind);
             } else if let Some(value) = line.strip_prefix("data: ") {
                 let data = serde_json::from_str(value).expect("JSON");
-                return Some((id.expect("each has one"), kind, data));
+                // Only the end of a stream has none.
+                return Some((id.unwrap_or_default(), kind, data));
             }
         }
     }
@@ -81,6 +82,81 @@ fn each_record_is_sent_once_in_order_and_a_reconnect_continues_after_it() {
         );
     }
     assert_eq!(all.event().as_ref(), Some(&seen[0]));
+}
+
+#[test]
+fn a_reader_that_does_not_follow_receives_all_records_and_then_the_end() {
+    let world = World::new();
+    world.post("/v1/entities/Session/1", "").is(201);
+    touch(&world, 2);
+    let expected: [(&str, &[u64]); 3] = [
+        ("?after=0&follow=false", &[1, 2, 3, 4, 5, 6]),
+        ("?after=5&follow=false", &[6]),
+        ("?follow=false", &[]),
+    ];
+    for (query, expected) in expected {
+        let mut reader = Reader::of(&world, &[], query);
+        let events: Vec<_> = std::iter::from_fn(|| reader.event()).collect();
+        let (end, records) = events.split_last().expect("an end");
+        assert_eq!((end.1.as_str(), &end.2), ("end", &serde_json::json!({})));
+        let ids: Vec<u64> = records.iter().map(|(id, ..)| *id).collect();
+        assert_eq!(ids, expected, "{query}");
+    }
+}
+
+#[test]
+fn a_reader_of_one_format_receives_the_same_forms_live_and_later() {
+    let world = World::new();
+    let mut live = Reader::of(&world, &[], "?as=watchdog");
+    let mut audit = Reader::of(&world, &[], "?as=audit");
+    let short = r#"{"limits": {"run_timeout": "50ms"}}"#;
+    let mut seen = Vec::new();
+    for id in ["1", "2"] {
+        world.post(&format!("/v1/entities/Bounded/{id}"), short).is(201);
+        seen.push(live.event().expect("the stream continues"));
+        let (_, kind, stop) = audit.event().expect("the stream continues");
+        assert_eq!((kind.as_str(), &stop["status"]), ("audit", &"blocked".into()));
+    }
+    let (first, kind, form) = &seen[0];
+    assert_eq!(
+        (kind, &form["event_kind"]),
+        (&"runtime.watchdog.cancel".to_owned(), &kind.as_str().into())
+    );
+    assert_eq!(
+        (&form["aggregate_type"], &form["aggregate_id"]),
+        (&"runtime_control".into(), &"Bounded/1".into())
+    );
+    // What follows in the session does not change the form of what was before.
+    world.post("/v1/sessions/Bounded/1/resume", r#"{"limits": {"run_timeout": "1h"}}"#).is(200);
+    world.post("/v1/entities/Bounded/1/actions/Close", "").is(200);
+    let mut resumed = Reader::of(&world, &[("last-event-id", &first.to_string())], "?as=watchdog");
+    assert_eq!(resumed.event().as_ref(), Some(&seen[1]));
+    let mut all = Reader::of(&world, &[], "?as=watchdog&after=0&follow=false");
+    assert_eq!([all.event(), all.event()].map(Option::unwrap_or_default), seen[..]);
+    assert_eq!(all.event().map(|(_, kind, _)| kind), Some("end".to_owned()));
+    assert_eq!(all.event(), None);
+}
+
+#[test]
+fn warnings_and_failures_have_forms_too() {
+    let world = World::new();
+    let mut silence = Reader::of(&world, &[], "?as=silence");
+    let mut audit = Reader::of(&world, &[], "?as=audit");
+    world.post("/v1/entities/Bounded/1", r#"{"limits": {"inactivity_warn": "2s"}}"#).is(201);
+    world.post("/v1/entities/Bounded/1/actions/Work", "").is(200);
+    let (_, kind, silent) = silence.event().expect("the stream continues");
+    assert_eq!((kind.as_str(), &silent["phase"]), ("sdk_silence", &"Working".into()));
+    let last = &silent["last_event"];
+    assert_eq!(
+        (&last["tool_name"], &last["handler"]),
+        (&"wasi_snapshot_preview1.poll_oneoff".into(), &"slow".into())
+    );
+    world.post("/v1/sessions/Bounded/1/cancel", r#"{"reason": "enough"}"#).is(202);
+    let forms = [audit.event(), audit.event()].map(|event| event.expect("the stream continues").2);
+    let failed = forms.iter().find(|form| form["tool"] == "slow").expect("the handler");
+    assert_eq!(failed["error_type"], "cancelled");
+    let stopped = forms.iter().find(|form| form["status"] == "cancelled").expect("the stop");
+    assert_eq!((&stopped["by"], &stopped["reason"]), (&"local".into(), &"enough".into()));
 }
 
 #[test]

@@ -37,8 +37,8 @@ pub use salvage::{Found, Salvage};
 pub use tail::TornRecord;
 
 use crate::{
-    Answer, BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, ByEntity, Error, Health, Journal, Page,
-    Pending, Place, Positions, RECORDING_MAX_BYTES, SNAPSHOT_MAX_BYTES, Snapshot,
+    Answer, BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, ByEntity, Error, Health, Journal, OfKinds,
+    Page, Pending, Place, Positions, RECORDING_MAX_BYTES, SNAPSHOT_MAX_BYTES, Snapshot,
 };
 use failing::{Failing, Failures};
 use writer::{Job, Prune, Request, Writer};
@@ -209,6 +209,15 @@ impl Journal for SqliteJournal {
 
     fn read_entity(&self, entity: EntityRef, from: Position, limit: usize) -> Answer<'_, Page> {
         self.read_by(move |reader| reader.read_entity(&entity, from, limit))
+    }
+
+    fn read_kinds(
+        &self,
+        kinds: &'static [&'static str],
+        from: Position,
+        limit: usize,
+    ) -> Answer<'_, OfKinds> {
+        self.read_by(move |reader| reader.read_kinds(kinds, from, limit))
     }
 
     fn read_by_entity(&self, after: Option<Place>, limit: usize) -> Answer<'_, ByEntity> {

@@ -8,7 +8,9 @@ use sandglass_model::{DispatchId, EntityRef, Position};
 use super::defense::Steps;
 use super::file::{self, Reading};
 use super::{GROUP_MAX_RECORDS, fault, log, place, pruned, recording, row, snapshot};
-use crate::{ByEntity, Error, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, Snapshot};
+use crate::{
+    ByEntity, Error, OfKinds, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, SEARCHED_MAX, Snapshot,
+};
 
 /// A journal opened for reading only: it takes no lock, never writes, and works while another
 /// process writes the journal. It blocks its caller's thread.
@@ -72,6 +74,20 @@ impl SqliteReader {
         limit: usize,
     ) -> Result<Page, Error> {
         self.snapshot(|snapshot| of_entity(snapshot, entity, from, limit))
+    }
+
+    /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) of these kinds from `from` on, as
+    /// [`crate::Journal::read_kinds`].
+    ///
+    /// # Errors
+    /// As [`SqliteReader::read`].
+    pub fn read_kinds(
+        &mut self,
+        kinds: &[&str],
+        from: Position,
+        limit: usize,
+    ) -> Result<OfKinds, Error> {
+        self.snapshot(|snapshot| of_kinds(snapshot, kinds, from, limit))
     }
 
     /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) behind `after`, in the order
@@ -219,6 +235,33 @@ fn of_entity(
         [&entity.entity_type(), &entity.id(), &key(from), &fetched(limit)];
     filling.fill(snapshot, &sql, &values)?;
     Ok(filling.page)
+}
+
+fn of_kinds(
+    snapshot: &Connection,
+    kinds: &[&str],
+    from: Position,
+    limit: usize,
+) -> rusqlite::Result<OfKinds> {
+    let (first, end) = (key(from).max(1), given_out(snapshot)?);
+    let searched = i64::try_from(SEARCHED_MAX).unwrap_or(i64::MAX);
+    let last = first.saturating_add(searched - 1).min(end);
+    let mut filling = Filling { behind: Some(first - 1), ..Filling::new(limit) };
+    // `kind` stands before the body, so SQLite does not load the bodies of other records.
+    let places = vec!["?"; kinds.len()].join(", ");
+    let sql = format!(
+        "SELECT {} FROM records WHERE position BETWEEN ? AND ? AND +kind IN ({places}) \
+         ORDER BY position LIMIT ?",
+        row::columns()
+    );
+    let fetched = fetched(limit);
+    let mut values: Vec<&dyn ToSql> = vec![&first, &last];
+    values.extend(kinds.iter().map(|kind| kind as &dyn ToSql));
+    values.push(&fetched);
+    filling.fill(snapshot, &sql, &values)?;
+    let Page { entries, next } = filling.page;
+    let next = next.unwrap_or_else(|| position(last.saturating_add(1)).max(from));
+    Ok(OfKinds { entries, next, is_end: key(next) > end })
 }
 
 /// Checks the index by which the records of one entity are found: it must contain all of them.

@@ -1,5 +1,6 @@
 //! Sessions: their runs, the limits that hold them, and what becomes of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Retry,
 use sandglass_model::report::{Calls, OVERRUNS_MAX};
 use sandglass_model::{
     AskUntil, Asked, Cancellation, CancelledBy, Cause, DeadlineOwner, Decision, Directive,
-    DispatchId, Dispatched, Event, Failure, FailureKind, FunctionCalls, LastSignal, Limit,
+    DispatchId, Dispatched, Doing, Event, Failure, FailureKind, FunctionCalls, LastSignal, Limit,
     LimitBreached, Object, Outcome, Overrun, Position, Record, Recovery, Rejection, RejectionKind,
     Retried, RulesVersion, RunLimits, Scope, StopCause, WallTime,
 };
@@ -884,6 +885,83 @@ fn calls_that_time_out_inside_one_handler_are_a_repeated_failure_even_if_it_comp
     life.log.iter().for_each(|record| scan.feed(record));
     assert_eq!(scan.finish()[0].repeats, [failures[0].clone()]);
     replays(&life);
+}
+
+#[test]
+fn the_forms_for_other_systems_are_flat_and_name_the_call_that_hangs() {
+    let mut life = started("inactivity_warn = \"10m\"\nrun_timeout = \"1h\"");
+    let dispatch = life.start();
+    let signal = |name: &str, payload| Input::Signal {
+        name: name.to_owned(),
+        from: None,
+        dispatch: Some(dispatch),
+        payload,
+    };
+    life.tell(signal("status", json!("x".repeat(300)))).expect("taken");
+    let since = WallTime::from_millis(life.now);
+    for place in [Some("host_http_call"), Some("guest"), None] {
+        life.now += 600_001;
+        let host_call = place.map(str::to_owned);
+        let doing = Some(Doing { handler: "run_tools".to_owned(), host_call, since });
+        let (limit, observed_ms) = (Limit::InactivityWarn, 600_001);
+        life.tell(Input::LimitDue { limit, observed_ms, doing, active: None }).expect("it is due");
+        life.tell(signal("progress", json!(1))).expect("taken");
+    }
+    life.now += 2_000_000;
+    life.tell(limit_due(Limit::RunTimeout, 3_600_001, None)).expect("it is due");
+    let name = life.entity().entity.to_string();
+    let forms = |shape| -> Vec<serde_json::Value> {
+        let mut projection = Projection::new(shape);
+        let forms = life.log.iter().filter_map(|record| projection.feed(record).expect("it fits"));
+        forms.map(|form| serde_json::to_value(form).expect("plain data")).collect()
+    };
+
+    let silent = forms(Shape::Silence);
+    let tools: Vec<_> = silent.iter().map(|one| &one["last_event"]["tool_name"]).collect();
+    assert_eq!(tools, ["host_http_call", "run_tools", "run_tools"]);
+    assert!(silent.iter().all(|one| one["last_event"]["handler"] == "run_tools"), "{silent:?}");
+    assert!(silent.iter().all(|one| one["session_id"] == *name), "{silent:?}");
+
+    let [watchdog] = &forms(Shape::Watchdog)[..] else { panic!("one stop") };
+    let keys: Vec<&String> = watchdog.as_object().expect("an object").keys().collect();
+    let expected = [
+        "aggregate_id",
+        "aggregate_type",
+        "configured_budget_seconds",
+        "elapsed_seconds",
+        "event_kind",
+        "fired_at",
+        "reason",
+        "run_seq",
+        "session_id",
+        "session_started_at",
+        "status",
+        "stop_reason_code",
+    ];
+    assert_eq!(BTreeSet::from_iter(keys.iter().map(|key| key.as_str())), expected.into());
+    assert_eq!(
+        (&watchdog["aggregate_type"], &watchdog["aggregate_id"], &watchdog["elapsed_seconds"]),
+        (&json!("runtime_control"), &json!(name), &json!(3_601))
+    );
+
+    let [status] = &forms(Shape::Audit)[..] else { panic!("one status text") };
+    assert_eq!(
+        (&status["tool"], &status["handler"], &status["text"], &status["dispatch"]),
+        (&json!("set_status"), &json!("run_tools"), &json!("x".repeat(200)), &json!(dispatch))
+    );
+}
+
+#[test]
+fn only_records_of_its_kinds_have_a_form_in_a_format() {
+    let overruns = vec![calls_timed_out("host_http_call", 3)];
+    let (life, _) = ended_with(overruns, completed(Some("Finish")));
+    for shape in Shape::ALL {
+        for record in &life.log {
+            let is_listed = shape.kinds().contains(&record.event.kind());
+            assert!(is_listed || shape.needs(&record.event).is_none(), "{shape:?} {record:?}");
+        }
+        assert!(shape.kinds().iter().all(|kind| Event::KINDS.contains(kind)), "{shape:?}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use sandglass_insight::projection::{Projection, Shape};
 use sandglass_journal::{Journal as _, MemoryJournal};
 use sandglass_liveness::session::{
     Ceilings, LimitSettings, Setting, Status, status as session_status,
@@ -13,13 +14,13 @@ use sandglass_model::{
     AskUntil, Clock, Decision, Directive, EntityRef, Event, Limit, LimitBreached, Position, Record,
     RunStopped, RunStopping, StopCause,
 };
-use sandglass_runtime::{ActorError, Runtime, SessionResume, SessionStop};
+use sandglass_runtime::{ActorError, ProjectionGap, Runtime, SessionResume, SessionStop};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry};
 
 use crate::world::{
     AGAIN, Act, SESSION, World, completed, counts, disk_full, failed, one, pass, pass_ms,
-    published, settle, two,
+    published, settle, soon, two,
 };
 
 async fn world(limits: &str, acts: &[Act]) -> World {
@@ -94,6 +95,52 @@ async fn an_overrun_is_caught_while_it_runs_and_the_session_can_be_resumed() {
     let recovery = recovery.expect("a run before");
     assert_eq!((recovery.prior_run, recovery.cause.as_str()), (1, "watchdog_wall_clock_exceeded"));
     world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscribers_receive_the_forms_that_readers_of_the_journal_compute_later() {
+    let limits = "run_timeout = \"1000s\"\ninactivity_warn = \"100s\"\nabort_timeout = \"10s\"";
+    let world = world(limits, &[Act::Hang, Act::Answer(5, completed())]).await;
+    let mut subscriptions = Shape::ALL.map(|shape| (shape, world.runtime.subscribe_as(shape)));
+    pass(500).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass_ms(510_005).await;
+    assert_eq!(status(&world).await, Status::Blocked);
+    world.runtime.resume_session(&one(), resume()).await.expect("blocked");
+    world.until("Done").await;
+    let records = world.records().await;
+    for (shape, subscription) in &mut subscriptions {
+        let mut received = Vec::new();
+        while let Some(Some(form)) = soon(subscription.next()).await {
+            received.push(form.expect("it keeps up, and the journal is readable"));
+        }
+        assert!(!received.is_empty(), "{shape:?}");
+        let mut projection = Projection::new(*shape);
+        let folded = records.iter().filter_map(|record| projection.feed(record).expect("it fits"));
+        assert_eq!(received, folded.collect::<Vec<_>>(), "{shape:?}");
+        // The session has another run and another state by now, which makes no difference.
+        let mut looked_up = Vec::new();
+        for record in &records {
+            looked_up.extend(world.runtime.project(*shape, record).await.expect("readable"));
+        }
+        assert_eq!(looked_up, received, "{shape:?}");
+    }
+    let (_, mut subscription) = subscriptions.into_iter().next().expect("there are three");
+    world.runtime.shutdown(Duration::ZERO).await;
+    drop(world);
+    let end = soon(subscription.next()).await;
+    assert!(matches!(end, Some(None)), "it does not keep the runtime alive");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_form_whose_earlier_records_cannot_be_read_is_reported_as_a_gap() {
+    let world = world("run_timeout = \"1000s\"", &[]).await;
+    let mut subscription = world.runtime.subscribe_as(Shape::Watchdog);
+    pass_ms(1_000_002).await;
+    world.journal.close().await;
+    let gap = subscription.next().await.expect("the runtime is there").expect_err("no journal");
+    assert!(matches!(gap, ProjectionGap::Unreadable { .. }), "{gap}");
+    assert!(gap.to_string().contains("cannot be projected"), "{gap}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Sender, channel};
 
 use sandglass_journal::{
-    Batch, ByEntity, Error, Health, Journal, Page, Pending, Place, Positions, Snapshot,
+    Batch, ByEntity, Error, Health, Journal, OfKinds, Page, Pending, Place, Positions, Snapshot,
 };
 use sandglass_model::{DispatchId, EntityRef, Position};
 
@@ -53,6 +53,15 @@ impl<J: Journal> Journal for PausingJournal<J> {
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>> {
         while_paused(self.0.read_entity(entity, from, limit))
+    }
+
+    fn read_kinds(
+        &self,
+        kinds: &'static [&'static str],
+        from: Position,
+        limit: usize,
+    ) -> Pending<'_, Result<OfKinds, Error>> {
+        while_paused(self.0.read_kinds(kinds, from, limit))
     }
 
     fn read_by_entity(

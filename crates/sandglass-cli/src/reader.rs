@@ -10,19 +10,19 @@ use tokio::io::unix::AsyncFd;
 
 /// The reading end of standard output.
 #[derive(Debug)]
-pub(super) struct Reader(Option<AsyncFd<OwnedFd>>);
+pub(crate) struct Reader(Option<AsyncFd<OwnedFd>>);
 
 impl Reader {
     /// Must be called inside a Tokio runtime. A regular file cannot be polled and has no reader
     /// that could go away.
     #[expect(deprecated, reason = "it assumes that no other code closes the descriptor, as here")]
-    pub(super) fn of_stdout() -> Self {
+    pub(crate) fn of_stdout() -> Self {
         let output = io::stdout().as_fd().try_clone_to_owned();
         Self(output.and_then(|fd| AsyncFd::with_interest(fd, Interest::ERROR)).ok())
     }
 
     /// Returns once standard output has no reader.
-    pub(super) async fn gone(&self) {
+    pub(crate) async fn gone(&self) {
         let Some(output) = &self.0 else { return pending().await };
         if output.ready(Interest::ERROR).await.is_err() {
             pending().await
