@@ -154,6 +154,40 @@ fn unusable_packs_are_skipped_and_named_and_the_others_serve() {
 }
 
 #[test]
+fn a_node_of_a_pack_receives_the_inputs_of_its_run_below_its_own() {
+    let own = json!({ "port": { "type": "static", "value": "of the node" } });
+    let nodes = json!([{
+        "id": "echo", "typeId": "vendor.sandglass.wat-echo.echo", "inputs": own,
+        "config": { "setting": "of the node" },
+    }]);
+    let host = Setup::new().packs(&[ECHO]).workflow("overlaid", &nodes, &[]).start();
+    let inputs = json!({
+        "port": "of the run", "setting": "of the run", "other": [1, null], "resumeValue": "early",
+    });
+    let log = host.run_with(&json!({ "workflowId": "overlaid", "inputs": inputs })).finished();
+    // Only an interrupt's answer is a node's `resumeValue`.
+    let expected = json!({ "port": "of the node", "setting": "of the node", "other": [1, null] });
+    assert_eq!(*log.outputs(), expected);
+    let replay = host.replay(&log.run).finished();
+    assert!(replay.of("replay.diverged").is_empty(), "{replay:#?}");
+}
+
+#[test]
+fn a_pack_with_another_category_is_loaded_with_a_warning() {
+    let setup = Setup::new().packs(&[ECHO]).variable("SANDGLASS_LOG", "warn");
+    let file = setup.folder.path(&format!("packs/{ECHO}/pack.json"));
+    let text = std::fs::read_to_string(&file).expect("it is there");
+    let mut manifest: Value = serde_json::from_str(&text).expect("JSON");
+    manifest["nodes"][0]["category"] = json!("examples");
+    std::fs::write(&file, manifest.to_string()).expect("written");
+    let host = setup.start();
+    let found = host.get("/.well-known/openwop").expect(200);
+    assert_eq!(found["nodePackRuntimes"]["wasm"]["loadedPacks"], json!([ECHO]));
+    let said = host.stop().said();
+    assert!(said.contains("examples") && said.contains("no such category"), "{said}");
+}
+
+#[test]
 fn a_node_reads_and_writes_only_its_declared_fields() {
     let host = shared();
     let log = host.run("channels").finished();

@@ -19,12 +19,14 @@ use sandglass_workflow::definition::{Definition, Node};
 use sandglass_workflow::error::{ErrorCode, RunError};
 use sandglass_workflow::event::{self, Payload, RunEvent};
 use sandglass_workflow::interrupt::Interrupt;
-use sandglass_workflow::node::{End, outputs_of};
+use sandglass_workflow::node::{End, is_orchestrator, outputs_of};
 use sandglass_workflow::state::RunState;
 
 /// Most that one invocation may write to channels, variables and the log, together, in bytes of
 /// JSON.
 const WRITTEN_MAX_BYTES: usize = 1 << 20;
+/// The input with the answer that a node continues with.
+const ANSWER: &str = "resumeValue";
 /// Longest name of a variable, in bytes.
 const NAME_MAX_BYTES: usize = 256;
 
@@ -96,11 +98,18 @@ fn call(
     let state = index.map(|index| &context.state.nodes[index]);
     let attempt = state.map_or(0, |state| state.attempt);
     if let Some(answer) = state.and_then(|state| state.resumed_with.clone()) {
-        inputs.insert("resumeValue".to_owned(), answer);
+        inputs.insert(ANSWER.to_owned(), answer);
     }
-    // The constants of the definition, unless the run has other values.
     for (name, value) in &node.config {
         inputs.entry(name).or_insert_with(|| value.clone());
+    }
+    // The inputs of the run come last, so that they replace nothing of the node. One of the name of an
+    // answer would let a client answer an interrupt before it is requested. A decider has the inputs that
+    // `orchestrator::inputs` lists.
+    if !is_orchestrator(node) {
+        for (name, value) in context.state.inputs.iter().filter(|(name, _)| *name != ANSWER) {
+            inputs.entry(name).or_insert_with(|| value.clone());
+        }
     }
     let agent = context.state.orchestrator.as_ref().map(|agent| json!({ "agentId": agent }));
     let request = json!({
