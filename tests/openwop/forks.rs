@@ -377,6 +377,11 @@ fn a_replay_repeats_pure_nodes_and_reports_a_changed_module() {
         let original = &pure.events[usize::try_from(at).expect("small")];
         assert_eq!(payload["originalEventId"], original["eventId"], "{payload}");
         assert_eq!(original["type"], "node.completed", "{payload}");
+        let copy = log.events.iter().find(|one| one["eventId"] == payload["replayEventId"]);
+        let copy = copy.expect("an event of the replay");
+        let of = |event: &Value| (event["type"].clone(), event["nodeId"].clone());
+        assert_eq!(of(copy), of(original), "{payload}");
+        assert_eq!(copy["sequence"].as_u64().map(|at| at + 1), event["sequence"].as_u64());
     }
     // What isn't run again can't differ.
     let log = host.replay(&effects.run).finished();

@@ -201,6 +201,9 @@ impl Log {
         assert_eq!(breach["kind"], kind, "{self:#?}");
         assert!(breach["observed"].as_u64() > breach["limit"].as_u64(), "{self:#?}");
         assert_eq!(breach["nodeId"], event["nodeId"], "{self:#?}");
+        // The time and the turns are those of the run.
+        let is_of_run = ["run-duration", "loop-iterations"].contains(&kind);
+        assert_eq!(breach.get("nodeId").is_none(), is_of_run, "{self:#?}");
         let begun_behind = self.types()[self.place("cap.breached")..].contains(&"node.started");
         assert!(!begun_behind, "a node was begun behind a breach: {self:#?}");
         breach

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::host::{ECHO, GREETER, Host, Setup, shared};
+use crate::log::{at, time};
 
 const MISBEHAVING: &str = "vendor.sandglass.misbehaving";
 
@@ -193,6 +194,18 @@ fn a_node_reads_and_writes_only_its_declared_fields() {
     let log = host.run("channels").finished();
     log.outputs();
     assert!(!log.of("channel.written").is_empty(), "{log:#?}");
+    for event in log.of("channel.written") {
+        let payload = &event["payload"];
+        assert!(payload["reducer"].as_str().is_some_and(|name| !name.is_empty()), "{payload}");
+        // It is written while the node executes, and recorded at its end.
+        let written_at = time(&payload["writtenAt"]);
+        assert!(written_at >= at(&log.events[0]) && written_at <= at(event), "{log:#?}");
+    }
+    let copies: Vec<Value> = host.replay(&log.run).finished().events;
+    for (copy, event) in copies.iter().zip(&log.events) {
+        let is_write = event["type"] == "channel.written";
+        assert!(!is_write || copy["payload"] == event["payload"], "{copy}");
+    }
     let log = host.run("log").finished();
     let lines: Vec<&Value> =
         log.of("log.appended").iter().map(|event| &event["payload"]["level"]).collect();

@@ -5,6 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::decision::Decision;
+use crate::definition::Reducer;
 use crate::error::RunError;
 use crate::interrupt::{Interrupt, InterruptKind};
 use crate::json_size;
@@ -86,7 +87,16 @@ events! {
         resume_value: Value,
     },
     /// A node wrote to a channel.
-    "channel.written" => ChannelWritten { channel: String, value: Value },
+    "channel.written" => ChannelWritten {
+        channel: String,
+        value: Value,
+        /// Absent from events of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reducer: Option<Reducer>,
+        /// Absent from events of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        written_at: Option<String>,
+    },
     /// A variable was set.
     "variable.changed" => VariableChanged {
         name: String,
@@ -116,6 +126,9 @@ events! {
         source_run_id: String,
         at_sequence: u64,
         original_event_id: String,
+        /// Absent from events of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replay_event_id: Option<String>,
         divergence_kind: DivergenceKind,
         divergence_point: Kind,
         node_id: Option<String>,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sandglass_host::{
     Dispatch, DispatchDeadline, LogLevel, NodeAccess, NodeCall, NodeStatus, RecordingLimits,
 };
-use sandglass_model::{Cause, Outcome};
+use sandglass_model::{Cause, Clock, Outcome};
 use sandglass_runtime::HandlerRun;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -37,7 +37,7 @@ pub(crate) async fn invoke(
     (node, of): (&Node, &PackNode),
     inputs: Map<String, Value>,
 ) -> Executed {
-    let reach = Arc::new(Reach::new(node, context));
+    let reach = Arc::new(Reach::new(node, context, Arc::clone(&engine.clock)));
     let call = call(run, context, (node, of), inputs, Arc::clone(&reach));
     let dispatched = &run.dispatched;
     let whose = sandglass_host::Context {
@@ -163,6 +163,7 @@ struct Reach {
     node: String,
     type_id: String,
     definition: Arc<Definition>,
+    clock: Arc<dyn Clock>,
     written: Mutex<Written>,
 }
 
@@ -174,11 +175,12 @@ struct Written {
 }
 
 impl Reach {
-    fn new(node: &Node, context: &Context) -> Self {
+    fn new(node: &Node, context: &Context, clock: Arc<dyn Clock>) -> Self {
         Self {
             node: node.id.clone(),
             type_id: node.type_id.clone(),
             definition: Arc::clone(&context.definition),
+            clock,
             written: Mutex::new(Written {
                 state: context.state.clone(),
                 events: Vec::new(),
@@ -222,7 +224,12 @@ impl NodeAccess for Reach {
         if !channel.writers.allows(&self.node, &self.type_id) {
             return NodeStatus::ChannelAccessDenied;
         }
-        self.note(Payload::ChannelWritten { channel: name.to_owned(), value })
+        self.note(Payload::ChannelWritten {
+            channel: name.to_owned(),
+            value,
+            reducer: Some(channel.reducer),
+            written_at: Some(self.clock.wall().to_string()),
+        })
     }
 
     fn variable_get(&self, key: &str) -> Option<Value> {

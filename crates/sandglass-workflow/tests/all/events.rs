@@ -55,6 +55,13 @@ fn payloads() -> Vec<(&'static str, Value)> {
             json!({ "nodeId": "n", "interruptId": "n-1", "kind": "custom", "resumeValue": [] }),
         ),
         ("channel.written", json!({ "channel": "c", "value": null })),
+        (
+            "channel.written",
+            json!({
+                "channel": "c", "value": 1, "reducer": "append",
+                "writtenAt": "2026-05-04T10:15:30.000Z",
+            }),
+        ),
         ("variable.changed", json!({ "name": "v", "next": 1, "nodeId": "n" })),
         ("variable.changed", json!({ "name": "v", "next": 1, "previous": null, "nodeId": "n" })),
         ("log.appended", json!({ "level": "warn", "message": "m", "nodeId": "n" })),
