@@ -171,9 +171,23 @@ impl Kind {
         )
     }
 
-    /// Whether streams contain it only for debugging.
-    pub const fn is_detail(self) -> bool {
-        matches!(self, Self::LogAppended)
+    /// Whether the mode `updates` of the protocol's streams has it: the run, a node or an interrupt
+    /// reached another status.
+    pub const fn is_update(self) -> bool {
+        self.is_terminal()
+            || matches!(
+                self,
+                Self::RunStarted
+                    | Self::NodeCompleted
+                    | Self::NodeFailed
+                    | Self::NodeSkipped
+                    | Self::NodeCancelled
+                    | Self::NodeSuspended
+                    | Self::NodeResumed
+                    | Self::NodeDispatched
+                    | Self::InterruptRequested
+                    | Self::InterruptResolved
+            )
     }
 }
 
