@@ -67,7 +67,18 @@ fn invalid_bodies_are_refused() {
         host.ask(&post.clone().text(text)).fails(400, "validation_error");
     }
     let unknown = json!({ "workflowId": "nobody-has-it" });
-    host.ask(&post.clone().json(&unknown)).fails(404, "workflow_not_found");
+    let refused = host.ask(&post.clone().json(&unknown));
+    refused.fails(404, "workflow_not_found");
+    assert!(!refused.text.contains("nobody-has-it"), "{refused:?}");
+    for wrong in [json!(""), json!(5), json!(null), json!("x".repeat(2_049))] {
+        let body = json!({ "workflowId": "conformance-noop", "callbackUrl": wrong });
+        host.ask(&post.clone().json(&body)).fails(400, "validation_error");
+    }
+    let body = json!({
+        "workflowId": "conformance-noop", "tenantId": "t", "callbackUrl": "https://example.com/",
+    });
+    let made = host.ask(&post.clone().json(&body)).expect(201);
+    assert_eq!(made["unsupported"], json!(["callbackUrl", "tenantId"]), "{made}");
     let large =
         json!({ "workflowId": "conformance-noop", "metadata": { "a": "x".repeat(2 << 20) } });
     let found = host.get("/.well-known/openwop").expect(200);

@@ -28,8 +28,6 @@ codes! {
     NotAcceptable = "not_acceptable",
     SlowRequest = "request_timeout",
     IdempotencyKeyMismatch = "idempotency_key_mismatch",
-    /// The run has ended.
-    RunTerminal = "run_already_terminal",
     /// The run has not ended.
     RunActive = "run_active",
     /// The node does not wait for an answer.

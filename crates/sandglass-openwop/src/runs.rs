@@ -103,7 +103,7 @@ impl Runs {
 
     fn definition(&self, workflow: &str) -> Result<Arc<Definition>, Error> {
         let definition = self.engine.library.definition(workflow);
-        definition.cloned().ok_or_else(|| Error::no_workflow(workflow))
+        definition.cloned().ok_or(Error::NoWorkflow)
     }
 
     /// What a run of `definition` begins with, and its limits.
@@ -123,6 +123,7 @@ impl Runs {
             configurable: wanted.configurable,
             tags: wanted.tags,
             metadata: wanted.metadata,
+            inherited: None,
             request: None,
             fork: None,
             copied: Copied::default(),
@@ -197,7 +198,7 @@ impl Runs {
     }
 
     /// The run that an earlier request with the same key has created, if one has.
-    async fn earlier(
+    pub(crate) async fn earlier(
         &self,
         entity: &EntityRef,
         request: Option<&str>,
@@ -218,7 +219,7 @@ impl Runs {
     }
 
     /// What a run began with, from its first records.
-    async fn begin_of(&self, entity: &EntityRef) -> Result<Option<Begin>, ReadError> {
+    pub(crate) async fn begin_of(&self, entity: &EntityRef) -> Result<Option<Begin>, ReadError> {
         let mut projection = Projection::default();
         let mut next = Some(Position(1));
         while let (Some(from), None) = (next, &projection.begin) {

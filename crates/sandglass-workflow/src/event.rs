@@ -46,8 +46,6 @@ events! {
         #[serde(default, skip_serializing_if = "Map::is_empty")]
         metadata: Map<String, Value>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        forked_from: Option<ForkedFrom>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         parent_run_id: Option<String>,
     },
     /// The run is complete.

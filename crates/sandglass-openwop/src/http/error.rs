@@ -24,10 +24,9 @@ const fn status(code: Code) -> StatusCode {
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
         Code::SlowRequest => StatusCode::REQUEST_TIMEOUT,
-        Code::IdempotencyKeyMismatch
-        | Code::RunTerminal
-        | Code::RunActive
-        | Code::InterruptResolved => StatusCode::CONFLICT,
+        Code::IdempotencyKeyMismatch | Code::RunActive | Code::InterruptResolved => {
+            StatusCode::CONFLICT
+        }
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Code::ForkPastEnd => StatusCode::UNPROCESSABLE_ENTITY,
@@ -101,7 +100,6 @@ impl From<service::Error> for Error {
         let plain = Self::new(error.code(), error.to_string());
         match error {
             Refused::NoRun(id) => plain.detail("runId", id),
-            Refused::NoWorkflow(id) => plain.detail("workflowId", id),
             Refused::NoNode(id) | Refused::NotWaiting(id) => plain.detail("nodeId", id),
             Refused::Invalid { path, .. } => plain.detail("path", path),
             Refused::Differs { problems, .. } | Refused::InvalidInputs(problems) => {

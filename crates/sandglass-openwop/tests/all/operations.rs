@@ -44,7 +44,7 @@ fn every_operation_of_the_document_does_what_it_says() {
     full.until(&run, |event| event["type"] == "node.started");
     let refused = full.post("/v1/runs", r#"{"workflowId": "conformance-noop"}"#).is(429);
     assert_eq!(refused.json()["error"], "rate_limited");
-    full.post(&format!("/v1/runs/{run}:fork"), r#"{"mode": "branch"}"#).is(429);
+    full.post(&format!("/v1/runs/{run}:fork"), r#"{"mode": "branch", "fromSeq": 0}"#).is(429);
     full.post(&format!("/v1/runs/{run}/cancel"), "").is(200);
     let driven_elsewhere =
         |operation: &str, status: u16| !full.not_driven().contains(&(operation.to_owned(), status));
@@ -212,8 +212,8 @@ fn cancels(world: &World) {
     world.until_over(&run);
     assert_eq!(world.post(&at, "{}").is(200).json()["status"], "cancelled");
     let over = world.ended("conformance-noop");
-    let refused = world.post(&format!("/v1/runs/{over}/cancel"), "").is(409).json();
-    assert_eq!(refused["error"], "run_already_terminal");
+    let ended = world.post(&format!("/v1/runs/{over}/cancel"), "").is(200).json();
+    assert_eq!(ended, json!({"runId": over, "status": "completed"}));
     world.post("/v1/runs/1/cancel", "").is(404);
 }
 
@@ -408,7 +408,7 @@ fn reports_a_failing_journal(world: &World) {
     world.journal.set_failing(Some("disk full at /secret/place".to_owned()));
     for (target, body) in [
         ("/v1/runs".to_owned(), r#"{"workflowId": "conformance-noop"}"#),
-        (format!("/v1/runs/{waiting}:fork"), r#"{"mode": "branch"}"#),
+        (format!("/v1/runs/{waiting}:fork"), r#"{"mode": "branch", "fromSeq": 0}"#),
         (format!("/v1/runs/{waiting}/interrupts/ask"), r#"{"resumeValue": {"action": "accept"}}"#),
     ] {
         let refused = world.post(&target, body).is(503);

@@ -23,7 +23,6 @@ fn payloads() -> Vec<(&'static str, Value)> {
             json!({
                 "workflowId": "w", "inputs": {}, "transport": "rest", "engineVersion": "0",
                 "tags": ["t"], "metadata": { "m": null }, "parentRunId": "p",
-                "forkedFrom": { "runId": "r", "fromSeq": 3, "mode": "branch" },
             }),
         ),
         ("run.completed", json!({ "outputs": { "a": [1.0, null] }, "durationMs": 1 })),
