@@ -37,6 +37,8 @@ codes! {
     /// A fork from an event after the last one of its source.
     ForkPastEnd = "fork_past_end",
     RateLimited = "rate_limited",
+    /// An endpoint of the protocol that this host does not have.
+    NotImplemented = "not_implemented",
     Unavailable = "service_unavailable",
     Internal = "internal_error",
 }

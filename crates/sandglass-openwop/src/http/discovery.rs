@@ -58,6 +58,15 @@ pub(crate) fn document(library: &Library, settings: &Settings) -> Value {
             },
         },
         "runtimeCapabilities": [],
+        "unimplementedEndpoints": [
+            "POST /v1/runs:bulk-cancel",
+            "POST /v1/runs/{runId}:pause",
+            "POST /v1/runs/{runId}:resume",
+            "GET /v1/interrupts/{token}",
+            "POST /v1/interrupts/{token}",
+            "POST /v1/webhooks",
+            "DELETE /v1/webhooks/{webhookId}",
+        ],
         "idempotency": { "crossRegion": "single-region" },
     });
     let mut document = Map::new();

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::error::Error;
 use super::path::Segments;
 use super::view::RunSnapshot;
-use super::{OpenWop, answer, request};
+use super::{OpenWop, answer, not_implemented, request};
 use crate::id::hex;
 use crate::runs::{Created, is_stopping};
 use crate::service;
@@ -23,6 +23,8 @@ use crate::service;
 const REPLAYED: &str = "openwop-idempotent-replay";
 /// The suffix of the path of a fork.
 const FORK: &str = ":fork";
+/// The suffixes of the protocol's other paths of this form, which this host does not implement.
+const NOT_IMPLEMENTED: [&str; 2] = [":pause", ":resume"];
 
 /// A run that was created.
 #[derive(Serialize)]
@@ -138,7 +140,8 @@ pub(super) async fn fork(
     body: Body,
 ) -> Result<Response, Error> {
     let Some(run) = target.strip_suffix(FORK) else {
-        return Err(wrong_method(&target));
+        let is_known = NOT_IMPLEMENTED.iter().any(|suffix| target.ends_with(suffix));
+        return Err(if is_known { not_implemented().await } else { wrong_method(&target) });
     };
     let key = request::idempotency_key(&headers)?;
     let body = host.object(&headers, body).await?;

@@ -24,6 +24,7 @@ fn is_rare(operation: &str, status: u16) -> bool {
 fn every_operation_of_the_document_does_what_it_says() {
     let world = World::new();
     describes_itself(&world);
+    reads_workflows(&world);
     creates_and_reads(&world);
     processes_a_request_once(&world);
     follows_events(&world);
@@ -72,6 +73,15 @@ fn describes_itself(world: &World) {
     let types = types.as_array().expect("a list").iter().filter_map(Value::as_str);
     let own = EventKind::ALL.iter().map(|kind| kind.as_str()).chain(["state.snapshot"]);
     assert_eq!(types.collect::<BTreeSet<_>>(), own.collect());
+}
+
+fn reads_workflows(world: &World) {
+    let workflow = world.get("/v1/workflows/linear").is(200).json();
+    assert_eq!(workflow["id"], "linear");
+    assert_eq!(workflow["nodes"].as_array().map(Vec::len), Some(3));
+    world.ask("GET", "/v1/workflows/linear", &[], b"").is(401);
+    world.get("/v1/workflows/%ff").is(400);
+    assert_eq!(world.get("/v1/workflows/none").is(404).json()["error"], "workflow_not_found");
 }
 
 fn creates_and_reads(world: &World) {
