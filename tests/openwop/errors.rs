@@ -75,6 +75,31 @@ fn a_definition_is_returned_with_its_configurable_schema() {
 }
 
 #[test]
+fn a_workflow_that_needs_a_capability_is_refused_unless_the_host_advertises_it() {
+    let gate = |disabled: bool| {
+        json!([
+            { "id": "gate", "typeId": "core.conversationGate", "disabled": disabled },
+            { "id": "other", "typeId": "core.noop" },
+        ])
+    };
+    let setup = Setup::new().workflow("talk", &gate(false), &[("other", "gate")]);
+    let host = setup.workflow("silent", &gate(true), &[("other", "gate")]).start();
+    let refused = host.post("/v1/runs", &json!({ "workflowId": "talk" }));
+    let details = refused.fails(400, "capability_required");
+    let expected = json!({
+        "requiredCapability": "conversationPrimitive", "offendingTypeId": "core.conversationGate",
+        "nodeId": "gate",
+    });
+    assert_eq!(*details, expected);
+    host.run("silent").finished().outputs();
+    let found = host.get("/.well-known/openwop").expect(200);
+    assert!(found.get("conversationPrimitive").is_none(), "{found}");
+    let agents = (&found["agents"]["orchestrator"], &found["agents"]["dispatch"]);
+    assert_eq!(agents, (&json!(true), &json!(true)));
+    host.run("conformance-dispatch-loop").finished().outputs();
+}
+
+#[test]
 fn invalid_bodies_are_refused() {
     let host = shared();
     let post = Ask::new("POST /v1/runs");

@@ -22,6 +22,8 @@ codes! {
     Validation = "validation_error",
     UnsupportedStreamMode = "unsupported_stream_mode",
     Unauthenticated = "unauthenticated",
+    /// The workflow needs a capability that the host does not advertise.
+    CapabilityRequired = "capability_required",
     NotFound = "not_found",
     WorkflowNotFound = "workflow_not_found",
     MethodNotAllowed = "method_not_allowed",

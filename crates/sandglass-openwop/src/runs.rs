@@ -51,6 +51,22 @@ pub(crate) struct Created {
     pub(crate) is_replayed: bool,
 }
 
+/// Types of nodes that the protocol has behind a capability, and that this host does not advertise.
+const GATED: [(&str, &str); 1] = [("core.conversationGate", "conversationPrimitive")];
+
+/// Checks that the host has the capabilities that the nodes of `definition` need.
+fn check_capabilities(definition: &Definition) -> Result<(), Error> {
+    let used = definition.nodes.iter().filter(|node| !node.disabled);
+    for node in used {
+        let gated = GATED.into_iter().find(|(type_id, _)| node.type_id == *type_id);
+        if let Some((type_id, capability)) = gated {
+            let node = node.id.clone();
+            return Err(Error::CapabilityRequired { capability, type_id, node });
+        }
+    }
+    Ok(())
+}
+
 /// What begins and stops runs.
 #[derive(Clone)]
 pub(crate) struct Runs {
@@ -112,6 +128,7 @@ impl Runs {
         definition: &Definition,
         wanted: Wanted,
     ) -> Result<(Begin, LimitSettings), Error> {
+        check_capabilities(definition)?;
         let inputs = Value::Object(wanted.inputs.clone());
         variables::initial(&definition.variables, Some(&inputs)).map_err(Error::InvalidInputs)?;
         self.check_configurable(definition, &wanted.configurable)?;

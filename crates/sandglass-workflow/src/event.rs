@@ -535,7 +535,14 @@ impl Entry {
             sequence: self.sequence,
             node_id: self.event.node_id.as_deref(),
         };
-        serde_json::to_value(document).expect("events are plain data")
+        let mut document = serde_json::to_value(document).expect("events are plain data");
+        if let Payload::OrchestratorDecided { .. } = &self.event.payload
+            && let Some(payload) = document["payload"].as_object_mut()
+        {
+            // Hosts send it from version 5 of the execution model on, and this one has version 1.
+            payload.remove("iteration");
+        }
+        document
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) fn document(library: &Library, settings: &Settings) -> Value {
             },
         },
         "multiAgent": { "executionModel": { "supported": true, "version": 1 } },
+        // The capabilities behind `core.orchestrator.supervisor` and `core.dispatch`.
+        "agents": { "supported": false, "orchestrator": true, "dispatch": true },
         "supportedTransports": ["rest"],
         "eventLogSchemaVersion": EVENT_LOG_SCHEMA_VERSION,
         "configurable": {

@@ -18,7 +18,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The status of responses with `code`.
 const fn status(code: Code) -> StatusCode {
     match code {
-        Code::Validation | Code::UnsupportedStreamMode => StatusCode::BAD_REQUEST,
+        Code::Validation | Code::UnsupportedStreamMode | Code::CapabilityRequired => {
+            StatusCode::BAD_REQUEST
+        }
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         Code::NotFound | Code::WorkflowNotFound => StatusCode::NOT_FOUND,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
@@ -115,6 +117,10 @@ impl From<service::Error> for Error {
             Refused::UnknownAction(actions) => {
                 plain.detail("path", "/resumeValue/action").detail("actions", actions)
             }
+            Refused::CapabilityRequired { capability, type_id, node } => plain
+                .detail("requiredCapability", capability)
+                .detail("offendingTypeId", type_id)
+                .detail("nodeId", node),
             Refused::ForkPastEnd { last } => plain.detail("lastSequence", last),
             _ => plain,
         }

@@ -18,6 +18,11 @@ pub(crate) enum Error {
     NoRun(String),
     #[error("this host has no such workflow; `fixtures` of its discovery document lists them")]
     NoWorkflow,
+    #[error(
+        "node `{node}` of the workflow is of type `{type_id}`, which needs the capability \
+         `{capability}`; this host does not have it"
+    )]
+    CapabilityRequired { capability: &'static str, type_id: &'static str, node: String },
     #[error("the run has no such node")]
     NoNode(String),
     #[error("{message}")]
@@ -79,6 +84,7 @@ impl Error {
         match self {
             Self::NoRun(_) | Self::NoNode(_) => Code::NotFound,
             Self::NoWorkflow => Code::WorkflowNotFound,
+            Self::CapabilityRequired { .. } => Code::CapabilityRequired,
             Self::Invalid { .. }
             | Self::Differs { .. }
             | Self::InvalidInputs(_)
