@@ -40,6 +40,66 @@ fn each_error_has_the_error_envelope() {
 }
 
 #[test]
+fn endpoints_of_the_protocol_that_the_host_does_not_have_are_listed_and_return_501() {
+    let host = shared();
+    let run = host.run("conformance-noop").id.clone();
+    let found = host.get("/.well-known/openwop").expect(200)["unimplementedEndpoints"].clone();
+    let found = found.as_array().expect("a list");
+    assert_eq!(found.len(), 7, "{found:?}");
+    for line in found.iter().filter_map(Value::as_str) {
+        let line =
+            line.replace("{runId}", &run).replace("{token}", "t").replace("{webhookId}", "w");
+        host.ask(&Ask::new(&line)).fails(501, "not_implemented");
+        host.ask(&Ask::without_key(&line)).fails(401, "unauthenticated");
+    }
+}
+
+#[test]
+fn a_definition_is_returned_with_its_configurable_schema() {
+    let schema = json!({ "type": "object", "properties": { "model": { "type": "string" } } });
+    let nodes = json!([{ "id": "only", "typeId": "core.noop" }]);
+    let setup = Setup::new().workflow("configured", &nodes, &[]);
+    let file = setup.folder.path("workflows/configured.json");
+    let text = std::fs::read_to_string(&file).expect("it was written");
+    let mut definition: Value = serde_json::from_str(&text).expect("JSON");
+    definition["configurableSchema"] = schema.clone();
+    std::fs::write(&file, definition.to_string()).expect("written");
+    let host = setup.start();
+    let found = host.get("/v1/workflows/configured").expect(200);
+    assert_eq!((&found["id"], &found["configurableSchema"]), (&json!("configured"), &schema));
+    assert_eq!(found["nodes"][0]["typeId"], "core.noop");
+    let found = host.get("/v1/workflows/conformance-noop").expect(200);
+    assert_eq!(found["id"], "conformance-noop");
+    host.get("/v1/workflows/none").fails(404, "workflow_not_found");
+    host.post("/v1/workflows/configured", &json!({})).fails(405, "method_not_allowed");
+}
+
+#[test]
+fn a_workflow_that_needs_a_capability_is_refused_unless_the_host_advertises_it() {
+    let gate = |disabled: bool| {
+        json!([
+            { "id": "gate", "typeId": "core.conversationGate", "disabled": disabled },
+            { "id": "other", "typeId": "core.noop" },
+        ])
+    };
+    let setup = Setup::new().workflow("talk", &gate(false), &[("other", "gate")]);
+    let host = setup.workflow("silent", &gate(true), &[("other", "gate")]).start();
+    let refused = host.post("/v1/runs", &json!({ "workflowId": "talk" }));
+    let details = refused.fails(400, "capability_required");
+    let expected = json!({
+        "requiredCapability": "conversationPrimitive", "offendingTypeId": "core.conversationGate",
+        "nodeId": "gate",
+    });
+    assert_eq!(*details, expected);
+    host.run("silent").finished().outputs();
+    let found = host.get("/.well-known/openwop").expect(200);
+    assert!(found.get("conversationPrimitive").is_none(), "{found}");
+    let agents = (&found["agents"]["orchestrator"], &found["agents"]["dispatch"]);
+    assert_eq!(agents, (&json!(true), &json!(true)));
+    host.run("conformance-dispatch-loop").finished().outputs();
+}
+
+#[test]
 fn invalid_bodies_are_refused() {
     let host = shared();
     let post = Ask::new("POST /v1/runs");
@@ -67,7 +127,18 @@ fn invalid_bodies_are_refused() {
         host.ask(&post.clone().text(text)).fails(400, "validation_error");
     }
     let unknown = json!({ "workflowId": "nobody-has-it" });
-    host.ask(&post.clone().json(&unknown)).fails(404, "workflow_not_found");
+    let refused = host.ask(&post.clone().json(&unknown));
+    refused.fails(404, "workflow_not_found");
+    assert!(!refused.text.contains("nobody-has-it"), "{refused:?}");
+    for wrong in [json!(""), json!(5), json!(null), json!("x".repeat(2_049))] {
+        let body = json!({ "workflowId": "conformance-noop", "callbackUrl": wrong });
+        host.ask(&post.clone().json(&body)).fails(400, "validation_error");
+    }
+    let body = json!({
+        "workflowId": "conformance-noop", "tenantId": "t", "callbackUrl": "https://example.com/",
+    });
+    let made = host.ask(&post.clone().json(&body)).expect(201);
+    assert_eq!(made["unsupported"], json!(["callbackUrl", "tenantId"]), "{made}");
     let large =
         json!({ "workflowId": "conformance-noop", "metadata": { "a": "x".repeat(2 << 20) } });
     let found = host.get("/.well-known/openwop").expect(200);

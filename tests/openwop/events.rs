@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Ask, Frame, Stream};
 use crate::host::shared;
+use crate::schema;
 
 /// The events of a stream up to its end, with their numbers and types as the frames say them.
 #[track_caller]
@@ -22,7 +23,7 @@ fn a_stream_sends_events_as_they_happen_and_closes_after_the_last_one() {
     let host = shared();
     let body = json!({ "workflowId": "conformance-delay", "inputs": { "delayMs": 4_000 } });
     let run = host.run_with(&body);
-    let mut stream = host.stream(&run.id, "", None);
+    let mut stream = host.stream(&run.id, "?streamMode=debug", None);
     let begun = stream
         .by_ref()
         .find(|frame| matches!(frame, Frame::Event { event, .. } if event == "node.started"));
@@ -37,7 +38,27 @@ fn a_stream_sends_events_as_they_happen_and_closes_after_the_last_one() {
         log.events.iter().filter(|event| event["sequence"].as_u64() > Some(last)).collect();
     assert_eq!(rest.iter().collect::<Vec<_>>(), behind);
     // One that comes later sees all of it, and its end, too.
-    assert_eq!(events(host.stream(&run.id, "", None)), log.events);
+    assert_eq!(events(host.stream(&run.id, "?streamMode=debug", None)), log.events);
+}
+
+#[test]
+fn a_client_that_accepts_anything_receives_a_stream() {
+    let host = shared();
+    let run = host.run("conformance-noop");
+    run.finished();
+    let ask = Ask::new(&format!("GET /v1/runs/{}/events", run.id));
+    for accept in [None, Some("*/*"), Some("text/*"), Some("image/png, */*;q=0.1")] {
+        let ask = match accept {
+            Some(accept) => ask.clone().header("accept", accept),
+            None => ask.clone(),
+        };
+        let streamed = events(ask.open(&host.address));
+        assert_eq!(streamed.last().map(|event| &event["type"]), Some(&json!("run.completed")));
+    }
+    for accept in ["application/json", "application/json, text/plain, */*", "application/*"] {
+        let listed = host.ask(&ask.clone().header("accept", accept)).expect(200);
+        assert_eq!(listed["events"].as_array().map(Vec::len), Some(4), "{accept}: {listed}");
+    }
 }
 
 #[test]
@@ -47,7 +68,7 @@ fn a_reader_resumes_after_its_last_event() {
     let log = run.finished();
     for from in 0..=log.events.len() {
         let last = from.checked_sub(1).map(|last| last.to_string());
-        let rest = events(host.stream(&run.id, "", last.as_deref()));
+        let rest = events(host.stream(&run.id, "?streamMode=debug", last.as_deref()));
         assert_eq!(rest, log.events[from..], "behind {last:?}");
     }
     assert_eq!(events(host.stream(&run.id, "", Some("4000000000"))), Vec::<Value>::new());
@@ -62,7 +83,7 @@ fn a_reader_resumes_after_its_last_event() {
 fn a_silent_stream_sends_keep_alives() {
     let host = shared();
     let run = host.run("conformance-cancellable");
-    let mut stream = host.stream(&run.id, "", None);
+    let mut stream = host.stream(&run.id, "?streamMode=debug", None);
     // The first comment comes behind silence: every event so far was told.
     let frames: Vec<Frame> =
         stream.by_ref().take_while(|frame| matches!(frame, Frame::Event { .. })).collect();
@@ -77,20 +98,62 @@ fn each_mode_has_its_events_and_an_unknown_mode_is_refused() {
     let host = shared();
     let run = host.run("log");
     let log = run.finished();
-    let types = |mode: &str| {
-        let query = format!("?streamMode={mode}");
-        let streamed = events(host.stream(&run.id, &query, None));
-        let listed = host.get(&format!("/v1/runs/{}/events{query}", run.id)).expect(200);
-        assert_eq!(listed["events"], json!(streamed), "{mode}");
-        streamed.iter().map(|event| event["type"].as_str().unwrap_or_default().to_owned()).collect()
+    let streamed = |mode: &str, last: Option<&str>| {
+        events(host.stream(&run.id, &format!("?streamMode={mode}"), last))
     };
-    let all: Vec<String> = types("debug");
-    assert_eq!(all, log.types());
-    let updates: Vec<&str> =
-        log.types().into_iter().filter(|kind| *kind != "log.appended").collect();
-    assert_eq!(types("updates"), updates);
-    assert_eq!(types("values"), ["run.started", "node.completed", "run.completed"]);
-    assert_eq!(types("messages"), ["run.started", "run.completed"]);
+    let listed = |mode: &str| {
+        let path = format!("/v1/runs/{}/events?streamMode={mode}&bufferMs=100", run.id);
+        host.get(&path).expect(200)["events"].clone()
+    };
+    for (mode, types) in [
+        ("debug", log.types()),
+        ("updates", vec!["run.started", "node.completed", "run.completed"]),
+        ("messages", vec![]),
+    ] {
+        let expected =
+            log.events.iter().filter(|event| types.iter().any(|one| event["type"] == *one));
+        let expected: Vec<Value> = expected.cloned().collect();
+        assert_eq!(streamed(mode, None), expected, "{mode}");
+        assert_eq!(listed(mode), json!(expected), "{mode}");
+    }
+    let default = events(host.stream(&run.id, "", None));
+    assert_eq!(default, streamed("updates", None));
+    // A snapshot after each update and each start of a node; the last one is that of now.
+    let snapshots = streamed("values", None);
+    let wanted = ["run.started", "node.started", "node.completed", "run.completed"];
+    let numbers = |all: &[Value]| -> Vec<u64> {
+        all.iter().filter_map(|event| event["sequence"].as_u64()).collect()
+    };
+    let expected: Vec<Value> = log
+        .events
+        .iter()
+        .filter(|event| wanted.iter().any(|one| event["type"] == *one))
+        .cloned()
+        .collect();
+    assert_eq!(numbers(&snapshots), numbers(&expected));
+    for event in &snapshots {
+        assert_eq!(event["type"], "state.snapshot");
+        schema::snapshot(&event["payload"]);
+    }
+    assert_eq!(snapshots[0]["payload"]["status"], "running");
+    let statuses = snapshots.iter().map(|event| {
+        let nodes = event["payload"]["nodeStates"].as_object().expect("an object");
+        nodes.values().next().expect("a node")["status"].as_str().expect("a text").to_owned()
+    });
+    assert_eq!(statuses.collect::<Vec<_>>(), ["pending", "running", "completed", "completed"]);
+    let last = snapshots.last().expect("there are some");
+    assert_eq!(last["payload"], run.snapshot());
+    assert_eq!(listed("values"), json!([last]));
+    // One that resumes begins with the state that it has.
+    let resumed = streamed("values", Some("1"));
+    assert_eq!(resumed[0], snapshots[1]);
+    assert_eq!(resumed[1..], snapshots[2..]);
+    assert_eq!(streamed("values", Some("4000000000")), [last.clone()]);
+    let all = log.types();
+    for wrong in ["-1", "x", ""] {
+        let path = format!("/v1/runs/{}/events?bufferMs={wrong}", run.id);
+        host.get(&path).fails(400, "validation_error");
+    }
     for accept in ["application/json", "text/event-stream"] {
         for mode in ["everything", ""] {
             let line = format!("GET /v1/runs/{}/events?streamMode={mode}", run.id);

@@ -209,7 +209,7 @@ impl Host {
 
     #[track_caller]
     pub(crate) fn get(&self, path: &str) -> Reply {
-        self.ask(&Ask::new(&format!("GET {path}")))
+        self.ask(&Ask::new(&format!("GET {path}")).header("accept", "application/json"))
     }
 
     #[track_caller]

@@ -92,3 +92,42 @@ fn concurrent_requests_with_one_key_are_one_run() {
     let log = host.again(run).finished();
     assert_eq!(log.nodes("node.started"), ["noop"]);
 }
+
+#[test]
+fn a_repeated_fork_returns_the_same_run_and_a_different_one_is_refused() {
+    let host = shared();
+    let source = host.run("conformance-multi-node");
+    let other = host.run("conformance-noop");
+    let end = source.finished().events.len();
+    other.finished();
+    let fork = |run: &str, key: &str, body: &Value| {
+        let line = format!("POST /v1/runs/{run}:fork");
+        host.ask(&Ask::new(&line).header("idempotency-key", key).json(body))
+    };
+    let branch = json!({ "mode": "branch", "fromSeq": 3 });
+    let replay = json!({ "mode": "replay" });
+    for (key, body) in [("fork-1", &branch), ("fork-2", &replay)] {
+        let first = fork(&source.id, key, body);
+        assert!(!is_replayed(&first), "{first:?}");
+        let again = fork(&source.id, key, body);
+        assert!(is_replayed(&again), "{again:?}");
+        assert_eq!(again.body["fromSeq"], first.body["fromSeq"]);
+        let run = id(first);
+        assert_eq!(id(again), run);
+        host.again(run.as_str().expect("an id")).finished();
+    }
+    for (run, key, body) in [
+        (&source.id, "fork-1", &json!({ "mode": "branch", "fromSeq": 0 })),
+        (&source.id, "fork-1", &replay),
+        (&source.id, "fork-2", &branch),
+        (&other.id, "fork-1", &branch),
+    ] {
+        fork(run, key, body).fails(409, "idempotency_key_mismatch");
+    }
+    // A key of a fork is not one of a run.
+    assert!(!is_replayed(&ask(&host, "fork-1", "a")));
+    // Nothing is kept of a request that is refused.
+    fork(&source.id, "fork-3", &json!({ "mode": "branch", "fromSeq": end }))
+        .fails(422, "fork_past_end");
+    assert!(!is_replayed(&fork(&source.id, "fork-3", &branch)));
+}

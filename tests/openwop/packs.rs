@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::host::{ECHO, GREETER, Host, Setup, shared};
+use crate::log::{at, time};
 
 const MISBEHAVING: &str = "vendor.sandglass.misbehaving";
 
@@ -154,11 +155,57 @@ fn unusable_packs_are_skipped_and_named_and_the_others_serve() {
 }
 
 #[test]
+fn a_node_of_a_pack_receives_the_inputs_of_its_run_below_its_own() {
+    let own = json!({ "port": { "type": "static", "value": "of the node" } });
+    let nodes = json!([{
+        "id": "echo", "typeId": "vendor.sandglass.wat-echo.echo", "inputs": own,
+        "config": { "setting": "of the node" },
+    }]);
+    let host = Setup::new().packs(&[ECHO]).workflow("overlaid", &nodes, &[]).start();
+    let inputs = json!({
+        "port": "of the run", "setting": "of the run", "other": [1, null], "resumeValue": "early",
+    });
+    let log = host.run_with(&json!({ "workflowId": "overlaid", "inputs": inputs })).finished();
+    // Only an interrupt's answer is a node's `resumeValue`.
+    let expected = json!({ "port": "of the node", "setting": "of the node", "other": [1, null] });
+    assert_eq!(*log.outputs(), expected);
+    let replay = host.replay(&log.run).finished();
+    assert!(replay.of("replay.diverged").is_empty(), "{replay:#?}");
+}
+
+#[test]
+fn a_pack_with_another_category_is_loaded_with_a_warning() {
+    let setup = Setup::new().packs(&[ECHO]).variable("SANDGLASS_LOG", "warn");
+    let file = setup.folder.path(&format!("packs/{ECHO}/pack.json"));
+    let text = std::fs::read_to_string(&file).expect("it is there");
+    let mut manifest: Value = serde_json::from_str(&text).expect("JSON");
+    manifest["nodes"][0]["category"] = json!("examples");
+    std::fs::write(&file, manifest.to_string()).expect("written");
+    let host = setup.start();
+    let found = host.get("/.well-known/openwop").expect(200);
+    assert_eq!(found["nodePackRuntimes"]["wasm"]["loadedPacks"], json!([ECHO]));
+    let said = host.stop().said();
+    assert!(said.contains("examples") && said.contains("no such category"), "{said}");
+}
+
+#[test]
 fn a_node_reads_and_writes_only_its_declared_fields() {
     let host = shared();
     let log = host.run("channels").finished();
     log.outputs();
     assert!(!log.of("channel.written").is_empty(), "{log:#?}");
+    for event in log.of("channel.written") {
+        let payload = &event["payload"];
+        assert!(payload["reducer"].as_str().is_some_and(|name| !name.is_empty()), "{payload}");
+        // It is written while the node executes, and recorded at its end.
+        let written_at = time(&payload["writtenAt"]);
+        assert!(written_at >= at(&log.events[0]) && written_at <= at(event), "{log:#?}");
+    }
+    let copies: Vec<Value> = host.replay(&log.run).finished().events;
+    for (copy, event) in copies.iter().zip(&log.events) {
+        let is_write = event["type"] == "channel.written";
+        assert!(!is_write || copy["payload"] == event["payload"], "{copy}");
+    }
     let log = host.run("log").finished();
     let lines: Vec<&Value> =
         log.of("log.appended").iter().map(|event| &event["payload"]["level"]).collect();

@@ -587,7 +587,7 @@ impl Execution {
             self.metrics.kill_latency(overrun);
         }
         if !self.dispatch.is_replay() {
-            sandglass_supervisor::attribution::describe(&self.span, report);
+            sandglass_supervisor::attribution::describe(&self.span, report, &self.dispatch.work);
         }
     }
 }

@@ -22,14 +22,14 @@ codes! {
     Validation = "validation_error",
     UnsupportedStreamMode = "unsupported_stream_mode",
     Unauthenticated = "unauthenticated",
+    /// The workflow needs a capability that the host does not advertise.
+    CapabilityRequired = "capability_required",
     NotFound = "not_found",
     WorkflowNotFound = "workflow_not_found",
     MethodNotAllowed = "method_not_allowed",
     NotAcceptable = "not_acceptable",
     SlowRequest = "request_timeout",
     IdempotencyKeyMismatch = "idempotency_key_mismatch",
-    /// The run has ended.
-    RunTerminal = "run_already_terminal",
     /// The run has not ended.
     RunActive = "run_active",
     /// The node does not wait for an answer.
@@ -39,6 +39,8 @@ codes! {
     /// A fork from an event after the last one of its source.
     ForkPastEnd = "fork_past_end",
     RateLimited = "rate_limited",
+    /// An endpoint of the protocol that this host does not have.
+    NotImplemented = "not_implemented",
     Unavailable = "service_unavailable",
     Internal = "internal_error",
 }

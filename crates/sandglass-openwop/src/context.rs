@@ -31,7 +31,9 @@ pub(crate) struct Context {
     pub(crate) failed: Option<RunError>,
     /// The handler that executed a node last, if the records were read for this context.
     pub(crate) origin: Option<Origin>,
-    /// Size of the events, in bytes of JSON.
+    /// How many events there are.
+    pub(crate) events: u64,
+    /// Their size, in bytes of JSON.
     pub(crate) bytes: usize,
     /// When the present node began, or began to wait; `None` if that is now.
     pub(crate) since: Option<WallTime>,
@@ -49,6 +51,7 @@ impl Context {
             definition,
             failed: None,
             origin: None,
+            events: 0,
             bytes: 0,
             since: None,
             unrecorded: Vec::new(),
@@ -96,6 +99,7 @@ impl Context {
 
     /// Folds in one more event.
     pub(crate) fn apply(&mut self, event: &RunEvent) {
+        self.events = self.events.saturating_add(1);
         self.bytes = self.bytes.saturating_add(event.payload.json_size());
         self.state.apply(&self.definition, event);
     }

@@ -46,6 +46,13 @@ pub(crate) fn of_key(key: &str) -> String {
     format!("{RUN_PREFIX}{}", hex(&digest[..16]))
 }
 
+/// The ids of the branch and of the replay that an idempotency key of a fork stands for.
+pub(crate) fn of_fork_key(key: &str) -> [String; 2] {
+    let digest =
+        Sha256::new().chain_update("openwop-fork-idempotency-key\0").chain_update(key).finalize();
+    [RUN_PREFIX, REPLAY_PREFIX].map(|prefix| format!("{prefix}{}", hex(&digest[..16])))
+}
+
 /// The id of the child run that `node` of the run `parent` starts as its `nth` in its execution number
 /// `execution`: a repeated execution finds the same child.
 pub(crate) fn of_child(parent: &str, node: &str, execution: u64, nth: usize) -> String {

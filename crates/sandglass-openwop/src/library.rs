@@ -317,6 +317,17 @@ async fn load(
         let what = format!("only {side} has the node `{other}`; both must have the same");
         return Err(Problem::new("/nodes", what));
     }
+    for node in &manifest.nodes {
+        if pack::Category::parse(&node.category).is_none() {
+            let (pack, node, category) = (&manifest.name, &node.type_id, &node.category);
+            tracing::warn!(
+                %pack,
+                %node,
+                %category,
+                "the protocol has no such category of nodes; the pack is loaded anyway"
+            );
+        }
+    }
     let (hash, name) = (integration.module(), manifest.name.clone());
     let max_execution = Duration::from_millis(max_ms);
     let pack = Pack { name, integration, max_execution, manifest, module, hash };

@@ -97,6 +97,14 @@ pub(crate) struct Standing {
     pub(crate) state: RunState,
 }
 
+impl Standing {
+    /// Folds in the next event.
+    pub(crate) fn apply(&mut self, entry: &Entry) {
+        self.state.apply(&self.definition, &entry.event);
+        self.folded.last_at = Some(entry.at);
+    }
+}
+
 /// The log of one run, shared by those who read it.
 #[derive(Debug)]
 pub(crate) struct RunLog {

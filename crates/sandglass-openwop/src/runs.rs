@@ -51,6 +51,22 @@ pub(crate) struct Created {
     pub(crate) is_replayed: bool,
 }
 
+/// Types of nodes that the protocol has behind a capability, and that this host does not advertise.
+const GATED: [(&str, &str); 1] = [("core.conversationGate", "conversationPrimitive")];
+
+/// Checks that the host has the capabilities that the nodes of `definition` need.
+fn check_capabilities(definition: &Definition) -> Result<(), Error> {
+    let used = definition.nodes.iter().filter(|node| !node.disabled);
+    for node in used {
+        let gated = GATED.into_iter().find(|(type_id, _)| node.type_id == *type_id);
+        if let Some((type_id, capability)) = gated {
+            let node = node.id.clone();
+            return Err(Error::CapabilityRequired { capability, type_id, node });
+        }
+    }
+    Ok(())
+}
+
 /// What begins and stops runs.
 #[derive(Clone)]
 pub(crate) struct Runs {
@@ -103,7 +119,7 @@ impl Runs {
 
     fn definition(&self, workflow: &str) -> Result<Arc<Definition>, Error> {
         let definition = self.engine.library.definition(workflow);
-        definition.cloned().ok_or_else(|| Error::no_workflow(workflow))
+        definition.cloned().ok_or(Error::NoWorkflow)
     }
 
     /// What a run of `definition` begins with, and its limits.
@@ -112,6 +128,7 @@ impl Runs {
         definition: &Definition,
         wanted: Wanted,
     ) -> Result<(Begin, LimitSettings), Error> {
+        check_capabilities(definition)?;
         let inputs = Value::Object(wanted.inputs.clone());
         variables::initial(&definition.variables, Some(&inputs)).map_err(Error::InvalidInputs)?;
         self.check_configurable(definition, &wanted.configurable)?;
@@ -123,6 +140,7 @@ impl Runs {
             configurable: wanted.configurable,
             tags: wanted.tags,
             metadata: wanted.metadata,
+            inherited: None,
             request: None,
             fork: None,
             copied: Copied::default(),
@@ -197,7 +215,7 @@ impl Runs {
     }
 
     /// The run that an earlier request with the same key has created, if one has.
-    async fn earlier(
+    pub(crate) async fn earlier(
         &self,
         entity: &EntityRef,
         request: Option<&str>,
@@ -218,7 +236,7 @@ impl Runs {
     }
 
     /// What a run began with, from its first records.
-    async fn begin_of(&self, entity: &EntityRef) -> Result<Option<Begin>, ReadError> {
+    pub(crate) async fn begin_of(&self, entity: &EntityRef) -> Result<Option<Begin>, ReadError> {
         let mut projection = Projection::default();
         let mut next = Some(Position(1));
         while let (Some(from), None) = (next, &projection.begin) {

@@ -4,10 +4,17 @@ use sandglass_model::{Outcome, RunReport, TraceContext};
 use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::names;
 
+use crate::node::Work;
+
 /// Completes the span of a run, and logs what an operator should see.
-pub fn describe(span: &Span, report: &RunReport) {
+pub fn describe(span: &Span, report: &RunReport, work: &Work) {
     if span.is_recorded() {
         complete(span, report);
+        if matches!(work, Work::Invoke(_))
+            && let Some(kind) = cap_kind(&report.outcome)
+        {
+            span.set(&[(names::CAP_KIND, kind.into())]);
+        }
     }
     let dispatch = report.dispatch_id;
     let TraceContext { trace_id, span_id, .. } = report.trace;
@@ -39,13 +46,14 @@ fn complete(span: &Span, report: &RunReport) {
     if let Some(dying_span) = &report.dying_span {
         span.set(&[(names::DYING_SPAN, dying_span.as_str().into())]);
     }
-    // The names of limits are those that node packs have for them.
-    let cap = match &report.outcome {
+}
+
+/// The limit of OpenWOP that a node of a pack breached, if it did.
+const fn cap_kind(outcome: &Outcome) -> Option<&'static str> {
+    match outcome {
+        // The names of limits are those that node packs have for them.
         Outcome::Limit(breach) => Some(breach.kind.as_str()),
         Outcome::TimedOut(_) => Some("wasm-execution-time"),
         _ => None,
-    };
-    if let Some(kind) = cap {
-        span.set(&[(names::CAP_KIND, kind.into())]);
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::decision::Decision;
+use crate::definition::Reducer;
 use crate::error::RunError;
 use crate::interrupt::{Interrupt, InterruptKind};
 use crate::json_size;
@@ -45,8 +46,6 @@ events! {
         #[serde(default, skip_serializing_if = "Map::is_empty")]
         metadata: Map<String, Value>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        forked_from: Option<ForkedFrom>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         parent_run_id: Option<String>,
     },
     /// The run is complete.
@@ -86,7 +85,16 @@ events! {
         resume_value: Value,
     },
     /// A node wrote to a channel.
-    "channel.written" => ChannelWritten { channel: String, value: Value },
+    "channel.written" => ChannelWritten {
+        channel: String,
+        value: Value,
+        /// Absent from events of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reducer: Option<Reducer>,
+        /// Absent from events of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        written_at: Option<String>,
+    },
     /// A variable was set.
     "variable.changed" => VariableChanged {
         name: String,
@@ -116,6 +124,9 @@ events! {
         source_run_id: String,
         at_sequence: u64,
         original_event_id: String,
+        /// Absent from events of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replay_event_id: Option<String>,
         divergence_kind: DivergenceKind,
         divergence_point: Kind,
         node_id: Option<String>,
@@ -158,9 +169,23 @@ impl Kind {
         )
     }
 
-    /// Whether streams contain it only for debugging.
-    pub const fn is_detail(self) -> bool {
-        matches!(self, Self::LogAppended)
+    /// Whether the mode `updates` of the protocol's streams has it: the run, a node or an interrupt
+    /// reached another status.
+    pub const fn is_update(self) -> bool {
+        self.is_terminal()
+            || matches!(
+                self,
+                Self::RunStarted
+                    | Self::NodeCompleted
+                    | Self::NodeFailed
+                    | Self::NodeSkipped
+                    | Self::NodeCancelled
+                    | Self::NodeSuspended
+                    | Self::NodeResumed
+                    | Self::NodeDispatched
+                    | Self::InterruptRequested
+                    | Self::InterruptResolved
+            )
     }
 }
 
@@ -510,7 +535,14 @@ impl Entry {
             sequence: self.sequence,
             node_id: self.event.node_id.as_deref(),
         };
-        serde_json::to_value(document).expect("events are plain data")
+        let mut document = serde_json::to_value(document).expect("events are plain data");
+        if let Payload::OrchestratorDecided { .. } = &self.event.payload
+            && let Some(payload) = document["payload"].as_object_mut()
+        {
+            // Hosts send it from version 5 of the execution model on, and this one has version 1.
+            payload.remove("iteration");
+        }
+        document
     }
 }
 

@@ -273,8 +273,10 @@ impl Projection {
             _ => self.open.clone(),
         };
         self.breach = Some(breach_error(kind, limit, observed, node.as_deref()));
-        let payload = Payload::CapBreached { kind, limit, observed, node_id: node.clone() };
-        Some(RunEvent { node_id: node, ..RunEvent::of_run(payload) })
+        // The other limits are those of the run, whichever node was executing.
+        let node_id = node.filter(|_| kind == CapKind::NodeExecutions);
+        let payload = Payload::CapBreached { kind, limit, observed, node_id: node_id.clone() };
+        Some(RunEvent { node_id, ..RunEvent::of_run(payload) })
     }
 
     fn stopped(&mut self, stopped: &RunStopped) -> Vec<RunEvent> {

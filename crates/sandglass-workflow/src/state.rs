@@ -180,7 +180,7 @@ impl RunState {
             Payload::VariableChanged { name, next, .. } => {
                 self.variables.insert(name.clone(), next.clone());
             }
-            Payload::ChannelWritten { channel: name, value } => {
+            Payload::ChannelWritten { channel: name, value, .. } => {
                 let Some(channel) = definition.channels.get(name) else { return };
                 let before = self.channels.remove(name);
                 let value = channels::reduce(channel, before, value.clone());

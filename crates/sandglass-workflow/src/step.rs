@@ -25,6 +25,9 @@ pub struct Begin {
     /// The metadata of the request, returned as it was sent.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
+    /// The fields of the first event, if the run is a fork that copies that event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inherited: Option<Start>,
     /// The digest of the request, if it had an idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
@@ -37,6 +40,20 @@ pub struct Begin {
     /// Its parent, if it is a child run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+}
+
+/// The fields of a run's first event in which a run and its fork may differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// Labels to find the run by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// The metadata of the request.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// The parent, if the run is a child run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_run_id: Option<String>,
 }
 
 /// How a run was forked from another one.
@@ -88,17 +105,26 @@ pub struct Parent {
 }
 
 impl Begin {
+    /// The fields of the first event in which a fork may differ.
+    pub fn start(&self) -> Start {
+        self.inherited.clone().unwrap_or_else(|| Start {
+            tags: self.tags.clone(),
+            metadata: self.metadata.clone(),
+            parent_run_id: self.parent.as_ref().map(|parent| parent.run.clone()),
+        })
+    }
+
     /// The first event of the run.
     pub fn started(&self) -> RunEvent {
+        let Start { tags, metadata, parent_run_id } = self.start();
         RunEvent::of_run(Payload::RunStarted {
             workflow_id: self.workflow.clone(),
             inputs: self.inputs.clone(),
             transport: "rest".to_owned(),
             engine_version: env!("CARGO_PKG_VERSION").to_owned(),
-            tags: self.tags.clone(),
-            metadata: self.metadata.clone(),
-            forked_from: self.fork.as_ref().map(Fork::forked_from),
-            parent_run_id: self.parent.as_ref().map(|parent| parent.run.clone()),
+            tags,
+            metadata,
+            parent_run_id,
         })
     }
 }

@@ -73,7 +73,8 @@ impl Client {
 
     async fn get(&mut self, path: &str) -> Result<Vec<u8>, Failure> {
         let request = format!(
-            "GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: application/json\r\n\
+             authorization: Bearer {KEY}\r\n\r\n"
         );
         self.answer(&request, 200).await
     }

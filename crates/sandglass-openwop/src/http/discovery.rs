@@ -47,6 +47,8 @@ pub(crate) fn document(library: &Library, settings: &Settings) -> Value {
             },
         },
         "multiAgent": { "executionModel": { "supported": true, "version": 1 } },
+        // The capabilities behind `core.orchestrator.supervisor` and `core.dispatch`.
+        "agents": { "supported": false, "orchestrator": true, "dispatch": true },
         "supportedTransports": ["rest"],
         "eventLogSchemaVersion": EVENT_LOG_SCHEMA_VERSION,
         "configurable": {
@@ -58,6 +60,15 @@ pub(crate) fn document(library: &Library, settings: &Settings) -> Value {
             },
         },
         "runtimeCapabilities": [],
+        "unimplementedEndpoints": [
+            "POST /v1/runs:bulk-cancel",
+            "POST /v1/runs/{runId}:pause",
+            "POST /v1/runs/{runId}:resume",
+            "GET /v1/interrupts/{token}",
+            "POST /v1/interrupts/{token}",
+            "POST /v1/webhooks",
+            "DELETE /v1/webhooks/{webhookId}",
+        ],
         "idempotency": { "crossRegion": "single-region" },
     });
     let mut document = Map::new();

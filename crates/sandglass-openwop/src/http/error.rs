@@ -18,20 +18,22 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The status of responses with `code`.
 const fn status(code: Code) -> StatusCode {
     match code {
-        Code::Validation | Code::UnsupportedStreamMode => StatusCode::BAD_REQUEST,
+        Code::Validation | Code::UnsupportedStreamMode | Code::CapabilityRequired => {
+            StatusCode::BAD_REQUEST
+        }
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         Code::NotFound | Code::WorkflowNotFound => StatusCode::NOT_FOUND,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
         Code::SlowRequest => StatusCode::REQUEST_TIMEOUT,
-        Code::IdempotencyKeyMismatch
-        | Code::RunTerminal
-        | Code::RunActive
-        | Code::InterruptResolved => StatusCode::CONFLICT,
+        Code::IdempotencyKeyMismatch | Code::RunActive | Code::InterruptResolved => {
+            StatusCode::CONFLICT
+        }
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Code::ForkPastEnd => StatusCode::UNPROCESSABLE_ENTITY,
         Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        Code::NotImplemented => StatusCode::NOT_IMPLEMENTED,
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
@@ -101,7 +103,6 @@ impl From<service::Error> for Error {
         let plain = Self::new(error.code(), error.to_string());
         match error {
             Refused::NoRun(id) => plain.detail("runId", id),
-            Refused::NoWorkflow(id) => plain.detail("workflowId", id),
             Refused::NoNode(id) | Refused::NotWaiting(id) => plain.detail("nodeId", id),
             Refused::Invalid { path, .. } => plain.detail("path", path),
             Refused::Differs { problems, .. } | Refused::InvalidInputs(problems) => {
@@ -116,6 +117,10 @@ impl From<service::Error> for Error {
             Refused::UnknownAction(actions) => {
                 plain.detail("path", "/resumeValue/action").detail("actions", actions)
             }
+            Refused::CapabilityRequired { capability, type_id, node } => plain
+                .detail("requiredCapability", capability)
+                .detail("offendingTypeId", type_id)
+                .detail("nodeId", node),
             Refused::ForkPastEnd { last } => plain.detail("lastSequence", last),
             _ => plain,
         }

@@ -11,33 +11,41 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use sandglass_http::timer::within;
 use sandglass_model::Monotonic;
+use sandglass_telemetry::metrics::OpenwopRefusal;
 use serde::Serialize;
-use serde_json::Value;
-use tokio::sync::watch;
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::error::Error;
 use super::path::Segments;
+use super::view::RunSnapshot;
 use super::{OpenWop, ReaderPlace, answer};
 use crate::code::Code;
-use crate::log::{Line, RunLog};
-use sandglass_workflow::event::{Entry, Kind};
+use crate::log::{Line, RunLog, Standing};
+use sandglass_workflow::event::{Entry, Kind, event_id};
 use sandglass_workflow::masks::Masks;
+use sandglass_workflow::state::RunState;
 
 /// Most events that a reader is sent at once, and about how many bytes of them: a slow reader holds no
 /// more than that, and all readers share the text of an event.
 const HANDED_MAX: usize = 64;
 const HANDED_MAX_BYTES: usize = 64 << 10;
 
+/// Most readers that are sent snapshots: each has a state of the run of its own.
+pub(super) const SNAPSHOT_READERS_MAX: usize = 64;
+/// The type of the events of [`Mode::Values`].
+const STATE_SNAPSHOT: &str = "state.snapshot";
+
 /// Which events a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Everything.
     Debug,
-    /// Everything except the logs of nodes.
+    /// Each change of the status of the run, a node or an interrupt.
     Updates,
-    /// Changes of values, and the beginning and the end.
+    /// A snapshot of the run after each of these changes, and after the start of a node.
     Values,
-    /// Interrupts and their answers, and the beginning and the end.
+    /// The output of models as it comes. This host has no models, so there are no events.
     Messages,
 }
 
@@ -49,31 +57,23 @@ impl Mode {
         ("debug", Self::Debug),
     ];
 
-    fn of(name: Option<&str>) -> Result<Self, Error> {
-        let Some(name) = name else { return Ok(Self::Updates) };
+    /// The mode of this name, if there is one.
+    fn of(name: Option<&str>) -> Result<Option<Self>, Error> {
+        let Some(name) = name else { return Ok(None) };
         let found = Self::ALL.into_iter().find(|(known, _)| *known == name);
-        found.map(|(_, mode)| mode).ok_or_else(|| {
+        found.map(|(_, mode)| Some(mode)).ok_or_else(|| {
             let known: Vec<&str> = Self::ALL.iter().map(|(known, _)| *known).collect();
             let message = format!("`streamMode` must be one of {}", known.join(", "));
             Error::new(Code::UnsupportedStreamMode, message).detail("supported", known)
         })
     }
 
-    fn has(self, kind: Kind) -> bool {
-        let is_of_run = kind.is_terminal() || kind == Kind::RunStarted;
+    const fn has(self, kind: Kind) -> bool {
         match self {
             Self::Debug => true,
-            Self::Updates => !kind.is_detail(),
-            Self::Values => {
-                is_of_run
-                    || matches!(
-                        kind,
-                        Kind::VariableChanged | Kind::ChannelWritten | Kind::NodeCompleted
-                    )
-            }
-            Self::Messages => {
-                is_of_run || matches!(kind, Kind::InterruptRequested | Kind::InterruptResolved)
-            }
+            Self::Updates => kind.is_update(),
+            Self::Values => kind.is_update() || matches!(kind, Kind::NodeStarted),
+            Self::Messages => false,
         }
     }
 }
@@ -117,25 +117,44 @@ pub(super) async fn events(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
-    let query = query(&uri, &["streamMode"])?;
-    let mode = query.get("streamMode").map(String::as_str);
+    let query = query(&uri, &["streamMode", "bufferMs"])?;
+    // The protocol has both checked whatever `Accept` is.
+    let requested = Mode::of(query.get("streamMode").map(String::as_str))?;
+    check_buffer(query.get("bufferMs").map(String::as_str))?;
     let last = last_event_id(&headers)?;
     if wants_stream(&headers)? {
-        let mode = Mode::of(mode)?;
-        let next = last.map_or(0, |last| last.saturating_add(1));
         let place = host.reader()?;
         let log = host.service().log(&run).await?;
         let masks = masks(&host, &log).await?;
-        return Ok(stream(&host, log, masks, (mode, next), place));
+        return stream(&host, log, masks, (requested.unwrap_or(Mode::Updates), last), place).await;
     }
     // A list is complete unless the client requests less.
-    let mode = mode.map_or(Ok(Mode::Debug), |mode| Mode::of(Some(mode)))?;
+    let mode = requested.unwrap_or(Mode::Debug);
     let log = host.service().log(&run).await?;
     let masks = masks(&host, &log).await?;
     let lines = log.all();
-    let lines = lines.iter().filter(|line| mode.has(line.entry.event.kind()));
-    let events: Vec<Value> = lines.map(|line| masks.event(&run, &line.entry)).collect();
+    let events = if mode == Mode::Values {
+        // A list of all snapshots has no bound that the events of the run would set.
+        let standing = host.service().standing(&log).await?;
+        let last = lines.last().map(|line| snapshot(&standing, &masks, &run, &line.entry));
+        last.into_iter().collect()
+    } else {
+        let lines = lines.iter().filter(|line| mode.has(line.entry.event.kind()));
+        lines.map(|line| masks.event(&run, &line.entry)).collect()
+    };
     Ok(answer(StatusCode::OK, EventList { events, is_complete: None }))
+}
+
+/// Checks how long the client would have events gathered. The host sends each without delay, which the
+/// protocol permits.
+fn check_buffer(millis: Option<&str>) -> Result<(), Error> {
+    match millis.map(str::parse::<u64>) {
+        None | Some(Ok(_)) => Ok(()),
+        Some(Err(_)) => {
+            let message = "`bufferMs` must be a whole number of milliseconds from 0 on";
+            Err(Error::new(Code::Validation, message).detail("parameter", "bufferMs"))
+        }
+    }
 }
 
 async fn masks(host: &OpenWop, log: &RunLog) -> Result<Arc<Masks>, Error> {
@@ -143,7 +162,8 @@ async fn masks(host: &OpenWop, log: &RunLog) -> Result<Arc<Masks>, Error> {
     Ok(Arc::new(host.engine().library.masks(&standing)))
 }
 
-/// Whether the client requests a stream; otherwise it must accept a list.
+/// Whether the client requests a stream, as one that accepts anything does; otherwise it must accept a
+/// list.
 fn wants_stream(headers: &HeaderMap) -> Result<bool, Error> {
     let mut accepted = Vec::new();
     for value in headers.get_all(header::ACCEPT) {
@@ -164,10 +184,10 @@ fn wants_stream(headers: &HeaderMap) -> Result<bool, Error> {
     let takes = |types: &[&str]| accepted.iter().any(|range| types.contains(&range.as_str()));
     if takes(&["text/event-stream", "text/*"]) {
         Ok(true)
-    } else if !headers.contains_key(header::ACCEPT)
-        || takes(&["application/json", "application/*", "*/*"])
-    {
+    } else if takes(&["application/json", "application/*"]) {
         Ok(false)
+    } else if !headers.contains_key(header::ACCEPT) || takes(&["*/*"]) {
+        Ok(true)
     } else {
         let message = "`Accept` must be `text/event-stream` or `application/json`";
         Err(Error::new(Code::NotAcceptable, message))
@@ -191,6 +211,8 @@ struct Reader {
     masks: Arc<Masks>,
     mode: Mode,
     next: u64,
+    /// What it is sent of the state of the run, in [`Mode::Values`].
+    snapshots: Option<Snapshots>,
     more: watch::Receiver<bool>,
     closing: watch::Receiver<bool>,
     /// When it was sent something last.
@@ -199,13 +221,73 @@ struct Reader {
     _place: ReaderPlace,
 }
 
-fn stream(
+/// The state of a run before the next event that a reader is sent.
+struct Snapshots {
+    standing: Standing,
+    /// The first piece of a stream that resumes: the snapshot after the event that the reader has.
+    baseline: Option<Bytes>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Snapshots {
+    /// The state before number `next`, for a reader that resumes if `is_resumed`.
+    async fn before(
+        host: &OpenWop,
+        log: &RunLog,
+        masks: &Masks,
+        next: u64,
+        is_resumed: bool,
+    ) -> Result<Self, Error> {
+        let place = Arc::clone(&host.0.snapshot_readers).try_acquire_owned().map_err(|_| {
+            host.engine().metrics().openwop_refused(OpenwopRefusal::Readers);
+            let message = format!(
+                "{SNAPSHOT_READERS_MAX} readers are sent snapshots (`streamMode=values`), which is \
+                 the limit; use another mode, or try again later"
+            );
+            Error::new(Code::RateLimited, message)
+        })?;
+        let definition = host.service().definition_of(log).await?;
+        let state = RunState::new(&definition);
+        let mut standing = Standing { folded: log.folded().await, definition, state };
+        let before = usize::try_from(next).unwrap_or(usize::MAX);
+        let lines = log.from(0, before).0;
+        lines.iter().for_each(|line| standing.apply(&line.entry));
+        let last = lines.last().filter(|_| is_resumed);
+        let baseline =
+            last.map(|line| snapshot_frame(&standing, masks, log.run.id(), &line.entry).into());
+        Ok(Self { standing, baseline, _place: place })
+    }
+
+    /// The snapshots after the first `lines`, and how many lines that covers.
+    fn text(&mut self, masks: &Masks, run: &str, lines: &[Arc<Line>]) -> (Bytes, usize) {
+        let (mut texts, mut bytes) = (Vec::new(), 0_usize);
+        for (covered, line) in (1..).zip(lines) {
+            self.standing.apply(&line.entry);
+            if Mode::Values.has(line.entry.event.kind()) {
+                let text = snapshot_frame(&self.standing, masks, run, &line.entry);
+                bytes = bytes.saturating_add(text.len());
+                texts.push(text.into());
+                if bytes >= HANDED_MAX_BYTES {
+                    return (joined(texts), covered);
+                }
+            }
+        }
+        (joined(texts), lines.len())
+    }
+}
+
+async fn stream(
     host: &OpenWop,
     log: Arc<RunLog>,
     masks: Arc<Masks>,
-    (mode, next): (Mode, u64),
+    (mode, last): (Mode, Option<u64>),
     place: ReaderPlace,
-) -> Response {
+) -> Result<Response, Error> {
+    let next = last.map_or(0, |last| last.saturating_add(1));
+    let snapshots = match mode {
+        Mode::Values => Some(Snapshots::before(host, &log, &masks, next, last.is_some()).await?),
+        _ => None,
+    };
     let reader = Reader {
         more: log.watch(),
         closing: host.0.closing.subscribe(),
@@ -214,6 +296,7 @@ fn stream(
         masks,
         mode,
         next,
+        snapshots,
         handed_at: None,
         is_done: false,
         _place: place,
@@ -226,7 +309,7 @@ fn stream(
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     ];
-    (headers, Body::from_stream(pieces)).into_response()
+    Ok((headers, Body::from_stream(pieces)).into_response())
 }
 
 impl Reader {
@@ -239,6 +322,10 @@ impl Reader {
         let now = || host.engine().clock.now();
         // It has read what it was sent by now: the socket has room for more.
         let behind = self.handed_at.take().map(|handed| now().since(handed));
+        if let Some(baseline) = self.snapshots.as_mut().and_then(|all| all.baseline.take()) {
+            self.handed_at = Some(now());
+            return Some(baseline);
+        }
         loop {
             self.more.mark_unchanged();
             let (lines, is_end) = self.log.from(self.next, HANDED_MAX);
@@ -279,8 +366,11 @@ impl Reader {
     }
 
     /// The text of the first `lines` that it requests, and how many lines that covers.
-    fn text(&self, lines: &[Arc<Line>]) -> (Bytes, usize) {
+    fn text(&mut self, lines: &[Arc<Line>]) -> (Bytes, usize) {
         let run = self.log.run.id();
+        if let Some(snapshots) = &mut self.snapshots {
+            return snapshots.text(&self.masks, run, lines);
+        }
         let (mut texts, mut bytes) = (Vec::new(), 0_usize);
         for (nth, line) in lines.iter().enumerate() {
             if !self.mode.has(line.entry.event.kind()) {
@@ -349,6 +439,24 @@ enum Waited {
 fn frame(masks: &Masks, run: &str, entry: &Entry) -> String {
     let data = masks.event(run, entry);
     format!("id: {}\nevent: {}\ndata: {data}\n\n", entry.sequence, entry.event.kind())
+}
+
+/// The event with the state of the run after `entry`. The log does not contain it.
+fn snapshot(standing: &Standing, masks: &Masks, run: &str, entry: &Entry) -> Value {
+    json!({
+        "eventId": event_id(run, entry.sequence),
+        "runId": run,
+        "type": STATE_SNAPSHOT,
+        "payload": RunSnapshot::new(run, standing, masks, false),
+        "timestamp": entry.at.to_string(),
+        "sequence": entry.sequence,
+    })
+}
+
+/// That event in the format of a stream.
+fn snapshot_frame(standing: &Standing, masks: &Masks, run: &str, entry: &Entry) -> String {
+    let data = snapshot(standing, masks, run, entry);
+    format!("id: {}\nevent: {STATE_SNAPSHOT}\ndata: {data}\n\n", entry.sequence)
 }
 
 /// `GET /v1/runs/{runId}/events/poll`

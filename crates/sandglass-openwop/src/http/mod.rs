@@ -13,6 +13,7 @@ pub(crate) mod request;
 mod runs;
 mod status;
 mod view;
+mod workflows;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,11 @@ pub const DISCOVERY_PATH: &str = "/.well-known/openwop";
 /// Where the description of the interface is.
 pub const OPENAPI_PATH: &str = "/v1/openapi.json";
 
+/// The protocol's endpoints that this host answers with 501. Those below `/v1/runs/{runId}` share their
+/// route with forks.
+const NOT_IMPLEMENTED: [&str; 4] =
+    ["/v1/runs:bulk-cancel", "/v1/interrupts/{token}", "/v1/webhooks", "/v1/webhooks/{webhookId}"];
+
 /// The path of the metrics, if the interface is served alone.
 const METRICS_PATH: &str = "/metrics";
 /// The path of the health check, if the interface is served alone.
@@ -74,6 +80,7 @@ struct Interface {
     discovery: Document,
     openapi: Document,
     readers: Arc<Semaphore>,
+    snapshot_readers: Arc<Semaphore>,
     polls: Arc<Semaphore>,
     large_bodies: Arc<Semaphore>,
     closing: watch::Sender<bool>,
@@ -129,6 +136,7 @@ impl OpenWop {
             discovery: Document::new(discovery.to_string()),
             openapi: Document::new(OPENAPI.replace("{version}", env!("CARGO_PKG_VERSION"))),
             readers: places(service.engine().settings.max_readers),
+            snapshot_readers: places(events::SNAPSHOT_READERS_MAX),
             polls: places(service.engine().settings.max_polls),
             large_bodies: places(LARGE_BODIES_MAX),
             closing: watch::Sender::new(false),
@@ -163,7 +171,11 @@ impl OpenWop {
     }
 
     fn routes(&self) -> Router<Self> {
-        Router::new()
+        let router = NOT_IMPLEMENTED
+            .into_iter()
+            .fold(Router::new(), |router, path| router.route(path, any(not_implemented)));
+        router
+            .route("/v1/workflows/{workflow}", get(workflows::read))
             .route(DISCOVERY_PATH, get(discovered))
             .route(OPENAPI_PATH, get(described))
             .route("/v1/runs", post(runs::create))
@@ -278,6 +290,13 @@ fn neither(unserved: NoRoute) -> Response {
         NoRoute::Method { .. } => Code::MethodNotAllowed,
     };
     Error::new(code, unserved.to_string()).into_response()
+}
+
+/// The error for an endpoint of the protocol that this host does not have.
+async fn not_implemented() -> Error {
+    let message = "this host does not implement the endpoint; `unimplementedEndpoints` of its \
+                   discovery document lists those";
+    Error::new(Code::NotImplemented, message)
 }
 
 /// The error for a body that cannot be read.

@@ -18,6 +18,31 @@ const WORKFLOW_ID_MAX_BYTES: usize = 128;
 /// Longest reason of a cancel, in bytes.
 pub(crate) const REASON_MAX_BYTES: usize = sandglass_model::session::STOP_REASON_MAX_BYTES;
 
+/// Keys of a request for a run that this host has no use for: it has one tenant and no scopes, and calls
+/// no one back.
+const UNSUPPORTED: [&str; 3] = ["callbackUrl", "scopeId", "tenantId"];
+/// Longest value of such a key, in bytes.
+const UNSUPPORTED_MAX_BYTES: usize = 2_048;
+
+/// Takes the keys out of a body that have no effect; returns which they are.
+pub(crate) fn unsupported(body: &mut Map<String, Value>) -> Result<Vec<&'static str>, Error> {
+    let mut found = Vec::new();
+    for key in UNSUPPORTED {
+        match body.remove(key) {
+            None => {}
+            Some(Value::String(text)) if (1..=UNSUPPORTED_MAX_BYTES).contains(&text.len()) => {
+                found.push(key);
+            }
+            Some(_) => {
+                let message =
+                    format!("`{key}` must be a text of 1 to {UNSUPPORTED_MAX_BYTES} bytes");
+                return Err(Error::invalid(&format!("/{key}"), message));
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// The run that a body requests.
 pub(crate) fn wanted(mut body: Map<String, Value>) -> Result<Wanted, Error> {
     only(&body, "", &["workflowId", "inputs", "configurable", "tags", "metadata"])?;
@@ -48,6 +73,9 @@ pub(crate) fn fork(mut body: Map<String, Value>) -> Result<(u64, ForkMode, Overl
         None => return Err(Error::invalid("/mode", "`mode` is missing: `replay` or `branch`")),
     };
     let from = match body.remove("fromSeq") {
+        None if mode == ForkMode::Branch => {
+            return Err(Error::invalid("/fromSeq", "`fromSeq` of a branch is missing"));
+        }
         None => 0,
         Some(from) => whole(&from).ok_or_else(|| {
             Error::invalid("/fromSeq", "`fromSeq` must be a whole number from 0 on")

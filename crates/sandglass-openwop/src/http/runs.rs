@@ -14,15 +14,17 @@ use sha2::{Digest as _, Sha256};
 use super::error::Error;
 use super::path::Segments;
 use super::view::RunSnapshot;
-use super::{OpenWop, answer, request};
+use super::{OpenWop, answer, not_implemented, request};
 use crate::id::hex;
-use crate::runs::is_stopping;
+use crate::runs::{Created, is_stopping};
 use crate::service;
 
 /// The header of a response whose run was created by an earlier request with the same key.
 const REPLAYED: &str = "openwop-idempotent-replay";
 /// The suffix of the path of a fork.
 const FORK: &str = ":fork";
+/// The suffixes of the protocol's other paths of this form, which this host does not implement.
+const NOT_IMPLEMENTED: [&str; 2] = [":pause", ":resume"];
 
 /// A run that was created.
 #[derive(Serialize)]
@@ -32,6 +34,9 @@ struct CreatedRun<'a> {
     status: RunStatus,
     events_url: String,
     status_url: String,
+    /// The keys of the request that have no effect.
+    #[serde(skip_serializing_if = "<[&str]>::is_empty")]
+    unsupported: &'a [&'static str],
 }
 
 /// A run that was forked from another one.
@@ -63,9 +68,10 @@ pub(super) async fn create(
     body: Body,
 ) -> Result<Response, Error> {
     let key = request::idempotency_key(&headers)?;
-    let body = host.object(&headers, body).await?;
+    let mut body = host.object(&headers, body).await?;
     // Keys are in order, so the same request has the same text.
     let digest = key.map(|_| hex(&Sha256::digest(Value::Object(body.clone()).to_string())));
+    let unsupported = request::unsupported(&mut body)?;
     let wanted = request::wanted(body)?;
     let created = host.service().runs.create(wanted, key.zip(digest)).await?;
     let run_id = created.run.as_str();
@@ -74,12 +80,18 @@ pub(super) async fn create(
         status: status(&host, run_id).await?,
         events_url: events_url(run_id),
         status_url: format!("/v1/runs/{run_id}"),
+        unsupported: &unsupported,
     };
+    Ok(created_response(&created, body))
+}
+
+/// The response to a request that created a run, or found the run of an earlier one with the same key.
+fn created_response(created: &Created, body: impl Serialize) -> Response {
     let mut response = answer(StatusCode::CREATED, body);
     if created.is_replayed {
         response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     }
-    Ok(response)
+    response
 }
 
 fn events_url(run: &str) -> String {
@@ -128,11 +140,19 @@ pub(super) async fn fork(
     body: Body,
 ) -> Result<Response, Error> {
     let Some(run) = target.strip_suffix(FORK) else {
-        return Err(wrong_method(&target));
+        let is_known = NOT_IMPLEMENTED.iter().any(|suffix| target.ends_with(suffix));
+        return Err(if is_known { not_implemented().await } else { wrong_method(&target) });
     };
+    let key = request::idempotency_key(&headers)?;
     let body = host.object(&headers, body).await?;
+    // The same body for another run is another request.
+    let digest = key.map(|_| {
+        let body = Value::Object(body.clone()).to_string();
+        hex(&Sha256::new().chain_update(run).chain_update("\0").chain_update(body).finalize())
+    });
     let (from, mode, overlay) = request::fork(body)?;
-    let (created, from) = host.service().fork(run, (from, mode), &overlay).await?;
+    let fork = host.service().fork(run, (from, mode), &overlay, key.zip(digest));
+    let (created, from) = fork.await?;
     let body = ForkedRun {
         run_id: &created.run,
         source_run_id: run,
@@ -141,7 +161,7 @@ pub(super) async fn fork(
         status: status(&host, &created.run).await?,
         events_url: events_url(&created.run),
     };
-    Ok(answer(StatusCode::CREATED, body))
+    Ok(created_response(&created, body))
 }
 
 /// The response to a method that neither a run nor its fork path supports.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sandglass_host::{
     Dispatch, DispatchDeadline, LogLevel, NodeAccess, NodeCall, NodeStatus, RecordingLimits,
 };
-use sandglass_model::{Cause, Outcome};
+use sandglass_model::{Cause, Clock, Outcome};
 use sandglass_runtime::HandlerRun;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -19,12 +19,14 @@ use sandglass_workflow::definition::{Definition, Node};
 use sandglass_workflow::error::{ErrorCode, RunError};
 use sandglass_workflow::event::{self, Payload, RunEvent};
 use sandglass_workflow::interrupt::Interrupt;
-use sandglass_workflow::node::{End, outputs_of};
+use sandglass_workflow::node::{End, is_orchestrator, outputs_of};
 use sandglass_workflow::state::RunState;
 
 /// Most that one invocation may write to channels, variables and the log, together, in bytes of
 /// JSON.
 const WRITTEN_MAX_BYTES: usize = 1 << 20;
+/// The input with the answer that a node continues with.
+const ANSWER: &str = "resumeValue";
 /// Longest name of a variable, in bytes.
 const NAME_MAX_BYTES: usize = 256;
 
@@ -35,7 +37,7 @@ pub(crate) async fn invoke(
     (node, of): (&Node, &PackNode),
     inputs: Map<String, Value>,
 ) -> Executed {
-    let reach = Arc::new(Reach::new(node, context));
+    let reach = Arc::new(Reach::new(node, context, Arc::clone(&engine.clock)));
     let call = call(run, context, (node, of), inputs, Arc::clone(&reach));
     let dispatched = &run.dispatched;
     let whose = sandglass_host::Context {
@@ -96,11 +98,18 @@ fn call(
     let state = index.map(|index| &context.state.nodes[index]);
     let attempt = state.map_or(0, |state| state.attempt);
     if let Some(answer) = state.and_then(|state| state.resumed_with.clone()) {
-        inputs.insert("resumeValue".to_owned(), answer);
+        inputs.insert(ANSWER.to_owned(), answer);
     }
-    // The constants of the definition, unless the run has other values.
     for (name, value) in &node.config {
         inputs.entry(name).or_insert_with(|| value.clone());
+    }
+    // The inputs of the run come last, so that they replace nothing of the node. One of the name of an
+    // answer would let a client answer an interrupt before it is requested. A decider has the inputs that
+    // `orchestrator::inputs` lists.
+    if !is_orchestrator(node) {
+        for (name, value) in context.state.inputs.iter().filter(|(name, _)| *name != ANSWER) {
+            inputs.entry(name).or_insert_with(|| value.clone());
+        }
     }
     let agent = context.state.orchestrator.as_ref().map(|agent| json!({ "agentId": agent }));
     let request = json!({
@@ -154,6 +163,7 @@ struct Reach {
     node: String,
     type_id: String,
     definition: Arc<Definition>,
+    clock: Arc<dyn Clock>,
     written: Mutex<Written>,
 }
 
@@ -165,11 +175,12 @@ struct Written {
 }
 
 impl Reach {
-    fn new(node: &Node, context: &Context) -> Self {
+    fn new(node: &Node, context: &Context, clock: Arc<dyn Clock>) -> Self {
         Self {
             node: node.id.clone(),
             type_id: node.type_id.clone(),
             definition: Arc::clone(&context.definition),
+            clock,
             written: Mutex::new(Written {
                 state: context.state.clone(),
                 events: Vec::new(),
@@ -213,7 +224,12 @@ impl NodeAccess for Reach {
         if !channel.writers.allows(&self.node, &self.type_id) {
             return NodeStatus::ChannelAccessDenied;
         }
-        self.note(Payload::ChannelWritten { channel: name.to_owned(), value })
+        self.note(Payload::ChannelWritten {
+            channel: name.to_owned(),
+            value,
+            reducer: Some(channel.reducer),
+            written_at: Some(self.clock.wall().to_string()),
+        })
     }
 
     fn variable_get(&self, key: &str) -> Option<Value> {

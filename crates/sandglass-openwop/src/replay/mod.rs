@@ -68,7 +68,9 @@ pub(crate) async fn step(
         if is_repeated
             && let Some(difference) = again(&execution.engine, context, &before, entry).await
         {
-            let event = diverged(&fork, entry, &difference);
+            // The copy of the entry is the last event so far.
+            let copy = event_id(execution.run.entity.id(), context.events.saturating_sub(1));
+            let event = diverged(&fork, entry, copy, &difference);
             context.apply(&event);
             events.push(event);
         }
@@ -174,13 +176,14 @@ async fn read(
     Ok((folded.events > 0).then_some(entries))
 }
 
-fn diverged(fork: &Fork, entry: &Entry, difference: &Difference) -> RunEvent {
+fn diverged(fork: &Fork, entry: &Entry, copy: String, difference: &Difference) -> RunEvent {
     let shown = |text: &str| text.chars().take(SHOWN_CHARS).collect::<String>();
     let node_id = entry.event.node_id.clone();
     let payload = Payload::ReplayDiverged {
         source_run_id: fork.source.clone(),
         at_sequence: entry.sequence,
         original_event_id: event_id(&fork.source, entry.sequence),
+        replay_event_id: Some(copy),
         divergence_kind: difference.kind,
         divergence_point: entry.event.kind(),
         node_id: node_id.clone(),

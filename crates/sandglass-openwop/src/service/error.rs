@@ -9,15 +9,20 @@ use crate::code::Code;
 use crate::log::ReadError;
 
 /// Most characters of a foreign id that an error quotes.
-const ID_MAX_CHARS: usize = 128;
+const ID_MAX_CHARS: usize = 64;
 
 /// Why a request is refused, or cannot be done.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("there is no such run; POST /v1/runs returns the ids of runs")]
     NoRun(String),
-    #[error("this host has no workflow `{0}`")]
-    NoWorkflow(String),
+    #[error("this host has no such workflow; `fixtures` of its discovery document lists them")]
+    NoWorkflow,
+    #[error(
+        "node `{node}` of the workflow is of type `{type_id}`, which needs the capability \
+         `{capability}`; this host does not have it"
+    )]
+    CapabilityRequired { capability: &'static str, type_id: &'static str, node: String },
     #[error("the run has no such node")]
     NoNode(String),
     #[error("{message}")]
@@ -32,8 +37,6 @@ pub(crate) enum Error {
     UnknownAction(Vec<Value>),
     #[error("this idempotency key was used for another request; use a new one")]
     KeyUsed,
-    #[error("the run is already over")]
-    RunEnded,
     #[error("the run is not over; replay it once it is over, or branch from it")]
     RunActive,
     #[error("the node does not wait for an answer, or has it already")]
@@ -68,12 +71,7 @@ pub(crate) enum Error {
 impl Error {
     /// There is no run `id`.
     pub(crate) fn no_run(id: &str) -> Self {
-        Self::NoRun(id.chars().take(ID_MAX_CHARS / 2).collect())
-    }
-
-    /// There is no workflow `id`.
-    pub(crate) fn no_workflow(id: &str) -> Self {
-        Self::NoWorkflow(id.chars().take(ID_MAX_CHARS).collect())
+        Self::NoRun(id.chars().take(ID_MAX_CHARS).collect())
     }
 
     /// The value at `path` of the request is invalid.
@@ -85,14 +83,14 @@ impl Error {
     pub(crate) const fn code(&self) -> Code {
         match self {
             Self::NoRun(_) | Self::NoNode(_) => Code::NotFound,
-            Self::NoWorkflow(_) => Code::WorkflowNotFound,
+            Self::NoWorkflow => Code::WorkflowNotFound,
+            Self::CapabilityRequired { .. } => Code::CapabilityRequired,
             Self::Invalid { .. }
             | Self::Differs { .. }
             | Self::InvalidInputs(_)
             | Self::UnusableSchema(_)
             | Self::UnknownAction(_) => Code::Validation,
             Self::KeyUsed => Code::IdempotencyKeyMismatch,
-            Self::RunEnded => Code::RunTerminal,
             Self::RunActive => Code::RunActive,
             Self::NotWaiting(_) => Code::InterruptResolved,
             Self::ForkPastEnd { .. } => Code::ForkPastEnd,

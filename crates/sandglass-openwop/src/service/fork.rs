@@ -10,7 +10,7 @@ use crate::settings::unbounded;
 use sandglass_workflow::cut::Cut;
 use sandglass_workflow::definition::Definition;
 use sandglass_workflow::event::RunEvent;
-use sandglass_workflow::step::{Begin, Copied, Fork, ForkMode};
+use sandglass_workflow::step::{Begin, Copied, Fork, ForkMode, Start};
 
 /// In what a fork differs from its source.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,19 @@ impl Service {
         source_id: &str,
         (from, mode): (u64, ForkMode),
         overlay: &Overlay,
+        key: Option<(&str, String)>,
     ) -> Result<(Created, u64), Error> {
+        if let Some((key, digest)) = &key {
+            // As for a run that is created: a repeated request succeeds, whatever has become of the source.
+            for id in id::of_fork_key(key) {
+                let entity = id::entity_of(&id).ok_or_else(|| Error::no_run(&id))?;
+                if let Some(created) = self.runs.earlier(&entity, Some(digest)).await? {
+                    let begin = self.runs.begin_of(&entity).await?;
+                    let fork = begin.and_then(|begin| begin.fork);
+                    return Ok((created, fork.map_or(from, |fork| fork.from)));
+                }
+            }
+        }
         let log = self.log(source_id).await?;
         let source = self.standing(&log).await?;
         if from >= source.folded.events {
@@ -39,29 +51,44 @@ impl Service {
         if mode == ForkMode::Replay && source.state.ended.is_none() {
             return Err(Error::RunActive);
         }
-        let Some(of) = source.folded.projection.begin.clone() else {
+        let Some(mut of) = source.folded.projection.begin.clone() else {
             return Err(Error::no_run(source_id));
         };
         self.runs.check_room()?;
-        let mut configurable = of.configurable;
+        let mut configurable = std::mem::take(&mut of.configurable);
         configurable.extend(overlay.configurable.clone());
+        let keyed = key.as_ref().map(|(key, _)| id::of_fork_key(key));
         let (run, cut, limits) = match mode {
             // It ends as its source did: no clock and no counter decides again.
-            ForkMode::Replay => (id::of_replay()?, Cut::of_replay(from), unbounded()),
+            ForkMode::Replay => {
+                let id = keyed.map_or_else(id::of_replay, |[_, replay]| Ok(replay))?;
+                (id, Cut::of_replay(from), unbounded())
+            }
             ForkMode::Branch => {
                 let lines = log.all();
                 let events: Vec<&RunEvent> = lines.iter().map(|line| &line.entry.event).collect();
                 let cut = Cut::of_branch(&source.definition, &events, from);
                 let limits =
                     self.limits_of_branch(&source.definition, &configurable, cut.copied)?;
-                (id::of_run()?, cut, limits)
+                let id = keyed.map_or_else(id::of_run, |[branch, _]| Ok(branch))?;
+                (id, cut, limits)
             }
         };
-        let begin = Begin {
-            configurable,
+        let start = of.start();
+        let own = Start {
             tags: overlay.tags.clone().unwrap_or(of.tags),
             metadata: overlay.metadata.clone().unwrap_or(of.metadata),
-            request: None,
+            parent_run_id: None,
+        };
+        // A fork that copies events has the first one as it is.
+        let is_copied = mode == ForkMode::Replay || cut.from > 0;
+        let inherited = Some(start).filter(|start| is_copied && *start != own);
+        let begin = Begin {
+            configurable,
+            tags: own.tags,
+            metadata: own.metadata,
+            inherited,
+            request: key.map(|(_, digest)| digest),
             fork: Some(Fork { source: source_id.to_owned(), from: cut.from, mode }),
             copied: cut.copied,
             parent: None,

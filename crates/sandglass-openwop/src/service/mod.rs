@@ -14,7 +14,6 @@ use sandglass_runtime::{ActorError, Runtime, SessionStop, Snapshot};
 use sandglass_telemetry::metrics::OpenwopRefusal;
 use sandglass_workflow::automaton::State;
 use sandglass_workflow::definition::Definition;
-use sandglass_workflow::event::Kind;
 use sandglass_workflow::state::{RunState, RunStatus};
 
 pub(crate) use self::bounds::{bounds, whole};
@@ -112,12 +111,9 @@ impl Service {
             Ok(stopped) if stopped.is_recorded => {}
             Ok(_) => return Err(Error::StopNotRecorded),
             Err(ActorError::Refused { refusal: Refusal::RunStopped { .. }, .. }) => {
+                // It has ended already, which the client learns from its status.
                 let log = self.whole_log(&entity).await?;
-                let last = log.all().last().map(|line| line.entry.event.kind());
-                return match last {
-                    Some(Kind::RunCancelled) => Ok(RunStatus::Cancelled),
-                    _ => Err(Error::RunEnded),
-                };
+                return Ok(self.standing(&log).await?.state.status(false));
             }
             Err(ActorError::Refused { refusal: Refusal::RunStopping { .. }, .. }) => {}
             Err(error) => return Err(error.into()),

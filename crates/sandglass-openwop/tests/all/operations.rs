@@ -24,6 +24,7 @@ fn is_rare(operation: &str, status: u16) -> bool {
 fn every_operation_of_the_document_does_what_it_says() {
     let world = World::new();
     describes_itself(&world);
+    reads_workflows(&world);
     creates_and_reads(&world);
     processes_a_request_once(&world);
     follows_events(&world);
@@ -44,7 +45,7 @@ fn every_operation_of_the_document_does_what_it_says() {
     full.until(&run, |event| event["type"] == "node.started");
     let refused = full.post("/v1/runs", r#"{"workflowId": "conformance-noop"}"#).is(429);
     assert_eq!(refused.json()["error"], "rate_limited");
-    full.post(&format!("/v1/runs/{run}:fork"), r#"{"mode": "branch"}"#).is(429);
+    full.post(&format!("/v1/runs/{run}:fork"), r#"{"mode": "branch", "fromSeq": 0}"#).is(429);
     full.post(&format!("/v1/runs/{run}/cancel"), "").is(200);
     let driven_elsewhere =
         |operation: &str, status: u16| !full.not_driven().contains(&(operation.to_owned(), status));
@@ -70,8 +71,17 @@ fn describes_itself(world: &World) {
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
     let types = &document["components"]["schemas"]["Event"]["properties"]["type"]["enum"];
     let types = types.as_array().expect("a list").iter().filter_map(Value::as_str);
-    let own = EventKind::ALL.iter().map(|kind| kind.as_str());
+    let own = EventKind::ALL.iter().map(|kind| kind.as_str()).chain(["state.snapshot"]);
     assert_eq!(types.collect::<BTreeSet<_>>(), own.collect());
+}
+
+fn reads_workflows(world: &World) {
+    let workflow = world.get("/v1/workflows/linear").is(200).json();
+    assert_eq!(workflow["id"], "linear");
+    assert_eq!(workflow["nodes"].as_array().map(Vec::len), Some(3));
+    world.ask("GET", "/v1/workflows/linear", &[], b"").is(401);
+    world.get("/v1/workflows/%ff").is(400);
+    assert_eq!(world.get("/v1/workflows/none").is(404).json()["error"], "workflow_not_found");
 }
 
 fn creates_and_reads(world: &World) {
@@ -113,11 +123,13 @@ fn follows_events(world: &World) {
     let run = world.ended("log");
     let at = format!("/v1/runs/{run}/events");
     let all = world.get(&at).is(200).json()["events"].as_array().expect("a list").len();
-    for (mode, events) in [("debug", all), ("updates", all - 5), ("values", 3), ("messages", 2)] {
-        let target = format!("{at}?streamMode={mode}");
+    for (mode, listed, events) in
+        [("debug", all, all), ("updates", 3, 3), ("values", 1, 4), ("messages", 0, 0)]
+    {
+        let target = format!("{at}?streamMode={mode}&bufferMs=50");
         assert_eq!(
             world.get(&target).is(200).json()["events"].as_array().map(Vec::len),
-            Some(events)
+            Some(listed)
         );
         let stream = world.get_with(&target, "accept", "text/event-stream").is(200);
         assert_eq!(frames(&stream.body).len(), events, "{mode}");
@@ -210,8 +222,8 @@ fn cancels(world: &World) {
     world.until_over(&run);
     assert_eq!(world.post(&at, "{}").is(200).json()["status"], "cancelled");
     let over = world.ended("conformance-noop");
-    let refused = world.post(&format!("/v1/runs/{over}/cancel"), "").is(409).json();
-    assert_eq!(refused["error"], "run_already_terminal");
+    let ended = world.post(&format!("/v1/runs/{over}/cancel"), "").is(200).json();
+    assert_eq!(ended, json!({"runId": over, "status": "completed"}));
     world.post("/v1/runs/1/cancel", "").is(404);
 }
 
@@ -406,7 +418,7 @@ fn reports_a_failing_journal(world: &World) {
     world.journal.set_failing(Some("disk full at /secret/place".to_owned()));
     for (target, body) in [
         ("/v1/runs".to_owned(), r#"{"workflowId": "conformance-noop"}"#),
-        (format!("/v1/runs/{waiting}:fork"), r#"{"mode": "branch"}"#),
+        (format!("/v1/runs/{waiting}:fork"), r#"{"mode": "branch", "fromSeq": 0}"#),
         (format!("/v1/runs/{waiting}/interrupts/ask"), r#"{"resumeValue": {"action": "accept"}}"#),
     ] {
         let refused = world.post(&target, body).is(503);

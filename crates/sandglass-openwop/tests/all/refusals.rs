@@ -121,6 +121,7 @@ fn bodies_that_violate_the_document_are_refused() {
                     "free": {"a": 1},
                 },
                 "tags": ["a"], "metadata": {"k": {"l": 1}},
+                "tenantId": "t", "scopeId": "s", "callbackUrl": "https://example.com/",
             }),
         ),
         (fork, forked.clone(), json!({"mode": "replay", "fromSeq": 1})),

@@ -63,8 +63,8 @@ pub struct PackNode {
     pub version: String,
     /// Its name for people.
     pub label: Option<String>,
-    /// What it is for.
-    pub category: Category,
+    /// What it is for: a [`Category`], or another word, which the protocol's schema does not have.
+    pub category: String,
     /// Its role, such as `pure`, `side-effect` or `human-input`; any word is allowed.
     pub role: String,
     /// Whether its outputs may be reused.
@@ -76,7 +76,7 @@ pub struct PackNode {
 }
 
 names! {
-    /// What a node is for.
+    /// What a node is for, in the words of the protocol's schema.
     Category {
         /// `chat`
         Chat = "chat",
@@ -258,7 +258,8 @@ impl PackNode {
             let version = fields.required_name("version", ID_MAX_BYTES);
             let label = fields.name("label", PROSE_MAX_BYTES);
             fields.prose("description", PROSE_MAX_BYTES);
-            let category = fields.required_word("category", Category::WORDS);
+            // Published packs also have other words, such as `examples`.
+            let category = fields.required_name("category", ID_MAX_BYTES);
             let role = fields.required_name("role", ID_MAX_BYTES);
             let capabilities = fields.unique_texts("capabilities", LISTED_MAX);
             for capability in &capabilities {
@@ -279,7 +280,7 @@ impl PackNode {
                 sensitive_outputs,
                 type_id: type_id?.to_owned(),
                 version: version?.to_owned(),
-                category: category?,
+                category: category?.to_owned(),
                 role: role?.to_owned(),
             })
         })?

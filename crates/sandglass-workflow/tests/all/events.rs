@@ -23,7 +23,6 @@ fn payloads() -> Vec<(&'static str, Value)> {
             json!({
                 "workflowId": "w", "inputs": {}, "transport": "rest", "engineVersion": "0",
                 "tags": ["t"], "metadata": { "m": null }, "parentRunId": "p",
-                "forkedFrom": { "runId": "r", "fromSeq": 3, "mode": "branch" },
             }),
         ),
         ("run.completed", json!({ "outputs": { "a": [1.0, null] }, "durationMs": 1 })),
@@ -55,6 +54,13 @@ fn payloads() -> Vec<(&'static str, Value)> {
             json!({ "nodeId": "n", "interruptId": "n-1", "kind": "custom", "resumeValue": [] }),
         ),
         ("channel.written", json!({ "channel": "c", "value": null })),
+        (
+            "channel.written",
+            json!({
+                "channel": "c", "value": 1, "reducer": "append",
+                "writtenAt": "2026-05-04T10:15:30.000Z",
+            }),
+        ),
         ("variable.changed", json!({ "name": "v", "next": 1, "nodeId": "n" })),
         ("variable.changed", json!({ "name": "v", "next": 1, "previous": null, "nodeId": "n" })),
         ("log.appended", json!({ "level": "warn", "message": "m", "nodeId": "n" })),

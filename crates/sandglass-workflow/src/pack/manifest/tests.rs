@@ -56,11 +56,19 @@ fn a_manifest_has_the_values_of_its_text() {
     };
     assert_eq!(manifest.wasm, limits);
     let node = manifest.node("vendor.acme.greet").expect("a node");
-    assert_eq!(node.category, Category::Data);
+    assert_eq!(Category::parse(&node.category), Some(Category::Data));
     assert_eq!(node.sensitive_outputs, BTreeSet::from(["secret".to_owned()]));
     assert_eq!(manifest.digest, Digest::of(text.as_bytes()));
     let no_entry = Manifest::parse(&with("/runtime/entry", json!(null))).expect("a manifest");
     assert_eq!(no_entry.entry, DEFAULT_ENTRY);
+}
+
+#[test]
+fn a_category_that_the_schema_does_not_have_is_accepted() {
+    let text = with("/nodes/0/category", json!("examples"));
+    let manifest = Manifest::parse(&text).expect("a manifest");
+    assert_eq!(manifest.nodes[0].category, "examples");
+    assert_eq!(Category::parse(&manifest.nodes[0].category), None);
 }
 
 #[test]
@@ -158,7 +166,8 @@ fn packs_with_unusable_nodes_or_requirements_are_refused_with_the_reason() {
             "does no OAuth",
         ),
         ("/nodes/0/capabilities", json!(["cachable"]), "/nodes/0/capabilities", "`cacheable`"),
-        ("/nodes/0/category", json!("x"), "/nodes/0/category", "can't be `x`"),
+        ("/nodes/0/category", json!(null), "/nodes/0", "no `category`"),
+        ("/nodes/0/category", json!(1), "/nodes/0/category", "must be a string"),
         ("/nodes/0/role", json!(null), "/nodes/0", "no `role`"),
         ("/nodes/-", node, "/nodes/1/typeId", "another node of the pack is of type"),
         ("/nodes", json!([]), "", "has no nodes"),
