@@ -59,7 +59,7 @@ fn a_branch_merges_its_options_over_those_of_its_source() {
         let body = json!({ "mode": "branch", "fromSeq": from, "runOptionsOverlay": overlay });
         host.fork(&run.id, &body)
     };
-    for from in 0..=8 {
+    for from in 0..=7 {
         let branch = fork(from, &overlay);
         let log = branch.finished();
         assert!(log.of("cap.breached").is_empty(), "the breach is its source's: {log:#?}");
@@ -82,13 +82,44 @@ fn a_branch_merges_its_options_over_those_of_its_source() {
     // What it doesn't say is as the source has it.
     let log = fork(0, &json!({ "tags": [] })).finished();
     assert_eq!(log.breach("node-executions")["limit"], 3, "{log:#?}");
-    let body = json!({ "mode": "branch", "fromSeq": 7 });
+    // From where its source breached the bound that it has, too, the branch has the source's end.
+    is_same(&fork(7, &json!({})).finished(), &run.finished());
+    // The breach is inherited from behind it, whatever the bounds of the branch are.
+    is_same(&fork(8, &overlay).finished(), &run.finished());
+    assert_eq!(fork(8, &overlay).snapshot()["forkedFrom"]["fromSeq"], 8);
+    // A lower bound than what was executed before stays impossible.
+    let low = json!({ "configurable": { "recursionLimit": 1 } });
+    let body = json!({ "mode": "branch", "fromSeq": 5, "runOptionsOverlay": low });
     host.post(&format!("/v1/runs/{}:fork", run.id), &body).fails(400, "validation_error");
     // What was executed before counts.
     let log = fork(5, &json!({ "configurable": { "recursionLimit": 4 } })).finished();
     let breach = log.breach("node-executions");
     assert_eq!((&breach["limit"], &breach["observed"]), (&json!(4), &json!(5)));
     assert_eq!(log.nodes("node.started"), ["n1", "n2", "n3", "n4"]);
+}
+
+#[test]
+fn a_branch_from_behind_a_breach_inherits_it_as_it_was_observed() {
+    let host = shared();
+    let duration = json!({ "runTimeoutMs": 1_000 });
+    for (workflow, bounds, kind) in [
+        ("conformance-run-duration-breach", duration, "run-duration"),
+        ("loop-endless", json!({ "maxLoopIterations": 2 }), "loop-iterations"),
+        ("misbehaving-grower", json!({}), "wasm-memory"),
+        ("misbehaving-fuel-burner", json!({}), "wasm-fuel"),
+    ] {
+        let source = host.bounded(workflow, &bounds).finished();
+        let breach = source.place("cap.breached");
+        for from in breach + 1..source.events.len() {
+            let forked = host.fork(&source.run, &json!({ "mode": "branch", "fromSeq": from }));
+            assert_eq!(forked.snapshot()["forkedFrom"]["fromSeq"], from, "{kind}");
+            let log = forked.finished();
+            assert_eq!(told(&log)[..from], told(&source)[..from], "{kind} from {from}");
+            assert_eq!(log.breach(kind), source.breach(kind), "{kind} from {from}");
+            assert_eq!(log.types(), source.types(), "{kind} from {from}");
+            assert_eq!(log.last()["payload"]["error"], source.last()["payload"]["error"]);
+        }
+    }
 }
 
 #[test]

@@ -271,13 +271,10 @@ impl Runs {
             let all = requested.unwrap_or(max).min(max);
             match all.checked_sub(used).filter(|remaining| *remaining > 0) {
                 Some(remaining) => Ok(Some(Setting::At(remaining))),
-                None => Err(Error::invalid(
-                    format!("/runOptionsOverlay/configurable/{name}"),
-                    format!(
-                        "the events before `fromSeq` have used {used} of {all}; fork earlier, or \
-                         allow more"
-                    ),
-                )),
+                None => {
+                    let path = format!("/runOptionsOverlay/configurable/{name}");
+                    Err(Error::LimitUsedUp { path, used, all })
+                }
             }
         };
         let settings = &self.engine.settings;

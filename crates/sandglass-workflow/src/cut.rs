@@ -11,6 +11,9 @@ use crate::step::Copied;
 pub struct Cut {
     /// The first event that the fork does not copy.
     pub from: u64,
+    /// Where a branch begins instead if what follows `from` is the consequence of a breach before it: the
+    /// first event that does not follow from the breach.
+    pub to: Option<u64>,
     /// What the copied events count toward the limits of the fork.
     pub copied: Copied,
 }
@@ -18,16 +21,28 @@ pub struct Cut {
 impl Cut {
     /// The cut of a replay, which counts nothing.
     pub fn of_replay(from: u64) -> Self {
-        Self { from, copied: Copied::default() }
+        Self { from, to: None, copied: Copied::default() }
     }
 
-    /// The cut of a branch from number `from` of its source's `events`: there, or earlier.
+    /// The cut of a branch from number `from` that has the end of its source, whose last event is before
+    /// number `end`: a limit of the run was breached, and nothing else can follow.
+    pub fn at_end(from: u64, end: u64) -> Self {
+        Self { from, to: Some(end), copied: Copied::default() }
+    }
+
+    /// Whether a limit of the run was breached before number `from` of its `events`.
+    pub fn is_after_breach(events: &[&RunEvent], from: u64) -> bool {
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        events.iter().take(from).any(|event| is_breach_of_run(event))
+    }
+
+    /// The cut of a branch from number `from` of its source's `events`, before which no limit of the run
+    /// was breached: there, or earlier.
     pub fn of_branch(definition: &Definition, events: &[&RunEvent], from: u64) -> Self {
         let mut from = usize::try_from(from).unwrap_or(usize::MAX).min(events.len());
-        // The branch has its own limits and is not stopped, so it copies no consequences of either.
-        let ends =
-            |event: &&RunEvent| is_breach_of_run(event) || event.kind() == Kind::NodeCancelled;
-        from = from.min(events.iter().position(ends).unwrap_or(from));
+        // The branch is not stopped, so it copies no consequences of that.
+        let is_cut = |event: &&RunEvent| event.kind() == Kind::NodeCancelled;
+        from = from.min(events.iter().position(is_cut).unwrap_or(from));
         // An answer is not separated from the node that continues with it.
         let last = from.checked_sub(1).map(|last| events[last].kind());
         from -= usize::from(last == Some(Kind::InterruptResolved));
@@ -39,10 +54,19 @@ impl Cut {
                 matches!(kind, Kind::NodeStarted | Kind::NodeRetried | Kind::NodeResumed)
             };
             let begun = events[..from].iter().rposition(|event| begins(event.kind()));
+            let since = &events[begun.unwrap_or(0)..from];
+            let is_breached = since.iter().any(|event| event.kind() == Kind::CapBreached);
+            let end = events[from..].iter().position(|event| event.kind().ends_node_handler());
+            if let (true, Some(end)) = (is_breached, end) {
+                // Its failure is the consequence of the breach.
+                let to = from + end + 1;
+                let copied = copied(definition, &fold_to(to));
+                return Self { from: from as u64, to: Some(to as u64), copied };
+            }
             from = begun.map_or(from, |begun| begun + 1);
             before = fold_to(from);
         }
-        Self { from: from as u64, copied: copied(definition, &before) }
+        Self { from: from as u64, to: None, copied: copied(definition, &before) }
     }
 }
 

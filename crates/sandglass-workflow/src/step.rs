@@ -63,6 +63,11 @@ pub struct Fork {
     pub source: String,
     /// The first of its events that is not copied.
     pub from: u64,
+    /// Where a branch begins if it copies more events than those before `from` ([`Cut::to`]).
+    ///
+    /// [`Cut::to`]: crate::cut::Cut::to
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
     /// How the fork uses the others.
     pub mode: ForkMode,
 }
@@ -130,6 +135,11 @@ impl Begin {
 }
 
 impl Fork {
+    /// The first event that a branch does not copy.
+    pub fn branches_at(&self) -> u64 {
+        self.to.unwrap_or(self.from)
+    }
+
     /// The fork as clients see it.
     pub fn forked_from(&self) -> ForkedFrom {
         ForkedFrom { run_id: self.source.clone(), from_seq: self.from, mode: self.mode }

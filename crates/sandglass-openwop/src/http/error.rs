@@ -104,7 +104,9 @@ impl From<service::Error> for Error {
         match error {
             Refused::NoRun(id) => plain.detail("runId", id),
             Refused::NoNode(id) | Refused::NotWaiting(id) => plain.detail("nodeId", id),
-            Refused::Invalid { path, .. } => plain.detail("path", path),
+            Refused::Invalid { path, .. } | Refused::LimitUsedUp { path, .. } => {
+                plain.detail("path", path)
+            }
             Refused::Differs { problems, .. } | Refused::InvalidInputs(problems) => {
                 let problem = |problem: Problem| {
                     Map::from_iter([

@@ -49,7 +49,7 @@ pub(crate) async fn step(
     let mut before = before(context, &source, at);
     let mut next = at;
     while let Some(entry) = usize::try_from(next).ok().and_then(|next| source.get(next)) {
-        if fork.mode == ForkMode::Branch && next >= fork.from {
+        if fork.mode == ForkMode::Branch && next >= fork.branches_at() {
             break;
         }
         if let Some(ending) = entry.event.payload.ending() {
@@ -162,7 +162,7 @@ async fn read(
     source: &EntityRef,
 ) -> Result<Option<Vec<Entry>>, ReadError> {
     let max = match fork.mode {
-        ForkMode::Branch => usize::try_from(fork.from).unwrap_or(usize::MAX),
+        ForkMode::Branch => usize::try_from(fork.branches_at()).unwrap_or(usize::MAX),
         ForkMode::Replay => usize::MAX,
     };
     let mut entries = Vec::new();

@@ -27,6 +27,8 @@ pub(crate) enum Error {
     NoNode(String),
     #[error("{message}")]
     Invalid { path: String, message: String },
+    #[error("the events before `fromSeq` have used {used} of {all}; fork earlier, or allow more")]
+    LimitUsedUp { path: String, used: u64, all: u64 },
     #[error("{message}: {}", .problems.first().map_or("", |first| &first.what))]
     Differs { message: &'static str, problems: Vec<Problem> },
     #[error("the inputs are invalid: {}", .0.first().map(ToString::to_string).unwrap_or_default())]
@@ -86,6 +88,7 @@ impl Error {
             Self::NoWorkflow => Code::WorkflowNotFound,
             Self::CapabilityRequired { .. } => Code::CapabilityRequired,
             Self::Invalid { .. }
+            | Self::LimitUsedUp { .. }
             | Self::Differs { .. }
             | Self::InvalidInputs(_)
             | Self::UnusableSchema(_)

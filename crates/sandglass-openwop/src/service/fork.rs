@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{Error, Service, bounds};
 use crate::id;
+use crate::log::Standing;
 use crate::runs::Created;
 use crate::settings::unbounded;
 use sandglass_workflow::cut::Cut;
@@ -23,7 +24,7 @@ pub(crate) struct Overlay {
 impl Service {
     /// Forks a run; returns the first event that the fork does not copy. That is the requested one,
     /// unless a branch has to begin earlier: if the requested one is in the middle of a node, the
-    /// branch begins behind the beginning of that node, and it copies no breach of a limit.
+    /// branch begins after the beginning of that node.
     pub(crate) async fn fork(
         &self,
         source_id: &str,
@@ -67,9 +68,7 @@ impl Service {
             ForkMode::Branch => {
                 let lines = log.all();
                 let events: Vec<&RunEvent> = lines.iter().map(|line| &line.entry.event).collect();
-                let cut = Cut::of_branch(&source.definition, &events, from);
-                let limits =
-                    self.limits_of_branch(&source.definition, &configurable, cut.copied)?;
+                let (cut, limits) = self.cut_of_branch(&source, &events, from, &configurable)?;
                 let id = keyed.map_or_else(id::of_run, |[branch, _]| Ok(branch))?;
                 (id, cut, limits)
             }
@@ -89,7 +88,7 @@ impl Service {
             metadata: own.metadata,
             inherited,
             request: key.map(|(_, digest)| digest),
-            fork: Some(Fork { source: source_id.to_owned(), from: cut.from, mode }),
+            fork: Some(Fork { source: source_id.to_owned(), from: cut.from, to: cut.to, mode }),
             copied: cut.copied,
             parent: None,
             ..of
@@ -97,6 +96,36 @@ impl Service {
         let entity = id::entity_of(&run).ok_or_else(|| Error::no_run(&run))?;
         let created = self.runs.begin(&entity, begin, &source.definition, limits).await?;
         Ok((created, cut.from))
+    }
+
+    /// Where a branch from number `from` of `events` begins, and its limits. After a breach of a limit of
+    /// the run it has the end of its source, and nothing is counted again.
+    fn cut_of_branch(
+        &self,
+        source: &Standing,
+        events: &[&RunEvent],
+        from: u64,
+        configurable: &Map<String, Value>,
+    ) -> Result<(Cut, LimitSettings), Error> {
+        let at_end = || match source.state.ended {
+            Some(_) => Ok((Cut::at_end(from, source.folded.events), unbounded())),
+            // It is being stopped, and has no end yet.
+            None => Err(Error::RunActive),
+        };
+        if Cut::is_after_breach(events, from) {
+            return at_end();
+        }
+        let cut = Cut::of_branch(&source.definition, events, from);
+        match self.limits_of_branch(&source.definition, configurable, cut.copied) {
+            Ok(limits) => Ok((cut, limits)),
+            // The branch has the limit that its source breaches next.
+            Err(Error::LimitUsedUp { .. })
+                if Cut::is_after_breach(events, from.saturating_add(1)) =>
+            {
+                at_end()
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The limits of a branch: those of its source, unless the overlay sets them.
