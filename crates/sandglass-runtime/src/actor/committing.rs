@@ -114,7 +114,7 @@ impl Actor {
         let first = appended.map_err(|error| self.append_failed(error))?;
         self.last = (first.0..).map(Position).take(events.len()).last().unwrap_or(first);
         self.snapshot = due;
-        self.recording.succeeded();
+        self.pending.succeeded();
         let before = std::mem::replace(&mut self.entity, after);
         if events.iter().any(|event| matches!(event, RecordedEvent::RunStopped(_))) {
             self.shared.conversations.note(&self.spec, &self.entity, self.last);
@@ -208,7 +208,7 @@ impl Actor {
                 ActorError::Closed
             }
             journal::Error::Unavailable { what } | journal::Error::Damaged { what, .. } => {
-                self.recording.failed(&what, self.shared.clock.now());
+                self.pending.failed(&what, self.shared.clock.now());
                 ActorError::JournalUnavailable { what }
             }
             other => ActorError::Journal(other),

@@ -4,7 +4,7 @@ mod channels;
 mod committing;
 mod creation;
 mod messages;
-mod recording;
+mod pending;
 mod reservations;
 mod runs;
 mod session_metrics;
@@ -38,7 +38,7 @@ use runs::{Ended, Runs};
 pub(crate) use session_metrics::Counted;
 pub(crate) use timers::Timers;
 
-pub use recording::SIGNALS_RECORDED_PER_RUN_MAX;
+pub use pending::SIGNALS_RECORDED_PER_RUN_MAX;
 pub use runs::SIGNAL_QUEUE_MAX;
 
 /// Requests that may wait for one entity: what it can do in about a second. Beyond that, a caller
@@ -85,7 +85,7 @@ pub(crate) struct Actor {
     busy_at: Monotonic,
     /// Its permit, if a timer woke it, until it has done what the timer is for.
     permit: Option<OwnedSemaphorePermit>,
-    recording: recording::Recording,
+    pending: pending::PendingRecords,
     /// A stop of its run that the journal has not taken.
     unrecorded: Option<sessions::Unrecorded>,
     /// The activity of its handlers that was last read when a limit was due.
@@ -104,7 +104,7 @@ impl Actor {
         let mut actor = Self {
             runs: Runs::new(channels.stops),
             timers: Timers::default(),
-            recording: recording::Recording::default(),
+            pending: pending::PendingRecords::default(),
             unrecorded: None,
             last_active: None,
             activity: Arc::default(),
@@ -163,7 +163,7 @@ impl Actor {
             self.follow(|_, _, _| ());
             let (wake, can_rest, is_watched) =
                 (self.wake_at(), self.can_rest(), self.shown.is_watched());
-            if wake > self.shared.clock.now() && self.recording.is_quiet() {
+            if wake > self.shared.clock.now() && self.pending.is_quiet() {
                 self.permit = None;
             }
             let rest = self.busy_at.after(self.shared.table.linger());
@@ -213,7 +213,7 @@ impl Actor {
             && !self.is_closing
             && self.runs.is_empty()
             && self.entity.is_settled()
-            && self.recording.is_quiet()
+            && self.pending.is_quiet()
     }
 
     /// Falls asleep, unless a request has just arrived.
@@ -249,17 +249,17 @@ impl Actor {
     }
 
     fn is_done(&self) -> bool {
-        let waits = !self.recording.is_empty() || self.unrecorded.is_some();
+        let waits = !self.pending.is_empty() || self.unrecorded.is_some();
         self.runs.is_empty() && !(waits && self.ownership == Ownership::Owner)
     }
 
     fn wake_at(&self) -> Monotonic {
-        match self.recording.retry_at() {
+        match self.pending.retry_at() {
             // What has to end meanwhile does so.
             Some(retry) => retry.min(self.kill_at()).min(self.next_stop()),
             None if self.ownership != Ownership::Owner => Monotonic::NEVER,
             // The journal works again, but what waited for it need not be recorded yet.
-            None if !self.recording.is_empty() || self.unrecorded.is_some() => {
+            None if !self.pending.is_empty() || self.unrecorded.is_some() => {
                 self.shared.clock.now()
             }
             None if self.is_closing => self.timers.next_limit(),
@@ -278,8 +278,8 @@ impl Actor {
     fn follow<T>(&mut self, look: impl FnOnce(&Timers, &Entity, &dyn Clock) -> T) -> T {
         let clock = &*self.shared.clock;
         let has_work =
-            !self.entity.is_settled() && (self.recording.is_empty() || !self.runs.is_empty());
-        let entity = self.recording.with_waiting_activity(&self.entity, &self.spec);
+            !self.entity.is_settled() && (self.pending.is_empty() || !self.runs.is_empty());
+        let entity = self.pending.with_waiting_activity(&self.entity, &self.spec);
         self.timers.follow(&entity, has_work, &self.spec, clock);
         look(&self.timers, &entity, clock)
     }
@@ -327,7 +327,7 @@ impl Actor {
             Ownership::JournalClosed => Err(ActorError::Closed),
             Ownership::Owner => {
                 // A stop that is carried out is recorded before anything else.
-                match self.recording.obstacle().or_else(|| self.why_stop_waits()) {
+                match self.pending.obstacle().or_else(|| self.why_stop_waits()) {
                     Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
                     None => Ok(()),
                 }
@@ -345,15 +345,15 @@ impl Actor {
             let (entity, report) = (self.entity.entity.clone(), Arc::new(report.clone()));
             self.shared.publish(Event::RunEnded { entity, report });
         }
-        self.recording.push(attempt, report, self.shared.accounts);
+        self.pending.push(attempt, report, self.shared.accounts);
         self.record_ends().await;
     }
 
     /// A timer has fired, or the journal has to be tried again.
     async fn woken(&mut self) {
         self.kill_unrecorded();
-        if self.recording.retry_at().is_none_or(|at| at <= self.shared.clock.now()) {
-            self.recording.try_again();
+        if self.pending.retry_at().is_none_or(|at| at <= self.shared.clock.now()) {
+            self.pending.try_again();
         }
         // Signals that were sent during a long append are activity.
         self.record_signals(None).await;

@@ -114,7 +114,7 @@ impl Actor {
     /// Records a stop and carries it out, even if it cannot be recorded. Returns whether it was
     /// recorded, or an error if an operator's stop joins another one that is not.
     async fn stop_or_kill(&mut self, input: Input, cause: &StopCause) -> Result<bool, ActorError> {
-        let obstacle = self.recording.obstacle().filter(|_| self.ownership == Ownership::Owner);
+        let obstacle = self.pending.obstacle().filter(|_| self.ownership == Ownership::Owner);
         let answer = match obstacle.or_else(|| self.why_stop_waits()) {
             Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
             None => self.commit_input(&input).await,
@@ -164,7 +164,7 @@ impl Actor {
 
     /// Why a stop that is carried out is not recorded yet, if there is one.
     pub(super) fn why_stop_waits(&self) -> Option<&str> {
-        self.unrecorded.as_ref().and_then(|_| self.recording.failure())
+        self.unrecorded.as_ref().and_then(|_| self.pending.failure())
     }
 
     /// When a run that is stopped without a record is killed.
@@ -200,7 +200,7 @@ impl Actor {
     /// Enforces a limit of its session that is breached.
     pub(super) async fn limit_due(&mut self, due: Due) -> Result<(), ActorError> {
         // While the journal fails, activity that is not recorded yet counts, too.
-        let is_measured = self.recording.failure().is_some();
+        let is_measured = self.pending.failure().is_some();
         let due = match self.recorded_what_was_held_back(due.limit).await {
             Ok(true) if !is_measured => return Ok(()),
             Ok(_) => due,
