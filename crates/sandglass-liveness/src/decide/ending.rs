@@ -18,7 +18,7 @@ use sandglass_model::{
 };
 use serde_json::{Value, json};
 
-use super::action::{ActionContext, within};
+use super::action::{ActionContext, smaller_budget};
 use super::{RERUN_ATTEMPTS_MAX, Refusal};
 use crate::entity::{Entity, InFlight};
 use crate::session::Session;
@@ -38,7 +38,7 @@ pub(super) fn decide(
     let integration = spec.integrations.get(&run.dispatched.integration);
     let Some(integration) = integration else {
         // A spec is kept with its entities, so only a damaged journal gets here.
-        return Ok(vec![ended(Arc::clone(end), superseded("none"))]);
+        return Ok(vec![record_end(Arc::clone(end), supersede("none"))]);
     };
     let ending = Ending { spec, entity, run, integration, end, now };
     let may_go_on = entity.session().is_none_or(Session::is_running);
@@ -56,7 +56,7 @@ pub(super) fn end_unstarted(entity: &Entity, run: &InFlight) -> Event {
         dying_span: None,
     });
     let end = HandlerEnd::unreported(&run.dispatched, outcome, Cause::RunStopped);
-    ended(Arc::new(end), decision)
+    record_end(Arc::new(end), decision)
 }
 
 struct Ending<'a> {
@@ -85,19 +85,19 @@ impl Ending<'_> {
         if self.is_left() {
             let end = self.with_named_action();
             let action = self.action(&end.outcome).to_owned();
-            return vec![ended(end, superseded(&action))];
+            return vec![record_end(end, supersede(&action))];
         }
         let end = match self.judge() {
             Judgment::Succeeds { action, transition } => {
-                return taken(Arc::clone(self.end), action, transition);
+                return take_action(Arc::clone(self.end), action, transition);
             }
             Judgment::TooLate { action } => {
-                return vec![ended(Arc::clone(self.end), superseded(&action))];
+                return vec![record_end(Arc::clone(self.end), supersede(&action))];
             }
             Judgment::Fails(end) => end,
         };
         if self.is_held(&end.outcome) {
-            return vec![ended(end, Decision::Held)];
+            return vec![record_end(end, Decision::Held)];
         }
         self.fail(end)
     }
@@ -241,13 +241,13 @@ impl Ending<'_> {
         for action in std::iter::once(own).chain(others) {
             if let Ok(transition) = self.take(action, &end.outcome) {
                 let action = action.to_owned();
-                return taken(end, action, transition);
+                return take_action(end, action, transition);
             }
         }
         // Recorded under this name since version 1.
         let instead = if self.is_in_own_state() { &*of.on_failure } else { own };
-        let decision = superseded(instead);
-        vec![ended(end, decision)]
+        let decision = supersede(instead);
+        vec![record_end(end, decision)]
     }
 
     fn rerun(&self) -> Vec<Event> {
@@ -260,7 +260,7 @@ impl Ending<'_> {
         };
         // After a crash the asker is lost, too, and lends nothing any more.
         let lent_ms = end.asker_remaining_ms;
-        let (budget_ms, owner) = within(own_ms, lent_ms);
+        let (budget_ms, owner) = smaller_budget(own_ms, lent_ms);
         let again = Dispatched {
             spec: Some(self.spec.digest),
             expected: Some(self.entity.sequence),
@@ -272,7 +272,7 @@ impl Ending<'_> {
             trace: dispatched.trace.of_dispatch(dispatched.dispatch, attempt),
             ..(**dispatched).clone()
         };
-        vec![ended(Arc::clone(end), Decision::Rerun), Event::Dispatched(Box::new(again))]
+        vec![record_end(Arc::clone(end), Decision::Rerun), Event::Dispatched(Box::new(again))]
     }
 }
 
@@ -283,16 +283,16 @@ fn is_rerun(integration: &Integration, run: &InFlight, end: &HandlerEnd) -> bool
         && end.attempt < RERUN_ATTEMPTS_MAX
 }
 
-fn superseded(action: &str) -> Decision {
+fn supersede(action: &str) -> Decision {
     Decision::Superseded { action: action.to_owned() }
 }
 
-fn ended(end: Arc<HandlerEnd>, decision: Decision) -> Event {
+fn record_end(end: Arc<HandlerEnd>, decision: Decision) -> Event {
     Event::Ended(Box::new(Ended::new(end, decision)))
 }
 
-fn taken(end: Arc<HandlerEnd>, action: String, transition: Vec<Event>) -> Vec<Event> {
-    let mut events = vec![ended(end, Decision::Take { action })];
+fn take_action(end: Arc<HandlerEnd>, action: String, transition: Vec<Event>) -> Vec<Event> {
+    let mut events = vec![record_end(end, Decision::Take { action })];
     events.extend(transition);
     events
 }

@@ -19,9 +19,9 @@ use crate::entity::Entity;
 use crate::session::{RunPhase, Session, failed_calls, watched};
 use crate::spec::{Counted, Spec};
 
-/// Whether the run of a session admits `input`. After it has stopped, only the ends of its handlers
-/// are admitted.
-pub(super) fn admits(spec: &Spec, entity: &Entity, input: &Input) -> Result<(), Refusal> {
+/// Errors if the run of the session does not admit `input`. After the run has stopped, only the ends
+/// of its handlers are admitted.
+pub(super) fn check_admitted(spec: &Spec, entity: &Entity, input: &Input) -> Result<(), Refusal> {
     let Some(session) = entity.session() else { return Ok(()) };
     match input {
         // One more handler would stop the run, which is not what a retry is for.
@@ -368,10 +368,10 @@ impl Breach {
     }
 }
 
-/// What follows for a session from `events`, which its entity has decided: each of them, and
-/// what its limits and its run make of it. Those of an entity that is no session are
-/// answered as they are.
-pub(super) fn supervised(
+/// Applies the rules of the session to `events`, which its entity has decided: returns them with the
+/// records that its limits and its run add. If the entity is not a session, returns `events`
+/// unchanged.
+pub(super) fn apply_session_rules(
     spec: &Spec,
     entity: &Entity,
     events: Vec<Event>,
