@@ -98,9 +98,9 @@ impl Runtime {
     }
 
     /// Stops the runs of all sessions that have work in flight, because the host is about to shut
-    /// down ([`Runtime::shutdown`]): each stop is recorded, and the handlers are asked to end. If a
-    /// stop cannot be recorded now, it happens nevertheless. Sessions whose spec states
-    /// `stop_at_shutdown = false` go on until the runtime shuts down.
+    /// down ([`Runtime::shutdown`]): each stop is recorded, and requests that the handlers stop
+    /// gracefully. If a stop cannot be recorded now, it happens nevertheless. Sessions whose spec
+    /// states `stop_at_shutdown = false` go on until the runtime shuts down.
     pub async fn stop_sessions_for_shutdown(&self) {
         let specs = self.0.shared.specs();
         let busy: Vec<EntityRef> = {

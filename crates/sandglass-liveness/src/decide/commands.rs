@@ -13,7 +13,7 @@ use crate::session::RunPhase;
 pub enum Command {
     /// Starts a handler.
     Start(Arc<Dispatched>),
-    /// Asks a handler to end by itself.
+    /// Requests that a handler stop gracefully.
     RequestStop {
         /// Which.
         dispatch: DispatchId,

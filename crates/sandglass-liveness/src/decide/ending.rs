@@ -1,5 +1,5 @@
-//! What a handler's end becomes: rule 10 of handler deadlines, that every ending is
-//! a transition.
+//! What a handler's end becomes: every ending of a handler, also a missed deadline, is a transition
+//! of its entity.
 //!
 //! This is the only place that decides about an end. A decision depends on the spec, on the
 //! entity as its records made it, and on what the record of the end will state; on nothing else,
@@ -45,8 +45,8 @@ pub(super) fn decide(
     Ok(if may_go_on && is_rerun(integration, run, end) { ending.rerun() } else { ending.decide() })
 }
 
-/// The end of a handler that was dispatched after its run had been asked to stop, and so never
-/// starts.
+/// The end of a handler that was dispatched after the stop of its run had been requested, and so
+/// never starts.
 pub(super) fn end_unstarted(entity: &Entity, run: &InFlight) -> Event {
     let goes_on = entity.session().and_then(Session::directive).is_some_and(Directive::goes_on);
     let decision = if goes_on { Decision::Held } else { Decision::Dropped };
@@ -169,8 +169,8 @@ impl Ending<'_> {
         }
     }
 
-    /// Whether the stop of its run ended the handler: killed it, or made it fail, because after
-    /// it was asked to stop its host calls end with an error.
+    /// Whether the stop of its run ended the handler: killed it, or made it fail, because its host
+    /// calls end with an error after a graceful stop was requested.
     fn is_cut(&self, outcome: &Outcome) -> bool {
         let is_stopped = self.entity.session().is_some_and(|session| !session.is_running());
         let has_failed = match outcome {
@@ -187,7 +187,8 @@ impl Ending<'_> {
     /// Whether the session continues later and dispatches the handler again.
     fn is_held(&self, outcome: &Outcome) -> bool {
         let directive = self.entity.session().and_then(Session::directive);
-        // A handler that was lost with its host after its run was asked to stop was cut, too.
+        // A handler that was lost with its host after the stop of its run was requested was cut,
+        // too.
         let is_cut = self.is_cut(outcome) || matches!(outcome, Outcome::Interrupted);
         is_cut && directive.is_some_and(Directive::goes_on)
     }

@@ -47,8 +47,8 @@ pub const HANDED_MAX_BYTES: usize = 16 << 20;
 pub const SIGNAL_MAX_BYTES: usize = 64 << 10;
 /// Longest reason of a retry, in bytes: a note for people, stored in the journal.
 pub const REASON_MAX_BYTES: usize = 4 << 10;
-/// How deep asks may be nested (rule 4 of handler deadlines): more is a mistake, and at each level
-/// a handler waits.
+/// How deep asks may be nested. A handler waits at each level, within the time that its parent has
+/// left, so deeper nesting is a mistake.
 pub const ASK_DEPTH_MAX: u32 = 8;
 /// Most attempts of one dispatch that `on_crash = "rerun"` makes by itself: a handler that crashes
 /// its host each time must not do so forever.

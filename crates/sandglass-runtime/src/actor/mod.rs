@@ -307,8 +307,8 @@ impl Actor {
         if measures_activity && self.read_activity() { self.follow(look) } else { Some(due) }
     }
 
-    /// Takes no new requests; handlers are asked to end, and their ends are recorded. If it is a
-    /// session with work in flight, its run is stopped, which is recorded, too.
+    /// Takes no new requests, stops the handlers, and records their ends. If it is a session with
+    /// work in flight, its run is stopped, which is recorded, too.
     async fn close(&mut self) {
         self.is_closing = true;
         self.mailbox.close();

@@ -47,7 +47,7 @@ impl Stops {
         self.lock().values().for_each(|stop| stop.session_is_over(&why));
     }
 
-    /// Asks the handler of `dispatch`, or all of them, to end by themselves.
+    /// Requests that the handler of `dispatch`, or all of them, stop gracefully.
     pub(crate) fn request_stop(&self, of: Option<DispatchId>) {
         self.chosen(of).iter().for_each(Stop::request_stop);
     }
@@ -277,8 +277,9 @@ struct OnBehalf<'a> {
 }
 
 impl OnBehalf<'_> {
-    /// The report of `run`. If its asker goes away without an answer, it is asked to end. At the
-    /// asker's own deadline it has reached its own, which ends it.
+    /// The report of `run`. If its asker goes away without an answer, the handler is killed, or its
+    /// entity decides about it. At the asker's deadline the handler has reached its own, which ends
+    /// it.
     async fn unless_abandoned(
         &self,
         mut run: CatchPanic<Running>,

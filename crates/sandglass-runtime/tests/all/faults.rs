@@ -131,7 +131,7 @@ async fn a_callback_that_panics_stops_the_run_and_not_the_entity() {
     faults.callback.store(true, Ordering::SeqCst);
     runtime.send(&one(), "ProcessToolCalls", Object::new()).await.expect("taken");
     settle().await;
-    // Leaving the state asks the handler to end, on the entity's own task.
+    // Leaving the state stops the handler, on the entity's own task.
     runtime.send(&one(), "Abandon", Object::new()).await.expect("taken");
     let settled = soon(runtime.settled(&one())).await.expect("the run has ended");
     assert_eq!(settled.expect("it can be reached").state, "Abandoned");

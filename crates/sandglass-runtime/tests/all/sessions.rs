@@ -585,7 +585,7 @@ async fn a_session_that_no_shutdown_stops_is_left_to_its_handlers() {
     };
     assert_eq!(records.iter().filter(is_stop).count(), 0, "{records:#?}");
     let ended = records.iter().any(|record| matches!(record.event, Event::Ended(_)));
-    assert!(ended, "its handler was asked to end, and did: {records:#?}");
+    assert!(ended, "its handler stopped gracefully: {records:#?}");
 }
 
 #[tokio::test(start_paused = true)]
