@@ -80,7 +80,7 @@ impl Runtime {
         let (cause, reason) = handler_cause(&stop.cause);
         let (has_grace, code) = (stop.cause.has_grace(), stop.cause.code());
         let is_final = !directive(&stop.cause, 0).goes_on();
-        let answer = self.ask(entity, |reply| Message::Stop { stop, reply });
+        let answer = self.send_message(entity, |reply| Message::Stop { stop, reply });
         let clock = Arc::clone(&self.0.shared.clock);
         let late = clock.now().after(RECORD_FIRST);
         let mut answer = std::pin::pin!(answer);
@@ -140,7 +140,7 @@ impl Runtime {
     ) -> Result<Accepted, ActorError> {
         self.allows(&resume.by)?;
         let resume = Box::new(resume);
-        self.ask(entity, |reply| Message::Resume { resume, reply }).await
+        self.send_message(entity, |reply| Message::Resume { resume, reply }).await
     }
 
     /// Whether `by` may stop and resume sessions.

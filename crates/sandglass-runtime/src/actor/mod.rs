@@ -224,11 +224,11 @@ impl Actor {
         let sleep = Sleep::new(spec, self.last, timers).held_back_from(self.held_back_from);
         let sleep = sleep.counted(counted);
         self.session_metrics = session_metrics::SessionMetrics::default();
-        let is_asked = || {
+        let has_new_work = || {
             let outdated = self.specs.has_changed().unwrap_or(false);
             !self.mailbox.is_empty() || self.shown.is_watched() || outdated
         };
-        let answer = self.shared.table.fall_asleep(&self.entity.entity, is_asked, sleep);
+        let answer = self.shared.table.fall_asleep(&self.entity.entity, has_new_work, sleep);
         match answer {
             Ok(()) => true,
             Err(timers) => {
