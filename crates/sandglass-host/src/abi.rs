@@ -82,7 +82,7 @@ fn begin_running(store: &mut RunStore) -> wasmtime::Result<()> {
 /// one before it counts however long the rest takes.
 fn check_return(store: &mut Store<RunStore>) -> wasmtime::Result<()> {
     let now = store.data_mut().check()?;
-    match store.data().run().name(Cause::Returned) {
+    match store.data().run().set_cause(Cause::Returned) {
         Cause::Returned => store.data_mut().moments.returned = Some(now),
         cause => return Err(Stopped(cause).into()),
     }

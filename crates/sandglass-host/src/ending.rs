@@ -45,10 +45,10 @@ impl Ending {
         let run = store.data().run().clone();
         let error = match called {
             Ok(Called::Returned(outcome)) => {
-                return Self { outcome, cause: run.name(Cause::Returned), place: None };
+                return Self { outcome, cause: run.set_cause(Cause::Returned), place: None };
             }
             Ok(Called::NotCalled(outcome)) => {
-                return match run.name(Cause::NotStarted) {
+                return match run.set_cause(Cause::NotStarted) {
                     Cause::NotStarted => Self { outcome, cause: Cause::NotStarted, place: None },
                     cause => Self::stopped(store, &run, cause, Vec::new()),
                 };
@@ -56,7 +56,7 @@ impl Ending {
             Err(error) => error,
         };
         let stopped = error.downcast_ref::<Stopped>().map(|stopped| stopped.0);
-        match stopped.or_else(|| run.due(now)).unwrap_or_else(|| run.name(Cause::Trap)) {
+        match stopped.or_else(|| run.due(now)).unwrap_or_else(|| run.set_cause(Cause::Trap)) {
             Cause::Trap => trapped(store, &error, fuel),
             cause => Self::stopped(store, &run, cause, unwound_frames(&error)),
         }

@@ -157,7 +157,7 @@ impl Execution {
             return self.report_expired(deadline, waited);
         }
         let run = &self.dispatch.run;
-        let (outcome, cause) = match (self.refusal(why, waited), run.name(Cause::NotStarted)) {
+        let (outcome, cause) = match (self.refusal(why, waited), run.set_cause(Cause::NotStarted)) {
             (Some(message), Cause::NotStarted) => {
                 let rejection = rejection(RejectionKind::HostUnavailable, message);
                 (Outcome::Rejected(rejection), Cause::NotStarted)
@@ -215,7 +215,7 @@ impl Execution {
     /// report names instantiation as the dying span, because that would have come next.
     fn report_expired(&self, deadline: &StartedDeadline, waited: Duration) -> RunReport {
         let run = &self.dispatch.run;
-        let cause = run.name(Cause::ParentDeadline);
+        let cause = run.set_cause(Cause::ParentDeadline);
         let mut report = RunReport {
             outcome: cancelled(run, cause, None),
             cause,
@@ -608,7 +608,7 @@ impl Drop for Unfinished<'_> {
         let (outcome, cause) = if thread::panicking() {
             (Outcome::Interrupted, Cause::HostLost)
         } else {
-            let cause = run.name(Cause::CallerGone);
+            let cause = run.set_cause(Cause::CallerGone);
             (cancelled(run, cause, None), cause)
         };
         let began = execution.began.get();

@@ -155,7 +155,7 @@ impl Supervision {
             self.trace_error(now, names::UNFINISHED, "the run ended inside this call");
         }
         self.watch.stopped_in = Some(self.dying_span());
-        Stopped(self.watch.run.name(cause))
+        Stopped(self.watch.run.set_cause(cause))
     }
 
     /// Adds to the span of the present call that it was ended `now`, and why.
