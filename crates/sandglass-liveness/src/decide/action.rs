@@ -21,21 +21,21 @@ pub(super) struct ActionContext<'a> {
     now: WallTime,
     in_flight: usize,
     schedules: usize,
-    /// The time that a waiting asker lends to what follows a handler, in milliseconds.
-    lent_ms: Option<u64>,
+    /// The time that a waiting asker leaves to what follows a handler, in milliseconds.
+    parent_remaining_ms: Option<u64>,
 }
 
 impl<'a> ActionContext<'a> {
     pub(super) fn new(spec: &'a Spec, entity: &'a Entity, now: WallTime) -> Self {
         let in_flight = entity.in_flight_count();
         let schedules = entity.schedules().len();
-        Self { spec, entity, now, in_flight, schedules, lent_ms: None }
+        Self { spec, entity, now, in_flight, schedules, parent_remaining_ms: None }
     }
 
-    /// After the end of a handler: it does not count, and its asker lends this much if it still
-    /// waits.
-    pub(super) fn after_a_handler(self, lent_ms: Option<u64>) -> Self {
-        Self { in_flight: self.in_flight.saturating_sub(1), lent_ms, ..self }
+    /// After the end of a handler: it does not count, and its asker has this much time left if it
+    /// still waits.
+    pub(super) fn after_a_handler(self, parent_remaining_ms: Option<u64>) -> Self {
+        Self { in_flight: self.in_flight.saturating_sub(1), parent_remaining_ms, ..self }
     }
 
     /// After a schedule came due: it does not count.
@@ -80,16 +80,17 @@ impl<'a> ActionContext<'a> {
             TransitionCause::Asked(asked) => Origin {
                 depth: asked.depth,
                 asker: Some(asked.dispatch),
-                lent_ms: Some(asked.remaining_ms),
+                parent_remaining_ms: Some(asked.remaining_ms),
             },
             // It belongs to the same tree of asks. If the asker waits no more, the handler has a
             // budget of its own: it may have to clean up after an asker that has run out of time.
             TransitionCause::HandlerEnded { dispatch } => {
                 let ended = self.entity.run(*dispatch).map(|run| &run.dispatched);
+                let still_waiting = self.parent_remaining_ms;
                 Origin {
                     depth: ended.map_or(0, |dispatched| dispatched.depth),
-                    asker: self.lent_ms.and(ended.and_then(|dispatched| dispatched.asker)),
-                    lent_ms: self.lent_ms,
+                    asker: still_waiting.and(ended.and_then(|dispatched| dispatched.asker)),
+                    parent_remaining_ms: self.parent_remaining_ms,
                 }
             }
             TransitionCause::Requested
@@ -159,8 +160,9 @@ impl<'a> ActionContext<'a> {
     ) -> Dispatched {
         let dispatch = DispatchId::derive(self.entity.incarnation, sequence, nth, self.now);
         let attempt = 1;
-        let Origin { depth, asker, lent_ms } = started.origin;
-        let (budget_ms, owner) = smaller_budget(integration.budget_for(started.params), lent_ms);
+        let Origin { depth, asker, parent_remaining_ms } = started.origin;
+        let (budget_ms, owner) =
+            smaller_budget(integration.budget_for(started.params), parent_remaining_ms);
         Dispatched {
             dispatch,
             spec: Some(self.spec.digest),
@@ -188,9 +190,12 @@ impl<'a> ActionContext<'a> {
 
 /// The smaller of a handler's own budget and the time that its parent has left, and whose that is. If
 /// they are equal, it is the handler's own.
-pub(super) fn smaller_budget(own_ms: u64, lent_ms: Option<u64>) -> (u64, DeadlineOwner) {
-    match lent_ms {
-        Some(lent_ms) if lent_ms < own_ms => (lent_ms, DeadlineOwner::Parent),
+pub(super) fn smaller_budget(
+    own_ms: u64,
+    parent_remaining_ms: Option<u64>,
+) -> (u64, DeadlineOwner) {
+    match parent_remaining_ms {
+        Some(left_ms) if left_ms < own_ms => (left_ms, DeadlineOwner::Parent),
         _ => (own_ms, DeadlineOwner::Handler),
     }
 }
@@ -212,8 +217,8 @@ struct Origin {
     depth: u32,
     /// The handler that asked for the action that starts them.
     asker: Option<DispatchId>,
-    /// The most time that it lends them, in milliseconds.
-    lent_ms: Option<u64>,
+    /// The time that this handler has left, in milliseconds: the most that they may take.
+    parent_remaining_ms: Option<u64>,
 }
 
 impl Started<'_> {

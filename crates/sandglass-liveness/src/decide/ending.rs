@@ -259,16 +259,16 @@ impl Ending<'_> {
             DeadlineOwner::Parent => integration.budget_for(&dispatched.params),
             DeadlineOwner::Handler => dispatched.budget_ms,
         };
-        // After a crash the asker is lost, too, and lends nothing any more.
-        let lent_ms = end.asker_remaining_ms;
-        let (budget_ms, owner) = smaller_budget(own_ms, lent_ms);
+        // After a crash the asker is lost, too, and leaves no time any more.
+        let parent_remaining_ms = end.asker_remaining_ms;
+        let (budget_ms, owner) = smaller_budget(own_ms, parent_remaining_ms);
         let again = Dispatched {
             spec: Some(self.spec.digest),
             expected: Some(self.entity.sequence),
             attempt,
             budget_ms,
             owner,
-            asker: lent_ms.and(dispatched.asker),
+            asker: parent_remaining_ms.and(dispatched.asker),
             retried: None,
             trace: dispatched.trace.of_dispatch(dispatched.dispatch, attempt),
             ..(**dispatched).clone()

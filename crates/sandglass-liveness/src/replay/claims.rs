@@ -120,8 +120,8 @@ impl Found {
             let expected = "nothing, because no handler asked for it".to_owned();
             self.push(WHAT, remaining_ms.to_string(), expected);
         }
-        let lent = dispatched.owner == DeadlineOwner::Parent;
-        if remaining_ms == 0 || (lent && remaining_ms > dispatched.budget_ms) {
+        let is_parents = dispatched.owner == DeadlineOwner::Parent;
+        if remaining_ms == 0 || (is_parents && remaining_ms > dispatched.budget_ms) {
             let expected = format!("from 1 to {} ms", dispatched.budget_ms);
             self.push(WHAT, remaining_ms.to_string(), expected);
         }

@@ -14,7 +14,7 @@ use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
 use super::reservations::Reservations;
 use super::runs::Starting;
 use super::{Actor, Ownership};
-use crate::asking::Lent;
+use crate::asking::ParentBudget;
 use crate::error::ActorError;
 use crate::shared::recorded;
 
@@ -68,15 +68,15 @@ impl Actor {
 
     /// Decides about `input`, and commits all that follows from it, or nothing.
     pub(super) async fn commit_input(&mut self, input: &Input) -> Result<Committed, ActorError> {
-        self.commit_input_with(input, Lent::default(), None).await
+        self.commit_input_with(input, ParentBudget::default(), None).await
     }
 
     /// As `commit_input`; the handlers that it starts have at most the time that an asking handler
-    /// lends them, and the recording of the handler that it ends is appended with the records.
+    /// has left, and the recording of the handler that it ends is appended with the records.
     pub(super) async fn commit_input_with(
         &mut self,
         input: &Input,
-        lent: Lent,
+        parent_budget: ParentBudget,
         recording: Option<Recording>,
     ) -> Result<Committed, ActorError> {
         let at = self.shared.clock.wall();
@@ -84,7 +84,7 @@ impl Actor {
             ActorError::Refused { entity: self.entity.entity.clone(), refusal }
         })?;
         let (handlers, tenant) = (&*self.shared.handlers, &self.entity.tenant);
-        let reservations = Reservations::reserve(handlers, &decided.events, tenant, lent);
+        let reservations = Reservations::reserve(handlers, &decided.events, tenant, parent_budget);
         if let (Input::Action { .. } | Input::Retry(_), Some(busy)) =
             (input, reservations.missing())
         {
@@ -180,15 +180,21 @@ impl Actor {
                 // Left in flight: the next start finds it as interrupted.
                 Command::Start(_) if self.is_closing => {}
                 Command::Start(dispatched) => {
-                    let lent = reservations.lent_to(&dispatched);
+                    let parent_budget = reservations.parent_budget_of(&dispatched);
                     let (shared, spec, entity) = (&self.shared, &self.spec, &self.entity);
                     match reservations.take(dispatched.dispatch) {
                         Ok(reserved) => {
-                            let starting = Starting { dispatched, reserved, lent, parent };
+                            let starting = Starting { dispatched, reserved, parent_budget, parent };
                             self.runs.start(shared, spec, entity, starting);
                         }
                         Err(busy) => {
-                            self.runs.reject(shared, spec, entity, (dispatched, &lent), busy);
+                            self.runs.reject(
+                                shared,
+                                spec,
+                                entity,
+                                (dispatched, &parent_budget),
+                                busy,
+                            );
                         }
                     }
                 }

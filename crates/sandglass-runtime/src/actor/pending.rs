@@ -16,7 +16,7 @@ use sandglass_model::{
 use super::reservations::Reservations;
 use super::{Actor, Ownership};
 use crate::account_sampling::AccountSampling;
-use crate::asking::Lent;
+use crate::asking::ParentBudget;
 use crate::error::ActorError;
 use crate::publish::Event;
 use crate::signals::HandlerSignal;
@@ -214,7 +214,8 @@ impl Actor {
                 self.pending.drop_recordings();
                 return;
             }
-            let (lent, asker_remaining_ms) = self.lent_on(&self.pending.ends[0].end);
+            let (parent_budget, asker_remaining_ms) =
+                self.remaining_parent_budget(&self.pending.ends[0].end);
             let PendingEnd { end, form, recording } = &mut self.pending.ends[0];
             if end.asker_remaining_ms != asker_remaining_ms {
                 Arc::make_mut(end).asker_remaining_ms = asker_remaining_ms;
@@ -223,7 +224,7 @@ impl Actor {
             let (dispatch, attempt) = (end.dispatch, end.attempt);
             let recording = recording.map(|body| journal::Recording { dispatch, attempt, body });
             let input = Input::HandlerEnded(Arc::clone(&end));
-            match self.commit_input_with(&input, lent, recording).await {
+            match self.commit_input_with(&input, parent_budget, recording).await {
                 Ok(_) => {}
                 Err(ActorError::JournalUnavailable { .. }) => {
                     self.pending.drop_recordings();
@@ -250,12 +251,12 @@ impl Actor {
 
     /// What follows a handler is done for the same asker, within the time that the asker has left,
     /// in milliseconds. If it has none left, or waits no more, what follows has its own budget.
-    fn lent_on(&self, end: &HandlerEnd) -> (Lent, Option<u64>) {
+    fn remaining_parent_budget(&self, end: &HandlerEnd) -> (ParentBudget, Option<u64>) {
         let now = self.shared.clock.now();
-        let lent = self.runs.lent(end.dispatch, end.attempt);
-        let lent = lent.filter(|_| end.cause != Cause::ParentDeadline);
-        let left = lent.and_then(|lent| Some((lent, lent.goes_on_ms(now)?)));
-        left.map(|(lent, left_ms)| (lent.clone(), Some(left_ms))).unwrap_or_default()
+        let parent_budget = self.runs.parent_budget(end.dispatch, end.attempt);
+        let parent_budget = parent_budget.filter(|_| end.cause != Cause::ParentDeadline);
+        let left = parent_budget.and_then(|budget| Some((budget, budget.remaining_ms(now)?)));
+        left.map(|(budget, left_ms)| (budget.clone(), Some(left_ms))).unwrap_or_default()
     }
 
     /// Records and publishes signals of handlers: `first`, and those that wait. Ends that wait come

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 
 use super::Message;
-use crate::asking::{Asking, Lent, Waiting};
+use crate::asking::{Asking, ParentBudget, WaitingAsker};
 use crate::handlers::{HandlerRun, HostCallLimits, Reserved, Stop, lost, stopped};
 use crate::panics::{CatchPanic, catch_panic};
 use crate::shared::Shared;
@@ -69,7 +69,7 @@ impl Stops {
 pub(super) struct Starting {
     pub(super) dispatched: Arc<Dispatched>,
     pub(super) reserved: Reserved,
-    pub(super) lent: Lent,
+    pub(super) parent_budget: ParentBudget,
     /// The span of the transition that dispatched it.
     pub(super) parent: Option<TraceContext>,
 }
@@ -87,8 +87,8 @@ pub(super) struct Runs {
     /// What each task executes, for the report of one that is lost.
     running: HashMap<task::Id, Arc<Dispatched>>,
     pub(super) stops: Stops,
-    /// What waiting askers lend each attempt, until its end is recorded.
-    lent: BTreeMap<(DispatchId, u32), Lent>,
+    /// The budget that waiting askers leave each attempt, until its end is recorded.
+    parent_budgets: BTreeMap<(DispatchId, u32), ParentBudget>,
     signals: mpsc::Receiver<HandlerSignal>,
     signal_queue: SignalQueue,
 }
@@ -96,8 +96,8 @@ pub(super) struct Runs {
 impl Runs {
     pub(super) fn new(stops: Stops) -> Self {
         let (signal_queue, signals) = SignalQueue::new();
-        let (tasks, running, lent) = Default::default();
-        Self { tasks, running, stops, lent, signals, signal_queue }
+        let (tasks, running, parent_budgets) = Default::default();
+        Self { tasks, running, stops, parent_budgets, signals, signal_queue }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -112,10 +112,10 @@ impl Runs {
         entity: &Entity,
         starting: Starting,
     ) {
-        let Starting { dispatched, reserved, lent, parent } = starting;
+        let Starting { dispatched, reserved, parent_budget, parent } = starting;
         let integration = spec.integrations.get(&dispatched.integration);
         let queue_ms = integration.map_or(dispatched.budget_ms, |one| one.schedule_to_start_ms);
-        // What an asker lends is bounded by the asker's deadline, which does not wait for the
+        // A parent's budget is bounded by the parent's deadline, which does not wait for the
         // start.
         let own_ms = match (dispatched.owner, integration) {
             (DeadlineOwner::Parent, Some(integration)) => {
@@ -126,7 +126,7 @@ impl Runs {
         let stop = Stop::default();
         let synthetic = spec.limits.as_ref().map(|limits| limits.synthetic.as_slice().into());
         let synthetic = synthetic.unwrap_or_default();
-        self.lend(&dispatched, &lent);
+        self.set_parent_budget(&dispatched, &parent_budget);
         self.stops.lock().insert(dispatched.dispatch, stop.clone());
         let run = HandlerRun {
             entity: entity.entity.clone(),
@@ -138,7 +138,7 @@ impl Runs {
                 .or_else(|| shared.conversations.find(spec, entity)),
             session_id: entity.session().map(|_| entity.entity.to_string()),
             budget: Duration::from_millis(own_ms),
-            not_after: lent.not_after,
+            not_after: parent_budget.not_after,
             asks: Asking::new(shared, entity, &dispatched, stop.clone()),
             parent,
             stop: stop.clone(),
@@ -152,7 +152,9 @@ impl Runs {
             let report = match catch_panic(|| handlers.start(run)) {
                 Some(running) => {
                     let on_behalf = OnBehalf { shared: &shared, entity: &entity, stop: &stop };
-                    on_behalf.unless_abandoned(CatchPanic(running), lent, dispatched.dispatch).await
+                    on_behalf
+                        .unless_abandoned(CatchPanic(running), parent_budget, dispatched.dispatch)
+                        .await
                 }
                 None => None,
             };
@@ -170,10 +172,10 @@ impl Runs {
         shared: &Arc<Shared>,
         spec: &Spec,
         entity: &Entity,
-        (dispatched, lent): (Arc<Dispatched>, &Lent),
+        (dispatched, parent_budget): (Arc<Dispatched>, &ParentBudget),
         busy: Busy,
     ) {
-        self.lend(&dispatched, lent);
+        self.set_parent_budget(&dispatched, parent_budget);
         let integration = spec.integrations.get(&dispatched.integration);
         let queue_ms = integration.map_or(dispatched.budget_ms, |one| one.schedule_to_start_ms);
         let wait = Duration::from_millis(busy.retry_after_ms.min(queue_ms));
@@ -208,20 +210,25 @@ impl Runs {
         self.running.insert(task.id(), of);
     }
 
-    fn lend(&mut self, dispatched: &Dispatched, lent: &Lent) {
-        if lent.waiting.is_some() {
-            self.lent.insert((dispatched.dispatch, dispatched.attempt), lent.clone());
+    fn set_parent_budget(&mut self, dispatched: &Dispatched, parent_budget: &ParentBudget) {
+        if parent_budget.waiting.is_some() {
+            self.parent_budgets
+                .insert((dispatched.dispatch, dispatched.attempt), parent_budget.clone());
         }
     }
 
-    /// What an asker lends this attempt of `dispatch`, if one waits for it.
-    pub(super) fn lent(&self, dispatch: DispatchId, attempt: u32) -> Option<&Lent> {
-        self.lent.get(&(dispatch, attempt))
+    /// What an asker leaves this attempt of `dispatch`, if one waits for it.
+    pub(super) fn parent_budget(
+        &self,
+        dispatch: DispatchId,
+        attempt: u32,
+    ) -> Option<&ParentBudget> {
+        self.parent_budgets.get(&(dispatch, attempt))
     }
 
     /// The end of this attempt of `dispatch` is recorded.
     pub(super) fn forget(&mut self, dispatch: DispatchId, attempt: u32) {
-        self.lent.remove(&(dispatch, attempt));
+        self.parent_budgets.remove(&(dispatch, attempt));
     }
 
     /// What can be waited for at the same time: ends and signals.
@@ -283,10 +290,12 @@ impl OnBehalf<'_> {
     async fn unless_abandoned(
         &self,
         mut run: CatchPanic<Running>,
-        lent: Lent,
+        parent_budget: ParentBudget,
         dispatch: DispatchId,
     ) -> Option<RunReport> {
-        let Lent { not_after, waiting: Some(asker) } = lent else { return run.await };
+        let ParentBudget { not_after, waiting: Some(asker) } = parent_budget else {
+            return run.await;
+        };
         tokio::select! {
             biased;
             report = &mut run => return report,
@@ -301,7 +310,7 @@ impl OnBehalf<'_> {
 
     /// If the session of the asker is over, notifies the entity, which knows whether its run works
     /// only for that session. Returns whether the entity will take care of the handler.
-    fn notify_of_parent(&self, asker: &Waiting, dispatch: DispatchId) -> bool {
+    fn notify_of_parent(&self, asker: &WaitingAsker, dispatch: DispatchId) -> bool {
         let Some(parent) = asker.parent_over() else { return false };
         let runtime = self.shared.runtime.borrow().as_ref().and_then(Weak::upgrade);
         let message = Message::ParentOver { dispatch, parent };
