@@ -41,7 +41,7 @@ impl Phase {
 /// The shared part of one handler run.
 ///
 /// Only the guest's thread decides, by the clock, whether the deadline has passed. Other threads
-/// name a cause or wake the run; they never end it. So a run has exactly one cause, and a kill is
+/// set a cause or wake the run; they never end it. So a run has exactly one cause, and a kill is
 /// never early (test `a_run_is_due_only_after_its_deadline`).
 #[derive(Debug)]
 pub struct Run {
