@@ -87,7 +87,7 @@ impl Runtime {
                 Ok(created) => {
                     let actor = created.begin(shared, channels);
                     let _ = reply.send(Ok(()));
-                    Box::pin(actor.live()).await;
+                    Box::pin(actor.run_loop()).await;
                 }
                 Err(error) => {
                     shared.table.lock().forget(&name);

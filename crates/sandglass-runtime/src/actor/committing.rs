@@ -59,9 +59,9 @@ impl Actor {
         // A limit that passed while the host was down takes effect before the runtime counts as
         // recovered. Otherwise a run of a workflow that is executed again could find that its parent
         // is still running, and would never learn of the parent's end (tests/openwop/children.rs).
-        self.follow(|_, _, _| ());
+        self.update_timers(|_, _, _| ());
         if self.timers.next_limit() <= self.shared.clock.now() {
-            self.woken().await;
+            self.on_wake().await;
         }
         Ok(())
     }

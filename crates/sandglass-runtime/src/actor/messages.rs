@@ -48,7 +48,7 @@ pub(crate) enum Message {
 }
 
 impl Actor {
-    pub(super) async fn answer(&mut self, message: Message) {
+    pub(super) async fn handle_message(&mut self, message: Message) {
         // A stop is carried out whether it can be recorded or not.
         let is_stop = matches!(message, Message::Stop { .. } | Message::ParentOver { .. });
         if let (Err(error), false) = (self.ready_to_write().await, is_stop) {

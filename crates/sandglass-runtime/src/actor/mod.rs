@@ -34,7 +34,7 @@ pub(crate) use channels::{Channels, Handle, View, channels};
 pub(crate) use creation::Creation;
 pub(crate) use messages::Message;
 pub(crate) use runs::Stops;
-use runs::{Ended, Runs};
+use runs::{EndedHandler, Runs};
 pub(crate) use session_metrics::Counted;
 pub(crate) use timers::Timers;
 
@@ -150,9 +150,9 @@ impl Actor {
         actor
     }
 
-    /// Lives until it falls asleep or the runtime shuts down. Dropped earlier, it leaves the
-    /// journal as it is: the next recovery finds what is in flight.
-    pub(crate) async fn live(mut self) {
+    /// Runs until the entity falls asleep or the runtime shuts down. If this is dropped earlier, the
+    /// journal stays as it is: the next recovery finds what is in flight.
+    pub(crate) async fn run_loop(mut self) {
         loop {
             if self.is_closing && self.is_done() {
                 return;
@@ -160,7 +160,7 @@ impl Actor {
             self.follow_spec().await;
             self.begin_session().await;
             self.await_activity().await;
-            self.follow(|_, _, _| ());
+            self.update_timers(|_, _, _| ());
             let (wake, can_rest, is_watched) =
                 (self.wake_at(), self.can_rest(), self.shown.is_watched());
             if wake > self.shared.clock.now() && self.pending.is_quiet() {
@@ -174,11 +174,11 @@ impl Actor {
                 // may be many, and nothing depends on them.
                 biased;
                 Some(ended) = ends.next() => self.handler_ended(ended).await,
-                () = timer::until(&*clock, wake) => self.woken().await,
+                () = timer::until(&*clock, wake) => self.on_wake().await,
                 _ = self.closing.changed(), if !self.is_closing => self.close().await,
                 Ok(()) = self.specs.changed() => continue,
                 message = self.mailbox.recv(), if !self.is_closing => match message {
-                    Some(message) => self.answer(message).await,
+                    Some(message) => self.handle_message(message).await,
                     None => self.close().await,
                 },
                 Some(signal) = signals.recv() => self.record_signals(Some(signal)).await,
@@ -186,7 +186,7 @@ impl Actor {
                 // It stays awake while it is watched, because watchers see each change.
                 () = self.shown.unwatched(), if can_rest && is_watched => continue,
                 () = timer::until(&*clock, rest), if can_rest && !is_watched => {
-                    if self.fell_asleep() {
+                    if self.try_sleep() {
                         return;
                     }
                     continue;
@@ -216,8 +216,8 @@ impl Actor {
             && self.pending.is_quiet()
     }
 
-    /// Falls asleep, unless a request has just arrived.
-    fn fell_asleep(&mut self) -> bool {
+    /// Falls asleep, unless a request has just arrived. Returns whether it did.
+    fn try_sleep(&mut self) -> bool {
         let timers = std::mem::take(&mut self.timers);
         let spec = (!self.has_ended()).then(|| Arc::clone(&self.spec));
         let counted = Counted::asleep(&self.shared, &self.entity);
@@ -275,7 +275,7 @@ impl Actor {
 
     /// Arms and disarms the timers as the entity requires now, and returns what `look` finds in
     /// them.
-    fn follow<T>(&mut self, look: impl FnOnce(&Timers, &Entity, &dyn Clock) -> T) -> T {
+    fn update_timers<T>(&mut self, look: impl FnOnce(&Timers, &Entity, &dyn Clock) -> T) -> T {
         let clock = &*self.shared.clock;
         let has_work =
             !self.entity.is_settled() && (self.pending.is_empty() || !self.runs.is_empty());
@@ -299,12 +299,12 @@ impl Actor {
         &mut self,
         look: impl Fn(&Timers, &Entity, &dyn Clock) -> Option<Due>,
     ) -> Option<Due> {
-        let due = self.follow(&look)?;
+        let due = self.update_timers(&look)?;
         let measures_activity = matches!(
             due,
             Due::Limit(Breach { limit: Limit::InactivityWarn | Limit::InactivityTimeout, .. })
         );
-        if measures_activity && self.read_activity() { self.follow(look) } else { Some(due) }
+        if measures_activity && self.read_activity() { self.update_timers(look) } else { Some(due) }
     }
 
     /// Takes no new requests, stops the handlers, and records their ends. If it is a session with
@@ -335,10 +335,10 @@ impl Actor {
         }
     }
 
-    async fn handler_ended(&mut self, ended: Ended) {
+    async fn handler_ended(&mut self, ended: EndedHandler) {
         // Signals that it sent before its end come before its end.
         self.record_signals(None).await;
-        let Ended { attempt, report } = ended;
+        let EndedHandler { attempt, report } = ended;
         // A report may be large: it is copied only for subscribers, and otherwise moved into the
         // journal.
         if self.shared.events.receiver_count() > 0 {
@@ -350,7 +350,7 @@ impl Actor {
     }
 
     /// A timer has fired, or the journal has to be tried again.
-    async fn woken(&mut self) {
+    async fn on_wake(&mut self) {
         self.kill_unrecorded();
         if self.pending.retry_at().is_none_or(|at| at <= self.shared.clock.now()) {
             self.pending.try_again();
@@ -402,7 +402,7 @@ impl Actor {
         if !self.is_closing && self.closing.has_changed().unwrap_or(true) {
             self.close().await;
         } else if let Ok(message) = self.mailbox.try_recv() {
-            self.answer(message).await;
+            self.handle_message(message).await;
         }
     }
 

@@ -76,14 +76,14 @@ pub(super) struct Starting {
 
 /// A handler that has ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedHandler {
     pub(super) attempt: u32,
     pub(super) report: RunReport,
 }
 
 /// The handlers of one entity that execute: at most [`IN_FLIGHT_MAX`], which decisions enforce.
 pub(super) struct Runs {
-    tasks: JoinSet<Ended>,
+    tasks: JoinSet<EndedHandler>,
     /// What each task executes, for the report of one that is lost.
     running: HashMap<task::Id, Arc<Dispatched>>,
     pub(super) stops: Stops,
@@ -160,7 +160,7 @@ impl Runs {
             };
             let mut report = report.unwrap_or_else(|| panicked(&dispatched));
             report.dispatch_id = dispatched.dispatch;
-            Ended { attempt: dispatched.attempt, report }
+            EndedHandler { attempt: dispatched.attempt, report }
         });
     }
 
@@ -201,11 +201,15 @@ impl Runs {
                 overrun: Duration::ZERO,
             });
             let report = RunReport::unreported(&dispatched, outcome, cause);
-            Ended { attempt: dispatched.attempt, report }
+            EndedHandler { attempt: dispatched.attempt, report }
         });
     }
 
-    fn spawn(&mut self, of: Arc<Dispatched>, run: impl Future<Output = Ended> + Send + 'static) {
+    fn spawn(
+        &mut self,
+        of: Arc<Dispatched>,
+        run: impl Future<Output = EndedHandler> + Send + 'static,
+    ) {
         let task = self.tasks.spawn(run);
         self.running.insert(task.id(), of);
     }
@@ -255,21 +259,21 @@ fn host_call_limits(of: &Integration) -> HostCallLimits {
 
 /// The ends of handlers.
 pub(super) struct Ends<'a> {
-    tasks: &'a mut JoinSet<Ended>,
+    tasks: &'a mut JoinSet<EndedHandler>,
     running: &'a mut HashMap<task::Id, Arc<Dispatched>>,
     stops: &'a Stops,
 }
 
 impl Ends<'_> {
     /// The next handler that ends; `None` if there is none.
-    pub(super) async fn next(self) -> Option<Ended> {
+    pub(super) async fn next(self) -> Option<EndedHandler> {
         let joined = self.tasks.join_next_with_id().await?;
         let task = joined.as_ref().map_or_else(task::JoinError::id, |(task, _)| *task);
         let of = self.running.remove(&task)?;
         self.stops.lock().remove(&of.dispatch);
         // Lost in code of the embedder that is not called through `catch_panic`, such as the drop
         // of its future. (Single tasks are never aborted.)
-        let lost = |_| Ended { attempt: of.attempt, report: panicked(&of) };
+        let lost = |_| EndedHandler { attempt: of.attempt, report: panicked(&of) };
         Some(joined.map_or_else(lost, |(_, ended)| ended))
     }
 }
