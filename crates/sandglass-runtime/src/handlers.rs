@@ -274,13 +274,13 @@ impl Stop {
         }
     }
 
-    /// Notes why the handler's session is over: entities that it has asked learn the reason from
-    /// here. The first note holds.
-    pub(crate) fn session_is_over(&self, why: &Arc<str>) {
+    /// Sets why the handler's session is over: entities that it has asked get the reason from here.
+    /// The first reason is kept.
+    pub(crate) fn set_session_over(&self, why: &Arc<str>) {
         self.lock().over.get_or_insert_with(|| Arc::clone(why));
     }
 
-    /// Why the handler's session is over, if that was noted.
+    /// Why the handler's session is over, if that was set.
     pub(crate) fn over(&self) -> Option<Arc<str>> {
         self.lock().over.clone()
     }

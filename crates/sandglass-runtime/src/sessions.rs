@@ -91,7 +91,7 @@ impl Runtime {
         }
         let stops = self.0.reach(entity, |handle| handle.stops.clone())?;
         if is_final {
-            stops.session_is_over(&format!("{entity} was stopped ({code})"));
+            stops.set_session_over(&format!("{entity} was stopped ({code})"));
         }
         stops.kill(None, cause, &reason);
         answer.await

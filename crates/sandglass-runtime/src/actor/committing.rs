@@ -135,7 +135,7 @@ impl Actor {
             }
             _ => None,
         });
-        let over = stop.map(|cause| self.over(cause));
+        let over = stop.map(|cause| self.session_over_message(cause));
         let commands = commands(Some(&before), &self.entity, &events);
         let mut parent = None;
         for ((sequence, event), place) in sequences.into_iter().zip(events).zip(first.0..) {
@@ -159,9 +159,9 @@ impl Actor {
         let stops = commands.split_off(last_start.map_or(0, |last| last + 1));
         // The handle of each handler must state why the session is over before the handler is
         // stopped. Handlers that this decision starts have a handle only after the first part.
-        over.into_iter().for_each(|over| self.runs.stops.session_is_over(over));
+        over.into_iter().for_each(|over| self.runs.stops.set_session_over(over));
         self.carry_out_each(commands, &mut reservations, parent);
-        over.into_iter().for_each(|over| self.runs.stops.session_is_over(over));
+        over.into_iter().for_each(|over| self.runs.stops.set_session_over(over));
         self.carry_out_each(stops, &mut reservations, parent);
     }
 

@@ -41,10 +41,10 @@ impl Stops {
         chosen.len()
     }
 
-    /// Notes why the session of the handlers is over.
-    pub(crate) fn session_is_over(&self, why: &str) {
+    /// Sets why the session of the handlers is over.
+    pub(crate) fn set_session_over(&self, why: &str) {
         let why: Arc<str> = why.into();
-        self.lock().values().for_each(|stop| stop.session_is_over(&why));
+        self.lock().values().for_each(|stop| stop.set_session_over(&why));
     }
 
     /// Requests that the handler of `dispatch`, or all of them, stop gracefully.

@@ -91,9 +91,9 @@ impl Actor {
         self.runs.stops.kill(Some(dispatch), Cause::CallerGone, "");
     }
 
-    /// Why the session is over, for the entities that its handlers have asked, if `cause` stops it
-    /// for good.
-    pub(super) fn over(&self, cause: &StopCause) -> String {
+    /// The reason that the entities that its handlers have asked get if `cause` stops the session for
+    /// good.
+    pub(super) fn session_over_message(&self, cause: &StopCause) -> String {
         format!("{} was stopped ({})", self.entity.entity, cause.code())
     }
 
@@ -154,7 +154,7 @@ impl Actor {
         self.unrecorded = Some(Unrecorded { input, cause: handler_cause(cause), kill_at });
         // Whether a limit ends the session is decided with its record only.
         if cause.limit().is_none() && !directive(cause, 0).goes_on() {
-            self.runs.stops.session_is_over(&self.over(cause));
+            self.runs.stops.set_session_over(&self.session_over_message(cause));
         }
         self.note_stop();
         self.runs.stops.request_stop(None);
