@@ -158,7 +158,11 @@ async fn what_follows_an_asked_handler_has_the_remaining_time_of_its_waiting_ask
             (Cause::ParentDeadline, DeadlineOwner::Parent)
         );
         let after = followed.last().expect("it cleans up");
-        assert_eq!((after.not_after, after.dispatched.asker), (None, None), "nobody waits for it");
+        assert_eq!(
+            (after.not_after, after.dispatched.asker),
+            (None, None),
+            "no asker waits for it"
+        );
         world.replays().await;
     }
 }

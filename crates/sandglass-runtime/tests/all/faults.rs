@@ -171,7 +171,7 @@ async fn an_entity_whose_task_is_lost_comes_back_by_itself() {
     let _lost = runtime.send(&one(), "Touch", Object::new()).await;
     let mut events = runtime.subscribe();
     pass(400).await;
-    // Nobody asks it before this.
+    // No caller asks it before this.
     assert!(soon(events.next()).await.is_some(), "its state's timer rang");
     assert_eq!(state(&runtime).await, "Abandoned");
 }

@@ -80,7 +80,13 @@ impl Runs {
         let is_held = before.is_some_and(|run| run.is_held);
         let is_wanted = key.1 == 1 || dispatched.retried.is_some() || reruns || is_held;
         (!is_wanted).then(|| {
-            (Invariant::AtMostOnce, format!("{} is an attempt that nobody wants", run_name(key)))
+            (
+                Invariant::AtMostOnce,
+                format!(
+                    "{} is an attempt without a reason: no retry, rerun or held handler",
+                    run_name(key)
+                ),
+            )
         })
     }
 
