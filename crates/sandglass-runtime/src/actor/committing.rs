@@ -239,7 +239,7 @@ impl Actor {
                 metrics.state_timeout(entity_type, state);
                 if !taken {
                     let entity = &self.entity.entity;
-                    tracing::warn!(%entity, state, action, "a state's timer is refused; it fires again");
+                    tracing::warn!(%entity, state, action, "the action of the state timer was refused; the timer will fire again");
                 }
             }
             RecordedEvent::Dispatched(dispatched) => self.note_default_budget(dispatched),

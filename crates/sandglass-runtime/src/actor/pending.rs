@@ -231,7 +231,7 @@ impl Actor {
                     return;
                 }
                 Err(ActorError::Refused { refusal, .. }) => {
-                    tracing::error!(dispatch = %end.dispatch, %refusal, "a handler ended that is not in flight");
+                    tracing::error!(dispatch = %end.dispatch, %refusal, "ignored the end of a handler that is not in flight");
                 }
                 Err(ActorError::Journal(error)) if form == Form::Whole => {
                     let end = Arc::new(reduced(&end, &error));
