@@ -73,7 +73,7 @@ fn misdirected(why: &str) -> Called {
 /// clock for both.
 fn begin_running(store: &mut RunStore) -> wasmtime::Result<()> {
     store.begin_running();
-    let may_go_on = store.glance();
+    let may_go_on = store.check_fast();
     store.moments.instantiated = Some(store.watch.checked_at);
     Ok(may_go_on.map(drop)?)
 }

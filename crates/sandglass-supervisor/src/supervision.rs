@@ -227,7 +227,7 @@ impl Supervision {
     /// The guest is instantiated, and runs from now on.
     pub fn begin_running(&mut self) {
         self.watch.phase = Phase::Running;
-        let now = self.watch.clock.glance();
+        let now = self.watch.clock.now_fast();
         self.watch.run.present.in_guest(Phase::Running, now);
         self.calls.while_instantiating = Some(self.calls.accounting.total());
     }

@@ -114,12 +114,12 @@ impl Recorder {
     }
 
     /// Notes the result of the call.
-    pub(super) fn answered(&mut self, answer: impl FnOnce(&mut Packer<'_>)) {
+    pub(super) fn record_result(&mut self, answer: impl FnOnce(&mut Packer<'_>)) {
         self.answer(true, answer);
     }
 
     /// Notes the error of the call.
-    pub(super) fn failed(&mut self, error: impl FnOnce(&mut Packer<'_>)) {
+    pub(super) fn record_error(&mut self, error: impl FnOnce(&mut Packer<'_>)) {
         self.answer(false, error);
     }
 
