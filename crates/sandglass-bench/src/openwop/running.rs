@@ -1,4 +1,4 @@
-//! Measures how many runs a second are created and completed, and what their records cost appender.
+//! Measures how many runs a second are created and completed, and what their records cost alone.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -29,7 +29,7 @@ const EVENTS: usize = 8;
 const POLL_EVERY: Duration = Duration::from_millis(5);
 
 /// Measures the time for each run of three nodes, from the first request until the last run has
-/// ended according to the host's counter. The baseline is appending the same batches appender.
+/// ended according to the host's counter. The baseline is appending the same batches alone.
 pub(crate) fn runs(effort: Effort, program: Option<&Path>) -> Result<Figure, Failure> {
     let server = Server::start(program)?;
     one_thread()?.block_on(async {
