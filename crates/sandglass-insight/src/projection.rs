@@ -285,7 +285,7 @@ fn audit(entity: &Entity, event: &Event, at: WallTime) -> Option<Audited> {
 }
 
 fn audit_tool(entity: &Entity, ended: &Ended, at: WallTime) -> Option<AuditedTool> {
-    let run = entity.run(ended.dispatch)?;
+    let run = entity.in_flight_handler(ended.dispatch)?;
     let (error, message) = ended.outcome.error()?;
     let elapsed_ms = ended.deadline.elapsed_ms;
     let message = match &ended.outcome {

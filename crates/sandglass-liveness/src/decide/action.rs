@@ -85,7 +85,7 @@ impl<'a> ActionContext<'a> {
             // It belongs to the same tree of asks. If the asker waits no more, the handler has a
             // budget of its own: it may have to clean up after an asker that has run out of time.
             TransitionCause::HandlerEnded { dispatch } => {
-                let ended = self.entity.run(*dispatch).map(|run| &run.dispatched);
+                let ended = self.entity.in_flight_handler(*dispatch).map(|run| &run.dispatched);
                 let still_waiting = self.parent_remaining_ms;
                 Origin {
                     depth: ended.map_or(0, |dispatched| dispatched.depth),

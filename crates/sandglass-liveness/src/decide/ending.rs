@@ -31,7 +31,7 @@ pub(super) fn decide(
     now: WallTime,
 ) -> Result<Vec<Event>, Refusal> {
     let dispatch = end.dispatch;
-    let run = entity.run(dispatch).ok_or(Refusal::UnknownDispatch { dispatch })?;
+    let run = entity.in_flight_handler(dispatch).ok_or(Refusal::UnknownDispatch { dispatch })?;
     if run.dispatched.attempt != end.attempt {
         return Err(Refusal::StaleAttempt { dispatch, attempt: end.attempt });
     }

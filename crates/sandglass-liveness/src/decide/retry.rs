@@ -63,7 +63,7 @@ fn not_retried_since(
     dispatch: DispatchId,
     expected: Option<u32>,
 ) -> Result<(), Refusal> {
-    let in_flight = entity.run(dispatch).map(|run| run.dispatched.attempt);
+    let in_flight = entity.in_flight_handler(dispatch).map(|run| run.dispatched.attempt);
     let last = in_flight.or_else(|| entity.ended_dispatch(dispatch).map(|past| past.attempt));
     match (expected, last) {
         (Some(expected), Some(last)) if expected != last => {
@@ -74,9 +74,9 @@ fn not_retried_since(
 }
 
 /// The handler that has to be started again, which has ended without success.
-fn ended<'e>(entity: &'e Entity, dispatched: &Dispatched) -> Result<&'e EndedDispatch, Refusal> {
+fn find_ended<'e>(entity: &'e Entity, dispatched: &Dispatched) -> Result<&'e EndedDispatch, Refusal> {
     let dispatch = dispatched.dispatch;
-    if entity.run(dispatch).is_some() {
+    if entity.in_flight_handler(dispatch).is_some() {
         return Err(Refusal::StillInFlight { dispatch });
     }
     match entity.ended_dispatch(dispatch) {

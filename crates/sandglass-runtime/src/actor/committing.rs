@@ -247,7 +247,7 @@ impl Actor {
                 if let Decision::Superseded { action } = &ended.decision {
                     metrics.outcome_superseded(entity_type, action);
                 }
-                let run = before.run(ended.dispatch);
+                let run = before.in_flight_handler(ended.dispatch);
                 if let (Outcome::Interrupted, Some(run)) = (&ended.outcome, run) {
                     metrics.dispatch_interrupted(entity_type, &run.dispatched.action);
                     self.trace_lost(&run.dispatched);

@@ -316,7 +316,9 @@ impl Actor {
     }
 
     fn classify(&mut self, signal: HandlerSignal) -> SignalUse {
-        if self.entity.run(signal.dispatch).is_none() || self.ownership != Ownership::Owner {
+        if self.entity.in_flight_handler(signal.dispatch).is_none()
+            || self.ownership != Ownership::Owner
+        {
             return SignalUse::TooLate;
         }
         if self.pending.may_record(signal.dispatch) {
@@ -364,7 +366,8 @@ impl Actor {
     async fn record_all_held_back(&mut self) -> Result<bool, ActorError> {
         let at = self.shared.clock.wall();
         let held = std::mem::take(&mut self.pending.held_back);
-        let of_running = |signal: &&HandlerSignal| self.entity.run(signal.dispatch).is_some();
+        let of_running =
+            |signal: &&HandlerSignal| self.entity.in_flight_handler(signal.dispatch).is_some();
         let signals = held.values().map(|(_, signal)| signal);
         let inputs = signals.filter(of_running).cloned().map(recorded_signal).collect();
         let (decided, _) = self.decide_all(inputs, at);
