@@ -74,7 +74,10 @@ fn not_retried_since(
 }
 
 /// The handler that has to be started again, which has ended without success.
-fn find_ended<'e>(entity: &'e Entity, dispatched: &Dispatched) -> Result<&'e EndedDispatch, Refusal> {
+fn find_ended<'e>(
+    entity: &'e Entity,
+    dispatched: &Dispatched,
+) -> Result<&'e EndedDispatch, Refusal> {
     let dispatch = dispatched.dispatch;
     if entity.in_flight_handler(dispatch).is_some() {
         return Err(Refusal::StillInFlight { dispatch });
