@@ -225,7 +225,7 @@ impl Run {
             _ => Cause::Cancel,
         };
         {
-            // Locked while the cause is named, so that a reader of the cause finds its reason.
+            // Locked while the cause is set, so that a reader of the cause finds its reason.
             let mut kept = lock(&self.reason);
             let holds = self.cause.set(cause);
             if holds != cause {

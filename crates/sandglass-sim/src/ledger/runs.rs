@@ -19,7 +19,7 @@ pub(crate) type Key = (DispatchId, u32);
 /// How a handler run really ended, as its guest and its clock show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Truth {
-    /// The cause that was named first.
+    /// The cause that was set first.
     pub(crate) cause: Cause,
     /// When the guest's export returned, if it did.
     pub(crate) returned_at: Option<Monotonic>,
