@@ -186,7 +186,7 @@ impl World {
         let first = Arc::new(FirstCause::new());
         let naming = Arc::clone(&first);
         run.stop.on_kill(move |request| {
-            naming.name(request.cause);
+            naming.set(request.cause);
         });
         let can_be_killed = guest.can_be_killed();
         let is_graceful = guest.is_graceful && can_be_killed;
