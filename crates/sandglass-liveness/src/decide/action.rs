@@ -86,11 +86,11 @@ impl<'a> ActionContext<'a> {
             // budget of its own: it may have to clean up after an asker that has run out of time.
             TransitionCause::HandlerEnded { dispatch } => {
                 let ended = self.entity.in_flight_handler(*dispatch).map(|run| &run.dispatched);
-                let still_waiting = self.parent_remaining_ms;
+                let parent_remaining_ms = self.parent_remaining_ms;
                 Origin {
                     depth: ended.map_or(0, |dispatched| dispatched.depth),
-                    asker: still_waiting.and(ended.and_then(|dispatched| dispatched.asker)),
-                    parent_remaining_ms: self.parent_remaining_ms,
+                    asker: parent_remaining_ms.and(ended.and_then(|dispatched| dispatched.asker)),
+                    parent_remaining_ms,
                 }
             }
             TransitionCause::Requested
