@@ -27,7 +27,7 @@ impl Up {
         folder.write("waiter.ioa.toml", WAITER);
         let guest = std::fs::read(fixture("wat/sleeps_in_wasi_poll.wat")).expect("it is there");
         folder.write("waits.wat", guest);
-        // Its handler never ends by itself, and nobody waits for it.
+        // Its handler never ends by itself, and no caller waits for it.
         let config = format!("grace = \"1s\"\n[http]\nkeep_alive = \"1s\"\n{http}");
         let config = folder.write("up.toml", config);
         let specs = folder.path(".");

@@ -20,9 +20,9 @@ pub enum Unit {
     /// Bytes.
     #[serde(rename = "bytes")]
     Bytes,
-    /// A count of things.
+    /// A count.
     #[serde(rename = "things")]
-    Things,
+    Count,
 }
 
 impl Unit {
@@ -34,14 +34,14 @@ impl Unit {
             Self::Microseconds => "us",
             Self::Milliseconds => "ms",
             Self::Bytes => "B",
-            Self::Things => "",
+            Self::Count => "",
         }
     }
 
     /// Converts a sample to this unit. Samples of time are in nanoseconds.
     fn of_sample(self, sample: f64) -> f64 {
         match self {
-            Self::Nanoseconds | Self::Bytes | Self::Things => sample,
+            Self::Nanoseconds | Self::Bytes | Self::Count => sample,
             Self::Microseconds => sample / 1e3,
             Self::Milliseconds => sample / 1e6,
         }
@@ -68,7 +68,7 @@ pub struct Figure {
     pub ratio: Option<f64>,
     /// Further values, by name.
     #[serde(flatten)]
-    pub more: Map<String, Value>,
+    pub extra: Map<String, Value>,
     /// The goals of this figure.
     pub goals: Vec<Goal>,
 }
@@ -97,7 +97,7 @@ impl Figure {
             samples: samples.count(),
             baseline: None,
             ratio: None,
-            more: Map::new(),
+            extra: Map::new(),
             goals: Vec::new(),
         }
     }
@@ -112,7 +112,7 @@ impl Figure {
 
     /// Adds a further value.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.more.insert(name.to_owned(), value.into());
+        self.extra.insert(name.to_owned(), value.into());
         self
     }
 

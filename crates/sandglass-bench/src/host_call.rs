@@ -26,9 +26,9 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
             }),
         ],
     )?;
-    let more = host.quantiles().p50 - plain.quantiles().p50;
+    let added = host.quantiles().p50 - plain.quantiles().p50;
     let figure = Figure::of(&host, Unit::Nanoseconds).with_baseline(&plain);
-    Ok(figure.with_ratio_goal(3.0).with_goal("ns more than bare", 15.0, more))
+    Ok(figure.with_ratio_goal(3.0).with_goal("ns more than bare", 15.0, added))
 }
 
 fn repeat(

@@ -72,16 +72,16 @@ pub(crate) fn measure(effort: Effort) -> Result<Figure, Failure> {
     embedder.block_on(kill(&victims, kills))?;
     let after = count_resources(&reported)?;
 
-    let more = |name: &str| count(&after, name) - count(&before, name);
-    let resident = more("resident_bytes").max(0.0);
+    let growth = |name: &str| count(&after, name) - count(&before, name);
+    let resident = growth("resident_bytes").max(0.0);
     let left: f64 = before
         .keys()
         .filter(|name| *name != "resident_bytes")
-        .map(|name| more(name).max(0.0))
+        .map(|name| growth(name).max(0.0))
         .sum();
     let mut one = Samples::default();
     one.push(left);
-    let figure = Figure { samples: u64::from(kills), ..Figure::of(&one, Unit::Things) };
+    let figure = Figure { samples: u64::from(kills), ..Figure::of(&one, Unit::Count) };
     Ok(figure.with("before", before).with("after", after).with_goal("p50", 0.0, left).with_goal(
         "bytes more resident",
         RESIDENT_SLACK,

@@ -114,9 +114,9 @@ fn suspend_at_once(count: u32) -> Result<Suspended, Failure> {
             None => count,
             Some(_) => u32::try_from(host.waits.available_permits())?,
         };
-        let more = resident_bytes()?.saturating_sub(before);
+        let added = resident_bytes()?.saturating_sub(before);
         drop(runs);
         host.inner.shutdown().await;
-        Ok(Suspended { count: held, bytes_each: more as f64 / f64::from(held.max(1)), refusal })
+        Ok(Suspended { count: held, bytes_each: added as f64 / f64::from(held.max(1)), refusal })
     })
 }

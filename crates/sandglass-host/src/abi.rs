@@ -73,7 +73,7 @@ fn misdirected(why: &str) -> Called {
 /// clock for both.
 fn begin_running(store: &mut RunStore) -> wasmtime::Result<()> {
     store.begin_running();
-    let may_go_on = store.glance();
+    let may_go_on = store.check_fast();
     store.moments.instantiated = Some(store.watch.checked_at);
     Ok(may_go_on.map(drop)?)
 }
@@ -82,7 +82,7 @@ fn begin_running(store: &mut RunStore) -> wasmtime::Result<()> {
 /// one before it counts however long the rest takes.
 fn check_return(store: &mut Store<RunStore>) -> wasmtime::Result<()> {
     let now = store.data_mut().check()?;
-    match store.data().run().name(Cause::Returned) {
+    match store.data().run().set_cause(Cause::Returned) {
         Cause::Returned => store.data_mut().moments.returned = Some(now),
         cause => return Err(Stopped(cause).into()),
     }

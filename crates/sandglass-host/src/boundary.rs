@@ -201,7 +201,7 @@ pub(crate) fn leave<R: Passed, E: CallError>(
     mut entered: Entered,
     result: Result<R, E>,
 ) -> Result<R, E> {
-    let now = store.glance().map_err(|stopped| E::ending(stopped.into()))?;
+    let now = store.check_fast().map_err(|stopped| E::ending(stopped.into()))?;
     if let Ok(result) = &result {
         result.resources(&mut entered.touched);
     }
@@ -209,21 +209,21 @@ pub(crate) fn leave<R: Passed, E: CallError>(
         store.charge(&entered.touched.0).map_err(E::ending)?;
     }
     match &result {
-        // The guest gets the recorded error from `failed`.
+        // The guest gets the recorded error from `record_error`.
         Err(_) if entered.result_from == Source::Recording => {}
         // The call stays the present one, because the run ends inside it: it is the dying span.
         Err(error) if error.ends_the_run() => return result,
         Err(_) => {}
-        Ok(result) => store.calls.recording.answered(|packer| result.pass(packer)),
+        Ok(result) => store.calls.recording.record_result(|packer| result.pass(packer)),
     }
     let is_failure = result.as_ref().map_or(true, Passed::is_failure);
     store.leave(now, is_failure).map_err(|stopped| E::ending(stopped.into()))?;
     result
 }
 
-/// Turns the error of the call that has just left into the form of its ABI, which is also the form
-/// in which it is recorded.
-pub(crate) fn failed<E: Recorded>(
+/// Records the error of the call that has just left, and returns it in the form of its ABI, which is
+/// also the form in which it is recorded.
+pub(crate) fn record_error<E: Recorded>(
     store: &mut RunStore,
     error: impl FnOnce(&mut RunStore) -> Result<E>,
 ) -> Result<E> {
@@ -231,7 +231,7 @@ pub(crate) fn failed<E: Recorded>(
         return Ok(recorded?);
     }
     let error = error(store)?;
-    store.calls.recording.failed(|packer| error.pass(packer));
+    store.calls.recording.record_error(|packer| error.pass(packer));
     let mut touched = Touched::default();
     error.resources(&mut touched);
     // The call has left, so it must not end the run here: a replay could not find the place. What
@@ -240,7 +240,8 @@ pub(crate) fn failed<E: Recorded>(
     Ok(error)
 }
 
-/// Ends a call whose wait may have been cut: `Ok(None)`.
+/// Ends a call whose wait raced with the end of the run. `Ok(None)` means that the wait lost the
+/// race: the run must end.
 pub(crate) fn leave_race<R: Passed, E: CallError>(
     store: &mut RunStore,
     entered: Entered,
@@ -273,7 +274,7 @@ impl CallError for Error {
 }
 
 /// The result type of a host function that may wait, with what its body returns while it races
-/// with the end of the run: `Ok(None)` if the wait was cut.
+/// with the end of the run: `Ok(None)` if the wait lost the race.
 pub(crate) trait Raced {
     type Cut;
     type Error: CallError;

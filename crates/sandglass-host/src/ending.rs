@@ -1,4 +1,4 @@
-//! Turns the end of a guest's code into an outcome. The first cause that was named decides.
+//! Turns the end of a guest's code into an outcome. The first cause that was set decides.
 
 use sandglass_model::{
     Cancellation, Cause, EndPoint, Frame, LimitBreach, LimitKind, Monotonic, Outcome,
@@ -20,7 +20,7 @@ use sandglass_supervisor::text::printable;
 
 /// Where a handler run was when it ended.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct EndLocation {
     pub(crate) dying: DyingSpan,
     pub(crate) ended_at: EndPoint,
     pub(crate) backtrace: Vec<Frame>,
@@ -31,7 +31,7 @@ pub(crate) struct Place {
 pub(crate) struct Ending {
     pub(crate) outcome: Outcome,
     pub(crate) cause: Cause,
-    pub(crate) place: Option<Place>,
+    pub(crate) end_location: Option<EndLocation>,
 }
 
 impl Ending {
@@ -45,18 +45,20 @@ impl Ending {
         let run = store.data().run().clone();
         let error = match called {
             Ok(Called::Returned(outcome)) => {
-                return Self { outcome, cause: run.name(Cause::Returned), place: None };
+                return Self { outcome, cause: run.set_cause(Cause::Returned), end_location: None };
             }
             Ok(Called::NotCalled(outcome)) => {
-                return match run.name(Cause::NotStarted) {
-                    Cause::NotStarted => Self { outcome, cause: Cause::NotStarted, place: None },
+                return match run.set_cause(Cause::NotStarted) {
+                    Cause::NotStarted => {
+                        Self { outcome, cause: Cause::NotStarted, end_location: None }
+                    }
                     cause => Self::stopped(store, &run, cause, Vec::new()),
                 };
             }
             Err(error) => error,
         };
         let stopped = error.downcast_ref::<Stopped>().map(|stopped| stopped.0);
-        match stopped.or_else(|| run.due(now)).unwrap_or_else(|| run.name(Cause::Trap)) {
+        match stopped.or_else(|| run.due(now)).unwrap_or_else(|| run.set_cause(Cause::Trap)) {
             Cause::Trap => trapped(store, &error, fuel),
             cause => Self::stopped(store, &run, cause, unwound_frames(&error)),
         }
@@ -70,9 +72,9 @@ impl Ending {
     ) -> Self {
         let data = store.data_mut();
         let dying = data.take_dying_span();
-        let place = Place { dying, ended_at: data.point(), backtrace };
-        let outcome = cancelled(run, cause, Some(place.dying.name.clone()));
-        Self { outcome, cause, place: Some(place) }
+        let end_location = EndLocation { dying, ended_at: data.point(), backtrace };
+        let outcome = cancelled(run, cause, Some(end_location.dying.name.clone()));
+        Self { outcome, cause, end_location: Some(end_location) }
     }
 }
 
@@ -87,7 +89,7 @@ fn trapped(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) 
     let not_started = |message: String| Ending {
         outcome: Outcome::Rejected(rejection(RejectionKind::HostUnavailable, message)),
         cause: Cause::NotStarted,
-        place: None,
+        end_location: None,
     };
     if error.is::<wasmtime::PoolConcurrencyLimitError>() {
         // A permit comes with a slot of each kind, but a guest may need more than one.
@@ -101,13 +103,17 @@ fn trapped(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) 
         // Neither the guest's code nor its limits: the system has no memory, or no mappings.
         return not_started(format!("host can't make an instance of the module: {error:#}"));
     }
-    let place = Some(Place {
+    let end_location = Some(EndLocation {
         dying: data.dying_span(),
         ended_at: data.point(),
         backtrace: unwound_frames(error),
     });
     if let Some(error) = error.downcast_ref::<OutOfHostMemory>() {
-        return Ending { outcome: Outcome::Limit(error.breach()), cause: Cause::Trap, place };
+        return Ending {
+            outcome: Outcome::Limit(error.breach()),
+            cause: Cause::Trap,
+            end_location,
+        };
     }
     let outcome = match (error.downcast_ref::<wasmtime::Trap>(), denied) {
         (Some(wasmtime::Trap::OutOfFuel), _) => Outcome::Limit(out_of_fuel(fuel.unwrap_or(0))),
@@ -116,7 +122,7 @@ fn trapped(store: &Store<RunStore>, error: &wasmtime::Error, fuel: Option<u64>) 
         }
         _ => Outcome::Trapped(trap(error)),
     };
-    Ending { outcome, cause: Cause::Trap, place }
+    Ending { outcome, cause: Cause::Trap, end_location }
 }
 
 /// The frames that `error` unwound.

@@ -73,7 +73,7 @@ pub(crate) struct Execution {
     pub(crate) began: OnceLock<StartedDeadline>,
     pub(crate) permit: PermitWait,
     /// Outlives the store, because dropping the last clone admits the next dispatch.
-    pub(crate) place: Arc<AdmittedDispatch>,
+    pub(crate) slot: Arc<AdmittedDispatch>,
 }
 
 /// The context of a handler run, and its recording or replay.
@@ -157,7 +157,7 @@ impl Execution {
             return self.report_expired(deadline, waited);
         }
         let run = &self.dispatch.run;
-        let (outcome, cause) = match (self.refusal(why, waited), run.name(Cause::NotStarted)) {
+        let (outcome, cause) = match (self.refusal(why, waited), run.set_cause(Cause::NotStarted)) {
             (Some(message), Cause::NotStarted) => {
                 let rejection = rejection(RejectionKind::HostUnavailable, message);
                 (Outcome::Rejected(rejection), Cause::NotStarted)
@@ -215,7 +215,7 @@ impl Execution {
     /// report names instantiation as the dying span, because that would have come next.
     fn report_expired(&self, deadline: &StartedDeadline, waited: Duration) -> RunReport {
         let run = &self.dispatch.run;
-        let cause = run.name(Cause::ParentDeadline);
+        let cause = run.set_cause(Cause::ParentDeadline);
         let mut report = RunReport {
             outcome: cancelled(run, cause, None),
             cause,
@@ -259,7 +259,7 @@ impl Execution {
         }
 
         let fuel = self.integration.manifest.limits.fuel;
-        let Ending { outcome, cause, place } = Ending::of(&mut store, called, off_cpu, fuel);
+        let Ending { outcome, cause, end_location } = Ending::of(&mut store, called, off_cpu, fuel);
         let data = store.data_mut();
         let account = data.finish(deadline.start, off_cpu);
         let mut report = RunReport {
@@ -285,13 +285,13 @@ impl Execution {
         report.time_split_us.queue = micros(queue);
         report.time_split_us.teardown = micros(ended.since(off_cpu));
         report.wall_us = self.wall_us(ended);
-        if let Some(place) = place {
-            report.dying_span = Some(place.dying.name);
-            report.dying_call = place.dying.call;
-            report.ended_at = Some(place.ended_at);
+        if let Some(end_location) = end_location {
+            report.dying_span = Some(end_location.dying.name);
+            report.dying_call = end_location.dying.call;
+            report.ended_at = Some(end_location.ended_at);
             let wait = self.shared.settings.symbols_wait;
             let symbols = &self.integration.compiled.symbols;
-            report.backtrace = symbols.resolve(place.backtrace, wait).await;
+            report.backtrace = symbols.resolve(end_location.backtrace, wait).await;
         }
         self.measure(&mut report, &deadline, off_cpu);
         report
@@ -413,15 +413,15 @@ impl Execution {
                 manifest: Arc::clone(&self.integration.manifest),
                 id: self.id,
                 trace: self.trace,
-                admitted: Arc::clone(&self.place),
+                admitted: Arc::clone(&self.slot),
             })),
         })
     }
 
     /// The tenant of the dispatch, which may differ from the one for which its slot was reserved.
     fn tenant(&self) -> Arc<str> {
-        let (of_place, tenant) = (self.place.tenant(), self.dispatch.context.tenant.as_str());
-        if **of_place == *tenant { Arc::clone(of_place) } else { tenant.into() }
+        let (of_slot, tenant) = (self.slot.tenant(), self.dispatch.context.tenant.as_str());
+        if **of_slot == *tenant { Arc::clone(of_slot) } else { tenant.into() }
     }
 
     /// The context of the handler run, from a recording that is replayed or from the dispatch.
@@ -608,7 +608,7 @@ impl Drop for Unfinished<'_> {
         let (outcome, cause) = if thread::panicking() {
             (Outcome::Interrupted, Cause::HostLost)
         } else {
-            let cause = run.name(Cause::CallerGone);
+            let cause = run.set_cause(Cause::CallerGone);
             (cancelled(run, cause, None), cause)
         };
         let began = execution.began.get();

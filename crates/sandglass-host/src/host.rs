@@ -339,7 +339,7 @@ impl Inner {
     /// Admits a dispatch, and gathers what its handler run needs.
     fn admit(&self, integration: &Integration, mut dispatch: Dispatch) -> Result<Admitted, Error> {
         let queued_at = self.shared.clock.now();
-        let (place, permit) = self.queue(integration, &mut dispatch, queued_at)?;
+        let (slot, permit) = self.queue(integration, &mut dispatch, queued_at)?;
         let shared = if dispatch.is_replay() { &self.without_telemetry } else { &self.shared };
         let metrics = &shared.telemetry.metrics;
         let entity_type = dispatch.entity.entity_type();
@@ -365,7 +365,7 @@ impl Inner {
             queued_at,
             began: OnceLock::new(),
             permit,
-            place: Arc::new(place),
+            slot: Arc::new(slot),
             dispatch: Arc::new(dispatch),
         };
         Ok(Admitted { execution, caller, live })
@@ -418,9 +418,9 @@ impl Inner {
             }
         }
         match dispatch.reservation.take() {
-            Some(Reservation(place)) if place.is_of(&self.admission) => {
-                let permit = place.request_permit(integration.allocation(), now);
-                Ok((place, permit))
+            Some(Reservation(slot)) if slot.is_of(&self.admission) => {
+                let permit = slot.request_permit(integration.allocation(), now);
+                Ok((slot, permit))
             }
             _ => {
                 let tenant = &dispatch.context.tenant;

@@ -247,7 +247,7 @@ impl Entity {
 
     /// The handler of this dispatch, while it is in flight.
     #[must_use]
-    pub fn run(&self, dispatch: DispatchId) -> Option<&InFlight> {
+    pub fn in_flight_handler(&self, dispatch: DispatchId) -> Option<&InFlight> {
         self.in_flight.get(&dispatch)
     }
 

@@ -6,10 +6,10 @@
 //! is decided first holds: a handler whose end comes before the stop of its run has ended by
 //! itself, and one whose end comes after it is judged as stopped (`decide/ending.rs`).
 //!
-//! docs/liveness.md, section "What falls at one instant", lists the order of all inputs. [`LIMITS`]
-//! and [`first_due`] implement what time brings: limits, then scheduled actions, then the state's
-//! timer. The task of an entity (`sandglass-runtime`, `actor`) takes the other inputs in that
-//! order. `tests/all/instants.rs` decides every pair in both orders, and checks the decision, the
+//! docs/liveness.md, section "What falls at one instant", lists the order of all inputs.
+//! [`TIME_LIMITS`] and [`first_due`] implement what time brings: limits, then scheduled actions, then
+//! the state's timer. The task of an entity (`sandglass-runtime`, `actor`) takes the other inputs in
+//! that order. `tests/all/instants.rs` decides every pair in both orders, and checks the decision, the
 //! fold and the replay against each other.
 
 use sandglass_model::{Limit, Monotonic};
@@ -17,7 +17,7 @@ use sandglass_model::{Limit, Monotonic};
 use crate::session;
 
 /// The limits of time of a run, in the order in which they are decided if several are breached.
-pub const LIMITS: [Limit; 6] = [
+pub const TIME_LIMITS: [Limit; 6] = [
     Limit::AbortTimeout,
     Limit::ExecutionTimeout,
     Limit::RunTimeout,

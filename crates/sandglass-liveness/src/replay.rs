@@ -303,7 +303,10 @@ impl Replay {
     fn consistent(&mut self, record: &Record) {
         let found = match (&record.event, &record.entity) {
             (Event::Ended(ended), Some(name)) => {
-                let run = self.fold.entity(name).and_then(|entity| entity.run(ended.dispatch));
+                let run = self
+                    .fold
+                    .entity(name)
+                    .and_then(|entity| entity.in_flight_handler(ended.dispatch));
                 // If there is no such handler, the decision reports that.
                 run.map(|run| false_end(name, &run.dispatched, ended)).unwrap_or_default()
             }

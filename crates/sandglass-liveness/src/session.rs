@@ -304,7 +304,7 @@ impl Session {
         if self.status_text.as_ref().is_some_and(|status| status.dispatch == ended.dispatch) {
             self.status_text = None;
         }
-        let Some(run) = entity.run(ended.dispatch) else { return };
+        let Some(run) = entity.in_flight_handler(ended.dispatch) else { return };
         if ended.decision == Decision::Held {
             Arc::make_mut(&mut self.held).push(Arc::clone(&run.dispatched));
         }
@@ -329,7 +329,7 @@ impl Session {
         let is_material =
             |name: &str| limits.map_or(name == "progress", |limits| listed(&limits.material, name));
         let handler = |dispatch: DispatchId| {
-            entity.run(dispatch).map(|run| run.dispatched.integration.clone())
+            entity.in_flight_handler(dispatch).map(|run| run.dispatched.integration.clone())
         };
         match event {
             Event::Transition {

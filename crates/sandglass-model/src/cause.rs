@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-/// Why a handler run ended. Each run has exactly one cause (rule 1 of handler deadlines).
+/// Why a handler run ended. Each run has exactly one cause: the first that was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -53,7 +53,7 @@ impl Cause {
     }
 }
 
-/// The first cause that a thread names.
+/// The first cause that a thread sets.
 #[derive(Debug, Default)]
 pub struct FirstCause(AtomicU8);
 
@@ -64,22 +64,23 @@ impl FirstCause {
         Self(AtomicU8::new(0))
     }
 
-    /// Names a cause. Returns the cause that holds: `cause`, or the one that was named before it.
-    pub fn name(&self, cause: Cause) -> Cause {
+    /// Sets the cause, unless one is set already. Returns the cause that holds: `cause`, or the one
+    /// that was set before it.
+    pub fn set(&self, cause: Cause) -> Cause {
         match self.0.compare_exchange(0, cause as u8, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => cause,
             Err(earlier) => Cause::from_code(earlier).unwrap_or(cause),
         }
     }
 
-    /// The cause that holds, if one was named.
+    /// The cause that holds, if one was set.
     #[must_use]
     #[inline]
     pub fn get(&self) -> Option<Cause> {
         // Each host call reads it, and usually there is none.
         match self.0.load(Ordering::Acquire) {
             0 => None,
-            named => Cause::from_code(named),
+            code => Cause::from_code(code),
         }
     }
 }
@@ -92,8 +93,8 @@ mod tests {
     fn the_first_cause_holds_and_later_ones_get_it_back() {
         let cause = FirstCause::new();
         assert_eq!(cause.get(), None);
-        assert_eq!(cause.name(Cause::Deadline), Cause::Deadline);
-        assert_eq!(cause.name(Cause::Cancel), Cause::Deadline);
+        assert_eq!(cause.set(Cause::Deadline), Cause::Deadline);
+        assert_eq!(cause.set(Cause::Cancel), Cause::Deadline);
         assert_eq!(cause.get(), Some(Cause::Deadline));
     }
 
@@ -104,7 +105,7 @@ mod tests {
             let racing: Vec<_> = Cause::ALL
                 .map(|mine| {
                     let cause = &cause;
-                    scope.spawn(move || cause.name(mine))
+                    scope.spawn(move || cause.set(mine))
                 })
                 .into_iter()
                 .collect();

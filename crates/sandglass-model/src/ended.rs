@@ -26,7 +26,7 @@ pub struct HandlerEnd {
     pub attempt: u32,
     /// How it ended.
     pub outcome: Outcome,
-    /// What ended it: the first cause that was named.
+    /// What ended it: the first cause that was set.
     pub cause: Cause,
     /// When its guest was allowed to execute; `None` if it never was.
     #[serde(default)]

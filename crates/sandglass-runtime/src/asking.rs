@@ -1,7 +1,7 @@
 //! Asks between the entities of one runtime: carried from the handler that asks to the mailbox of
 //! the asked entity, with the answer back.
 //!
-//! Whether an ask is accepted, and what it lends the handlers that it starts, is decided by
+//! Whether an ask is accepted, and the budget of the handlers that it starts, is decided by
 //! `sandglass-liveness`. Handlers wait beside the mailbox of their entity, so an entity whose
 //! handler waits for an answer can be asked itself.
 
@@ -25,8 +25,8 @@ use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::watch;
 
-/// Carries the asks of one handler, on the runtime's clock. It lends at most the time that the
-/// handler has left.
+/// Carries the asks of one handler, on the runtime's clock. The handlers that an ask starts have at
+/// most the time that the asking handler has left.
 #[derive(Clone)]
 pub struct Asking {
     shared: Weak<Shared>,
@@ -46,23 +46,23 @@ pub(crate) struct IncomingAsk {
     pub(crate) trace: TraceContext,
     pub(crate) asked: Asked,
     pub(crate) tenant: Arc<str>,
-    pub(crate) lent: Lent,
+    pub(crate) parent_budget: ParentBudget,
 }
 
-/// What an asker lends the handlers that its ask starts.
+/// The time that the handlers that an ask starts have at most: what the asker has left.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lent {
-    /// Its own deadline.
+pub(crate) struct ParentBudget {
+    /// The asker's deadline.
     pub(crate) not_after: Option<Monotonic>,
     /// `None` if it does not wait until they have ended.
-    pub(crate) waiting: Option<Waiting>,
+    pub(crate) waiting: Option<WaitingAsker>,
 }
 
-impl Lent {
-    /// Its remaining time in milliseconds while its asker waits; `None` if the asker does not wait,
-    /// or has no time left.
-    pub(crate) fn goes_on_ms(&self, now: Monotonic) -> Option<u64> {
-        self.waiting.as_ref().filter(|asker| asker.goes_on())?;
+impl ParentBudget {
+    /// The asker's remaining time in milliseconds; `None` if the asker does not wait, or has no time
+    /// left.
+    pub(crate) fn remaining_ms(&self, now: Monotonic) -> Option<u64> {
+        self.waiting.as_ref().filter(|asker| asker.is_waiting())?;
         let left_ms = remaining_ms(self.not_after?, now);
         (left_ms > 0).then_some(left_ms)
     }
@@ -70,7 +70,7 @@ impl Lent {
 
 /// An asker that waits until an entity has settled, as seen by the handlers that work for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingAsker {
     is_answered: watch::Receiver<bool>,
     by: EntityRef,
     dispatch: DispatchId,
@@ -88,9 +88,9 @@ pub(crate) struct ParentOver {
     pub(crate) why: Arc<str>,
 }
 
-impl Waiting {
+impl WaitingAsker {
     /// Whether the asker still waits.
-    pub(crate) fn goes_on(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         !*self.is_answered.borrow() && self.is_answered.has_changed().is_ok()
     }
 
@@ -158,7 +158,7 @@ impl Asking {
             AskUntil::Transition => None,
         };
         let (answered, waiting) = watch::channel(false);
-        let waiting = (until == AskUntil::Settled).then(|| Waiting {
+        let waiting = (until == AskUntil::Settled).then(|| WaitingAsker {
             is_answered: waiting,
             by: self.by.clone(),
             dispatch: self.asked.dispatch,
@@ -171,7 +171,7 @@ impl Asking {
             trace: self.within(trace),
             asked: Asked { until, ..self.asked },
             tenant: self.tenant,
-            lent: Lent { not_after: Some(not_after), waiting },
+            parent_budget: ParentBudget { not_after: Some(not_after), waiting },
         });
         // A handler that a restart executes again may ask before all entities are recovered.
         let mut runtime = shared.runtime.subscribe();
@@ -301,25 +301,25 @@ mod tests {
         }
     }
 
-    fn waiting_for(is_answered: watch::Receiver<bool>) -> Waiting {
+    fn waiting_for(is_answered: watch::Receiver<bool>) -> WaitingAsker {
         let by = "Session/parent".parse().expect("a name");
         let dispatch = "b7fe14e2fde4b443f0a8e0b918aafe8d".parse().expect("an id");
-        Waiting { is_answered, by, dispatch, stop: Stop::default() }
+        WaitingAsker { is_answered, by, dispatch, stop: Stop::default() }
     }
 
     #[tokio::test]
     async fn only_an_asker_without_an_answer_abandons() {
         let (answered, waiting) = watch::channel(false);
         let waiting = waiting_for(waiting);
-        assert!(waiting.goes_on());
+        assert!(waiting.is_waiting());
         drop(answered);
-        assert!(!waiting.goes_on());
+        assert!(!waiting.is_waiting());
         waiting.abandoned().await;
         let (answered, waiting) = watch::channel(false);
         let waiting = waiting_for(waiting);
         answered.send_replace(true);
         drop(answered);
-        assert!(!waiting.goes_on());
+        assert!(!waiting.is_waiting());
         tokio::select! {
             biased;
             () = waiting.abandoned() => panic!("it has its answer"),

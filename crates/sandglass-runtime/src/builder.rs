@@ -364,7 +364,7 @@ fn start(runtime: &Runtime, name: &EntityRef, restored: Restored) -> Recovered {
         let failed = answer.is_err();
         let _ = reply.send(answer);
         if !failed {
-            Box::pin(actor.live()).await;
+            Box::pin(actor.run_loop()).await;
         }
     });
     recovered

@@ -241,7 +241,7 @@ impl Stop {
         }
     }
 
-    /// Asks the handler to end by itself.
+    /// Requests that the handler stop gracefully.
     pub fn request_stop(&self) {
         let callbacks = {
             let mut requests = self.lock();
@@ -256,14 +256,14 @@ impl Stop {
         }
     }
 
-    /// Whether the handler was asked to end by itself.
+    /// Whether a graceful stop of the handler was requested.
     #[must_use]
     pub fn is_stop_requested(&self) -> bool {
         self.lock().is_stop_requested
     }
 
-    /// Calls `callback` when the handler is asked to end by itself, or now if it was. It is called
-    /// on the thread of the caller of [`Stop::request_stop`], which its panic does not reach.
+    /// Calls `callback` when a graceful stop of the handler is requested, or now if it was. It is
+    /// called on the thread of the caller of [`Stop::request_stop`], which its panic does not reach.
     pub fn on_stop_request(&self, callback: impl FnOnce() + Send + 'static) {
         let mut requests = self.lock();
         if requests.is_stop_requested {
@@ -274,13 +274,13 @@ impl Stop {
         }
     }
 
-    /// Notes why the handler's session is over: entities that it has asked learn the reason from
-    /// here. The first note holds.
-    pub(crate) fn session_is_over(&self, why: &Arc<str>) {
+    /// Sets why the handler's session is over: entities that it has asked get the reason from here.
+    /// The first reason is kept.
+    pub(crate) fn set_session_over(&self, why: &Arc<str>) {
         self.lock().over.get_or_insert_with(|| Arc::clone(why));
     }
 
-    /// Why the handler's session is over, if that was noted.
+    /// Why the handler's session is over, if that was set.
     pub(crate) fn over(&self) -> Option<Arc<str>> {
         self.lock().over.clone()
     }

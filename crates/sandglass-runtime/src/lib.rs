@@ -102,7 +102,7 @@
 //!    slots for its handlers, `committing` decides, appends and acts.
 //! 4. `actor::runs` starts the handlers through the trait in `handlers`; `host_handlers` implements
 //!    it with guests. `asking` and `signals` are what a handler can do meanwhile.
-//! 5. `actor::recording` records how each handler ended, and retries while the journal fails.
+//! 5. `actor::pending` records how each handler ended, and retries while the journal fails.
 //! 6. `publish` shows the result to subscribers, and `projecting` in the formats of other systems;
 //!    `actor::timers` arms the timers of the new state.
 //!

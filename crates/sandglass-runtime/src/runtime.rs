@@ -87,7 +87,7 @@ impl Runtime {
                 Ok(created) => {
                     let actor = created.begin(shared, channels);
                     let _ = reply.send(Ok(()));
-                    Box::pin(actor.live()).await;
+                    Box::pin(actor.run_loop()).await;
                 }
                 Err(error) => {
                     shared.table.lock().forget(&name);
@@ -134,7 +134,7 @@ impl Runtime {
         entity: &EntityRef,
         request: Request,
     ) -> Result<Accepted, ActorError> {
-        self.ask(entity, |reply| Message::Act { request, reply }).await
+        self.send_message(entity, |reply| Message::Act { request, reply }).await
     }
 
     /// Sends an action and waits until the entity has settled.
@@ -161,7 +161,7 @@ impl Runtime {
     /// # Errors
     /// The signal was not recorded.
     pub async fn signal(&self, entity: &EntityRef, signal: Signal) -> Result<(), ActorError> {
-        self.ask(entity, |reply| Message::Signal { signal, reply }).await
+        self.send_message(entity, |reply| Message::Signal { signal, reply }).await
     }
 
     /// Kills the handler of `dispatch`, or all handlers of the entity, as cancelled, and returns
@@ -206,7 +206,7 @@ impl Runtime {
         let retried = Retried { by, reason, budget_ms: budget.map(millis) };
         let dispatched = Box::new(self.dispatched(entity, dispatch).await?);
         let retry = Box::new(liveness::Retry { dispatched, retried, expected_attempt });
-        self.ask(entity, |reply| Message::Retry { retry, reply }).await
+        self.send_message(entity, |reply| Message::Retry { retry, reply }).await
     }
 
     /// The first record of the entity's dispatch.
@@ -295,7 +295,7 @@ impl Runtime {
         self.0.shared.journal.close().await;
     }
 
-    pub(crate) async fn ask<T>(
+    pub(crate) async fn send_message<T>(
         &self,
         entity: &EntityRef,
         message: impl FnOnce(oneshot::Sender<Result<T, ActorError>>) -> Message,

@@ -80,7 +80,7 @@ impl Runtime {
         let (cause, reason) = handler_cause(&stop.cause);
         let (has_grace, code) = (stop.cause.has_grace(), stop.cause.code());
         let is_final = !directive(&stop.cause, 0).goes_on();
-        let answer = self.ask(entity, |reply| Message::Stop { stop, reply });
+        let answer = self.send_message(entity, |reply| Message::Stop { stop, reply });
         let clock = Arc::clone(&self.0.shared.clock);
         let late = clock.now().after(RECORD_FIRST);
         let mut answer = std::pin::pin!(answer);
@@ -91,16 +91,16 @@ impl Runtime {
         }
         let stops = self.0.reach(entity, |handle| handle.stops.clone())?;
         if is_final {
-            stops.session_is_over(&format!("{entity} was stopped ({code})"));
+            stops.set_session_over(&format!("{entity} was stopped ({code})"));
         }
         stops.kill(None, cause, &reason);
         answer.await
     }
 
     /// Stops the runs of all sessions that have work in flight, because the host is about to shut
-    /// down ([`Runtime::shutdown`]): each stop is recorded, and the handlers are asked to end. If a
-    /// stop cannot be recorded now, it happens nevertheless. Sessions whose spec states
-    /// `stop_at_shutdown = false` go on until the runtime shuts down.
+    /// down ([`Runtime::shutdown`]): each stop is recorded, and requests that the handlers stop
+    /// gracefully. If a stop cannot be recorded now, it happens nevertheless. Sessions whose spec
+    /// states `stop_at_shutdown = false` go on until the runtime shuts down.
     pub async fn stop_sessions_for_shutdown(&self) {
         let specs = self.0.shared.specs();
         let busy: Vec<EntityRef> = {
@@ -140,7 +140,7 @@ impl Runtime {
     ) -> Result<Accepted, ActorError> {
         self.allows(&resume.by)?;
         let resume = Box::new(resume);
-        self.ask(entity, |reply| Message::Resume { resume, reply }).await
+        self.send_message(entity, |reply| Message::Resume { resume, reply }).await
     }
 
     /// Whether `by` may stop and resume sessions.

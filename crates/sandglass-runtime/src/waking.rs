@@ -49,7 +49,7 @@ pub(crate) async fn wake(
                 shared.table.put_back(&entity, Sleep::of_lost(now));
                 return actor.give_up(&error);
             }
-            Box::pin(actor.live()).await;
+            Box::pin(actor.run_loop()).await;
         }
         // Its task was lost before it was created.
         Ok(None) if sleep.last.is_none() => {

@@ -20,7 +20,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use crate::Report;
 use crate::error::{Error, Result};
 
-/// How often the observations of metrics are taken in if nobody scrapes them.
+/// How often the observations of metrics are taken in if no client scrapes them.
 const METRICS_UPKEEP: Duration = Duration::from_secs(1);
 /// How long the export of the last spans may take.
 const EXPORT_MAX: Duration = Duration::from_secs(2);

@@ -17,7 +17,7 @@ pub(crate) struct Guest {
     pub(crate) queued_ms: u64,
     pub(crate) moves: Vec<Move>,
     pub(crate) ending: Ending,
-    /// Whether it returns as soon as it is asked to stop gracefully.
+    /// Whether it returns as soon as a graceful stop is requested.
     pub(crate) is_graceful: bool,
     /// How many of its host calls are ended by their own time limit.
     pub(crate) slow_calls: u64,

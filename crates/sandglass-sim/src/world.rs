@@ -186,7 +186,7 @@ impl World {
         let first = Arc::new(FirstCause::new());
         let naming = Arc::clone(&first);
         run.stop.on_kill(move |request| {
-            naming.name(request.cause);
+            naming.set(request.cause);
         });
         let can_be_killed = guest.can_be_killed();
         let is_graceful = guest.is_graceful && can_be_killed;
@@ -200,18 +200,18 @@ impl World {
             biased;
             outcome = self.guest_runs(run, guest, ends_at) => {
                 let at = self.0.clock.now();
-                first.name(if at > ends_at { at_deadline } else { ended_by(&outcome) });
+                first.set(if at > ends_at { at_deadline } else { ended_by(&outcome) });
                 returned = Some((at, outcome));
             }
             _ = run.stop.killed(), if can_be_killed => {}
             () = asked.notified(), if is_graceful => {
                 let at = self.0.clock.now();
-                first.name(if at > ends_at { at_deadline } else { Cause::Returned });
+                first.set(if at > ends_at { at_deadline } else { Cause::Returned });
                 returned = Some((at, graceful_outcome()));
             }
             // The deadline kills a guest only after it has passed.
             () = self.0.until(ends_at.after(Duration::from_millis(1))), if can_be_killed => {
-                first.name(at_deadline);
+                first.set(at_deadline);
             }
         }
         (first.get().unwrap_or(at_deadline), returned)

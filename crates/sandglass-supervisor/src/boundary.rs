@@ -41,7 +41,7 @@ impl Supervision {
         arguments: impl FnOnce(&mut Packer<'_>),
     ) -> Result<Source, Stopped> {
         self.calls.accounting.arrive();
-        let now = self.glance()?;
+        let now = self.check_fast()?;
         self.calls.accounting.enter(function, now);
         self.watch.run.present.calls(function, now);
         self.calls.spans.begin(function, &self.calls.functions);
@@ -110,17 +110,17 @@ impl Supervision {
     /// # Errors
     /// The run must end.
     #[inline]
-    pub fn glance(&mut self) -> Result<Monotonic, Stopped> {
-        let now = self.watch.clock.glance();
+    pub fn check_fast(&mut self) -> Result<Monotonic, Stopped> {
+        let now = self.watch.clock.now_fast();
         if now <= self.watch.unchecked_until && self.watch.run.cause().is_none() {
             self.watch.checked_at = now;
             return Ok(now);
         }
-        self.glance_again(now)
+        self.check_slow(now)
     }
 
     #[cold]
-    fn glance_again(&mut self, now: Monotonic) -> Result<Monotonic, Stopped> {
+    fn check_slow(&mut self, now: Monotonic) -> Result<Monotonic, Stopped> {
         if now > self.watch.run.deadline() { self.check() } else { self.check_at(now) }
     }
 
@@ -155,7 +155,7 @@ impl Supervision {
             self.trace_error(now, names::UNFINISHED, "the run ended inside this call");
         }
         self.watch.stopped_in = Some(self.dying_span());
-        Stopped(self.watch.run.name(cause))
+        Stopped(self.watch.run.set_cause(cause))
     }
 
     /// Adds to the span of the present call that it was ended `now`, and why.

@@ -41,7 +41,7 @@ impl Phase {
 /// The shared part of one handler run.
 ///
 /// Only the guest's thread decides, by the clock, whether the deadline has passed. Other threads
-/// name a cause or wake the run; they never end it. So a run has exactly one cause, and a kill is
+/// set a cause or wake the run; they never end it. So a run has exactly one cause, and a kill is
 /// never early (test `a_run_is_due_only_after_its_deadline`).
 #[derive(Debug)]
 pub struct Run {
@@ -190,7 +190,7 @@ impl Run {
         if let Some(cause) = self.cause.get() {
             return Some(cause);
         }
-        if now > self.deadline() { Some(self.cause.name(self.deadline_cause())) } else { None }
+        if now > self.deadline() { Some(self.cause.set(self.deadline_cause())) } else { None }
     }
 
     fn deadline_cause(&self) -> Cause {
@@ -201,15 +201,15 @@ impl Run {
         }
     }
 
-    /// The cause that was named; `None` if the run may go on. It does not read the clock.
+    /// The cause that was set; `None` if the run may go on. It does not read the clock.
     #[inline]
     pub fn cause(&self) -> Option<Cause> {
         self.cause.get()
     }
 
-    /// Names `cause`; returns the cause that came first.
-    pub fn name(&self, cause: Cause) -> Cause {
-        self.cause.name(cause)
+    /// Sets the cause of the end, unless one is set already. Returns the cause that came first.
+    pub fn set_cause(&self, cause: Cause) -> Cause {
+        self.cause.set(cause)
     }
 
     /// Stops the run from outside, and wakes a host call that waits. Returns the cause that came
@@ -225,9 +225,9 @@ impl Run {
             _ => Cause::Cancel,
         };
         {
-            // Locked while the cause is named, so that a reader of the cause finds its reason.
+            // Locked while the cause is set, so that a reader of the cause finds its reason.
             let mut kept = lock(&self.reason);
-            let holds = self.cause.name(cause);
+            let holds = self.cause.set(cause);
             if holds != cause {
                 return holds;
             }

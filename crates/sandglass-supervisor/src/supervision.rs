@@ -44,7 +44,7 @@ pub struct Watch {
     pub ticker: Option<Arc<Ticker>>,
     /// When the boundary last read the clock.
     pub checked_at: Monotonic,
-    /// Until this moment, a run that nobody has stopped may go on after one look at the clock: its
+    /// Until this moment, a run that was not stopped may go on after one look at the clock: its
     /// deadline. Zero in a replay, because there the recording decides when the run ends.
     pub unchecked_until: Monotonic,
     /// How far the run has come.
@@ -227,7 +227,7 @@ impl Supervision {
     /// The guest is instantiated, and runs from now on.
     pub fn begin_running(&mut self) {
         self.watch.phase = Phase::Running;
-        let now = self.watch.clock.glance();
+        let now = self.watch.clock.now_fast();
         self.watch.run.present.in_guest(Phase::Running, now);
         self.calls.while_instantiating = Some(self.calls.accounting.total());
     }

@@ -19,7 +19,7 @@ use crate::Failure;
 const RUN_TYPE: &str = "OpenwopRun";
 
 #[derive(Debug)]
-pub(super) struct Alone {
+pub(super) struct BatchAppender {
     journal: Arc<SqliteJournal>,
     batches: Arc<Vec<Vec<(Sequence, Event)>>>,
     /// The number of runs that were appended.
@@ -27,7 +27,7 @@ pub(super) struct Alone {
     _folder: Folder,
 }
 
-impl Alone {
+impl BatchAppender {
     /// Reads the records of `run` from the journal at `path`, and splits them into batches.
     pub(super) fn of(path: &Path, run: &str) -> Result<Self, Failure> {
         let entity = EntityRef::new(RUN_TYPE, run)?;

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::client::Client;
 use super::events::Events;
 use super::server::Server;
-use super::waiting::patiently;
+use super::waiting::with_time_limit;
 use super::workflows::WAITING;
 use crate::bench_host::one_thread;
 use crate::figure::{Figure, Unit};
@@ -49,18 +49,18 @@ async fn each_bytes(server: &Server) -> Result<[f64; 2], Failure> {
     for bytes in &mut each {
         let before = server.resident_bytes()?;
         for _ in 0..READERS {
-            readers.push(attached(server, &run).await?);
+            readers.push(attach_reader(server, &run).await?);
         }
-        let more = server.resident_bytes()?.saturating_sub(before);
-        *bytes = more as f64 / f64::from(READERS);
+        let added = server.resident_bytes()?.saturating_sub(before);
+        *bytes = added as f64 / f64::from(READERS);
     }
     drop(readers);
     Ok(each)
 }
 
 /// Attaches a reader, which has received all events when this returns.
-async fn attached(server: &Server, run: &str) -> Result<Events, Failure> {
-    patiently("the events of a run", async {
+async fn attach_reader(server: &Server, run: &str) -> Result<Events, Failure> {
+    with_time_limit("the events of a run", async {
         let mut events = Events::open(server.address, run, None, None).await?.read_head().await?;
         let mut received = 0;
         while received < EVENTS {

@@ -15,7 +15,7 @@ use super::events::{Events, Frame};
 use super::holding::READERS;
 use super::running::{Clients, EACH_US};
 use super::server::Server;
-use super::waiting::patiently;
+use super::waiting::with_time_limit;
 use super::workflows::{TICK_MS, TICKING, TICKS};
 use crate::bench_host::one_thread;
 use crate::figure::{Figure, Unit, rounded};
@@ -52,7 +52,7 @@ pub(crate) fn readers(effort: Effort, program: Option<&Path>) -> Result<Figure, 
         let count = u32::try_from(span.as_micros() / pace.as_micros())?;
         let ran = clients.run(count, Some(pace)).await?;
         let mut whole = 0_u32;
-        patiently("the readers' last event", async {
+        with_time_limit("the readers' last event", async {
             while let Some(read) = readers.join_next().await {
                 read??;
                 whole += 1;

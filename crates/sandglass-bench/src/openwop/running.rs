@@ -9,10 +9,10 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::appending::Alone;
+use super::appending::BatchAppender;
 use super::client::Client;
 use super::server::Server;
-use super::waiting::{patiently, pause, until};
+use super::waiting::{pause, until, with_time_limit};
 use super::workflows::THREE_NODES;
 use crate::bench_host::one_thread;
 use crate::figure::{Figure, Unit, rounded};
@@ -38,8 +38,8 @@ pub(crate) fn runs(effort: Effort, program: Option<&Path>) -> Result<Figure, Fai
         let warm = effort.of(500, 1_000);
         clients.run(warm, None).await?;
         let run = clients.check_one().await?;
-        let mut alone = Alone::of(&server.journal(), &run)?;
-        alone.append(warm, CONNECTIONS).await?;
+        let mut appender = BatchAppender::of(&server.journal(), &run)?;
+        appender.append(warm, CONNECTIONS).await?;
         let (mut each, mut alone_each) = (Samples::default(), Samples::default());
         let mut answers = Samples::default();
         let count = effort.of(1_000, 2_000);
@@ -48,7 +48,7 @@ pub(crate) fn runs(effort: Effort, program: Option<&Path>) -> Result<Figure, Fai
             each.push(ran.took_ns / f64::from(count));
             answers.append(ran.answers);
             let begun = now();
-            alone.append(count, CONNECTIONS).await?;
+            appender.append(count, CONNECTIONS).await?;
             alone_each.push(nanos_since(begun) / f64::from(count));
         }
         let answers = answers.quantiles();
@@ -58,8 +58,8 @@ pub(crate) fn runs(effort: Effort, program: Option<&Path>) -> Result<Figure, Fai
             .with("per_second", rounded(1e6 / p50))
             .with("create_p50_us", rounded(answers.p50 / 1e3))
             .with("create_p99_us", rounded(answers.p99 / 1e3))
-            .with("batches_each", alone.batches())
-            .with("records_each", alone.records())
+            .with("batches_each", appender.batches())
+            .with("records_each", appender.records())
             .with_goal("p50", EACH_US, p50))
     })
 }
@@ -116,7 +116,7 @@ impl Clients {
         }
         let all = before + u64::from(count);
         let mut asks = Client::connect(self.0).await?;
-        patiently("runs to complete", async {
+        with_time_limit("runs to complete", async {
             while asks.completed().await? < all {
                 pause(POLL_EVERY).await;
             }
@@ -131,7 +131,7 @@ impl Clients {
     async fn check_one(self) -> Result<String, Failure> {
         let mut asks = Client::connect(self.0).await?;
         let run = asks.create(&json!({ "workflowId": THREE_NODES }).to_string()).await?;
-        patiently("a run to complete", async {
+        with_time_limit("a run to complete", async {
             loop {
                 let events = asks.events(&run).await?;
                 if events.last().is_some_and(|last| last["type"] == "run.completed") {

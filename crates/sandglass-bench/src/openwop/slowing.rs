@@ -10,7 +10,7 @@ use super::client::Client;
 use super::events::{Events, Frame};
 use super::running::Clients;
 use super::server::Server;
-use super::waiting::{patiently, pause};
+use super::waiting::{pause, with_time_limit};
 use super::workflows::{LARGE, LARGE_NODES};
 use crate::bench_host::one_thread;
 use crate::figure::{Figure, Unit};
@@ -94,7 +94,7 @@ async fn large_run(server: &Server) -> Result<String, Failure> {
     let body = json!({ "workflowId": LARGE, "inputs": { "said": "x".repeat(SAID_BYTES) } });
     let run = client.create(&body.to_string()).await?;
     let reader = Events::open(server.address, &run, None, None).await?.read_head().await?;
-    if !patiently("a large run", read_rest(reader)).await?.is_whole {
+    if !with_time_limit("a large run", read_rest(reader)).await?.is_whole {
         return Err("the events of a large run end before it does".into());
     }
     Ok(run)
@@ -138,8 +138,9 @@ async fn trickle(
 ) -> Result<Received, Failure> {
     let mut received = Received::default();
     while nanos_since(begun) < LET_GO.as_nanos() as f64 {
-        let more = reader.receive_frames(TRICKLE_BYTES, &mut |frame| received.note(&frame)).await;
-        if !matches!(more, Ok(true)) {
+        let has_more =
+            reader.receive_frames(TRICKLE_BYTES, &mut |frame| received.note(&frame)).await;
+        if !matches!(has_more, Ok(true)) {
             return Ok(received);
         }
         pause(TRICKLE_EVERY).await;
@@ -163,7 +164,7 @@ async fn can_resume(server: &Server, run: &str, last: Option<u64>) -> Result<boo
             is_whole |= kind == "run.completed";
         }
     };
-    patiently("the rest of a run's events", async {
+    with_time_limit("the rest of a run's events", async {
         while reader.receive_frames(PIECE_BYTES, &mut take).await? {}
         Ok(())
     })

@@ -27,7 +27,7 @@ pub(super) async fn until(moment: Monotonic) {
 }
 
 /// Returns what `work` returns. Errors if it takes longer than [`PATIENCE`].
-pub(super) async fn patiently<T>(
+pub(super) async fn with_time_limit<T>(
     what: &str,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {

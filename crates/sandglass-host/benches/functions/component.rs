@@ -190,7 +190,7 @@ fn component(called: &Called, name: &str, count: u32, content: &[u8]) -> String 
         .replace("RESULT", "(i32.const 512)");
     let mut data = String::with_capacity(content.len() * 3);
     for byte in content {
-        write!(data, "\\{byte:02x}").expect("memory takes what is written");
+        write!(data, "\\{byte:02x}").expect("writing to a String cannot fail");
     }
     format!(
         r#"(component

@@ -80,7 +80,7 @@ impl Content {
                      \"message\":\"m\",\"event\":\"e\""
                         .to_owned();
                 for name in ["fields", "attributes", "labels"] {
-                    write!(record, ",\"{name}\":{keys}").expect("memory takes what is written");
+                    write!(record, ",\"{name}\":{keys}").expect("writing to a String cannot fail");
                 }
                 record.push('}');
                 padded(record.into_bytes(), length)

@@ -21,7 +21,7 @@ pub(super) async fn call(
     store: &mut Store<RunStore>,
 ) -> wasmtime::Result<Called> {
     // A budget of zero ends before the guest begins.
-    store.data_mut().glance()?;
+    store.data_mut().check_fast()?;
     let handler = component.pre.instantiate_async(&mut *store).await?;
     super::begin_running(store.data_mut())?;
 

@@ -50,7 +50,7 @@ pub(super) async fn instantiate(
     store: &mut Store<RunStore>,
 ) -> wasmtime::Result<(Instance, Memory)> {
     // A budget of zero ends before the guest begins.
-    store.data_mut().glance()?;
+    store.data_mut().check_fast()?;
     let instance = pre.instantiate_async(&mut *store).await?;
     let memory = instance
         .get_module_export(&mut *store, memory)

@@ -24,12 +24,12 @@ fn bound(reads: Reads) -> String {
 fn section(page: &mut String, title: &str, functions: &Functions) {
     use std::fmt::Write as _;
     write!(page, "\n## {title}\n| function | may wait | reads at most |\n|---|---|---|\n")
-        .expect("memory takes what is written");
+        .expect("writing to a String cannot fail");
     for function in functions.iter() {
         let (name, class, reads) = (function.name, function.class, function.reads);
         let waits = if class == Class::Instant { "no" } else { "yes" };
         writeln!(page, "| `{name}` | {waits} | {} |", bound(reads))
-            .expect("memory takes what is written");
+            .expect("writing to a String cannot fail");
     }
 }
 

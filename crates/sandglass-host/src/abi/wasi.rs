@@ -164,7 +164,7 @@ macro_rules! delegate {
                     $trait, $view, fn $name($($arg: $ty),*) -> $ret
                 })*
                 $(fn $convert(&mut self, error: $from) -> $to {
-                    $crate::boundary::failed(self, |store| {
+                    $crate::boundary::record_error(self, |store| {
                         $trait::$convert(&mut store.wasi().$view(), error)
                     })
                 })*

@@ -148,7 +148,7 @@ async fn a_call_that_takes_too_long_ends_alone_and_the_guest_goes_on() {
     let call = of("host_http_call").expect("it called");
     assert_eq!(call.outcome, CallOutcome::TimedOut, "{report:?}");
     let [request] = report.story.requests.as_slice() else { panic!("{report:?}") };
-    assert_eq!(request.outcome, GivenUp, "nobody knows whether it landed");
+    assert_eq!(request.outcome, GivenUp, "it is unknown whether it arrived");
     let [overrun] = report.overruns.as_slice() else { panic!("{report:?}") };
     assert_eq!(overrun.host_call.as_deref(), Some("host_http_call"));
     assert_eq!((overrun.limit, overrun.threshold_ms), (Limit::HostCallTimeout, 100));

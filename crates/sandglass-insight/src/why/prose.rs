@@ -60,8 +60,8 @@ impl fmt::Display for Unended {
                  can't be read"
             }
             Self::EndMayBeUnreadable => {
-                "records behind its dispatch can't be read: its end may be one of them, so that \
-                 nobody can tell whether it has ended"
+                "records behind its dispatch can't be read: its end may be one of them, so \
+                 it is unknown whether it has ended"
             }
             Self::JournalDamaged => {
                 "`sandglass log` says which records are damaged or missing; a backup of the \
@@ -253,7 +253,7 @@ const fn limit_exceeded(kind: LimitKind) -> &'static str {
 const fn cancelled(by: CancelledBy) -> &'static str {
     match by {
         CancelledBy::Operator => "it was cancelled on request; nothing is wrong with it",
-        CancelledBy::Caller => "nobody waited for it any more",
+        CancelledBy::Caller => "no caller waited for it any more",
         CancelledBy::StateLeft => {
             "its entity had left the state that started it; if it is to go on then, its spec says \
              `keep_on_exit = true`"

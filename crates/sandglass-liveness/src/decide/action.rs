@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::refusal::shown;
 use super::{
-    HANDED_MAX_BYTES, IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX, VARIABLES_MAX_BYTES, bounded, size,
+    HANDED_MAX_BYTES, IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX, VARIABLES_MAX_BYTES, check_size, size,
 };
 use crate::entity::Entity;
 use crate::spec::{Action, Assigned, Effect, Integration, Spec, VariableKind};
@@ -21,21 +21,21 @@ pub(super) struct ActionContext<'a> {
     now: WallTime,
     in_flight: usize,
     schedules: usize,
-    /// The time that a waiting asker lends to what follows a handler, in milliseconds.
-    lent_ms: Option<u64>,
+    /// The time that a waiting asker leaves to what follows a handler, in milliseconds.
+    parent_remaining_ms: Option<u64>,
 }
 
 impl<'a> ActionContext<'a> {
     pub(super) fn new(spec: &'a Spec, entity: &'a Entity, now: WallTime) -> Self {
         let in_flight = entity.in_flight_count();
         let schedules = entity.schedules().len();
-        Self { spec, entity, now, in_flight, schedules, lent_ms: None }
+        Self { spec, entity, now, in_flight, schedules, parent_remaining_ms: None }
     }
 
-    /// After the end of a handler: it does not count, and its asker lends this much if it still
-    /// waits.
-    pub(super) fn after_a_handler(self, lent_ms: Option<u64>) -> Self {
-        Self { in_flight: self.in_flight.saturating_sub(1), lent_ms, ..self }
+    /// After the end of a handler: it does not count, and its asker has this much time left if it
+    /// still waits.
+    pub(super) fn after_a_handler(self, parent_remaining_ms: Option<u64>) -> Self {
+        Self { in_flight: self.in_flight.saturating_sub(1), parent_remaining_ms, ..self }
     }
 
     /// After a schedule came due: it does not count.
@@ -51,10 +51,10 @@ impl<'a> ActionContext<'a> {
         cause: &TransitionCause,
         trace: TraceContext,
     ) -> Result<Vec<Event>, Refusal> {
-        let action = self.admitted(name)?;
+        let action = self.check_admitted(name)?;
         let entity = self.entity;
-        let variables = assigned(self.spec, action, params, &entity.variables)?;
-        let schedules = self.scheduled(action)?;
+        let variables = apply_effects(self.spec, action, params, &entity.variables)?;
+        let schedules = self.schedule_events(action)?;
         let state = action.leads_to(&entity.state).to_owned();
         let transition = Event::Transition {
             action: name.to_owned(),
@@ -70,7 +70,7 @@ impl<'a> ActionContext<'a> {
             Started { action, params, state: &state, variables: &variables, trace, origin };
         let mut events = vec![transition];
         events.extend(schedules);
-        events.extend(self.dispatched(&started)?);
+        events.extend(self.dispatch_events(&started)?);
         Ok(events)
     }
 
@@ -80,16 +80,17 @@ impl<'a> ActionContext<'a> {
             TransitionCause::Asked(asked) => Origin {
                 depth: asked.depth,
                 asker: Some(asked.dispatch),
-                lent_ms: Some(asked.remaining_ms),
+                parent_remaining_ms: Some(asked.remaining_ms),
             },
             // It belongs to the same tree of asks. If the asker waits no more, the handler has a
             // budget of its own: it may have to clean up after an asker that has run out of time.
             TransitionCause::HandlerEnded { dispatch } => {
-                let ended = self.entity.run(*dispatch).map(|run| &run.dispatched);
+                let ended = self.entity.in_flight_handler(*dispatch).map(|run| &run.dispatched);
+                let parent_remaining_ms = self.parent_remaining_ms;
                 Origin {
                     depth: ended.map_or(0, |dispatched| dispatched.depth),
-                    asker: self.lent_ms.and(ended.and_then(|dispatched| dispatched.asker)),
-                    lent_ms: self.lent_ms,
+                    asker: parent_remaining_ms.and(ended.and_then(|dispatched| dispatched.asker)),
+                    parent_remaining_ms,
                 }
             }
             TransitionCause::Requested
@@ -98,7 +99,7 @@ impl<'a> ActionContext<'a> {
         }
     }
 
-    fn admitted(&self, name: &str) -> Result<&'a Action, Refusal> {
+    fn check_admitted(&self, name: &str) -> Result<&'a Action, Refusal> {
         let state = &self.entity.state;
         let Some(action) = self.spec.actions.get(name) else {
             let nearest = self.spec.nearest_action(name).map(str::to_owned);
@@ -114,7 +115,7 @@ impl<'a> ActionContext<'a> {
         Ok(action)
     }
 
-    fn scheduled(&self, action: &Action) -> Result<Vec<Event>, Refusal> {
+    fn schedule_events(&self, action: &Action) -> Result<Vec<Event>, Refusal> {
         let mut number = self.entity.next_schedule();
         let mut events = Vec::new();
         for effect in &action.effects {
@@ -129,17 +130,17 @@ impl<'a> ActionContext<'a> {
         Ok(events)
     }
 
-    fn dispatched(&self, started: &Started<'_>) -> Result<Vec<Event>, Refusal> {
+    fn dispatch_events(&self, started: &Started<'_>) -> Result<Vec<Event>, Refusal> {
         if self.in_flight + started.action.dispatches.len() > IN_FLIGHT_MAX {
             return Err(Refusal::TooManyInFlight { max: IN_FLIGHT_MAX });
         }
-        started.bounded()?;
+        started.check_size()?;
         let sequence = self.entity.sequence.next();
         let integrations =
             started.action.dispatches.iter().filter_map(|name| self.spec.integrations.get(name));
         let numbered = (0..).zip(integrations);
         let dispatch = |(nth, integration)| {
-            Event::Dispatched(Box::new(self.dispatch(started, integration, sequence, nth)))
+            Event::Dispatched(Box::new(self.new_dispatch(started, integration, sequence, nth)))
         };
         Ok(numbered.map(dispatch).collect())
     }
@@ -150,7 +151,7 @@ impl<'a> ActionContext<'a> {
         if stated_shape(params).is_some() { None } else { session.shape().map(str::to_owned) }
     }
 
-    fn dispatch(
+    fn new_dispatch(
         &self,
         started: &Started<'_>,
         integration: &Integration,
@@ -159,8 +160,9 @@ impl<'a> ActionContext<'a> {
     ) -> Dispatched {
         let dispatch = DispatchId::derive(self.entity.incarnation, sequence, nth, self.now);
         let attempt = 1;
-        let Origin { depth, asker, lent_ms } = started.origin;
-        let (budget_ms, owner) = within(integration.budget_for(started.params), lent_ms);
+        let Origin { depth, asker, parent_remaining_ms } = started.origin;
+        let (budget_ms, owner) =
+            smaller_budget(integration.budget_for(started.params), parent_remaining_ms);
         Dispatched {
             dispatch,
             spec: Some(self.spec.digest),
@@ -186,11 +188,14 @@ impl<'a> ActionContext<'a> {
     }
 }
 
-/// The smaller of a handler's own budget and what it is lent, and whose that is. If they are equal,
-/// it is the handler's own.
-pub(super) fn within(own_ms: u64, lent_ms: Option<u64>) -> (u64, DeadlineOwner) {
-    match lent_ms {
-        Some(lent_ms) if lent_ms < own_ms => (lent_ms, DeadlineOwner::Parent),
+/// The smaller of a handler's own budget and the time that its parent has left, and whose that is. If
+/// they are equal, it is the handler's own.
+pub(super) fn smaller_budget(
+    own_ms: u64,
+    parent_remaining_ms: Option<u64>,
+) -> (u64, DeadlineOwner) {
+    match parent_remaining_ms {
+        Some(left_ms) if left_ms < own_ms => (left_ms, DeadlineOwner::Parent),
         _ => (own_ms, DeadlineOwner::Handler),
     }
 }
@@ -212,13 +217,13 @@ struct Origin {
     depth: u32,
     /// The handler that asked for the action that starts them.
     asker: Option<DispatchId>,
-    /// The most time that it lends them, in milliseconds.
-    lent_ms: Option<u64>,
+    /// The time that this handler has left, in milliseconds: the most that they may take.
+    parent_remaining_ms: Option<u64>,
 }
 
 impl Started<'_> {
-    /// Each handler gets a copy of the parameters and variables.
-    fn bounded(&self) -> Result<(), Refusal> {
+    /// Errors if the copies of the parameters and variables, one for each handler, are too large.
+    fn check_size(&self) -> Result<(), Refusal> {
         let copies = self.action.dispatches.len();
         if copies == 0 {
             return Ok(());
@@ -230,8 +235,8 @@ impl Started<'_> {
     }
 }
 
-/// The variables after the action's effects.
-fn assigned(
+/// Returns the variables after the action's effects.
+fn apply_effects(
     spec: &Spec,
     action: &Action,
     params: &Object,
@@ -259,7 +264,7 @@ fn assigned(
         }
     }
     if grown {
-        bounded("variables", &variables, VARIABLES_MAX_BYTES)?;
+        check_size("variables", &variables, VARIABLES_MAX_BYTES)?;
     }
     Ok(variables)
 }

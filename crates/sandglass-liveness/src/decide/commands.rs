@@ -13,7 +13,7 @@ use crate::session::RunPhase;
 pub enum Command {
     /// Starts a handler.
     Start(Arc<Dispatched>),
-    /// Asks a handler to end by itself.
+    /// Requests that a handler stop gracefully.
     RequestStop {
         /// Which.
         dispatch: DispatchId,
@@ -35,8 +35,9 @@ pub enum Command {
 /// run, and a handler can be stopped only after it was started.
 #[must_use]
 pub fn commands(before: Option<&Entity>, after: &Entity, events: &[Event]) -> Vec<Command> {
-    let was_left =
-        |dispatch| before.and_then(|entity| entity.run(dispatch)).is_some_and(|run| run.left);
+    let was_left = |dispatch| {
+        before.and_then(|entity| entity.in_flight_handler(dispatch)).is_some_and(|run| run.left)
+    };
     let runs = after.in_flight().into_iter().filter(|run| run.left);
     let left = runs.map(|run| run.dispatched.dispatch).filter(|dispatch| !was_left(*dispatch));
     let left = left.map(|dispatch| {
@@ -46,7 +47,7 @@ pub fn commands(before: Option<&Entity>, after: &Entity, events: &[Event]) -> Ve
     // A handler that was dispatched and has ended by one decision never starts.
     let starts = events.iter().filter_map(|event| {
         let Event::Dispatched(dispatched) = event else { return None };
-        let run = after.run(dispatched.dispatch)?;
+        let run = after.in_flight_handler(dispatched.dispatch)?;
         let is_in_flight = run.dispatched.attempt == dispatched.attempt;
         is_in_flight.then(|| Command::Start(Arc::clone(&run.dispatched)))
     });

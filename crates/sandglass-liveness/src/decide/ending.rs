@@ -1,5 +1,5 @@
-//! What a handler's end becomes: rule 10 of handler deadlines, that every ending is
-//! a transition.
+//! What a handler's end becomes: every ending of a handler, also a missed deadline, is a transition
+//! of its entity.
 //!
 //! This is the only place that decides about an end. A decision depends on the spec, on the
 //! entity as its records made it, and on what the record of the end will state; on nothing else,
@@ -18,7 +18,7 @@ use sandglass_model::{
 };
 use serde_json::{Value, json};
 
-use super::action::{ActionContext, within};
+use super::action::{ActionContext, smaller_budget};
 use super::{RERUN_ATTEMPTS_MAX, Refusal};
 use crate::entity::{Entity, InFlight};
 use crate::session::Session;
@@ -31,22 +31,22 @@ pub(super) fn decide(
     now: WallTime,
 ) -> Result<Vec<Event>, Refusal> {
     let dispatch = end.dispatch;
-    let run = entity.run(dispatch).ok_or(Refusal::UnknownDispatch { dispatch })?;
+    let run = entity.in_flight_handler(dispatch).ok_or(Refusal::UnknownDispatch { dispatch })?;
     if run.dispatched.attempt != end.attempt {
         return Err(Refusal::StaleAttempt { dispatch, attempt: end.attempt });
     }
     let integration = spec.integrations.get(&run.dispatched.integration);
     let Some(integration) = integration else {
         // A spec is kept with its entities, so only a damaged journal gets here.
-        return Ok(vec![ended(Arc::clone(end), superseded("none"))]);
+        return Ok(vec![record_end(Arc::clone(end), supersede("none"))]);
     };
     let ending = Ending { spec, entity, run, integration, end, now };
     let may_go_on = entity.session().is_none_or(Session::is_running);
     Ok(if may_go_on && is_rerun(integration, run, end) { ending.rerun() } else { ending.decide() })
 }
 
-/// The end of a handler that was dispatched after its run had been asked to stop, and so never
-/// starts.
+/// The end of a handler that was dispatched after the stop of its run had been requested, and so
+/// never starts.
 pub(super) fn end_unstarted(entity: &Entity, run: &InFlight) -> Event {
     let goes_on = entity.session().and_then(Session::directive).is_some_and(Directive::goes_on);
     let decision = if goes_on { Decision::Held } else { Decision::Dropped };
@@ -56,7 +56,7 @@ pub(super) fn end_unstarted(entity: &Entity, run: &InFlight) -> Event {
         dying_span: None,
     });
     let end = HandlerEnd::unreported(&run.dispatched, outcome, Cause::RunStopped);
-    ended(Arc::new(end), decision)
+    record_end(Arc::new(end), decision)
 }
 
 struct Ending<'a> {
@@ -85,19 +85,19 @@ impl Ending<'_> {
         if self.is_left() {
             let end = self.with_named_action();
             let action = self.action(&end.outcome).to_owned();
-            return vec![ended(end, superseded(&action))];
+            return vec![record_end(end, supersede(&action))];
         }
         let end = match self.judge() {
             Judgment::Succeeds { action, transition } => {
-                return taken(Arc::clone(self.end), action, transition);
+                return take_action(Arc::clone(self.end), action, transition);
             }
             Judgment::TooLate { action } => {
-                return vec![ended(Arc::clone(self.end), superseded(&action))];
+                return vec![record_end(Arc::clone(self.end), supersede(&action))];
             }
             Judgment::Fails(end) => end,
         };
         if self.is_held(&end.outcome) {
-            return vec![ended(end, Decision::Held)];
+            return vec![record_end(end, Decision::Held)];
         }
         self.fail(end)
     }
@@ -169,8 +169,8 @@ impl Ending<'_> {
         }
     }
 
-    /// Whether the stop of its run ended the handler: killed it, or made it fail, because after
-    /// it was asked to stop its host calls end with an error.
+    /// Whether the stop of its run ended the handler: killed it, or made it fail, because its host
+    /// calls end with an error after a graceful stop was requested.
     fn is_cut(&self, outcome: &Outcome) -> bool {
         let is_stopped = self.entity.session().is_some_and(|session| !session.is_running());
         let has_failed = match outcome {
@@ -187,7 +187,8 @@ impl Ending<'_> {
     /// Whether the session continues later and dispatches the handler again.
     fn is_held(&self, outcome: &Outcome) -> bool {
         let directive = self.entity.session().and_then(Session::directive);
-        // A handler that was lost with its host after its run was asked to stop was cut, too.
+        // A handler that was lost with its host after the stop of its run was requested was cut,
+        // too.
         let is_cut = self.is_cut(outcome) || matches!(outcome, Outcome::Interrupted);
         is_cut && directive.is_some_and(Directive::goes_on)
     }
@@ -241,13 +242,13 @@ impl Ending<'_> {
         for action in std::iter::once(own).chain(others) {
             if let Ok(transition) = self.take(action, &end.outcome) {
                 let action = action.to_owned();
-                return taken(end, action, transition);
+                return take_action(end, action, transition);
             }
         }
         // Recorded under this name since version 1.
         let instead = if self.is_in_own_state() { &*of.on_failure } else { own };
-        let decision = superseded(instead);
-        vec![ended(end, decision)]
+        let decision = supersede(instead);
+        vec![record_end(end, decision)]
     }
 
     fn rerun(&self) -> Vec<Event> {
@@ -258,21 +259,21 @@ impl Ending<'_> {
             DeadlineOwner::Parent => integration.budget_for(&dispatched.params),
             DeadlineOwner::Handler => dispatched.budget_ms,
         };
-        // After a crash the asker is lost, too, and lends nothing any more.
-        let lent_ms = end.asker_remaining_ms;
-        let (budget_ms, owner) = within(own_ms, lent_ms);
+        // After a crash the asker is lost, too, and leaves no time any more.
+        let parent_remaining_ms = end.asker_remaining_ms;
+        let (budget_ms, owner) = smaller_budget(own_ms, parent_remaining_ms);
         let again = Dispatched {
             spec: Some(self.spec.digest),
             expected: Some(self.entity.sequence),
             attempt,
             budget_ms,
             owner,
-            asker: lent_ms.and(dispatched.asker),
+            asker: parent_remaining_ms.and(dispatched.asker),
             retried: None,
             trace: dispatched.trace.of_dispatch(dispatched.dispatch, attempt),
             ..(**dispatched).clone()
         };
-        vec![ended(Arc::clone(end), Decision::Rerun), Event::Dispatched(Box::new(again))]
+        vec![record_end(Arc::clone(end), Decision::Rerun), Event::Dispatched(Box::new(again))]
     }
 }
 
@@ -283,16 +284,16 @@ fn is_rerun(integration: &Integration, run: &InFlight, end: &HandlerEnd) -> bool
         && end.attempt < RERUN_ATTEMPTS_MAX
 }
 
-fn superseded(action: &str) -> Decision {
+fn supersede(action: &str) -> Decision {
     Decision::Superseded { action: action.to_owned() }
 }
 
-fn ended(end: Arc<HandlerEnd>, decision: Decision) -> Event {
+fn record_end(end: Arc<HandlerEnd>, decision: Decision) -> Event {
     Event::Ended(Box::new(Ended::new(end, decision)))
 }
 
-fn taken(end: Arc<HandlerEnd>, action: String, transition: Vec<Event>) -> Vec<Event> {
-    let mut events = vec![ended(end, Decision::Take { action })];
+fn take_action(end: Arc<HandlerEnd>, action: String, transition: Vec<Event>) -> Vec<Event> {
+    let mut events = vec![record_end(end, Decision::Take { action })];
     events.extend(transition);
     events
 }

@@ -47,8 +47,8 @@ pub const HANDED_MAX_BYTES: usize = 16 << 20;
 pub const SIGNAL_MAX_BYTES: usize = 64 << 10;
 /// Longest reason of a retry, in bytes: a note for people, stored in the journal.
 pub const REASON_MAX_BYTES: usize = 4 << 10;
-/// How deep asks may be nested (rule 4 of handler deadlines): more is a mistake, and at each level
-/// a handler waits.
+/// How deep asks may be nested. A handler waits at each level, within the time that its parent has
+/// left, so deeper nesting is a mistake.
 pub const ASK_DEPTH_MAX: u32 = 8;
 /// Most attempts of one dispatch that `on_crash = "rerun"` makes by itself: a handler that crashes
 /// its host each time must not do so forever.
@@ -220,12 +220,12 @@ pub(crate) fn decide_events(
     input: &Input,
     now: WallTime,
 ) -> Result<(Vec<Event>, Option<Entity>), Refusal> {
-    session::admits(spec, entity, input)?;
-    let events = follow(spec, entity, input, now)?;
-    Ok(session::supervised(spec, entity, events, now))
+    session::check_admitted(spec, entity, input)?;
+    let events = decide_input(spec, entity, input, now)?;
+    Ok(session::apply_session_rules(spec, entity, events, now))
 }
 
-fn follow(
+fn decide_input(
     spec: &Spec,
     entity: &Entity,
     input: &Input,
@@ -242,7 +242,7 @@ fn follow(
         }
         Input::Active(signal) => session::active(entity, signal),
         Input::Action { action, params, trace, asked } => {
-            bounded("params", params, PARAMS_MAX_BYTES)?;
+            check_size("params", params, PARAMS_MAX_BYTES)?;
             let cause = match asked {
                 Some(asked) => asked_by(entity, asked)?,
                 None => TransitionCause::Requested,
@@ -257,7 +257,7 @@ fn follow(
         Input::ScheduleDue { schedule } => schedule_due(spec, entity, *schedule, now),
         Input::Signal { name, from, dispatch, payload } => {
             check_name("signal", name, NAME_MAX_BYTES).map_err(Refusal::BadSignal)?;
-            bounded("payload", payload, SIGNAL_MAX_BYTES)?;
+            check_size("payload", payload, SIGNAL_MAX_BYTES)?;
             let resets_idle = resets_idle(spec, entity, name, from.as_ref(), *dispatch);
             Ok(vec![Event::Signal {
                 name: name.clone(),
@@ -366,7 +366,11 @@ fn own_trace(entity: &Entity, what: &[u8]) -> TraceContext {
     TraceContext::root(bytes)
 }
 
-fn bounded(what: &'static str, value: &impl serde::Serialize, max: usize) -> Result<(), Refusal> {
+fn check_size(
+    what: &'static str,
+    value: &impl serde::Serialize,
+    max: usize,
+) -> Result<(), Refusal> {
     size(value, max).map(|_| ()).ok_or(Refusal::TooLarge { what, max })
 }
 

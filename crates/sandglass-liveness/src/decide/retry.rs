@@ -4,7 +4,7 @@ use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::limit::MAX_BUDGET_MS;
 use sandglass_model::{DeadlineOwner, DispatchId, Dispatched, Event, OutcomeKind, Retried};
 
-use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, REASON_MAX_BYTES, Refusal, bounded};
+use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, REASON_MAX_BYTES, Refusal, check_size};
 use crate::entity::{EndedDispatch, Entity};
 use crate::spec::{Integration, Spec};
 
@@ -22,7 +22,7 @@ pub struct Retry {
 pub(super) fn decide(spec: &Spec, entity: &Entity, retry: &Retry) -> Result<Vec<Event>, Refusal> {
     let Retry { dispatched, retried, expected_attempt } = retry;
     not_retried_since(entity, dispatched.dispatch, *expected_attempt)?;
-    let past = ended(entity, dispatched)?;
+    let past = find_ended(entity, dispatched)?;
     let name = &dispatched.integration;
     let integration = spec.integrations.get(name);
     let integration = integration
@@ -33,7 +33,7 @@ pub(super) fn decide(spec: &Spec, entity: &Entity, retry: &Retry) -> Result<Vec<
         return Err(Refusal::TooManyInFlight { max: IN_FLIGHT_MAX });
     }
     let handed = (&dispatched.params, &entity.variables);
-    bounded("parameters and variables for its handler", &handed, HANDED_MAX_BYTES)?;
+    check_size("parameters and variables for its handler", &handed, HANDED_MAX_BYTES)?;
     let attempt = past.attempt.saturating_add(1);
     // The remaining time of an asker says nothing once the asker waits no more.
     let declared = || integration.budget_for(&dispatched.params);
@@ -63,7 +63,7 @@ fn not_retried_since(
     dispatch: DispatchId,
     expected: Option<u32>,
 ) -> Result<(), Refusal> {
-    let in_flight = entity.run(dispatch).map(|run| run.dispatched.attempt);
+    let in_flight = entity.in_flight_handler(dispatch).map(|run| run.dispatched.attempt);
     let last = in_flight.or_else(|| entity.ended_dispatch(dispatch).map(|past| past.attempt));
     match (expected, last) {
         (Some(expected), Some(last)) if expected != last => {
@@ -74,9 +74,12 @@ fn not_retried_since(
 }
 
 /// The handler that has to be started again, which has ended without success.
-fn ended<'e>(entity: &'e Entity, dispatched: &Dispatched) -> Result<&'e EndedDispatch, Refusal> {
+fn find_ended<'e>(
+    entity: &'e Entity,
+    dispatched: &Dispatched,
+) -> Result<&'e EndedDispatch, Refusal> {
     let dispatch = dispatched.dispatch;
-    if entity.run(dispatch).is_some() {
+    if entity.in_flight_handler(dispatch).is_some() {
         return Err(Refusal::StillInFlight { dispatch });
     }
     match entity.ended_dispatch(dispatch) {

@@ -19,9 +19,9 @@ use crate::entity::Entity;
 use crate::session::{RunPhase, Session, failed_calls, watched};
 use crate::spec::{Counted, Spec};
 
-/// Whether the run of a session admits `input`. After it has stopped, only the ends of its handlers
-/// are admitted.
-pub(super) fn admits(spec: &Spec, entity: &Entity, input: &Input) -> Result<(), Refusal> {
+/// Errors if the run of the session does not admit `input`. After the run has stopped, only the ends
+/// of its handlers are admitted.
+pub(super) fn check_admitted(spec: &Spec, entity: &Entity, input: &Input) -> Result<(), Refusal> {
     let Some(session) = entity.session() else { return Ok(()) };
     match input {
         // One more handler would stop the run, which is not what a retry is for.
@@ -225,7 +225,8 @@ fn cancelled(
         let dispatched = dispatch_again(spec, &after, held);
         let dispatch = dispatched.dispatch;
         push(&mut after, Event::Dispatched(Box::new(dispatched)));
-        let Some(end) = after.run(dispatch).map(|run| cancelled_end(&run.dispatched, &cause))
+        let Some(end) =
+            after.in_flight_handler(dispatch).map(|run| cancelled_end(&run.dispatched, &cause))
         else {
             continue;
         };
@@ -368,10 +369,10 @@ impl Breach {
     }
 }
 
-/// What follows for a session from `events`, which its entity has decided: each of them, and
-/// what its limits and its run make of it. Those of an entity that is no session are
-/// answered as they are.
-pub(super) fn supervised(
+/// Applies the rules of the session to `events`, which its entity has decided: returns them with the
+/// records that its limits and its run add. If the entity is not a session, returns `events`
+/// unchanged.
+pub(super) fn apply_session_rules(
     spec: &Spec,
     entity: &Entity,
     events: Vec<Event>,
@@ -434,7 +435,7 @@ impl Supervision<'_> {
         failed_by.iter().for_each(|signature| self.note_repeat(signature));
         let is_running = self.after.session().is_none_or(Session::is_running);
         if let (Some(dispatch), false) = (dispatched, is_running)
-            && let Some(run) = self.after.run(dispatch)
+            && let Some(run) = self.after.in_flight_handler(dispatch)
         {
             let end = super::ending::end_unstarted(&self.after, run);
             self.push(end);
@@ -494,7 +495,7 @@ impl Supervision<'_> {
         let Event::Ended(ended) = event else { return Vec::new() };
         self.has_trapped |= matches!(ended.outcome, Outcome::Trapped(_));
         self.has_completed |= matches!(ended.outcome, Outcome::Completed(_));
-        let Some(run) = self.after.run(ended.dispatch) else { return Vec::new() };
+        let Some(run) = self.after.in_flight_handler(ended.dispatch) else { return Vec::new() };
         let handler = &run.dispatched.integration;
         // As many as a report may contain; a record with more is forged.
         let inside = ended.overruns.iter().take(OVERRUNS_MAX);
@@ -517,7 +518,7 @@ impl Supervision<'_> {
     /// the handler itself.
     fn failed_by(&self, event: &Event) -> Vec<Signature> {
         let Event::Ended(ended) = event else { return Vec::new() };
-        let Some(run) = self.after.run(ended.dispatch) else { return Vec::new() };
+        let Some(run) = self.after.in_flight_handler(ended.dispatch) else { return Vec::new() };
         let (entity, dispatched) = (&self.after.entity, &run.dispatched);
         let calls = failed_calls(entity, dispatched, ended).map(|(signature, _)| signature);
         calls.chain(Signature::of(entity, dispatched, ended)).collect()

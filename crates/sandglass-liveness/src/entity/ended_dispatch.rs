@@ -23,7 +23,7 @@ pub struct EndedDispatch {
     pub outcome: OutcomeKind,
     /// Its budget, in milliseconds.
     pub budget_ms: u64,
-    /// Whether an asker had lent it that budget.
+    /// Whether that budget was the remaining time of its parent.
     pub was_lent: bool,
     /// The depth of nested asks that led to it.
     pub depth: u32,

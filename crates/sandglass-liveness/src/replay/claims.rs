@@ -47,7 +47,7 @@ pub(super) fn false_ask(
     let mut found = Found(Vec::new());
     // The asker may have ended by the time its ask was recorded, but not long before.
     let known = asker.and_then(|entity| {
-        let run = entity.run(asked.dispatch).map(|run| &run.dispatched);
+        let run = entity.in_flight_handler(asked.dispatch).map(|run| &run.dispatched);
         let run = run.map(|run| (run.attempt, run.depth, run.budget_ms, run.trace));
         let past = || entity.ended_dispatch(asked.dispatch);
         run.or_else(|| past().map(|past| (past.attempt, past.depth, past.budget_ms, past.trace)))
@@ -120,8 +120,8 @@ impl Found {
             let expected = "nothing, because no handler asked for it".to_owned();
             self.push(WHAT, remaining_ms.to_string(), expected);
         }
-        let lent = dispatched.owner == DeadlineOwner::Parent;
-        if remaining_ms == 0 || (lent && remaining_ms > dispatched.budget_ms) {
+        let is_parents = dispatched.owner == DeadlineOwner::Parent;
+        if remaining_ms == 0 || (is_parents && remaining_ms > dispatched.budget_ms) {
             let expected = format!("from 1 to {} ms", dispatched.budget_ms);
             self.push(WHAT, remaining_ms.to_string(), expected);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sandglass_model::Limit;
 
 use super::{RunPhase, Session};
-use crate::instant::LIMITS;
+use crate::instant::TIME_LIMITS;
 
 /// A time that limits are measured from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +65,7 @@ pub struct Due {
 #[must_use]
 pub fn evaluate(session: &Session, has_work: bool, elapsed: &Elapsed) -> Evaluation {
     let mut found = Evaluation::default();
-    for limit in LIMITS {
+    for limit in TIME_LIMITS {
         let Some((threshold_ms, anchor)) = watched(session, has_work, limit) else { continue };
         let (allowed, measured) = (Duration::from_millis(threshold_ms), elapsed.since(anchor));
         let left = allowed.checked_sub(measured);

@@ -83,7 +83,7 @@ pub struct LimitSettings {
 
 impl LimitSettings {
     /// The limits that can be set for a run: all but those of handlers and host calls.
-    pub const LIMITS: [Limit; 9] = [
+    pub const RUN_LIMITS: [Limit; 9] = [
         Limit::InactivityWarn,
         Limit::InactivityTimeout,
         Limit::ProgressTimeout,
@@ -127,7 +127,7 @@ impl LimitSettings {
     /// These settings; `other` fills in those that are missing.
     #[must_use]
     pub fn or(mut self, other: &Self) -> Self {
-        for limit in Self::LIMITS {
+        for limit in Self::RUN_LIMITS {
             if let Some(field) = self.field(limit) {
                 *field = field.or(other.of(limit));
             }
@@ -245,7 +245,7 @@ impl LimitSettings {
                 let shown = |text: &str| printable(&shortened(text, SHOWN_MAX_CHARS)).into_owned();
                 BadLimit { key: shown(key), value: shown(&value.to_string()), why }
             };
-            let limit = Limit::named(key).filter(|limit| Self::LIMITS.contains(limit));
+            let limit = Limit::named(key).filter(|limit| Self::RUN_LIMITS.contains(limit));
             match limit {
                 Some(limit) => {
                     let setting = match limit.meter() {
@@ -258,7 +258,7 @@ impl LimitSettings {
                     settings.stuck_after = Some(time(value).map_err(bad)?);
                 }
                 None => {
-                    let names = Self::LIMITS.into_iter().map(Limit::as_str);
+                    let names = Self::RUN_LIMITS.into_iter().map(Limit::as_str);
                     let help = did_you_mean(key, names);
                     return Err(bad(format!("it is no limit of a run; {help}")));
                 }
@@ -418,7 +418,7 @@ mod tests {
         );
         let own = LimitSettings { run_timeout: Some(Setting::At(90_000)), ..none };
         assert_eq!(own.or(&all).run_timeout, own.run_timeout);
-        for limit in LimitSettings::LIMITS {
+        for limit in LimitSettings::RUN_LIMITS {
             let mut one = none;
             assert!(one.set(limit, Setting::At(7)));
             assert_eq!(none.or(&one), one, "{limit}");

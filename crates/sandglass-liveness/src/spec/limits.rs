@@ -71,11 +71,11 @@ fn settings(
     also: &[&str],
     out: &mut Diagnostics<'_>,
 ) -> (LimitSettings, BTreeMap<Limit, Range<usize>>) {
-    let mut known: Vec<&str> = LimitSettings::LIMITS.map(Limit::as_str).to_vec();
+    let mut known: Vec<&str> = LimitSettings::RUN_LIMITS.map(Limit::as_str).to_vec();
     known.extend(also);
     table.only(&known, out);
     let (mut settings, mut places) = (LimitSettings::default(), BTreeMap::new());
-    for limit in LimitSettings::LIMITS {
+    for limit in LimitSettings::RUN_LIMITS {
         let key = limit.as_str();
         let setting = match limit.meter() {
             sandglass_model::Meter::Elapsed => time_or_off(table, key, out),
@@ -158,7 +158,7 @@ fn retries(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<Limit, 
                 }
             }
             None => {
-                let names = LimitSettings::LIMITS.into_iter().filter(stops).map(Limit::as_str);
+                let names = LimitSettings::RUN_LIMITS.into_iter().filter(stops).map(Limit::as_str);
                 let message = format!("`{key}` in [limits.retry] is no limit that stops a run");
                 out.error_with_help(&span, message, did_you_mean(key, names));
             }

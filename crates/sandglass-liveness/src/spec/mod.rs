@@ -235,9 +235,9 @@ impl Integration {
     /// request, if it is a whole number from 1 to the declared budget, or else the declared one.
     #[must_use]
     pub fn budget_for(&self, params: &Object) -> u64 {
-        let asked = self.budget_param.as_ref().and_then(|name| params.get(name.as_str()));
-        let asked = asked.and_then(Value::as_u64).filter(|asked| *asked > 0);
-        asked.map_or(self.budget_ms, |asked| asked.min(self.budget_ms))
+        let requested = self.budget_param.as_ref().and_then(|name| params.get(name.as_str()));
+        let requested_ms = requested.and_then(Value::as_u64).filter(|ms| *ms > 0);
+        requested_ms.map_or(self.budget_ms, |ms| ms.min(self.budget_ms))
     }
 }
 

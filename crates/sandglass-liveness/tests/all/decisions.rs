@@ -173,7 +173,7 @@ fn a_parameter_gives_a_handler_less_time_and_never_more() {
     }
     let mut life = Life::of(&source);
     let dispatch = life.start();
-    let budget = life.entity().run(dispatch).map(|run| run.dispatched.budget_ms);
+    let budget = life.entity().in_flight_handler(dispatch).map(|run| run.dispatched.budget_ms);
     assert_eq!(budget, Some(900_000), "who asks for nothing");
 }
 
@@ -197,7 +197,7 @@ fn leaving_the_state_stops_its_handlers_and_supersedes_their_ends() {
         assert!(
             matches!(last, Event::Ended(end) if matches!(end.decision, Decision::Superseded { .. }))
         );
-        assert!(life.entity().run(again).is_some());
+        assert!(life.entity().in_flight_handler(again).is_some());
     }
 }
 

@@ -217,7 +217,7 @@ fn a_timeout_by_the_askers_deadline_has_a_budget_of_its_own() {
     assert_eq!(after(started), 1, "more than the asker had");
     assert_eq!(after(by_parent(900_001)), 0, "one that never started waits on its asker's time");
     assert_eq!(after(end_of(timed_out())), 0, "both had the same");
-    assert_eq!(divergences_after(by_parent(20)), 1, "nobody asked for it");
+    assert_eq!(divergences_after(by_parent(20)), 1, "no handler asked for it");
 }
 
 #[test]

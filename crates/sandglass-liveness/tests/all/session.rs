@@ -159,8 +159,9 @@ impl Life {
     /// The entity whose turn it is is asked for `action` by a handler of `by`.
     pub(crate) fn asked(&mut self, action: &str, asked: Asked) -> Result<Vec<Command>, Refusal> {
         let params = Object::new();
-        let trace =
-            self.entities().find_map(|entity| Some(entity.run(asked.dispatch)?.dispatched.trace));
+        let trace = self
+            .entities()
+            .find_map(|entity| Some(entity.in_flight_handler(asked.dispatch)?.dispatched.trace));
         let trace = trace.unwrap_or(TraceContext::root([5; 24]));
         self.tell(Input::Action { action: action.to_owned(), params, trace, asked: Some(asked) })
     }

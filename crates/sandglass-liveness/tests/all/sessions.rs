@@ -1098,7 +1098,7 @@ fn a_handler_dispatched_by_a_resume_has_its_declared_budget() {
         let input = resume(&life, Some(1));
         let commands = life.tell(input).expect("blocked");
         let [Command::Start(anew)] = &commands[..] else { panic!("one start: {commands:?}") };
-        assert_eq!((anew.owner, anew.asker), (DeadlineOwner::Handler, None), "nobody waits");
+        assert_eq!((anew.owner, anew.asker), (DeadlineOwner::Handler, None), "no asker waits");
         assert_eq!(anew.budget_ms, budget_ms, "under rules {rules}");
         replays(&life);
     }

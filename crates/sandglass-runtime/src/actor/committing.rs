@@ -14,7 +14,7 @@ use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
 use super::reservations::Reservations;
 use super::runs::Starting;
 use super::{Actor, Ownership};
-use crate::asking::Lent;
+use crate::asking::ParentBudget;
 use crate::error::ActorError;
 use crate::shared::recorded;
 
@@ -59,24 +59,24 @@ impl Actor {
         // A limit that passed while the host was down takes effect before the runtime counts as
         // recovered. Otherwise a run of a workflow that is executed again could find that its parent
         // is still running, and would never learn of the parent's end (tests/openwop/children.rs).
-        self.follow(|_, _, _| ());
+        self.update_timers(|_, _, _| ());
         if self.timers.next_limit() <= self.shared.clock.now() {
-            self.woken().await;
+            self.on_wake().await;
         }
         Ok(())
     }
 
     /// Decides about `input`, and commits all that follows from it, or nothing.
     pub(super) async fn commit_input(&mut self, input: &Input) -> Result<Committed, ActorError> {
-        self.commit_input_with(input, Lent::default(), None).await
+        self.commit_input_with(input, ParentBudget::default(), None).await
     }
 
     /// As `commit_input`; the handlers that it starts have at most the time that an asking handler
-    /// lends them, and the recording of the handler that it ends is appended with the records.
+    /// has left, and the recording of the handler that it ends is appended with the records.
     pub(super) async fn commit_input_with(
         &mut self,
         input: &Input,
-        lent: Lent,
+        parent_budget: ParentBudget,
         recording: Option<Recording>,
     ) -> Result<Committed, ActorError> {
         let at = self.shared.clock.wall();
@@ -84,7 +84,7 @@ impl Actor {
             ActorError::Refused { entity: self.entity.entity.clone(), refusal }
         })?;
         let (handlers, tenant) = (&*self.shared.handlers, &self.entity.tenant);
-        let reservations = Reservations::reserve(handlers, &decided.events, tenant, lent);
+        let reservations = Reservations::reserve(handlers, &decided.events, tenant, parent_budget);
         if let (Input::Action { .. } | Input::Retry(_), Some(busy)) =
             (input, reservations.missing())
         {
@@ -114,7 +114,7 @@ impl Actor {
         let first = appended.map_err(|error| self.append_failed(error))?;
         self.last = (first.0..).map(Position).take(events.len()).last().unwrap_or(first);
         self.snapshot = due;
-        self.recording.succeeded();
+        self.pending.succeeded();
         let before = std::mem::replace(&mut self.entity, after);
         if events.iter().any(|event| matches!(event, RecordedEvent::RunStopped(_))) {
             self.shared.conversations.note(&self.spec, &self.entity, self.last);
@@ -135,7 +135,7 @@ impl Actor {
             }
             _ => None,
         });
-        let over = stop.map(|cause| self.over(cause));
+        let over = stop.map(|cause| self.session_over_message(cause));
         let commands = commands(Some(&before), &self.entity, &events);
         let mut parent = None;
         for ((sequence, event), place) in sequences.into_iter().zip(events).zip(first.0..) {
@@ -159,9 +159,9 @@ impl Actor {
         let stops = commands.split_off(last_start.map_or(0, |last| last + 1));
         // The handle of each handler must state why the session is over before the handler is
         // stopped. Handlers that this decision starts have a handle only after the first part.
-        over.into_iter().for_each(|over| self.runs.stops.session_is_over(over));
+        over.into_iter().for_each(|over| self.runs.stops.set_session_over(over));
         self.carry_out_each(commands, &mut reservations, parent);
-        over.into_iter().for_each(|over| self.runs.stops.session_is_over(over));
+        over.into_iter().for_each(|over| self.runs.stops.set_session_over(over));
         self.carry_out_each(stops, &mut reservations, parent);
     }
 
@@ -180,15 +180,21 @@ impl Actor {
                 // Left in flight: the next start finds it as interrupted.
                 Command::Start(_) if self.is_closing => {}
                 Command::Start(dispatched) => {
-                    let lent = reservations.lent_to(&dispatched);
+                    let parent_budget = reservations.parent_budget_of(&dispatched);
                     let (shared, spec, entity) = (&self.shared, &self.spec, &self.entity);
                     match reservations.take(dispatched.dispatch) {
                         Ok(reserved) => {
-                            let starting = Starting { dispatched, reserved, lent, parent };
+                            let starting = Starting { dispatched, reserved, parent_budget, parent };
                             self.runs.start(shared, spec, entity, starting);
                         }
                         Err(busy) => {
-                            self.runs.reject(shared, spec, entity, (dispatched, &lent), busy);
+                            self.runs.reject(
+                                shared,
+                                spec,
+                                entity,
+                                (dispatched, &parent_budget),
+                                busy,
+                            );
                         }
                     }
                 }
@@ -208,7 +214,7 @@ impl Actor {
                 ActorError::Closed
             }
             journal::Error::Unavailable { what } | journal::Error::Damaged { what, .. } => {
-                self.recording.failed(&what, self.shared.clock.now());
+                self.pending.failed(&what, self.shared.clock.now());
                 ActorError::JournalUnavailable { what }
             }
             other => ActorError::Journal(other),
@@ -233,7 +239,7 @@ impl Actor {
                 metrics.state_timeout(entity_type, state);
                 if !taken {
                     let entity = &self.entity.entity;
-                    tracing::warn!(%entity, state, action, "a state's timer is refused; it fires again");
+                    tracing::warn!(%entity, state, action, "the action of the state timer was refused; the timer will fire again");
                 }
             }
             RecordedEvent::Dispatched(dispatched) => self.note_default_budget(dispatched),
@@ -241,7 +247,7 @@ impl Actor {
                 if let Decision::Superseded { action } = &ended.decision {
                     metrics.outcome_superseded(entity_type, action);
                 }
-                let run = before.run(ended.dispatch);
+                let run = before.in_flight_handler(ended.dispatch);
                 if let (Outcome::Interrupted, Some(run)) = (&ended.outcome, run) {
                     metrics.dispatch_interrupted(entity_type, &run.dispatched.action);
                     self.trace_lost(&run.dispatched);

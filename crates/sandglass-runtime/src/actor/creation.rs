@@ -11,7 +11,7 @@ use super::committing::Durable;
 use super::messages::input_of;
 use super::reservations::Reservations;
 use super::{Actor, Channels, Restored};
-use crate::asking::Lent;
+use crate::asking::ParentBudget;
 use crate::error::ActorError;
 use crate::request::Request;
 use crate::shared::{Shared, recorded};
@@ -96,7 +96,7 @@ fn take(
     let mut decided = decide(spec, Some(entity), &input, at).map_err(refused)?;
     let handlers = &*shared.handlers;
     let reservations =
-        Reservations::reserve(handlers, &decided.events, &entity.tenant, Lent::default());
+        Reservations::reserve(handlers, &decided.events, &entity.tenant, ParentBudget::default());
     if let Some(busy) = reservations.missing() {
         return Err(ActorError::Busy { entity: name.clone(), busy });
     }

@@ -48,7 +48,7 @@ pub(crate) enum Message {
 }
 
 impl Actor {
-    pub(super) async fn answer(&mut self, message: Message) {
+    pub(super) async fn handle_message(&mut self, message: Message) {
         // A stop is carried out whether it can be recorded or not.
         let is_stop = matches!(message, Message::Stop { .. } | Message::ParentOver { .. });
         if let (Err(error), false) = (self.ready_to_write().await, is_stop) {
@@ -88,17 +88,17 @@ impl Actor {
 
     /// Takes an action that a handler of another entity asks for.
     async fn asked(&mut self, incoming: IncomingAsk) -> Result<Answered, AskError> {
-        let IncomingAsk { action, params, trace, asked, tenant, lent } = incoming;
+        let IncomingAsk { action, params, trace, asked, tenant, parent_budget } = incoming;
         if *tenant != *self.entity.tenant {
             let target = &self.entity.entity;
             // As if there were no such entity: a tenant learns nothing about another.
             return Err(to_asker(ActorError::UnknownEntity(target.clone())));
         }
         let now = self.shared.clock.now();
-        let remaining_ms = lent.not_after.map_or(u64::MAX, |at| remaining_ms(at, now));
+        let remaining_ms = parent_budget.not_after.map_or(u64::MAX, |at| remaining_ms(at, now));
         let asked = Some(Asked { remaining_ms, ..asked });
         let input = Input::Action { action, params, trace, asked };
-        let committed = self.commit_input_with(&input, lent, None).await;
+        let committed = self.commit_input_with(&input, parent_budget, None).await;
         let accepted = self.accepted(committed).map_err(to_asker)?;
         Ok(Answered {
             sequence: accepted.sequence,

@@ -4,7 +4,7 @@ mod channels;
 mod committing;
 mod creation;
 mod messages;
-mod recording;
+mod pending;
 mod reservations;
 mod runs;
 mod session_metrics;
@@ -34,11 +34,11 @@ pub(crate) use channels::{Channels, Handle, View, channels};
 pub(crate) use creation::Creation;
 pub(crate) use messages::Message;
 pub(crate) use runs::Stops;
-use runs::{Ended, Runs};
+use runs::{EndedHandler, Runs};
 pub(crate) use session_metrics::Counted;
 pub(crate) use timers::Timers;
 
-pub use recording::SIGNALS_RECORDED_PER_RUN_MAX;
+pub use pending::SIGNALS_RECORDED_PER_RUN_MAX;
 pub use runs::SIGNAL_QUEUE_MAX;
 
 /// Requests that may wait for one entity: what it can do in about a second. Beyond that, a caller
@@ -85,7 +85,7 @@ pub(crate) struct Actor {
     busy_at: Monotonic,
     /// Its permit, if a timer woke it, until it has done what the timer is for.
     permit: Option<OwnedSemaphorePermit>,
-    recording: recording::Recording,
+    pending: pending::PendingRecords,
     /// A stop of its run that the journal has not taken.
     unrecorded: Option<sessions::Unrecorded>,
     /// The activity of its handlers that was last read when a limit was due.
@@ -104,7 +104,7 @@ impl Actor {
         let mut actor = Self {
             runs: Runs::new(channels.stops),
             timers: Timers::default(),
-            recording: recording::Recording::default(),
+            pending: pending::PendingRecords::default(),
             unrecorded: None,
             last_active: None,
             activity: Arc::default(),
@@ -150,9 +150,9 @@ impl Actor {
         actor
     }
 
-    /// Lives until it falls asleep or the runtime shuts down. Dropped earlier, it leaves the
-    /// journal as it is: the next recovery finds what is in flight.
-    pub(crate) async fn live(mut self) {
+    /// Runs until the entity falls asleep or the runtime shuts down. If this is dropped earlier, the
+    /// journal stays as it is: the next recovery finds what is in flight.
+    pub(crate) async fn run_loop(mut self) {
         loop {
             if self.is_closing && self.is_done() {
                 return;
@@ -160,10 +160,10 @@ impl Actor {
             self.follow_spec().await;
             self.begin_session().await;
             self.await_activity().await;
-            self.follow(|_, _, _| ());
+            self.update_timers(|_, _, _| ());
             let (wake, can_rest, is_watched) =
                 (self.wake_at(), self.can_rest(), self.shown.is_watched());
-            if wake > self.shared.clock.now() && self.recording.is_quiet() {
+            if wake > self.shared.clock.now() && self.pending.is_quiet() {
                 self.permit = None;
             }
             let rest = self.busy_at.after(self.shared.table.linger());
@@ -174,11 +174,11 @@ impl Actor {
                 // may be many, and nothing depends on them.
                 biased;
                 Some(ended) = ends.next() => self.handler_ended(ended).await,
-                () = timer::until(&*clock, wake) => self.woken().await,
+                () = timer::until(&*clock, wake) => self.on_wake().await,
                 _ = self.closing.changed(), if !self.is_closing => self.close().await,
                 Ok(()) = self.specs.changed() => continue,
                 message = self.mailbox.recv(), if !self.is_closing => match message {
-                    Some(message) => self.answer(message).await,
+                    Some(message) => self.handle_message(message).await,
                     None => self.close().await,
                 },
                 Some(signal) = signals.recv() => self.record_signals(Some(signal)).await,
@@ -186,7 +186,7 @@ impl Actor {
                 // It stays awake while it is watched, because watchers see each change.
                 () = self.shown.unwatched(), if can_rest && is_watched => continue,
                 () = timer::until(&*clock, rest), if can_rest && !is_watched => {
-                    if self.fell_asleep() {
+                    if self.try_sleep() {
                         return;
                     }
                     continue;
@@ -213,22 +213,22 @@ impl Actor {
             && !self.is_closing
             && self.runs.is_empty()
             && self.entity.is_settled()
-            && self.recording.is_quiet()
+            && self.pending.is_quiet()
     }
 
-    /// Falls asleep, unless a request has just arrived.
-    fn fell_asleep(&mut self) -> bool {
+    /// Falls asleep, unless a request has just arrived. Returns whether it did.
+    fn try_sleep(&mut self) -> bool {
         let timers = std::mem::take(&mut self.timers);
         let spec = (!self.has_ended()).then(|| Arc::clone(&self.spec));
         let counted = Counted::asleep(&self.shared, &self.entity);
         let sleep = Sleep::new(spec, self.last, timers).held_back_from(self.held_back_from);
         let sleep = sleep.counted(counted);
         self.session_metrics = session_metrics::SessionMetrics::default();
-        let is_asked = || {
+        let has_new_work = || {
             let outdated = self.specs.has_changed().unwrap_or(false);
             !self.mailbox.is_empty() || self.shown.is_watched() || outdated
         };
-        let answer = self.shared.table.fall_asleep(&self.entity.entity, is_asked, sleep);
+        let answer = self.shared.table.fall_asleep(&self.entity.entity, has_new_work, sleep);
         match answer {
             Ok(()) => true,
             Err(timers) => {
@@ -249,17 +249,17 @@ impl Actor {
     }
 
     fn is_done(&self) -> bool {
-        let waits = !self.recording.is_empty() || self.unrecorded.is_some();
+        let waits = !self.pending.is_empty() || self.unrecorded.is_some();
         self.runs.is_empty() && !(waits && self.ownership == Ownership::Owner)
     }
 
     fn wake_at(&self) -> Monotonic {
-        match self.recording.retry_at() {
+        match self.pending.retry_at() {
             // What has to end meanwhile does so.
             Some(retry) => retry.min(self.kill_at()).min(self.next_stop()),
             None if self.ownership != Ownership::Owner => Monotonic::NEVER,
             // The journal works again, but what waited for it need not be recorded yet.
-            None if !self.recording.is_empty() || self.unrecorded.is_some() => {
+            None if !self.pending.is_empty() || self.unrecorded.is_some() => {
                 self.shared.clock.now()
             }
             None if self.is_closing => self.timers.next_limit(),
@@ -275,11 +275,11 @@ impl Actor {
 
     /// Arms and disarms the timers as the entity requires now, and returns what `look` finds in
     /// them.
-    fn follow<T>(&mut self, look: impl FnOnce(&Timers, &Entity, &dyn Clock) -> T) -> T {
+    fn update_timers<T>(&mut self, look: impl FnOnce(&Timers, &Entity, &dyn Clock) -> T) -> T {
         let clock = &*self.shared.clock;
         let has_work =
-            !self.entity.is_settled() && (self.recording.is_empty() || !self.runs.is_empty());
-        let entity = self.recording.with_waiting_activity(&self.entity, &self.spec);
+            !self.entity.is_settled() && (self.pending.is_empty() || !self.runs.is_empty());
+        let entity = self.pending.with_waiting_activity(&self.entity, &self.spec);
         self.timers.follow(&entity, has_work, &self.spec, clock);
         look(&self.timers, &entity, clock)
     }
@@ -299,16 +299,16 @@ impl Actor {
         &mut self,
         look: impl Fn(&Timers, &Entity, &dyn Clock) -> Option<Due>,
     ) -> Option<Due> {
-        let due = self.follow(&look)?;
+        let due = self.update_timers(&look)?;
         let measures_activity = matches!(
             due,
             Due::Limit(Breach { limit: Limit::InactivityWarn | Limit::InactivityTimeout, .. })
         );
-        if measures_activity && self.read_activity() { self.follow(look) } else { Some(due) }
+        if measures_activity && self.read_activity() { self.update_timers(look) } else { Some(due) }
     }
 
-    /// Takes no new requests; handlers are asked to end, and their ends are recorded. If it is a
-    /// session with work in flight, its run is stopped, which is recorded, too.
+    /// Takes no new requests, stops the handlers, and records their ends. If it is a session with
+    /// work in flight, its run is stopped, which is recorded, too.
     async fn close(&mut self) {
         self.is_closing = true;
         self.mailbox.close();
@@ -327,7 +327,7 @@ impl Actor {
             Ownership::JournalClosed => Err(ActorError::Closed),
             Ownership::Owner => {
                 // A stop that is carried out is recorded before anything else.
-                match self.recording.obstacle().or_else(|| self.why_stop_waits()) {
+                match self.pending.obstacle().or_else(|| self.why_stop_waits()) {
                     Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
                     None => Ok(()),
                 }
@@ -335,25 +335,25 @@ impl Actor {
         }
     }
 
-    async fn handler_ended(&mut self, ended: Ended) {
+    async fn handler_ended(&mut self, ended: EndedHandler) {
         // Signals that it sent before its end come before its end.
         self.record_signals(None).await;
-        let Ended { attempt, report } = ended;
+        let EndedHandler { attempt, report } = ended;
         // A report may be large: it is copied only for subscribers, and otherwise moved into the
         // journal.
         if self.shared.events.receiver_count() > 0 {
             let (entity, report) = (self.entity.entity.clone(), Arc::new(report.clone()));
             self.shared.publish(Event::RunEnded { entity, report });
         }
-        self.recording.push(attempt, report, self.shared.accounts);
+        self.pending.push(attempt, report, self.shared.accounts);
         self.record_ends().await;
     }
 
     /// A timer has fired, or the journal has to be tried again.
-    async fn woken(&mut self) {
+    async fn on_wake(&mut self) {
         self.kill_unrecorded();
-        if self.recording.retry_at().is_none_or(|at| at <= self.shared.clock.now()) {
-            self.recording.try_again();
+        if self.pending.retry_at().is_none_or(|at| at <= self.shared.clock.now()) {
+            self.pending.try_again();
         }
         // Signals that were sent during a long append are activity.
         self.record_signals(None).await;
@@ -402,7 +402,7 @@ impl Actor {
         if !self.is_closing && self.closing.has_changed().unwrap_or(true) {
             self.close().await;
         } else if let Ok(message) = self.mailbox.try_recv() {
-            self.answer(message).await;
+            self.handle_message(message).await;
         }
     }
 

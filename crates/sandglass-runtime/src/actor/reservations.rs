@@ -1,12 +1,12 @@
 //! What the handlers of one decision are given: what was reserved for them before it is recorded,
-//! and what an asker lends.
+//! and the budget that an asker leaves them.
 
 use std::collections::BTreeMap;
 
 use sandglass_liveness::Decided;
 use sandglass_model::{Busy, BusyScope, DispatchId, Dispatched, Event, ModuleHash};
 
-use crate::asking::Lent;
+use crate::asking::ParentBudget;
 use crate::handlers::{Handlers, Reserved};
 use crate::panics::catch_panic;
 
@@ -19,7 +19,7 @@ const AFTER_PANIC_MS: u64 = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
     reservations: BTreeMap<DispatchId, Result<Reserved, Busy>>,
-    lent: Lent,
+    parent_budget: ParentBudget,
 }
 
 impl Reservations {
@@ -28,14 +28,14 @@ impl Reservations {
         handlers: &dyn Handlers,
         events: &[Event],
         tenant: &str,
-        lent: Lent,
+        parent_budget: ParentBudget,
     ) -> Self {
         let dispatched = events.iter().filter_map(|event| match event {
             Event::Dispatched(dispatched) => Some(dispatched),
             _ => None,
         });
         let reservations = dispatched.map(|one| (one.dispatch, reserve(handlers, one, tenant)));
-        Self { reservations: reservations.collect(), lent }
+        Self { reservations: reservations.collect(), parent_budget }
     }
 
     /// Why not all of them have a slot.
@@ -57,10 +57,11 @@ impl Reservations {
         self.reservations.get(&dispatch)?.as_ref().ok()?.module_hash()
     }
 
-    /// What the asker lends the handler of `dispatched`, if its record names an asker. Handlers of
-    /// an automatically retried run do not, and have their own deadlines.
-    pub(super) fn lent_to(&self, dispatched: &Dispatched) -> Lent {
-        dispatched.asker.map(|_| self.lent.clone()).unwrap_or_default()
+    /// The budget that the asker leaves the handler of `dispatched`, if its record names an asker.
+    /// Records of handlers of an automatically retried run name none, so these have their own
+    /// deadlines.
+    pub(super) fn parent_budget_of(&self, dispatched: &Dispatched) -> ParentBudget {
+        dispatched.asker.map(|_| self.parent_budget.clone()).unwrap_or_default()
     }
 
     /// The reservation of one handler.

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 
 use super::Message;
-use crate::asking::{Asking, Lent, Waiting};
+use crate::asking::{Asking, ParentBudget, WaitingAsker};
 use crate::handlers::{HandlerRun, HostCallLimits, Reserved, Stop, lost, stopped};
 use crate::panics::{CatchPanic, catch_panic};
 use crate::shared::Shared;
@@ -41,13 +41,13 @@ impl Stops {
         chosen.len()
     }
 
-    /// Notes why the session of the handlers is over.
-    pub(crate) fn session_is_over(&self, why: &str) {
+    /// Sets why the session of the handlers is over.
+    pub(crate) fn set_session_over(&self, why: &str) {
         let why: Arc<str> = why.into();
-        self.lock().values().for_each(|stop| stop.session_is_over(&why));
+        self.lock().values().for_each(|stop| stop.set_session_over(&why));
     }
 
-    /// Asks the handler of `dispatch`, or all of them, to end by themselves.
+    /// Requests that the handler of `dispatch`, or all of them, stop gracefully.
     pub(crate) fn request_stop(&self, of: Option<DispatchId>) {
         self.chosen(of).iter().for_each(Stop::request_stop);
     }
@@ -69,26 +69,26 @@ impl Stops {
 pub(super) struct Starting {
     pub(super) dispatched: Arc<Dispatched>,
     pub(super) reserved: Reserved,
-    pub(super) lent: Lent,
+    pub(super) parent_budget: ParentBudget,
     /// The span of the transition that dispatched it.
     pub(super) parent: Option<TraceContext>,
 }
 
 /// A handler that has ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedHandler {
     pub(super) attempt: u32,
     pub(super) report: RunReport,
 }
 
 /// The handlers of one entity that execute: at most [`IN_FLIGHT_MAX`], which decisions enforce.
 pub(super) struct Runs {
-    tasks: JoinSet<Ended>,
+    tasks: JoinSet<EndedHandler>,
     /// What each task executes, for the report of one that is lost.
     running: HashMap<task::Id, Arc<Dispatched>>,
     pub(super) stops: Stops,
-    /// What waiting askers lend each attempt, until its end is recorded.
-    lent: BTreeMap<(DispatchId, u32), Lent>,
+    /// The budget that waiting askers leave each attempt, until its end is recorded.
+    parent_budgets: BTreeMap<(DispatchId, u32), ParentBudget>,
     signals: mpsc::Receiver<HandlerSignal>,
     signal_queue: SignalQueue,
 }
@@ -96,8 +96,8 @@ pub(super) struct Runs {
 impl Runs {
     pub(super) fn new(stops: Stops) -> Self {
         let (signal_queue, signals) = SignalQueue::new();
-        let (tasks, running, lent) = Default::default();
-        Self { tasks, running, stops, lent, signals, signal_queue }
+        let (tasks, running, parent_budgets) = Default::default();
+        Self { tasks, running, stops, parent_budgets, signals, signal_queue }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -112,10 +112,10 @@ impl Runs {
         entity: &Entity,
         starting: Starting,
     ) {
-        let Starting { dispatched, reserved, lent, parent } = starting;
+        let Starting { dispatched, reserved, parent_budget, parent } = starting;
         let integration = spec.integrations.get(&dispatched.integration);
         let queue_ms = integration.map_or(dispatched.budget_ms, |one| one.schedule_to_start_ms);
-        // What an asker lends is bounded by the asker's deadline, which does not wait for the
+        // A parent's budget is bounded by the parent's deadline, which does not wait for the
         // start.
         let own_ms = match (dispatched.owner, integration) {
             (DeadlineOwner::Parent, Some(integration)) => {
@@ -126,7 +126,7 @@ impl Runs {
         let stop = Stop::default();
         let synthetic = spec.limits.as_ref().map(|limits| limits.synthetic.as_slice().into());
         let synthetic = synthetic.unwrap_or_default();
-        self.lend(&dispatched, &lent);
+        self.set_parent_budget(&dispatched, &parent_budget);
         self.stops.lock().insert(dispatched.dispatch, stop.clone());
         let run = HandlerRun {
             entity: entity.entity.clone(),
@@ -138,7 +138,7 @@ impl Runs {
                 .or_else(|| shared.conversations.find(spec, entity)),
             session_id: entity.session().map(|_| entity.entity.to_string()),
             budget: Duration::from_millis(own_ms),
-            not_after: lent.not_after,
+            not_after: parent_budget.not_after,
             asks: Asking::new(shared, entity, &dispatched, stop.clone()),
             parent,
             stop: stop.clone(),
@@ -152,13 +152,15 @@ impl Runs {
             let report = match catch_panic(|| handlers.start(run)) {
                 Some(running) => {
                     let on_behalf = OnBehalf { shared: &shared, entity: &entity, stop: &stop };
-                    on_behalf.unless_abandoned(CatchPanic(running), lent, dispatched.dispatch).await
+                    on_behalf
+                        .unless_abandoned(CatchPanic(running), parent_budget, dispatched.dispatch)
+                        .await
                 }
                 None => None,
             };
             let mut report = report.unwrap_or_else(|| panicked(&dispatched));
             report.dispatch_id = dispatched.dispatch;
-            Ended { attempt: dispatched.attempt, report }
+            EndedHandler { attempt: dispatched.attempt, report }
         });
     }
 
@@ -170,10 +172,10 @@ impl Runs {
         shared: &Arc<Shared>,
         spec: &Spec,
         entity: &Entity,
-        (dispatched, lent): (Arc<Dispatched>, &Lent),
+        (dispatched, parent_budget): (Arc<Dispatched>, &ParentBudget),
         busy: Busy,
     ) {
-        self.lend(&dispatched, lent);
+        self.set_parent_budget(&dispatched, parent_budget);
         let integration = spec.integrations.get(&dispatched.integration);
         let queue_ms = integration.map_or(dispatched.budget_ms, |one| one.schedule_to_start_ms);
         let wait = Duration::from_millis(busy.retry_after_ms.min(queue_ms));
@@ -199,29 +201,38 @@ impl Runs {
                 overrun: Duration::ZERO,
             });
             let report = RunReport::unreported(&dispatched, outcome, cause);
-            Ended { attempt: dispatched.attempt, report }
+            EndedHandler { attempt: dispatched.attempt, report }
         });
     }
 
-    fn spawn(&mut self, of: Arc<Dispatched>, run: impl Future<Output = Ended> + Send + 'static) {
+    fn spawn(
+        &mut self,
+        of: Arc<Dispatched>,
+        run: impl Future<Output = EndedHandler> + Send + 'static,
+    ) {
         let task = self.tasks.spawn(run);
         self.running.insert(task.id(), of);
     }
 
-    fn lend(&mut self, dispatched: &Dispatched, lent: &Lent) {
-        if lent.waiting.is_some() {
-            self.lent.insert((dispatched.dispatch, dispatched.attempt), lent.clone());
+    fn set_parent_budget(&mut self, dispatched: &Dispatched, parent_budget: &ParentBudget) {
+        if parent_budget.waiting.is_some() {
+            self.parent_budgets
+                .insert((dispatched.dispatch, dispatched.attempt), parent_budget.clone());
         }
     }
 
-    /// What an asker lends this attempt of `dispatch`, if one waits for it.
-    pub(super) fn lent(&self, dispatch: DispatchId, attempt: u32) -> Option<&Lent> {
-        self.lent.get(&(dispatch, attempt))
+    /// What an asker leaves this attempt of `dispatch`, if one waits for it.
+    pub(super) fn parent_budget(
+        &self,
+        dispatch: DispatchId,
+        attempt: u32,
+    ) -> Option<&ParentBudget> {
+        self.parent_budgets.get(&(dispatch, attempt))
     }
 
     /// The end of this attempt of `dispatch` is recorded.
     pub(super) fn forget(&mut self, dispatch: DispatchId, attempt: u32) {
-        self.lent.remove(&(dispatch, attempt));
+        self.parent_budgets.remove(&(dispatch, attempt));
     }
 
     /// What can be waited for at the same time: ends and signals.
@@ -248,21 +259,21 @@ fn host_call_limits(of: &Integration) -> HostCallLimits {
 
 /// The ends of handlers.
 pub(super) struct Ends<'a> {
-    tasks: &'a mut JoinSet<Ended>,
+    tasks: &'a mut JoinSet<EndedHandler>,
     running: &'a mut HashMap<task::Id, Arc<Dispatched>>,
     stops: &'a Stops,
 }
 
 impl Ends<'_> {
     /// The next handler that ends; `None` if there is none.
-    pub(super) async fn next(self) -> Option<Ended> {
+    pub(super) async fn next(self) -> Option<EndedHandler> {
         let joined = self.tasks.join_next_with_id().await?;
         let task = joined.as_ref().map_or_else(task::JoinError::id, |(task, _)| *task);
         let of = self.running.remove(&task)?;
         self.stops.lock().remove(&of.dispatch);
         // Lost in code of the embedder that is not called through `catch_panic`, such as the drop
         // of its future. (Single tasks are never aborted.)
-        let lost = |_| Ended { attempt: of.attempt, report: panicked(&of) };
+        let lost = |_| EndedHandler { attempt: of.attempt, report: panicked(&of) };
         Some(joined.map_or_else(lost, |(_, ended)| ended))
     }
 }
@@ -277,15 +288,18 @@ struct OnBehalf<'a> {
 }
 
 impl OnBehalf<'_> {
-    /// The report of `run`. If its asker goes away without an answer, it is asked to end. At the
-    /// asker's own deadline it has reached its own, which ends it.
+    /// The report of `run`. If its asker goes away without an answer, the handler is killed, or its
+    /// entity decides about it. At the asker's deadline the handler has reached its own, which ends
+    /// it.
     async fn unless_abandoned(
         &self,
         mut run: CatchPanic<Running>,
-        lent: Lent,
+        parent_budget: ParentBudget,
         dispatch: DispatchId,
     ) -> Option<RunReport> {
-        let Lent { not_after, waiting: Some(asker) } = lent else { return run.await };
+        let ParentBudget { not_after, waiting: Some(asker) } = parent_budget else {
+            return run.await;
+        };
         tokio::select! {
             biased;
             report = &mut run => return report,
@@ -300,7 +314,7 @@ impl OnBehalf<'_> {
 
     /// If the session of the asker is over, notifies the entity, which knows whether its run works
     /// only for that session. Returns whether the entity will take care of the handler.
-    fn notify_of_parent(&self, asker: &Waiting, dispatch: DispatchId) -> bool {
+    fn notify_of_parent(&self, asker: &WaitingAsker, dispatch: DispatchId) -> bool {
         let Some(parent) = asker.parent_over() else { return false };
         let runtime = self.shared.runtime.borrow().as_ref().and_then(Weak::upgrade);
         let message = Message::ParentOver { dispatch, parent };

@@ -91,9 +91,9 @@ impl Actor {
         self.runs.stops.kill(Some(dispatch), Cause::CallerGone, "");
     }
 
-    /// Why the session is over, for the entities that its handlers have asked, if `cause` stops it
-    /// for good.
-    pub(super) fn over(&self, cause: &StopCause) -> String {
+    /// The reason that the entities that its handlers have asked get if `cause` stops the session for
+    /// good.
+    pub(super) fn session_over_message(&self, cause: &StopCause) -> String {
         format!("{} was stopped ({})", self.entity.entity, cause.code())
     }
 
@@ -114,7 +114,7 @@ impl Actor {
     /// Records a stop and carries it out, even if it cannot be recorded. Returns whether it was
     /// recorded, or an error if an operator's stop joins another one that is not.
     async fn stop_or_kill(&mut self, input: Input, cause: &StopCause) -> Result<bool, ActorError> {
-        let obstacle = self.recording.obstacle().filter(|_| self.ownership == Ownership::Owner);
+        let obstacle = self.pending.obstacle().filter(|_| self.ownership == Ownership::Owner);
         let answer = match obstacle.or_else(|| self.why_stop_waits()) {
             Some(what) => Err(ActorError::JournalUnavailable { what: what.to_owned() }),
             None => self.commit_input(&input).await,
@@ -154,7 +154,7 @@ impl Actor {
         self.unrecorded = Some(Unrecorded { input, cause: handler_cause(cause), kill_at });
         // Whether a limit ends the session is decided with its record only.
         if cause.limit().is_none() && !directive(cause, 0).goes_on() {
-            self.runs.stops.session_is_over(&self.over(cause));
+            self.runs.stops.set_session_over(&self.session_over_message(cause));
         }
         self.note_stop();
         self.runs.stops.request_stop(None);
@@ -164,7 +164,7 @@ impl Actor {
 
     /// Why a stop that is carried out is not recorded yet, if there is one.
     pub(super) fn why_stop_waits(&self) -> Option<&str> {
-        self.unrecorded.as_ref().and_then(|_| self.recording.failure())
+        self.unrecorded.as_ref().and_then(|_| self.pending.failure())
     }
 
     /// When a run that is stopped without a record is killed.
@@ -200,7 +200,7 @@ impl Actor {
     /// Enforces a limit of its session that is breached.
     pub(super) async fn limit_due(&mut self, due: Due) -> Result<(), ActorError> {
         // While the journal fails, activity that is not recorded yet counts, too.
-        let is_measured = self.recording.failure().is_some();
+        let is_measured = self.pending.failure().is_some();
         let due = match self.recorded_what_was_held_back(due.limit).await {
             Ok(true) if !is_measured => return Ok(()),
             Ok(_) => due,

@@ -144,7 +144,11 @@ async fn what_follows_an_asked_handler_has_the_remaining_time_of_its_waiting_ask
         let started = world.script.started.lock().expect("no panic").clone();
         let followed = started.iter().filter(|run| run.entity == one()).collect::<Vec<_>>();
         let asker = started[0].dispatched.dispatch;
-        let last = followed.iter().rev().find(|run| run.not_after.is_some()).expect("lent");
+        let last = followed
+            .iter()
+            .rev()
+            .find(|run| run.not_after.is_some())
+            .expect("the asker's deadline");
         assert_eq!(last.dispatched.owner, DeadlineOwner::Parent);
         assert_eq!((last.dispatched.budget_ms, last.dispatched.asker), (ends * 1_000, Some(asker)));
         let ended = world.ends_of(&one()).await;
@@ -154,7 +158,11 @@ async fn what_follows_an_asked_handler_has_the_remaining_time_of_its_waiting_ask
             (Cause::ParentDeadline, DeadlineOwner::Parent)
         );
         let after = followed.last().expect("it cleans up");
-        assert_eq!((after.not_after, after.dispatched.asker), (None, None), "nobody waits for it");
+        assert_eq!(
+            (after.not_after, after.dispatched.asker),
+            (None, None),
+            "no asker waits for it"
+        );
         world.replays().await;
     }
 }

@@ -171,5 +171,9 @@ async fn an_entity_that_another_process_writes_is_given_up() {
     pass(1_000).await;
     assert_eq!(world.state().await, "Waiting", "it writes no more, by no timer either");
     let waited = world.runtime.wait_until(&one(), |snapshot| snapshot.state == "Done").await;
-    assert_eq!(waited, Err(ActorError::Closed), "nobody waits for what can't come");
+    assert_eq!(
+        waited,
+        Err(ActorError::Closed),
+        "the caller doesn't wait for an answer that can't come"
+    );
 }

@@ -131,7 +131,7 @@ async fn a_callback_that_panics_stops_the_run_and_not_the_entity() {
     faults.callback.store(true, Ordering::SeqCst);
     runtime.send(&one(), "ProcessToolCalls", Object::new()).await.expect("taken");
     settle().await;
-    // Leaving the state asks the handler to end, on the entity's own task.
+    // Leaving the state stops the handler, on the entity's own task.
     runtime.send(&one(), "Abandon", Object::new()).await.expect("taken");
     let settled = soon(runtime.settled(&one())).await.expect("the run has ended");
     assert_eq!(settled.expect("it can be reached").state, "Abandoned");
@@ -171,7 +171,7 @@ async fn an_entity_whose_task_is_lost_comes_back_by_itself() {
     let _lost = runtime.send(&one(), "Touch", Object::new()).await;
     let mut events = runtime.subscribe();
     pass(400).await;
-    // Nobody asks it before this.
+    // No caller asks it before this.
     assert!(soon(events.next()).await.is_some(), "its state's timer rang");
     assert_eq!(state(&runtime).await, "Abandoned");
 }

@@ -632,7 +632,7 @@ async fn a_session_that_no_shutdown_stops_is_left_to_its_handlers() {
     };
     assert_eq!(records.iter().filter(is_stop).count(), 0, "{records:#?}");
     let ended = records.iter().any(|record| matches!(record.event, Event::Ended(_)));
-    assert!(ended, "its handler was asked to end, and did: {records:#?}");
+    assert!(ended, "its handler stopped gracefully: {records:#?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -756,7 +756,7 @@ async fn a_session_outlives_its_parent_by_default() {
     world.runtime.stop_session(&one(), operator()).await.expect("it runs");
     settle().await;
     assert_eq!(world.runtime.entity(&two()).await.expect("it lives").state, "Stopped");
-    assert_eq!(stopping(&world, &two()).await, None, "its handler ended, by nobody's stop");
+    assert_eq!(stopping(&world, &two()).await, None, "its handler ended without a stop");
     world.replays().await;
 }
 
@@ -777,7 +777,7 @@ async fn a_session_that_works_for_others_too_outlives_its_parent() {
     world.runtime.stop_session(&one(), operator()).await.expect("it runs");
     settle().await;
     assert_eq!(stopping(&world, &two()).await, None);
-    assert_eq!(world.script.running.load(Ordering::SeqCst), 1, "what nobody else waits for");
+    assert_eq!(world.script.running.load(Ordering::SeqCst), 1, "no other caller waits for it");
     world.replays().await;
 }
 

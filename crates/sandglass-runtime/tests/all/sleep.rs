@@ -55,7 +55,7 @@ async fn an_entity_sleeps_when_it_has_had_nothing_to_do_for_a_while() {
     }
     linger(2, 1).await;
     assert_eq!(awake(&exporter), 0);
-    assert_eq!(runtime.cancel(&one(), None, ""), Ok(0), "which wakes nobody");
+    assert_eq!(runtime.cancel(&one(), None, ""), Ok(0), "which wakes no entity");
     assert_eq!(runtime.history(&one(), Position(0), 10).await.expect("there").entries.len(), 4);
     assert_eq!(awake(&exporter), 0);
     assert_eq!(runtime.entity(&one()).await.expect("there").sequence, Sequence(3));
@@ -76,7 +76,7 @@ async fn a_handler_in_flight_and_a_waiting_caller_keep_an_entity_awake() {
     assert_eq!(awake(&exporter), 1);
     patient.abort();
     settle().await;
-    assert_eq!(awake(&exporter), 0, "as soon as nobody waits");
+    assert_eq!(awake(&exporter), 0, "as soon as no caller waits");
     world.send("ProcessToolCalls").await.expect("taken");
     pass(99).await;
     assert_eq!(awake(&exporter), 1);
@@ -291,5 +291,5 @@ async fn an_unreadable_sleeper_changes_to_its_new_spec_once_it_is_readable() {
     let records = runtime.records(Position(0), 100).await.expect("readable");
     let records = records.into_records().expect("whole");
     let changes = records.iter().filter(|record| record.event.kind() == "spec_changed");
-    assert_eq!(changes.count(), 2, "though nobody has asked them");
+    assert_eq!(changes.count(), 2, "though no caller has asked them");
 }

@@ -147,7 +147,7 @@ pub(crate) enum Act {
     Ask(EntityRef, &'static str, AskUntil, Box<Act>),
     /// Takes so many seconds to end once it is stopped.
     Linger(u64),
-    /// Answers as soon as it is asked to end by itself.
+    /// Returns as soon as a graceful stop is requested.
     HeedWhenAsked,
     /// Tells that it is alive every so many seconds, and never answers.
     TellEvery(u64, &'static str),

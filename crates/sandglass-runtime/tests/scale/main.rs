@@ -94,7 +94,7 @@ async fn open(path: &Path) -> (Runtime, Exporter) {
     (runtime, exporter)
 }
 
-/// Waits until nobody is awake.
+/// Waits until no entity is awake.
 async fn asleep(exporter: &Exporter) {
     let begun = Instant::now();
     while !exporter.render().contains("temper_entities_loaded 0\n") {

@@ -37,7 +37,7 @@ use servers::SimulatedServers;
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the export of the last spans may take.
 const EXPORT_MAX: Duration = Duration::from_secs(2);
-/// How often the observations of metrics are taken in if nobody scrapes them.
+/// How often the observations of metrics are taken in if no client scrapes them.
 const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs a worker until its director stops it or goes away. Modules are compiled by `helper`. In real

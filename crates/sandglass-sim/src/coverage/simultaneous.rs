@@ -15,7 +15,7 @@ const NOT_MEASURED: &str = "the limit is measured only while work is in flight, 
 const LIMITS_FIRST: &str = "a limit that is breached at an instant is decided before that";
 const ENDS_LATER: &str = "nothing is in flight then, and what starts has at least a millisecond";
 const EARLIER_LIMIT_FIRST: &str =
-    "of several breached limits the first in `LIMITS` is decided first";
+    "of several breached limits the first in `TIME_LIMITS` is decided first";
 
 /// Why `first` is never decided before `second` at one instant for one entity; `None` if it can be.
 pub(super) fn why_impossible(first: Trigger, second: Trigger) -> Option<&'static str> {

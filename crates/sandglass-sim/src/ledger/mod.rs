@@ -230,7 +230,7 @@ impl Ledger {
 
     /// Notes that a handler was started.
     pub(crate) fn note_start(&mut self, name: &EntityRef, key: Key) {
-        let in_flight = self.fold.entity(name).and_then(|entity| entity.run(key.0));
+        let in_flight = self.fold.entity(name).and_then(|entity| entity.in_flight_handler(key.0));
         let is_in_flight = in_flight.is_some_and(|run| run.dispatched.attempt == key.1);
         let found = self.runs.note_start(name, key, is_in_flight);
         self.report_all(found);

@@ -19,7 +19,7 @@ pub(crate) type Key = (DispatchId, u32);
 /// How a handler run really ended, as its guest and its clock show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Truth {
-    /// The cause that was named first.
+    /// The cause that was set first.
     pub(crate) cause: Cause,
     /// When the guest's export returned, if it did.
     pub(crate) returned_at: Option<Monotonic>,
@@ -80,7 +80,13 @@ impl Runs {
         let is_held = before.is_some_and(|run| run.is_held);
         let is_wanted = key.1 == 1 || dispatched.retried.is_some() || reruns || is_held;
         (!is_wanted).then(|| {
-            (Invariant::AtMostOnce, format!("{} is an attempt that nobody wants", run_name(key)))
+            (
+                Invariant::AtMostOnce,
+                format!(
+                    "{} is an attempt without a reason: no retry, rerun or held handler",
+                    run_name(key)
+                ),
+            )
         })
     }
 

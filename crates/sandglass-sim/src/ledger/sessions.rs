@@ -47,7 +47,8 @@ impl Sessions {
     pub(super) fn commit(&mut self, entity: &Entity) -> Finding {
         let run = self.0.get_mut(&entity.entity)?;
         let late = std::mem::take(&mut run.too_late);
-        let begun = late.into_iter().find(|dispatch| entity.run(*dispatch).is_some())?;
+        let begun =
+            late.into_iter().find(|dispatch| entity.in_flight_handler(*dispatch).is_some())?;
         let (run_seq, name) = (run.run_seq, &entity.entity);
         let what = format!("run {run_seq} of {name} is to stop, and {begun} is dispatched");
         Some((Invariant::NothingWhileStopped, what))

@@ -48,7 +48,7 @@ impl Header {
                 Some(Invocation { index, request }) => out.array(2)?.u32(*index)?.bytes(request),
                 None => Ok(out),
             })
-            .expect("memory takes what is written");
+            .expect("writing to a Vec cannot fail");
         out.into_writer()
     }
 

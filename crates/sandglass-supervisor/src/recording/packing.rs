@@ -80,7 +80,7 @@ impl<'a> Packer<'a> {
 
     fn write(&mut self, write: impl FnOnce(&mut Encoder<Vec<u8>>) -> EncodeResult<'_>) {
         if self.cuts || self.out.writer().len() <= self.room {
-            write(&mut self.out).expect("memory takes what is written");
+            write(&mut self.out).expect("writing to a Vec cannot fail");
         }
     }
 

@@ -86,7 +86,7 @@ impl Recorder {
         let mut out = Encoder::new(std::mem::take(&mut self.out));
         out.array(6)
             .and_then(|out| out.str(function)?.u64(hash(&packed))?.encode(kept))
-            .expect("memory takes what is written");
+            .expect("writing to a Vec cannot fail");
         self.out = out.into_writer();
         let function = function.to_owned();
         self.open =
@@ -114,12 +114,12 @@ impl Recorder {
     }
 
     /// Notes the result of the call.
-    pub(super) fn answered(&mut self, answer: impl FnOnce(&mut Packer<'_>)) {
+    pub(super) fn record_result(&mut self, answer: impl FnOnce(&mut Packer<'_>)) {
         self.answer(true, answer);
     }
 
     /// Notes the error of the call.
-    pub(super) fn failed(&mut self, error: impl FnOnce(&mut Packer<'_>)) {
+    pub(super) fn record_error(&mut self, error: impl FnOnce(&mut Packer<'_>)) {
         self.answer(false, error);
     }
 
@@ -162,12 +162,12 @@ impl Recorder {
     fn complete(&mut self) {
         let Some(open) = self.open.take() else { return };
         let mut out = Encoder::new(std::mem::take(&mut self.out));
-        out.encode(open.about.as_deref()).expect("memory takes what is written");
+        out.encode(open.about.as_deref()).expect("writing to a Vec cannot fail");
         match open.answer {
             Some(answer) => out.writer_mut().extend(answer),
             None => drop(out.null()),
         }
-        out.array(open.writes.len() as u64).expect("memory takes what is written");
+        out.array(open.writes.len() as u64).expect("writing to a Vec cannot fail");
         self.out = out.into_writer();
         self.out.extend(open.writes.into_iter().flatten());
         self.check_size();

@@ -77,16 +77,16 @@ impl RunRecording {
     }
 
     /// Notes the result of the present call.
-    pub fn answered(&mut self, answer: impl FnOnce(&mut Packer<'_>)) {
+    pub fn record_result(&mut self, answer: impl FnOnce(&mut Packer<'_>)) {
         if let Self::Recording(recorder) = self {
-            recorder.answered(answer);
+            recorder.record_result(answer);
         }
     }
 
     /// Notes the error that the guest gets from the present call.
-    pub fn failed(&mut self, error: impl FnOnce(&mut Packer<'_>)) {
+    pub fn record_error(&mut self, error: impl FnOnce(&mut Packer<'_>)) {
         if let Self::Recording(recorder) = self {
-            recorder.failed(error);
+            recorder.record_error(error);
         }
     }
 

@@ -1,5 +1,5 @@
-//! What waits to be recorded: a failing disk delays no kill, but the transition after it waits for
-//! the append.
+//! The records that wait for the journal: a failing disk delays no kill, but the transition after it
+//! waits for the append.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +16,7 @@ use sandglass_model::{
 use super::reservations::Reservations;
 use super::{Actor, Ownership};
 use crate::account_sampling::AccountSampling;
-use crate::asking::Lent;
+use crate::asking::ParentBudget;
 use crate::error::ActorError;
 use crate::publish::Event;
 use crate::signals::HandlerSignal;
@@ -33,11 +33,11 @@ const RETRY_FIRST: Duration = Duration::from_millis(50);
 /// Longest wait after a failed append: the longest delay until a working disk is noticed.
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
-/// What waits for the journal.
+/// The records that wait for the journal.
 #[derive(Debug, Default)]
-pub(super) struct Recording {
+pub(super) struct PendingRecords {
     /// Ends that are not recorded yet: at most as many as may be in flight.
-    ends: VecDeque<Waiting>,
+    ends: VecDeque<PendingEnd>,
     failure: Option<Failing>,
     /// Recorded signals, by dispatch.
     recorded_signals: BTreeMap<DispatchId, u32>,
@@ -51,7 +51,7 @@ pub(super) struct Recording {
 
 /// An end that is not recorded yet.
 #[derive(Clone, Debug)]
-struct Waiting {
+struct PendingEnd {
     /// Shared with the record, because its result may be large.
     end: Arc<HandlerEnd>,
     form: Form,
@@ -75,7 +75,7 @@ struct Failing {
     retry_at: Option<Monotonic>,
 }
 
-impl Recording {
+impl PendingRecords {
     pub(super) fn push(&mut self, attempt: u32, report: RunReport, accounts: AccountSampling) {
         let account = accounts.of(&report);
         let recording = match &report.recording {
@@ -83,7 +83,7 @@ impl Recording {
             _ => None,
         };
         let end = HandlerEnd { account, ..HandlerEnd::reported(attempt, report) };
-        self.ends.push_back(Waiting { end: Arc::new(end), form: Form::Whole, recording });
+        self.ends.push_back(PendingEnd { end: Arc::new(end), form: Form::Whole, recording });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -127,7 +127,7 @@ impl Recording {
 
     /// Drops the recordings of handlers whose ends wait: while the disk fails, they must not fill
     /// the memory.
-    fn let_recordings_go(&mut self) {
+    fn drop_recordings(&mut self) {
         for waiting in &mut self.ends {
             if waiting.recording.take().is_some() {
                 let why = "the journal took nothing when the run ended";
@@ -199,23 +199,24 @@ impl Recording {
 impl Actor {
     /// Records the ends that wait, in the order in which they came.
     pub(super) async fn record_ends(&mut self) {
-        while self.ownership == Ownership::Owner && self.recording.obstacle().is_none() {
-            let has_failed = self.recording.failure().is_some();
+        while self.ownership == Ownership::Owner && self.pending.obstacle().is_none() {
+            let has_failed = self.pending.failure().is_some();
             // The cause of these ends comes first.
             if !self.record_stop().await {
-                self.recording.let_recordings_go();
+                self.pending.drop_recordings();
                 return;
             }
-            if self.recording.is_empty() {
+            if self.pending.is_empty() {
                 return;
             }
             // Signals that were sent before the ends come before the ends.
             if has_failed && self.record_all_held_back().await.is_err() {
-                self.recording.let_recordings_go();
+                self.pending.drop_recordings();
                 return;
             }
-            let (lent, asker_remaining_ms) = self.lent_on(&self.recording.ends[0].end);
-            let Waiting { end, form, recording } = &mut self.recording.ends[0];
+            let (parent_budget, asker_remaining_ms) =
+                self.remaining_parent_budget(&self.pending.ends[0].end);
+            let PendingEnd { end, form, recording } = &mut self.pending.ends[0];
             if end.asker_remaining_ms != asker_remaining_ms {
                 Arc::make_mut(end).asker_remaining_ms = asker_remaining_ms;
             }
@@ -223,18 +224,18 @@ impl Actor {
             let (dispatch, attempt) = (end.dispatch, end.attempt);
             let recording = recording.map(|body| journal::Recording { dispatch, attempt, body });
             let input = Input::HandlerEnded(Arc::clone(&end));
-            match self.commit_input_with(&input, lent, recording).await {
+            match self.commit_input_with(&input, parent_budget, recording).await {
                 Ok(_) => {}
                 Err(ActorError::JournalUnavailable { .. }) => {
-                    self.recording.let_recordings_go();
+                    self.pending.drop_recordings();
                     return;
                 }
                 Err(ActorError::Refused { refusal, .. }) => {
-                    tracing::error!(dispatch = %end.dispatch, %refusal, "a handler ended that is not in flight");
+                    tracing::error!(dispatch = %end.dispatch, %refusal, "ignored the end of a handler that is not in flight");
                 }
                 Err(ActorError::Journal(error)) if form == Form::Whole => {
                     let end = Arc::new(reduced(&end, &error));
-                    self.recording.ends[0] = Waiting { end, form: Form::Reduced, recording: None };
+                    self.pending.ends[0] = PendingEnd { end, form: Form::Reduced, recording: None };
                     continue;
                 }
                 // The next start finds it in flight, and ends it as interrupted.
@@ -242,20 +243,20 @@ impl Actor {
                     tracing::error!(dispatch = %end.dispatch, %error, "an end cannot be recorded");
                 }
             }
-            self.recording.ends.pop_front();
-            self.recording.forget(end.dispatch);
+            self.pending.ends.pop_front();
+            self.pending.forget(end.dispatch);
             self.runs.forget(end.dispatch, end.attempt);
         }
     }
 
     /// What follows a handler is done for the same asker, within the time that the asker has left,
     /// in milliseconds. If it has none left, or waits no more, what follows has its own budget.
-    fn lent_on(&self, end: &HandlerEnd) -> (Lent, Option<u64>) {
+    fn remaining_parent_budget(&self, end: &HandlerEnd) -> (ParentBudget, Option<u64>) {
         let now = self.shared.clock.now();
-        let lent = self.runs.lent(end.dispatch, end.attempt);
-        let lent = lent.filter(|_| end.cause != Cause::ParentDeadline);
-        let left = lent.and_then(|lent| Some((lent, lent.goes_on_ms(now)?)));
-        left.map(|(lent, left_ms)| (lent.clone(), Some(left_ms))).unwrap_or_default()
+        let parent_budget = self.runs.parent_budget(end.dispatch, end.attempt);
+        let parent_budget = parent_budget.filter(|_| end.cause != Cause::ParentDeadline);
+        let left = parent_budget.and_then(|budget| Some((budget, budget.remaining_ms(now)?)));
+        left.map(|(budget, left_ms)| (budget.clone(), Some(left_ms))).unwrap_or_default()
     }
 
     /// Records and publishes signals of handlers: `first`, and those that wait. Ends that wait come
@@ -263,7 +264,7 @@ impl Actor {
     /// only for people who watch.
     pub(super) async fn record_signals(&mut self, first: Option<HandlerSignal>) {
         self.record_ends().await;
-        let is_failing = self.recording.retry_at().is_some();
+        let is_failing = self.pending.retry_at().is_some();
         let at = self.shared.clock.wall();
         let mut recorded = Vec::new();
         for signal in self.runs.take_signals(first) {
@@ -294,7 +295,7 @@ impl Actor {
     fn hold_back(&mut self, signal: HandlerSignal) {
         if self.entity.session().is_some() {
             let clock = &self.shared.clock;
-            self.recording.hold_back(signal, clock.now(), clock.wall());
+            self.pending.hold_back(signal, clock.now(), clock.wall());
         }
     }
 
@@ -315,10 +316,12 @@ impl Actor {
     }
 
     fn classify(&mut self, signal: HandlerSignal) -> SignalUse {
-        if self.entity.run(signal.dispatch).is_none() || self.ownership != Ownership::Owner {
+        if self.entity.in_flight_handler(signal.dispatch).is_none()
+            || self.ownership != Ownership::Owner
+        {
             return SignalUse::TooLate;
         }
-        if self.recording.may_record(signal.dispatch) {
+        if self.pending.may_record(signal.dispatch) {
             return SignalUse::Record(signal);
         }
         self.hold_back(signal.clone());
@@ -331,10 +334,10 @@ impl Actor {
     /// When signals that were held back have to be recorded: half way to the time at which their
     /// absence would count as inactivity.
     pub(super) fn held_back_at(&self) -> Monotonic {
-        let session = self.entity.session().filter(|_| !self.recording.held_back.is_empty());
+        let session = self.entity.session().filter(|_| !self.pending.held_back.is_empty());
         session.map_or(Monotonic::NEVER, |session| {
             let half = Duration::from_millis(session.limits.stuck_after_ms) / 2;
-            self.recording.held_since.after(half)
+            self.pending.held_since.after(half)
         })
     }
 
@@ -362,8 +365,9 @@ impl Actor {
 
     async fn record_all_held_back(&mut self) -> Result<bool, ActorError> {
         let at = self.shared.clock.wall();
-        let held = std::mem::take(&mut self.recording.held_back);
-        let of_running = |signal: &&HandlerSignal| self.entity.run(signal.dispatch).is_some();
+        let held = std::mem::take(&mut self.pending.held_back);
+        let of_running =
+            |signal: &&HandlerSignal| self.entity.in_flight_handler(signal.dispatch).is_some();
         let signals = held.values().map(|(_, signal)| signal);
         let inputs = signals.filter(of_running).cloned().map(recorded_signal).collect();
         let (decided, _) = self.decide_all(inputs, at);
@@ -373,7 +377,7 @@ impl Actor {
         let committed = self.commit(decided, Reservations::default(), at, None).await;
         if committed.is_err() {
             // Without them, the next evaluation would report inactivity that did not happen.
-            self.recording.held_back = held;
+            self.pending.held_back = held;
         }
         committed.map(|_| true)
     }
@@ -433,14 +437,14 @@ mod tests {
     #[test]
     fn a_failure_before_the_retry_does_not_postpone_it() {
         let start = Monotonic::default();
-        let mut recording = Recording::default();
-        recording.failed("disk full", start);
-        let first = recording.retry_at();
+        let mut pending = PendingRecords::default();
+        pending.failed("disk full", start);
+        let first = pending.retry_at();
         assert_eq!(first, Some(start.after(RETRY_FIRST)));
-        recording.failed("disk full", start.after(RETRY_FIRST / 2));
-        assert_eq!(recording.retry_at(), first);
-        recording.try_again();
-        recording.failed("disk full", start.after(RETRY_FIRST));
-        assert_eq!(recording.retry_at(), Some(start.after(RETRY_FIRST * 3)), "it waits longer");
+        pending.failed("disk full", start.after(RETRY_FIRST / 2));
+        assert_eq!(pending.retry_at(), first);
+        pending.try_again();
+        pending.failed("disk full", start.after(RETRY_FIRST));
+        assert_eq!(pending.retry_at(), Some(start.after(RETRY_FIRST * 3)), "it waits longer");
     }
 }
