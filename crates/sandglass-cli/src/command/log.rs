@@ -81,10 +81,11 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             if arguments.json { view.json(found)? } else { view.text(found)? }
         }
     }
-    if view.gaps > 0 {
+    let exit = Exit::of_reading(view.records, view.gaps);
+    if exit == Exit::Diverged {
         note("some records are damaged or missing; `sandglass journal export` saves the others");
     }
-    Ok(Exit::of_reading(view.records, view.gaps))
+    Ok(exit)
 }
 
 struct View {
