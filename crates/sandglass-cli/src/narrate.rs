@@ -290,14 +290,14 @@ mod tests {
             "stop_reason_code": "run_completed", "elapsed_ms": 2_000,
         });
         let mut lines = Vec::new();
-        for directive in [json!(null), json!("fail")] {
+        for directive in [json!(null), json!("wait")] {
             let mut event = stopped.clone();
             event["directive"] = directive;
             let event = record(serde_json::from_value(event).expect("as the journal has it"));
             lines.push(Narrator::default().describe(&event).detail);
         }
         let plain = "run 1 has stopped after 2.0 s (run_completed)";
-        assert_eq!(lines, [plain.to_owned(), format!("{plain}; fail")]);
+        assert_eq!(lines, [plain.to_owned(), format!("{plain}; wait")]);
     }
 
     #[test]
