@@ -27,14 +27,16 @@ fn report(said: Said) -> (Said, Value) {
 type Case = (&'static str, &'static [&'static str], i32, &'static str, Option<&'static str>);
 
 /// The keys that every report has.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 17] = [
     "outcome",
     "result",
     "error",
     "deadline",
     "dying_span",
+    "dying_call",
     "backtrace",
     "host_calls",
+    "overruns",
     "time_split_us",
     "wall_us",
     "cpu_us",
@@ -208,7 +210,7 @@ fn a_run_is_recorded_and_replays_without_a_spec_file() {
     run("wat/echo.wat", &["--journal", &journal_text]).0.exits(0);
     run("wat/missing_import.wat", &["--journal", &journal_text]).0.exits(125);
     let said = sandglass(&[&"replay", &journal]).exits(0);
-    assert_eq!(said.out.trim(), "3 dispatches, 1 timeouts, 0 divergences");
+    assert_eq!(said.out.trim(), "3 dispatches, 1 timeout, 0 divergences");
     sandglass(&[&"log", &journal]).exits(0).says("HandlerTimedOut");
 }
 
@@ -217,13 +219,15 @@ fn bad_arguments_are_a_report_too() {
     let folder = Folder::new();
     let text = folder.write("text.json", "[1]");
     let at_text = format!("@{}", text.display());
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["--deadline", "soon"], "deadline"),
         (&["--memory", "1MiB "], "`1MiB ` is no size in bytes: write \"64MiB\""),
         (&["--input", " "], "--input: it is empty; write a JSON object"),
         (&["--deadline", "0s"], "deadline"),
         (&["--memory", "5GiB"], "memory"),
         (&["--fuel", "-1"], "fuel"),
+        (&["--fuel", "0"], "fuel"),
+        (&["--max-response", "1TiB"], "at most 256MiB"),
         (&["--entity", "nobody"], "entity"),
         (&["--allow-host", "http://x/"], "host"),
         (&["--input", "{"], "--input"),
@@ -386,7 +390,7 @@ fn cancelled_by(signal: &str) {
     running.signal(signal);
     assert_eq!(running.ended().code(), Some(130));
     let said = sandglass(&[&"replay", &journal]).exits(0);
-    assert_eq!(said.out.trim(), "1 dispatches, 0 timeouts, 0 divergences");
+    assert_eq!(said.out.trim(), "1 dispatch, 0 timeouts, 0 divergences");
     sandglass(&[&"log", &journal]).exits(0).says("HandlerCancelled");
 }
 

@@ -229,10 +229,23 @@ fn a_cancel_stops_a_host_call_and_names_the_owner_of_the_key() {
     daemon.until("a", "DONE");
     sandglass(&cancel).exits(1).says("already stopped");
     sandglass(&[&"cancel", &"Waiter/nobody", &"--url", &url]).exits(1);
+    for from in [url, daemon.journal().display().to_string()] {
+        sandglass(&[&"status", &from, &"Waiter/nobody"]).exits(1).says("there is no such session");
+    }
     let told = sandglass(&[&"log", &daemon.journal(), &"--as", &"audit"]).exits(0).json_lines();
     let stop = told.iter().find(|one| one["status"] == "cancelled").expect("an audit of the stop");
     assert_eq!((&stop["by"], &stop["reason"]), (&"local".into(), &"wrong branch".into()));
     sandglass(&[&"replay", &daemon.journal()]).exits(0).says("0 divergences");
+}
+
+#[test]
+fn an_entity_without_limits_is_no_session_in_a_journal_and_in_a_daemon() {
+    let daemon = Daemon::with("", "");
+    daemon.post("/v1/entities/Waiter/plain", "", 201);
+    for from in [daemon.url(), daemon.journal().display().to_string()] {
+        let said = sandglass(&[&"status", &from, &"Waiter/plain"]).exits(1);
+        said.says("there is no such session");
+    }
 }
 
 #[test]

@@ -245,6 +245,13 @@ fn a_server_that_is_no_daemon_or_requires_a_key_is_reported() {
     let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("one");
     sandglass(&[&"top", &format!("http://{nobody}")]).exits(2).says("can't get");
     sandglass(&[&"top", &"ftp://127.0.0.1:1"]).exits(2).says("https://HOST:PORT");
+    for text in ["nope.db", "127.0.0.1:1", "http://"] {
+        let said = sandglass(&[&"top", &text]).exits(2).says("http://HOST:PORT");
+        let said = said.says(&format!("`{text}` is not an address"));
+        assert!(!said.err.contains("/v1/"), "{said:?}");
+    }
+    let ca = fixture("wat/echo.wat");
+    sandglass(&[&"top", &"http://127.0.0.1:1", &"--ca", &ca]).exits(2).says("plain HTTP");
     sandglass(&[&"top", &"http://[::1/x"]).exits(2).says("not an address");
     sandglass(&[&"top", &"http://127.0.0.1:99999"]).exits(2).says("port `99999`");
 }

@@ -234,6 +234,17 @@ fn only_a_loopback_address_is_served_without_a_key() {
         &[&"up", &"--specs", &specs, &"--listen", &"0.0.0.0:0", &"--api-key-env", &"UP_KEY"];
     sandglass(key).exits(2).says("the environment has no `UP_KEY`");
     with_variable("UP_KEY", "short", key).exits(2).says("holds no key");
+    let openwop: &[&dyn AsRef<std::ffi::OsStr>] = &[
+        &"openwop",
+        &"--workflows",
+        &specs,
+        &"--listen",
+        &"0.0.0.0:0",
+        &"--api-key-env",
+        &"UP_KEY",
+    ];
+    let said = with_variable("UP_KEY", "short", openwop).exits(2);
+    said.says("the key in `UP_KEY` has fewer than 16 characters").says("set a longer one");
     let secret = "a-key-that-nobody-guesses";
     let up = Up::with_variables(&folder, &[("UP_KEY", secret)], &[&"--api-key-env", &"UP_KEY"]);
     assert_eq!(up.ask("GET /healthz").0, 200);

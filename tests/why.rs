@@ -13,6 +13,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use binary::{Folder, Said, fixture, sandglass};
+use sandglass_journal::SqliteJournal;
 use serde_json::{Value, json};
 
 /// A server that takes connections and never answers.
@@ -119,6 +120,15 @@ fn repeated_failures_are_counted_by_signature() {
     let dispatch = spun["dispatch_id"].as_str().expect("an id").to_owned();
     let said = sandglass(&[&"why", &journal, &dispatch]).exits(0);
     said.says("in guest").says(&dispatch);
+}
+
+#[test]
+fn a_journal_without_an_end_is_not_said_to_have_completed_handlers() {
+    let folder = Folder::new();
+    let journal = journal(&folder);
+    let opened = SqliteJournal::open(&journal, sandglass_journal::Settings::default());
+    drop(opened.expect("a new journal"));
+    sandglass(&[&"why", &journal]).exits(0).says("no handler has ended yet");
 }
 
 #[test]

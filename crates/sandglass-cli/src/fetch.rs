@@ -77,13 +77,7 @@ pub(crate) fn address(text: &str) -> anyhow::Result<Uri> {
             printable(host)
         );
     }
-    let bad = |_| {
-        anyhow!(
-            "`{}` is not an address; write http://HOST:PORT or https://HOST:PORT",
-            printable(text)
-        )
-    };
-    let address: Uri = text.parse().map_err(bad)?;
+    let address: Uri = text.parse().map_err(|_| anyhow!(not_an_address(text)))?;
     // `Uri` accepts a port that does not fit 16 bits, and then behaves as if there was none.
     let port = address.authority().and_then(|authority| {
         let port = authority.as_str().strip_prefix(authority.host())?.strip_prefix(':')?;
@@ -99,14 +93,20 @@ pub(crate) fn address(text: &str) -> anyhow::Result<Uri> {
     Ok(address)
 }
 
+fn not_an_address(text: &str) -> String {
+    let text = printable(text);
+    format!("`{text}` is not an address; write http://HOST:PORT or https://HOST:PORT")
+}
+
 impl Client {
-    /// Creates a client for the daemon at `base`.
+    /// Creates a client for the daemon at `base`, of which slashes at the end are ignored.
     ///
     /// # Errors
-    /// Errors if `base` is not an address, the variable holds no key, or one of the files cannot be
-    /// used.
+    /// Errors if `base` is not an address with http:// or https://, the variable holds no key, one of
+    /// the files cannot be used, or there is one for plain HTTP.
     pub(crate) fn new(access: &Access, base: &str) -> anyhow::Result<Self> {
         let address = address(base)?;
+        ensure!(matches!(address.scheme_str(), Some("http" | "https")), not_an_address(base));
         let Access { api_key_env, ca, identity, insecure } = access;
         let read = |name: &String| {
             std::env::var(name).with_context(|| format!("--api-key-env: `{name}` holds no key"))
@@ -114,7 +114,14 @@ impl Client {
         let key = api_key_env.as_ref().map(read).transpose()?;
         let tls = match address.scheme_str() {
             Some("https") => tls(ca.as_deref(), identity.as_deref())?,
-            _ => no_tls()?,
+            _ => {
+                ensure!(
+                    ca.is_none() && identity.is_none(),
+                    "--ca and --identity are for https://, and `{}` is plain HTTP",
+                    printable(base)
+                );
+                no_tls()?
+            }
         };
         let is_anonymous = address.scheme_str() == Some("https") && identity.is_none();
         let http = reqwest::Client::builder()
@@ -125,7 +132,8 @@ impl Client {
             .user_agent(concat!("sandglass/", env!("CARGO_PKG_VERSION")))
             .build()
             .context("failed to create the HTTP client")?;
-        Ok(Self { base: base.to_owned(), http, key, is_insecure: *insecure, is_anonymous })
+        let base = base.trim_end_matches('/').to_owned();
+        Ok(Self { base, http, key, is_insecure: *insecure, is_anonymous })
     }
 
     /// The address of `path`, which starts with `/` or is empty.
@@ -157,6 +165,29 @@ impl Client {
     ) -> anyhow::Result<T> {
         let text = self.text(path).await?;
         serde_json::from_str(&text).with_context(|| format!("the response is not {what}"))
+    }
+
+    /// Returns the JSON of the session at `path`; `None` if the daemon has no such session.
+    ///
+    /// # Errors
+    /// As [`json`](Self::json).
+    pub(crate) async fn session<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> anyhow::Result<Option<T>> {
+        let whole = async {
+            let response = self.get(path).await?;
+            if matches!(response.status(), StatusCode::CONFLICT | StatusCode::NOT_FOUND) {
+                let (status, refusal) = (response.status(), Refusal::of(response).await);
+                // Other servers also respond with 404.
+                let is_absent =
+                    matches!(&*refusal.code, "unknown_type" | "unknown_entity" | "no_session");
+                return if is_absent { Ok(None) } else { Err(refusal.into_error(status)) };
+            }
+            let body = bytes(require_ok(response).await?, BODY_MAX_BYTES).await?;
+            serde_json::from_slice(&body).map(Some).context("the response is not a status")
+        };
+        within_patience(whole).await.with_context(|| format!("can't get `{}`", self.url(path)))
     }
 
     /// Returns the head of the response at `path`, of any status. Only the head is bounded in time.
@@ -217,11 +248,7 @@ impl Client {
     /// A request with the key, unless others could read it on the way.
     fn request(&self, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
         let url = address(&self.url(path))?;
-        let is_plain = match url.scheme_str() {
-            Some("http") => true,
-            Some("https") => false,
-            _ => bail!("write the address as http://HOST:PORT or https://HOST:PORT"),
-        };
+        let is_plain = url.scheme_str() == Some("http");
         // The host as the client will connect to it: an address has many spellings.
         let url = reqwest::Url::parse(&url.to_string())?;
         let host = url.host_str().context("the address has no host")?.to_owned();
@@ -261,17 +288,7 @@ pub(crate) async fn require_ok(response: Response) -> anyhow::Result<Response> {
 /// The error that a response without success states, and what to do about it.
 pub(crate) async fn refusal(response: Response) -> anyhow::Error {
     let status = response.status();
-    let kind = response.headers().get(CONTENT_TYPE);
-    let is_text = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
-    // If the body is incomplete, the status is shown alone.
-    let body = within_patience(bytes(response, REFUSAL_MAX_BYTES)).await.unwrap_or_default();
-    let refusal = if is_text {
-        let message = String::from_utf8_lossy(&body).trim_end().to_owned();
-        Refusal { code: String::new(), message }
-    } else {
-        Refusal::parse(&body)
-    };
-    refusal.into_error(status)
+    Refusal::of(response).await.into_error(status)
 }
 
 /// The error in the body of a daemon's response.
@@ -288,6 +305,19 @@ struct Envelope {
 }
 
 impl Refusal {
+    /// Reads the error that a response states. If its body is incomplete, the status is shown alone.
+    async fn of(response: Response) -> Self {
+        let kind = response.headers().get(CONTENT_TYPE);
+        let is_text = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"));
+        let body = within_patience(bytes(response, REFUSAL_MAX_BYTES)).await.unwrap_or_default();
+        if is_text {
+            let message = String::from_utf8_lossy(&body).trim_end().to_owned();
+            Self { code: String::new(), message }
+        } else {
+            Self::parse(&body)
+        }
+    }
+
     fn parse(body: &[u8]) -> Self {
         serde_json::from_slice::<Envelope>(body).unwrap_or_default().error
     }

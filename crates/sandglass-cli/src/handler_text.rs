@@ -134,7 +134,9 @@ pub(crate) fn calls(story: &Story) -> Vec<String> {
             CallOutcome::Ok => "",
             CallOutcome::Failed => "  failed",
             CallOutcome::TimedOut => "  timed out by itself",
-            CallOutcome::CutShort => "  cut short at the soft deadline",
+            CallOutcome::CutShort => {
+                "  cut short, because the soft deadline passed or a stop was requested"
+            }
             CallOutcome::Unfinished => "  unfinished",
         };
         let name = printable(&call.name);

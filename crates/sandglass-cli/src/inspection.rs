@@ -160,7 +160,8 @@ fn table(table: &Table, granted: Option<&Granted>) -> String {
         Some(most) => format!(", never grows beyond {most}"),
         None => String::new(),
     };
-    format!("starts with {} elements{grows}; its limit is {may}", table.initial_elements)
+    let starts = count(table.initial_elements, "element");
+    format!("starts with {starts}{grows}; its limit is {may}")
 }
 
 fn exports(guest: &Inspection) -> Vec<String> {

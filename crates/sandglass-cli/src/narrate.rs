@@ -2,6 +2,7 @@
 
 mod session;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use sandglass_model::{
@@ -135,6 +136,8 @@ impl Narrator {
             // In parentheses, because the reason is free text that the span must not continue.
             Outcome::Cancelled(cancelled) => {
                 let inside = ended.dying_span.as_ref().map(|span| format!(" (in {span})"));
+                let cancelled = cancelled.to_string();
+                let cancelled = one_colon(&cancelled);
                 (format!("{cancelled}{}", inside.unwrap_or_default()), Tone::Doubtful)
             }
             Outcome::Interrupted => ("lost with its process".to_owned(), Tone::Bad),
@@ -197,6 +200,15 @@ fn payload_text(payload: &serde_json::Value) -> String {
         return String::new();
     }
     shortened(&payload.to_string(), PAYLOAD_MAX_CHARS).into_owned()
+}
+
+/// The message of a cancelled handler. A recorded reason that begins with the operator, `by NAME: WHY`,
+/// continues the sentence.
+pub(crate) fn one_colon(message: &str) -> Cow<'_, str> {
+    match message.strip_prefix("cancelled: by ") {
+        Some(rest) => format!("cancelled by {rest}").into(),
+        None => message.into(),
+    }
 }
 
 #[cfg(test)]
@@ -269,6 +281,29 @@ mod tests {
             "{}",
             line.detail
         );
+    }
+
+    #[test]
+    fn the_line_of_a_stop_has_only_the_parts_that_it_has() {
+        let stopped = json!({
+            "type": "run.stopped", "run_seq": 1, "cause": {"kind": "completion"},
+            "stop_reason_code": "run_completed", "elapsed_ms": 2_000,
+        });
+        let mut lines = Vec::new();
+        for directive in [json!(null), json!("wait")] {
+            let mut event = stopped.clone();
+            event["directive"] = directive;
+            let event = record(serde_json::from_value(event).expect("as the journal has it"));
+            lines.push(Narrator::default().describe(&event).detail);
+        }
+        let plain = "run 1 has stopped after 2.0 s (run_completed)";
+        assert_eq!(lines, [plain.to_owned(), format!("{plain}; wait")]);
+    }
+
+    #[test]
+    fn the_operator_of_a_cancel_continues_the_sentence() {
+        assert_eq!(one_colon("cancelled: by ann: wrong branch"), "cancelled by ann: wrong branch");
+        assert_eq!(one_colon("cancelled: because"), "cancelled: because");
     }
 
     #[test]

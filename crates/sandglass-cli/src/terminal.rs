@@ -134,7 +134,12 @@ pub(crate) fn wants_color(stream: &impl IsTerminal) -> bool {
 /// A number of things, with the noun in the singular or the plural.
 pub(crate) fn count(number: impl TryInto<u64>, noun: &str) -> String {
     let number = number.try_into().unwrap_or(u64::MAX);
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+    match noun.strip_suffix("ity") {
+        _ if number == 1 => format!("{number} {noun}"),
+        Some(stem) => format!("{number} {stem}ities"),
+        None if noun.ends_with("ch") => format!("{number} {noun}es"),
+        None => format!("{number} {noun}s"),
+    }
 }
 
 /// A path, for people.
@@ -165,6 +170,15 @@ pub(crate) fn printable_in_place(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_have_the_right_plural() {
+        let found =
+            ["run", "entity", "dispatch"].map(|noun| [count(1_u64, noun), count(2_u64, noun)]);
+        let expected =
+            [["1 run", "2 runs"], ["1 entity", "2 entities"], ["1 dispatch", "2 dispatches"]];
+        assert_eq!(found, expected);
+    }
 
     #[test]
     fn foreign_text_does_not_control_the_terminal() {

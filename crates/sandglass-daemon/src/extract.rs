@@ -133,7 +133,12 @@ impl<T: DeserializeOwned> FromRequestParts<Daemon> for QueryParams<T> {
     async fn from_request_parts(parts: &mut Parts, daemon: &Daemon) -> Result<Self, Error> {
         match Query::from_request_parts(parts, daemon).await {
             Ok(Query(params)) => Ok(Self(params)),
-            Err(error) => Err(Error::new(Code::BadQuery, error.body_text())),
+            Err(error) => {
+                let text = error.body_text();
+                let why = text.strip_prefix("Failed to deserialize query string: ");
+                let why = why.unwrap_or(&text);
+                Err(Error::new(Code::BadQuery, format!("the query is invalid: {why}")))
+            }
         }
     }
 }

@@ -348,7 +348,7 @@ impl Projection {
             let context = match needs {
                 Needs::Nothing => Context::default(),
                 Needs::Integration(dispatch) => {
-                    let integration = &*entity.run(dispatch)?.dispatched.integration;
+                    let integration = &*entity.in_flight_handler(dispatch)?.dispatched.integration;
                     Context { integration: Some(integration), ..Context::default() }
                 }
                 Needs::Entity => {

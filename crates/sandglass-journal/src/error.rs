@@ -42,7 +42,7 @@ pub enum Error {
         what: String,
     },
     /// The journal contains something that cannot have been written: have it examined.
-    #[error("journal is damaged at {place}: {what}")]
+    #[error("{}: {what}", damaged_text(.place))]
     Damaged {
         /// The place in the journal.
         place: String,
@@ -73,6 +73,15 @@ pub enum Error {
     /// The journal was closed.
     #[error("the journal is closed")]
     Closed,
+}
+
+/// A place that is quoted is a file: all of it may be damaged.
+fn damaged_text(place: &str) -> String {
+    if place.starts_with('`') {
+        format!("journal {place} is damaged")
+    } else {
+        format!("journal is damaged at {place}")
+    }
 }
 
 fn found_text(found: &Option<Sequence>) -> String {

@@ -115,15 +115,20 @@ impl Limit {
     /// Whether a breach stops the run.
     #[must_use]
     pub const fn stops_runs(self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::RunTimeout
-                | Self::ExecutionTimeout
-                | Self::InactivityTimeout
-                | Self::ProgressTimeout
-                | Self::MaxLoopIterations
-                | Self::MaxHandlerRuns
-        )
+            | Self::ExecutionTimeout
+            | Self::InactivityTimeout
+            | Self::ProgressTimeout
+            | Self::MaxLoopIterations
+            | Self::MaxHandlerRuns => true,
+            Self::HostCallTimeout
+            | Self::ScheduleToStartTimeout
+            | Self::Deadline
+            | Self::InactivityWarn
+            | Self::AbortTimeout
+            | Self::RepeatThreshold => false,
+        }
     }
 
     /// Returns the limit of this name.

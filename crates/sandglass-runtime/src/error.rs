@@ -28,7 +28,7 @@ pub enum ActorError {
         refusal: Refusal,
     },
     /// The entity is not at the sequence that the caller expects: read it again.
-    #[error("{entity} is not at sequence {expected}; look where it is")]
+    #[error("{entity} is not at sequence {expected}; read it again")]
     Conflict {
         /// The entity.
         entity: EntityRef,

@@ -206,7 +206,7 @@ fn no_module(name: &Name, manifests: &Manifests, out: &mut Diagnostics<'_>) {
         String::new()
     };
     let help = format!(
-        "put `{name}.wasm` or `{name}.wat` beside the spec, or an {} that is named so{hint}",
+        "put `{name}.wasm` or `{name}.wat` beside the spec, or an {} with this `name`{hint}",
         manifest::FILE_NAME
     );
     out.error_with_help(name.span(), format!("there is no module `{name}`"), help);

@@ -201,8 +201,7 @@ pub(crate) fn key(variable: &str, listen: SocketAddr, report: &Report) -> Result
     let text = std::env::var(variable).map_err(|error| {
         Error::Unusable(format!("the environment has no `{variable}`, the key of clients: {error}"))
     })?;
-    let is_short = text.len() < KEY_MIN_BYTES;
-    if !is_short || !is_loopback_address(listen.ip()) {
+    if text.len() >= KEY_MIN_BYTES {
         return Digest::of_key(&text)
             .map_err(|error| Error::Unusable(format!("`{variable}` holds no key: {error}")));
     }
@@ -211,9 +210,13 @@ pub(crate) fn key(variable: &str, listen: SocketAddr, report: &Report) -> Result
             "`{variable}` holds no key: a key has only printable ASCII characters and no space"
         )));
     }
-    report(&format!(
-        "note: the key in `{variable}` has fewer than {KEY_MIN_BYTES} characters, which is enough \
-         only on a loopback address"
-    ));
+    let short = format!(
+        "the key in `{variable}` has fewer than {KEY_MIN_BYTES} characters, which is enough only on \
+         a loopback address"
+    );
+    if !is_loopback_address(listen.ip()) {
+        return Err(Error::Unusable(format!("{short}; set a longer one")));
+    }
+    report(&format!("note: {short}"));
     Ok(Digest::of(&text))
 }

@@ -184,7 +184,7 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Op
     };
     let scored = known.into_iter().take(NEAREST_AMONG_MAX).map(|name| (score(name), name));
     // Below this, a suggestion is a guess.
-    let near = scored.filter(|(score, _)| *score > 0.75);
+    let near = scored.filter(|(score, _)| *score > 0.8);
     near.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, name)| name)
 }
 
@@ -202,5 +202,19 @@ pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> +
         (true, _) => "none is declared".to_owned(),
         (false, 0) => format!("known here: {}", some.join(", ")),
         (false, more) => format!("known here: {} and {more} more", some.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_suggested_only_if_it_is_similar() {
+        assert_eq!(nearest("from_", ["from", "to"]), Some("from"));
+        assert_eq!(nearest("vra", ["var"]), Some("var"));
+        for (wanted, known) in [("delete", "deadline"), ("config", "continues")] {
+            assert_eq!(nearest(wanted, [known]), None, "{wanted}");
+        }
     }
 }

@@ -169,13 +169,20 @@ impl<'t, 's> Table<'t, 's> {
         out: &mut Diagnostics<'_>,
     ) -> Option<T> {
         let value = self.value(key)?;
-        let read = match value.get_ref() {
-            DeValue::String(text) => read(text).map_err(|why| format!("`{key}`: {why}")),
-            DeValue::Integer(number) => Err(format!("`{key}`: {}", no_unit(number.as_str()))),
-            _ => Err(wrong_type(key, &self.label, "a duration", value)),
+        let message = match value.get_ref() {
+            // The reason also states what to write.
+            DeValue::String(text) => {
+                let read = read(text);
+                return read
+                    .map_err(|why| out.error(&value.span(), format!("`{key}`: {why}")))
+                    .ok();
+            }
+            DeValue::Integer(number) => format!("`{key}`: {}", no_unit(number.as_str())),
+            _ => wrong_type(key, &self.label, "a duration", value),
         };
         let help = "write a number and a unit, such as \"500ms\", \"900s\" or \"1h30m\"";
-        read.map_err(|message| out.error_with_help(&value.span(), message, help)).ok()
+        out.error_with_help(&value.span(), message, help);
+        None
     }
 
     /// Reads a size in bytes, above zero; a plain number is one of bytes.
@@ -185,10 +192,15 @@ impl<'t, 's> Table<'t, 's> {
             DeValue::String(text) => size::parse(text),
             DeValue::Integer(number) => toml_value::integer(number)
                 .map_or_else(|| size::parse(number.as_str()), size::positive),
-            _ => Err(wrong_type(key, &self.label, "a size", value)),
+            _ => {
+                let message = wrong_type(key, &self.label, "a size", value);
+                let help = "write a number and a unit, such as \"64MiB\" or \"500kB\"";
+                out.error_with_help(&value.span(), message, help);
+                return None;
+            }
         };
-        let help = "write a number and a unit, such as \"64MiB\" or \"500kB\"";
-        read.map_err(|message| out.error_with_help(&value.span(), message, help)).ok()
+        // The reason also states what to write.
+        read.map_err(|message| out.error(&value.span(), message)).ok()
     }
 
     /// Reads a whole number within `range`.
@@ -257,11 +269,18 @@ impl<'t, 's> Table<'t, 's> {
                 }
                 None => {
                     let message = wrong_type(key, &self.label, "an array of tables", item);
-                    out.error_with_help(&item.span(), message, format!("write it as [[{key}]]"));
+                    let help = format!("write it as [[{}]]", self.path_of(key));
+                    out.error_with_help(&item.span(), message, help);
                 }
             }
         }
         tables
+    }
+
+    /// The heading of the table `key` in this table, without its brackets.
+    fn path_of(&self, key: &str) -> String {
+        let own = self.label.strip_prefix('[').and_then(|label| label.strip_suffix(']'));
+        own.map_or_else(|| key.to_owned(), |own| format!("{own}.{key}"))
     }
 
     /// Reads a table of texts; numbers and booleans count as texts.

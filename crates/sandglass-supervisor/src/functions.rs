@@ -1,4 +1,5 @@
-//! The table of host functions that guests can import: their names, classes and bounds.
+//! The type of the table of host functions that guests can import: their names, classes and bounds. The
+//! functions themselves are in `sandglass-host`, `src/abi/`.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

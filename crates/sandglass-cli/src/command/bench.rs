@@ -9,8 +9,8 @@ use crate::terminal::{Output, Tone, note, report_progress};
 ///
 /// Measures what a dispatch costs compared with plain Wasmtime, how soon after its deadline a handler
 /// is killed, and how that affects other handlers. Uses the whole machine; other programs distort the
-/// figures. The table shows whether each figure
-/// meets its goal; a missed goal does not change the exit code.
+/// figures. The table shows whether each figure meets its goal; a missed goal does not change the
+/// exit code.
 ///
 /// Exit code: 0 measured, 1 a figure could not be measured (the others are printed), 2 invalid
 /// arguments, or no host can be built on this machine.
@@ -20,7 +20,7 @@ use crate::terminal::{Output, Tone, note, report_progress};
     sandglass bench --quick --json | jq '.dispatch_throughput.ratio'")]
 pub(crate) struct Arguments {
     /// Print one JSON object: each figure under its key as {p50, p99, unit, samples,
-    /// baseline?, ratio?, goals} or {error}, and {machine, quick}
+    /// baseline?, ratio?, max?, histogram?, goals} or {error}, and {machine, quick}
     #[arg(long)]
     json: bool,
     /// Take fewer samples: all figures in a minute and a half on two cores

@@ -47,7 +47,7 @@ const UID_MAX_CHARS: usize = 40;
     sandglass dashboards --prefix acme --out dashboards\n  \
     sandglass dashboards --prefix acme --out dashboards --force --json | jq -r '.files[].path'")]
 pub(crate) struct Arguments {
-    /// The prefix of the metrics' names: `prefix` under [metrics] of the daemon's configuration
+    /// The prefix of the metrics' names: prefix under [metrics] of the daemon's configuration
     #[arg(long, value_name = "PREFIX", default_value_t = Prefix::default().to_string())]
     prefix: String,
     /// The folder to write to, which is created if it does not exist
@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
     /// Overwrite files with other content
     #[arg(long)]
     force: bool,
-    /// Print one JSON object {prefix, files [{path, written}]}; a file that exists with the same
+    /// Print one JSON object {prefix, files: [{path, written}]}; a file that exists with the same
     /// content is not written
     #[arg(long)]
     json: bool,

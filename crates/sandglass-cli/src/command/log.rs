@@ -141,10 +141,11 @@ fn print_journal(arguments: &Arguments) -> anyhow::Result<Exit> {
     while let Some(page) = salvage.page()? {
         page.iter().try_for_each(|found| view.print(found))?;
     }
-    if view.gaps > 0 {
+    let exit = Exit::of_reading(view.records, view.gaps);
+    if exit == Exit::Diverged {
         note("some records are damaged or missing; `sandglass journal export` saves the others");
     }
-    Ok(Exit::of_reading(view.records, view.gaps))
+    Ok(exit)
 }
 
 /// Prints what the journal has, damaged or not, and then what is appended, until Ctrl-C.

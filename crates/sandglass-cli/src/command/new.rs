@@ -13,7 +13,8 @@ use crate::terminal::Output;
 #[command(after_help = "Examples:\n  sandglass new greeter --lang rust\n  \
     sandglass new tools/greeter --lang python")]
 pub(crate) struct Arguments {
-    /// The new folder, which has the name of the integration: lowercase letters, digits, `-`, `_`
+    /// The new folder, which has the name of the integration: a lowercase letter, and then lowercase
+    /// letters, digits, - and _
     #[arg(value_name = "NAME")]
     path: PathBuf,
     /// The language of the guest

@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// Keep the journal in this file: a new or empty one, or a journal to append to
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
-    /// Serve metrics for Prometheus while the scenario plays
+    /// Serve metrics for Prometheus while the scenario plays; nothing is served in virtual time
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]

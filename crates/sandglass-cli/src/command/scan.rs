@@ -24,8 +24,8 @@ use crate::terminal::{Output, Tone, count, note};
 pub(crate) struct Arguments {
     /// The journal file
     journal: PathBuf,
-    /// Print one JSON object per line: `{session, timeouts, timeouts_ms, call_timeouts,
-    /// late_starts, repeats, cost_ms}`
+    /// Print one JSON object per line: {session, timeouts, timeouts_ms, call_timeouts, late_starts,
+    /// repeats: [{signature, count, sample?, cost_ms}], cost_ms}
     #[arg(long)]
     json: bool,
 }
@@ -63,8 +63,8 @@ fn print(scanned: &Scanned, output: &Output) -> anyhow::Result<()> {
     output.line(line)?;
     for repeat in repeats {
         output.line(format_args!(
-            "  {} times, {}: {}",
-            repeat.count,
+            "  {}, {}: {}",
+            count(repeat.count, "time"),
             format_millis(repeat.cost_ms),
             printable(&repeat.signature.to_string())
         ))?;

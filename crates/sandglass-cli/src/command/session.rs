@@ -88,7 +88,7 @@ fn send(
     mut body: Map<String, Value>,
     done: &str,
 ) -> anyhow::Result<Exit> {
-    let client = fetch::Client::new(&target.access, target.url.trim_end_matches('/'))?;
+    let client = fetch::Client::new(&target.access, &target.url)?;
     let path = format!("{}/{operation}", fetch::session_path(&target.session));
     body.insert("reason".to_owned(), target.reason.clone().into());
     if let Some(run_seq) = target.run_seq {

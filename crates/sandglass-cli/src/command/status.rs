@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::duration::format_millis;
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
-use crate::terminal::{Output, Tone, note};
+use crate::terminal::{Output, Tone, count, note};
 use crate::wait::pause;
 use crate::{fetch, journal_file, threads};
 
@@ -130,7 +130,7 @@ impl<'a> Source<'a> {
         let session = arguments.session.as_ref();
         let url = arguments.from.to_str().filter(|text| text.contains("://"));
         let Some(url) = url else { return Ok(Self::Journal(&arguments.from, session)) };
-        let client = fetch::Client::new(&arguments.access, url.trim_end_matches('/'))?;
+        let client = fetch::Client::new(&arguments.access, url)?;
         Ok(Self::Daemon(client, session))
     }
 
@@ -158,7 +158,8 @@ async fn read_daemon(
     session: Option<&EntityRef>,
 ) -> anyhow::Result<Vec<StatusView>> {
     if let Some(session) = session {
-        return Ok(vec![client.json(&fetch::session_path(session), "a status").await?]);
+        let found = client.session(&fetch::session_path(session)).await?;
+        return Ok(found.into_iter().collect());
     }
     let (mut all, mut after) = (Vec::new(), String::new());
     for _ in 0..PAGES_MAX {
@@ -180,7 +181,7 @@ fn in_one_line(found: &[StatusView], is_one: bool) -> String {
     found.iter().for_each(|view| *counts.entry(view.status).or_default() += 1);
     let each: Vec<String> =
         counts.iter().map(|(status, many)| format!("{many} {status}")).collect();
-    format!("{} sessions: {}", found.len(), each.join(", "))
+    format!("{}: {}", count(found.len(), "session"), each.join(", "))
 }
 
 fn table(found: &[StatusView], output: &Output) -> anyhow::Result<()> {

@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let base = arguments.url.trim_end_matches('/');
-    let source = top::Source { client: fetch::Client::new(&arguments.access, base)? };
+    let source = top::Source { client: fetch::Client::new(&arguments.access, &arguments.url)? };
     let threads = threads::start(Some(1))?;
     let ended = threads.block_on(async {
         match (arguments.json, arguments.once) {

@@ -7,12 +7,15 @@ use sandglass_insight::why::{
     Attempt, Before, Brief, Ending, Explanation, Host, Inquiry, Others, Taken, Unread, Which,
 };
 use sandglass_journal::SqliteJournal;
-use sandglass_model::{Decision, DispatchId, Dispatched, Outcome, OutcomeKind, Record, Retried};
+use sandglass_model::{
+    Decision, DispatchId, Dispatched, Event, Outcome, OutcomeKind, Record, Retried,
+};
 use sandglass_source::printable;
 
 use crate::duration::format_micros;
 use crate::exit::Exit;
 use crate::handler_text::{excerpt, labeled};
+use crate::narrate::one_colon;
 use crate::terminal::{Output, Tone, note};
 use crate::{explain, handler_text, journal_file};
 
@@ -66,8 +69,12 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     };
     let which = dispatch.unwrap_or_default();
     let mut inquiry = Inquiry::about(which).host(host);
-    let exit = journal_file::read(journal, |record| feed(&mut inquiry, record))?;
-    let Some(found) = inquiry.finish() else { return nothing_found(which, exit) };
+    let mut has_ended = false;
+    let exit = journal_file::read(journal, |record| {
+        has_ended |= record.is_some_and(|record| matches!(record.event, Event::Ended(_)));
+        feed(&mut inquiry, record);
+    })?;
+    let Some(found) = inquiry.finish() else { return nothing_found(which, has_ended, exit) };
     let found = if found.has_more() { explain_fully(journal, host, found)? } else { found };
     let output = Output::new();
     if *json {
@@ -78,8 +85,9 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// Reports that there is nothing to explain, after `exit` of reading the journal.
-fn nothing_found(which: Which, exit: Exit) -> anyhow::Result<Exit> {
+/// Reports that there is nothing to explain, after `exit` of reading the journal, in which a handler
+/// `has_ended` or not.
+fn nothing_found(which: Which, has_ended: bool, exit: Exit) -> anyhow::Result<Exit> {
     let named = match which {
         Which::Latest => None,
         Which::Dispatch(dispatch) => Some(format!("dispatch {dispatch}")),
@@ -93,6 +101,7 @@ fn nothing_found(which: Which, exit: Exit) -> anyhow::Result<Exit> {
             return Ok(Exit::Failed);
         }
         (Some(named), _) => bail!("no readable record is about {named}"),
+        (None, Exit::Ok) if !has_ended => note("no handler has ended yet"),
         (None, Exit::Ok) => {
             note("every handler that has ended has completed; name a dispatch to have it explained")
         }
@@ -297,7 +306,7 @@ fn execution_details(ending: &Ending) -> Vec<(&'static str, String)> {
         // Some messages start with their kind.
         let has_kind = message.strip_prefix(&*kind).is_some_and(|rest| rest.starts_with(':'));
         let error = if has_kind { message } else { format!("{kind}: {message}") };
-        details.push(("error", printable(&error).into_owned()));
+        details.push(("error", printable(&one_colon(&error)).into_owned()));
     }
     if let Outcome::Completed(completion) = &ended.outcome {
         details.push(("result", excerpt(&completion.result)));

@@ -80,18 +80,18 @@ fn stopping_text(stopping: &RunStopping) -> String {
 }
 
 fn stopped_text(stopped: &RunStopped) -> String {
-    let directive = stopped.directive.map_or("", |directive| directive.as_str());
-    let repeated = stopped
-        .signature
-        .as_ref()
-        .map(|repeated| format!("; {} times {}", repeated.count, repeated.signature));
-    format!(
-        "run {} has stopped after {} ({}) {directive}{}",
+    let stop = format!(
+        "run {} has stopped after {} ({})",
         stopped.run_seq,
         format_millis(stopped.elapsed_ms),
         stopped.stop_reason_code,
-        repeated.unwrap_or_default()
-    )
+    );
+    let directive = stopped.directive.map(|directive| directive.as_str().to_owned());
+    let repeated = stopped.signature.as_ref();
+    let repeated =
+        repeated.map(|repeated| format!("{} times {}", repeated.count, repeated.signature));
+    let parts: Vec<String> = [Some(stop), directive, repeated].into_iter().flatten().collect();
+    parts.join("; ")
 }
 
 /// The limits of a run that are short enough for its line.

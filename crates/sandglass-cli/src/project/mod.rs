@@ -22,7 +22,7 @@ pub(crate) enum Language {
     Js,
     /// A component, built by componentize-py
     Python,
-    /// `AssemblyScript`: a core module
+    /// A core module, built by asc
     As,
 }
 

@@ -10,7 +10,8 @@ use crate::compiling;
 /// *.test.toml beside a guest: the input of the handler, the scripted responses, and what is
 /// expected. docs/testing.md describes every key.
 ///
-/// Exit code: 0 all cases passed, 1 some failed, 2 a file cannot be read or is invalid.
+/// Exit code: 0 all cases passed, 1 some failed, 2 a file cannot be read or is invalid, or no case matches
+/// --filter.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass test\n  sandglass test my-tool --watch\n  \
     sandglass test my-tool --filter hang\n  sandglass test my-tool --update\n  \

@@ -38,7 +38,9 @@ fn each_mistake_has_its_code() {
     get("/v1/entities/Ses%2Fsion/1", 400, "bad_path");
     get("/v1/entities/Session/1/history?limit=0", 400, "bad_query");
     get("/v1/entities/Session/1/history?limit=1001", 400, "bad_query");
-    get("/v1/entities/Session/1/history?limit=many", 400, "bad_query");
+    let refused = world.get("/v1/entities/Session/1/history?limit=many").refuses(400, "bad_query");
+    let message = refused["message"].as_str().expect("a message");
+    assert!(message.starts_with("the query is invalid: limit: "), "{message}");
     get("/v1/entities/Session/1/history?after=-1", 400, "bad_query");
     get("/v1/entities/Session/1/history?limit=1&limit=2", 400, "bad_query");
     get("/v1/entities/Session/1/history?page=2", 400, "bad_query");

@@ -159,6 +159,8 @@ fn each_kind_of_value_is_checked() {
         ("limits.host_call_timeouts.f = \"367d\"", "too long"),
         ("grants.hosts = [\"https://a\"]", "names no host"),
         ("grants.hosts = [1]", "a list of strings"),
+        ("grants.host = [\"a\"]", "must be an array of tables, and is an array of strings"),
+        ("grants.host = [1]", "must be an array of tables, and is an integer"),
         ("grants.secrets = [\"a\\u0007\"]", "control character"),
         ("grants.scratch = \"1GiB\"", "256 MiB at most"),
         ("grants.ask = [\"Ledger\"]", "TYPE.ACTION"),
@@ -169,6 +171,10 @@ fn each_kind_of_value_is_checked() {
         let said = diagnostics(&format!("{LEAST}{line}\n"));
         assert_eq!(said.len(), 1, "{line}: {said:?}");
         assert!(said[0].starts_with("4:") && said[0].contains(wanted), "{line}: {said:?}");
+    }
+    for line in ["limits.memory = \"64 miles\"", "soft_deadline = \"soon\""] {
+        let said = diagnostics(&format!("{LEAST}{line}\n"));
+        assert_eq!(said[0].matches("write ").count(), 1, "{line}: {said:?}");
     }
     assert_eq!(diagnostics(&format!("{LEAST}[grants]\nscratch = 0\n")), [""; 0]);
 }

@@ -358,6 +358,9 @@ async fn a_frame_without_its_header_hides_no_finished_writes_behind_it() {
                     matches!(&opened, Err(Error::Damaged { place, .. }) if place.contains("-wal")),
                     "frame {lost}, bytes {zeros:?}: {opened:?}"
                 );
+                let message = opened.expect_err("it is damaged").to_string();
+                assert!(message.starts_with("journal `"), "frame {lost}: {message}");
+                assert!(message.contains("` is damaged: "), "frame {lost}: {message}");
                 assert!(scratch.all().is_err(), "frame {lost}, bytes {zeros:?}");
             }
         }

@@ -107,7 +107,7 @@ pub enum Refusal {
     /// The dispatch was retried since the attempt that the caller saw end, or never had such an
     /// attempt.
     #[error(
-        "the last attempt of dispatch {dispatch} is {last}, not {expected}; look how that goes first"
+        "the last attempt of dispatch {dispatch} is {last}, not {expected}; read its status first"
     )]
     NotTheLastAttempt {
         /// The dispatch.
@@ -218,9 +218,7 @@ pub enum Refusal {
         max: u64,
     },
     /// The session is in another run than the caller saw.
-    #[error(
-        "the present run of the session is {run_seq}, not {expected}; look how that goes first"
-    )]
+    #[error("the present run of the session is {run_seq}, not {expected}; read its status first")]
     NotTheRun {
         /// The run that was expected.
         expected: u32,

@@ -162,7 +162,7 @@ fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
                 None if !undeclared.insert((&integration.name as &str, ending)) => {}
                 None => {
                     let message = format!(
-                        "integration `{}`: `{ending}` is `{action}`, and no action is named so",
+                        "integration `{}`: `{ending}` is `{action}`, which is not declared",
                         integration.name
                     );
                     let help = format!(

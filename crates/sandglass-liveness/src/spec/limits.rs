@@ -124,17 +124,22 @@ pub(super) fn of_integration(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -
 /// A time with its unit; zero (`0`, `"0s"`) turns the limit off.
 fn time_or_off(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<Setting> {
     let value = table.value(key)?;
-    let read = match value.get_ref() {
-        DeValue::Integer(number) if toml_value::integer(number) == Some(0) => Ok(0),
-        DeValue::Integer(number) => Err(format!("`{key}`: {}", no_unit(number.as_str()))),
-        DeValue::String(text) => {
-            duration::from_text_or_zero(text).map_err(|why| format!("`{key}`: {why}"))
+    let message = match value.get_ref() {
+        DeValue::Integer(number) if toml_value::integer(number) == Some(0) => {
+            return Some(Setting::of(0));
         }
-        _ => Err(wrong_type(key, &table.label, "a duration", value)),
+        DeValue::Integer(number) => format!("`{key}`: {}", no_unit(number.as_str())),
+        // The reason also states what to write.
+        DeValue::String(text) => {
+            let read = duration::from_text_or_zero(text);
+            let read = read.map_err(|why| out.error(&value.span(), format!("`{key}`: {why}")));
+            return read.ok().map(Setting::of);
+        }
+        _ => wrong_type(key, &table.label, "a duration", value),
     };
     let help = "write a number and a unit, such as \"900s\" or \"4h\", or 0 for none";
-    let read = read.map_err(|message| out.error_with_help(&value.span(), message, help));
-    read.ok().map(Setting::of)
+    out.error_with_help(&value.span(), message, help);
+    None
 }
 
 fn names(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Vec<String> {

@@ -317,7 +317,7 @@ fn every_mistake_has_a_place_and_advice() {
     mistake(
         "on_failure = \"Fail\"",
         "on_failure = \"Crash\"",
-        "66:14: error: integration `run_tools`: `on_failure` is `Crash`, and no action is named so",
+        "66:14: error: integration `run_tools`: `on_failure` is `Crash`, which is not declared",
     );
     mistake(
         "on_cancelled = \"Stop\"",

@@ -11,7 +11,7 @@ use std::time::Duration;
 use sandglass_model::limit::MAX_BUDGET_MS;
 use sandglass_model::{GuestLimits, ModuleHash};
 use sandglass_source::{
-    Diagnostic, Diagnostics, Document, Name, Table, did_you_mean, not_text, valid_name,
+    Diagnostic, Diagnostics, Document, Name, Table, did_you_mean, items_of, not_text, valid_name,
 };
 
 use super::{Abi, AskTarget, Manifest, SPANS_MAX};
@@ -300,6 +300,17 @@ fn bounded_hosts(
     hosts: &[(Name, Destination)],
     out: &mut Diagnostics<'_>,
 ) -> Vec<Destination> {
+    if let Some(value) = table.value("host")
+        && let items = items_of(value)
+        && !items.is_empty()
+        && items.iter().all(|item| item.get_ref().is_str())
+    {
+        let found = if value.get_ref().is_array() { "an array of strings" } else { "a string" };
+        let message = format!("`host` in [grants] must be an array of tables, and is {found}");
+        let help = "did you mean `hosts`? An entry of `host` is a table: [[grants.host]]";
+        out.error_with_help(&table.span_of("host"), message, help);
+        return Vec::new();
+    }
     let tables = table.tables("host", |number| format!("[[grants.host]] {number}"), out);
     if tables.len() > ENTRIES_MAX {
         out.error(&table.span, too_many("host"));

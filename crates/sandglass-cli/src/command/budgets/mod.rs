@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::duration::format_millis;
 use crate::exit::Exit;
-use crate::terminal::{Output, Tone, note};
+use crate::terminal::{Output, Tone, count, note};
 use crate::{fetch, journal_file, threads};
 
 /// Compares budgets with the time that handlers take, from a journal or a running host's metrics
@@ -104,7 +104,8 @@ fn print(found: &Budgets, if_empty: &str, output: &Output) -> anyhow::Result<()>
         output.line(format_args!("{name}{by}"))?;
         let default = if budget.is_default { " (the default)" } else { "" };
         let budgeted = format_millis(budget.budget_ms);
-        output.line(format_args!("  budget  {budgeted}{default}, {} runs", budget.runs))?;
+        output
+            .line(format_args!("  budget  {budgeted}{default}, {}", count(budget.runs, "run")))?;
         if budget.runs > 0 {
             output.line(format_args!("  took    {}", format_quantiles(budget)))?;
         }
@@ -128,7 +129,7 @@ fn print(found: &Budgets, if_empty: &str, output: &Output) -> anyhow::Result<()>
         output.line(format_args!("  advice  {what}: {}", printable(&why)))?;
     }
     if found.uncounted > 0 {
-        note(&format!("{} runs are not included", found.uncounted));
+        note(&format!("not included: {}", count(found.uncounted, "run")));
     }
     Ok(())
 }

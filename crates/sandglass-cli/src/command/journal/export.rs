@@ -22,7 +22,8 @@ const GAPS_SHOWN: u64 = 20;
 /// The first line is {"type":"header","format":"sandglass-journal","version":1}. Every other line
 /// without a type is a record, with the keys of `sandglass log --json`. Lines of the types damaged,
 /// missing and unreadable stand for records that cannot be read: position, last and what. They are
-/// also reported on standard error, and the records after them are exported.
+/// also reported on standard error, and the records after them are exported. Lines of the type pruned
+/// stand for records that were removed on purpose, with the same keys.
 ///
 /// Exit code: 0 all records are exported, 2 no record can be read, or FILE exists or cannot be
 /// written, 3 some records are damaged or missing (the rest is exported), 130 interrupted.

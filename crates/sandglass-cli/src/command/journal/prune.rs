@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::StopRequest;
 use crate::exit::Exit;
-use crate::terminal::Output;
+use crate::terminal::{Output, count};
 use crate::{journal_file, threads};
 
 /// Most records that are removed in one transaction, unless one entity has more.
@@ -151,6 +151,7 @@ fn print(arguments: &Arguments, pruned: &[Ended], exit: Exit) -> anyhow::Result<
         return Ok(exit);
     }
     let what = if arguments.dry_run { "would remove" } else { "removed" };
-    output.line(format_args!("{what} {} entities with {records} records", pruned.len()))?;
+    let (entities, records) = (count(pruned.len(), "entity"), count(records, "record"));
+    output.line(format_args!("{what} {entities} with {records}"))?;
     Ok(exit)
 }

@@ -17,7 +17,7 @@ use self::runs::{Runs, Wanted};
 use crate::compiling;
 use crate::exit::Exit;
 use crate::journal_file;
-use crate::terminal::{Output, Tone};
+use crate::terminal::{Output, Tone, count};
 
 /// Replays the decisions of a journal, and its handlers with --guests, and compares them
 ///
@@ -139,7 +139,12 @@ fn print_divergence(
 fn sentence(summary: &Summary, of_runs: u64) -> String {
     let Summary { dispatches, timeouts, divergence_count, .. } = summary;
     let divergences = divergence_count + of_runs;
-    format!("{dispatches} dispatches, {timeouts} timeouts, {divergences} divergences")
+    let counts = [
+        count(*dispatches, "dispatch"),
+        count(*timeouts, "timeout"),
+        count(divergences, "divergence"),
+    ];
+    counts.join(", ")
 }
 
 fn or_dash(entity: Option<&EntityRef>) -> String {

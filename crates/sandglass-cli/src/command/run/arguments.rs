@@ -58,11 +58,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub(super) memory: Option<u64>,
     /// Fuel limit of the guest [default: that of the manifest, or not counted]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) fuel: Option<u64>,
     /// Size limit of its result, and of each response that it receives [default: that of the
     /// manifest, or 1MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = response)]
     pub(super) max_response: Option<u64>,
     /// Record the handler in this journal, which is created if it does not exist; other entities in
     /// it are left alone
@@ -90,6 +91,9 @@ pub(crate) const DEADLINE_MAX: Duration =
 
 /// Largest memory of a guest: what 32-bit addresses can reach.
 const MEMORY_MAX_BYTES: u64 = 4 << 30;
+
+/// Largest result, and largest response that a guest may receive: as much as a manifest can grant.
+const RESPONSE_MAX_BYTES: u64 = 256 << 20;
 
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -120,6 +124,15 @@ fn memory(text: &str) -> Result<u64, String> {
     }
 }
 
+fn response(text: &str) -> Result<u64, String> {
+    let bytes = size::parse(text)?;
+    if bytes > RESPONSE_MAX_BYTES {
+        Err("a result or a response has at most 256MiB".to_owned())
+    } else {
+        Ok(bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +146,7 @@ mod tests {
             assert!(deadline(bad).is_err(), "{bad:?}");
         }
         assert!(memory("5GiB").is_err() && memory("4GiB").is_ok());
+        assert!(response("257MiB").is_err() && response("256MiB").is_ok());
         assert!(action("HandlerTimedOut").is_err() && action("a\nb").is_err());
     }
 }
