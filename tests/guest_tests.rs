@@ -30,7 +30,7 @@ http = "GET https://example.com/page"
 never = true
 [case.expect]
 outcome = "failed"
-error = "no complete response within 300000 ms"
+error = "TIMEOUT after 300s (wall-clock kill, process killed)"
 "#;
 
 const MANIFEST: &str = r#"

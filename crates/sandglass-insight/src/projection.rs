@@ -10,8 +10,8 @@
 use sandglass_model::signature::TIMED_OUT;
 use sandglass_model::timeout::timeout_text;
 use sandglass_model::{
-    DispatchId, Ended, EntityRef, Event, Limit, LimitBreached, Outcome, Record, Repeated,
-    RunStopped, StopCause, WallTime,
+    CallOutcome, Decision, DispatchId, Ended, EntityRef, Event, Limit, LimitBreached, Outcome,
+    Record, Repeated, RunStopped, StopCause, WallTime,
 };
 use serde::Serialize;
 
@@ -19,6 +19,9 @@ use sandglass_liveness::entity::Entity;
 use sandglass_liveness::fold::{Fold, Unfit};
 use sandglass_liveness::session::{STATUS, STATUS_MAX_CHARS, error_type_of};
 use sandglass_liveness::spec::Spec;
+
+/// The error type of a handler that failed because its run was stopped.
+const RUN_STOPPED: &str = "run_stopped";
 
 /// The format to project into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -446,10 +449,7 @@ fn audit_tool(
         Outcome::TimedOut(exceeded) => timeout_text(exceeded.budget_ms),
         _ => message,
     };
-    // If the handler was not started in time, that limit is the error type, not the error that the
-    // host reported for it.
-    let late = ended.overruns.iter().find(|one| one.limit == Limit::ScheduleToStartTimeout);
-    let error_type = late.map_or_else(|| error_type_of(&error), |late| late.limit.as_str());
+    let error_type = ended_by(ended).unwrap_or_else(|| error_type_of(&error));
     Some(AuditedTool {
         at: at.to_string(),
         session_id: session.clone(),
@@ -459,6 +459,24 @@ fn audit_tool(
         message,
         elapsed_ms,
     })
+}
+
+/// What ended a handler, if that is not the error that it was recorded with: a limit, or the stop of
+/// its run. A guest reports either as a failure of its own.
+fn ended_by(ended: &Ended) -> Option<&'static str> {
+    let limit = |limit: Limit| ended.overruns.iter().find(|one| one.limit == limit);
+    if let Some(late) = limit(Limit::ScheduleToStartTimeout) {
+        return Some(late.limit.as_str());
+    }
+    if !matches!(ended.outcome, Outcome::Failed(_)) {
+        return None;
+    }
+    if matches!(ended.decision, Decision::Held | Decision::Dropped) {
+        return Some(RUN_STOPPED);
+    }
+    let calls = ended.account.as_ref().map_or(&[][..], |account| &account.story.calls);
+    let failed = calls.iter().rfind(|call| call.outcome != CallOutcome::Ok)?;
+    (failed.outcome == CallOutcome::TimedOut).then(|| error_type_of(TIMED_OUT))
 }
 
 fn audit_call(session: &EntityRef, breach: &LimitBreached) -> Option<AuditedCall> {

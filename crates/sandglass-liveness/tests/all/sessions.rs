@@ -12,10 +12,10 @@ use sandglass_liveness::session::{
 use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Retry, Spec};
 use sandglass_model::report::{Calls, OVERRUNS_MAX};
 use sandglass_model::{
-    AskUntil, Asked, Cancellation, CancelledBy, Cause, DeadlineOwner, Decision, Directive,
-    DispatchId, Dispatched, Doing, Event, Failure, FailureKind, FunctionCalls, LastSignal, Limit,
-    LimitBreached, Object, Outcome, Overrun, Position, Record, Recovery, Rejection, RejectionKind,
-    Retried, RulesVersion, RunLimits, Scope, StopCause, WallTime,
+    Account, AskUntil, Asked, Call, CallOutcome, Cancellation, CancelledBy, Cause, DeadlineOwner,
+    Decision, Directive, DispatchId, Dispatched, Doing, Event, Failure, FailureKind, FunctionCalls,
+    LastSignal, Limit, LimitBreached, Object, Outcome, Overrun, Position, Record, Recovery,
+    Rejection, RejectionKind, Retried, RulesVersion, RunLimits, Scope, StopCause, WallTime,
 };
 use serde_json::json;
 
@@ -844,6 +844,40 @@ fn audits_and_scans_report_calls_that_took_too_long() {
     let scanned = scan.finish();
     assert_eq!((scanned[0].timeouts, scanned[0].call_timeouts), (3, 3));
     assert_eq!((scanned[0].timeouts_ms, scanned[0].cost_ms), (90_000, 90_000));
+}
+
+#[test]
+fn a_handler_that_fails_because_its_call_timed_out_is_audited_as_a_timeout() {
+    let audited = |outcomes: &[CallOutcome]| {
+        let mut life = started("run_timeout = \"1h\"");
+        life.start();
+        let run = life.entity().in_flight()[0].dispatched.clone();
+        let (kind, message) = (FailureKind::GuestFailure, "no tool".to_owned());
+        let failure = Outcome::Failed(Failure { kind, message, result: None });
+        let mut end = end_of_run(&run, failure);
+        let call = |outcome: &CallOutcome| Call {
+            name: "host_http_call".into(),
+            started_us: 0,
+            duration_us: 1,
+            outcome: *outcome,
+        };
+        let mut account = Account::default();
+        account.story.calls = outcomes.iter().map(call).collect();
+        end.account = Some(Box::new(account));
+        life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
+        let mut audit = Projection::new(Shape::Audit);
+        let found: Vec<_> = life
+            .log
+            .iter()
+            .filter_map(|record| audit.feed(record).expect("it fits"))
+            .map(|one| serde_json::to_value(one).expect("plain data"))
+            .collect();
+        found[0]["error_type"].clone()
+    };
+    let (ok, failed, timed_out) = (CallOutcome::Ok, CallOutcome::Failed, CallOutcome::TimedOut);
+    assert_eq!(audited(&[timed_out, ok]), "timeout", "it logged its failure after the call");
+    assert_eq!(audited(&[timed_out, failed]), "guest_failure", "another call failed later");
+    assert_eq!(audited(&[]), "guest_failure");
 }
 
 #[test]
