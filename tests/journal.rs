@@ -196,7 +196,7 @@ fn a_record_that_was_changed_is_a_divergence() {
 fn a_missing_record_is_a_divergence() {
     let (_folder, journal) = played();
     sql(&journal, "DELETE FROM records WHERE position = (SELECT max(position) FROM records)");
-    sandglass(&[&"replay", &journal]).exits(3).says("damaged record").says("1 divergences");
+    sandglass(&[&"replay", &journal]).exits(3).says("damaged record").says("1 divergence");
     sandglass(&[&"log", &journal]).exits(3).says("damaged: it is missing");
 }
 

@@ -94,7 +94,7 @@ impl Signature {
     }
 }
 
-/// The shape that the parameters of an action state; `None` if they state none that is a name.
+/// The shape that the parameters of an action state; `None` if they state no name.
 #[must_use]
 pub fn stated_shape(params: &Object) -> Option<&str> {
     let shape = params.get(SHAPE_PARAM)?.as_str()?;

@@ -142,8 +142,14 @@ fn print_journal(arguments: &Arguments) -> anyhow::Result<Exit> {
         page.iter().try_for_each(|found| view.print(found))?;
     }
     let exit = Exit::of_reading(view.records, view.gaps);
-    if exit == Exit::Diverged {
-        note("some records are damaged or missing; `sandglass journal export` saves the others");
+    match exit {
+        Exit::Diverged => {
+            note(
+                "some records are damaged or missing; `sandglass journal export` saves the others",
+            );
+        }
+        _ if view.gaps > 0 => note("no record of the journal can be read; restore a backup"),
+        _ => {}
     }
     Ok(exit)
 }
