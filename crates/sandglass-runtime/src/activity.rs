@@ -4,13 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{DispatchId, EntityRef, LastSignal, WallTime};
+use sandglass_model::{DispatchId, EntityRef, LastSignal, Monotonic, WallTime};
 use tokio::sync::Notify;
 
 use crate::actor::Handle;
 use crate::panics::catch_panic;
 use crate::publish::Snapshot;
 use crate::shared::Shared;
+
+/// The kind of activity of an entity that a handler waits for.
+const ASKED: &str = "asked";
 
 /// The last activity of handlers, as it was found at one moment.
 #[derive(Clone, Debug)]
@@ -19,6 +22,17 @@ pub(crate) struct Active {
     pub(crate) ago: Duration,
     kind: &'static str,
     of: String,
+    pub(crate) identity: Identity,
+}
+
+/// Identifies one activity. How long ago it was differs a little with each reading, because the
+/// executor has a clock of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Identity {
+    /// A host call of a handler, by the clock of its executor.
+    Call(DispatchId, Monotonic),
+    /// A record of an entity.
+    Record(EntityRef, WallTime),
 }
 
 impl Active {
@@ -39,11 +53,15 @@ impl Shared {
         let now = self.clock.wall();
         let asked = self.awaited_by(entity);
         let of_asked = asked.iter().flat_map(|snapshot| {
+            let of = || snapshot.entity.to_string();
             let calls = snapshot.handlers().filter_map(|handler| self.last_call(handler));
-            let session = snapshot.session.as_deref();
-            let recorded = session.map(|session| now.since(session.active_since()));
-            let ago = calls.map(|call| call.ago).chain(recorded).min()?;
-            Some(Active { ago, kind: "asked", of: snapshot.entity.to_string() })
+            let calls = calls.map(|call| Active { kind: ASKED, of: of(), ..call });
+            let recorded = snapshot.session.as_deref().map(|session| {
+                let at = session.active_since();
+                let identity = Identity::Record(snapshot.entity.clone(), at);
+                Active { ago: now.since(at), kind: ASKED, of: of(), identity }
+            });
+            calls.chain(recorded).min_by_key(|active| active.ago)
         });
         let own = handlers.filter_map(|handler| self.last_call(handler));
         own.chain(of_asked).min_by_key(|active| active.ago)
@@ -51,7 +69,9 @@ impl Shared {
 
     fn last_call(&self, (dispatch, handler): (DispatchId, &str)) -> Option<Active> {
         let doing = catch_panic(|| self.handlers.doing(dispatch)).flatten()?;
-        Some(Active { ago: doing.active?, kind: "host_call", of: handler.to_owned() })
+        let (ago, at) = doing.active?;
+        let identity = Identity::Call(dispatch, at);
+        Some(Active { ago, kind: "host_call", of: handler.to_owned(), identity })
     }
 
     /// Notifies `waiter` when `handlers`, or those of the entities that they wait for, show

@@ -76,9 +76,10 @@ pub struct HandlerNow {
     pub place: String,
     /// For how long.
     pub since: Duration,
-    /// The time since its last host call began or ended; `None` if there was none. A call that only
-    /// sends a synthetic signal does not count.
-    pub active: Option<Duration>,
+    /// The time since its last host call began or ended, and when that was by the executor's own
+    /// clock, by which two readings of one call are recognized; `None` if there was none. A call that
+    /// only sends a synthetic signal does not count.
+    pub active: Option<(Duration, Monotonic)>,
 }
 
 /// What a handler is started with.

@@ -189,7 +189,7 @@ pub fn handler_now(host: &Host, dispatch: DispatchId) -> Option<HandlerNow> {
     let RunNow { doing, since, active, .. } = host.live_run(dispatch)?;
     let now = host.clock().now();
     let place = doing.as_str().to_owned();
-    let active = active.map(|active| now.since(active));
+    let active = active.map(|active| (now.since(active), active));
     Some(HandlerNow { place, since: now.since(since), active })
 }
 

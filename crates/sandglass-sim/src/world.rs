@@ -61,7 +61,7 @@ impl Handlers for World {
             return None;
         }
         let active = self.0.ledger().runs.last_call(dispatch)?;
-        let active = Some(self.0.clock.now().since(active));
+        let active = Some((self.0.clock.now().since(active), active));
         Some(HandlerNow { place: "guest".to_owned(), since: Duration::ZERO, active })
     }
 

@@ -72,6 +72,7 @@ impl Explanation {
             "error": error.map(|(kind, message)| json!({ "kind": kind, "message": message })),
             "deadline": self.deadline(known.is_some()),
             "dying_span": ended.and_then(|ended| ended.dying_span.as_ref()),
+            "dying_call": ended.and_then(|ended| ended.dying_call.as_ref()),
             "backtrace": ended.map_or(&[][..], |ended| ended.frames()),
             "host_calls": ended.map_or(&no_calls, |ended| &ended.host_calls),
             "overruns": ended.map_or(&[][..], |ended| &ended.overruns),

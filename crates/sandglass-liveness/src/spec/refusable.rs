@@ -29,6 +29,9 @@ const TIMEOUT_PARAMS: [&str; 9] = [
 const TIMEOUT_NUMBERS: [&str; 5] =
     ["attempt", "budget_ms", "elapsed_ms", "host_calls", "overrun_us"];
 
+/// A parameter of a passed deadline, if the handler died in a host call.
+const DYING_CALL: &str = "dying_call";
+
 /// Whether `params` are those of an ending other than a success.
 pub(crate) fn are_of_ending(params: &Object) -> bool {
     ENDING_PARAMS.iter().all(|name| params.contains_key(*name))
@@ -36,7 +39,7 @@ pub(crate) fn are_of_ending(params: &Object) -> bool {
 
 /// Whether endings have a parameter of this name.
 pub(crate) fn is_of_ending(name: &str) -> bool {
-    let all = [&ENDING_PARAMS[..], &TIMEOUT_PARAMS, &TIMEOUT_NUMBERS];
+    let all = [&ENDING_PARAMS[..], &TIMEOUT_PARAMS, &TIMEOUT_NUMBERS, &[DYING_CALL]];
     all.iter().any(|names| names.contains(&name))
 }
 

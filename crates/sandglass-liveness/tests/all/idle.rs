@@ -66,13 +66,13 @@ fn a_transition_restarts_the_state_timer_even_in_the_same_state() {
 }
 
 #[test]
-fn only_a_listed_signal_of_another_entity_restarts_the_state_timer() {
+fn only_a_listed_signal_of_another_entity_or_from_outside_restarts_the_state_timer() {
     let other = || Some("Session/two".parse().expect("a valid name"));
     let dispatch = sandglass_model::DispatchId::from_bytes([1; 16]);
     for (name, from, dispatch, resets) in [
         ("PartnerReplied", other(), None, true),
         ("PartnerReplied", Some(Life::name()), None, false),
-        ("PartnerReplied", None, None, false),
+        ("PartnerReplied", None, None, true),
         ("PartnerReplied", None, Some(dispatch), false),
         ("PartnerReplied", other(), Some(dispatch), false),
         ("Heartbeat", other(), None, false),

@@ -173,7 +173,7 @@ fn a_request_that_is_too_large_to_be_recorded_is_refused_without_effect() {
     let overlay = |bytes: usize| {
         let more =
             json!({"metadata": {"x": "x".repeat(bytes)}, "configurable": {"x": "x".repeat(bytes)}});
-        json!({"mode": "branch", "runOptionsOverlay": more}).to_string()
+        json!({"mode": "branch", "fromSeq": 1, "runOptionsOverlay": more}).to_string()
     };
     world.post(&fork, &overlay(40_000)).is(413);
     world.post(&fork, &overlay(10)).is(201);

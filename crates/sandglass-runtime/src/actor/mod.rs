@@ -21,6 +21,7 @@ use sandglass_model::{Cause, Clock, LastSignal, Limit, Monotonic, Position, Spec
 use sandglass_telemetry::metrics::{Level, LevelGuard};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 
+use crate::activity::Identity;
 use crate::error::ActorError;
 use crate::publish::{Event, Snapshot};
 use crate::shared::Shared;
@@ -89,7 +90,7 @@ pub(crate) struct Actor {
     /// A stop of its run that the journal has not taken.
     unrecorded: Option<sessions::Unrecorded>,
     /// The activity of its handlers that was last read when a limit was due.
-    last_active: Option<LastSignal>,
+    last_active: Option<(Identity, LastSignal)>,
     /// Is notified of the next activity of its handlers after a warning.
     activity: Arc<Notify>,
     session_metrics: session_metrics::SessionMetrics,

@@ -210,7 +210,8 @@ impl Actor {
             Err(error) => return Err(error),
         };
         let Due { limit, observed_ms } = due;
-        let (doing, active) = (self.doing(), self.last_active.clone());
+        let active = self.last_active.as_ref().map(|(_, signal)| signal.clone());
+        let doing = self.doing();
         let input = Input::LimitDue { limit, observed_ms, doing, active };
         match limit {
             Limit::InactivityWarn => self.commit_input(&input).await.map(|_| ()),
@@ -260,8 +261,11 @@ impl Actor {
         let Some(active) = self.shared.last_active(&self.entity.entity, handlers) else {
             return false;
         };
+        if self.last_active.as_ref().is_some_and(|(known, _)| *known == active.identity) {
+            return false;
+        }
         let is_later = self.timers.note_activity(now.before(active.ago));
-        self.last_active = Some(active.signal(at));
+        self.last_active = Some((active.identity.clone(), active.signal(at)));
         is_later
     }
 
@@ -278,9 +282,8 @@ impl Actor {
         // Read after the waiter is in place, so that no activity is missed in between.
         self.read_activity();
         let since = self.entity.session().map(Session::active_since);
-        let Some(signal) = self.last_active.clone().filter(|signal| Some(signal.at) > since) else {
-            return;
-        };
+        let signal = self.last_active.as_ref().map(|(_, signal)| signal.clone());
+        let Some(signal) = signal.filter(|signal| Some(signal.at) > since) else { return };
         if self.ready_to_write().await.is_ok() {
             // Refused if something that was just recorded has ended the silence.
             let _ = self.commit_input(&Input::Active(signal)).await;

@@ -989,23 +989,23 @@ async fn a_stop_that_is_not_recorded_yet_is_recorded_before_the_host_has_shut_do
 
 #[tokio::test(start_paused = true)]
 async fn host_calls_keep_a_session_active_and_the_silence_counts_from_the_last_one() {
-    let limits = "inactivity_warn = \"5m\"\ninactivity_timeout = \"10m\"\nabort_timeout = 0";
-    // Eight calls, one every 100 seconds, and then none.
-    let calls = Act::CallEvery(100, 8, Box::new(Act::Hang));
+    let limits = "inactivity_warn = \"3m\"\ninactivity_timeout = \"6m\"\nabort_timeout = 0";
+    // Four calls, one every 100 seconds, and then none.
+    let calls = Act::CallEvery(100, 4, Box::new(Act::Hang));
     let world = world(limits, &[calls]).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    pass(800).await;
-    assert_eq!(breaches(&world).await, [], "it was never silent for five minutes");
+    pass(400).await;
+    assert_eq!(breaches(&world).await, [], "it was never silent for three minutes");
     assert_eq!(status(&world).await, Status::Running);
-    pass_ms(300_002).await;
+    pass_ms(180_002).await;
     let found = breaches(&world).await;
     let limits: Vec<Limit> = found.iter().map(|breach| breach.limit).collect();
     assert_eq!(limits, [Limit::InactivityWarn]);
-    assert_eq!(found[0].observed, 300_001);
+    assert_eq!(found[0].observed, 180_001);
     let last = found[0].last_signal.as_ref().expect("the last call");
     assert_eq!((last.kind.as_str(), last.of.as_deref()), ("host_call", Some("run_tools")));
     assert_eq!(status(&world).await, Status::Silent);
-    pass_ms(300_002).await;
+    pass_ms(180_002).await;
     let limits: Vec<Limit> = breaches(&world).await.iter().map(|breach| breach.limit).collect();
     assert!(limits.contains(&Limit::InactivityTimeout), "{limits:?}");
     assert_eq!(status(&world).await, Status::Done);

@@ -27,7 +27,6 @@ async fn a_listed_signal_of_another_entity_restarts_the_state_timer() {
 async fn no_other_signal_restarts_the_state_timer() {
     for signal in [
         Signal { from: Some(one()), ..partner() },
-        Signal { from: None, ..partner() },
         Signal { name: "Heartbeat".to_owned(), ..partner() },
     ] {
         let world = World::of(&[]).await;

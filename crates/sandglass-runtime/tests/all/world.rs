@@ -240,7 +240,7 @@ impl Handlers for Scripted {
 
     fn doing(&self, dispatch: DispatchId) -> Option<HandlerNow> {
         let called = *self.0.calls.lock().expect("no panic").get(&dispatch)?;
-        let active = Some(self.0.clock.now().since(called));
+        let active = Some((self.0.clock.now().since(called), called));
         Some(HandlerNow { place: "guest".to_owned(), since: Duration::ZERO, active })
     }
 
