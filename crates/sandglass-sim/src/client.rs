@@ -224,13 +224,11 @@ impl Clients {
         let (id, _) = self.process.scene.new_request();
         let others = scene.story().names.clone();
         let from = Some(scene.clients.pick(&others).clone()).filter(|from| *from != name);
-        // Only a signal from another entity resets the timer of a state, and no other entity sends
-        // the signals of handlers. So the obsolete entries of `reset_on`, which list these signals,
-        // must make no difference.
+        // A signal resets the timer of a state only if it comes from elsewhere, and in these worlds
+        // only the entity itself sends the signals of its handlers. So the obsolete entries of
+        // `reset_on`, which list these signals, must make no difference.
         let (what, from) = match scene.clients.below(3) {
-            0 => {
-                (*scene.clients.pick(&OWN[..2]), scene.clients.per_mille(500).then(|| name.clone()))
-            }
+            0 => (*scene.clients.pick(&OWN[..2]), Some(name.clone())),
             1 => (PARTNER, None),
             _ => (PARTNER, from),
         };
