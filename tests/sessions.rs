@@ -205,16 +205,18 @@ fn what_cannot_be_followed_is_refused() {
 
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it has one");
-    let no_daemon = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("it connects");
-        let _ = BufReader::new(&stream).lines().next();
-        let page = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\nhi";
-        stream.write_all(page.as_bytes()).expect("it reads");
+    std::thread::scope(|scope| {
+        // Moved, so that nothing listens afterwards.
+        scope.spawn(move || {
+            let (mut stream, _) = listener.accept().expect("it connects");
+            let _ = BufReader::new(&stream).lines().next();
+            let page = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\nhi";
+            stream.write_all(page.as_bytes()).expect("it reads");
+        });
+        let refused = sandglass(&[&"log", &format!("http://{address}"), &"--follow"]).exits(2);
+        assert!(refused.err.contains("is not a stream of events"), "{}", refused.err);
     });
-    let refused = sandglass(&[&"log", &format!("http://{address}"), &"--follow"]).exits(2);
-    assert!(refused.err.contains("is not a stream of events"), "{}", refused.err);
-    no_daemon.join().expect("it was asked once");
-    // The first connection is not tried again: nobody knows that there is a daemon.
+    // The first connection is not tried again, because it is unknown whether there is a daemon.
     sandglass(&[&"log", &format!("http://{address}"), &"--follow"]).exits(2);
 }
 

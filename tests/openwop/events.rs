@@ -148,7 +148,7 @@ fn each_mode_has_its_events_and_an_unknown_mode_is_refused() {
     let resumed = streamed("values", Some("1"));
     assert_eq!(resumed[0], snapshots[1]);
     assert_eq!(resumed[1..], snapshots[2..]);
-    assert_eq!(streamed("values", Some("4000000000")), [last.clone()]);
+    assert_eq!(streamed("values", Some("4000000000")), std::slice::from_ref(last));
     let all = log.types();
     for wrong in ["-1", "x", ""] {
         let path = format!("/v1/runs/{}/events?bufferMs={wrong}", run.id);

@@ -250,7 +250,7 @@ async fn a_handler_with_many_calls_has_few_spans_and_the_span_of_its_last_call()
     assert_eq!(last.parent, Some(report.trace.span_id));
     let killed = dispatch_span(&captured);
     // OpenWOP's names of limits are for nodes of packs alone.
-    assert!(killed.attributes.get(names::CAP_KIND).is_none(), "{killed:?}");
+    assert!(!killed.attributes.contains_key(names::CAP_KIND), "{killed:?}");
     let unrecorded = killed.attributes[names::UNRECORDED].clone();
     assert_eq!(unrecorded, (5001 - calls.len()).to_string());
     let counted = "temper_handler_telemetry_dropped_total{integration=\"calls\",\
