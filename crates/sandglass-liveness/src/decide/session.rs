@@ -562,14 +562,13 @@ impl Supervision<'_> {
             }
             RunPhase::Running => return,
         };
-        let elapsed = self.now.since(session.run_started).as_millis();
         let least = session.limits.repeat_threshold.unwrap_or(u64::MAX);
         let stopped = RunStopped {
             run_seq: session.run_seq,
             stop_reason_code: cause.code().to_owned(),
             cause,
             directive,
-            elapsed_ms: u64::try_from(elapsed).unwrap_or(u64::MAX),
+            elapsed_ms: millis_between(session.run_started, self.now),
             signature: session.top_failure(least),
         };
         self.push(Event::RunStopped(Box::new(stopped)));

@@ -13,6 +13,7 @@ mod variable;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use sandglass_model::{Event, Limit, Object, RulesVersion, SpecDigest};
 use serde_json::Value;
@@ -75,7 +76,7 @@ pub struct Limits {
     /// The signals that count as progress. Others count as activity only.
     pub material: Vec<String>,
     /// The signals that machines send at intervals, which show no activity.
-    pub synthetic: Vec<String>,
+    pub synthetic: Arc<[String]>,
     /// Whether a run that works only for a handler of another session stops for good when that
     /// session does.
     pub stop_with_parent: bool,

@@ -124,7 +124,7 @@ impl Runs {
             _ => dispatched.budget_ms,
         };
         let stop = Stop::default();
-        let synthetic = spec.limits.as_ref().map(|limits| limits.synthetic.as_slice().into());
+        let synthetic = spec.limits.as_ref().map(|limits| Arc::clone(&limits.synthetic));
         let synthetic = synthetic.unwrap_or_default();
         self.set_parent_budget(&dispatched, &parent_budget);
         self.stops.lock().insert(dispatched.dispatch, stop.clone());
