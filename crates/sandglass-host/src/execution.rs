@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use sandglass_model::report::micros;
 use sandglass_model::{
-    Cause, DeadlineReport, DispatchId, HandlerDeadlineExceeded, HostCalls, Limit, Monotonic,
-    Outcome, Overrun, RejectionKind, RunReport, Story, TimeSplit, TraceContext, WallTime,
+    Cause, DeadlineReport, DispatchId, HandlerDeadlineExceeded, Limit, Monotonic, Outcome, Overrun,
+    RejectionKind, RunReport, TimeSplit, TraceContext, WallTime,
 };
 use sandglass_telemetry::Span;
 use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics, Level, Refusal};
@@ -544,32 +544,15 @@ impl Execution {
     /// A report with what is known of every dispatch.
     fn report(&self, started_at: Option<WallTime>, deadline: StartedDeadline) -> RunReport {
         RunReport {
-            dispatch_id: self.id,
-            trace: self.trace,
             module: Some(self.integration.compiled.hash),
             allocation: Some(self.integration.allocation()),
-            outcome: Outcome::Interrupted,
-            cause: Cause::NotStarted,
             started_at,
             deadline: DeadlineReport {
                 budget_ms: deadline.budget_ms(),
                 owner: deadline.owner,
                 ..DeadlineReport::default()
             },
-            dying_span: None,
-            dying_call: None,
-            ended_at: None,
-            backtrace: Vec::new(),
-            host_calls: HostCalls::default(),
-            overruns: Vec::new(),
-            story: Story::default(),
-            time_split_us: TimeSplit::default(),
-            wall_us: 0,
-            cpu_us: 0,
-            peak_memory_bytes: 0,
-            peak_host_memory_bytes: 0,
-            telemetry_dropped: None,
-            recording: None,
+            ..RunReport::new(self.id, self.trace, Outcome::Interrupted, Cause::NotStarted)
         }
     }
 

@@ -262,7 +262,7 @@ mod tests {
 
     use sandglass_model::{
         Call, CallOutcome, Cause, Completion, DeadlineReport, DispatchId, HandlerDeadlineExceeded,
-        HostCalls, Story, TimeSplit, TraceContext, Trap, TrapKind,
+        TimeSplit, TraceContext, Trap, TrapKind,
     };
 
     use super::*;
@@ -290,14 +290,8 @@ mod tests {
     }
 
     fn report(outcome: Outcome, span: Option<&str>) -> RunReport {
+        let (dispatch, trace) = (DispatchId::from_bytes([1; 16]), TraceContext::root([1; 24]));
         RunReport {
-            dispatch_id: DispatchId::from_bytes([1; 16]),
-            trace: TraceContext::root([1; 24]),
-            module: None,
-            allocation: None,
-            outcome,
-            cause: Cause::Deadline,
-            started_at: None,
             deadline: DeadlineReport {
                 budget_ms: BUDGET_MS,
                 elapsed_ms: BUDGET_MS + 1,
@@ -305,19 +299,8 @@ mod tests {
                 ..DeadlineReport::default()
             },
             dying_span: span.map(str::to_owned),
-            dying_call: None,
-            ended_at: None,
-            backtrace: Vec::new(),
-            host_calls: HostCalls::default(),
-            overruns: Vec::new(),
-            story: Story::default(),
-            time_split_us: TimeSplit::default(),
-            wall_us: 0,
-            cpu_us: 0,
             peak_memory_bytes: 65_536,
-            peak_host_memory_bytes: 0,
-            telemetry_dropped: None,
-            recording: None,
+            ..RunReport::new(dispatch, trace, outcome, Cause::Deadline)
         }
     }
 

@@ -459,19 +459,23 @@ struct ReportView<'a> {
 }
 
 impl RunReport {
-    /// The report of a handler of which only the end is known, such as one that is not a guest.
+    /// A report in which only the end is known: nothing started, and nothing was measured.
     #[must_use]
-    pub fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> Self {
-        let (budget_ms, owner) = (dispatched.budget_ms, dispatched.owner);
+    pub fn new(
+        dispatch_id: DispatchId,
+        trace: TraceContext,
+        outcome: Outcome,
+        cause: Cause,
+    ) -> Self {
         Self {
-            dispatch_id: dispatched.dispatch,
-            trace: dispatched.trace,
-            module: dispatched.module_hash,
+            dispatch_id,
+            trace,
+            module: None,
             allocation: None,
             outcome,
             cause,
             started_at: None,
-            deadline: DeadlineReport { budget_ms, owner, ..DeadlineReport::default() },
+            deadline: DeadlineReport::default(),
             dying_span: None,
             dying_call: None,
             ended_at: None,
@@ -486,6 +490,17 @@ impl RunReport {
             peak_host_memory_bytes: 0,
             telemetry_dropped: None,
             recording: None,
+        }
+    }
+
+    /// The report of a handler of which only the end is known, such as one that is not a guest.
+    #[must_use]
+    pub fn unreported(dispatched: &Dispatched, outcome: Outcome, cause: Cause) -> Self {
+        let (budget_ms, owner) = (dispatched.budget_ms, dispatched.owner);
+        Self {
+            module: dispatched.module_hash,
+            deadline: DeadlineReport { budget_ms, owner, ..DeadlineReport::default() },
+            ..Self::new(dispatched.dispatch, dispatched.trace, outcome, cause)
         }
     }
 

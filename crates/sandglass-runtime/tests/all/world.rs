@@ -13,8 +13,8 @@ use sandglass_liveness::{Replay, Spec};
 use sandglass_model::{
     Answered, Ask, AskError, AskUntil, Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock,
     Completion, DeadlineOwner, DeadlineReport, DispatchId, Dispatched, EntityRef, Event, Failure,
-    FailureKind, HandlerDeadlineExceeded, HostCalls, Limit, Monotonic, Object, Outcome, Overrun,
-    Position, Record, RunReport, TimeSplit, WallTime,
+    FailureKind, HandlerDeadlineExceeded, Limit, Monotonic, Object, Outcome, Overrun, Position,
+    Record, RunReport, TimeSplit, WallTime,
 };
 use sandglass_runtime::{
     ActorError, HandlerNow, HandlerRun, Handlers, Reserved, RunFuture, Runtime, SimClock, Snapshot,
@@ -296,29 +296,12 @@ impl Script {
             }
             _ => (outcome, elapsed_ms),
         };
+        let (dispatch, trace) = (run.dispatched.dispatch, run.dispatched.trace);
         RunReport {
-            dispatch_id: run.dispatched.dispatch,
-            trace: run.dispatched.trace,
-            module: None,
-            allocation: None,
-            outcome,
-            cause,
             started_at: Some(self.clock.wall()),
             deadline: DeadlineReport { budget_ms, elapsed_ms, overrun_us: 0, owner },
-            dying_span: None,
-            dying_call: None,
-            ended_at: None,
-            backtrace: Vec::new(),
-            host_calls: HostCalls::default(),
             overruns,
-            story: sandglass_model::Story::default(),
-            time_split_us: TimeSplit::default(),
-            wall_us: 0,
-            cpu_us: 0,
-            peak_memory_bytes: 0,
-            peak_host_memory_bytes: 0,
-            telemetry_dropped: None,
-            recording: None,
+            ..RunReport::new(dispatch, trace, outcome, cause)
         }
     }
 
