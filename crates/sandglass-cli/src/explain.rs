@@ -180,6 +180,7 @@ mod tests {
         codes.extend(TrapKind::ALL.iter().map(|kind| kind.as_str()));
         codes.extend(LimitKind::ALL.iter().map(|kind| kind.as_str()));
         codes.extend(sandglass_model::AskError::KINDS);
+        codes.extend(sandglass_model::SignalError::KINDS);
         codes.insert(TIMED_OUT);
         codes
     }

@@ -275,6 +275,7 @@ fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
         format!("hosts: {}", list(&granted.hosts)),
         format!("secrets: {}", list(&granted.secrets)),
         format!("ask: {}", list(&granted.ask)),
+        format!("signal: {}", list(&granted.signal)),
         format!("functions of the embedder: {}", list(&granted.functions)),
         match granted.scratch_bytes {
             0 => "scratch: none".to_owned(),

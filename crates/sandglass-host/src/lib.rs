@@ -84,7 +84,9 @@ pub use host_function::{
 };
 pub use integration::Integration;
 
-pub use sandglass_model::{Allocation, Answered, Ask, AskError, Outcome, RunReport};
+pub use sandglass_model::{
+    Allocation, Answered, Ask, AskError, EntitySignal, Outcome, RunReport, SignalError,
+};
 pub use sandglass_supervisor::admission::{Reservation, ReserveFor};
 pub use sandglass_supervisor::capability::ask::Asks;
 pub use sandglass_supervisor::capability::http::{

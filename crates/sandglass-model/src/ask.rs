@@ -91,9 +91,9 @@ pub enum AskError {
     /// No capacity is free.
     #[error(transparent)]
     Busy(Busy),
-    /// The asker's deadline passed first.
-    #[error("the answer did not come in time")]
-    TimedOut,
+    /// The time limit of the call passed first, or the asker's deadline.
+    #[error("{0}")]
+    TimedOut(String),
     /// The ask was cancelled so that the asker can save its work.
     #[error("{0}")]
     CutShort(String),
@@ -128,7 +128,7 @@ impl AskError {
             Self::TooDeep(_) => 4,
             Self::Refused(_) => 5,
             Self::Busy(_) => 6,
-            Self::TimedOut => 7,
+            Self::TimedOut(_) => 7,
             Self::CutShort(_) => 8,
             Self::Unavailable(_) => 9,
         }]

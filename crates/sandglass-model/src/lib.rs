@@ -3,7 +3,8 @@
 //! - [`record`]: what a journal can contain. Start here.
 //! - [`outcome`], [`cause`], [`report`], [`story`]: how a handler run ended, and what it did.
 //! - [`session`], [`limit`]: the limits of sessions, runs and handlers.
-//! - [`ask`], [`busy`]: requests from one entity to another, and refusals.
+//! - [`ask`], [`entity_signal`], [`busy`]: requests and signals from one entity to another, and
+//!   refusals.
 //! - [`id`], [`clock`], [`entropy`], [`trace`]: names and ids, time, randomness, trace contexts.
 //!
 //! The serialized names of these types are contracts with journals, clients and guests: a Rust item
@@ -17,6 +18,7 @@ pub mod busy;
 pub mod cause;
 pub mod clock;
 pub mod ended;
+pub mod entity_signal;
 pub mod entropy;
 pub mod id;
 pub mod limit;
@@ -37,6 +39,7 @@ pub use busy::{Busy, BusyScope};
 pub use cause::{Cause, FirstCause};
 pub use clock::{Clock, Monotonic, SystemClock, WallTime};
 pub use ended::{Ended, HandlerEnd};
+pub use entity_signal::{EntitySignal, SignalError};
 pub use entropy::{Entropy, NoEntropy, SystemEntropy};
 pub use id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
 pub use limit::GuestLimits;

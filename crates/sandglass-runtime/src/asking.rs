@@ -1,32 +1,34 @@
-//! Asks between the entities of one runtime: carried from the handler that asks to the mailbox of
-//! the asked entity, with the answer back.
+//! Asks and signals between the entities of one runtime: carried from the handler that sends them to
+//! the mailbox of the other entity, with the answer back.
 //!
 //! Whether an ask is accepted, and the budget of the handlers that it starts, is decided by
 //! `sandglass-liveness`. Handlers wait beside the mailbox of their entity, so an entity whose
 //! handler waits for an answer can be asked itself.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use sandglass_liveness::{Entity, Refusal, Waits};
 use sandglass_model::{
-    Answered, Ask, AskError, AskUntil, Asked, DispatchId, Dispatched, EntityRef, Monotonic, Object,
-    TraceContext,
+    Answered, Ask, AskError, AskUntil, Asked, DispatchId, Dispatched, EntityRef, EntitySignal,
+    Monotonic, Object, SignalError, TraceContext,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
-use crate::actor::{Handle, Message};
+use crate::actor::{Handle, Message, View};
 use crate::error::ActorError;
 use crate::handlers::Stop;
 use crate::reading::seen;
+use crate::request::Signal;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::watch;
 
-/// Carries the asks of one handler, on the runtime's clock. The handlers that an ask starts have at
-/// most the time that the asking handler has left.
+/// Carries the asks of one handler, on the runtime's clock, and its signals. The handlers that an ask
+/// starts have at most the time that the asking handler has left.
 #[derive(Clone)]
 pub struct Asking {
     shared: Weak<Shared>,
@@ -37,7 +39,13 @@ pub struct Asking {
     trace: TraceContext,
     /// Stops the handler.
     stop: Stop,
+    /// How many signals the handler has sent to other entities.
+    signals_sent: Arc<AtomicU32>,
 }
+
+/// Most signals of one handler run to other entities. Each is a record of an entity that cannot slow
+/// the sender down.
+pub const SIGNALS_SENT_PER_RUN_MAX: u32 = 1_000;
 
 /// An ask, as the asked entity finds it in its mailbox.
 pub(crate) struct IncomingAsk {
@@ -134,7 +142,8 @@ impl Asking {
         };
         let shared = Arc::downgrade(shared);
         let (tenant, trace) = (entity.tenant.as_str().into(), dispatched.trace);
-        Self { shared, by: by.clone(), tenant, asked, trace, stop }
+        let signals_sent = Arc::default();
+        Self { shared, by: by.clone(), tenant, asked, trace, stop, signals_sent }
     }
 
     /// Whether a registered spec of `entity_type` declares `action`.
@@ -173,21 +182,8 @@ impl Asking {
             tenant: self.tenant,
             parent_budget: ParentBudget { not_after: Some(not_after), waiting },
         });
-        // A handler that a restart executes again may ask before all entities are recovered.
-        let mut runtime = shared.runtime.subscribe();
-        let runtime = runtime.wait_for(Option::is_some).await.map_err(|_| gone())?;
-        let runtime = runtime.and_then(|runtime| runtime.upgrade()).ok_or_else(gone)?;
-        let put = |handle: &Handle| {
-            let put = handle.mailbox.try_send(Message::Ask { incoming, reply });
-            (put, handle.watch())
-        };
-        let (put, view) = runtime.reach(&target, put).map_err(to_asker)?;
-        // Not held while waiting, so that the wait does not keep the runtime alive.
-        drop(runtime);
-        put.map_err(|error| match error {
-            TrySendError::Full(_) => to_asker(ActorError::MailboxFull(target)),
-            TrySendError::Closed(_) => gone(),
-        })?;
+        let message = Message::Ask { incoming, reply };
+        let view = put(&shared, target, message).await.map_err(to_asker)?;
         let taken = answer.await.map_err(|_| gone())??;
         if until == AskUntil::Transition {
             return Ok(taken);
@@ -202,9 +198,50 @@ impl Asking {
         })
     }
 
+    /// Sends one signal to another entity, and waits until that has recorded it. If the future is
+    /// dropped, the signal may still be recorded.
+    ///
+    /// # Errors
+    /// The entity does not exist, refused the signal, or could not be reached; or the handler has sent
+    /// [`SIGNALS_SENT_PER_RUN_MAX`].
+    pub async fn signal(self, signal: EntitySignal) -> Result<(), SignalError> {
+        if self.signals_sent.fetch_add(1, Ordering::Relaxed) >= SIGNALS_SENT_PER_RUN_MAX {
+            self.signals_sent.store(SIGNALS_SENT_PER_RUN_MAX, Ordering::Relaxed);
+            return Err(SignalError::Refused(format!(
+                "a handler sends at most {SIGNALS_SENT_PER_RUN_MAX} signals to other entities"
+            )));
+        }
+        let shared = self.shared.upgrade().ok_or_else(|| to_sender(ActorError::Closed))?;
+        let EntitySignal { target, name, payload } = signal;
+        let signal = Signal { name, from: Some(self.by), payload };
+        let (reply, recorded) = oneshot::channel();
+        let message = Message::Signal { signal, tenant: Some(self.tenant), reply };
+        put(&shared, target, message).await.map_err(to_sender)?;
+        recorded.await.unwrap_or(Err(ActorError::Closed)).map_err(to_sender)
+    }
+
     /// The span of an ask, if it is in the trace of the handler that asks.
     fn within(&self, span: TraceContext) -> TraceContext {
         if span.trace_id == self.trace.trace_id { span } else { self.trace }
+    }
+}
+
+/// Puts `message` into the mailbox of `target`, and returns the view of that entity. A handler that a
+/// restart executes again may send it before all entities are recovered; it waits for them.
+async fn put(
+    shared: &Shared,
+    target: EntityRef,
+    message: Message,
+) -> Result<watch::Receiver<View>, ActorError> {
+    let mut runtime = shared.runtime.subscribe();
+    let runtime = runtime.wait_for(Option::is_some).await.map_err(|_| ActorError::Closed)?;
+    let runtime = runtime.and_then(|runtime| runtime.upgrade()).ok_or(ActorError::Closed)?;
+    let put = |handle: &Handle| (handle.mailbox.try_send(message), handle.watch());
+    let (put, view) = runtime.reach(&target, put)?;
+    match put {
+        Ok(()) => Ok(view),
+        Err(TrySendError::Full(_)) => Err(ActorError::MailboxFull(target)),
+        Err(TrySendError::Closed(_)) => Err(ActorError::Closed),
     }
 }
 
@@ -272,7 +309,7 @@ pub(crate) fn to_asker(error: ActorError) -> AskError {
             Refusal::UnknownAction { .. } => AskError::UnknownTarget(text),
             Refusal::AskCycle => AskError::Cycle,
             Refusal::AskTooDeep { max } => AskError::TooDeep(max),
-            Refusal::AskTooLate => AskError::TimedOut,
+            Refusal::AskTooLate => AskError::TimedOut(text),
             _ => AskError::Refused(text),
         },
         ActorError::EntityExists(_)
@@ -286,6 +323,15 @@ pub(crate) fn to_asker(error: ActorError) -> AskError {
         | ActorError::Journal(_)
         | ActorError::NoRandomness
         | ActorError::Closed => AskError::Unavailable(text),
+    }
+}
+
+/// The reason that the handler which sent a signal gets.
+fn to_sender(error: ActorError) -> SignalError {
+    match to_asker(error) {
+        AskError::UnknownTarget(why) => SignalError::UnknownTarget(why),
+        AskError::Unavailable(why) => SignalError::Unavailable(why),
+        other => SignalError::Refused(other.to_string()),
     }
 }
 

@@ -145,7 +145,7 @@ mod watch;
 
 pub use account_sampling::ACCOUNTS_ONE_IN;
 pub use actor::{MAILBOX_MAX, SIGNAL_QUEUE_MAX, SIGNALS_RECORDED_PER_RUN_MAX};
-pub use asking::Asking;
+pub use asking::{Asking, SIGNALS_SENT_PER_RUN_MAX};
 pub use blocked::BlockedSession;
 pub use builder::{AWAKE_MAX, BuildError, Builder, LINGER};
 pub use error::{ActorError, ErrorClass};

@@ -155,13 +155,13 @@ impl Runtime {
         Ok(snapshot)
     }
 
-    /// Sends `entity` a signal, which changes no state and no sequence. If it comes from another
-    /// entity and the state's `reset_on` lists it, it restarts the state's timer.
+    /// Sends `entity` a signal, which changes no state and no sequence. If the state's `reset_on` lists
+    /// it, it restarts the state's timer, unless `from` is the entity itself.
     ///
     /// # Errors
     /// The signal was not recorded.
     pub async fn signal(&self, entity: &EntityRef, signal: Signal) -> Result<(), ActorError> {
-        self.send_message(entity, |reply| Message::Signal { signal, reply }).await
+        self.send_message(entity, |reply| Message::Signal { signal, tenant: None, reply }).await
     }
 
     /// Kills the handler of `dispatch`, or all handlers of the entity, as cancelled, and returns

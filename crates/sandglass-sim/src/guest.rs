@@ -31,6 +31,8 @@ pub(crate) enum Move {
     /// A host call that takes this long.
     Call(u64),
     Ask(Box<(EntityRef, String, AskUntil)>),
+    /// A signal to that entity.
+    SignalTo(EntityRef),
 }
 
 /// How a guest ends.
@@ -87,6 +89,7 @@ impl Guest {
         };
         if !is_calm {
             add_calls(scene, &mut moves, budget_ms);
+            add_signals(scene, &mut moves, names);
         }
         let is_graceful = dice.per_mille(500);
         let slow_calls = if dice.per_mille(100) { dice.within(1..=1_000) } else { 0 };
@@ -133,6 +136,15 @@ fn add_calls(scene: &Scene, moves: &mut Vec<Move>, budget_ms: u64) {
         };
         let place = dice.below(moves.len() + 1);
         moves.insert(place, Move::Call(millis));
+    }
+}
+
+/// Adds signals to other entities, or to its own, from a stream of their own.
+fn add_signals(scene: &Scene, moves: &mut Vec<Move>, names: &[EntityRef]) {
+    let dice = &scene.signals;
+    if !names.is_empty() && dice.per_mille(150) {
+        let target = dice.pick(names).clone();
+        moves.insert(dice.below(moves.len() + 1), Move::SignalTo(target));
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) struct Scene {
     pub(crate) clients: Dice,
     pub(crate) guests: Dice,
     pub(crate) calls: Dice,
+    pub(crate) signals: Dice,
     pub(crate) store: Dice,
     pub(crate) crashes: Dice,
     pub(crate) disk: Mutex<Disk>,
@@ -68,6 +69,7 @@ impl Scene {
             clients: dice("clients"),
             guests: dice("guests"),
             calls: dice("calls"),
+            signals: dice("signals"),
             store: dice("store"),
             crashes: dice("crashes"),
             disk: Mutex::default(),
@@ -128,8 +130,15 @@ impl Scene {
 
     /// Draws the next number of every stream and combines them into one.
     pub(crate) fn next_random(&self) -> u64 {
-        let streams =
-            [&self.entropy, &self.clients, &self.guests, &self.calls, &self.store, &self.crashes];
+        let streams = [
+            &self.entropy,
+            &self.clients,
+            &self.guests,
+            &self.calls,
+            &self.signals,
+            &self.store,
+            &self.crashes,
+        ];
         streams.into_iter().fold(0, |all, dice| all.rotate_left(13) ^ dice.next())
     }
 }

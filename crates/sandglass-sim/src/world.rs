@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use sandglass_model::{
     Ask, Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock as _, Completion, DeadlineOwner,
-    DeadlineReport, DispatchId, Dispatched, FirstCause, HandlerDeadlineExceeded, HostCalls, Limit,
-    Monotonic, Object, Outcome, Overrun, Rejection, RejectionKind, RunReport, TimeSplit,
+    DeadlineReport, DispatchId, Dispatched, EntitySignal, FirstCause, HandlerDeadlineExceeded,
+    HostCalls, Limit, Monotonic, Object, Outcome, Overrun, Rejection, RejectionKind, RunReport,
+    TimeSplit,
 };
 use sandglass_runtime::{HandlerNow, HandlerRun, Handlers, Reserved, RunFuture, not_run};
 use serde_json::json;
 use tokio::sync::Notify;
 
+use crate::automaton::PARTNER;
 use crate::fault::Fault;
 use crate::guest::{Ending, Guest, Move};
 use crate::ledger::{Answer, Key, Truth};
@@ -243,6 +245,15 @@ impl World {
                     self.note_call(run);
                     self.0.pause_ms(millis).await;
                     self.note_call(run);
+                }
+                Move::SignalTo(target) => {
+                    let (id, _) = self.0.scene.new_request();
+                    let payload = json!({ "request": id });
+                    let signal = EntitySignal { target, name: PARTNER.to_owned(), payload };
+                    let sent = run.asks.clone().signal(signal).await;
+                    if sent.is_ok() && !self.0.has_crashed() {
+                        self.0.ledger().note_answer(id, Answer::Accepted(None));
+                    }
                 }
                 Move::Ask(ask) => {
                     let (id, params) = self.0.scene.new_request();

@@ -46,14 +46,14 @@ measured!(CallSpans: dispatch, present, spanless, first, later, unrecorded, tele
 #[derive(Debug)]
 struct SpanlessCall {
     function: FunctionId,
-    /// The type and the id of the asked entity, and the action.
-    asks: Option<[String; 3]>,
+    /// The type and the id of the entity that the call is for, and the action or signal.
+    target: Option<[String; 3]>,
 }
 
 impl Measured for SpanlessCall {
     fn uncharged_bytes(&self) -> u64 {
-        let Self { function: _, asks } = self;
-        asks.iter().flatten().map(String::uncharged_bytes).sum()
+        let Self { function: _, target } = self;
+        target.iter().flatten().map(String::uncharged_bytes).sum()
     }
 }
 
@@ -90,17 +90,17 @@ impl CallSpans {
             let attributes = [(names::FUNCTION, functions.name(function).into())];
             self.present = self.dispatch.child(names::HOST_CALL, Kind::Internal, &attributes);
         } else {
-            self.spanless = Some(SpanlessCall { function, asks: None });
+            self.spanless = Some(SpanlessCall { function, target: None });
         }
     }
 
-    /// Notes that the present call asks this entity for this action.
-    pub fn asks(&mut self, entity_type: &str, id: &str, action: &str) {
+    /// Notes which entity the present call is for, and the action or signal.
+    pub fn targets(&mut self, entity_type: &str, id: &str, name: &str) {
         match &mut self.spanless {
             Some(spanless) => {
-                spanless.asks = Some([entity_type, id, action].map(str::to_owned));
+                spanless.target = Some([entity_type, id, name].map(str::to_owned));
             }
-            None => set_asked(&self.present, entity_type, id, action),
+            None => set_target(&self.present, entity_type, id, name),
         }
     }
 
@@ -147,21 +147,21 @@ impl CallSpans {
     /// Gives the present call, which has taken `took`, a span that begins when the call did, if it has
     /// none. The call in which a run ends has one in any case.
     pub fn open(&mut self, took: Duration, functions: &Functions) {
-        let Some(SpanlessCall { function, asks }) = self.spanless.take() else { return };
+        let Some(SpanlessCall { function, target }) = self.spanless.take() else { return };
         let attributes = [(names::FUNCTION, functions.name(function).into())];
         let span = self.dispatch.child_since(took, names::HOST_CALL, Kind::Internal, &attributes);
-        if let Some([entity_type, id, action]) = asks {
-            set_asked(&span, &entity_type, &id, &action);
+        if let Some([entity_type, id, name]) = target {
+            set_target(&span, &entity_type, &id, &name);
         }
         self.present = span;
     }
 }
 
-fn set_asked(span: &Span, entity_type: &str, id: &str, action: &str) {
+fn set_target(span: &Span, entity_type: &str, id: &str, name: &str) {
     span.set(&[
         (names::ENTITY_TYPE, entity_type.into()),
         (names::ENTITY_ID, id.into()),
-        (names::ACTION, action.into()),
+        (names::ACTION, name.into()),
     ]);
 }
 
@@ -235,7 +235,7 @@ mod tests {
             spans.end(LONG, true, &functions);
         }
         spans.begin(function, &functions);
-        spans.asks("Ledger", "l-1", "Reserve");
+        spans.targets("Ledger", "l-1", "Reserve");
         spans.open(SHORT, &functions);
         spans.error(SHORT, names::UNFINISHED, "the run ended", &functions);
         drop(spans);

@@ -4,6 +4,7 @@
 pub mod ask;
 pub mod cache;
 pub mod context;
+pub mod entity_signal;
 pub mod fields;
 pub mod http;
 pub mod http_batch;

@@ -1,4 +1,4 @@
-//! The grants of an integration: its limits, and the hosts, secrets, asks and functions that it may
+//! The grants of an integration: its limits, and the hosts, secrets, asks, signals and functions that it may
 //! use. By default it may use none.
 //!
 //! ```text
@@ -58,6 +58,8 @@ pub struct Manifest {
     pub scratch_bytes: u64,
     /// The actions that it may ask of other entities.
     pub ask_targets: BTreeSet<AskTarget>,
+    /// The signals that it may send to other entities.
+    pub signal_targets: BTreeSet<AskTarget>,
     /// The embedder's host functions that it may import, as `interface.name`.
     pub functions: BTreeSet<String>,
     /// Most handlers of it that run; `None`: only the bound of the host applies.
@@ -80,6 +82,7 @@ impl Default for Manifest {
             host_call_timeouts: BTreeMap::new(),
             scratch_bytes: 0,
             ask_targets: BTreeSet::new(),
+            signal_targets: BTreeSet::new(),
             functions: BTreeSet::new(),
             max_in_flight: None,
             max_queued: None,
@@ -178,6 +181,12 @@ impl Manifest {
         Self { ask_targets: targets.into_iter().collect(), ..self }
     }
 
+    /// Sets the signals that it may send to other entities.
+    #[must_use]
+    pub fn signal_targets(self, targets: impl IntoIterator<Item = AskTarget>) -> Self {
+        Self { signal_targets: targets.into_iter().collect(), ..self }
+    }
+
     /// Sets the embedder's host functions that it may import, each as `interface.name`.
     #[must_use]
     pub fn functions(self, functions: impl IntoIterator<Item = String>) -> Self {
@@ -200,5 +209,5 @@ impl Manifest {
 // All grants except secrets.
 opaque!(Manifest as "Manifest" {
     name, abi, module_hash, limits, destinations, spans, soft_deadline, host_call_timeouts, scratch_bytes,
-    ask_targets, functions, max_in_flight, max_queued
+    ask_targets, signal_targets, functions, max_in_flight, max_queued
 });

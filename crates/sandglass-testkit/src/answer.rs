@@ -37,6 +37,13 @@ pub enum Call {
         /// The action; `None` for any.
         action: Option<String>,
     },
+    /// Signals to other entities. One without a scripted answer is recorded at once.
+    Signal {
+        /// The entity, or its type; `None` for any.
+        target: Option<String>,
+        /// The name; `None` for any.
+        name: Option<String>,
+    },
     /// Calls of a scripted host function of the embedder ([`Builder::scripted`](crate::Builder::scripted)).
     Function {
         /// `interface.name`, without a version.
@@ -68,12 +75,14 @@ pub enum Reply {
         /// Its variables after the action.
         fields: Object,
     },
+    /// A signal is recorded.
+    Recorded,
     /// The value that a host function returns: a number, flag or string of its type. For a string
     /// that contains JSON, any value.
     Value(Value),
     /// The value of a secret; `None` if it does not exist.
     Secret(Option<String>),
-    /// The call fails: the connection of a request, or an ask that is refused.
+    /// The call fails: the connection of a request, or an ask or a signal that is refused.
     Error(String),
     /// The answer never comes.
     Never,
@@ -95,6 +104,13 @@ impl Answer {
         let to = Call::Ask { target: Some(target.into()), action: Some(action.into()) };
         let reply = Reply::Asked { state: String::new(), fields: Object::new() };
         Self { to, after: Duration::ZERO, reply, times: Some(1) }
+    }
+
+    /// Records one signal `name` to an entity, or to any entity of a type, at once.
+    #[must_use]
+    pub fn signal(target: impl Into<String>, name: impl Into<String>) -> Self {
+        let to = Call::Signal { target: Some(target.into()), name: Some(name.into()) };
+        Self { to, after: Duration::ZERO, reply: Reply::Recorded, times: Some(1) }
     }
 
     /// Answers one call of a host function of the embedder at once, with null.
@@ -161,9 +177,12 @@ impl Call {
 
     pub(crate) fn matches_ask(&self, entity: &str, wanted: &str) -> bool {
         let Self::Ask { target, action } = self else { return false };
-        let same_target =
-            target.as_ref().is_none_or(|target| target == entity || target == type_of(entity));
-        same_target && action.as_ref().is_none_or(|action| action == wanted)
+        is_for(target.as_deref(), entity) && action.as_ref().is_none_or(|action| action == wanted)
+    }
+
+    pub(crate) fn matches_signal(&self, entity: &str, wanted: &str) -> bool {
+        let Self::Signal { target, name } = self else { return false };
+        is_for(target.as_deref(), entity) && name.as_ref().is_none_or(|name| name == wanted)
     }
 
     /// Whether it can match an ask for `wanted` of an entity of this type.
@@ -183,6 +202,11 @@ impl Call {
     }
 }
 
+/// Whether `target`, an entity or a type, selects `entity`.
+fn is_for(target: Option<&str>, entity: &str) -> bool {
+    target.is_none_or(|target| target == entity || target == type_of(entity))
+}
+
 /// The type of `entity`, which is `TYPE/ID` or just a type.
 fn type_of(entity: &str) -> &str {
     entity.split_once('/').map_or(entity, |(of_type, _)| of_type)
@@ -198,6 +222,10 @@ impl fmt::Display for Call {
             Self::Ask { target, action } => {
                 let target = target.as_deref().unwrap_or("any entity");
                 write!(f, "ask {target}.{}", action.as_deref().unwrap_or("any action"))
+            }
+            Self::Signal { target, name } => {
+                let target = target.as_deref().unwrap_or("any entity");
+                write!(f, "signal {target}.{}", name.as_deref().unwrap_or("any name"))
             }
             Self::Function { name } => f.write_str(name),
             Self::Secret { name } => write!(f, "secret {name}"),
@@ -218,6 +246,19 @@ mod tests {
         assert!(call("https://a/*").matches_request("GET", "https://a/b/c"));
         assert!(Call::Http { method: None, url: None }.matches_request("PUT", "https://c/"));
         assert!(!call("https://a/b").matches_ask("a", "b") && !call("x").matches_secret("x"));
+    }
+
+    #[test]
+    fn signals_are_matched_by_entity_or_by_type() {
+        let signal = |target: &str| match Answer::signal(target, "Ready").to {
+            signal @ Call::Signal { .. } => signal,
+            other => panic!("{other:?}"),
+        };
+        assert!(signal("Order/1").matches_signal("Order/1", "Ready"));
+        assert!(signal("Order").matches_signal("Order/1", "Ready"));
+        assert!(!signal("Order").matches_signal("Order/1", "Late"));
+        assert!(!signal("Order/2").matches_signal("Order/1", "Ready"));
+        assert!(!signal("Order").matches_ask("Order/1", "Ready"));
     }
 
     #[test]

@@ -104,6 +104,9 @@ pub struct Expected {
     pub bodies: Option<Vec<Value>>,
     /// The asks that it made, in order: `{"ask": "TYPE/ID.ACTION", "params": {}}`.
     pub asks: Option<Vec<Value>>,
+    /// The signals that it sent to other entities, in order:
+    /// `{"signal": "TYPE/ID.NAME", "payload": {}}`, without a payload that is null.
+    pub signals: Option<Vec<Value>>,
     /// The progress that it reported, in order.
     pub progress: Option<Vec<Value>>,
     /// The status text that it set last.
@@ -129,6 +132,7 @@ impl Default for Expected {
             requests: None,
             bodies: None,
             asks: None,
+            signals: None,
             progress: None,
             status: None,
             at_least: None,

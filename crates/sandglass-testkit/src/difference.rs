@@ -96,6 +96,7 @@ pub(crate) fn differences(
     compare("requests", to_json(&expected.requests), json!(actual.requests));
     compare("bodies", to_json(&expected.bodies), json!(actual.bodies));
     compare("asks", to_json(&expected.asks), json!(actual.asks));
+    compare("signals", to_json(&expected.signals), json!(actual.signals));
     compare("progress", to_json(&expected.progress), json!(actual.progress));
     compare("status", to_json(&expected.status), json!(actual.status));
     if let Some(part) = &expected.error
@@ -153,6 +154,7 @@ pub(crate) fn actual(report: &RunReport, observed: &Observed) -> Expected {
         requests: Some(observed.requests.clone()),
         bodies: Some(observed.bodies.clone()),
         asks: Some(observed.asks.clone()),
+        signals: Some(observed.signals.clone()),
         progress: Some(observed.progress.clone()),
         status: observed.status.clone(),
         at_least: None,

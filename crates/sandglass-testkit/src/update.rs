@@ -205,6 +205,7 @@ fn written_values(actual: &Expected) -> impl Iterator<Item = (&'static str, Opti
         texts(&actual.requests),
         list(&actual.bodies),
         list(&actual.asks),
+        list(&actual.signals),
         list(&actual.progress),
         text(&actual.status),
     ];

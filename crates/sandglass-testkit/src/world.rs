@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandglass_host::{
-    Answer as BoxedAnswer, Answered, Ask, AskError, Asks, HttpCall, HttpClient, HttpError,
-    Response, Secret, Secrets, Signal, Signals,
+    Answer as BoxedAnswer, Answered, Ask, AskError, Asks, EntitySignal, HttpCall, HttpClient,
+    HttpError, Response, Secret, Secrets, Signal, SignalError, Signals,
 };
 use sandglass_model::Sequence;
 use serde_json::{Value, json};
@@ -46,6 +46,7 @@ pub(crate) struct Observed {
     /// The bodies of the requests that were sent: as JSON if they are JSON, otherwise as text.
     pub(crate) bodies: Vec<Value>,
     pub(crate) asks: Vec<Value>,
+    pub(crate) signals: Vec<Value>,
     /// Requests to hosts that are not granted.
     pub(crate) denied: Vec<String>,
     /// Calls without a matching answer.
@@ -213,6 +214,43 @@ impl Asks for SharedWorld {
             }
         })
     }
+
+    fn signal(&self, signal: EntitySignal) -> BoxedAnswer<'static, Result<(), SignalError>> {
+        let world = Arc::clone(&self.0);
+        Box::pin(async move {
+            let EntitySignal { target, name, payload } = signal;
+            let target = target.to_string();
+            let mut sent = json!({ "signal": format!("{target}.{name}") });
+            if !payload.is_null() {
+                sent["payload"] = payload;
+            }
+            push_bounded(&mut world.lock().observed.signals, sent);
+            let Some(answer) = world.next(|call| call.matches_signal(&target, &name)) else {
+                return Ok(());
+            };
+            match reply(answer).await {
+                Reply::Recorded => Ok(()),
+                Reply::Error(why) => Err(parse_signal_error(&why)),
+                other => Err(SignalError::Refused(wrong_reply(&other, "a signal"))),
+            }
+        })
+    }
+}
+
+/// Parses an error of a signal in the form that guests see, `KIND: MESSAGE`. Other text is a refusal.
+fn parse_signal_error(why: &str) -> SignalError {
+    let (kind, message) = why.split_once(':').unwrap_or((why, ""));
+    let message = message.trim().to_owned();
+    match kind.trim() {
+        "signal_invalid" => SignalError::Invalid(message),
+        "signal_not_allowed" => SignalError::NotAllowed(message),
+        "signal_unknown_target" => SignalError::UnknownTarget(message),
+        "signal_timed_out" => SignalError::TimedOut(message),
+        "signal_cut_short" => SignalError::CutShort(message),
+        "signal_unavailable" => SignalError::Unavailable(message),
+        "signal_refused" => SignalError::Refused(message),
+        _ => SignalError::Refused(why.to_owned()),
+    }
 }
 
 /// A body in the form of an expectation: as JSON if it is JSON, otherwise as text.
@@ -231,7 +269,7 @@ fn parse_ask_error(why: &str) -> AskError {
         "ask_unknown_target" => AskError::UnknownTarget(message),
         "ask_cycle" => AskError::Cycle,
         "ask_too_deep" => AskError::TooDeep(8),
-        "ask_timed_out" => AskError::TimedOut,
+        "ask_timed_out" => AskError::TimedOut(message),
         "ask_cut_short" => AskError::CutShort(message),
         "ask_unavailable" => AskError::Unavailable(message),
         "ask_refused" => AskError::Refused(message),

@@ -9,6 +9,7 @@ mod context;
 mod outside;
 mod reporting;
 mod scratch;
+mod signal;
 mod streams;
 mod telemetry;
 mod time;
@@ -43,7 +44,8 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     scratch::link(linker, functions)?;
     outside::link(linker, functions)?;
     streams::link(linker, functions)?;
-    ask::link(linker, functions)
+    ask::link(linker, functions)?;
+    signal::link(linker, functions)
 }
 
 /// Parses the JSON of at most `max` bytes at `place`.

@@ -6,6 +6,7 @@ mod basics;
 mod http;
 mod recorded;
 mod scratch;
+mod signal;
 mod telemetry;
 
 use std::fmt;
@@ -40,6 +41,7 @@ mod bindings {
             "sandglass:integration/http.[method]incoming-response.read": async | trappable,
             "sandglass:integration/secrets.get": async | trappable,
             "sandglass:integration/ask.ask": async | trappable,
+            "sandglass:integration/signal.send": async | trappable,
             default: trappable,
         },
         exports: { default: async },
@@ -67,6 +69,7 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     functions.add_imports(telemetry::IMPORTS);
     functions.add_imports(scratch::IMPORTS);
     functions.add_imports(ask::IMPORTS);
+    functions.add_imports(signal::IMPORTS);
     Integration::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)
 }
 

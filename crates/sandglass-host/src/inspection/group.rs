@@ -15,6 +15,8 @@ pub enum Grant {
     Secrets,
     /// `ask`
     Ask,
+    /// `signal`
+    Signal,
     /// `scratch`
     Scratch,
     /// One of `functions`.
@@ -29,6 +31,7 @@ impl Grant {
             Self::Hosts => "hosts",
             Self::Secrets => "secrets",
             Self::Ask => "ask",
+            Self::Signal => "signal",
             Self::Scratch => "scratch",
             Self::Function(_) => "functions",
         }
@@ -68,6 +71,7 @@ pub(super) fn of_core(module: &str, name: &str) -> &'static str {
             ("host_scratch", "scratch"),
             ("host_get_secret", "secrets"),
             ("host_ask", "ask"),
+            ("host_signal", "signal"),
             ("host_http", "http"),
             ("host_hash_stream", "streams"),
             ("host_cache", "cache"),
@@ -96,8 +100,9 @@ fn by_prefix(name: &str, groups: &[(&str, &'static str)]) -> &'static str {
 }
 
 /// Groups that have the name of an interface of components.
-const OF_THEIR_INTERFACE: [&str; 10] = [
+const OF_THEIR_INTERFACE: [&str; 11] = [
     "log", "context", "http", "secrets", "clock", "progress", "spans", "metrics", "scratch", "ask",
+    "signal",
 ];
 
 /// The group of the functions of `interface`, which has no version.
@@ -120,6 +125,7 @@ pub(super) fn grant(group: &str, own: Option<String>) -> Option<Grant> {
         "http" | "wasi-http" => Some(Grant::Hosts),
         "secrets" => Some(Grant::Secrets),
         "ask" => Some(Grant::Ask),
+        "signal" => Some(Grant::Signal),
         "scratch" => Some(Grant::Scratch),
         _ => own.map(Grant::Function),
     }

@@ -30,6 +30,8 @@ pub struct Granted {
     pub secrets: Vec<String>,
     /// Actions that it may ask for.
     pub ask: Vec<String>,
+    /// Signals that it may send.
+    pub signal: Vec<String>,
     /// The embedder's own functions that it may import.
     pub functions: Vec<String>,
     /// Key-value scratch, in bytes.
@@ -98,6 +100,7 @@ impl Granted {
             hosts: manifest.destinations.iter().map(ToString::to_string).collect(),
             secrets: file.secrets.iter().map(ToString::to_string).collect(),
             ask: manifest.ask_targets.iter().map(ToString::to_string).collect(),
+            signal: manifest.signal_targets.iter().map(ToString::to_string).collect(),
             functions: manifest.functions.iter().cloned().collect(),
             scratch_bytes: manifest.scratch_bytes,
             memory_bytes: manifest.limits.memory_bytes,
@@ -120,6 +123,7 @@ impl Granted {
             Grant::Hosts => !self.hosts.is_empty(),
             Grant::Secrets => !self.secrets.is_empty(),
             Grant::Ask => !self.ask.is_empty(),
+            Grant::Signal => !self.signal.is_empty(),
             Grant::Scratch => self.scratch_bytes > 0,
             Grant::Function(name) => self.functions.contains(name),
         }
@@ -152,6 +156,7 @@ fn unused(inspection: &Inspection, granted: &Granted) -> Vec<Unused> {
     check(Grant::Hosts, granted.hosts.join(", "));
     check(Grant::Secrets, granted.secrets.join(", "));
     check(Grant::Ask, granted.ask.join(", "));
+    check(Grant::Signal, granted.signal.join(", "));
     check(Grant::Scratch, format!("{} bytes", granted.scratch_bytes));
     for name in &granted.functions {
         check(Grant::Function(name.clone()), name.clone());

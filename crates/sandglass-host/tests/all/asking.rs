@@ -181,7 +181,7 @@ async fn each_failure_of_an_ask_is_an_error_that_begins_with_its_kind() {
         (AskError::TooDeep(8), "ask_too_deep: "),
         (AskError::Refused("it is charged already".to_owned()), "ask_refused: it is"),
         (AskError::Busy(busy), "ask_busy: the tenant is busy"),
-        (AskError::TimedOut, "ask_timed_out: "),
+        (AskError::TimedOut("late".to_owned()), "ask_timed_out: late"),
         (AskError::Unavailable("closed".to_owned()), "ask_unavailable: closed"),
     ];
     for (error, begins) in by_payments {
@@ -325,7 +325,7 @@ async fn a_guest_of_the_sdk_asks_and_distinguishes_each_error() {
         (AskError::TooDeep(8), "ask: too_deep"),
         (AskError::Refused("so".to_owned()), "ask: refused"),
         (AskError::Busy(busy), "ask: busy"),
-        (AskError::TimedOut, "ask: timed_out"),
+        (AskError::TimedOut("late".to_owned()), "ask: timed_out"),
         (AskError::CutShort("so".to_owned()), "ask: cut_short"),
         (AskError::Unavailable("so".to_owned()), "ask: unavailable"),
     ];

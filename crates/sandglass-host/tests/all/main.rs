@@ -21,6 +21,7 @@ mod packs;
 mod replaying;
 mod secrets;
 mod server;
+mod signaling;
 mod signals;
 mod simulated;
 mod streams;

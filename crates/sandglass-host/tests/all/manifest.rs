@@ -35,6 +35,7 @@ hosts = ["api.example.com", "127.0.0.1:8080"]
 secrets = ["API_KEY"]
 scratch = "1MiB"
 ask = ["Ledger.Reserve", "Stock.*"]
+signal = ["Ledger.Ready", "Stock.*"]
 functions = ["acme:billing/ledger.charge"]
 "#;
 
@@ -163,7 +164,7 @@ fn each_kind_of_value_is_checked() {
         ("grants.host = [1]", "must be an array of tables, and is an integer"),
         ("grants.secrets = [\"a\\u0007\"]", "control character"),
         ("grants.scratch = \"1GiB\"", "256 MiB at most"),
-        ("grants.ask = [\"Ledger\"]", "TYPE.ACTION"),
+        ("grants.ask = [\"Ledger\"]", "TYPE.NAME"),
         ("grants.functions = [\"charge\"]", "INTERFACE.NAME"),
         ("grants.files = [\"/\"]", "unknown key `files`"),
         ("abi = \"component\"", "duplicate key"),

@@ -266,7 +266,7 @@ fn time_spent(ended: &Ended) -> TimeSpent<'_> {
     let story = ended.account.as_deref().map(|account| &account.story);
     let requests = story.map_or(&[][..], |story| &story.requests);
     let last_call = story.and_then(|story| story.calls.last());
-    if let Some(asked) = span.strip_prefix("ask:") {
+    if let Some(asked) = span.strip_prefix("ask:").or_else(|| span.strip_prefix("signal:")) {
         return TimeSpent::Ask(asked);
     }
     if span == "instantiate" {

@@ -1,6 +1,8 @@
 //! The messages in an entity's mailbox, and the answers to them: one at a time, and each answer
 //! only once it is durable.
 
+use std::sync::Arc;
+
 use sandglass_liveness::{Entity, Input, Retry};
 use sandglass_model::{Answered, AskError, Asked, DispatchId, EntityRef, TraceContext};
 use sandglass_telemetry::Span;
@@ -30,6 +32,8 @@ pub(crate) enum Message {
     },
     Signal {
         signal: Signal,
+        /// The tenant of the entity that sends it; `None` if no entity does.
+        tenant: Option<Arc<str>>,
         reply: oneshot::Sender<Result<(), ActorError>>,
     },
     Stop {
@@ -68,7 +72,9 @@ impl Actor {
                 let committed = self.commit_input(&Input::Retry(retry)).await;
                 drop(reply.send(self.accepted(committed)));
             }
-            Message::Signal { signal, reply } => drop(reply.send(self.signal(signal).await)),
+            Message::Signal { signal, tenant, reply } => {
+                drop(reply.send(self.signal(signal, tenant).await));
+            }
             Message::Resume { resume, reply } => {
                 let committed = self.resume(*resume).await;
                 drop(reply.send(self.accepted(committed)));
@@ -89,11 +95,7 @@ impl Actor {
     /// Takes an action that a handler of another entity asks for.
     async fn asked(&mut self, incoming: IncomingAsk) -> Result<Answered, AskError> {
         let IncomingAsk { action, params, trace, asked, tenant, parent_budget } = incoming;
-        if *tenant != *self.entity.tenant {
-            let target = &self.entity.entity;
-            // As if there were no such entity: a tenant learns nothing about another.
-            return Err(to_asker(ActorError::UnknownEntity(target.clone())));
-        }
+        self.check_tenant(&tenant).map_err(to_asker)?;
         let now = self.shared.clock.now();
         let remaining_ms = parent_budget.not_after.map_or(u64::MAX, |at| remaining_ms(at, now));
         let asked = Some(Asked { remaining_ms, ..asked });
@@ -107,10 +109,20 @@ impl Actor {
         })
     }
 
-    async fn signal(&mut self, signal: Signal) -> Result<(), ActorError> {
+    async fn signal(&mut self, signal: Signal, tenant: Option<Arc<str>>) -> Result<(), ActorError> {
+        tenant.map_or(Ok(()), |tenant| self.check_tenant(&tenant))?;
         let Signal { name, from, payload } = signal;
         let input = Input::Signal { name, from, dispatch: None, payload };
         self.commit_input(&input).await.map(|_| ())
+    }
+
+    /// Refuses what an entity of another tenant sends, as if there were no such entity: a tenant learns
+    /// nothing about another.
+    fn check_tenant(&self, tenant: &str) -> Result<(), ActorError> {
+        if *tenant == *self.entity.tenant {
+            return Ok(());
+        }
+        Err(ActorError::UnknownEntity(self.entity.entity.clone()))
     }
 
     /// The answer to an action, a retry or a resume.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sandglass_host::{Answer, Asks, Host, Signal};
-use sandglass_model::{Answered, Ask, AskError, Clock, Monotonic};
+use sandglass_model::{Answered, Ask, AskError, Clock, EntitySignal, Monotonic, SignalError};
 use sandglass_telemetry::Metrics;
 
 use crate::asking::Asking;
@@ -26,7 +26,7 @@ impl Clocks {
     }
 }
 
-/// Forwards the asks of a guest.
+/// Forwards the asks of a guest, and its signals to other entities.
 #[derive(Debug)]
 pub(super) struct HostAsks {
     pub(super) asks: Asking,
@@ -44,6 +44,10 @@ impl Asks for HostAsks {
             let not_after = clocks.on_the_runtime(ask.not_after);
             asks.ask(Ask { not_after, ..ask }).await
         })
+    }
+
+    fn signal(&self, signal: EntitySignal) -> Answer<'static, Result<(), SignalError>> {
+        Box::pin(self.asks.clone().signal(signal))
     }
 }
 

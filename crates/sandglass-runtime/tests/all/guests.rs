@@ -1,5 +1,5 @@
-//! Guests on the real host: asks in one trace and under one deadline, and a handler
-//! that is cancelled before it has its place.
+//! Guests on the real host: asks in one trace and under one deadline, signals to other entities, and a
+//! handler that is cancelled before it has its place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use sandglass_model::{
     WallTime,
 };
 use sandglass_runtime::{
-    ActorError, HandlerRun, Handlers, HostHandlers, Module, Request, RunFuture, Runtime,
+    ActorError, HandlerRun, Handlers, HostHandlers, Module, NewEntity, Request, RunFuture, Runtime,
+    SIGNALS_SENT_PER_RUN_MAX,
 };
 use sandglass_telemetry::{Telemetry, Tracer};
 
@@ -33,6 +34,28 @@ fn asks(target: &str, until: &str) -> String {
                         (i32.const 64) (i32.const {length}) (i32.const 4096) (i32.const 4096))
                     (i32.const 0))
                 (then unreachable))
+            (call $set (i32.const 8) (i32.const 16))
+            i32.const 0))"#
+    )
+}
+
+/// A guest that sends `Ready` to `target` so many times, and fails where the last one fails.
+fn signals(target: &str, times: u32) -> String {
+    let signal = format!(r#"{{"entity":"{target}","name":"Ready","payload":{{"by":"a guest"}}}}"#);
+    let (length, data) = (signal.len(), signal.replace('"', "\\\""));
+    format!(
+        r#"(module
+        (import "env" "host_signal" (func $signal (param i32 i32) (result i32)))
+        (import "env" "host_set_result" (func $set (param i32 i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 8) "{{\"success\":true}}")
+        (data (i32.const 64) "{data}")
+        (func (export "run") (param i32 i32) (result i32) (local $n i32) (local $last i32)
+            (loop $again
+                (local.set $last (call $signal (i32.const 64) (i32.const {length})))
+                (local.set $n (i32.add (local.get $n) (i32.const 1)))
+                (br_if $again (i32.lt_u (local.get $n) (i32.const {times}))))
+            (if (i32.lt_s (local.get $last) (i32.const 0)) (then unreachable))
             (call $set (i32.const 8) (i32.const 16))
             i32.const 0))"#
     )
@@ -119,7 +142,7 @@ async fn world_at(
     let host = host.build().expect("a host");
     let modules = types.iter().map(|(name, _, text)| {
         let targets = ["A", "B", "C"].map(|name| format!("{name}.*").parse().expect("a target"));
-        let manifest = Manifest::named(*name).ask_targets(targets);
+        let manifest = Manifest::named(*name).ask_targets(targets.clone()).signal_targets(targets);
         ((*name).to_owned(), Module::new(text.as_bytes(), manifest))
     });
     let handlers = HostHandlers::new(host, Arc::clone(&clock) as _, modules);
@@ -303,4 +326,71 @@ async fn a_handler_whose_askers_deadline_passes_during_compilation_is_timed_out(
     assert_eq!((exceeded.budget_ms, &*exceeded.dying_span), (0, "instantiate"));
     assert!(exceeded.elapsed_ms > exceeded.budget_ms, "{exceeded:?}");
     assert_eq!(runtime.entity(&entity("A")).await.expect("it lives").state, "TimedOut");
+}
+
+/// The signals in the journal, each with the entity that recorded it.
+async fn recorded_signals(journal: &MemoryJournal) -> Vec<(EntityRef, Event)> {
+    let page = journal.read(Position(0), PAGE_MAX_ENTRIES).await.expect("readable");
+    let records = page.into_records().expect("whole");
+    let signal = |record: sandglass_model::Record| match (record.entity, record.event) {
+        (Some(entity), event @ Event::Signal { .. }) => Some((entity, event)),
+        _ => None,
+    };
+    records.into_iter().filter_map(signal).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guest_signals_another_entity_whose_sequence_stays() {
+    let types = [("A", "100s", signals("B/1", 1)), ("B", "100s", ANSWERS.to_owned())];
+    let (runtime, journal) = world(&types, Telemetry::disabled()).await;
+    let before = runtime.entity(&entity("B")).await.expect("there").sequence;
+    let settled = runtime.send_and_settle(&entity("A"), Request::new("Begin")).await;
+    assert_eq!(settled.expect("taken").state, "Done");
+    let recorded = recorded_signals(&journal).await;
+    let expected = Event::Signal {
+        name: "Ready".to_owned(),
+        from: Some(entity("A")),
+        dispatch: None,
+        payload: serde_json::json!({ "by": "a guest" }),
+        resets_idle: false,
+    };
+    assert_eq!(recorded, [(entity("B"), expected)]);
+    assert_eq!(runtime.entity(&entity("B")).await.expect("there").sequence, before);
+    assert_eq!(ends(&journal).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guest_may_signal_its_own_entity_but_no_absent_one() {
+    for (target, state, count) in [("A/1", "Done", 1), ("A/absent", "Failed", 0)] {
+        let types = [("A", "100s", signals(target, 1))];
+        let (runtime, journal) = world(&types, Telemetry::disabled()).await;
+        let settled = runtime.send_and_settle(&entity("A"), Request::new("Begin")).await;
+        assert_eq!(settled.expect("taken").state, state, "{target}");
+        assert_eq!(recorded_signals(&journal).await.len(), count, "{target}");
+        ends(&journal).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entity_of_another_tenant_does_not_exist_for_a_signal() {
+    let types = [("A", "100s", signals("B/other", 1)), ("B", "100s", ANSWERS.to_owned())];
+    let (runtime, journal) = world(&types, Telemetry::disabled()).await;
+    let other = EntityRef::new("B", "other").expect("valid");
+    let new = NewEntity { tenant: Some("other".to_owned()), ..NewEntity::default() };
+    runtime.create_as(other, new).await.expect("new");
+    let settled = runtime.send_and_settle(&entity("A"), Request::new("Begin")).await;
+    assert_eq!(settled.expect("taken").state, "Failed");
+    assert_eq!(recorded_signals(&journal).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_sends_a_bounded_number_of_signals() {
+    for (times, state) in
+        [(SIGNALS_SENT_PER_RUN_MAX, "Done"), (SIGNALS_SENT_PER_RUN_MAX + 1, "Failed")]
+    {
+        let types = [("A", "600s", signals("B/1", times)), ("B", "100s", ANSWERS.to_owned())];
+        let (runtime, _) = world(&types, Telemetry::disabled()).await;
+        let settled = runtime.send_and_settle(&entity("A"), Request::new("Begin")).await;
+        assert_eq!(settled.expect("taken").state, state, "{times}");
+    }
 }

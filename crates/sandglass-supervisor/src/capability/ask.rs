@@ -1,12 +1,15 @@
 //! Asks: requests of a handler that another entity take an action.
 //!
 //! This module checks what the asking handler may ask for, names its host call, and releases its
-//! admission permit while it waits. [`Asks`] finds the asked entity, and checks depth and cycles.
+//! admission permit while it waits. [`Asks`] finds the asked entity, and checks depth and cycles. It
+//! also delivers [signals to other entities](super::entity_signal).
 
 use std::fmt;
 use std::sync::Arc;
 
-use sandglass_model::{Answered, Ask, AskError, AskUntil, EntityRef, Object};
+use sandglass_model::{
+    Answered, Ask, AskError, AskUntil, EntityRef, EntitySignal, Object, SignalError,
+};
 use serde::Deserialize;
 
 use crate::admission::AdmittedDispatch;
@@ -19,8 +22,8 @@ use crate::supervision::Supervision;
 /// Largest ask, in bytes of JSON: enough for the parameters of an action.
 pub const REQUEST_MAX_BYTES: u32 = 256 * 1024;
 
-/// Receives the asks of one dispatch. The runtime of the entities creates it, and knows which
-/// dispatch asks.
+/// Receives the asks of one dispatch, and its signals to other entities. The runtime of the entities
+/// creates it, and knows which dispatch asks.
 pub trait Asks: Send + Sync + fmt::Debug {
     /// Whether the action exists. Spans and labels carry the names of existing actions, so there must
     /// be finitely many.
@@ -28,12 +31,23 @@ pub trait Asks: Send + Sync + fmt::Debug {
 
     /// Performs one ask. The future is dropped if the asking run ends first.
     fn ask(&self, ask: Ask) -> Answer<'static, Result<Answered, AskError>>;
+
+    /// Delivers a signal to another entity, and waits until it is recorded. The future is dropped if
+    /// the sending run ends first. A receiver without this method has no signals.
+    fn signal(&self, signal: EntitySignal) -> Answer<'static, Result<(), SignalError>> {
+        let _ = signal;
+        let unavailable = "this host delivers no signals of handlers".to_owned();
+        Box::pin(async move { Err(SignalError::Unavailable(unavailable)) })
+    }
 }
+
+/// The deadline of the asker passed before the answer came.
+const NOT_IN_TIME: &str = "the answer did not come in time";
 
 impl From<CallEnded> for AskError {
     fn from(ended: CallEnded) -> Self {
         match ended {
-            CallEnded::TimedOut(_) => Self::TimedOut,
+            CallEnded::TimedOut(_) => Self::TimedOut(ended.to_string()),
             CallEnded::SoftDeadline | CallEnded::StopRequested => Self::CutShort(ended.to_string()),
         }
     }
@@ -116,7 +130,7 @@ pub fn begin(
     let asks = allowed(&origin, entity_type, action)?;
     // Only names that exist get here, so the names of calls stay bounded.
     let name: Arc<str> = format!("ask:{entity_type}.{action}").into();
-    run.calls.spans.asks(entity_type, request.entity.id(), action);
+    run.calls.spans.targets(entity_type, request.entity.id(), action);
     let trace = run.calls.spans.context().unwrap_or(origin.trace);
     let admitted = Arc::clone(&origin.admitted);
     run.name_call(name);
@@ -135,7 +149,8 @@ async fn ask_without_permit(
 ) -> Result<Answered, AskError> {
     admitted.release_permit().map_err(AskError::Busy)?;
     // The ask is raced by itself, so that the permit is taken back even if the ask is cut short.
-    let answer = race.call(perform(asks, ask)).await.unwrap_or(Err(AskError::TimedOut));
+    let in_time = race.call(perform(asks, ask)).await;
+    let answer = in_time.unwrap_or_else(|| Err(AskError::TimedOut(NOT_IN_TIME.to_owned())));
     admitted.regain_permit().await;
     answer
 }

@@ -43,7 +43,7 @@ impl Abi {
     pub const fn contract(self) -> &'static str {
         match self {
             Self::Core => "core ABI 1",
-            Self::Component => "sandglass:integration@0.1.0",
+            Self::Component => "sandglass:integration@0.1.1",
             Self::NodePack => "OpenWOP node pack ABI 1",
         }
     }

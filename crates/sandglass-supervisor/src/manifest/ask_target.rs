@@ -1,28 +1,29 @@
-//! The actions of other entities that an integration may ask for.
+//! The actions of other entities that an integration may ask for, and the signals that it may send
+//! to them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use sandglass_model::id::{InvalidId, NAME_MAX_BYTES, check_name};
 
-/// The wildcard for every action of a type.
+/// The wildcard for every action, or every signal, of a type.
 const ANY: &str = "*";
 
-/// An action of one type of entity that may be asked for, written `TYPE.ACTION`,
-/// or every action of that type, written `TYPE.*`.
+/// An action that one type of entity may be asked for, or a signal that may be sent to it, written
+/// `TYPE.NAME`; or all of them, written `TYPE.*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AskTarget {
     entity_type: String,
-    /// None: every action.
-    action: Option<String>,
+    /// `None`: all.
+    name: Option<String>,
 }
 
-/// The text does not name an action to ask for.
+/// The text names neither an action nor a signal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAskTarget {
     /// It is not two names.
     #[error(
-        "`{0}` names no action of an entity type: write TYPE.ACTION, or TYPE.* for all of them"
+        "`{0}` names no action or signal of an entity type: write TYPE.NAME, or TYPE.* for all of them"
     )]
     NotTwoNames(String),
     /// One of the two is not a valid name.
@@ -31,11 +32,11 @@ pub enum InvalidAskTarget {
 }
 
 impl AskTarget {
-    /// Whether `action` of an entity of type `entity_type` may be asked for.
+    /// Whether `name` is an action or signal of entities of type `entity_type` that this allows.
     #[must_use]
-    pub fn allows(&self, entity_type: &str, action: &str) -> bool {
+    pub fn allows(&self, entity_type: &str, name: &str) -> bool {
         self.entity_type == entity_type
-            && self.action.as_deref().is_none_or(|allowed| allowed == action)
+            && self.name.as_deref().is_none_or(|allowed| allowed == name)
     }
 }
 
@@ -48,21 +49,21 @@ impl FromStr for AskTarget {
                 text.chars().take(40).flat_map(char::escape_debug).collect(),
             )
         };
-        // Types of entities contain no dot in practice; actions may.
-        let (entity_type, action) = text.split_once('.').ok_or_else(not_two)?;
-        if entity_type.contains(['*', '/']) || (action.contains('*') && action != ANY) {
+        // Types of entities contain no dot in practice; names of actions and signals may.
+        let (entity_type, name) = text.split_once('.').ok_or_else(not_two)?;
+        if entity_type.contains(['*', '/']) || (name.contains('*') && name != ANY) {
             return Err(not_two());
         }
         check_name("entity type", entity_type, NAME_MAX_BYTES)?;
-        check_name("action", action, NAME_MAX_BYTES)?;
-        let action = (action != ANY).then(|| action.to_owned());
-        Ok(Self { entity_type: entity_type.to_owned(), action })
+        check_name("action or signal", name, NAME_MAX_BYTES)?;
+        let name = (name != ANY).then(|| name.to_owned());
+        Ok(Self { entity_type: entity_type.to_owned(), name })
     }
 }
 
 impl fmt::Display for AskTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.entity_type, self.action.as_deref().unwrap_or(ANY))
+        write!(f, "{}.{}", self.entity_type, self.name.as_deref().unwrap_or(ANY))
     }
 }
 

@@ -275,9 +275,10 @@ fn host_call_timeouts(limits: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<
 }
 
 fn grants(table: &Table<'_, '_>, granted: Manifest, out: &mut Diagnostics<'_>) -> Manifest {
-    table.only(&["hosts", "host", "secrets", "scratch", "ask", "functions"], out);
+    table.only(&["hosts", "host", "secrets", "scratch", "ask", "signal", "functions"], out);
     let hosts = list(table, "hosts", out, Destination::from_str);
     let asks = list(table, "ask", out, AskTarget::from_str);
+    let signals = list(table, "signal", out, AskTarget::from_str);
     let functions = list(table, "functions", out, function);
     let scratch = match table.value("scratch").map(|value| value.get_ref().as_integer()) {
         // The default, written explicitly.
@@ -289,6 +290,7 @@ fn grants(table: &Table<'_, '_>, granted: Manifest, out: &mut Diagnostics<'_>) -
         .allow_hosts(hosts.into_iter().map(|(_, host)| host))
         .allow_more_hosts(bounded)
         .ask_targets(asks.into_iter().map(|(_, target)| target))
+        .signal_targets(signals.into_iter().map(|(_, target)| target))
         .functions(functions.into_iter().map(|(_, function)| function))
         .scratch_bytes(scratch)
 }

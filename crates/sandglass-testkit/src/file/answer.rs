@@ -8,9 +8,10 @@ use super::{any, text};
 use crate::answer::{Answer, Call, Reply};
 
 /// The keys that name a call, each with the keys of its reply.
-const CALLS: [(&str, &[&str]); 4] = [
+const CALLS: [(&str, &[&str]); 5] = [
     ("http", &["status", "headers", "body", "json"]),
     ("ask", &["state", "fields"]),
+    ("signal", &[]),
     ("function", &["value"]),
     ("secret", &["value"]),
 ];
@@ -26,7 +27,7 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<A
             [] => format!("{} names no call", table.label),
             _ => format!("{} names more than one kind of call", table.label),
         };
-        let help = "write one of `http = \"GET https://...\"`, `ask = \"TYPE.ACTION\"`, `function = \"INTERFACE.NAME\"` and `secret = \"NAME\"`";
+        let help = "write one of `http = \"GET https://...\"`, `ask = \"TYPE.ACTION\"`, `signal = \"TYPE.NAME\"`, `function = \"INTERFACE.NAME\"` and `secret = \"NAME\"`";
         out.error_with_help(&table.span, message, help);
         return None;
     };
@@ -85,14 +86,21 @@ fn to(call: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Ca
             }
             Call::Http { method, url: url.map(|url| with_path(&url)) }
         }
-        "ask" => {
+        "ask" | "signal" => {
             let parts = if text.as_str() == "*" { Some(("*", "*")) } else { text.rsplit_once('.') };
-            let Some((target, action)) = parts else {
-                let help = "write `TYPE.ACTION`, or `TYPE/ID.ACTION`";
-                out.error_with_help(text.span(), format!("`{text}` is not an ask"), help);
+            let Some((target, name)) = parts else {
+                let (what, help) = match call {
+                    "ask" => ("an ask", "write `TYPE.ACTION`, or `TYPE/ID.ACTION`"),
+                    _ => ("a signal", "write `TYPE.NAME`, or `TYPE/ID.NAME`"),
+                };
+                out.error_with_help(text.span(), format!("`{text}` is not {what}"), help);
                 return None;
             };
-            Call::Ask { target: any(target), action: any(action) }
+            let (target, name) = (any(target), any(name));
+            match call {
+                "ask" => Call::Ask { target, action: name },
+                _ => Call::Signal { target, name },
+            }
         }
         "function" => Call::Function { name: text.to_string() },
         _ => Call::Secret { name: text.to_string() },
@@ -131,6 +139,7 @@ fn reply(call: &str, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Reply 
             state: text(table, "state", out).unwrap_or_default(),
             fields: table.object("fields", out),
         },
+        "signal" => Reply::Recorded,
         "function" => Reply::Value(any(table, "value").unwrap_or_default()),
         _ => Reply::Secret(text(table, "value", out)),
     }

@@ -19,7 +19,7 @@ const OUTCOMES: [OutcomeKind; 5] = [
 const TIME_MAX: Duration = Duration::from_millis(sandglass_model::limit::MAX_BUDGET_MS);
 
 /// The keys, in the order in which they are written.
-pub(crate) const KEYS: [&str; 15] = [
+pub(crate) const KEYS: [&str; 16] = [
     "outcome",
     "action",
     "params",
@@ -31,6 +31,7 @@ pub(crate) const KEYS: [&str; 15] = [
     "requests",
     "bodies",
     "asks",
+    "signals",
     "progress",
     "status",
     "at_least",
@@ -60,6 +61,7 @@ pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Expected
         requests: texts(table, "requests", out),
         bodies: list(table, "bodies", out),
         asks: list(table, "asks", out),
+        signals: list(table, "signals", out),
         progress: list(table, "progress", out),
         status: text(table, "status", out),
         at_least,

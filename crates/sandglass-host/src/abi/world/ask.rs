@@ -58,7 +58,7 @@ impl From<AskError> for Error {
             AskError::TooDeep(_) => (ErrorKind::TooDeep, None),
             AskError::Refused(_) => (ErrorKind::Refused, None),
             AskError::Busy(busy) => (ErrorKind::Busy, Some(busy.retry_after_ms)),
-            AskError::TimedOut => (ErrorKind::TimedOut, None),
+            AskError::TimedOut(_) => (ErrorKind::TimedOut, None),
             AskError::CutShort(_) => (ErrorKind::CutShort, None),
             AskError::Unavailable(_) => (ErrorKind::Unavailable, None),
             AskError::Invalid(_) => (ErrorKind::InvalidRequest, None),

@@ -1,7 +1,7 @@
 //! How recordings store the arguments and results of `sandglass:integration`.
 
 use super::TypedFailure;
-use super::interface::{ask, http, log, metrics, scratch};
+use super::interface::{ask, http, log, metrics, scratch, signal};
 use crate::abi::passed::{records, variants};
 
 records! {
@@ -12,6 +12,8 @@ records! {
     http::Request { head, body } of 2;
     http::RequestHead { method, url, headers } of 3;
     http::Response { status, headers, body } of 3;
+    signal::Notice { entity_type, entity_id, name, payload } of 4;
+    signal::Error { kind, message } of 2;
 }
 
 variants! {
@@ -31,6 +33,10 @@ variants! {
     }
     metrics::Kind {
         0: Counter; 1: Gauge; 2: Histogram;
+    }
+    signal::ErrorKind {
+        0: NotAllowed; 1: UnknownTarget; 2: Refused; 3: TimedOut; 4: CutShort; 5: Unavailable;
+        6: InvalidRequest;
     }
     scratch::Error {
         0: Denied; 1: Full(bytes); 2: InvalidKey(why);

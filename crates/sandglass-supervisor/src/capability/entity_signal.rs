@@ -1,0 +1,127 @@
+//! Signals of a handler to another entity. They are recorded there, and change no state; a state
+//! whose `reset_on` lists the signal starts its timer again.
+//!
+//! This module checks which signals the handler may send, and names its host call after the grant.
+//! [`Asks`](super::ask::Asks) delivers the signal.
+
+use sandglass_model::{EntityRef, EntitySignal, SignalError};
+use sandglass_source::json;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::signal::SIGNAL_VALUES_MAX;
+use crate::panics::catch_panic;
+use crate::race::{CallEnded, Race};
+use crate::secret::Answer;
+use crate::supervision::Supervision;
+
+/// Largest payload, in bytes of JSON: a signal is a notice.
+pub const PAYLOAD_MAX_BYTES: u32 = 64 * 1024;
+
+/// Largest request of a core module, in bytes of JSON: the payload and the names around it.
+pub const REQUEST_MAX_BYTES: u32 = PAYLOAD_MAX_BYTES + 4 * 1024;
+
+/// The bounds on the JSON of a request: text of this size could contain objects that occupy much
+/// more, and queues, subscribers and the journal keep signals.
+const BOUNDS: json::Bounds =
+    json::Bounds { max_values: SIGNAL_VALUES_MAX, ..json::Bounds::DEFAULT };
+
+impl From<CallEnded> for SignalError {
+    fn from(ended: CallEnded) -> Self {
+        match ended {
+            CallEnded::TimedOut(_) => Self::TimedOut(ended.to_string()),
+            CallEnded::SoftDeadline | CallEnded::StopRequested => Self::CutShort(ended.to_string()),
+        }
+    }
+}
+
+/// Formats the error for a guest, with its kind first.
+#[must_use]
+pub fn error_for_guest(error: &SignalError) -> String {
+    format!("{}: {error}", error.kind())
+}
+
+/// A signal as a guest writes it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object with an `entity` and a `name`")]
+pub struct Request {
+    /// The entity that receives it.
+    pub entity: EntityRef,
+    /// The name of the signal.
+    pub name: String,
+    /// Its content.
+    #[serde(default)]
+    pub payload: Value,
+}
+
+impl Request {
+    /// Parses a signal from JSON.
+    ///
+    /// # Errors
+    /// It is not valid; the error states why.
+    pub fn from_json(text: &str) -> Result<Self, SignalError> {
+        json::read_within(text, BOUNDS)
+            .map_err(|error| SignalError::Invalid(format!("the signal can't be read: {error}")))
+    }
+}
+
+/// Parses the JSON of a payload. An empty text stands for `null`.
+///
+/// # Errors
+/// It is not valid JSON, or too large; the error states which.
+pub fn payload(text: &str) -> Result<Value, SignalError> {
+    if text.len() > PAYLOAD_MAX_BYTES as usize {
+        let size = text.len();
+        return Err(SignalError::Invalid(format!(
+            "the payload has {size} bytes, and {PAYLOAD_MAX_BYTES} are allowed"
+        )));
+    }
+    if text.trim().is_empty() {
+        return Ok(Value::Null);
+    }
+    json::read_within(text, BOUNDS)
+        .map_err(|error| SignalError::Invalid(format!("the payload is not valid JSON: {error}")))
+}
+
+fn no_receiver() -> SignalError {
+    SignalError::Unavailable("signals of this handler have no receiver".to_owned())
+}
+
+/// Begins to send the signal of the present host call: checks whether it is allowed, and names the
+/// call after the grant. The caller races the future with the end of the run.
+///
+/// # Errors
+/// The integration may not send the signal, or no runtime of entities receives it.
+pub fn begin(
+    run: &mut Supervision,
+    request: Request,
+) -> Result<Answer<'static, Result<(), SignalError>>, SignalError> {
+    let Request { entity: target, name, payload } = request;
+    let origin = run.origin.clone().ok_or_else(no_receiver)?;
+    let granted = &origin.manifest.signal_targets;
+    let grant = granted.iter().find(|granted| granted.allows(target.entity_type(), &name));
+    let Some(grant) = grant else {
+        return Err(SignalError::NotAllowed(format!("`{}.{name}`", target.entity_type())));
+    };
+    let receiver = origin.dispatch.asks.clone().ok_or_else(no_receiver)?;
+    // Named after the grant: a guest chooses the names of its signals, and labels are bounded.
+    run.name_call(format!("signal:{grant}").into());
+    run.calls.spans.targets(target.entity_type(), target.id(), &name);
+    // The signal becomes part of another entity's records.
+    let payload = run.guest().redactor.json(payload);
+    let race = Race::of(run);
+    let signal = EntitySignal { target, name, payload };
+    // The receiver belongs to the embedder, and may panic.
+    let sending = catch_panic(Box::pin(async move { receiver.signal(signal).await }));
+    Ok(Box::pin(async move {
+        let sending = async {
+            sending.await.unwrap_or_else(|| {
+                tracing::error!("what takes the signals of handlers panicked");
+                let what = "the signal failed inside the host; whether it is recorded isn't known";
+                Err(SignalError::Unavailable(what.to_owned()))
+            })
+        };
+        let not_in_time = || SignalError::TimedOut("it was not recorded in time".to_owned());
+        race.call(sending).await.unwrap_or_else(|| Err(not_in_time()))
+    }))
+}
