@@ -17,6 +17,7 @@ fn guest(imports: &str, body: &str) -> String {
         (data (i32.const 0) "GEThttps://example.com/")
         (data (i32.const 64) "key")
         (data (i32.const 128) "{{\"entity\":\"Order/7\",\"action\":\"Ship\"}}")
+        (data (i32.const 192) "{{\"entity\":\"Order/7\",\"name\":\"Ready\",\"payload\":[1]}}")
         (data (i32.const 256) "{{\"success\":true}}")
         (data (i32.const 320) "{{\"done\":1}}")
         (func (export "run") (param i32 i32) (result i32) {body} i32.const 0))"#
@@ -31,6 +32,7 @@ const RESULT: &str = r#"(import "env" "host_set_result" (func $set (param i32 i3
 const SUCCEED: &str = "(call $set (i32.const 256) (i32.const 16))";
 const SECRET: &str = r#"(import "env" "host_get_secret"
     (func $secret (param i32 i32 i32 i32) (result i32)))"#;
+const SIGNAL: &str = r#"(import "env" "host_signal" (func $signal (param i32 i32) (result i32)))"#;
 const ASK: &str = r#"(import "env" "host_ask" (func $ask (param i32 i32 i32 i32) (result i32)))"#;
 
 fn fetches() -> String {
@@ -94,8 +96,9 @@ fn a_reply_that_never_comes_is_a_kill_in_the_waiting_call() {
             ..Case::default()
         };
         let mut kit = Kit::new().expect("a host");
-        let target = "Order.Ship".parse().expect("a target");
-        let manifest = manifest().ask_targets([target]);
+        let target = |text: &str| text.parse().expect("a target");
+        let manifest =
+            manifest().ask_targets([target("Order.Ship")]).signal_targets([target("Order.Ready")]);
         let guest = kit.load(guest(imports, body).as_bytes(), manifest).expect("it is whole");
         let result = kit.run(&guest, &case).expect("it runs");
         assert_eq!(differences(&result), [""; 0], "{span}");
@@ -113,6 +116,9 @@ fn a_reply_that_never_comes_is_a_kill_in_the_waiting_call() {
     let ask = Answer::ask("Order", "Ship").never();
     let asks = "(drop (call $ask (i32.const 128) (i32.const 36) (i32.const 1024) (i32.const 999)))";
     never(ask, ASK, asks, "ask:Order.Ship");
+    let signal = Answer::signal("Order", "Ready").never();
+    let signals = "(drop (call $signal (i32.const 192) (i32.const 49)))";
+    never(signal, SIGNAL, signals, "signal:Order.Ready");
 }
 
 #[test]
@@ -342,4 +348,38 @@ fn asks_are_observed_and_fail_as_scripted() {
         let result = kit.run(&guest, &case).expect("it runs");
         assert_eq!(differences(&result), [""; 0]);
     }
+}
+
+#[test]
+fn signals_are_recorded_unless_an_answer_says_otherwise() {
+    let does = "(if (i32.lt_s (call $signal (i32.const 192) (i32.const 49)) (i32.const 0))
+        (then (call $set (i32.const 1024)
+            (call $error (i32.const 1024) (i32.const 999)))))";
+    let error = r#"(import "env" "host_last_error" (func $error (param i32 i32) (result i32)))"#;
+    let mut kit = Kit::new().expect("a host");
+    let manifest = manifest().signal_targets(["Order.Ready".parse().expect("a target")]);
+    let source = guest(&format!("{SIGNAL}{RESULT}{error}"), &format!("{does} {SUCCEED}"));
+    let recorded = kit.load(source.as_bytes(), manifest.clone()).expect("it is whole");
+    let source = guest(&format!("{SIGNAL}{RESULT}{error}"), does);
+    let failing = kit.load(source.as_bytes(), manifest).expect("it is whole");
+    let signals = Some(vec![json!({ "signal": "Order/7.Ready", "payload": [1] })]);
+    let sent = Case {
+        expected: Expected { signals: signals.clone(), ..Expected::default() },
+        ..Case::default()
+    };
+    let result = kit.run(&recorded, &sent).expect("it runs");
+    assert_eq!(differences(&result), [""; 0]);
+    let refused = Case {
+        answers: vec![Answer::signal("Order/7", "Ready").error("signal_unavailable: later")],
+        expected: Expected { outcome: OutcomeKind::Failed, signals, ..Expected::default() },
+        ..Case::default()
+    };
+    let result = kit.run(&failing, &refused).expect("it runs");
+    assert_eq!(differences(&result), [""; 0]);
+    let other = Case {
+        expected: Expected { signals: Some(Vec::new()), ..Expected::default() },
+        ..Case::default()
+    };
+    let result = kit.run(&recorded, &other).expect("it runs");
+    assert_eq!(differences(&result).len(), 1);
 }
