@@ -29,6 +29,7 @@
   (import "env" "host_scratch_get" (func (param i32 i32 i32 i32) (result i32)))
   (import "env" "host_scratch_set" (func (param i32 i32 i32 i32) (result i32)))
   (import "env" "host_scratch_delete" (func (param i32 i32) (result i32)))
+  (import "env" "host_signal" (func (param i32 i32) (result i32)))
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (import "wasi_snapshot_preview1" "args_get" (func (param i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "args_sizes_get" (func (param i32 i32) (result i32)))
