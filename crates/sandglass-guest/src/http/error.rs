@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     /// `timeout_text` of `sandglass-model` has the same text. The fixture
-    /// `sdk_is_told_of_a_timeout` compares core modules and components.
+    /// `sdk_reports_a_timeout` compares core modules and components.
     #[test]
     fn a_timeout_states_the_limit_and_what_to_do() {
         let error = Error::timed_out(1_001);
