@@ -71,6 +71,7 @@ pages! {
     "wasm-fuel",
     "host-memory",
     "ask",
+    "signal",
     "daemon",
 }
 
@@ -83,7 +84,7 @@ pub(crate) fn named(code: &str) -> Option<&'static Page> {
 }
 
 /// Pages about several codes, which each of them lists.
-const FAMILIES: [&str; 2] = ["ask", "daemon"];
+const FAMILIES: [&str; 3] = ["ask", "signal", "daemon"];
 
 /// The command that explains `code`.
 pub(crate) fn command(code: &str) -> String {
@@ -249,6 +250,7 @@ mod tests {
             ("Missing-Import", "missing_import"),
             (" trapped", "trapped"),
             ("ask_cycle", "ask"),
+            ("signal_refused", "signal"),
             ("not_taken", "daemon"),
             ("method_not_allowed", "daemon"),
         ] {

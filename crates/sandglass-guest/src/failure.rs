@@ -5,13 +5,13 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::{ask, http};
+use crate::{ask, http, signal};
 
 /// The handler could not do its work: a sentence for people, or a typed failure, which tools can
 /// read.
 ///
-/// `?` converts every error that implements [`std::error::Error`]: errors of [`http`] and [`ask`] to
-/// a typed failure, all others to a sentence that includes their causes.
+/// `?` converts every error that implements [`std::error::Error`]: errors of [`http`], [`ask`] and
+/// [`signal`] to a typed failure, all others to a sentence that includes their causes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     pub(crate) form: Form,
@@ -159,6 +159,9 @@ impl<E: std::error::Error + 'static> From<E> for Failure {
             return error.to_failure();
         }
         if let Some(error) = any.downcast_ref::<ask::Error>() {
+            return error.to_failure();
+        }
+        if let Some(error) = any.downcast_ref::<signal::Error>() {
             return error.to_failure();
         }
         let mut sentence = error.to_string();

@@ -71,6 +71,7 @@ pub mod metrics;
 pub mod progress;
 pub mod scratch;
 pub mod secrets;
+pub mod signal;
 pub mod spans;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;

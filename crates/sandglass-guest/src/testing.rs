@@ -39,10 +39,11 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::backend::HOST;
 use crate::context::Config;
 use crate::log::Level;
-use crate::{Context, HostError, ask, http};
+use crate::{Context, HostError, ask, http, signal};
 
 type Http = Rc<dyn Fn(&http::Request) -> Result<http::Response, http::Error>>;
 type Asks = Rc<dyn Fn(&ask::Request) -> Result<ask::Answer, ask::Error>>;
+type Signals = Rc<dyn Fn(&signal::Notice) -> Result<(), signal::Error>>;
 
 /// A simulated host. A handler that is called outside of [`Host::run`] has an empty one: without secrets,
 /// with an error for every request, and with a minute left.
@@ -54,6 +55,7 @@ pub struct Host {
     scratch: Option<BTreeMap<String, Vec<u8>>>,
     pub(crate) http: Option<Http>,
     pub(crate) asks: Option<Asks>,
+    pub(crate) signals: Option<Signals>,
     pub(crate) telemetry: Telemetry,
 }
 
@@ -87,7 +89,7 @@ pub struct Line {
 const REMAINING: Duration = Duration::from_secs(60);
 
 impl Host {
-    /// An empty host: no secrets, no scratch, and an error for every request and ask.
+    /// An empty host: no secrets, no scratch, and an error for every request, ask and signal.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -98,6 +100,7 @@ impl Host {
             scratch: None,
             http: None,
             asks: None,
+            signals: None,
             telemetry: Telemetry::default(),
         }
     }
@@ -154,6 +157,16 @@ impl Host {
         answer: impl Fn(&ask::Request) -> Result<ask::Answer, ask::Error> + 'static,
     ) -> Self {
         self.asks = Some(Rc::new(answer));
+        self
+    }
+
+    /// Answers signals to other entities with `answer`.
+    #[must_use]
+    pub fn signals(
+        mut self,
+        answer: impl Fn(&signal::Notice) -> Result<(), signal::Error> + 'static,
+    ) -> Self {
+        self.signals = Some(Rc::new(answer));
         self
     }
 
@@ -329,6 +342,29 @@ impl ask::Error {
     /// Creates an error of this kind. For tests.
     #[must_use]
     pub fn of(kind: ask::ErrorKind, message: impl Into<String>) -> Self {
+        Self::new(kind, message)
+    }
+}
+
+impl signal::Notice {
+    /// The entity that receives it, as `Type/id`, and its name. For tests.
+    #[must_use]
+    pub fn target(&self) -> (String, &str) {
+        (format!("{}/{}", self.entity_type, self.entity_id), &self.name)
+    }
+
+    /// Its content as the text of a JSON value. For tests.
+    #[must_use]
+    pub fn payload_json(&self) -> &str {
+        // A signal whose content cannot be written is not sent.
+        self.payload.as_deref().unwrap_or_default()
+    }
+}
+
+impl signal::Error {
+    /// Creates an error of this kind. For tests.
+    #[must_use]
+    pub fn of(kind: signal::ErrorKind, message: impl Into<String>) -> Self {
         Self::new(kind, message)
     }
 }

@@ -22,7 +22,7 @@ pub enum SignalError {
     #[error("{0}")]
     Invalid(String),
     /// The integration may not send this signal.
-    #[error("{0} is not among the signal targets of this integration")]
+    #[error("{0} is not among the signals of this integration")]
     NotAllowed(String),
     /// There is no such entity.
     #[error("{0}")]

@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::promise;
 
 /// What a guest can call: the module, the function, its parameters (`i` for 32 bits and `I` for
-/// 64), and its results.
+/// 64), and its results. New ones are last, because the inputs of the corpus have their indices.
 pub(super) const CALLS: &[(&str, &str, &str, &str)] = &[
     ("env", "host_set_result", "ii", ""),
     ("env", "host_get_context", "ii", "i"),
@@ -56,6 +56,7 @@ pub(super) const CALLS: &[(&str, &str, &str, &str)] = &[
     ("wasi_snapshot_preview1", "random_get", "ii", "i"),
     ("wasi_snapshot_preview1", "clock_time_get", "iIi", "i"),
     ("wasi_snapshot_preview1", "path_open", "iiiiiIIii", "i"),
+    ("env", "host_signal", "ii", "i"),
 ];
 
 /// The host function from which the guest takes its input.

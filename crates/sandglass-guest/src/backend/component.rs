@@ -8,7 +8,7 @@ use crate::context::Config;
 use crate::glue::HandlerResult;
 use crate::log::Level;
 use crate::metrics::Kind;
-use crate::{Context, HostError, ask, failure, glue, http};
+use crate::{Context, HostError, ask, failure, glue, http, signal};
 
 use bindings::sandglass::integration as host;
 
@@ -228,9 +228,7 @@ impl From<host::http::Error> for http::Error {
                 let why = format!("the host `{place}` is not allowed for this integration");
                 (ErrorKind::NotAllowed, why)
             }
-            WitError::TimedOut(ms) => {
-                (ErrorKind::TimedOut, format!("no complete response within {ms} ms"))
-            }
+            WitError::TimedOut(limit_ms) => return Self::timed_out(limit_ms),
             WitError::CutShort(why) => (ErrorKind::CutShort, why),
             WitError::TooLarge(bytes) => {
                 (ErrorKind::TooLarge, format!("the response is larger than {bytes} bytes"))
@@ -277,6 +275,33 @@ impl From<host::ask::Error> for ask::Error {
         let mut converted = Self::new(kind, error.message);
         converted.retry_after = error.retry_after_ms.map(Duration::from_millis);
         converted
+    }
+}
+
+pub(crate) fn signal(notice: &signal::Notice) -> Result<(), signal::Error> {
+    host::signal::send(&host::signal::Notice {
+        entity_type: notice.entity_type.clone(),
+        entity_id: notice.entity_id.clone(),
+        name: notice.name.clone(),
+        payload: notice.payload.clone().unwrap_or_default(),
+    })?;
+    Ok(())
+}
+
+impl From<host::signal::Error> for signal::Error {
+    fn from(error: host::signal::Error) -> Self {
+        use host::signal::ErrorKind as WitKind;
+        use signal::ErrorKind;
+        let kind = match error.kind {
+            WitKind::NotAllowed => ErrorKind::NotAllowed,
+            WitKind::UnknownTarget => ErrorKind::UnknownTarget,
+            WitKind::Refused => ErrorKind::Refused,
+            WitKind::TimedOut => ErrorKind::TimedOut,
+            WitKind::CutShort => ErrorKind::CutShort,
+            WitKind::Unavailable => ErrorKind::Unavailable,
+            WitKind::InvalidRequest => ErrorKind::InvalidRequest,
+        };
+        Self::new(kind, error.message)
     }
 }
 

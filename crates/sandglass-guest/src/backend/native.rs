@@ -6,7 +6,7 @@ use crate::host_error::to_json;
 use crate::log::Level;
 use crate::metrics::Kind;
 use crate::testing::{Host, Line};
-use crate::{Context, HostError, ask, http};
+use crate::{Context, HostError, ask, http, signal};
 
 thread_local! {
     /// The simulated host of this thread.
@@ -155,6 +155,17 @@ pub(crate) fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Error> {
         None => Err(ask::Error::new(
             ask::ErrorKind::NotAllowed,
             "the test's host answers no asks; set an answer with `Host::asks`",
+        )),
+    }
+}
+
+pub(crate) fn signal(notice: &signal::Notice) -> Result<(), signal::Error> {
+    let answer = with(|host| host.signals.clone());
+    match answer {
+        Some(answer) => answer(notice),
+        None => Err(signal::Error::new(
+            signal::ErrorKind::NotAllowed,
+            "the test's host takes no signals; set an answer with `Host::signals`",
         )),
     }
 }

@@ -57,6 +57,19 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
+    /// The error of a request that took longer than `limit_ms` milliseconds. Components receive only
+    /// this number; the text is the host's own, which core modules receive.
+    #[cfg(any(test, all(target_family = "wasm", any(target_env = "p2", feature = "component"))))]
+    pub(crate) fn timed_out(limit_ms: u64) -> Self {
+        let seconds = limit_ms.div_ceil(1_000);
+        let text = format!(
+            "TIMEOUT after {seconds}s (wall-clock kill, process killed)\nThe limit was {limit_ms} ms. \
+             Diagnose the environment instead of retrying the same thing: look for what hangs (a lock, \
+             a prompt, a network that does not answer). The same call would take as long again."
+        );
+        Self::new(ErrorKind::TimedOut, text)
+    }
+
     /// The kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -107,3 +120,23 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `timeout_text` of `sandglass-model` has the same text. The fixture
+    /// `sdk_reports_a_timeout` compares core modules and components.
+    #[test]
+    fn a_timeout_states_the_limit_and_what_to_do() {
+        let error = Error::timed_out(1_001);
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            error.to_string(),
+            "TIMEOUT after 2s (wall-clock kill, process killed)\n\
+             The limit was 1001 ms. Diagnose the environment instead of retrying the same thing: look \
+             for what hangs (a lock, a prompt, a network that does not answer). The same call would \
+             take as long again."
+        );
+    }
+}

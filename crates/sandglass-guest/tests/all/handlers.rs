@@ -1,13 +1,13 @@
 //! Unit tests of handlers with a simulated host.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use sandglass_guest::log::Level;
 use sandglass_guest::{
     Completion, Context, Failure, Value, ask, deadline, handler, http, json, log, metrics,
-    progress, scratch, secrets, spans, testing,
+    progress, scratch, secrets, signal, spans, testing,
 };
 use serde::{Deserialize, Serialize};
 
@@ -129,6 +129,9 @@ fn an_empty_host_grants_nothing_and_its_errors_name_the_method_that_does() {
     assert_eq!(refused.kind(), http::ErrorKind::NotAllowed);
     let refused = ask::Request::new("Tool", "1", "Use").send().expect_err("no answer is set");
     assert_eq!(refused.kind(), ask::ErrorKind::NotAllowed);
+    let refused = signal::Notice::new("Tool", "1", "used").send().expect_err("no answer is set");
+    assert_eq!(refused.kind(), signal::ErrorKind::NotAllowed);
+    assert!(refused.to_string().contains("Host::signals"), "{refused}");
     assert!(!deadline::should_stop());
     assert!(deadline::remaining() > Duration::ZERO);
 }
@@ -185,6 +188,32 @@ fn a_simulated_host_serves_calls_and_collects_telemetry() {
 }
 
 #[test]
+fn a_simulated_host_serves_signals() {
+    let sent = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&sent);
+    let host = testing::Host::new().signals(move |notice| {
+        let (entity, name) = notice.target();
+        seen.borrow_mut().push(format!("{entity} {name} {}", notice.payload_json()));
+        match name {
+            "paid" => Ok(()),
+            _ => Err(signal::Error::of(signal::ErrorKind::UnknownTarget, "there is none")),
+        }
+    });
+    let unwritable = std::collections::BTreeMap::from([((1, 2), 3)]);
+    let ((), _) = host.run(|| {
+        assert_eq!(signal::Notice::new("Order", "7", "paid").send(), Ok(()));
+        let paid = signal::Notice::new("Order", "7", "paid").payload(json!({ "cents": 5 }));
+        assert_eq!(paid.send(), Ok(()));
+        let error = signal::Notice::new("Order", "8", "lost").send().expect_err("unknown");
+        assert_eq!(error.kind(), signal::ErrorKind::UnknownTarget);
+        let error = signal::Notice::new("Order", "7", "paid").payload(unwritable).send();
+        assert_eq!(error.expect_err("no JSON").kind(), signal::ErrorKind::InvalidRequest);
+    });
+    let expected = ["Order/7 paid null", r#"Order/7 paid {"cents":5}"#, "Order/8 lost null"];
+    assert_eq!(*sent.borrow(), expected, "what cannot be written is not sent");
+}
+
+#[test]
 fn invalid_telemetry_is_refused_before_it_is_sent() {
     let ((), telemetry) = testing::Host::new().run(|| {
         assert!(log::fields(Level::Info, "x", 7).is_err());
@@ -214,6 +243,25 @@ fn an_error_of_the_outside_becomes_a_typed_failure() {
     assert_eq!(denied, Failure::typed("http", "not_allowed").permanent().because("so it is"));
     let busy = Failure::from(ask::Error::of(ask::ErrorKind::Busy, "no room"));
     assert_eq!(busy, Failure::typed("ask", "busy").retryable().because("no room"));
+    let signal = |kind| Failure::from(signal::Error::of(kind, "so it is"));
+    for (kind, code) in [
+        (signal::ErrorKind::TimedOut, "timed_out"),
+        (signal::ErrorKind::CutShort, "cut_short"),
+        (signal::ErrorKind::Unavailable, "unavailable"),
+    ] {
+        let expected = Failure::typed("signal", code).retryable().because("so it is");
+        assert_eq!(signal(kind), expected);
+    }
+    for (kind, code) in [
+        (signal::ErrorKind::InvalidRequest, "invalid"),
+        (signal::ErrorKind::NotAllowed, "not_allowed"),
+        (signal::ErrorKind::UnknownTarget, "unknown_target"),
+    ] {
+        let expected = Failure::typed("signal", code).permanent().because("so it is");
+        assert_eq!(signal(kind), expected);
+    }
+    let refused = Failure::typed("signal", "refused").because("so it is");
+    assert_eq!(signal(signal::ErrorKind::Refused), refused);
 }
 
 #[test]

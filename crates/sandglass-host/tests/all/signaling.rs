@@ -276,7 +276,7 @@ async fn a_guest_of_the_sdk_sends_a_signal_and_distinguishes_each_error() {
     ];
     let host = Host::builder().build().expect("a host");
     for guest in SDK {
-        let manifest = Manifest::named("sends").signal_targets([target("Tool.Ready")]);
+        let manifest = Manifest::named("sends").signal_targets([target("Tool.used")]);
         let guest = host.load(guest, manifest).expect("a guest");
         let run = async |ledgers: &Arc<Ledgers>| {
             let params = Object::from([("does".to_owned(), json!("signal"))]);
@@ -291,7 +291,7 @@ async fn a_guest_of_the_sdk_sends_a_signal_and_distinguishes_each_error() {
         assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
         let received = ledgers.received();
         let [signal] = received.as_slice() else { panic!("{received:?}") };
-        assert_eq!((signal.target.to_string(), &*signal.name), ("Tool/1".to_owned(), "Ready"));
+        assert_eq!((signal.target.to_string(), &*signal.name), ("Tool/1".to_owned(), "used"));
         assert_eq!(signal.payload, json!({ "n": 1 }));
         for (error, begins) in &errors {
             let outcome = run(&Ledgers::which(Then::Fails(error.clone()))).await;

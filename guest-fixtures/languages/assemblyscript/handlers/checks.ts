@@ -1,6 +1,6 @@
-// Checks what sandglass.ts makes of JSON, and aborts where something doesn't hold.
+// Checks what sandglass.ts makes of JSON and of a signal, and aborts where something doesn't hold.
 import {
-  JsonObject, answer, asInteger, asString, at, completed, failed, failedTyped, isTrue, quoted,
+  JsonObject, answer, asInteger, asString, at, completed, failed, failedTyped, isTrue, lastError, quoted, signal,
 } from "../template/sandglass";
 
 function findsValues(): void {
@@ -64,12 +64,20 @@ function writesAnswers(): void {
     == '{"success":false,"typed_failure":{"version":1,"category":"upstream","code":"busy","retryability":"retryable","details":{}}}');
 }
 
+function sendsNoSignalWithoutAGrant(): void {
+  const payload = new JsonObject().integer("cents", 5);
+  const notice = new JsonObject().string("entity", "Payment/7").string("name", "paid");
+  assert(!signal(notice.json("payload", payload.toString())));
+  assert(lastError().startsWith("signal_not_allowed: "));
+}
+
 function checks(context: string): string {
   findsValues();
   findsNoMoreThanIsThere();
   readsEscapes();
   writesObjects();
   writesAnswers();
+  sendsNoSignalWithoutAGrant();
   // What has to go wrong: the abort is told in the log.
   assert(!isTrue(at(context, "trigger_params.abort")), "asked to abort");
   return completed(new JsonObject().bool("all_hold", true));

@@ -55,6 +55,8 @@ declare function host_should_stop(): i32;
 declare function host_get_secret(name: usize, length: i32, out: usize, room: i32): i32;
 @external("env", "host_ask")
 declare function host_ask(json: usize, length: i32, out: usize, room: i32): i32;
+@external("env", "host_signal")
+declare function host_signal(json: usize, length: i32): i32;
 @external("env", "host_http_call")
 declare function host_http_call(
   method: usize, methodLength: i32, url: usize, urlLength: i32,
@@ -343,7 +345,8 @@ export function status(line: string): void {
   host_set_status(pointer(bytes), bytes.byteLength);
 }
 
-/** Tells how far the handler has come. False where the host refuses it. */
+/** Tells how far the handler has come. A text `kind` is the kind of the signal, which is
+ * `progress` without one. False where the host refuses it. */
 export function progress(progress: JsonObject): bool {
   const bytes = utf8(progress.toString());
   return host_emit_progress(pointer(bytes), bytes.byteLength) == 0;
@@ -425,6 +428,14 @@ export function ask(ask: JsonObject): string | null {
   const bytes = utf8(ask.toString()), room = roomForResponse();
   const length = host_ask(pointer(bytes), bytes.byteLength, pointer(room), room.byteLength);
   return length < 0 ? null : decoded(room, length);
+}
+
+/** Sends a signal to another entity, `{"entity", "name", "payload"}`, and waits until the
+ * entity has recorded it. A signal changes no state. False if that failed: `lastError`
+ * returns why, beginning with a code such as `signal_not_allowed`. */
+export function signal(notice: JsonObject): bool {
+  const bytes = utf8(notice.toString());
+  return host_signal(pointer(bytes), bytes.byteLength) == 0;
 }
 
 /** What asc calls where a module aborts (a failed assertion, an index out of bounds,

@@ -1,4 +1,4 @@
-/* Checks what sandglass.h makes of JSON, and fails where something doesn't hold. */
+/* Checks what sandglass.h makes of JSON and of a signal, and fails where something doesn't hold. */
 #include "sandglass.h"
 
 #define CHECK(holds)                                                   \
@@ -89,10 +89,26 @@ static sg_answer writes_answers(void) {
     return sg_completed(NULL);
 }
 
+static bool begins_with(sg_text text, const char *start) {
+    return text.length >= strlen(start) && memcmp(text.at, start, strlen(start)) == 0;
+}
+
+static sg_answer sends_no_signal_without_a_grant(void) {
+    sg_object payload = {0}, notice = {0};
+    sg_put_integer(&payload, "cents", 5);
+    sg_put_string(&notice, "entity", SG("Payment/7"));
+    sg_put_string(&notice, "name", SG("paid"));
+    sg_put(&notice, "payload", sg_json(&payload));
+    CHECK(!sg_signal(&notice));
+    CHECK(begins_with(sg_last_error(), "signal_not_allowed: "));
+    return sg_completed(NULL);
+}
+
 static sg_answer checks(sg_text context) {
     CHECK(!is_nothing(sg_at(context, "trigger_action")));
     sg_answer (*const all[])(void) = {
         finds_values, finds_no_more_than_is_there, reads_escapes, writes_objects, writes_answers,
+        sends_no_signal_without_a_grant,
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const sg_answer answer = all[i]();

@@ -79,6 +79,7 @@ SG_IMPORT(host_should_stop) int32_t host_should_stop(void);
 SG_IMPORT(host_read_field) int32_t host_read_field(const char *name, size_t length, char *out, size_t room);
 SG_IMPORT(host_get_secret) int32_t host_get_secret(const char *name, size_t length, char *out, size_t room);
 SG_IMPORT(host_ask) int32_t host_ask(const char *json, size_t length, char *out, size_t room);
+SG_IMPORT(host_signal) int32_t host_signal(const char *json, size_t length);
 SG_IMPORT(host_http_call) int32_t host_http_call(
     const char *method, size_t method_length, const char *url, size_t url_length,
     const char *headers, size_t headers_length, const char *body, size_t body_length,
@@ -413,7 +414,8 @@ static inline void sg_log(const char *level, sg_text line) {
 /* Tells people in a line what the handler is doing; cut after 256 bytes. */
 static inline void sg_status(sg_text line) { (void)host_set_status(line.at, line.length); }
 
-/* Tells how far the handler has come. False where the host refuses it. */
+/* Tells how far the handler has come. A text `kind` is the kind of the signal, which
+ * is `progress` without one. False where the host refuses it. */
 static inline bool sg_progress(sg_object *progress) {
     const sg_text json = sg_json(progress);
     return host_emit_progress(json.at, json.length) == 0;
@@ -466,6 +468,14 @@ static inline sg_text sg_ask(sg_object *ask) {
     const sg_text json = sg_json(ask);
     const int32_t length = host_ask(json.at, json.length, sg_response_room, sizeof sg_response_room);
     return length < 0 ? (sg_text){NULL, 0} : (sg_text){sg_response_room, (size_t)length};
+}
+
+/* Sends a signal to another entity, `{"entity", "name", "payload"}`, and waits until
+ * the entity has recorded it. A signal changes no state. False if that failed:
+ * `sg_last_error` returns why, beginning with a code such as `signal_not_allowed`. */
+static inline bool sg_signal(sg_object *notice) {
+    const sg_text json = sg_json(notice);
+    return host_signal(json.at, json.length) == 0;
 }
 
 /* Makes `handler`, an `sg_answer (sg_text context)`, what the host runs. Once, in

@@ -1,5 +1,5 @@
 // Works in small steps until it is told to stop, and says how far it came.
-import { deadlineRemainingMs, shouldStop } from 'sandglass:integration/clock@0.1.0';
+import { deadlineRemainingMs, shouldStop } from 'sandglass:integration/clock@0.1.1';
 
 const STEP_MS = 50;
 

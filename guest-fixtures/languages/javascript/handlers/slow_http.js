@@ -1,6 +1,6 @@
 // Asks a server that takes its time, and answers what it said.
-import { send } from 'sandglass:integration/http@0.1.0';
-import { setStatus } from 'sandglass:integration/progress@0.1.0';
+import { send } from 'sandglass:integration/http@0.1.1';
+import { setStatus } from 'sandglass:integration/progress@0.1.1';
 
 export function handle({ triggerParams }) {
   const { url } = JSON.parse(triggerParams);

@@ -1,6 +1,6 @@
-import { shouldStop } from 'sandglass:integration/clock@0.1.0';
-import { send } from 'sandglass:integration/http@0.1.0';
-import * as log from 'sandglass:integration/log@0.1.0';
+import { shouldStop } from 'sandglass:integration/clock@0.1.1';
+import { send } from 'sandglass:integration/http@0.1.1';
+import * as log from 'sandglass:integration/log@0.1.1';
 
 // Runs once for each dispatch. What it returns goes to the action that the spec names as
 // `on_success`; what it throws as `failure(...)`, to `on_failure`.

@@ -2,7 +2,7 @@
 
 use sandglass_guest::bindings::sandglass::integration::types::TypedFailure;
 use sandglass_guest::bindings::sandglass::integration::{
-    ask, clock, context, fail, log, metrics, progress, scratch, secrets, spans,
+    ask, clock, context, fail, log, metrics, progress, scratch, secrets, signal, spans,
 };
 use serde_json::{Value, json};
 
@@ -18,6 +18,7 @@ pub fn call(does: &str) -> Option<Answer> {
         "measure" => measure(),
         "scratch" => keep(),
         "ask" => ask_another(),
+        "signal" => signal_another(),
         "raise" => {
             fail::raise(&rate_limited());
             Err("it went on after raising a failure".to_owned())
@@ -121,4 +122,20 @@ fn ask_another() -> Answer {
         Ok(answer) => json!({ "state": answer.state, "sequence": answer.sequence }),
         Err(error) => json!({ "error": format!("{:?}", error.kind) }),
     })
+}
+
+fn signal_another() -> Answer {
+    let send = |payload: &str| {
+        let sent = signal::send(&signal::Notice {
+            entity_type: "Tool".to_owned(),
+            entity_id: "1".to_owned(),
+            name: "used".to_owned(),
+            payload: payload.to_owned(),
+        });
+        match sent {
+            Ok(()) => "sent".to_owned(),
+            Err(error) => format!("{:?}", error.kind),
+        }
+    };
+    Ok(json!({ "ungranted": send(""), "invalid": send("{") }))
 }

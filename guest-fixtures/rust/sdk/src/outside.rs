@@ -1,6 +1,6 @@
-//! HTTP and asks.
+//! HTTP, asks and signals.
 
-use sandglass_guest::{Failure, Value, ask, deadline, http, json};
+use sandglass_guest::{Failure, Value, ask, deadline, http, json, signal};
 use serde::Deserialize;
 
 pub fn get(url: &str) -> Result<Value, Failure> {
@@ -53,4 +53,9 @@ pub fn ask() -> Result<Value, Failure> {
         "sequence": answer.sequence,
         "fields": answer.fields::<Value>()?,
     }))
+}
+
+pub fn signal() -> Result<Value, Failure> {
+    signal::Notice::new("Tool", "1", "used").payload(json!({ "n": 1 })).send()?;
+    Ok(json!({ "sent": true }))
 }

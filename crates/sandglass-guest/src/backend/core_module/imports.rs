@@ -26,6 +26,7 @@ unsafe extern "C" {
     fn host_scratch_delete(key: *const u8, key_len: usize) -> i32;
     fn host_get_secret(key: *const u8, key_len: usize, out: *mut u8, out_len: usize) -> i32;
     fn host_ask(json: *const u8, json_len: usize, out: *mut u8, out_len: usize) -> i32;
+    fn host_signal(json: *const u8, json_len: usize) -> i32;
     fn host_http_call(
         method: *const u8,
         method_len: usize,
@@ -170,6 +171,11 @@ pub(super) fn secret(key: &str, out: &mut Buffer) -> i32 {
 pub(super) fn ask(json: &str, out: &mut Buffer) -> i32 {
     // SAFETY: see above.
     unsafe { host_ask(json.as_ptr(), json.len(), out.0.as_mut_ptr(), out.0.capacity()) }
+}
+
+pub(super) fn signal(json: &str) -> i32 {
+    // SAFETY: see above.
+    unsafe { host_signal(json.as_ptr(), json.len()) }
 }
 
 pub(super) fn http_call(

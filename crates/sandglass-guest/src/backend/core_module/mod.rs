@@ -15,7 +15,7 @@ use crate::{Completion, Context, HostError, glue};
 
 use imports::Buffer;
 
-pub(crate) use outside::{ask, send, send_batch};
+pub(crate) use outside::{ask, send, send_batch, signal};
 
 /// Exports `$handler` for the host to call.
 #[doc(hidden)]

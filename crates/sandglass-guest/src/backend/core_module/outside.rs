@@ -1,11 +1,11 @@
-//! HTTP and asks of core modules.
+//! HTTP, asks and signals of core modules.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::imports::{self, Buffer};
-use super::{last_error, raw_json};
-use crate::{ask, http};
+use super::{check, last_error, raw_json};
+use crate::{ask, http, signal};
 
 /// The largest prefix of a response's body: its status and a line feed.
 const STATUS_LINE_BYTES: usize = 16;
@@ -136,20 +136,50 @@ pub(crate) fn ask(request: &ask::Request) -> Result<ask::Answer, ask::Error> {
     let bytes = match usize::try_from(returned) {
         Ok(bytes) => bytes,
         Err(_) if returned == TOO_SMALL => return Err(unreadable("it is larger than 512 KiB")),
-        Err(_) => return Err(parse_error(&last_error().to_string())),
+        Err(_) => {
+            let sentence = last_error().to_string();
+            let (kind, why) = parse_error(&sentence, "ask_", &ask::KINDS);
+            return Err(ask::Error::new(kind.unwrap_or(ask::ErrorKind::Unavailable), why));
+        }
     };
     let AskAnswer { sequence, state, fields } = serde_json::from_slice(&buffer.into_written(bytes))
         .map_err(|error| unreadable(&error.to_string()))?;
     Ok(ask::Answer { sequence, state, fields: fields.get().to_owned() })
 }
 
-/// Parses a message of the form `ask_KIND: WHY`, which the ABI defines.
-fn parse_error(sentence: &str) -> ask::Error {
-    let (kind, why) = sentence.split_once(": ").unwrap_or(("", sentence));
-    let code = kind.strip_prefix("ask_").unwrap_or_default();
-    let kind = ask::KINDS.iter().find(|(name, _)| *name == code);
-    match kind {
-        Some((_, kind)) => ask::Error::new(*kind, why),
-        None => ask::Error::new(ask::ErrorKind::Unavailable, sentence),
+pub(crate) fn signal(notice: &signal::Notice) -> Result<(), signal::Error> {
+    #[derive(Serialize)]
+    struct SignalNotice<'a> {
+        entity: String,
+        name: &'a str,
+        payload: &'a RawValue,
     }
+    let invalid = |why: String| signal::Error::new(signal::ErrorKind::InvalidRequest, why);
+    let payload = notice.payload.as_deref().unwrap_or_default();
+    let sent = SignalNotice {
+        entity: format!("{}/{}", notice.entity_type, notice.entity_id),
+        name: &notice.name,
+        payload: raw_json(payload).map_err(|error| invalid(error.to_string()))?,
+    };
+    let json = serde_json::to_string(&sent).map_err(|error| invalid(error.to_string()))?;
+    check(imports::signal(&json)).map_err(|error| {
+        let sentence = error.to_string();
+        let (kind, why) = parse_error(&sentence, "signal_", &signal::KINDS);
+        signal::Error::new(kind.unwrap_or(signal::ErrorKind::Unavailable), why)
+    })
+}
+
+/// Parses a message of the form `CODE: WHY`, which the ABI defines, where the code is `prefix` and the
+/// name of a kind. Returns the kind and why; `None` and the whole message if it has no such code.
+fn parse_error<'a, K: Copy>(
+    sentence: &'a str,
+    prefix: &str,
+    kinds: &[(&str, K)],
+) -> (Option<K>, &'a str) {
+    let kind_and_reason = sentence.split_once(": ").and_then(|(code, why)| {
+        let name = code.strip_prefix(prefix)?;
+        let (_, kind) = kinds.iter().find(|(known, _)| *known == name)?;
+        Some((Some(*kind), why))
+    });
+    kind_and_reason.unwrap_or((None, sentence))
 }
