@@ -65,7 +65,7 @@ pub(super) const RUST: &[File] = files! {
         "src/clock.rs", "src/completion.rs", "src/context.rs", "src/deadline.rs",
         "src/failure.rs", "src/glue.rs", "src/host_error.rs", "src/http.rs", "src/http/batch.rs",
         "src/http/error.rs", "src/http/request.rs", "src/http/response.rs", "src/lib.rs",
-        "src/log.rs", "src/metrics.rs", "src/progress.rs", "src/scratch.rs", "src/secrets.rs",
+        "src/log.rs", "src/metrics.rs", "src/progress.rs", "src/scratch.rs", "src/secrets.rs", "src/signal.rs",
         "src/spans.rs", "src/testing.rs", "wit/integration.wit",
     ],
     "crates/sandglass-guest-macros" to "sdk/sandglass-guest-macros/": [
