@@ -153,11 +153,9 @@ pub(crate) fn find_unlimited(path: &Path, spec: &Spec) -> Option<Finding> {
         return None;
     }
     let mut out = Diagnostics::new(&spec.source);
-    let message = format!(
-        "`{}` has handlers and no `[limits]`: its entities are not sessions, no `run_timeout` or \
-         other limit stops them, and silent handlers are only warned about, after 600 s",
-        spec.name
-    );
+    // Short enough for one line of the report.
+    let message = "handlers without `[limits]`: no session, no `run_timeout` or other stop limit; \
+                   only their silence is warned of, after 600 s";
     out.warning(spec.name.span(), message, "add `[limits]`; an empty section has all defaults");
     Finding::all_of(path, &spec.source, out.finish()).next()
 }
