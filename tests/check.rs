@@ -11,14 +11,42 @@ fn the_spec_of_the_incident_passes() {
 }
 
 #[test]
-fn the_documented_example_passes_without_warnings() {
+fn the_documented_example_passes_with_the_warning_that_it_has_no_limits() {
     let page = std::fs::read_to_string(repository("docs/spec-files.md")).expect("there");
     let example = page.split_once("\n```toml\n").and_then(|(_, rest)| rest.split_once("\n```\n"));
     let (example, _) = example.expect("the page has an example");
     let folder = Folder::new();
     let spec = folder.write("order.ioa.toml", example);
     let said = sandglass(&[&"check", &"--json", &spec]).exits(0);
+    let found: Vec<serde_json::Value> = serde_json::from_str(&said.out).expect("one array");
+    let [one] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((&one["severity"], &one["line"]), (&"warning".into(), &2.into()));
+    assert!(
+        one["message"].as_str().is_some_and(|text| text.contains("without `[limits]`")),
+        "{one}"
+    );
+    let limited = folder.write("limited.ioa.toml", format!("{example}\n[limits]\n"));
+    let said = sandglass(&[&"check", &"--json", &limited]).exits(0);
     assert_eq!(said.out.trim(), "[]");
+}
+
+#[test]
+fn a_spec_with_handlers_and_without_limits_causes_one_warning_of_what_that_leaves_out() {
+    let folder = Folder::new();
+    for path in [fixture("incident/session.ioa.toml"), fixture("incident")] {
+        sandglass(&[&"check", &path]).exits(0).says("ok, 1 warning").says("without `[limits]`");
+        let said = sandglass(&[&"check", &"--json", &path]).exits(0);
+        let found: Vec<serde_json::Value> = serde_json::from_str(&said.out).expect("one array");
+        let [one] = &found[..] else { panic!("{found:?}") };
+        let message = one["message"].as_str().expect("a text");
+        for part in ["no session", "no `run_timeout` or other stop limit", "after 600 s"] {
+            assert!(message.contains(part), "no `{part}` in {message}");
+        }
+        assert_eq!(one["severity"], "warning");
+    }
+    // Its states have timers, and nothing that could be silent.
+    let lamp = folder.write("lamp.ioa.toml", LAMP);
+    assert!(!sandglass(&[&"check", &lamp]).exits(0).out.contains("limits"));
 }
 
 const WRONG: &str = r#"
@@ -149,7 +177,7 @@ fn warnings_pass() {
         .map(|l| l.to_owned() + "\n")
         .collect();
     let path = folder.write("session.ioa.toml", without_deadline);
-    sandglass(&[&"check", &path]).exits(0).says("ok, 1 warning").says("120");
+    sandglass(&[&"check", &path]).exits(0).says("ok, 2 warnings").says("120");
 }
 
 #[test]

@@ -4,8 +4,12 @@ mod binary;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
+
+use sandglass_journal::{Batch, Expected, Journal as _, Settings, SqliteJournal};
+use sandglass_model::Position;
 
 use binary::{Folder, Running, WAITER, answer_of, fixture, sandglass, until};
 use serde_json::Value;
@@ -248,6 +252,54 @@ fn an_entity_without_limits_is_no_session_in_a_journal_and_in_a_daemon() {
         let said = sandglass(&[&"status", &from, &"Waiter/plain"]).exits(1);
         said.says("there is no such session");
     }
+}
+
+/// Copies a journal, as if everything in it were older by `age`.
+fn copy_aged(journal: &Path, copy: &Path, age: Duration) {
+    let threads = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    threads.block_on(async {
+        let open = |path| SqliteJournal::open(path, Settings::default()).expect("a journal");
+        let (from, to) = (open(journal).journal, open(copy).journal);
+        let page = from.read(Position(0), 100).await.expect("readable");
+        for record in page.into_records().expect("whole") {
+            let records = vec![(record.sequence, record.event)];
+            let batch = Batch::new(record.entity, Expected::Any, record.at.before(age), records);
+            to.append(batch).await.expect("taken");
+        }
+        from.close().await;
+        to.close().await;
+    });
+}
+
+#[test]
+fn a_handler_without_limits_is_shown_while_it_is_in_flight_and_fails_a_check_if_it_is_stuck() {
+    let daemon = Daemon::with("", "");
+    daemon.waiting("plain", "");
+    let (url, journal) = (daemon.url(), daemon.journal());
+    for from in [url, journal.display().to_string()] {
+        let said = sandglass(&[&"status", &from, &"--check", &"--json"]).exits(0).json_lines();
+        let [view] = &said[..] else { panic!("one entity, not {said:?}") };
+        assert_eq!(
+            (&view["session"], &view["status"]),
+            (&"Waiter/plain".into(), &"RUNNING".into())
+        );
+        assert_eq!((view.get("run_seq"), &view["stuck"]), (None, &false.into()));
+        let said = sandglass(&[&"status", &from, &"Waiter/plain", &"--line"]).exits(0);
+        said.says("Waiter/plain RUNNING no session, busy for");
+        let said = sandglass(&[&"status", &from, &"--line"]).exits(0);
+        said.says("0 sessions and 1 without [limits]: 1 RUNNING");
+    }
+    // Nothing records that its host was lost.
+    daemon.running.signal("KILL");
+    let Daemon { folder, running, .. } = daemon;
+    assert_eq!(running.ended().code(), None, "it was killed");
+    let aged = folder.path("aged.db");
+    copy_aged(&journal, &aged, Duration::from_secs(400));
+    sandglass(&[&"status", &aged]).exits(0).says("STUCK");
+    sandglass(&[&"status", &aged, &"--check"]).exits(1).says("STUCK");
+    sandglass(&[&"status", &aged, &"Waiter/plain", &"--line", &"--check"]).exits(1).says("STUCK");
+    let view = &sandglass(&[&"status", &aged, &"--json"]).exits(0).json_lines()[0];
+    assert_eq!((&view["status"], &view["stuck"]), (&"STUCK".into(), &true.into()));
 }
 
 #[test]

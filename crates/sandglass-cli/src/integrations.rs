@@ -69,6 +69,7 @@ impl Integrations {
         };
         let mut findings = folder.warnings;
         for (path, spec) in &folder.specs {
+            findings.extend(find_unlimited(path, spec));
             findings.extend(self.check_timed(path, spec)?);
         }
         for (name, source) in &folder.sources {
@@ -144,6 +145,19 @@ impl Integrations {
             none => none.insert(host(self.compiling)?),
         })
     }
+}
+
+/// A spec with handlers and without limits, whose entities are therefore not sessions.
+pub(crate) fn find_unlimited(path: &Path, spec: &Spec) -> Option<Finding> {
+    if spec.limits.is_some() || spec.integrations.is_empty() {
+        return None;
+    }
+    let mut out = Diagnostics::new(&spec.source);
+    // Short enough for one line of the report.
+    let message = "handlers without `[limits]`: no session, no `run_timeout` or other stop limit; \
+                   only their silence is warned of, after 600 s";
+    out.warning(spec.name.span(), message, "add `[limits]`; an empty section has all defaults");
+    Finding::all_of(path, &spec.source, out.finish()).next()
 }
 
 /// The findings of a manifest that has errors.

@@ -450,7 +450,7 @@ impl ReasonCode {
     }
 }
 
-/// The status of a session.
+/// The status of a session, or without `run_seq`, of the handlers in flight of another entity.
 #[derive(Serialize, ToSchema)]
 #[schema(value_type = Object)]
 #[serde(transparent)]

@@ -304,7 +304,7 @@ pub struct Silent {
     pub killed: bool,
 }
 
-/// The last sign of life of a session.
+/// The last sign of life of a session, or of handlers without one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LastEvent {
     /// The kind of the signal.
@@ -398,7 +398,7 @@ fn silence_warning(spec: &Spec, entity: &Entity, breach: &LimitBreached) -> Opti
         at: breach.at.to_string(),
         session_id: entity.entity.clone(),
         phase: entity.state.clone(),
-        // An entity without a session is warned about, too, and loops in none.
+        // Handlers of an entity that is not a session are warned about, too, and loop in none.
         iteration: entity.session().map_or(1, |session| session.iteration(spec)),
         failure_type: SILENCE,
         elapsed_silent_seconds: breach.observed.div_ceil(1_000),
@@ -484,7 +484,7 @@ fn audit_call(session: &EntityRef, breach: &LimitBreached) -> Option<AuditedCall
     Some(AuditedCall {
         at: breach.at.to_string(),
         session_id: session.clone(),
-        run_seq: breach.run_seq,
+        run_seq: breach.run_seq?,
         tool: doing.handler.clone(),
         host_call: doing.host_call.clone().unwrap_or_default(),
         error_type: error_type_of(TIMED_OUT),

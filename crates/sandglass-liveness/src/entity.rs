@@ -13,7 +13,7 @@ use sandglass_model::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::session::Session;
+use crate::session::{HandlerWatch, Session, Watched};
 use crate::spec::Spec;
 use ended_dispatch::EndedDispatches;
 pub use ended_dispatch::{ENDED_DISPATCHES_MAX, EndedDispatch};
@@ -46,6 +46,10 @@ pub struct Entity {
     next_schedule: u64,
     /// Boxed, because many entities are not sessions.
     session: Option<Box<Session>>,
+    /// The inactivity of its handlers in flight, if it is not a session. Boxed, because few entities
+    /// have handlers in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    handlers: Option<Box<HandlerWatch>>,
 }
 
 /// A handler that was dispatched and has not ended.
@@ -105,6 +109,7 @@ impl Entity {
             schedules: BTreeMap::new(),
             next_schedule: 0,
             session: None,
+            handlers: None,
         })
     }
 
@@ -125,6 +130,9 @@ impl Entity {
                     && ended.decision != Decision::Rerun
                 {
                     self.past.push(EndedDispatch::of(&run.dispatched, ended));
+                }
+                if self.in_flight.is_empty() {
+                    self.handlers = None;
                 }
                 self.restart_idle(at);
             }
@@ -185,7 +193,10 @@ impl Entity {
 
     fn apply_to_session(&mut self, spec: &Spec, event: &Event, at: WallTime) {
         match self.session.take() {
-            None => self.session = Session::started(event, at).map(Box::new),
+            None => {
+                self.session = Session::started(event, at).map(Box::new);
+                self.watch_handlers(spec, event, at);
+            }
             Some(mut session) => {
                 session.apply(spec, self, event, at);
                 self.session = Some(session);
@@ -193,10 +204,30 @@ impl Entity {
         }
     }
 
+    fn watch_handlers(&mut self, spec: &Spec, event: &Event, at: WallTime) {
+        self.handlers = match self.handlers.take() {
+            // The session measures from now on.
+            _ if self.session.is_some() => None,
+            None => HandlerWatch::started(spec, event, at).map(Box::new),
+            Some(mut handlers) => {
+                handlers.apply(spec, self, event, at);
+                Some(handlers)
+            }
+        };
+    }
+
     /// Its session, if it is one.
     #[must_use]
     pub fn session(&self) -> Option<&Session> {
         self.session.as_deref()
+    }
+
+    /// Whose inactivity is measured: that of its session, or if it is not a session, that of its
+    /// handlers in flight, unless its rules do not watch them.
+    #[must_use]
+    pub fn watched(&self) -> Option<Watched<'_>> {
+        let handlers = || self.handlers.as_deref().map(Watched::Handlers);
+        self.session().map(Watched::Session).or_else(handlers)
     }
 
     /// Whether it is a session whose run has stopped or is stopping, so that its timers do not run.

@@ -10,6 +10,7 @@ mod preamble;
 mod recovery;
 mod settings;
 mod status;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,13 +24,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::entity::Entity;
 use crate::spec::{Counted, Spec};
-pub(crate) use evaluate::watched;
+pub(crate) use evaluate::measured;
 pub use evaluate::{Anchor, Due, Elapsed, Evaluation, evaluate};
 pub use failures::{Failures, SAMPLE_MAX_CHARS, SHAPES_MAX, failed_calls};
 pub use preamble::{error_type_of, preamble};
 pub use recovery::{conversation, left_for_conversation, recovery};
 pub use settings::{BadLimit, Ceilings, LimitSettings, Setting, default_limits};
 pub use status::{Shown, Status, StatusView, status};
+use watched::sign_of_life;
+pub use watched::{HandlerWatch, Watched};
 
 /// Longest status text that is stored, in characters: a line of a terminal.
 pub const STATUS_MAX_CHARS: usize = 200;
@@ -151,7 +154,8 @@ impl Session {
 
     /// Folds in one more record about `entity`, which does not have it yet.
     pub(crate) fn apply(&mut self, spec: &Spec, entity: &Entity, event: &Event, at: WallTime) {
-        if let Some((kind, of, is_progress)) = self.sign_of_life(spec, entity, event) {
+        let sign_of_life = if self.is_running() { sign_of_life(spec, entity, event) } else { None };
+        if let Some((kind, of, is_progress)) = sign_of_life {
             self.is_silent = false;
             self.active_since.set(at);
             if is_progress {
@@ -310,48 +314,6 @@ impl Session {
         }
         self.failures.count_calls(&entity.entity, &run.dispatched, ended);
         self.failures.count(&entity.entity, &run.dispatched, ended);
-    }
-
-    /// The activity that `event` shows, if any: its kind, the action or handler that it is about,
-    /// and whether it is progress. What the host does by itself shows none, and
-    /// neither do signals that are listed as synthetic. A new attempt is progress.
-    fn sign_of_life<'e>(
-        &self,
-        spec: &Spec,
-        entity: &Entity,
-        event: &'e Event,
-    ) -> Option<(&'e str, Option<String>, bool)> {
-        if self.phase != RunPhase::Running {
-            return None;
-        }
-        let limits = spec.limits.as_ref();
-        let listed = |list: &[String], name: &str| list.iter().any(|one| one == name);
-        let is_material =
-            |name: &str| limits.map_or(name == "progress", |limits| listed(&limits.material, name));
-        let handler = |dispatch: DispatchId| {
-            entity.in_flight_handler(dispatch).map(|run| run.dispatched.integration.clone())
-        };
-        match event {
-            Event::Transition {
-                action,
-                cause: TransitionCause::Requested | TransitionCause::Asked(_),
-                ..
-            } => Some(("action", Some(action.clone()), is_material("action"))),
-            Event::Signal { name, dispatch, .. } => {
-                let is_synthetic = limits.is_some_and(|limits| listed(&limits.synthetic, name));
-                (!is_synthetic).then(|| (&**name, dispatch.and_then(handler), is_material(name)))
-            }
-            Event::Dispatched(dispatched) => {
-                Some(("dispatched", Some(dispatched.integration.clone()), true))
-            }
-            Event::Ended(ended) => Some(("ended", handler(ended.dispatch), is_material("ended"))),
-            _ => None,
-        }
-    }
-
-    /// Whether `event` ends an inactivity that was warned of.
-    pub(crate) fn is_broken_by(&self, spec: &Spec, entity: &Entity, event: &Event) -> bool {
-        self.is_silent && self.sign_of_life(spec, entity, event).is_some()
     }
 
     /// Whether its run is running.

@@ -167,14 +167,16 @@ pub enum Event {
         /// Its limits.
         limits: RunLimits,
     },
-    /// A limit of a session was breached.
+    /// A limit of a session, or of handlers of an entity that is not a session, was breached.
     #[serde(rename = "limit.breached")]
     LimitBreached(Box<LimitBreached>),
-    /// A session was active again after a warning about its inactivity.
+    /// A session, or handlers of an entity that is not a session, were active again after a warning
+    /// about their inactivity.
     #[serde(rename = "limit.cleared")]
     LimitCleared {
-        /// The run of the session.
-        run_seq: u32,
+        /// The run of the session; `None` if the entity is not a session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run_seq: Option<u32>,
         /// Which limit had been breached.
         limit: Limit,
         /// How long it was inactive, in milliseconds: by its records, unless they show no activity.

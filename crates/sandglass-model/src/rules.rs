@@ -19,8 +19,9 @@ impl RulesVersion {
     /// Decides about outcomes as they are recorded, drops held handlers of states that were left,
     /// gives resumed ones their own budgets, and checks held handlers before a change of the spec.
     pub const V2: Self = Self(2);
-    /// Records with each dispatch of a session the shape that an earlier action has stated, and lets
-    /// signals from outside restart the timer of a state.
+    /// Records with each dispatch of a session the shape that an earlier action has stated, lets
+    /// signals from outside restart the timer of a state, and warns of inactive handlers of entities
+    /// that are not sessions.
     pub const V3: Self = Self(3);
     /// All versions that this build can decide by, the oldest first.
     pub const ALL: [Self; 3] = [Self::V1, Self::V2, Self::V3];

@@ -228,7 +228,7 @@ pub struct Doing {
     pub since: WallTime,
 }
 
-/// The last activity of a session.
+/// The last activity of a session, or of the handlers of an entity that is not a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastSignal {
     /// The kind: the name of a signal, `action`, `dispatched` or `ended`; `host_call` if a host call
@@ -244,11 +244,14 @@ pub struct LastSignal {
 /// The breach of a limit: one event for every kind of breach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitBreached {
-    /// The session.
-    pub session: EntityRef,
+    /// The session; `None` if the limit is of a handler of an entity that is not a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<EntityRef>,
     /// The run of the session.
-    pub run_seq: u32,
-    /// What the limit belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_seq: Option<u32>,
+    /// What the limit belongs to. [`Limit::InactivityWarn`] belongs to the handlers of an entity that
+    /// is not a session.
     pub scope: Scope,
     /// Which limit.
     pub limit: Limit,

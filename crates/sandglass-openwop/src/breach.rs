@@ -32,7 +32,7 @@ impl Breaches {
         let parent = self.last.as_ref().filter(|(of, _)| of == run).map(|(_, trace)| *trace);
         let digest = Sha256::new()
             .chain_update(run.to_string())
-            .chain_update(breach.run_seq.to_be_bytes())
+            .chain_update(breach.run_seq.unwrap_or_default().to_be_bytes())
             .chain_update(kind)
             .finalize();
         let mut bytes = [0; 24];

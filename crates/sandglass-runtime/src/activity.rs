@@ -56,8 +56,8 @@ impl Shared {
             let of = || snapshot.entity.to_string();
             let calls = snapshot.handlers().filter_map(|handler| self.last_call(handler));
             let calls = calls.map(|call| Active { kind: ASKED, of: of(), ..call });
-            let recorded = snapshot.session.as_deref().map(|session| {
-                let at = session.active_since();
+            let recorded = snapshot.watched().map(|watched| {
+                let at = watched.active_since();
                 let identity = Identity::Record(snapshot.entity.clone(), at);
                 Active { ago: now.since(at), kind: ASKED, of: of(), identity }
             });

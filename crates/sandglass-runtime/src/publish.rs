@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandglass_liveness::session::{Shown, StatusView};
+use sandglass_liveness::session::{HandlerWatch, Shown, StatusView, Watched};
 use sandglass_liveness::{Entity, Session};
 use sandglass_model::{
     DispatchId, EntityRef, Incarnation, LastSignal, Object, Record, RunReport, Sequence,
@@ -78,6 +78,8 @@ pub struct Snapshot {
     pub schedules: usize,
     /// Its session, if it is one.
     pub session: Option<Box<Session>>,
+    /// The inactivity of its handlers in flight, if it is not a session.
+    pub watch: Option<Box<HandlerWatch>>,
     /// Why it keeps its version of the spec although there is a newer one, if that does not fit it.
     pub held_back: Option<String>,
 }
@@ -98,15 +100,22 @@ pub struct RunView {
 }
 
 impl Snapshot {
-    /// The status of the session at `now`, if the last host call of its handlers was `active`;
-    /// `None` if it is not a session.
+    /// Whose inactivity is measured, as [`Entity::watched`].
+    #[must_use]
+    pub fn watched(&self) -> Option<Watched<'_>> {
+        let handlers = || self.watch.as_deref().map(Watched::Handlers);
+        self.session.as_deref().map(Watched::Session).or_else(handlers)
+    }
+
+    /// The status at `now`, if the last host call of its handlers was `active`; `None` if it is not a
+    /// session and has no handlers in flight that are watched.
     #[must_use]
     pub fn status(&self, now: WallTime, active: Option<LastSignal>) -> Option<StatusView> {
         let shown = Shown {
             name: &self.entity,
             state: &self.state,
             sequence: self.sequence,
-            session: self.session.as_deref()?,
+            watched: self.watched()?,
             active,
             handlers: self.in_flight.iter().map(|run| run.integration.clone()).collect(),
         };
@@ -132,6 +141,10 @@ impl Snapshot {
             in_flight: entity.in_flight().into_iter().map(view).collect(),
             schedules: entity.schedules().len(),
             session: entity.session().cloned().map(Box::new),
+            watch: match entity.watched() {
+                Some(Watched::Handlers(handlers)) => Some(Box::new(handlers.clone())),
+                Some(Watched::Session(_)) | None => None,
+            },
             held_back: None,
         }
     }

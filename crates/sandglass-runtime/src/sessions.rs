@@ -153,8 +153,9 @@ impl Runtime {
         }
     }
 
-    /// The status of sessions behind `after` that are awake and that `is_wanted` accepts, in the
-    /// order of their names. Sessions with work in flight are always awake.
+    /// The status of sessions, and of other entities with handlers in flight, that are behind `after`
+    /// and awake and that `is_wanted` accepts, in the order of their names. Entities with work in
+    /// flight are always awake.
     #[must_use]
     pub fn awake_sessions(
         &self,
@@ -172,20 +173,20 @@ impl Runtime {
         wanted.iter().filter_map(|snapshot| self.status_now(snapshot)).collect()
     }
 
-    /// The status of the session that `snapshot` shows, with the host calls of its handlers up to
-    /// now; `None` if it is not a session.
+    /// The status of the entity that `snapshot` shows, with the host calls of its handlers up to now;
+    /// `None` if it is not a session and has no handlers in flight.
     #[must_use]
     pub fn status_now(&self, snapshot: &Snapshot) -> Option<StatusView> {
         let shared = &self.0.shared;
-        // An entity that is not a session costs no search for activity.
-        snapshot.session.as_ref()?;
+        // An entity without a status costs no search for activity.
+        snapshot.watched()?;
         let now = shared.clock.wall();
         let active = shared.last_active(&snapshot.entity, snapshot.handlers());
         snapshot.status(now, active.map(|active| active.signal(now)))
     }
 
-    /// The status of a session, and what its first handler in flight is doing; `None` if the entity
-    /// is not a session.
+    /// The status of an entity, and what its first handler in flight is doing; `None` if it is not a
+    /// session and has no handlers in flight.
     ///
     /// # Errors
     /// There is no such entity, or the journal cannot be read.

@@ -79,6 +79,9 @@ const THEMES: [&str; 6] = [
     "execution_timeout",
     "abort_timeout",
 ];
+/// Seconds from which long budgets of handlers without limits are drawn: those are warned of after
+/// 600 s of inactivity.
+const PATIENT: [u64; 3] = [700, 1_300, 2_500];
 /// How many versions of each spec there are.
 pub(crate) const VERSIONS: usize = 2;
 /// The signal that another entity sends and that states list in `reset_on`.
@@ -221,6 +224,17 @@ impl Automaton {
         let said = ["", "", "", "turn = true\n", "continues = true\n"];
         for handler in &mut self.handlers {
             handler.counted = [""; VERSIONS].map(|_| *dice.pick(&said));
+        }
+        self
+    }
+
+    /// Gives the handlers of some types without limits budgets that are longer than the silence that
+    /// is warned of.
+    pub(crate) fn with_patience(mut self, pace: Pace, dice: &Dice) -> Self {
+        if self.limits.is_none() && pace == Pace::Usual && dice.per_mille(250) {
+            for handler in &mut self.handlers {
+                handler.budget = durations(&PATIENT, dice);
+            }
         }
         self
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_liveness::Entity;
-use sandglass_liveness::session::{Anchor, LimitSettings, RunPhase, Session, Setting};
+use sandglass_liveness::session::{Anchor, LimitSettings, RunPhase, Setting, Watched};
 use sandglass_model::{
     DispatchId, EntityRef, Event, Limit, Position, Sequence, StopCause, WallTime,
 };
@@ -115,7 +115,7 @@ impl Clients {
             let idle = idle.map(|timer| timer.since.after(Duration::from_millis(timer.after_ms)));
             let scheduled = entity.schedules().next().map(|schedule| schedule.due);
             let deadline = ledger.runs.due(name?);
-            let limits = entity.session().map(limits_due).unwrap_or_default();
+            let limits = entity.watched().map(limits_due).unwrap_or_default();
             let at = idle.into_iter().chain(scheduled).chain(deadline).chain(limits).min()?;
             u64::try_from(at.as_millis() - START.as_millis() - self.process.now_ms()).ok()
         };
@@ -475,20 +475,21 @@ impl Clients {
     }
 }
 
-/// When the time limits of a session are reached, if nothing happens before.
-fn limits_due(session: &Session) -> Vec<WallTime> {
-    let limits = &session.limits;
+/// When the time limits of a session, or of handlers without one, are reached, if nothing happens
+/// before.
+fn limits_due(watched: Watched<'_>) -> Vec<WallTime> {
+    let limits = watched.session().map(|session| &session.limits);
     let threshold_ms = |anchor| match anchor {
-        Anchor::Session => limits.execution_timeout_ms,
-        Anchor::Run => limits.run_timeout_ms,
-        Anchor::Activity => limits.inactivity_warn_ms.or(limits.inactivity_timeout_ms),
-        Anchor::Progress => limits.progress_timeout_ms,
-        Anchor::Stop => Some(limits.abort_timeout_ms),
+        Anchor::Session => limits?.execution_timeout_ms,
+        Anchor::Run => limits?.run_timeout_ms,
+        Anchor::Activity => watched.inactivity_warn_ms().or_else(|| limits?.inactivity_timeout_ms),
+        Anchor::Progress => limits?.progress_timeout_ms,
+        Anchor::Stop => limits.map(|limits| limits.abort_timeout_ms),
     };
     let due = |(anchor, _, since): (Anchor, u64, WallTime)| {
-        let is_measured = (anchor == Anchor::Stop) != session.is_running();
+        let is_measured = (anchor == Anchor::Stop) != watched.is_running();
         let after = Duration::from_millis(threshold_ms(anchor).filter(|_| is_measured)?);
         Some(since.after(after))
     };
-    session.anchors().into_iter().filter_map(due).collect()
+    watched.anchors().into_iter().filter_map(due).collect()
 }

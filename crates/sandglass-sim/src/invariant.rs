@@ -47,7 +47,9 @@ pub enum Invariant {
     /// A run starts no more handlers and no more loop iterations than its limits allow, counted as
     /// its spec says; a breach is recorded for the first one beyond the limit.
     WithinBounds,
-    /// A session is silent only for as long as none of its handlers has made a host call.
+    /// A session, or an entity without a session whose handlers are in flight, is silent only for as
+    /// long as none of its handlers has made a host call; handlers without a session are warned of
+    /// after the default time, once in each silence.
     TrulySilent,
     /// Simulating a seed again leads to the same clock, next random number and log.
     Reproducible,

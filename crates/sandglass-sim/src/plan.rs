@@ -124,10 +124,12 @@ impl Plan {
         let types = 1 + dice.below(3);
         let limits = Dice::new(seed, "limits");
         let counted = Dice::new(seed, "counted");
+        let patient = Dice::new(seed, "patient");
         let automata = (0..types).map(|at| {
             let pace = if is_coarse { Pace::Coarse } else { Pace::Usual };
             let generated = Automaton::generate(format!("Kind{at}"), lives, pace, &dice);
-            generated.with_limits(lives, pace, &limits).with_counting(&counted)
+            let generated = generated.with_limits(lives, pace, &limits).with_counting(&counted);
+            generated.with_patience(pace, &patient)
         });
         (plan, automata.collect())
     }

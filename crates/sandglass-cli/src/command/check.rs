@@ -12,16 +12,16 @@ use sandglass_source::{Finding, Severity};
 use crate::compiling;
 use crate::diagnostic_text::{self, to_json};
 use crate::exit::Exit;
-use crate::integrations::Integrations;
+use crate::integrations::{Integrations, find_unlimited};
 use crate::terminal::{Output, Tone, count, printable_path, report_error};
 
 /// Checks spec files, manifests, modules and folders of them
 ///
 /// Reports all errors at once, each with its line and column, and warnings for what is allowed but
-/// rarely intended. A manifest is checked together with its module, which must exist, match the
-/// manifest, compile, and import nothing that it is not granted. A module is checked with the
-/// manifest beside it that names it; without one, nothing is granted. In a folder, every module
-/// that a spec names must exist.
+/// rarely intended, and for a spec that has handlers but no limits. A manifest is checked together
+/// with its module, which must exist, match the manifest, compile, and import nothing that it is not
+/// granted. A module is checked with the manifest beside it that names it; without one, nothing is
+/// granted. In a folder, every module that a spec names must exist.
 ///
 /// Exit code: 0 no errors (warnings are allowed), 1 errors, 2 a file cannot be read.
 #[derive(Debug, clap::Args)]
@@ -104,6 +104,7 @@ fn check_spec(path: &Path, integrations: &mut Integrations) -> anyhow::Result<Ve
     let mut findings: Vec<Finding> =
         Finding::all_of(path, &String::from_utf8_lossy(&bytes), diagnostics).collect();
     if let Some(spec) = spec {
+        findings.extend(find_unlimited(path, &spec));
         findings.extend(integrations.check_timed(path, &spec)?);
     }
     Ok(findings)

@@ -1,4 +1,5 @@
-//! `sandglass status`: shows the status of sessions, from a journal or a running daemon.
+//! `sandglass status`: shows the status of sessions, and of handlers without one, from a journal or a
+//! running daemon.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
@@ -26,16 +27,18 @@ const PAGES_MAX: usize = 100;
 /// Moves the cursor to the top of the terminal, and clears it.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-/// Shows the status of sessions
+/// Shows the status of sessions and of handlers in flight
 ///
 /// QUEUED has no work yet; SILENT was warned about for its inactivity; STUCK has work in flight, but
 /// shows no sign of life for long (STUCK can also follow SILENT); BLOCKED(reason) has to be resumed;
-/// RUNNING, STOPPING and DONE are what they say. A journal may be in use. Of a daemon, shows all
-/// sessions that are awake, or the given one.
+/// RUNNING, STOPPING and DONE are what they say. An entity whose spec has no limits is shown while it
+/// has handlers in flight: RUNNING, STUCK after 5 minutes without a sign of life, SILENT after 10
+/// minutes. A journal may be in use, but does not contain the last host calls. Of a daemon, shows
+/// everything that is awake, or the given one.
 ///
-/// Exit code: 0 shown, 1 the given session does not exist, or, with --check, a session is SILENT or
-/// STUCK, 2 the journal or the daemon cannot be read, 3 parts of the journal are damaged or
-/// missing, 130 Ctrl-C.
+/// Exit code: 0 shown, 1 the given session does not exist, or, with --check, one of those shown is
+/// SILENT or STUCK, 2 the journal or the daemon cannot be read, 3 parts of the journal are damaged
+/// or missing, 130 Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass status http://127.0.0.1:7341 --watch\n  \
     sandglass status runs.db --json | jq 'select(.status == \"BLOCKED\").session'\n  \
@@ -45,7 +48,7 @@ pub(crate) struct Arguments {
     /// The journal, or the daemon (http://HOST:PORT or https://HOST:PORT)
     #[arg(value_name = "JOURNAL|URL")]
     from: PathBuf,
-    /// Show only this session
+    /// Show only this session or entity
     #[arg(value_name = "TYPE/ID")]
     session: Option<EntityRef>,
     #[command(flatten)]
@@ -53,13 +56,13 @@ pub(crate) struct Arguments {
     /// Refresh every second, until Ctrl-C
     #[arg(long, conflicts_with_all = ["json", "line", "check"])]
     watch: bool,
-    /// Print one line: the number of sessions by status, or the status of the given one
+    /// Print one line: how many there are by status, or the status of the given one
     #[arg(long, conflicts_with = "json")]
     line: bool,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Exit with 1 if a session is SILENT or STUCK
+    /// Exit with 1 if a session or a handler is SILENT or STUCK
     #[arg(long)]
     check: bool,
 }
@@ -103,7 +106,10 @@ fn print(arguments: &Arguments, found: &[StatusView], exit: Exit) -> anyhow::Res
     }
     let is_missing = arguments.session.is_some() && found.is_empty();
     if is_missing {
-        note("there is no such session; an entity is a session if its spec has [limits]");
+        note(
+            "there is no such session; an entity is a session if its spec has [limits], and is \
+             otherwise shown while it has handlers in flight",
+        );
     }
     let is_alarming = found.iter().any(|view| view.stuck || view.status == Status::Silent);
     match exit {
@@ -181,7 +187,12 @@ fn in_one_line(found: &[StatusView], is_one: bool) -> String {
     found.iter().for_each(|view| *counts.entry(view.status).or_default() += 1);
     let each: Vec<String> =
         counts.iter().map(|(status, many)| format!("{many} {status}")).collect();
-    format!("{}: {}", count(found.len(), "session"), each.join(", "))
+    let sessions = found.iter().filter(|view| view.run_seq.is_some()).count();
+    let others = match found.len() - sessions {
+        0 => String::new(),
+        others => format!(" and {others} without [limits]"),
+    };
+    format!("{}{others}: {}", count(sessions, "session"), each.join(", "))
 }
 
 fn table(found: &[StatusView], output: &Output) -> anyhow::Result<()> {
@@ -207,7 +218,7 @@ const fn tone(view: &StatusView) -> Tone {
     }
 }
 
-/// The status of a session in words, starting with the status itself.
+/// A status in words, starting with the status itself.
 fn fields(view: &StatusView) -> Vec<String> {
     let status = match (&view.stop_reason_code, view.status) {
         (Some(code), Status::Blocked) => format!("BLOCKED({code})"),
@@ -217,7 +228,11 @@ fn fields(view: &StatusView) -> Vec<String> {
     if view.stuck && view.status != Status::Stuck {
         fields.push("STUCK".to_owned());
     }
-    fields.push(format!("run {} for {}", view.run_seq, format_millis(view.elapsed_ms)));
+    let elapsed = format_millis(view.elapsed_ms);
+    fields.push(match view.run_seq {
+        Some(run_seq) => format!("run {run_seq} for {elapsed}"),
+        None => format!("no session, busy for {elapsed}"),
+    });
     if let Some(left) = view.budget_left_ms {
         fields.push(format!("{} left", format_millis(left)));
     }

@@ -30,7 +30,7 @@ impl SessionNow {
         let run_timeout = session.limits.run_timeout_ms.map(Duration::from_millis);
         let is_running = !matches!(session.phase, RunPhase::Stopped(_));
         Some(Self {
-            run_seq: view.run_seq,
+            run_seq: session.run_seq,
             status: view.status,
             is_stuck: view.stuck,
             stop_reason_code: view.stop_reason_code,

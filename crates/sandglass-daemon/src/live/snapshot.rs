@@ -70,7 +70,8 @@ struct InFlight {
 impl InFlight {
     /// The handlers of `snapshot`, with the state of their session at `now`.
     fn all_of<'a>(runtime: &Runtime, snapshot: &'a Snapshot) -> impl Iterator<Item = Self> + 'a {
-        let status = runtime.status_now(snapshot);
+        let is_session = snapshot.session.is_some();
+        let status = is_session.then(|| runtime.status_now(snapshot)).flatten();
         let session = status.and_then(|status| SessionNow::new(snapshot, status)).map(Arc::new);
         snapshot.in_flight.iter().map(move |run| Self {
             entity: snapshot.entity.clone(),

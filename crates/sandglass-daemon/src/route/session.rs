@@ -34,7 +34,8 @@ pub(crate) struct ListParams {
 /// The sessions that are awake, in the order of their names
 ///
 /// These are the sessions that have work in flight or had some a moment ago. The others are asleep,
-/// and can be read one by one.
+/// and can be read one by one. Other entities are in the list while they have handlers in flight,
+/// without `run_seq`.
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(ListParams),
     responses((status = 200, body = SessionPage, description = "A page")))]
 pub(crate) async fn list(
@@ -55,7 +56,7 @@ pub(crate) async fn list(
     Ok(Json(SessionPage { sessions, next }))
 }
 
-/// The status of a session
+/// The status of a session, or of an entity with handlers in flight
 #[utoipa::path(get, path = "/v1/sessions/{type}/{id}", operation_id = "look", tag = "sessions",
     params(EntityPath),
     responses((status = 200, body = SessionView, description = "Its present status")))]

@@ -108,13 +108,13 @@ pub enum Input {
         /// Why.
         cause: StopCause,
     },
-    /// A limit of the run was breached by the passage of time.
+    /// A limit of the run, or of handlers without a session, was breached by the passage of time.
     LimitDue {
         /// Which.
         limit: Limit,
         /// What was measured, in milliseconds, rounded up.
         observed_ms: u64,
-        /// What the session was doing, if that is known.
+        /// What its handlers were doing, if that is known.
         doing: Option<Doing>,
         /// The last host call of its handlers, if that is known: activity that no record shows.
         active: Option<LastSignal>,

@@ -10,13 +10,13 @@ use sandglass_model::session::STOP_REASON_MAX_BYTES;
 use sandglass_model::{
     Cancellation, CancelledBy, DeadlineOwner, Directive, DispatchId, Dispatched, Doing, Ended,
     Event, HandlerEnd, LastSignal, Limit, LimitBreached, Outcome, Overrun, RulesVersion, RunLimits,
-    RunStopped, RunStopping, Signature, StopCause, WallTime,
+    RunStopped, RunStopping, Scope, Signature, StopCause, WallTime,
 };
 
 use super::commands::handler_cause;
 use super::{Input, Refusal};
 use crate::entity::Entity;
-use crate::session::{RunPhase, Session, failed_calls, watched};
+use crate::session::{RunPhase, Session, Watched, failed_calls, measured};
 use crate::spec::{Counted, Spec};
 
 /// Errors if the run of the session does not admit `input`. After the run has stopped, only the ends
@@ -298,35 +298,46 @@ pub(super) fn limit_due(
     (doing, active): (Option<&Doing>, Option<&LastSignal>),
     now: WallTime,
 ) -> Result<Vec<Event>, Refusal> {
-    let session = session(entity)?;
+    let watched = watched(entity)?;
     let has_work = !entity.is_settled();
-    let (threshold, _) = watched(session, has_work, limit).ok_or(Refusal::StaleTimer)?;
+    let (threshold, _) = measured(watched, has_work, limit).ok_or(Refusal::StaleTimer)?;
     if observed_ms <= threshold {
         return Err(Refusal::NotIdleYet { idle_ms: observed_ms, after_ms: threshold });
     }
     let cause = StopCause::Limit { limit };
-    let stopping = limit.stops_runs().then(|| stopping(spec, session, cause));
+    let stops = watched.session().filter(|_| limit.stops_runs());
+    let stopping = stops.map(|session| stopping(spec, session, cause));
     let breach = Breach {
         doing: doing.cloned(),
-        active: active.filter(|active| active.at > session.active_since()).cloned(),
+        active: active.filter(|active| active.at > watched.active_since()).cloned(),
         ..Breach::of(limit, threshold, observed_ms)
     };
-    Ok(std::iter::once(breach.recorded(entity, session, now)).chain(stopping).collect())
+    Ok(std::iter::once(breach.recorded(entity, watched, now)).chain(stopping).collect())
 }
 
 /// A host call of a handler shows activity: it ends an inactivity that was warned of.
 pub(super) fn active(entity: &Entity, signal: &LastSignal) -> Result<Vec<Event>, Refusal> {
-    let session = session(entity)?;
-    let since = session.active_since();
-    if !session.is_running() || !session.is_silent() || signal.at <= since {
+    let watched = watched(entity)?;
+    if !watched.is_running() || !watched.is_silent() || signal.at <= watched.active_since() {
         return Err(Refusal::StaleTimer);
     }
-    Ok(vec![Event::LimitCleared {
-        run_seq: session.run_seq,
+    Ok(vec![cleared(watched, signal.at, Some(Box::new(signal.clone())))])
+}
+
+/// The session of `entity`, or its handlers.
+fn watched(entity: &Entity) -> Result<Watched<'_>, Refusal> {
+    entity.watched().ok_or(Refusal::NoSession)
+}
+
+/// The record that the inactivity of `watched` has ended `at`; by `last_signal`, if no record shows
+/// that.
+fn cleared(watched: Watched<'_>, at: WallTime, last_signal: Option<Box<LastSignal>>) -> Event {
+    Event::LimitCleared {
+        run_seq: watched.session().map(|session| session.run_seq),
         limit: Limit::InactivityWarn,
-        silent_ms: millis_between(since, signal.at),
-        last_signal: Some(Box::new(signal.clone())),
-    }])
+        silent_ms: millis_between(watched.active_since(), at),
+        last_signal,
+    }
 }
 
 fn millis_between(from: WallTime, to: WallTime) -> u64 {
@@ -350,18 +361,19 @@ impl Breach {
     }
 
     /// Its record.
-    fn recorded(self, entity: &Entity, session: &Session, at: WallTime) -> Event {
+    fn recorded(self, entity: &Entity, watched: Watched<'_>, at: WallTime) -> Event {
         let Self { limit, threshold, observed, doing, active, times } = self;
+        let session = watched.session();
         Event::LimitBreached(Box::new(LimitBreached {
-            session: entity.entity.clone(),
-            run_seq: session.run_seq,
-            scope: limit.scope(),
+            session: session.map(|_| entity.entity.clone()),
+            run_seq: session.map(|session| session.run_seq),
+            scope: session.map_or(Scope::Handler, |_| limit.scope()),
             limit,
             kind: limit.meter(),
             threshold,
             observed,
             at,
-            last_signal: active.or_else(|| session.last_signal.clone()),
+            last_signal: active.or_else(|| watched.last_signal().cloned()),
             in_flight: doing,
             action: limit.action(),
             times,
@@ -370,15 +382,16 @@ impl Breach {
 }
 
 /// Applies the rules of the session to `events`, which its entity has decided: returns them with the
-/// records that its limits and its run add. If the entity is not a session, returns `events`
-/// unchanged.
+/// records that its limits and its run add. If the entity is not a session, the only such record is
+/// that an inactivity of its handlers has ended.
 pub(super) fn apply_session_rules(
     spec: &Spec,
     entity: &Entity,
     events: Vec<Event>,
     now: WallTime,
 ) -> (Vec<Event>, Option<Entity>) {
-    if entity.session().is_none() {
+    // Most entities that are not sessions are spared the copy.
+    if entity.session().is_none() && !entity.watched().is_some_and(Watched::is_silent) {
         return (events, None);
     }
     let ended = events.iter().filter_map(|event| match event {
@@ -449,7 +462,7 @@ impl Supervision<'_> {
 
     fn breach(&mut self, breach: Breach) {
         if let Some(session) = self.after.session() {
-            let event = breach.recorded(&self.after, session, self.now);
+            let event = breach.recorded(&self.after, session.into(), self.now);
             self.push(event);
         }
     }
@@ -479,14 +492,9 @@ impl Supervision<'_> {
     }
 
     fn cleared_by(&self, event: &Event) -> Option<Event> {
-        let session = self.after.session()?;
-        let is_broken = session.is_broken_by(self.spec, &self.after, event);
-        is_broken.then(|| Event::LimitCleared {
-            run_seq: session.run_seq,
-            limit: Limit::InactivityWarn,
-            silent_ms: millis_between(session.active_since(), self.now),
-            last_signal: None,
-        })
+        let watched = self.after.watched()?;
+        let is_broken = watched.is_broken_by(self.spec, &self.after, event);
+        is_broken.then(|| cleared(watched, self.now, None))
     }
 
     /// The breaches of a handler's limits, if `event` is its end: those of its calls, and of its

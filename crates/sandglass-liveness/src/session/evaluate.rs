@@ -1,10 +1,10 @@
-//! Which limit of a session is due, and when the next one is.
+//! Which limit of a session, or of handlers without one, is due, and when the next one is.
 
 use std::time::Duration;
 
 use sandglass_model::Limit;
 
-use super::{RunPhase, Session};
+use super::{RunPhase, Watched};
 use crate::instant::TIME_LIMITS;
 
 /// A time that limits are measured from.
@@ -59,14 +59,19 @@ pub struct Due {
     pub observed_ms: u64,
 }
 
-/// Evaluates the limits. `has_work` is true if a handler of the session is queued or in flight:
-/// inactivity and lack of progress are measured only then. A limit is breached by more than it
-/// allows, so not at the very moment.
+/// Evaluates the limits. `has_work` is true if a handler is queued or in flight: inactivity and lack
+/// of progress are measured only then. A limit is breached by more than it allows, so not at the
+/// very moment.
 #[must_use]
-pub fn evaluate(session: &Session, has_work: bool, elapsed: &Elapsed) -> Evaluation {
+pub fn evaluate<'a>(
+    watched: impl Into<Watched<'a>>,
+    has_work: bool,
+    elapsed: &Elapsed,
+) -> Evaluation {
+    let watched = watched.into();
     let mut found = Evaluation::default();
     for limit in TIME_LIMITS {
-        let Some((threshold_ms, anchor)) = watched(session, has_work, limit) else { continue };
+        let Some((threshold_ms, anchor)) = measured(watched, has_work, limit) else { continue };
         let (allowed, measured) = (Duration::from_millis(threshold_ms), elapsed.since(anchor));
         let left = allowed.checked_sub(measured);
         let left = left.map(|left| left.saturating_add(Duration::from_nanos(1)));
@@ -92,7 +97,17 @@ fn sooner(known: Option<Duration>, other: Duration) -> Option<Duration> {
 
 /// What `limit` allows now, in milliseconds, and its anchor; `None` if it is not measured.
 #[must_use]
-pub(crate) fn watched(session: &Session, has_work: bool, limit: Limit) -> Option<(u64, Anchor)> {
+pub(crate) fn measured(
+    watched: Watched<'_>,
+    has_work: bool,
+    limit: Limit,
+) -> Option<(u64, Anchor)> {
+    if limit == Limit::InactivityWarn {
+        let is_measured = has_work && watched.is_running() && !watched.is_silent();
+        let threshold_ms = watched.inactivity_warn_ms().filter(|_| is_measured)?;
+        return Some((threshold_ms, Anchor::Activity));
+    }
+    let session = watched.session()?;
     let limits = &session.limits;
     match (&session.phase, limit) {
         (RunPhase::Stopping { stopping, is_killing: false, .. }, Limit::AbortTimeout) => {
@@ -107,9 +122,6 @@ pub(crate) fn watched(session: &Session, has_work: bool, limit: Limit) -> Option
         }
         (RunPhase::Running, Limit::ProgressTimeout) if has_work => {
             limits.progress_timeout_ms.map(|ms| (ms, Anchor::Progress))
-        }
-        (RunPhase::Running, Limit::InactivityWarn) if has_work && !session.is_silent() => {
-            limits.inactivity_warn_ms.map(|ms| (ms, Anchor::Activity))
         }
         _ => None,
     }

@@ -1,4 +1,5 @@
-//! The status of a session, for people and monitoring: computed from its fold and the time.
+//! The status of a session, or of the handlers of an entity that is not a session, for people and
+//! monitoring: computed from the fold and the time.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,10 +7,10 @@ use std::time::Duration;
 use sandglass_model::{Directive, EntityRef, LastSignal, Sequence, WallTime};
 use serde::{Deserialize, Serialize};
 
-use super::{RunPhase, Session};
+use super::{RunPhase, Session, Watched};
 use crate::entity::Entity;
 
-/// The status of a session.
+/// The status of a session, or of handlers without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Status {
@@ -51,10 +52,10 @@ impl fmt::Display for Status {
     }
 }
 
-/// The view of a session.
+/// The view of a session, or of the handlers in flight of an entity that is not a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusView {
-    /// The session.
+    /// The session, or the entity.
     pub session: String,
     /// Its status.
     pub status: Status,
@@ -67,11 +68,13 @@ pub struct StatusView {
     /// Whether it is marked STUCK: it has work in flight, and has been inactive for longer than its
     /// limit.
     pub stuck: bool,
-    /// Its present run, or the last.
-    pub run_seq: u32,
+    /// Its present run, or the last; `None` if the entity is not a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_seq: Option<u32>,
     /// The state of its entity.
     pub state: String,
-    /// How long its run has lasted, in milliseconds.
+    /// How long its run has lasted, in milliseconds; if the entity is not a session, how long it has
+    /// had handlers in flight.
     pub elapsed_ms: u64,
     /// The rest of `run_timeout`, in milliseconds; `None` if that is off or the run has stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,8 +95,8 @@ pub struct StatusView {
     pub status_text: Option<String>,
 }
 
-/// The status of `entity` at `now`; `None` if it is not a session. `now` only determines how long
-/// ago the recorded times are.
+/// The status of `entity` at `now`; `None` if it is not a session and has no handlers in flight that
+/// are watched. `now` only determines how long ago the recorded times are.
 #[must_use]
 pub fn status(entity: &Entity, now: WallTime) -> Option<StatusView> {
     let runs = entity.in_flight().into_iter();
@@ -101,7 +104,7 @@ pub fn status(entity: &Entity, now: WallTime) -> Option<StatusView> {
         name: &entity.entity,
         state: &entity.state,
         sequence: entity.sequence,
-        session: entity.session()?,
+        watched: entity.watched()?,
         active: None,
         handlers: runs.map(|run| run.dispatched.integration.clone()).collect(),
     };
@@ -117,8 +120,8 @@ pub struct Shown<'a> {
     pub state: &'a str,
     /// How many transitions it has taken.
     pub sequence: Sequence,
-    /// Its session.
-    pub session: &'a Session,
+    /// Its session, or its handlers.
+    pub watched: Watched<'a>,
     /// The last host call of its handlers, if that is known: activity that no record shows.
     pub active: Option<LastSignal>,
     /// The handlers that are queued or in flight.
@@ -129,50 +132,63 @@ impl Shown<'_> {
     /// The status at `now`.
     #[must_use]
     pub fn status(self, now: WallTime) -> StatusView {
-        let Self { name, state, sequence, session, active, handlers } = self;
+        let Self { name, state, sequence, watched, active, handlers } = self;
         let has_work = !handlers.is_empty();
-        let active = active.filter(|active| active.at > session.active_since());
-        let silent = now.since(active.as_ref().map_or(session.active_since(), |active| active.at));
-        let is_silent = session.is_silent() && active.is_none();
-        let stuck_after = Duration::from_millis(session.limits.stuck_after_ms);
-        let is_stuck = has_work && session.is_running() && silent > stuck_after;
-        let (ended_at, code) = match &session.phase {
-            RunPhase::Running => (None, None),
-            RunPhase::Stopping { stopping, .. } => (None, Some(stopping.stop_reason_code.clone())),
-            RunPhase::Stopped(stopped) => {
+        let active = active.filter(|active| active.at > watched.active_since());
+        let silent = now.since(active.as_ref().map_or(watched.active_since(), |active| active.at));
+        let is_silent = watched.is_silent() && active.is_none();
+        let stuck_after = Duration::from_millis(watched.stuck_after_ms());
+        let is_stuck = has_work && watched.is_running() && silent > stuck_after;
+        let phase = watched.session().map(|session| &session.phase);
+        let (ended_at, code) = match phase {
+            Some(RunPhase::Stopping { stopping, .. }) => {
+                (None, Some(stopping.stop_reason_code.clone()))
+            }
+            Some(RunPhase::Stopped(stopped)) => {
                 (Some(stopped.elapsed_ms), Some(stopped.stop_reason_code.clone()))
             }
+            Some(RunPhase::Running) | None => (None, None),
         };
-        let elapsed_ms = ended_at.unwrap_or_else(|| millis(now.since(session.run_started)));
+        let since = match watched {
+            Watched::Session(session) => session.run_started,
+            Watched::Handlers(handlers) => handlers.since,
+        };
+        let elapsed_ms = ended_at.unwrap_or_else(|| millis(now.since(since)));
+        let run_timeout_ms = watched.session().and_then(|session| session.limits.run_timeout_ms);
         let left = |most: u64| most.saturating_sub(elapsed_ms);
+        let status_text = watched.session().and_then(|session| session.status_text.as_ref());
         StatusView {
             session: name.to_string(),
-            status: status_of(session, (is_silent, is_stuck), sequence.0 == 0 && !has_work),
+            status: status_of(watched, (is_silent, is_stuck), sequence.0 == 0 && !has_work),
             stop_reason_code: code,
-            directive: session.directive(),
+            directive: watched.session().and_then(Session::directive),
             stuck: is_stuck,
-            run_seq: session.run_seq,
+            run_seq: watched.session().map(|session| session.run_seq),
             state: state.to_owned(),
             elapsed_ms,
-            budget_left_ms: session.limits.run_timeout_ms.filter(|_| ended_at.is_none()).map(left),
-            silent_ms: (has_work && session.is_running()).then(|| millis(silent)),
-            last_signal: active.or_else(|| session.last_signal.clone()),
+            budget_left_ms: run_timeout_ms.filter(|_| ended_at.is_none()).map(left),
+            silent_ms: (has_work && watched.is_running()).then(|| millis(silent)),
+            last_signal: active.or_else(|| watched.last_signal().cloned()),
             in_flight: handlers,
             host_call: None,
-            status_text: session.status_text.as_ref().map(|status| status.text.clone()),
+            status_text: status_text.map(|status| status.text.clone()),
         }
     }
 }
 
-fn status_of(session: &Session, (is_silent, is_stuck): (bool, bool), is_untouched: bool) -> Status {
-    match &session.phase {
-        RunPhase::Running if is_silent => Status::Silent,
-        RunPhase::Running if is_stuck => Status::Stuck,
-        RunPhase::Running if is_untouched => Status::Queued,
-        RunPhase::Running => Status::Running,
-        RunPhase::Stopping { .. } => Status::Stopping,
-        RunPhase::Stopped(_) if session.is_over() => Status::Done,
-        RunPhase::Stopped(_) => Status::Blocked,
+fn status_of(
+    watched: Watched<'_>,
+    (is_silent, is_stuck): (bool, bool),
+    is_untouched: bool,
+) -> Status {
+    match watched.session().map(|session| (session, &session.phase)) {
+        Some((_, RunPhase::Stopping { .. })) => Status::Stopping,
+        Some((session, RunPhase::Stopped(_))) if session.is_over() => Status::Done,
+        Some((_, RunPhase::Stopped(_))) => Status::Blocked,
+        Some((_, RunPhase::Running)) | None if is_silent => Status::Silent,
+        Some((_, RunPhase::Running)) | None if is_stuck => Status::Stuck,
+        Some((_, RunPhase::Running)) | None if is_untouched => Status::Queued,
+        Some((_, RunPhase::Running)) | None => Status::Running,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sandglass_liveness::session::{Due, Elapsed, LimitSettings, Session, evaluate};
+use sandglass_liveness::session::{Due, Elapsed, LimitSettings, Watched, evaluate};
 use sandglass_liveness::{Entity, Fold, Input, Replay, Resume, Retry};
 use sandglass_model::{
     AskUntil, Asked, Cancellation, CancelledBy, DeadlineOwner, DispatchId, Dispatched, EntityRef,
@@ -143,10 +143,10 @@ fn run_limits(which: usize, life: &Life) -> RunLimits {
     }
 }
 
-/// How long ago the anchors of a session are, by the wall clock.
-fn elapsed(session: &Session, now: i64) -> Elapsed {
+/// How long ago the anchors of a session, or of handlers without one, are by the wall clock.
+fn elapsed(watched: Watched<'_>, now: i64) -> Elapsed {
     let mut elapsed = Elapsed::default();
-    for (anchor, _, at) in session.anchors() {
+    for (anchor, _, at) in watched.anchors() {
         elapsed.set(anchor, WallTime::from_millis(now).since(at));
     }
     elapsed
@@ -156,19 +156,19 @@ fn elapsed(session: &Session, now: i64) -> Elapsed {
 /// then.
 fn limit_due(life: &mut Life, early: bool) -> Option<Input> {
     let has_work = !life.entity().is_settled();
-    let session = life.entity().session()?;
+    let watched = life.entity().watched()?;
     let input = |due: Due| {
         let Due { limit, observed_ms } = due;
         Input::LimitDue { limit, observed_ms, doing: None, active: None }
     };
-    let found = evaluate(session, has_work, &elapsed(session, life.now));
+    let found = evaluate(watched, has_work, &elapsed(watched, life.now));
     if let Some(due) = found.due {
         return Some(input(due));
     }
     let next = found.next?;
     let wait = i64::try_from(next.as_nanos().div_ceil(1_000_000)).expect("soon");
     let now = life.now + wait - i64::from(early);
-    let found = evaluate(session, has_work, &elapsed(session, now));
+    let found = evaluate(watched, has_work, &elapsed(watched, now));
     assert_eq!(found.due.is_none(), early, "nothing is breached by what it allows");
     life.now = now;
     found.due.map(input)

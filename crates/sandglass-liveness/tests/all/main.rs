@@ -4,6 +4,7 @@ mod asks;
 mod bounds;
 mod decisions;
 mod generated;
+mod handlers;
 mod idle;
 mod instants;
 mod replays;

@@ -347,7 +347,7 @@ fn the_status_counts_host_calls_that_no_record_shows() {
             name: &life.entity().entity,
             state: &life.entity().state,
             sequence: life.entity().sequence,
-            session,
+            watched: session.into(),
             active,
             handlers: vec!["run_tools".to_owned()],
         };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_journal as journal;
+use sandglass_liveness::session::Watched;
 use sandglass_liveness::{Decided, Entity, Input, Spec, decide};
 use sandglass_model::{
     Cancellation, Cause, DispatchId, Event as RecordedEvent, Failure, FailureKind,
@@ -168,7 +169,7 @@ impl PendingRecords {
         in_order.sort_by_key(|(at, _)| *at);
         for (at, signal) in in_order {
             // Activity that was recorded later stays the last.
-            let since = measured.session().map_or(*at, |session| session.active_since());
+            let since = measured.watched().map_or(*at, Watched::active_since);
             let HandlerSignal { dispatch, name, payload, .. } = signal.clone();
             let dispatch = Some(dispatch);
             let signal =
@@ -291,9 +292,9 @@ impl Actor {
         }
     }
 
-    /// Keeps a signal of a session that is not recorded now, because it counts as activity.
+    /// Keeps a signal that is not recorded now, if it counts as activity.
     fn hold_back(&mut self, signal: HandlerSignal) {
-        if self.entity.session().is_some() {
+        if self.entity.watched().is_some() {
             let clock = &self.shared.clock;
             self.pending.hold_back(signal, clock.now(), clock.wall());
         }
@@ -334,9 +335,9 @@ impl Actor {
     /// When signals that were held back have to be recorded: half way to the time at which their
     /// absence would count as inactivity.
     pub(super) fn held_back_at(&self) -> Monotonic {
-        let session = self.entity.session().filter(|_| !self.pending.held_back.is_empty());
-        session.map_or(Monotonic::NEVER, |session| {
-            let half = Duration::from_millis(session.limits.stuck_after_ms) / 2;
+        let watched = self.entity.watched().filter(|_| !self.pending.held_back.is_empty());
+        watched.map_or(Monotonic::NEVER, |watched| {
+            let half = Duration::from_millis(watched.stuck_after_ms()) / 2;
             self.pending.held_since.after(half)
         })
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sandglass_liveness::decide::{directive, handler_cause, works_only_for};
-use sandglass_liveness::session::{self, Due, Session};
+use sandglass_liveness::session::{self, Due, Watched};
 use sandglass_liveness::{Input, Resume, decide};
 use sandglass_model::{Cause, DispatchId, Doing, Limit, Monotonic, StopCause};
 
@@ -197,7 +197,7 @@ impl Actor {
         true
     }
 
-    /// Enforces a limit of its session that is breached.
+    /// Enforces a limit of its session, or of its handlers without one, that is breached.
     pub(super) async fn limit_due(&mut self, due: Due) -> Result<(), ActorError> {
         // While the journal fails, activity that is not recorded yet counts, too.
         let is_measured = self.pending.failure().is_some();
@@ -272,8 +272,8 @@ impl Actor {
     /// After a warning about inactivity: records the activity of its handlers since then, or waits
     /// to be notified of it.
     pub(super) async fn await_activity(&mut self) {
-        let is_silent = |session: &Session| session.is_running() && session.is_silent();
-        if !self.entity.session().is_some_and(is_silent) || self.ownership != Ownership::Owner {
+        let is_silent = |watched: Watched<'_>| watched.is_running() && watched.is_silent();
+        if !self.entity.watched().is_some_and(is_silent) || self.ownership != Ownership::Owner {
             return;
         }
         let in_flight = self.entity.in_flight();
@@ -281,7 +281,7 @@ impl Actor {
         self.shared.on_activity(&self.entity.entity, handlers, &self.activity);
         // Read after the waiter is in place, so that no activity is missed in between.
         self.read_activity();
-        let since = self.entity.session().map(Session::active_since);
+        let since = self.entity.watched().map(Watched::active_since);
         let signal = self.last_active.as_ref().map(|(_, signal)| signal.clone());
         let Some(signal) = signal.filter(|signal| Some(signal.at) > since) else { return };
         if self.ready_to_write().await.is_ok() {
@@ -299,10 +299,7 @@ impl Actor {
         let now = self.shared.clock.wall();
         let (host_call, since) = match known {
             Some(HandlerNow { place, since, .. }) => (Some(place), now.before(since)),
-            None => {
-                let session = self.entity.session()?;
-                (None, session.active_since())
-            }
+            None => (None, self.entity.watched()?.active_since()),
         };
         Some(Doing { handler: dispatched.integration.clone(), host_call, since })
     }

@@ -17,11 +17,11 @@ use crate::timer::after_ms;
 pub(crate) struct Timers {
     idle: Option<Idle>,
     schedules: BTreeMap<u64, Monotonic>,
-    /// Boxed, because many entities are not sessions.
+    /// Boxed, because most entities have nothing whose limits are measured.
     limits: Option<Box<Limits>>,
 }
 
-/// What the limits of a session are measured by.
+/// What the limits of a session, or of handlers without one, are measured by.
 #[derive(Debug)]
 struct Limits {
     meters: [Meter; 5],
@@ -93,9 +93,10 @@ impl Timers {
         self.measure(entity, has_work, clock);
     }
 
-    /// Follows the anchors of a session, and computes when its next limit is breached.
+    /// Follows the anchors of a session, or of handlers without one, and computes when the next limit
+    /// is breached.
     fn measure(&mut self, entity: &Entity, has_work: bool, clock: &dyn Clock) {
-        let Some(session) = entity.session() else {
+        let Some(watched) = entity.watched() else {
             self.limits = None;
             return;
         };
@@ -103,7 +104,7 @@ impl Timers {
         let before = self.limits.as_ref().map(|limits| limits.meters);
         let mut is_refused = self.limits.as_ref().is_some_and(|limits| limits.is_refused);
         let active_at = self.limits.as_ref().and_then(|limits| limits.active_at);
-        let meters = session.anchors().map(|(anchor, generation, at)| {
+        let meters = watched.anchors().map(|(anchor, generation, at)| {
             let known = before.iter().flatten().find(|meter| {
                 (meter.anchor, meter.generation, meter.at) == (anchor, generation, at)
             });
@@ -113,7 +114,7 @@ impl Timers {
                 Meter { anchor, generation, at, armed_at: now, already }
             })
         });
-        let found = evaluate(session, has_work, &elapsed(&meters, active_at, now));
+        let found = evaluate(watched, has_work, &elapsed(&meters, active_at, now));
         let rings_at = match found {
             _ if is_refused => Monotonic::NEVER,
             Evaluation { due: Some(_), .. } => now,
@@ -129,11 +130,11 @@ impl Timers {
         }
     }
 
-    /// The limit of a session that is breached by now.
+    /// The limit that is breached by now.
     pub(super) fn limit_due(&self, entity: &Entity, clock: &dyn Clock) -> Option<limits::Due> {
         let limits = self.limits.as_ref().filter(|limits| limits.rings_at <= clock.now())?;
         let elapsed = elapsed(&limits.meters, limits.active_at, clock.now());
-        evaluate(entity.session()?, limits.has_work, &elapsed).due
+        evaluate(entity.watched()?, limits.has_work, &elapsed).due
     }
 
     /// Notes that its handlers were last active `at`. Returns whether that is later than what was
@@ -150,7 +151,7 @@ impl Timers {
         self.limits.as_ref().map_or(Monotonic::NEVER, |limits| limits.stops_at)
     }
 
-    /// When a limit of a session is breached, if nothing else happens.
+    /// When a limit is breached, if nothing else happens.
     pub(super) fn next_limit(&self) -> Monotonic {
         self.limits.as_ref().map_or(Monotonic::NEVER, |limits| limits.rings_at)
     }

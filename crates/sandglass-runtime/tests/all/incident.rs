@@ -1,7 +1,7 @@
 //! The incident: a healthy slow handler, a hung one, and a state in which nothing
 //! happens are three things, and each has its own end.
 
-use sandglass_model::{Event, Outcome, TransitionCause};
+use sandglass_model::{Event, Limit, Outcome, TransitionCause};
 use sandglass_runtime::{ActorError, ErrorClass, Request};
 use serde_json::json;
 
@@ -27,7 +27,10 @@ async fn a_hung_handler_ends_in_its_declared_transition() {
     assert_eq!(error.class(), ErrorClass::Transient);
     assert_eq!(world.state().await, "TimedOut");
     let records = world.records().await;
-    let [.., ended, transition] = &records[..] else { panic!("{records:?}") };
+    let [.., warned, ended, cleared, transition] = &records[..] else { panic!("{records:?}") };
+    let Event::LimitBreached(breach) = &warned.event else { panic!("{warned:?}") };
+    assert_eq!((breach.limit, breach.observed), (Limit::InactivityWarn, 600_001));
+    assert_eq!(cleared.event.kind(), "limit.cleared");
     let Event::Ended(ended) = &ended.event else { panic!("{ended:?}") };
     assert!(matches!(ended.outcome, Outcome::TimedOut(_)));
     let Event::Transition { action, params, cause, trace, .. } = &transition.event else {

@@ -12,7 +12,7 @@ use sandglass_liveness::session::{
 use sandglass_liveness::{Fold, Replay, Spec};
 use sandglass_model::{
     AskUntil, Clock, Decision, Directive, EntityRef, Event, Limit, LimitBreached, Position, Record,
-    RunStopped, RunStopping, StopCause,
+    RunStopped, RunStopping, Scope, StopCause,
 };
 use sandglass_runtime::{ActorError, ProjectionGap, Runtime, SessionResume, SessionStop};
 use sandglass_telemetry::prometheus::Exporter;
@@ -1029,6 +1029,70 @@ async fn the_first_host_call_after_a_warning_is_recorded_at_once() {
     world.replays().await;
 }
 
+/// An entity without limits, whose handlers may take an hour.
+async fn unlimited(acts: &[Act]) -> World {
+    World::with(&SESSION.replace("deadline = \"900s\"", "deadline = \"1h\""), acts).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_of_an_entity_without_limits_are_stuck_and_silent_and_no_session() {
+    // Four calls, one every 100 seconds, and then none.
+    let world = unlimited(&[Act::CallEvery(100, 4, Box::new(Act::Hang))]).await;
+    assert_eq!(world.runtime.session_status(&one()).await, Ok(None));
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(699).await;
+    assert_eq!(status(&world).await, Status::Running, "its last call is 299 seconds ago");
+    pass(2).await;
+    assert_eq!(status(&world).await, Status::Stuck);
+    assert_eq!(breaches(&world).await, []);
+    pass_ms(299_002).await;
+    assert_eq!(status(&world).await, Status::Silent);
+    let awake = world.runtime.awake_sessions(None, |_| true);
+    let [view] = &awake[..] else { panic!("{awake:?}") };
+    assert_eq!((view.status, view.stuck, view.run_seq), (Status::Silent, true, None));
+    let stop = world.runtime.stop_session(&one(), operator()).await;
+    assert!(matches!(stop, Err(ActorError::Refused { .. })), "it is no session: {stop:?}");
+
+    pass(2_000).await;
+    let found = breaches(&world).await;
+    let [breach] = &found[..] else { panic!("one in each silence, not {found:?}") };
+    assert_eq!((breach.limit, breach.observed), (Limit::InactivityWarn, 600_001));
+    assert_eq!((breach.scope, &breach.session, breach.run_seq), (Scope::Handler, &None, None));
+    let last = breach.last_signal.as_ref().expect("the last call");
+    assert_eq!((last.kind.as_str(), last.of.as_deref()), ("host_call", Some("run_tools")));
+    let doing = breach.in_flight.as_ref().expect("its handler");
+    assert_eq!(doing.handler, "run_tools");
+    world.until("TimedOut").await;
+    let kinds = world.kinds().await;
+    assert_eq!(kinds[kinds.len() - 3..], ["ended", "limit.cleared", "transition"]);
+    assert_eq!(world.runtime.session_status(&one()).await, Ok(None));
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_call_ends_the_silence_of_a_handler_and_a_restart_warns_of_none() {
+    let world = unlimited(&[Act::CallEvery(700, 1, Box::new(Act::Hang))]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(699).await;
+    assert_eq!(status(&world).await, Status::Silent);
+    pass_ms(1_002).await;
+    assert_eq!(status(&world).await, Status::Running);
+    let records = world.records().await;
+    let last = &records.last().expect("a record").event;
+    let Event::LimitCleared { run_seq: None, silent_ms, last_signal, .. } = last else {
+        panic!("{last:?}")
+    };
+    assert_eq!(*silent_ms, 700_000);
+    assert_eq!(last_signal.as_ref().map(|signal| signal.kind.as_str()), Some("host_call"));
+
+    // The handler is lost with its host, which was silent for longer.
+    let world = world.restart_after(10_000).await;
+    settle().await;
+    assert_eq!(world.runtime.session_status(&one()).await, Ok(None));
+    assert_eq!(breaches(&world).await.len(), 1, "that of before");
+    world.replays().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_an_asked_entity_does_is_activity_of_the_asker() {
     let limits = "\n[limits]\ninactivity_warn = \"5m\"\ndeadline = \"1h\"\n";
@@ -1044,7 +1108,7 @@ async fn what_an_asked_entity_does_is_activity_of_the_asker() {
     let found = breaches(&world).await;
     let limits: Vec<Limit> = found.iter().map(|breach| breach.limit).collect();
     assert_eq!(limits, [Limit::InactivityWarn], "of the asker, now that it computes alone");
-    assert_eq!(found[0].session, one());
+    assert_eq!((&found[0].session, found[0].run_seq), (&Some(one()), Some(1)));
     world.replays().await;
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use sandglass_host::{CompileHelper, Host, Manifest, Settings};
 use sandglass_journal::{Journal, Opened, SqliteJournal};
 use sandglass_liveness::Spec;
-use sandglass_liveness::session::LimitSettings;
+use sandglass_liveness::session::{LimitSettings, StatusView};
 use sandglass_model::{Clock, Monotonic, Object, Position, StopCause, SystemClock};
 use sandglass_runtime::{
     ActorError, HostHandlers, Module as Guest, NewEntity, Runtime, SessionResume, SessionStop,
@@ -275,7 +275,9 @@ impl Worker {
                 runtime.signal(&entity, Signal { name, from, payload }).await.map(|()| None)
             }
             Command::Cancel { entity, by, reason } => match runtime.session_status(&entity).await {
-                Ok(None) => runtime.cancel(&entity, None, &reason).map(|_| None),
+                Ok(None | Some(StatusView { run_seq: None, .. })) => {
+                    runtime.cancel(&entity, None, &reason).map(|_| None)
+                }
                 Ok(Some(_)) => {
                     let cause = StopCause::Operator { by, reason };
                     let stop = SessionStop { run_seq: None, cause };

@@ -1,21 +1,29 @@
 //! Checks the runs of sessions: each stop against the records before it, and that nothing is
 //! started or taken for a run that is stopping.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_liveness::{Entity, Session, Spec};
 use sandglass_model::{
-    Directive, DispatchId, EntityRef, Event, RunStopped, RunStopping, StopCause, TransitionCause,
+    Directive, DispatchId, EntityRef, Event, Limit, LimitBreached, RunStopped, RunStopping, Scope,
+    StopCause, TransitionCause,
 };
 
 use super::Finding;
 use super::bounds::Bounds;
 use crate::invariant::Invariant;
 
-/// The runs of all sessions, derived from their records alone. The fold is not used, so that it is
-/// checked too.
+/// The inactivity of handlers without a session that is warned of, in milliseconds.
+const DEFAULT_WARN_MS: u64 = 600_000;
+
+/// The runs of all sessions, and the warnings about handlers without a session, derived from their
+/// records alone. The fold is not used, so that it is checked too.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(BTreeMap<EntityRef, Run>);
+pub(super) struct Sessions {
+    runs: BTreeMap<EntityRef, Run>,
+    /// The entities without a session about whose handlers a warning holds.
+    silent: BTreeSet<EntityRef>,
+}
 
 /// The current run of a session, or its last one.
 #[derive(Debug, Default)]
@@ -32,12 +40,15 @@ impl Sessions {
     /// Checks one more record about `entity`, which is as it was before and obeys `spec`.
     pub(super) fn record(&mut self, spec: &Spec, entity: &Entity, event: &Event) -> Finding {
         let name = &entity.entity;
-        if let (Event::RunStarted { run_seq: 1, limits }, None) = (event, self.0.get(name)) {
+        if let (Event::RunStarted { run_seq: 1, limits }, None) = (event, self.runs.get(name)) {
             let bounds = Bounds::of(limits);
-            self.0.insert(name.clone(), Run { run_seq: 1, bounds, ..Run::default() });
+            self.runs.insert(name.clone(), Run { run_seq: 1, bounds, ..Run::default() });
+            self.silent.remove(name);
             return None;
         }
-        let run = self.0.get_mut(name)?;
+        let Some(run) = self.runs.get_mut(name) else {
+            return self.record_without_session(spec, entity, event);
+        };
         let wrong = run.record(event, entity.in_flight_count());
         let wrong = wrong.or_else(|| run.out_of_bounds(spec, entity, event));
         wrong.map(|(invariant, what)| (invariant, format!("run {} of {name} {what}", run.run_seq)))
@@ -45,7 +56,7 @@ impl Sessions {
 
     /// Checks a batch that is durable now; `entity` is as it is after that batch.
     pub(super) fn commit(&mut self, entity: &Entity) -> Finding {
-        let run = self.0.get_mut(&entity.entity)?;
+        let run = self.runs.get_mut(&entity.entity)?;
         let late = std::mem::take(&mut run.too_late);
         let begun =
             late.into_iter().find(|dispatch| entity.in_flight_handler(*dispatch).is_some())?;
@@ -53,6 +64,30 @@ impl Sessions {
         let what = format!("run {run_seq} of {name} is to stop, and {begun} is dispatched");
         Some((Invariant::NothingWhileStopped, what))
     }
+
+    /// Checks that handlers of an entity without a session are warned of as such, once in each
+    /// silence.
+    fn record_without_session(&mut self, spec: &Spec, entity: &Entity, event: &Event) -> Finding {
+        let name = &entity.entity;
+        let fits = match event {
+            Event::LimitBreached(breach) => {
+                let is_due = spec.limits.is_none() && entity.in_flight_count() > 0;
+                is_due && is_default_warning(breach) && self.silent.insert(name.clone())
+            }
+            Event::LimitCleared { run_seq, .. } => run_seq.is_none() && self.silent.remove(name),
+            _ => true,
+        };
+        (!fits).then(|| (Invariant::TrulySilent, format!("{name} is no session: {event:?}")))
+    }
+}
+
+fn is_default_warning(breach: &LimitBreached) -> bool {
+    breach.limit == Limit::InactivityWarn
+        && breach.scope == Scope::Handler
+        && breach.session.is_none()
+        && breach.run_seq.is_none()
+        && breach.threshold == DEFAULT_WARN_MS
+        && breach.observed > DEFAULT_WARN_MS
 }
 
 impl Run {
@@ -110,7 +145,7 @@ impl Run {
                 self.stopped = Some((**stopped).clone());
             }
             Event::LimitBreached(breach)
-                if breach.run_seq != self.run_seq || breach.observed <= breach.threshold =>
+                if breach.run_seq != Some(self.run_seq) || breach.observed <= breach.threshold =>
             {
                 return one_stop(&format!("breaches nothing: {breach:?}"));
             }
