@@ -257,6 +257,8 @@ pub struct AuditedCall {
     pub elapsed_ms: u64,
     /// The number of calls.
     pub times: u64,
+    /// The text about the timeout, with what to do about it.
+    pub message: String,
 }
 
 /// A session that was stopped.
@@ -474,9 +476,8 @@ fn ended_by(ended: &Ended) -> Option<&'static str> {
     if matches!(ended.decision, Decision::Held | Decision::Dropped) {
         return Some(RUN_STOPPED);
     }
-    let calls = ended.account.as_ref().map_or(&[][..], |account| &account.story.calls);
-    let failed = calls.iter().rfind(|call| call.outcome != CallOutcome::Ok)?;
-    (failed.outcome == CallOutcome::TimedOut).then(|| error_type_of(TIMED_OUT))
+    let story = &ended.account.as_ref()?.story;
+    story.last_timeout().map(|_| error_type_of(TIMED_OUT))
 }
 
 fn audit_call(session: &EntityRef, breach: &LimitBreached) -> Option<AuditedCall> {
@@ -492,6 +493,7 @@ fn audit_call(session: &EntityRef, breach: &LimitBreached) -> Option<AuditedCall
         timeout_ms: breach.threshold,
         elapsed_ms: breach.observed,
         times: breach.times,
+        message: timeout_text(breach.threshold),
     })
 }
 

@@ -32,6 +32,18 @@ pub struct Story {
     pub requests_omitted: u64,
 }
 
+impl Story {
+    /// The host call whose time limit can be why the handler failed: the last that did not succeed, if
+    /// its time limit ended it, and no later call of the same function succeeded.
+    #[must_use]
+    pub fn last_timeout(&self) -> Option<&Call> {
+        let place = self.calls.iter().rposition(|call| call.outcome != CallOutcome::Ok)?;
+        let (failed, later) = self.calls[place..].split_first()?;
+        let is_repaired = later.iter().any(|call| call.name == failed.name);
+        (failed.outcome == CallOutcome::TimedOut && !is_repaired).then_some(failed)
+    }
+}
+
 /// One host call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sandglass_host::manifest::{self, Found, Manifests, module_beside};
-use sandglass_host::{Manifest, Secret, file};
+use sandglass_host::{AskTarget, Manifest, Secret, file};
 use sandglass_liveness::Spec;
 use sandglass_liveness::spec::{Name, SOURCE_MAX_BYTES};
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
@@ -236,14 +236,24 @@ pub fn one_of_each_type(specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
     findings
 }
 
+/// Whether `name` is that of a call to another entity: `ask:TYPE.ACTION` or `signal:TYPE.NAME`.
+fn names_target(name: &str) -> bool {
+    let target = name.strip_prefix("ask:").or_else(|| name.strip_prefix("signal:"));
+    target.is_some_and(|target| target.parse::<AskTarget>().is_ok())
+}
+
 /// Reports each host function that `spec`, the spec in the file at `path`, limits and that is not
-/// among the `known` functions in which a handler can wait ([`Host::timed_functions`]).
+/// among the `known` functions in which a handler can wait ([`Host::timed_functions`]). Calls that are
+/// named after another entity's action or signal are limited by that name.
 ///
 /// [`Host::timed_functions`]: sandglass_host::Host::timed_functions
 #[must_use]
 pub fn unknown_timed_functions(path: &Path, spec: &Spec, known: &BTreeSet<&str>) -> Vec<Finding> {
     let mut out = Diagnostics::new(&spec.source);
     for name in spec.timed_functions.iter().filter(|name| !known.contains(name.as_str())) {
+        if names_target(name) {
+            continue;
+        }
         let message = format!("there is no host function `{name}` that a guest could wait in");
         let help = did_you_mean(name, known.iter().copied());
         out.error_with_help(name.span(), message, help);

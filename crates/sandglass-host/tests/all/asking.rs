@@ -190,6 +190,7 @@ async fn each_failure_of_an_ask_is_an_error_that_begins_with_its_kind() {
     }
     let by_the_host = [
         ("", "ask_invalid: "),
+        (r#"["Payment/7","Charge"]"#, "ask_invalid: "),
         (r#"{"entity":"Payment","action":"Charge"}"#, "ask_invalid: "),
         (r#"{"entity":"Payment/7","action":"Charge","when":1}"#, "ask_invalid: "),
         (r#"{"entity":"Payment/7","action":"Charge","until":"dawn"}"#, "ask_invalid: "),

@@ -1,5 +1,6 @@
 //! Texts about failures, for handlers and audits. They are derived from records and never parsed.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use sandglass_model::signature::{CALL_TIMED_OUT, TIMED_OUT};
@@ -22,14 +23,27 @@ pub fn preamble(recovery: &Recovery) -> Option<String> {
         error_type(failure),
         failure.count
     );
-    let sample = &failure.sample;
-    // A parameter called `command` is in the sample under its name already.
-    if sample.starts_with(COMMAND) || sample.contains(&format!(", {COMMAND}")) {
-        let _ = write!(text, ", {sample}");
-    } else if !sample.is_empty() {
-        let _ = write!(text, ", {COMMAND}{sample}");
+    if !failure.sample.is_empty() {
+        let sample = with_command_first(&failure.sample);
+        let _ = write!(text, ", {COMMAND}{}", sample.strip_prefix(COMMAND).unwrap_or(&sample));
     }
     Some(text)
+}
+
+/// `sample`, a list of `NAME=VALUE`, with the parameter `command` first, if there is one. The order of
+/// the sample itself is part of records.
+fn with_command_first(sample: &str) -> Cow<'_, str> {
+    let Some((before, command)) = sample.split_once(&format!(", {COMMAND}")) else {
+        return sample.into();
+    };
+    let is_name = |text: &str| {
+        let name = text.split_once('=').map_or("", |(name, _)| name);
+        !name.is_empty() && name.chars().all(|one| one.is_alphanumeric() || "_-.".contains(one))
+    };
+    let next =
+        command.match_indices(", ").find(|(at, comma)| is_name(&command[at + comma.len()..]));
+    let (command, after) = command.split_at(next.map_or(command.len(), |(at, _)| at));
+    format!("{COMMAND}{command}, {before}{after}").into()
 }
 
 /// The kind of error of a failure, as audits call it.
@@ -79,7 +93,9 @@ mod tests {
             text.split_once('\u{d7}').expect("a count").1.to_owned()
         };
         assert_eq!(with_sample("command=make test, n=2"), ", command=make test, n=2");
-        assert_eq!(with_sample("n=2, command=make test"), ", n=2, command=make test");
+        assert_eq!(with_sample("n=2"), ", command=n=2");
+        assert_eq!(with_sample("n=2, command=make test"), ", command=make test, n=2");
+        assert_eq!(with_sample("a=1, command=x, y = z, b=2"), ", command=x, y = z, a=1, b=2");
         assert_eq!(with_sample(""), "");
         assert_eq!(preamble(&Recovery { failure: None, ..recovery }), None);
     }

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::{RunPhase, Session, Watched};
 use crate::entity::Entity;
 
+/// How much two readings of the time of one host call may differ.
+const CLOCKS_DIFFER: Duration = Duration::from_millis(2);
+
 /// The status of a session, or of handlers without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -134,7 +137,9 @@ impl Shown<'_> {
     pub fn status(self, now: WallTime) -> StatusView {
         let Self { name, state, sequence, watched, active, handlers } = self;
         let has_work = !handlers.is_empty();
-        let active = active.filter(|active| active.at > watched.active_since());
+        // The same call, read again, can differ by a millisecond: two clocks give its time.
+        let known = watched.active_since().after(CLOCKS_DIFFER);
+        let active = active.filter(|active| active.at > known);
         let silent = now.since(active.as_ref().map_or(watched.active_since(), |active| active.at));
         let is_silent = watched.is_silent() && active.is_none();
         let stuck_after = Duration::from_millis(watched.stuck_after_ms());

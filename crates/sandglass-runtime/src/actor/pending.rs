@@ -29,6 +29,10 @@ pub const SIGNALS_RECORDED_PER_RUN_MAX: u32 = 100;
 /// Most names of signals that are held back, of one entity: more than handlers usually use.
 const HELD_BACK_MAX: usize = 8;
 
+/// How long a status waits that is not recorded at once: a handler that sets thousands causes one
+/// record a second.
+const STATUS_WAIT: Duration = Duration::from_secs(1);
+
 /// First wait after a failed append: long enough for a short disturbance to pass.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 /// Longest wait after a failed append: the longest delay until a working disk is noticed.
@@ -179,6 +183,11 @@ impl PendingRecords {
         Cow::Owned(measured)
     }
 
+    /// Whether the last status of a handler is not recorded.
+    fn holds_status(&self) -> bool {
+        self.held_back.contains_key(STATUS)
+    }
+
     /// Why the journal takes nothing, if its last append failed.
     pub(super) fn failure(&self) -> Option<&str> {
         self.failure.as_ref().map(|failing| failing.what.as_str())
@@ -211,7 +220,8 @@ impl Actor {
                 return;
             }
             // Signals that were sent before the ends come before the ends.
-            if has_failed && self.record_all_held_back().await.is_err() {
+            let holds_back = has_failed || self.pending.holds_status();
+            if holds_back && self.record_all_held_back().await.is_err() {
                 self.pending.drop_recordings();
                 return;
             }
@@ -333,12 +343,13 @@ impl Actor {
     }
 
     /// When signals that were held back have to be recorded: half way to the time at which their
-    /// absence would count as inactivity.
+    /// absence would count as inactivity; a status, which people look at, after a second.
     pub(super) fn held_back_at(&self) -> Monotonic {
         let watched = self.entity.watched().filter(|_| !self.pending.held_back.is_empty());
         watched.map_or(Monotonic::NEVER, |watched| {
             let half = Duration::from_millis(watched.stuck_after_ms()) / 2;
-            self.pending.held_since.after(half)
+            let wait = if self.pending.holds_status() { half.min(STATUS_WAIT) } else { half };
+            self.pending.held_since.after(wait)
         })
     }
 

@@ -80,7 +80,9 @@ impl Request {
     /// # Errors
     /// It is not valid; the error states why.
     pub fn from_json(text: &str) -> Result<Self, AskError> {
-        sandglass_source::json::read(text)
+        // As an object: serde would take a list for the fields in order.
+        sandglass_source::json::read::<Object>(text)
+            .and_then(|fields| Ok(serde_json::from_value(fields.into_iter().collect())?))
             .map_err(|error| AskError::Invalid(format!("the ask can't be read: {error}")))
     }
 

@@ -4,7 +4,7 @@
 //! This module checks which signals the handler may send, and names its host call after the grant.
 //! [`Asks`](super::ask::Asks) delivers the signal.
 
-use sandglass_model::{EntityRef, EntitySignal, SignalError};
+use sandglass_model::{EntityRef, EntitySignal, Object, SignalError};
 use sandglass_source::json;
 use serde::Deserialize;
 use serde_json::Value;
@@ -60,7 +60,9 @@ impl Request {
     /// # Errors
     /// It is not valid; the error states why.
     pub fn from_json(text: &str) -> Result<Self, SignalError> {
-        json::read_within(text, BOUNDS)
+        // As an object: serde would take a list for the fields in order.
+        json::read_within::<Object>(text, BOUNDS)
+            .and_then(|fields| Ok(serde_json::from_value(fields.into_iter().collect())?))
             .map_err(|error| SignalError::Invalid(format!("the signal can't be read: {error}")))
     }
 }
