@@ -10,8 +10,8 @@
 use sandglass_model::signature::TIMED_OUT;
 use sandglass_model::timeout::timeout_text;
 use sandglass_model::{
-    CallOutcome, Decision, DispatchId, Ended, EntityRef, Event, Limit, LimitBreached, Outcome,
-    Record, Repeated, RunStopped, StopCause, WallTime,
+    Decision, DispatchId, Ended, EntityRef, Event, Limit, LimitBreached, Outcome, Record, Repeated,
+    RunStopped, StopCause, WallTime,
 };
 use serde::Serialize;
 

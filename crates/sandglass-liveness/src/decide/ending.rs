@@ -169,8 +169,9 @@ impl Ending<'_> {
         }
     }
 
-    /// Whether the stop of its run ended the handler: killed it, or made it fail, because its host
-    /// calls end with an error after a graceful stop was requested.
+    /// Whether the stop of its run ended the handler: killed it, made it fail, because its host calls
+    /// end with an error after a graceful stop was requested, or came before its deadline passed: the
+    /// first cause counts.
     fn is_cut(&self, outcome: &Outcome) -> bool {
         let is_stopped = self.entity.session().is_some_and(|session| !session.is_running());
         let has_failed = match outcome {
@@ -179,6 +180,8 @@ impl Ending<'_> {
                 self.spec.rules >= RulesVersion::V2
             }
             Outcome::Cancelled(_) | Outcome::Failed(_) | Outcome::Trapped(_) => true,
+            // Earlier versions of the rules took `on_timeout`.
+            Outcome::TimedOut(_) => self.spec.rules >= RulesVersion::V3,
             _ => false,
         };
         is_stopped && has_failed
@@ -319,7 +322,9 @@ fn params(dispatched: &Dispatched, outcome: &Outcome) -> Object {
 
 #[cfg(test)]
 mod tests {
-    use sandglass_model::{Incarnation, StopCause, TraceContext};
+    use sandglass_model::{
+        DeadlineOwner, HandlerDeadlineExceeded, Incarnation, StopCause, TimeSplit, TraceContext,
+    };
 
     use super::*;
     use crate::decide::{Input, decide};
@@ -388,16 +393,11 @@ on_cancelled = "Stop"
             decided.events
         }
 
-        /// The record of an end whose result names an action that the state refuses, decided as
-        /// it was reported, and once more as it was recorded.
-        fn end(&self) -> [Ended; 2] {
-            let outcome = Outcome::Completed(Completion {
-                action: Some("Start".to_owned()),
-                params: Object::new(),
-                result: json!({ "success": true }),
-            });
+        /// The record of an end with `outcome`, decided as it was reported, and once more as it was
+        /// recorded.
+        fn end(&self, outcome: Outcome, cause: Cause) -> [Ended; 2] {
             let run = self.entity.in_flight()[0];
-            let reported = HandlerEnd::unreported(&run.dispatched, outcome, Cause::Returned);
+            let reported = HandlerEnd::unreported(&run.dispatched, outcome, cause);
             let decided = |end: Arc<HandlerEnd>| {
                 let input = Input::HandlerEnded(end);
                 let decided = decide(&self.spec, Some(&self.entity), &input, NOW).expect("taken");
@@ -413,6 +413,42 @@ on_cancelled = "Stop"
     }
 
     #[test]
+    fn a_deadline_that_passes_after_the_stop_of_the_run_is_not_the_cause() {
+        let take = |action: &str| Decision::Take { action: action.to_owned() };
+        let cancel = || StopCause::Operator { by: "ann".to_owned(), reason: String::new() };
+        let cases = [
+            (StopCause::Shutdown, RulesVersion::V2, take("Fail")),
+            (StopCause::Shutdown, RulesVersion::V3, Decision::Held),
+            (cancel(), RulesVersion::V2, take("Fail")),
+            (cancel(), RulesVersion::V3, take("Stop")),
+        ];
+        for (cause, rules, expected) in cases {
+            let stopped = Stopped::by(cause.clone(), rules);
+            let run = stopped.entity.in_flight()[0];
+            let late = Outcome::TimedOut(Box::new(HandlerDeadlineExceeded {
+                integration: run.dispatched.integration.clone(),
+                action: run.dispatched.action.clone(),
+                entity_type: "Job".to_owned(),
+                entity_id: "1".to_owned(),
+                budget_ms: 10_000,
+                elapsed_ms: 10_001,
+                overrun_us: 1,
+                owner: DeadlineOwner::Handler,
+                dying_span: "guest".to_owned(),
+                dying_call: None,
+                backtrace: Vec::new(),
+                host_calls: 0,
+                time_split_us: TimeSplit::default(),
+                trace_id: TraceContext::root([5; 24]).trace_id,
+                attempt: 1,
+            }));
+            let [first, again] = stopped.end(late, Cause::Deadline);
+            assert_eq!(first.decision, expected, "{cause:?} under rules {rules}");
+            assert_eq!(again, first, "{cause:?} under rules {rules}, replayed");
+        }
+    }
+
+    #[test]
     fn a_refused_success_of_a_stopped_run_is_decided_as_it_is_recorded() {
         let take = |action: &str| Decision::Take { action: action.to_owned() };
         let cancel = || StopCause::Operator { by: "ann".to_owned(), reason: String::new() };
@@ -423,7 +459,12 @@ on_cancelled = "Stop"
             (cancel(), RulesVersion::V2, take("Stop")),
         ];
         for (cause, rules, expected) in cases {
-            let [first, again] = Stopped::by(cause.clone(), rules).end();
+            let refused = Outcome::Completed(Completion {
+                action: Some("Start".to_owned()),
+                params: Object::new(),
+                result: json!({ "success": true }),
+            });
+            let [first, again] = Stopped::by(cause.clone(), rules).end(refused, Cause::Returned);
             assert_eq!(first.decision, expected, "{cause:?} under rules {rules}");
             assert_eq!(again, first, "{cause:?} under rules {rules}, replayed");
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_journal as journal;
-use sandglass_liveness::session::Watched;
+use sandglass_liveness::session::{STATUS, Watched};
 use sandglass_liveness::{Decided, Entity, Input, Spec, decide};
 use sandglass_model::{
     Cancellation, Cause, DispatchId, Event as RecordedEvent, Failure, FailureKind,
