@@ -16,6 +16,11 @@ fn told(log: &Log) -> Vec<(Value, Value, Value)> {
     log.events.iter().map(of).collect()
 }
 
+/// When the events were recorded.
+fn times(log: &Log) -> Vec<Value> {
+    log.events.iter().map(|event| event["timestamp"].clone()).collect()
+}
+
 /// That a replay came to all that its source did, and to nothing else.
 #[track_caller]
 fn is_same(replay: &Log, source: &Log) {
@@ -36,6 +41,7 @@ fn a_branch_from_each_event_of_a_run_has_the_same_outputs() {
         assert_eq!(log.outputs(), source.outputs(), "from {from}: {log:#?}");
         let (branch, whole) = (told(&log), told(&source));
         assert_eq!(branch[..from], whole[..from], "from {from}");
+        assert_eq!(times(&log)[..from], times(&source)[..from], "from {from}");
         assert_eq!(log.nodes("node.completed"), source.nodes("node.completed"), "from {from}");
         let seen = fork.snapshot();
         assert_eq!(seen["forkedFrom"]["runId"], run.id, "{seen}");
@@ -115,6 +121,7 @@ fn a_branch_from_behind_a_breach_inherits_it_as_it_was_observed() {
             assert_eq!(forked.snapshot()["forkedFrom"]["fromSeq"], from, "{kind}");
             let log = forked.finished();
             assert_eq!(told(&log)[..from], told(&source)[..from], "{kind} from {from}");
+            assert_eq!(times(&log)[..from], times(&source)[..from], "{kind} from {from}");
             assert_eq!(log.breach(kind), source.breach(kind), "{kind} from {from}");
             assert_eq!(log.types(), source.types(), "{kind} from {from}");
             assert_eq!(log.last()["payload"]["error"], source.last()["payload"]["error"]);
@@ -339,6 +346,7 @@ fn a_fork_can_be_forked() {
     let body = json!({ "mode": "branch", "fromSeq": at });
     let branch = host.fork(&again.run, &body).finished();
     assert_eq!(told(&branch)[..at], told(&source)[..at]);
+    assert_eq!(times(&branch)[..at], times(&again)[..at]);
     branch.outputs();
     let of_branch = host.replay(&branch.run).finished();
     is_same(&of_branch, &branch);

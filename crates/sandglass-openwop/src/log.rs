@@ -46,6 +46,8 @@ pub(crate) struct Folded {
     pub(crate) events: u64,
     /// When its first and its last event were recorded.
     pub(crate) started_at: Option<WallTime>,
+    /// The time of its first event, which a fork can have from its source.
+    pub(crate) first_at: Option<WallTime>,
     pub(crate) last_at: Option<WallTime>,
     next: Position,
 }
@@ -56,6 +58,7 @@ impl Default for Folded {
             projection: Projection::default(),
             events: 0,
             started_at: None,
+            first_at: None,
             last_at: None,
             next: Position(1),
         }
@@ -77,7 +80,9 @@ impl Folded {
                 for event in self.projection.apply(&record)? {
                     self.started_at.get_or_insert(record.at);
                     self.last_at = Some(record.at);
-                    take(Entry { sequence: self.events, at: record.at, event });
+                    let at = event.copied_at.unwrap_or(record.at);
+                    self.first_at.get_or_insert(at);
+                    take(Entry { sequence: self.events, at, event });
                     self.events += 1;
                 }
                 self.next = Position(record.position.0.saturating_add(1));

@@ -141,6 +141,7 @@ impl Runs {
             tags: wanted.tags,
             metadata: wanted.metadata,
             inherited: None,
+            copied_at: None,
             request: None,
             fork: None,
             copied: Copied::default(),

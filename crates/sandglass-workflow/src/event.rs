@@ -443,12 +443,15 @@ pub struct RunEvent {
     /// Where the handler was executed that ended with this event. Clients do not see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// When the source of a fork recorded it, if the fork copied it as it is.
+    #[serde(rename = "copiedAt", default, skip_serializing_if = "Option::is_none")]
+    pub copied_at: Option<WallTime>,
 }
 
 impl RunEvent {
     /// An event of the whole run.
     pub const fn of_run(payload: Payload) -> Self {
-        Self { payload, node_id: None, origin: None }
+        Self { payload, node_id: None, origin: None, copied_at: None }
     }
 
     /// An event of one node.
@@ -506,7 +509,7 @@ pub(crate) fn interrupt_id(node: &str, nth: u64) -> String {
 pub struct Entry {
     /// Its number, from 0.
     pub sequence: u64,
-    /// When it was recorded.
+    /// When it was recorded; if a fork copied it as it is, when its source did.
     pub at: WallTime,
     /// What happened.
     pub event: RunEvent,

@@ -1,5 +1,6 @@
 //! Parameters of the actions of a run's entity: what the run begins with, and what it does next.
 
+use sandglass_model::WallTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -28,6 +29,9 @@ pub struct Begin {
     /// The fields of the first event, if the run is a fork that copies that event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inherited: Option<Start>,
+    /// When the source recorded that event, if the run is a fork that copies it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied_at: Option<WallTime>,
     /// The digest of the request, if it had an idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
@@ -122,7 +126,7 @@ impl Begin {
     /// The first event of the run.
     pub fn started(&self) -> RunEvent {
         let Start { tags, metadata, parent_run_id } = self.start();
-        RunEvent::of_run(Payload::RunStarted {
+        let event = RunEvent::of_run(Payload::RunStarted {
             workflow_id: self.workflow.clone(),
             inputs: self.inputs.clone(),
             transport: "rest".to_owned(),
@@ -130,7 +134,8 @@ impl Begin {
             tags,
             metadata,
             parent_run_id,
-        })
+        });
+        RunEvent { copied_at: self.copied_at, ..event }
     }
 }
 

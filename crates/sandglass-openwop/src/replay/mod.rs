@@ -56,7 +56,10 @@ pub(crate) async fn step(
             return Ok(Decided::new(end(end_action(&ending), &ending), events));
         }
         context.apply(&entry.event);
-        events.push(entry.event.clone());
+        // What comes before the fork is as it was; a replay repeats the rest.
+        let is_prefix = fork.mode == ForkMode::Branch || next < fork.from;
+        let copied_at = is_prefix.then_some(entry.at);
+        events.push(RunEvent { copied_at, ..entry.event.clone() });
         bytes += entry.event.payload.json_size();
         next += 1;
         let kind = entry.event.kind();

@@ -82,11 +82,13 @@ impl Service {
         // A fork that copies events has the first one as it is.
         let is_copied = mode == ForkMode::Replay || cut.from > 0;
         let inherited = Some(start).filter(|start| is_copied && *start != own);
+        let copied_at = source.folded.first_at.filter(|_| is_copied);
         let begin = Begin {
             configurable,
             tags: own.tags,
             metadata: own.metadata,
             inherited,
+            copied_at,
             request: key.map(|(_, digest)| digest),
             fork: Some(Fork { source: source_id.to_owned(), from: cut.from, to: cut.to, mode }),
             copied: cut.copied,
