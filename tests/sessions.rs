@@ -484,6 +484,20 @@ fn a_limit_on_an_unknown_function_is_refused_at_its_line() {
 }
 
 #[test]
+fn a_limit_on_an_ask_or_a_signal_names_its_target() {
+    let folder = with_a_handler_that_waits();
+    let limits =
+        "\n[limits.host_call]\n\"ask:Ledger.Reserve\" = \"1s\"\n\"signal:Ledger.*\" = \"1s\"\n";
+    let spec = folder.write("waiter.ioa.toml", format!("{WAITER}{limits}"));
+    sandglass(&[&"check", &spec]).exits(0);
+    for wrong in ["ask:Ledger", "signal:", "told:Ledger.Reserve"] {
+        let limits = format!("\n[limits.host_call]\n\"{wrong}\" = \"1s\"\n");
+        let spec = folder.write("waiter.ioa.toml", format!("{WAITER}{limits}"));
+        sandglass(&[&"check", &spec]).exits(1).says(&format!("`{wrong}`"));
+    }
+}
+
+#[test]
 fn calls_that_take_too_long_are_one_record_however_many_they_are() {
     // It takes connections and never answers, and the guest ignores that.
     let server = TcpListener::bind("127.0.0.1:0").expect("a free port");

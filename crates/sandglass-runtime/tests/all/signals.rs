@@ -91,3 +91,15 @@ async fn a_signal_that_is_too_large_is_refused() {
     assert!(world.runtime.signal(&one(), large).await.is_err());
     world.replays().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_status_behind_the_bound_is_recorded_at_most_once_a_second() {
+    let world = World::of(&[Act::TellEvery(1, "status")]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    let seconds = SIGNALS_RECORDED_PER_RUN_MAX as usize + 50;
+    pass(seconds as u64 + 1).await;
+    let recorded = world.kinds().await.iter().filter(|kind| **kind == "signal").count();
+    let expected = SIGNALS_RECORDED_PER_RUN_MAX as usize + 20..=seconds + 1;
+    assert!(expected.contains(&recorded), "{recorded} of {seconds}");
+    world.replays().await;
+}
