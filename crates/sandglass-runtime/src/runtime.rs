@@ -156,10 +156,11 @@ impl Runtime {
     }
 
     /// Sends `entity` a signal, which changes no state and no sequence. If it comes from another
-    /// entity and the state's `reset_on` lists it, it restarts the state's timer.
+    /// entity or from outside and the state's `reset_on` lists it, it restarts the state's timer.
     ///
     /// # Errors
-    /// The signal was not recorded.
+    /// The signal was not recorded. One from outside is refused if its name is reserved, and if the
+    /// entity has ended or the run of its session is stopping or has stopped.
     pub async fn signal(&self, entity: &EntityRef, signal: Signal) -> Result<(), ActorError> {
         self.send_message(entity, |reply| Message::Signal { signal, reply }).await
     }

@@ -1,6 +1,7 @@
 //! The messages in an entity's mailbox, and the answers to them: one at a time, and each answer
 //! only once it is durable.
 
+use sandglass_liveness::decide::check_outside_signal;
 use sandglass_liveness::{Entity, Input, Retry};
 use sandglass_model::{Answered, AskError, Asked, DispatchId, EntityRef, TraceContext};
 use sandglass_telemetry::Span;
@@ -109,6 +110,11 @@ impl Actor {
 
     async fn signal(&mut self, signal: Signal) -> Result<(), ActorError> {
         let Signal { name, from, payload } = signal;
+        if from.is_none() {
+            check_outside_signal(&self.spec, &self.entity, &name).map_err(|refusal| {
+                ActorError::Refused { entity: self.entity.entity.clone(), refusal }
+            })?;
+        }
         let input = Input::Signal { name, from, dispatch: None, payload };
         self.commit_input(&input).await.map(|_| ())
     }
