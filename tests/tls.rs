@@ -257,13 +257,14 @@ fn a_key_is_not_sent_over_plain_http_to_another_machine() {
     let session = "Lamp/1";
     // An address of the documentation (RFC 5737): nobody is asked.
     let url = "http://192.0.2.1:7341";
-    let commands: [&[&dyn AsRef<std::ffi::OsStr>]; 6] = [
+    let commands: [&[&dyn AsRef<std::ffi::OsStr>]; 7] = [
         &[&"budgets", &url],
         &[&"status", &url],
         &[&"top", &url, &"--once"],
         &[&"top", &url, &"--json"],
         &[&"cancel", &session, &"--url", &url],
         &[&"resume", &session, &"--url", &url],
+        &[&"signal", &url, &session, &"note"],
     ];
     for command in commands {
         let with_key = [command, &[&"--api-key-env", &"CLIENT_KEY"]].concat();

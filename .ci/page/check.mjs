@@ -1,5 +1,6 @@
 // Opens the page of a running daemon in Chromium, as an operator would: watches handlers start and
-// end, opens an explanation by keyboard, cancels a handler, enters a key, and sees that a daemon froze.
+// end, opens an explanation by keyboard, cancels a handler, sends a signal, enters a key, and sees that a
+// daemon froze.
 // Takes the addresses of two daemons, one that needs no key and one that needs KEY, and a folder
 // for screenshots; FROZEN is the process of the first.
 import assert from "node:assert/strict";
@@ -182,6 +183,26 @@ async function readsAndCancelsByKeyboard() {
   await page.context().close();
 }
 
+async function sendsASignal() {
+  const page = await tab(open);
+  await row(page, "Job/order-1042").getByRole("button").click();
+  const explanation = page.locator("#explanation");
+  const name = explanation.getByLabel("Name of a signal");
+  await name.fill("host_call");
+  await page.keyboard.press("Enter");
+  await explanation.getByText("it is reserved").waitFor();
+  await name.fill(ATTACK);
+  await explanation.getByLabel("Payload of the signal").fill(`{"paid": true}`);
+  await page.keyboard.press("Enter");
+  await explanation.getByText("The signal is recorded.").waitFor();
+  await shoot(page, "signal");
+  await isReadable(page, "signal");
+  const history = await (await fetch(`${open}/v1/entities/Job/order-1042/history`)).json();
+  const signals = history.entries.map((one) => one.event).filter((one) => one.type === "signal");
+  assert.deepEqual(signals.map((one) => [one.name, one.payload]), [[ATTACK, { paid: true }]]);
+  await page.context().close();
+}
+
 async function looksRight() {
   for (const [name, options] of [
     ["wide-light", {}],
@@ -254,6 +275,7 @@ await isInert(page);
 await isMarkedStuck(page);
 await showsSessions(page);
 await readsAndCancelsByKeyboard();
+await sendsASignal();
 await looksRight();
 await takesAKey();
 await reportsADaemonThatFroze();

@@ -218,6 +218,9 @@ impl Client {
             if !status.is_success() {
                 return Err(refusal(response).await);
             }
+            if status == StatusCode::NO_CONTENT {
+                return Ok(Posted::Accepted(Value::Null));
+            }
             let body = bytes(response, REFUSAL_MAX_BYTES).await?;
             serde_json::from_slice(&body).map(Posted::Accepted).context("the response is not JSON")
         };
@@ -342,15 +345,25 @@ impl Refusal {
 
 /// How a daemon responded to a request to change something.
 pub(crate) enum Posted {
+    /// With its response; null if that has no body.
     Accepted(Value),
-    /// Refused because of the state of the session; the reason.
+    /// Refused because of the state of the entity; the reason.
     Refused(String),
 }
 
 /// The path of a session.
 pub(crate) fn session_path(session: &EntityRef) -> String {
-    let [entity_type, id] = [session.entity_type(), session.id()].map(path_segment);
-    format!("/v1/sessions/{entity_type}/{id}")
+    path_of("sessions", session)
+}
+
+/// The path of an entity.
+pub(crate) fn entity_path(entity: &EntityRef) -> String {
+    path_of("entities", entity)
+}
+
+fn path_of(collection: &str, entity: &EntityRef) -> String {
+    let [entity_type, id] = [entity.entity_type(), entity.id()].map(path_segment);
+    format!("/v1/{collection}/{entity_type}/{id}")
 }
 
 /// Percent-encodes a part of a path or query.

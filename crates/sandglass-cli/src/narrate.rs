@@ -72,7 +72,7 @@ impl Narrator {
                 let sender = match (from, dispatch) {
                     (Some(entity), _) => format!("from {entity}"),
                     (None, Some(dispatch)) => format!("from {}", self.integration(*dispatch)),
-                    (None, None) => String::new(),
+                    (None, None) => "from outside".to_owned(),
                 };
                 let resets = if *resets_idle { " (restarts the idle timer)" } else { "" };
                 let detail = format!("{sender}{resets} {}", payload_text(payload));
@@ -327,6 +327,25 @@ mod tests {
         let line = Narrator::default().describe(&again);
         let expected = "charge starts (budget 2.0 s, attempt 2) for ops\\u{1b}: the bank is back";
         assert_eq!(line.detail, expected);
+    }
+
+    #[test]
+    fn a_signal_names_its_sender() {
+        let signal = |from: Option<&str>, dispatch| Event::Signal {
+            name: "PartnerReplied".to_owned(),
+            from: from.map(|from| from.parse().expect("a name")),
+            dispatch,
+            payload: json!({"ok": true}),
+            resets_idle: dispatch.is_none(),
+        };
+        let mut narrator = Narrator::default();
+        let mut detail = |event| narrator.describe(&record(event)).detail;
+        let outside = detail(signal(None, None));
+        assert!(outside.starts_with("from outside (restarts the idle timer) "), "{outside}");
+        let other = detail(signal(Some("Order/7"), None));
+        assert!(other.starts_with("from Order/7 "), "{other}");
+        let own = detail(signal(None, Some(DispatchId::from_bytes([1; 16]))));
+        assert!(!own.contains("outside") && !own.contains("restarts"), "{own}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub use sandglass_http::key::{InvalidKey, KEY_MAX_BYTES, KEY_MIN_BYTES};
 pub enum Permission {
     /// Read entities, dispatches, modules, metrics and events.
     Read,
-    /// Create entities and request actions.
+    /// Create entities, request actions and send signals.
     Act,
     /// Cancel and retry dispatches, and cancel and resume sessions.
     Operate,

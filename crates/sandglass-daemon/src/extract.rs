@@ -3,14 +3,18 @@
 
 use std::fmt::Display;
 
+use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use sandglass_http::body::{self, DuplicateKeys, Limits};
 use sandglass_http::find_invalid_escape;
-use sandglass_model::id::{NAME_MAX_BYTES, check_name};
+use sandglass_liveness::decide::SIGNAL_MAX_BYTES;
+use sandglass_model::id::{NAME_MAX_BYTES, check_name, check_signal_name};
 use sandglass_model::{DispatchId, EntityRef, TraceContext};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use utoipa::IntoParams;
 
 use crate::Daemon;
@@ -71,6 +75,28 @@ impl FromRequestParts<Daemon> for Action {
         let ActionPath { action } = read_path(parts, daemon).await?;
         check_name("action", &action, NAME_MAX_BYTES).map_err(bad_path)?;
         Ok(Self(action))
+    }
+}
+
+/// The last part of a path of a signal.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct SignalPath {
+    /// Any name but `action`, `asked`, `dispatched`, `ended` and `host_call`, which are reserved.
+    #[param(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+    name: String,
+}
+
+/// The name of the signal in the path.
+pub(crate) struct SignalName(pub(crate) String);
+
+impl FromRequestParts<Daemon> for SignalName {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, daemon: &Daemon) -> Result<Self, Error> {
+        let SignalPath { name } = read_path(parts, daemon).await?;
+        check_signal_name(&name).map_err(bad_path)?;
+        Ok(Self(name))
     }
 }
 
@@ -164,14 +190,37 @@ impl<T: DeserializeOwned + Default> FromRequest<Daemon> for Body<T> {
     type Rejection = Error;
 
     async fn from_request(request: Request, daemon: &Daemon) -> Result<Self, Error> {
-        let settings = daemon.settings();
-        let (mut parts, body) = request.into_parts();
-        let Caller(principal) = Caller::from_request_parts(&mut parts, daemon).await?;
-        let limits = Limits { max_bytes: settings.max_body_bytes, timeout: settings.body_timeout };
-        let slot = || daemon.large_body(&principal);
-        let bytes = body::bytes(&parts.headers, body, limits, slot).await?;
-        Ok(Self(body::json(&parts.headers, &bytes, DuplicateKeys::LastWins)?.unwrap_or_default()))
+        let (headers, bytes) = read_body(request, daemon, usize::MAX).await?;
+        Ok(Self(body::json(&headers, &bytes, DuplicateKeys::LastWins)?.unwrap_or_default()))
     }
+}
+
+/// The payload of a signal: a body of any JSON value; `null` if there is none.
+pub(crate) struct Payload(pub(crate) Value);
+
+impl FromRequest<Daemon> for Payload {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, daemon: &Daemon) -> Result<Self, Error> {
+        let (headers, bytes) = read_body(request, daemon, SIGNAL_MAX_BYTES).await?;
+        Ok(Self(body::json_value(&headers, &bytes, DuplicateKeys::LastWins)?.unwrap_or_default()))
+    }
+}
+
+/// Reads a body of at most `max_bytes`, and never more than the settings allow.
+async fn read_body(
+    request: Request,
+    daemon: &Daemon,
+    max_bytes: usize,
+) -> Result<(HeaderMap, Bytes), Error> {
+    let settings = daemon.settings();
+    let (mut parts, body) = request.into_parts();
+    let Caller(principal) = Caller::from_request_parts(&mut parts, daemon).await?;
+    let max_bytes = max_bytes.min(settings.max_body_bytes);
+    let limits = Limits { max_bytes, timeout: settings.body_timeout };
+    let slot = || daemon.large_body(&principal);
+    let bytes = body::bytes(&parts.headers, body, limits, slot).await?;
+    Ok((parts.headers, bytes))
 }
 
 /// The client's span. An invalid `traceparent` starts a new trace, as W3C Trace Context requires.

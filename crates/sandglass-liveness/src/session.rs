@@ -22,6 +22,7 @@ use sandglass_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::decide::Refusal;
 use crate::entity::Entity;
 use crate::spec::{Counted, Spec};
 pub(crate) use evaluate::measured;
@@ -320,6 +321,22 @@ impl Session {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.phase == RunPhase::Running
+    }
+
+    /// Errors if its run is stopping, or has stopped: then it takes no requests.
+    pub(crate) fn require_running(&self) -> Result<(), Refusal> {
+        let run_seq = self.run_seq;
+        match &self.phase {
+            RunPhase::Running => Ok(()),
+            RunPhase::Stopping { stopping, .. } => {
+                Err(Refusal::RunStopping { run_seq, code: stopping.stop_reason_code.clone() })
+            }
+            RunPhase::Stopped(stopped) => Err(Refusal::RunStopped {
+                run_seq,
+                code: stopped.stop_reason_code.clone(),
+                can_be_resumed: !self.is_over(),
+            }),
+        }
     }
 
     /// Whether a warning about inactivity holds.

@@ -46,6 +46,23 @@ pub fn check_name(what: &'static str, text: &str, max: usize) -> Result<(), Inva
     Err(InvalidId { what, text: text.to_owned(), why })
 }
 
+/// Kinds of activity that are not signals.
+const ACTIVITY_KINDS: [&str; 5] = ["action", "asked", "dispatched", "ended", "host_call"];
+
+/// Checks that `name` is a valid name of a signal from outside.
+///
+/// # Errors
+/// It is no valid name, or it is reserved: in the status of a session, the signal would look like
+/// activity of another kind.
+pub fn check_signal_name(name: &str) -> Result<(), InvalidId> {
+    check_name("signal", name, NAME_MAX_BYTES)?;
+    if ACTIVITY_KINDS.contains(&name) {
+        let (what, why) = ("signal", "it is reserved");
+        return Err(InvalidId { what, text: name.to_owned(), why });
+    }
+    Ok(())
+}
+
 /// Converts a type from and to the text that records contain, for serde.
 macro_rules! stored_as_text {
     ($name:ty, $invalid:ty) => {
@@ -347,6 +364,17 @@ mod tests {
             assert!(bad.parse::<EntityRef>().is_err(), "{bad:?} must be refused");
         }
         assert!(EntityRef::new("T", "x".repeat(ENTITY_ID_MAX_BYTES + 1)).is_err());
+    }
+
+    #[test]
+    fn a_signal_from_outside_cannot_have_the_name_of_other_activity() {
+        for name in ["PartnerReplied", "heartbeat", "status", "progress", "Action"] {
+            assert_eq!(check_signal_name(name), Ok(()), "{name}");
+        }
+        let long = "x".repeat(NAME_MAX_BYTES + 1);
+        for bad in ["", "a\nb", &long].into_iter().chain(ACTIVITY_KINDS) {
+            assert!(check_signal_name(bad).is_err(), "{bad:?} must be refused");
+        }
     }
 
     #[test]

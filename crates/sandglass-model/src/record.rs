@@ -147,7 +147,8 @@ pub enum Event {
     Signal {
         /// What kind: a name, or `progress` or `status` from a handler.
         name: String,
-        /// The other entity that sent it, if one did.
+        /// The entity that sent it, if one did. A signal without this and without `dispatch` came from
+        /// outside.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<EntityRef>,
         /// The handler that sent it, if one did.

@@ -51,7 +51,7 @@ impl Request {
 pub struct Signal {
     /// Its kind.
     pub name: String,
-    /// The entity that sends it; `None` if no entity does.
+    /// The entity that sends it; `None` if it comes from outside.
     pub from: Option<EntityRef>,
     /// Its content.
     pub payload: Value,

@@ -159,7 +159,8 @@ impl Runtime {
     /// it, it restarts the state's timer, unless `from` is the entity itself.
     ///
     /// # Errors
-    /// The signal was not recorded.
+    /// The signal was not recorded. One from outside is refused if its name is reserved, and if the
+    /// entity has ended or the run of its session is stopping or has stopped.
     pub async fn signal(&self, entity: &EntityRef, signal: Signal) -> Result<(), ActorError> {
         self.send_message(entity, |reply| Message::Signal { signal, tenant: None, reply }).await
     }

@@ -15,6 +15,7 @@ mod replay;
 pub(crate) mod run;
 mod scan;
 mod session;
+mod signal;
 mod status;
 mod top;
 mod up;
@@ -44,6 +45,7 @@ pub(crate) enum Command {
     OpenWop(Box<openwop::Arguments>),
     Top(top::Arguments),
     Status(status::Arguments),
+    Signal(signal::Arguments),
     Cancel(session::CancelArguments),
     Resume(session::ResumeArguments),
     Scan(scan::Arguments),
@@ -77,6 +79,7 @@ impl Command {
             Self::OpenWop(arguments) => openwop::execute(*arguments),
             Self::Top(arguments) => top::execute(&arguments),
             Self::Status(arguments) => status::execute(&arguments),
+            Self::Signal(arguments) => signal::execute(&arguments),
             Self::Cancel(arguments) => session::cancel(&arguments),
             Self::Resume(arguments) => session::resume(&arguments),
             Self::Scan(arguments) => scan::execute(&arguments),

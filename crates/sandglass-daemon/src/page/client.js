@@ -41,12 +41,20 @@ async function send(path, options = {}) {
 
 const readJson = async (path) => (await send(path)).json();
 
-/** Cancels the handler of a dispatch. */
-const cancelDispatch = (id, reason) => send(`/v1/dispatches/${encodeURIComponent(id)}/cancel`, {
-  method: "POST",
-  headers: { "content-type": "application/json" },
-  body: JSON.stringify({ reason }),
+const post = (path, body) => send(path, {
+  method: "POST", headers: { "content-type": "application/json" }, body,
 });
+
+/** Cancels the handler of a dispatch. */
+const cancelDispatch = (id, reason) =>
+  post(`/v1/dispatches/${encodeURIComponent(id)}/cancel`, JSON.stringify({ reason }));
+
+/** Sends a signal to TYPE/ID; the payload is JSON, or empty. */
+function sendSignal(entity, name, payload) {
+  const slash = entity.indexOf("/");
+  const parts = [entity.slice(0, slash), entity.slice(slash + 1), name].map(encodeURIComponent);
+  return post(`/v1/entities/${parts[0]}/${parts[1]}/signals/${parts[2]}`, payload.trim());
+}
 
 /** Reads a dispatch, with its explanation if the daemon has one. */
 async function readDispatch(id) {

@@ -17,6 +17,7 @@ let aliveAt = 0;
 let doubtedAfter = Infinity;
 let announcedAt = 0;
 let opened = null;
+let openedEntity = null;
 
 const keyOf = (handler) => `${handler.dispatch} ${handler.attempt}`;
 
@@ -199,6 +200,8 @@ async function readExplanation(id) {
     setText(byId("explanation-title"), `${run.entity ?? id}`);
     byId("explanation-body").replaceChildren(...explanationOf(run));
     byId("cancel-form").hidden = run.status === "ended";
+    openedEntity = run.entity ?? null;
+    byId("signal-form").hidden = openedEntity === null;
   } catch (error) {
     if (opened === id) explanationNotice(error.message);
   }
@@ -218,8 +221,10 @@ async function openExplanation(id) {
   opened = id;
   refreshed.delete(id);
   explanationNotice(null);
-  byId("cancel-form").hidden = true;
-  byId("cancel-form").reset();
+  for (const form of [byId("cancel-form"), byId("signal-form")]) {
+    form.hidden = true;
+    form.reset();
+  }
   setText(byId("explanation-title"), "…");
   byId("explanation-body").replaceChildren();
   count();
@@ -244,6 +249,17 @@ byId("cancel-form").addEventListener("submit", async (event) => {
     if (opened === id) explanationNotice("It is being cancelled.", true);
   } catch (error) {
     explanationNotice(error.message);
+  }
+});
+byId("signal-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const id = opened;
+  const [name, payload] = [byId("signal-name").value, byId("signal-payload").value];
+  try {
+    await sendSignal(openedEntity, name, payload);
+    if (opened === id) explanationNotice("The signal is recorded.", true);
+  } catch (error) {
+    if (opened === id) explanationNotice(error.message);
   }
 });
 byId("key-form").addEventListener("submit", (event) => {

@@ -1,4 +1,5 @@
-//! Routes of entities: creating one, requesting actions, reading its state and its history.
+//! Routes of entities: creating one, requesting actions, sending signals, reading its state and its
+//! history.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use sandglass_http::timer::within;
 use sandglass_model::{DEFAULT_TENANT, EntityRef, Object, Position, Sequence};
-use sandglass_runtime::{Accepted, ActorError, NewEntity, Request, Snapshot};
+use sandglass_runtime::{Accepted, ActorError, NewEntity, Request, Signal, Snapshot};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -18,7 +19,8 @@ use crate::Daemon;
 use crate::access::Permission;
 use crate::error::Error;
 use crate::extract::{
-    Action, ActionPath, Body, Caller, Entity, EntityPath, NoQuery, QueryParams, Trace,
+    Action, ActionPath, Body, Caller, Entity, EntityPath, NoQuery, Payload, QueryParams,
+    SignalName, SignalPath, Trace,
 };
 use crate::find::{find_entity, page_limit, read_outcomes};
 use crate::view::{EntityView, HistoryPage, OutcomeView, TakenView, WaitedView};
@@ -227,6 +229,32 @@ fn waited_view(
         Err(error) => (Vec::new(), Some(error.message().to_owned())),
     };
     WaitedView { settled, entity, outcomes, incomplete: no_entity.or(no_outcomes) }
+}
+
+/// Sends a signal to an entity
+///
+/// A signal is a notice: it is recorded, changes no state and does not advance the sequence. The body
+/// is its payload, any JSON value of at most 64 KiB. If the entity's state lists the name in
+/// `reset_on`, the timer of the state restarts. For a session, a signal is activity, unless its spec
+/// lists the name as `synthetic`, and progress if the spec lists it as `material`. The response comes
+/// when the signal is durable.
+#[utoipa::path(post, path = "/v1/entities/{type}/{id}/signals/{name}", tag = "entities",
+    params(EntityPath, SignalPath),
+    request_body(content = serde_json::Value, content_type = "application/json"),
+    responses((status = 204, description = "The signal is recorded")))]
+pub(crate) async fn signal(
+    State(daemon): State<Daemon>,
+    Caller(principal): Caller,
+    _: NoQuery,
+    Entity(entity): Entity,
+    SignalName(name): SignalName,
+    Payload(payload): Payload,
+) -> Result<StatusCode, Error> {
+    principal.require(Permission::Act)?;
+    daemon.require_operated_here(&entity)?;
+    find_entity(&daemon, &principal, &entity).await?;
+    daemon.runtime().signal(&entity, Signal { name, from: None, payload }).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// A part of a history.

@@ -40,6 +40,7 @@ impl Daemon {
         let quick = OpenApiRouter::with_openapi(openapi::description())
             .routes(routes!(entity::create, entity::show))
             .routes(routes!(entity::history))
+            .routes(routes!(entity::signal))
             .routes(routes!(dispatch::list))
             .routes(routes!(dispatch::show))
             .routes(routes!(dispatch::explain))

@@ -53,6 +53,9 @@ fn a_key_permits_only_what_it_lists() {
     world.with(BOB, "GET", "/v1/entities/Session/1").is(200);
     world.with(BOB, "POST", "/v1/entities/Session/2").refuses(403, "forbidden");
     world.with(BOB, "POST", "/v1/entities/Session/1/actions/Touch").refuses(403, "forbidden");
+    let signal = "/v1/entities/Session/1/signals/PartnerReplied";
+    world.with(BOB, "POST", signal).refuses(403, "forbidden");
+    world.with(ANN, "POST", signal).is(204);
     let unknown = format!("/v1/dispatches/{}/cancel", "0".repeat(32));
     world.with(BOB, "POST", &unknown).refuses(403, "forbidden");
     world.with(ANN, "POST", &unknown).refuses(404, "unknown_dispatch");
@@ -126,6 +129,7 @@ fn a_key_that_may_not_read_gets_no_outcomes() {
     let act = "/v1/entities/Session/1/actions/Touch";
     world.with(text, "POST", &format!("{act}?wait=settled")).refuses(403, "forbidden");
     world.with(text, "POST", act).is(200);
+    world.with(text, "POST", "/v1/entities/Session/1/signals/PartnerReplied").is(204);
     world.with(text, "GET", "/v1/entities/Session/1").refuses(403, "forbidden");
 }
 
@@ -142,6 +146,7 @@ fn a_key_of_one_tenant_sees_only_that_tenant() {
         ("GET", "/v1/entities/Session/anns"),
         ("GET", "/v1/entities/Session/anns/history"),
         ("POST", "/v1/entities/Session/anns/actions/Touch"),
+        ("POST", "/v1/entities/Session/anns/signals/PartnerReplied"),
     ] {
         world.with(EVE, method, target).refuses(404, "unknown_entity");
     }
@@ -156,6 +161,7 @@ fn a_key_of_one_tenant_sees_only_that_tenant() {
     }
     let bearer = format!("Bearer {EVE}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    world.with(EVE, "POST", "/v1/entities/Session/eves/signals/PartnerReplied").is(204);
     let other = world.ask("POST", "/v1/entities/Session/x", &headers, br#"{"tenant": "other"}"#);
     other.refuses(403, "forbidden");
 }

@@ -82,6 +82,20 @@ fn each_mistake_has_its_code() {
     post(&format!("{act}?wait=settled&timeout=-1s"), "", 400, "bad_query");
     post(&format!("{act}?wiat=settled"), "", 400, "bad_query");
     post(&format!("/v1/entities/Session/1/actions/{long}"), "", 400, "bad_path");
+    let signals = "/v1/entities/Session/1/signals";
+    let signal = format!("{signals}/PartnerReplied");
+    for bad in [long.as_str(), "a%0ab", "%ff", "host_call", "action"] {
+        post(&format!("{signals}/{bad}"), "", 400, "bad_path");
+    }
+    post(&format!("{signals}/"), "", 404, "unknown_path");
+    post(&format!("{signal}?wait=settled"), "", 400, "bad_query");
+    for bad in ["{", "nonsense", " ", "1 2", "1e999", &"[".repeat(80)] {
+        post(&signal, bad, 400, "bad_json");
+    }
+    post(&signal, &format!("{}{}", "[".repeat(80), "]".repeat(80)), 400, "bad_json");
+    post(&signal, &format!("\"{}\"", "x".repeat((64 << 10) - 1)), 413, "too_large");
+    // The body is small enough, and as it is recorded it is larger.
+    post(&signal, &format!("[{}1e9]", "1e9,".repeat(12_000)), 413, "too_large");
     post("/v1/entities/Session/2?tenant=acme", "", 400, "bad_query");
     post(&format!("/v1/dispatches/{id}/retry?attempt=1"), "", 400, "bad_query");
     post(&format!("/v1/dispatches/{id}/cancel?reason=none"), "", 400, "bad_query");
@@ -103,6 +117,7 @@ fn each_mistake_has_its_code() {
     ask("POST", act, &[("content-type", "text/plain")], "{}")
         .refuses(415, "unsupported_media_type");
     ask("POST", act, &[], "{}").refuses(415, "unsupported_media_type");
+    ask("POST", &signal, &[], "1").refuses(415, "unsupported_media_type");
     let coded = [JSON, ("content-encoding", "gzip")];
     ask("POST", act, &coded, "{}").refuses(415, "unsupported_media_type");
     let coded = [("content-type", "application/wasm"), ("content-encoding", "zstd")];

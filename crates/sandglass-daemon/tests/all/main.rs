@@ -11,4 +11,5 @@ mod events;
 mod live;
 mod modules;
 mod operations;
+mod signals;
 mod world;

@@ -18,6 +18,7 @@ fn every_operation_of_the_document_works_as_described() {
     let world = World::new();
     creates_and_reads(&world);
     acts_and_waits(&world);
+    sends_a_signal(&world);
     pages_a_history(&world);
     finds_cancels_and_retries(&world);
     shows_what_is_operated_elsewhere(&world);
@@ -121,6 +122,16 @@ fn acts_and_waits(world: &World) {
     assert_eq!(over["waited"]["entity"]["in_flight"][0]["dispatch"], over["dispatches"][0]);
 }
 
+/// Further tests are in `signals.rs`.
+fn sends_a_signal(world: &World) {
+    world.post("/v1/entities/Bounded/signalled", "").is(201);
+    let at = "/v1/entities/Bounded/signalled/signals/PartnerReplied";
+    let sent = world.post(at, "[1]").is(204);
+    assert!(sent.body.is_empty(), "{sent:?}");
+    let unknown = "/v1/entities/Bounded/nobody/signals/PartnerReplied";
+    world.post(unknown, "").refuses(404, "unknown_entity");
+}
+
 fn pages_a_history(world: &World) {
     let at = "/v1/entities/Session/1/history";
     let whole = world.get(at).is(200).json();
@@ -168,6 +179,7 @@ fn shows_what_is_operated_elsewhere(world: &World) {
     for target in [
         format!("/v1/entities/{ELSEWHERE}/2"),
         format!("{at}/actions/Close"),
+        format!("{at}/signals/PartnerReplied"),
         format!("/v1/dispatches/{dispatch}/cancel"),
         format!("/v1/dispatches/{dispatch}/retry"),
         format!("{session}/resume"),
@@ -258,6 +270,10 @@ fn the_document_marks_optional_bodies_and_modules_as_bytes() {
     let document = World::new().get("/openapi.json").is(200).json();
     let create = &document["paths"]["/v1/entities/{type}/{id}"]["post"]["requestBody"];
     assert_eq!(create["required"], json!(false));
+    let signal = "/v1/entities/{type}/{id}/signals/{name}";
+    let signal = &document["paths"][signal]["post"]["requestBody"];
+    let any = json!({"application/json": {"schema": {}}});
+    assert_eq!((&signal["required"], &signal["content"]), (&json!(false), &any));
     let put = &document["paths"]["/v1/modules/{name}"]["put"]["requestBody"];
     let bytes = json!({"application/octet-stream": {}, "application/wasm": {}});
     assert_eq!((&put["required"], &put["content"]), (&json!(true), &bytes));

@@ -87,17 +87,26 @@ on_failure = "Fail"
 on_timeout = "Fail"
 "#;
 
-/// A session, which can be closed, or wait for a handler that never finishes.
+/// A session, which can be closed, or wait for a handler that never finishes. A partner that replies
+/// restarts the timer of its first state.
 const BOUNDED: &str = r#"
 [automaton]
 name = "Bounded"
 states = ["Open", "Working", "Closed"]
 initial = "Open"
 terminal = ["Closed"]
-allow_indefinite_states = ["Open", "Working"]
+allow_indefinite_states = ["Working"]
 
 [limits]
 max_handler_runs = 10
+material = ["milestone"]
+synthetic = ["keep_alive"]
+
+[[state_timeout]]
+state = "Open"
+after_seconds = 86400
+on_timeout = "Close"
+reset_on = ["PartnerReplied"]
 
 [[action]]
 name = "Close"

@@ -3,6 +3,7 @@
 use axum::http::{HeaderMap, header};
 use sandglass_source::json::{Bounds, DuplicateKeys, read_within};
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
 
 use super::{Error, require_plain};
 
@@ -19,6 +20,35 @@ pub fn json<T: DeserializeOwned>(
     body: &[u8],
     duplicate_keys: DuplicateKeys,
 ) -> Result<Option<T>, Error> {
+    let Some(text) = text(headers, body)? else { return Ok(None) };
+    let bounds = bounds(duplicate_keys);
+    if text.trim_start().starts_with('{') {
+        return Ok(Some(read_within(text, bounds)?));
+    }
+    // A list or a number would be reported in the parser's words for a `T`.
+    read_within::<IgnoredAny>(text, bounds)?;
+    Err(Error::NotAnObject)
+}
+
+/// Reads a body that may be any JSON value; `None` if there is no body.
+///
+/// # Errors
+/// As [`json`], but any value is allowed.
+pub fn json_value(
+    headers: &HeaderMap,
+    body: &[u8],
+    duplicate_keys: DuplicateKeys,
+) -> Result<Option<Value>, Error> {
+    let Some(text) = text(headers, body)? else { return Ok(None) };
+    Ok(Some(read_within(text, bounds(duplicate_keys))?))
+}
+
+const fn bounds(duplicate_keys: DuplicateKeys) -> Bounds {
+    Bounds { max_depth: DEPTH_MAX, duplicate_keys, ..Bounds::DEFAULT }
+}
+
+/// The text of a body that is declared as JSON; `None` if there is no body.
+fn text<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Option<&'a str>, Error> {
     if body.is_empty() {
         return Ok(None);
     }
@@ -27,13 +57,7 @@ pub fn json<T: DeserializeOwned>(
     }
     require_plain(headers)?;
     let text = str::from_utf8(body).map_err(|error| Error::NotText { at: error.valid_up_to() })?;
-    let bounds = Bounds { max_depth: DEPTH_MAX, duplicate_keys, ..Bounds::DEFAULT };
-    if text.trim_start().starts_with('{') {
-        return Ok(Some(read_within(text, bounds)?));
-    }
-    // A list or a number would be reported in the parser's words for a `T`.
-    read_within::<IgnoredAny>(text, bounds)?;
-    Err(Error::NotAnObject)
+    Ok(Some(text))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -46,14 +70,16 @@ fn is_json(headers: &HeaderMap) -> bool {
 mod tests {
     use axum::http::StatusCode;
     use sandglass_source::json::MAX_VALUES;
-    use serde_json::Value;
 
     use super::*;
 
+    fn headers() -> HeaderMap {
+        let kind = "application/json; charset=utf-8".parse().expect("a value");
+        [(header::CONTENT_TYPE, kind)].into_iter().collect()
+    }
+
     fn read(body: &str) -> Result<Option<Value>, Error> {
-        let headers =
-            [(header::CONTENT_TYPE, "application/json; charset=utf-8".parse().expect("a value"))];
-        json(&headers.into_iter().collect(), body.as_bytes(), DuplicateKeys::Rejected)
+        json(&headers(), body.as_bytes(), DuplicateKeys::Rejected)
     }
 
     #[test]
@@ -91,6 +117,29 @@ mod tests {
     fn no_body_is_none_and_a_blank_body_is_an_error() {
         assert_eq!(read("").expect("no body"), None);
         assert_eq!(read(" \n").expect_err("it has no value").status(), StatusCode::BAD_REQUEST);
+    }
+
+    #[test]
+    fn a_body_of_any_value_has_the_bounds_of_an_object() {
+        let read = |body: &str| json_value(&headers(), body.as_bytes(), DuplicateKeys::LastWins);
+        for (body, value) in [
+            ("null", Value::Null),
+            (" 7\n", 7.into()),
+            ("\"a\"", "a".into()),
+            ("[{}]", serde_json::json!([{}])),
+        ] {
+            assert_eq!(read(body).expect("JSON"), Some(value), "{body}");
+        }
+        assert_eq!(read("").expect("no body"), None);
+        let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(read(&deep(DEPTH_MAX)).is_ok());
+        for bad in [" ", "nul", "7 7", &deep(DEPTH_MAX + 1)] {
+            let error = read(bad).expect_err("not within the bounds");
+            assert_eq!((error.status(), error.is_shape()), (StatusCode::BAD_REQUEST, false));
+        }
+        let plain = json_value(&HeaderMap::new(), b"1", DuplicateKeys::LastWins)
+            .expect_err("it has no media type");
+        assert_eq!(plain.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, header};
 use futures_util::StreamExt as _;
 
 pub use self::error::Error;
-pub use self::json::{DEPTH_MAX, json};
+pub use self::json::{DEPTH_MAX, json, json_value};
 use crate::timer::within;
 pub use sandglass_source::json::DuplicateKeys;
 

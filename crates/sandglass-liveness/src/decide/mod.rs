@@ -11,7 +11,7 @@ mod spec_change;
 
 use std::sync::Arc;
 
-use sandglass_model::id::{NAME_MAX_BYTES, check_name};
+use sandglass_model::id::{NAME_MAX_BYTES, check_name, check_signal_name};
 use sandglass_model::{
     AskUntil, Asked, DispatchId, Dispatched, Doing, EntityRef, Event, HandlerEnd, Incarnation,
     LastSignal, Limit, ModuleHash, Object, RulesVersion, RunLimits, StopCause, TraceContext,
@@ -336,7 +336,25 @@ fn schedule_due(
     Ok(events)
 }
 
-/// Only a signal of another entity shows that this one is not forgotten.
+/// Checks that `entity` takes signals called `name` from outside. If it takes no actions any more, or
+/// its session does not run, such a signal has no effect, so its sender gets an error. Journals
+/// contain such signals, so this is not a part of [`decide`].
+///
+/// # Errors
+/// The name is not valid, the entity has ended, or the run of the session is stopping or has stopped.
+pub fn check_outside_signal(spec: &Spec, entity: &Entity, name: &str) -> Result<(), Refusal> {
+    check_signal_name(name).map_err(Refusal::BadSignal)?;
+    match entity.session() {
+        Some(session) => session.require_running(),
+        None if spec.is_terminal(&entity.state) => {
+            Err(Refusal::NotTaken { action: name.to_owned(), state: entity.state.clone() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Only a signal from elsewhere, of another entity or from outside, shows that this one is not
+/// forgotten.
 fn resets_idle(
     spec: &Spec,
     entity: &Entity,

@@ -26,7 +26,7 @@ pub(super) fn check_admitted(spec: &Spec, entity: &Entity, input: &Input) -> Res
     match input {
         // One more handler would stop the run, which is not what a retry is for.
         Input::Retry(retry) => {
-            running(session)?;
+            session.require_running()?;
             // An integration that continues another one's work is not bounded.
             match spec.counted(&retry.dispatched.integration) {
                 Counted::Continuation => Ok(()),
@@ -34,7 +34,7 @@ pub(super) fn check_admitted(spec: &Spec, entity: &Entity, input: &Input) -> Res
             }
         }
         Input::Action { .. } | Input::StateIdle { .. } | Input::ScheduleDue { .. } => {
-            running(session)
+            session.require_running()
         }
         _ => Ok(()),
     }
@@ -44,21 +44,6 @@ fn has_room(session: &Session) -> Result<(), Refusal> {
     match session.limits.max_handler_runs {
         Some(max) if session.handler_runs >= max => Err(Refusal::NoHandlerRunLeft { max }),
         _ => Ok(()),
-    }
-}
-
-fn running(session: &Session) -> Result<(), Refusal> {
-    let run_seq = session.run_seq;
-    match &session.phase {
-        RunPhase::Running => Ok(()),
-        RunPhase::Stopping { stopping, .. } => {
-            Err(Refusal::RunStopping { run_seq, code: stopping.stop_reason_code.clone() })
-        }
-        RunPhase::Stopped(stopped) => Err(Refusal::RunStopped {
-            run_seq,
-            code: stopped.stop_reason_code.clone(),
-            can_be_resumed: !session.is_over(),
-        }),
     }
 }
 
@@ -99,7 +84,9 @@ pub(super) fn resume(spec: &Spec, entity: &Entity, resume: &Resume) -> Result<Ve
             let (by, reason) = (Some(resume.by.clone()), resume.reason.clone());
             Ok(resumed(spec, entity, session, resume.limits, by, reason))
         }
-        RunPhase::Stopping { .. } | RunPhase::Stopped(_) => running(session).map(|()| Vec::new()),
+        RunPhase::Stopping { .. } | RunPhase::Stopped(_) => {
+            session.require_running().map(|()| Vec::new())
+        }
     }
 }
 
@@ -195,7 +182,7 @@ pub(super) fn stop(
     if let (StopCause::Operator { by, reason }, true) = (cause, session.is_blocked()) {
         return Ok(cancelled(spec, entity, session, (by, reason), now));
     }
-    running(session)?;
+    session.require_running()?;
     Ok(vec![stopping(spec, session, cause.clone())])
 }
 

@@ -54,7 +54,7 @@ fn warn_of_resets(
             );
             let help = format!(
                 "remove it: the timer stands still while `{first}` is in flight, and any action \
-                 restarts it; `reset_on` is for signals of other entities"
+                 restarts it; `reset_on` is for signals of other entities and from outside"
             );
             out.warning(reset.span(), message, help);
         }

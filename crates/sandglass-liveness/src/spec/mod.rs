@@ -275,7 +275,7 @@ pub struct StateTimeout {
     pub after_ms: u64,
     /// The action that it takes.
     pub on_timeout: Name,
-    /// Signals of other entities that restart it.
+    /// Signals of other entities and from outside that restart it.
     pub reset_on: Vec<Name>,
     /// How often it may fire for one entity; `None` for any number.
     pub max_occurrences: Option<u32>,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use sandglass_liveness::decide::check_outside_signal;
 use sandglass_liveness::{Entity, Input, Retry};
 use sandglass_model::{Answered, AskError, Asked, DispatchId, EntityRef, TraceContext};
 use sandglass_telemetry::Span;
@@ -110,8 +111,15 @@ impl Actor {
     }
 
     async fn signal(&mut self, signal: Signal, tenant: Option<Arc<str>>) -> Result<(), ActorError> {
-        tenant.map_or(Ok(()), |tenant| self.check_tenant(&tenant))?;
         let Signal { name, from, payload } = signal;
+        if let Some(tenant) = &tenant {
+            self.check_tenant(tenant)?;
+        }
+        if from.is_none() || tenant.is_some() {
+            check_outside_signal(&self.spec, &self.entity, &name).map_err(|refusal| {
+                ActorError::Refused { entity: self.entity.entity.clone(), refusal }
+            })?;
+        }
         let input = Input::Signal { name, from, dispatch: None, payload };
         self.commit_input(&input).await.map(|_| ())
     }

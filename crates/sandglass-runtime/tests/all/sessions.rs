@@ -14,7 +14,7 @@ use sandglass_model::{
     AskUntil, Clock, Decision, Directive, EntityRef, Event, Limit, LimitBreached, Position, Record,
     RunStopped, RunStopping, Scope, StopCause,
 };
-use sandglass_runtime::{ActorError, ProjectionGap, Runtime, SessionResume, SessionStop};
+use sandglass_runtime::{ActorError, ProjectionGap, Runtime, SessionResume, SessionStop, Signal};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry};
 
@@ -380,6 +380,35 @@ async fn signals_beyond_the_recorded_ones_count_as_activity() {
     let records = world.records().await.len();
     assert!((100..125).contains(&records), "{records} records of 180 signals");
     world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_material_signal_from_outside_is_progress_and_a_synthetic_one_is_no_activity() {
+    let outside =
+        |name: &str| Signal { name: name.to_owned(), from: None, payload: serde_json::json!(3) };
+    for (name, meters) in
+        [("milestone", [true, true]), ("note", [true, false]), ("keep_alive", [false, false])]
+    {
+        let stops = [("inactivity_timeout", meters[0]), ("progress_timeout", meters[1])];
+        for (limit, restarts) in stops {
+            let limits = format!(
+                "{limit} = \"100s\"\ninactivity_warn = 0\nabort_timeout = 0\n\
+                 material = [\"milestone\"]\nsynthetic = [\"keep_alive\"]"
+            );
+            let world = world(&limits, &[Act::Hang]).await;
+            world.send("ProcessToolCalls").await.expect("taken");
+            pass(60).await;
+            world.runtime.signal(&one(), outside(name)).await.expect("it runs");
+            pass(60).await;
+            let is_running = running(&world) == 1;
+            assert_eq!(is_running, restarts, "{limit} after the signal {name}");
+            pass(60).await;
+            assert_eq!(running(&world), 0, "{limit} after the signal {name}");
+            let refused = world.runtime.signal(&one(), outside(name)).await.expect_err("stopped");
+            assert!(refused.to_string().contains("already stopped"), "{refused}");
+            world.replays().await;
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

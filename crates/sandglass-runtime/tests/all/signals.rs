@@ -1,26 +1,33 @@
-//! Signals: they bump no sequence, and only another entity's restart a timer.
+//! Signals: they bump no sequence, and only those from elsewhere restart a timer.
 
 use std::sync::atomic::Ordering;
 
+use sandglass_liveness::Refusal;
 use sandglass_model::{Event, Sequence};
-use sandglass_runtime::{SIGNALS_RECORDED_PER_RUN_MAX, Signal};
+use sandglass_runtime::{ActorError, SIGNALS_RECORDED_PER_RUN_MAX, Signal};
 use serde_json::json;
 
-use crate::world::{Act, World, one, pass, soon, two};
+use crate::world::{Act, World, completed, one, pass, soon, two};
 
 pub(crate) fn partner() -> Signal {
     Signal { name: "PartnerReplied".to_owned(), from: Some(two()), payload: json!("hello") }
 }
 
+fn outside() -> Signal {
+    Signal { from: None, ..partner() }
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_listed_signal_of_another_entity_restarts_the_state_timer() {
-    let world = World::of(&[]).await;
-    world.send("Wait").await.expect("taken");
-    pass(200).await;
-    world.runtime.signal(&one(), partner()).await.expect("small");
-    assert_eq!(world.now().await.sequence, Sequence(1));
-    assert_eq!(world.until("Abandoned").await, 300);
-    world.replays().await;
+async fn a_listed_signal_from_elsewhere_restarts_the_state_timer() {
+    for signal in [partner(), outside()] {
+        let world = World::of(&[]).await;
+        world.send("Wait").await.expect("taken");
+        pass(200).await;
+        world.runtime.signal(&one(), signal).await.expect("small");
+        assert_eq!(world.now().await.sequence, Sequence(1));
+        assert_eq!(world.until("Abandoned").await, 300);
+        world.replays().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -28,6 +35,7 @@ async fn no_other_signal_restarts_the_state_timer() {
     for signal in [
         Signal { from: Some(one()), ..partner() },
         Signal { name: "Heartbeat".to_owned(), ..partner() },
+        Signal { name: "Heartbeat".to_owned(), ..outside() },
     ] {
         let world = World::of(&[]).await;
         world.send("Wait").await.expect("taken");
@@ -101,5 +109,23 @@ async fn a_status_behind_the_bound_is_recorded_at_most_once_a_second() {
     let recorded = world.kinds().await.iter().filter(|kind| **kind == "signal").count();
     let expected = SIGNALS_RECORDED_PER_RUN_MAX as usize + 20..=seconds + 1;
     assert!(expected.contains(&recorded), "{recorded} of {seconds}");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_from_outside_that_has_no_effect_is_refused() {
+    let world = World::of(&[Act::Answer(1, completed())]).await;
+    let reserved = Signal { name: "host_call".to_owned(), ..outside() };
+    let refused = world.runtime.signal(&one(), reserved).await.expect_err("it is reserved");
+    assert!(refused.to_string().contains("it is reserved"), "{refused}");
+    world.send("ProcessToolCalls").await.expect("taken");
+    world.runtime.signal(&one(), outside()).await.expect("it lives");
+    world.until("Done").await;
+    let refused = world.runtime.signal(&one(), outside()).await.expect_err("it has ended");
+    let ActorError::Refused { refusal: Refusal::NotTaken { action, state }, .. } = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!((&*action, &*state), ("PartnerReplied", "Done"));
+    assert_eq!(world.kinds().await.iter().filter(|kind| **kind == "signal").count(), 1);
     world.replays().await;
 }
