@@ -11,7 +11,7 @@ use sandglass_model::{EntityRef, Position, WallTime};
 use tokio::sync::{Mutex, Notify, watch};
 
 use sandglass_workflow::definition::Definition;
-use sandglass_workflow::event::{Entry, RunEvent};
+use sandglass_workflow::event::{Causes, Entry, RunEvent};
 use sandglass_workflow::projection::{Projection, Unreadable};
 use sandglass_workflow::state::RunState;
 
@@ -47,6 +47,7 @@ pub(crate) struct Folded {
     /// When its first and its last event were recorded.
     pub(crate) started_at: Option<WallTime>,
     pub(crate) last_at: Option<WallTime>,
+    causes: Causes,
     next: Position,
 }
 
@@ -57,6 +58,7 @@ impl Default for Folded {
             events: 0,
             started_at: None,
             last_at: None,
+            causes: Causes::default(),
             next: Position(1),
         }
     }
@@ -77,7 +79,9 @@ impl Folded {
                 for event in self.projection.apply(&record)? {
                     self.started_at.get_or_insert(record.at);
                     self.last_at = Some(record.at);
-                    take(Entry { sequence: self.events, at: record.at, event });
+                    let sequence = self.events;
+                    let cause = self.causes.next(sequence, &event);
+                    take(Entry { sequence, cause, at: record.at, event });
                     self.events += 1;
                 }
                 self.next = Position(record.position.0.saturating_add(1));
