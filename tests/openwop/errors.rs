@@ -45,10 +45,10 @@ fn endpoints_of_the_protocol_that_the_host_does_not_have_are_listed_and_return_5
     let run = host.run("conformance-noop").id.clone();
     let found = host.get("/.well-known/openwop").expect(200)["unimplementedEndpoints"].clone();
     let found = found.as_array().expect("a list");
-    assert_eq!(found.len(), 7, "{found:?}");
+    assert_eq!(found.len(), 8, "{found:?}");
     for line in found.iter().filter_map(Value::as_str) {
-        let line =
-            line.replace("{runId}", &run).replace("{token}", "t").replace("{webhookId}", "w");
+        let line = line.replace("{runId}", &run).replace("{artifactId}", "a");
+        let line = line.replace("{token}", "t").replace("{webhookId}", "w");
         host.ask(&Ask::new(&line)).fails(501, "not_implemented");
         host.ask(&Ask::without_key(&line)).fails(401, "unauthenticated");
     }
@@ -135,10 +135,11 @@ fn invalid_bodies_are_refused() {
         host.ask(&post.clone().json(&body)).fails(400, "validation_error");
     }
     let body = json!({
-        "workflowId": "conformance-noop", "tenantId": "t", "callbackUrl": "https://example.com/",
+        "workflowId": "conformance-noop", "tenantId": "t", "scopeId": "s",
+        "callbackUrl": "https://example.com/",
     });
     let made = host.ask(&post.clone().json(&body)).expect(201);
-    assert_eq!(made["unsupported"], json!(["callbackUrl", "tenantId"]), "{made}");
+    assert_eq!(made["unsupported"], json!(["callbackUrl", "scopeId", "tenantId"]), "{made}");
     let large =
         json!({ "workflowId": "conformance-noop", "metadata": { "a": "x".repeat(2 << 20) } });
     let found = host.get("/.well-known/openwop").expect(200);

@@ -155,7 +155,7 @@ fn each_mode_has_its_events_and_an_unknown_mode_is_refused() {
         host.get(&path).fails(400, "validation_error");
     }
     for accept in ["application/json", "text/event-stream"] {
-        for mode in ["everything", ""] {
+        for mode in ["everything", "", "updates,messages"] {
             let line = format!("GET /v1/runs/{}/events?streamMode={mode}", run.id);
             let refused = host.ask(&Ask::new(&line).header("accept", accept));
             let details = refused.fails(400, "unsupported_stream_mode");

@@ -102,6 +102,97 @@ fn one_of_several_concurrent_answers_is_accepted() {
 }
 
 #[test]
+fn a_decision_of_low_confidence_is_held_until_it_is_ratified() {
+    let next = |confidence: f64| json!({ "kind": "next-worker", "nextWorkerIds": ["idle"], "confidence": confidence });
+    let boss = json!([
+        {
+            "id": "boss", "typeId": "core.orchestrator.supervisor",
+            "config": { "plan": [next(0.7), next(0.6)], "agentId": "the-boss" },
+        },
+        { "id": "dispatch", "typeId": "core.dispatch" },
+        { "id": "idle", "typeId": "core.noop" },
+    ]);
+    let edges = [("boss", "dispatch"), ("dispatch", "idle"), ("dispatch", "boss")];
+    let asker = json!([{
+        "id": "boss", "typeId": "core.orchestrator.supervisor",
+        "config": { "decider": "vendor.sandglass.samples.ask", "key": "turn-1-decision" },
+    }]);
+    let setup = Setup::new().packs(&[SAMPLES]).workflow("reserved", &asker, &[]);
+    let host = setup.workflow("unsure", &boss, &edges).start();
+    // The answer to a decider's own question is not taken for a decision.
+    host.run("reserved").finished().error("invalid_interrupt");
+    // The first turn is sure enough; the second one is held, and counts as one.
+    let run = host.bounded("unsure", &json!({ "maxLoopIterations": 3 }));
+    let asked = run.until_waiting();
+    assert_eq!(asked["kind"], "low-confidence");
+    let expected = json!({
+        "agentId": "the-boss", "threshold": 0.7, "observed": 0.6, "decision": next(0.6),
+    });
+    assert_eq!(asked["data"], expected);
+    assert_eq!(run.snapshot()["status"], "waiting-approval");
+    let so_far = run.poll(-1, "0").expect(200)["events"].clone();
+    let of = |kind: &str| {
+        let events = so_far.as_array().expect("a list").iter();
+        events.filter(|event| event["type"] == kind).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(of("runOrchestrator.decided").len(), 1, "the decision is held: {so_far:#}");
+    let suspended = &of("node.suspended")[0]["payload"];
+    let reason = (&suspended["reason"], &suspended["agentId"]);
+    assert_eq!(reason, (&json!("low-confidence"), &json!("the-boss")));
+    for wrong in [json!("yes"), json!({}), json!({ "action": "accept" }), json!({ "kind": "rest" })]
+    {
+        assert_eq!(
+            run.answer("boss", &wrong).fails(400, "validation_error")["path"],
+            "/resumeValue"
+        );
+    }
+    // It outlives its host, and what was held is decided as the person gives it.
+    let id = run.id.clone();
+    let host = host.kill().start();
+    let run = host.again(&id);
+    run.answer("boss", &next(0.6)).expect(200);
+    let log = run.finished();
+    log.outputs();
+    let end = json!({ "kind": "terminate", "reason": "plan-finished" });
+    assert_eq!(log.turns(), [&next(0.7), &next(0.6), &end], "{log:#?}");
+    assert_eq!(log.nodes("node.completed").iter().filter(|node| **node == "idle").count(), 2);
+    let replay = host.replay(&id).finished();
+    assert_eq!(replay.types(), log.types(), "{replay:#?}");
+    // A branch from behind the answer counts the held turn once, too.
+    let body = json!({
+        "mode": "branch", "fromSeq": log.place("node.resumed") + 1,
+        "runOptionsOverlay": { "configurable": { "maxLoopIterations": 2 } },
+    });
+    let branch = host.fork(&id, &body).finished();
+    assert_eq!(branch.turns(), log.turns()[..2], "{branch:#?}");
+    let breach = branch.breach("loop-iterations");
+    assert_eq!((&breach["limit"], &breach["observed"]), (&json!(2), &json!(3)));
+    // Another decision may be given, also a question.
+    let run = host.run("unsure");
+    run.until_waiting();
+    let question = json!({ "kind": "ask-user", "prompt": "which one?" });
+    run.answer("boss", &question).expect(200);
+    run.until(|event| {
+        event["type"] == "interrupt.requested" && event["payload"]["kind"] == "clarification"
+    });
+    run.answer("boss", &json!("that one")).expect(200);
+    let log = run.finished();
+    assert_eq!(log.turns()[1], &question, "{log:#?}");
+    let ends = log.of("node.completed").into_iter();
+    let answers: Vec<&Value> =
+        ends.filter_map(|end| end["payload"]["outputs"].get("answer")).collect();
+    assert_eq!(answers, [&json!("that one")], "{log:#?}");
+    // The run sets the threshold.
+    let log = host.bounded("unsure", &json!({ "escalationThreshold": 0.5 })).finished();
+    assert!(log.of("node.suspended").is_empty(), "{log:#?}");
+    for wrong in [json!(-0.1), json!(1.1), json!("0.5"), json!(null)] {
+        let bounds = json!({ "escalationThreshold": wrong });
+        let body = json!({ "workflowId": "unsure", "configurable": bounds });
+        host.post("/v1/runs", &body).fails(400, "validation_error");
+    }
+}
+
+#[test]
 fn an_interrupt_without_an_answer_in_time_fails() {
     let host = shared();
     let run = host.run("approval-with-timeout");

@@ -125,6 +125,19 @@ impl Log {
             let is_terminal = TERMINAL.iter().any(|kind| event["type"] == *kind);
             assert_eq!(is_terminal, is_last, "one terminal event, and it is last: {self:#?}");
             assert_eq!(event["type"] == "run.started", number == 0, "{self:#?}");
+            // What becomes of a child follows from the decision that names it, event by event.
+            let is_of_child = event["type"] == "core.workflowChain.event";
+            let causes = match event["payload"]["phase"].as_str() {
+                Some(phase) if is_of_child && phase != "dispatch.began" => event["type"].as_str(),
+                _ if is_of_child || event["type"] == "node.dispatched" => {
+                    Some("runOrchestrator.decided")
+                }
+                _ => None,
+            };
+            let mut before = events[..number].iter().rev();
+            let cause = causes.and_then(|kind| before.find(|earlier| earlier["type"] == kind));
+            let cause = cause.map(|cause| &cause["eventId"]);
+            assert_eq!(event.get("causationId"), cause, "{event}: {self:#?}");
         }
         let mut ids: Vec<&str> =
             events.iter().filter_map(|event| event["eventId"].as_str()).collect();

@@ -11,7 +11,7 @@ use sandglass_model::{EntityRef, Position, WallTime};
 use tokio::sync::{Mutex, Notify, watch};
 
 use sandglass_workflow::definition::Definition;
-use sandglass_workflow::event::{Entry, RunEvent};
+use sandglass_workflow::event::{Causes, Entry, RunEvent};
 use sandglass_workflow::projection::{Projection, Unreadable};
 use sandglass_workflow::state::RunState;
 
@@ -49,6 +49,7 @@ pub(crate) struct Folded {
     /// The time of its first event, which a fork can have from its source.
     pub(crate) first_at: Option<WallTime>,
     pub(crate) last_at: Option<WallTime>,
+    causes: Causes,
     next: Position,
 }
 
@@ -60,6 +61,7 @@ impl Default for Folded {
             started_at: None,
             first_at: None,
             last_at: None,
+            causes: Causes::default(),
             next: Position(1),
         }
     }
@@ -82,7 +84,9 @@ impl Folded {
                     self.last_at = Some(record.at);
                     let at = event.copied_at.unwrap_or(record.at);
                     self.first_at.get_or_insert(at);
-                    take(Entry { sequence: self.events, at, event });
+                    let sequence = self.events;
+                    let cause = self.causes.next(sequence, &event);
+                    take(Entry { sequence, cause, at, event });
                     self.events += 1;
                 }
                 self.next = Position(record.position.0.saturating_add(1));

@@ -11,9 +11,14 @@ pub fn describe(span: &Span, report: &RunReport, work: &Work) {
     if span.is_recorded() {
         complete(span, report);
         if matches!(work, Work::Invoke(_))
-            && let Some(kind) = cap_kind(&report.outcome)
+            && let Some((kind, limit, observed)) = breach(&report.outcome)
         {
-            span.set(&[(names::CAP_KIND, kind.into())]);
+            span.set(&[
+                (names::CAP_KIND, kind.into()),
+                (names::CAP_LIMIT, limit.into()),
+                // As in the event of the breach: a guest may end just at its limit.
+                (names::CAP_OBSERVED, observed.max(limit.saturating_add(1)).into()),
+            ]);
         }
     }
     let dispatch = report.dispatch_id;
@@ -48,12 +53,14 @@ fn complete(span: &Span, report: &RunReport) {
     }
 }
 
-/// The limit of OpenWOP that a node of a pack breached, if it did.
-const fn cap_kind(outcome: &Outcome) -> Option<&'static str> {
+/// The limit of OpenWOP that a node of a pack breached, if it did, its value, and what was observed.
+fn breach(outcome: &Outcome) -> Option<(&'static str, u64, u64)> {
     match outcome {
         // The names of limits are those that node packs have for them.
-        Outcome::Limit(breach) => Some(breach.kind.as_str()),
-        Outcome::TimedOut(_) => Some("wasm-execution-time"),
+        Outcome::Limit(breach) => Some((breach.kind.as_str(), breach.limit, breach.observed)),
+        Outcome::TimedOut(exceeded) => {
+            Some(("wasm-execution-time", exceeded.budget_ms, exceeded.elapsed_ms))
+        }
         _ => None,
     }
 }

@@ -169,7 +169,7 @@ metrics! {
         "Budget left when the last handler of this entity type and action started, in milliseconds";
     Counters deadline_exceeded(entity_type, action, dying_span) Count
         "handler_deadline_exceeded_total"
-        "Handlers killed at their deadline, by the host function that was executing, or guest for the handler's own code";
+        "Handlers killed at their deadline, by what was executing: a span or destination that the manifest names, else the host function, or guest for the handler's own code";
     Histograms tick_interval_ms() Milliseconds
         "wasm_epoch_tick_interval_ms" in TICK_MS
         "Measured interval between two epoch ticks while guests execute, in milliseconds";

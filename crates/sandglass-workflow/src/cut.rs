@@ -76,7 +76,8 @@ fn copied(definition: &Definition, before: &RunState) -> Copied {
     // The branch executes this node and counts it; also as a turn, if the turn was decided and continues
     // with an answer.
     let is_answered = open.is_some_and(|open| {
-        is_orchestrator(&definition.nodes[open]) && before.nodes[open].resumed_with.is_some()
+        let is_resumed = before.nodes[open].resumed_with.is_some();
+        is_orchestrator(&definition.nodes[open]) && before.is_decided && is_resumed
     });
     Copied {
         executions: before.executions.saturating_sub(u64::from(open.is_some())),

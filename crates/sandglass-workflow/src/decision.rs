@@ -63,6 +63,16 @@ impl Decision {
         }
     }
 
+    /// How sure the orchestrator is, from 0 to 1, if it states that.
+    pub fn confidence(&self) -> Option<&Number> {
+        match self {
+            Self::NextWorker { confidence, .. } | Self::Terminate { confidence, .. } => {
+                confidence.as_ref()
+            }
+            Self::AskUser { .. } => None,
+        }
+    }
+
     /// Reads a decision.
     ///
     /// # Errors

@@ -66,6 +66,12 @@ events! {
         interrupt_id: String,
         kind: InterruptKind,
         key: String,
+        /// What the protocol names besides the kind: present for decisions of low confidence.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<InterruptKind>,
+        /// Whose decision that is, as far as it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent_id: Option<String>,
     },
     /// A node continues with the answer.
     "node.resumed" => NodeResumed { node_id: String, interrupt_id: String, resume_value: Value },
@@ -488,11 +494,15 @@ impl RunEvent {
 
     /// A node waits for the answer to the `nth` interrupt of its run.
     pub fn suspended(node: &str, nth: u64, interrupt: Interrupt) -> [Self; 2] {
+        let reason = Some(interrupt.kind).filter(|kind| *kind == InterruptKind::LowConfidence);
+        let agent = reason.and_then(|_| interrupt.data.get("agentId")?.as_str());
         let suspended = Payload::NodeSuspended {
             node_id: node.to_owned(),
             interrupt_id: interrupt_id(node, nth),
             kind: interrupt.kind,
             key: interrupt.key.clone(),
+            reason,
+            agent_id: agent.map(str::to_owned),
         };
         let requested = Payload::InterruptRequested(interrupt);
         [Self::of_node(node, suspended), Self::of_node(node, requested)]
@@ -504,11 +514,43 @@ pub(crate) fn interrupt_id(node: &str, nth: u64) -> String {
     format!("{node}-{nth}")
 }
 
+/// Finds for each event of a run the one that it follows from, as far as the protocol has hosts send that
+/// (`causationId`): for what becomes of child runs, which are executed one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Causes {
+    decided: Option<u64>,
+    handed_over: Option<u64>,
+}
+
+impl Causes {
+    /// The number of the event that `event` follows from, which is number `sequence`.
+    pub const fn next(&mut self, sequence: u64, event: &RunEvent) -> Option<u64> {
+        match &event.payload {
+            Payload::OrchestratorDecided { .. } => {
+                self.decided = Some(sequence);
+                None
+            }
+            Payload::NodeDispatched { .. } => self.decided,
+            Payload::WorkflowChain(ChildEvent { phase, .. }) => {
+                let cause = match phase {
+                    ChildPhase::Began => self.decided,
+                    _ => self.handed_over,
+                };
+                self.handed_over = Some(sequence);
+                cause
+            }
+            _ => None,
+        }
+    }
+}
+
 /// An event with its position in the log of its run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// Its number, from 0.
     pub sequence: u64,
+    /// The number of the event that it follows from ([`Causes`]).
+    pub cause: Option<u64>,
     /// When it was recorded; if a fork copied it as it is, when its source did.
     pub at: WallTime,
     /// What happened.
@@ -529,6 +571,8 @@ impl Entry {
             sequence: u64,
             #[serde(skip_serializing_if = "Option::is_none")]
             node_id: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            causation_id: Option<String>,
         }
         let document = Document {
             event_id: event_id(run, self.sequence),
@@ -537,6 +581,7 @@ impl Entry {
             timestamp: self.at.to_string(),
             sequence: self.sequence,
             node_id: self.event.node_id.as_deref(),
+            causation_id: self.cause.map(|cause| event_id(run, cause)),
         };
         let mut document = serde_json::to_value(document).expect("events are plain data");
         if let Payload::OrchestratorDecided { .. } = &self.event.payload

@@ -12,7 +12,7 @@ use crate::error::RunError;
 use crate::event::{ChildPhase, ChildStatus, Ending, Payload, RunEvent, interrupt_id};
 use crate::interrupt::{Interrupt, InterruptKind};
 use crate::names::names;
-use crate::node::is_orchestrator;
+use crate::node::{is_orchestrator, orchestrator};
 use crate::variables;
 
 /// The status of a node.
@@ -130,6 +130,8 @@ pub struct RunState {
     pub orchestrator: Option<String>,
     /// The last decision of its orchestrator.
     pub decision: Option<Decision>,
+    /// Whether that is the decision of the present turn.
+    pub is_decided: bool,
     /// The child runs of the present or last dispatch, by id, with the end of each that has ended
     /// and whose events are recorded.
     pub children: BTreeMap<String, Option<ChildEnd>>,
@@ -200,6 +202,7 @@ impl RunState {
                 self.iteration = *iteration;
                 self.orchestrator = Some(agent_id.clone());
                 self.decision = Some(decision.clone());
+                self.is_decided = true;
             }
             Payload::WorkflowChain(event) => self.apply_child(&event.phase),
             Payload::RunCompleted(_) | Payload::RunFailed(_) | Payload::RunCancelled(_) => {
@@ -231,6 +234,7 @@ impl RunState {
         if let Payload::NodeStarted { .. } = payload {
             return self.begin(definition, index);
         }
+        let is_ratified = orchestrator::ratified(&definition.nodes[index], self).is_some();
         let node = &mut self.nodes[index];
         match payload {
             Payload::NodeRetried { attempt, .. } => {
@@ -250,7 +254,7 @@ impl RunState {
             Payload::NodeResumed { resume_value, .. } => {
                 node.status = NodeStatus::Running;
                 node.resumed_with = Some(resume_value.clone());
-                if is_orchestrator(&definition.nodes[index]) {
+                if is_orchestrator(&definition.nodes[index]) && !is_ratified {
                     self.answers.push(resume_value.clone());
                 }
             }
@@ -306,6 +310,7 @@ impl RunState {
         let id = &definition.nodes[index].id;
         self.resolved.retain(|(node, _), _| node != id);
         self.children.clear();
+        self.is_decided &= !is_orchestrator(&definition.nodes[index]);
         if self.nodes[index].status.is_resolved() {
             for behind in downstream(definition, index) {
                 let node = &mut self.nodes[behind];

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use sandglass_workflow::decision::Decision;
 use sandglass_workflow::definition::Node;
-use sandglass_workflow::error::ErrorCode;
+use sandglass_workflow::error::{ErrorCode, RunError};
 use sandglass_workflow::node::orchestrator::{self, Decider};
 use sandglass_workflow::node::{DELAY, DISPATCH, End, SUPERVISOR, builtin, inputs};
 use serde_json::{Map, Value};
@@ -71,13 +70,22 @@ async fn turn(
 ) -> Executed {
     let (definition, state) = (&context.definition, &context.state);
     let node = &definition.nodes[index];
-    let has_asked = matches!(state.decision, Some(Decision::AskUser { .. }));
-    if has_asked && state.nodes[index].resumed_with.is_some() {
+    let configurable = &context.begin.configurable;
+    if state.is_decided && state.nodes[index].resumed_with.is_some() {
         return Executed::completed(orchestrator::answered(state));
+    }
+    if let Some(ratified) = orchestrator::ratified(node, state) {
+        return match orchestrator::read(ratified) {
+            Ok(decision) => {
+                let (end, event) = orchestrator::taken(node, state, decision);
+                Executed::decided((end, Some(event)))
+            }
+            Err(error) => End::Failed(error).into(),
+        };
     }
     let type_id = match orchestrator::decider(definition, state, index, node) {
         Ok(Decider::Decided(decision)) => {
-            return Executed::decided(orchestrator::decided(node, state, decision));
+            return Executed::decided(orchestrator::decided(node, state, configurable, decision));
         }
         Ok(Decider::Pack(type_id)) => type_id,
         Err(error) => return End::Failed(error).into(),
@@ -90,11 +98,21 @@ async fn turn(
     };
     let inputs = orchestrator::inputs(node, state, own);
     let executed = packed::invoke(execution, context, (node, of), inputs).await;
-    let End::Completed(decision) = &executed.end else { return executed };
-    match orchestrator::read(decision) {
+    let decision = match &executed.end {
+        End::Completed(decision) => orchestrator::read(decision),
+        End::Suspended(interrupt) if orchestrator::is_ratification(node, state, interrupt) => {
+            let key = &interrupt.key;
+            let message = format!(
+                "the key `{key}` is the host's, for a decision that is held; use another one"
+            );
+            Err(RunError::new(ErrorCode::InvalidInterrupt, message))
+        }
+        _ => return executed,
+    };
+    match decision {
         Ok(decision) => {
-            let (end, event) = orchestrator::decided(node, state, decision);
-            let events = executed.events.into_iter().chain([event]).collect();
+            let (end, event) = orchestrator::decided(node, state, configurable, decision);
+            let events = executed.events.into_iter().chain(event).collect();
             Executed { end, events, ..executed }
         }
         Err(error) => Executed { end: End::Failed(error), ..executed },

@@ -49,10 +49,15 @@ pub const DISCOVERY_PATH: &str = "/.well-known/openwop";
 /// Where the description of the interface is.
 pub const OPENAPI_PATH: &str = "/v1/openapi.json";
 
-/// The protocol's endpoints that this host answers with 501. Those below `/v1/runs/{runId}` share their
-/// route with forks.
-const NOT_IMPLEMENTED: [&str; 4] =
-    ["/v1/runs:bulk-cancel", "/v1/interrupts/{token}", "/v1/webhooks", "/v1/webhooks/{webhookId}"];
+/// The protocol's endpoints that this host answers with 501. `:pause` and `:resume` share their route
+/// with forks.
+const NOT_IMPLEMENTED: [&str; 5] = [
+    "/v1/runs:bulk-cancel",
+    "/v1/runs/{run}/artifacts/{artifact}",
+    "/v1/interrupts/{token}",
+    "/v1/webhooks",
+    "/v1/webhooks/{webhookId}",
+];
 
 /// The path of the metrics, if the interface is served alone.
 const METRICS_PATH: &str = "/metrics";

@@ -54,8 +54,8 @@ impl Executed {
         lines
     }
 
-    /// The end of a turn of an orchestrator, whose decision is `event`.
-    pub(crate) fn decided((end, event): (End, RunEvent)) -> Self {
-        Self { events: vec![event], ..end.into() }
+    /// The end of a turn of an orchestrator, whose decision is `event`, unless it is held.
+    pub(crate) fn decided((end, event): (End, Option<RunEvent>)) -> Self {
+        Self { events: event.into_iter().collect(), ..end.into() }
     }
 }

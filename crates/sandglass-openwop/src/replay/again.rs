@@ -54,6 +54,8 @@ pub(super) async fn again(
         }
         match orchestrator::decider(definition, before, index, node) {
             Ok(Decider::Pack(type_id)) => type_id,
+            // The decision was held, and is recorded with what the person was asked.
+            Ok(Decider::Decided(_)) if !context.state.is_decided => return None,
             Ok(Decider::Decided(decision)) => {
                 let recorded = context.state.decision.as_ref();
                 return differs("decision", recorded, Some(&decision));

@@ -6,7 +6,9 @@ use sandglass_http::timer::within;
 use sandglass_liveness::Refusal;
 use sandglass_runtime::{ActorError, Request};
 use sandglass_workflow::automaton::{Action, Params, State};
+use sandglass_workflow::decision::Decision;
 use sandglass_workflow::event::{Payload, RunEvent};
+use sandglass_workflow::node::orchestrator;
 use sandglass_workflow::state::{RunStatus, Waiting};
 use serde_json::Value;
 
@@ -37,7 +39,7 @@ impl Service {
             let waiting = waiting_at(&standing, node)?;
             // The log may show that it waits before the entity does: then this tries again.
             match checked.replace(waiting.id.clone()) {
-                None => waiting.interrupt.check_answer(&answer)?,
+                None => check(&standing, waiting, &answer)?,
                 Some(one) if one == waiting.id => {}
                 Some(_) => break,
             }
@@ -88,6 +90,19 @@ impl Service {
         let (action, params) = resume(&self.engine().library, &standing.definition, index);
         (action, Params { events, ..params })
     }
+}
+
+/// Checks that `waiting` accepts `answer`; if it holds a decision, that must be a decision.
+fn check(standing: &Standing, waiting: &Waiting, answer: &Value) -> Result<(), Error> {
+    let Standing { definition, state, .. } = standing;
+    let node = definition.node(&waiting.node).map(|index| &definition.nodes[index]);
+    let is_held =
+        node.is_some_and(|node| orchestrator::is_ratification(node, state, &waiting.interrupt));
+    if is_held {
+        let refused = |why| Error::invalid("/resumeValue", format!("a decision is needed: {why}"));
+        return Decision::parse(answer).map(drop).map_err(refused);
+    }
+    Ok(waiting.interrupt.check_answer(answer)?)
 }
 
 /// What `node` waits for.

@@ -1,5 +1,6 @@
 //! The limits that a request sets in `configurable`, with the other keys that the protocol reserves.
 
+use sandglass_workflow::node::orchestrator::ESCALATION_THRESHOLD;
 use serde_json::{Map, Value};
 
 use super::Error;
@@ -36,6 +37,9 @@ pub(crate) fn bounds(configurable: &Map<String, Value>, path: &str) -> Result<Bo
     })?;
     check("temperature", "a number from 0 to 2", |temperature| {
         temperature.as_f64().is_some_and(|temperature| (0.0..=2.0).contains(&temperature))
+    })?;
+    check(ESCALATION_THRESHOLD, "a number from 0 to 1", |threshold| {
+        threshold.as_f64().is_some_and(|threshold| (0.0..=1.0).contains(&threshold))
     })?;
     positive("maxTokens")?;
     check("promptOverrides", "an object of texts", |texts| {

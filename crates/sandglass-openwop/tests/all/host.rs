@@ -43,6 +43,8 @@ pub(crate) struct Make {
     pub(crate) packs: Option<PathBuf>,
     /// More definitions.
     pub(crate) workflows: Vec<Value>,
+    /// What receives its spans.
+    pub(crate) tracer: Tracer,
 }
 
 /// A folder of the samples for hosts.
@@ -284,9 +286,9 @@ fn opened(file: &Path) -> Arc<dyn Journal> {
 }
 
 async fn started(make: Make, journal: Arc<dyn Journal>, folder: &Path) -> (OpenWop, Runtime, Host) {
-    let Make { settings, packs, workflows: own, .. } = make;
+    let Make { settings, packs, workflows: own, tracer, .. } = make;
     let exporter = Exporter::new(Prefix::default());
-    let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::default() };
+    let telemetry = Telemetry { metrics: exporter.metrics(), tracer };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let host = Host::builder()
         .clock(Arc::clone(&clock))

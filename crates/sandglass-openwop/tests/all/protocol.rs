@@ -7,6 +7,8 @@ use std::sync::LazyLock;
 
 use jsonschema::{Registry, Validator};
 use sandglass_openwop::EventKind;
+use sandglass_telemetry::Tracer;
+use sandglass_telemetry::trace::{CapturedSpan, names};
 use serde_json::{Value, json};
 
 use crate::host::{Make, World, is_terminal, samples};
@@ -187,8 +189,18 @@ fn bad_plan() -> Value {
     definition("bad-plan", &nodes, &[], json!({}))
 }
 
+/// An orchestrator that is not sure of its decision.
+fn unsure() -> Value {
+    let plan = json!([{"kind": "next-worker", "nextWorkerIds": ["end"], "confidence": 0.5}]);
+    let nodes = [
+        node("boss", "core.orchestrator.supervisor", json!({ "plan": plan }), json!({})),
+        node("end", "core.noop", json!({}), json!({})),
+    ];
+    definition("unsure", &nodes, &[("boss", "end")], json!({}))
+}
+
 fn own() -> Vec<Value> {
-    vec![parent(), waiting_parent(), rounds(), retried(), input_missing(), bad_plan()]
+    vec![parent(), waiting_parent(), rounds(), retried(), input_missing(), bad_plan(), unsure()]
 }
 
 /// Runs that end on their own: the request, the status at the end, and the code of the error.
@@ -336,6 +348,7 @@ fn suspends_and_resumes(
         ("approval", "waiting-approval", json!({"action": "reject", "comment": "no"})),
         ("approval-by-response", "waiting-approval", json!({"action": "accept"})),
         ("loop-ask-user", "waiting-input", json!("go on")),
+        ("unsure", "waiting-approval", json!({"kind": "terminate", "confidence": 0.1})),
     ] {
         let run = world.run(&json!({ "workflowId": workflow }));
         let node = world.until_waiting(&run);
@@ -420,6 +433,44 @@ fn a_replay_that_differs_reports_valid_divergences() {
     }
     protocol.check_run(&world, &replay);
     assert_eq!(world.snapshot(&replay)["status"], "completed");
+}
+
+#[test]
+fn spans_of_runs_name_the_bound_that_was_breached() {
+    /// Most requests until a span appears that is exported while the run is read.
+    const REQUESTS_MAX: usize = 1_000;
+    let (tracer, captured) = Tracer::capturing();
+    let world = World::of(Make { tracer, ..Make::default() });
+    let bounds = json!({ "recursionLimit": 3 });
+    let bounded = json!({ "workflowId": "conformance-cap-breach", "configurable": bounds });
+    for (body, name, kind) in [
+        (json!({ "workflowId": "misbehaving-grower" }), names::DISPATCH, "wasm-memory"),
+        (json!({ "workflowId": "misbehaving-spinner" }), names::DISPATCH, "wasm-execution-time"),
+        (bounded, names::CAP_BREACHED, "node-executions"),
+    ] {
+        let run = world.run(&body);
+        world.until_over(&run);
+        let is_it = |span: &CapturedSpan| {
+            let found = span.attributes.get(names::CAP_KIND);
+            span.name == name && found.is_some_and(|found| found == kind)
+        };
+        let mut requests = 0;
+        while !captured.spans().iter().any(is_it) {
+            requests += 1;
+            assert!(requests < REQUESTS_MAX, "{kind}: {:#?}", captured.spans());
+            world.discovery();
+        }
+    }
+    world.ended("linear");
+    let named = captured.spans().into_iter();
+    let named = named.filter(|span| span.attributes.contains_key(names::CAP_KIND));
+    let named: Vec<CapturedSpan> = named.collect();
+    assert_eq!(named.len(), 3, "only breaches have a kind: {named:#?}");
+    for span in named {
+        let [limit, observed] = [names::CAP_LIMIT, names::CAP_OBSERVED]
+            .map(|name| span.attributes[name].parse::<u64>().expect("a number"));
+        assert!(observed > limit, "{span:#?}");
+    }
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn bodies_that_violate_the_document_are_refused() {
                 "inputs": {"payload": {"a": [1]}, "more": null},
                 "configurable": {
                     "runTimeoutMs": 60_000, "recursionLimit": 50, "maxLoopIterations": 5,
-                    "model": "m", "temperature": 1, "maxTokens": 5, "promptOverrides": {"p": "t"},
+                    "model": "m", "escalationThreshold": 0.5, "temperature": 1, "maxTokens": 5, "promptOverrides": {"p": "t"},
                     "free": {"a": 1},
                 },
                 "tags": ["a"], "metadata": {"k": {"l": 1}},

@@ -5,9 +5,9 @@
 //! before it begins.
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 
-use super::End;
+use super::{End, is_orchestrator};
 use crate::decision::{Decision, ID_MAX_BYTES};
 use crate::definition::{Definition, Node};
 use crate::error::{ErrorCode, RunError};
@@ -17,6 +17,11 @@ use crate::state::RunState;
 
 /// The field of its `config` that names the type of the pack's node that decides.
 pub const DECIDER: &str = "decider";
+
+/// The key of `configurable` that sets the confidence below which decisions are held.
+pub const ESCALATION_THRESHOLD: &str = "escalationThreshold";
+/// The confidence below which decisions are held if a run sets none: the protocol's.
+const DEFAULT_THRESHOLD: f64 = 0.7;
 
 /// How a turn is decided.
 #[derive(Debug)]
@@ -109,8 +114,59 @@ fn plain(value: &impl Serialize) -> Value {
     serde_json::to_value(value).expect("it is plain data")
 }
 
-/// How the node ends with `decision`, and the event of it.
-pub fn decided(node: &Node, state: &RunState, decision: Decision) -> (End, RunEvent) {
+/// How the node ends with `decision`, and the event of it. A decision whose confidence is below the
+/// threshold of the run, which `configurable` may set, is held and has no event: a person ratifies it.
+pub fn decided(
+    node: &Node,
+    state: &RunState,
+    configurable: &Map<String, Value>,
+    decision: Decision,
+) -> (End, Option<RunEvent>) {
+    let threshold = configurable.get(ESCALATION_THRESHOLD).and_then(Value::as_f64);
+    let threshold = threshold.unwrap_or(DEFAULT_THRESHOLD);
+    let observed = decision.confidence().and_then(Number::as_f64);
+    if observed.is_some_and(|observed| observed < threshold) {
+        return (End::Suspended(held(node, state, &decision, threshold)), None);
+    }
+    let (end, event) = taken(node, state, decision);
+    (end, Some(event))
+}
+
+/// What a person is asked who has to ratify `decision`.
+fn held(node: &Node, state: &RunState, decision: &Decision, threshold: f64) -> Interrupt {
+    let data = [
+        ("agentId", agent(node, state).into()),
+        ("threshold", threshold.into()),
+        ("observed", plain(&decision.confidence())),
+        ("decision", plain(decision)),
+    ];
+    Interrupt {
+        kind: InterruptKind::LowConfidence,
+        key: ratification_key(state),
+        data: data.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(),
+        resume_schema: None,
+        timeout_ms: None,
+    }
+}
+
+/// The key of the interrupt that holds the decision of the present turn.
+fn ratification_key(state: &RunState) -> String {
+    format!("turn-{}-decision", state.iteration.saturating_add(1))
+}
+
+/// Whether `interrupt` of `node` holds the decision of the present turn.
+pub fn is_ratification(node: &Node, state: &RunState, interrupt: &Interrupt) -> bool {
+    is_orchestrator(node) && interrupt.key == ratification_key(state)
+}
+
+/// The decision of the present turn that a person has given instead of one that was held.
+pub fn ratified<'a>(node: &Node, state: &'a RunState) -> Option<&'a Value> {
+    let resolved = Some(&state.resolved).filter(|_| is_orchestrator(node));
+    resolved?.get(&(node.id.clone(), ratification_key(state)))
+}
+
+/// How the node ends with `decision`, whatever its confidence, and the event of it.
+pub fn taken(node: &Node, state: &RunState, decision: Decision) -> (End, RunEvent) {
     let iteration = state.iteration.saturating_add(1);
     let end = match &decision {
         Decision::AskUser { prompt } => {

@@ -37,6 +37,13 @@ fn payloads() -> Vec<(&'static str, Value)> {
             "node.suspended",
             json!({ "nodeId": "n", "interruptId": "n-1", "kind": "external-event", "key": "k" }),
         ),
+        (
+            "node.suspended",
+            json!({
+                "nodeId": "n", "interruptId": "n-1", "kind": "low-confidence", "key": "k",
+                "reason": "low-confidence", "agentId": "a",
+            }),
+        ),
         ("node.resumed", json!({ "nodeId": "n", "interruptId": "n-1", "resumeValue": null })),
         ("node.retried", json!({ "nodeId": "n", "attempt": 2, "lastError": plain })),
         ("node.skipped", json!({ "nodeId": "n", "reason": "r" })),
