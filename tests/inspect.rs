@@ -43,7 +43,7 @@ fn a_component_is_described_with_its_interfaces() {
     let told = json("built/component.wasm", 0);
     let guest = &told["guest"];
     assert_eq!(guest["abi"], "component");
-    assert_eq!(guest["contract"], "sandglass:integration@0.1.0");
+    assert_eq!(guest["contract"], "sandglass:integration@0.1.1");
     assert!(guest["modules"].as_u64() > Some(1), "{guest}");
     let handle = &guest["exports"][0];
     assert_eq!((&handle["name"], &handle["is_used"]), (&"handle".into(), &true.into()));

@@ -67,7 +67,7 @@ fn five_timeouts_of_one_shape_are_one_failure_in_the_next_runs_preamble() {
     assert_eq!(
         preamble,
         "Prior failure mode \u{2014} do NOT retry this shape: tool=work error_type=timeout \
-         repeated=5\u{d7}, api_key=[REDACTED], command=run all tests"
+         repeated=5\u{d7}, command=run all tests, api_key=[REDACTED]"
     );
     let audit = played.log_as("audit");
     let timeouts = audit.iter().filter(|record| record["error_type"] == "timeout");

@@ -848,21 +848,21 @@ fn audits_and_scans_report_calls_that_took_too_long() {
 
 #[test]
 fn a_handler_that_fails_because_its_call_timed_out_is_audited_as_a_timeout() {
-    let audited = |outcomes: &[CallOutcome]| {
+    let audited = |calls: &[(&'static str, CallOutcome)]| {
         let mut life = started("run_timeout = \"1h\"");
         life.start();
         let run = life.entity().in_flight()[0].dispatched.clone();
         let (kind, message) = (FailureKind::GuestFailure, "no tool".to_owned());
         let failure = Outcome::Failed(Failure { kind, message, result: None });
         let mut end = end_of_run(&run, failure);
-        let call = |outcome: &CallOutcome| Call {
-            name: "host_http_call".into(),
+        let call = |(name, outcome): &(&'static str, CallOutcome)| Call {
+            name: (*name).into(),
             started_us: 0,
             duration_us: 1,
             outcome: *outcome,
         };
         let mut account = Account::default();
-        account.story.calls = outcomes.iter().map(call).collect();
+        account.story.calls = calls.iter().map(call).collect();
         end.account = Some(Box::new(account));
         life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
         let mut audit = Projection::new(Shape::Audit);
@@ -875,8 +875,10 @@ fn a_handler_that_fails_because_its_call_timed_out_is_audited_as_a_timeout() {
         found[0]["error_type"].clone()
     };
     let (ok, failed, timed_out) = (CallOutcome::Ok, CallOutcome::Failed, CallOutcome::TimedOut);
-    assert_eq!(audited(&[timed_out, ok]), "timeout", "it logged its failure after the call");
-    assert_eq!(audited(&[timed_out, failed]), "guest_failure", "another call failed later");
+    let (http, log) = ("host_http_call", "host_log");
+    assert_eq!(audited(&[(http, timed_out), (log, ok)]), "timeout", "it logged its failure");
+    assert_eq!(audited(&[(http, timed_out), (http, failed)]), "guest_failure", "one failed later");
+    assert_eq!(audited(&[(http, timed_out), (http, ok)]), "guest_failure", "the next succeeded");
     assert_eq!(audited(&[]), "guest_failure");
 }
 

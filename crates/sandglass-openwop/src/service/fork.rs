@@ -82,7 +82,7 @@ impl Service {
         // A fork that copies events has the first one as it is.
         let is_copied = mode == ForkMode::Replay || cut.from > 0;
         let inherited = Some(start).filter(|start| is_copied && *start != own);
-        let copied_at = source.folded.first_at.filter(|_| is_copied);
+        let copied_at = source.folded.first_at.filter(|_| cut.from > 0);
         let begin = Begin {
             configurable,
             tags: own.tags,
