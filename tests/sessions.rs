@@ -490,7 +490,9 @@ fn a_limit_on_an_ask_or_a_signal_names_its_target() {
         "\n[limits.host_call]\n\"ask:Ledger.Reserve\" = \"1s\"\n\"signal:Ledger.*\" = \"1s\"\n";
     let spec = folder.write("waiter.ioa.toml", format!("{WAITER}{limits}"));
     sandglass(&[&"check", &spec]).exits(0);
-    for wrong in ["ask:Ledger", "signal:", "told:Ledger.Reserve"] {
+    let wrong =
+        ["ask:Ledger", "ask:Ledger.*", "signal:", "told:Ledger.Reserve", "host_ask", "host_signal"];
+    for wrong in wrong {
         let limits = format!("\n[limits.host_call]\n\"{wrong}\" = \"1s\"\n");
         let spec = folder.write("waiter.ioa.toml", format!("{WAITER}{limits}"));
         sandglass(&[&"check", &spec]).exits(1).says(&format!("`{wrong}`"));

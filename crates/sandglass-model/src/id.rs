@@ -47,7 +47,7 @@ pub fn check_name(what: &'static str, text: &str, max: usize) -> Result<(), Inva
 }
 
 /// Kinds of activity that are not signals.
-const ACTIVITY_KINDS: [&str; 5] = ["action", "asked", "dispatched", "ended", "host_call"];
+pub const ACTIVITY_KINDS: [&str; 5] = ["action", "asked", "dispatched", "ended", "host_call"];
 
 /// Checks that `name` is a valid name of a signal from outside.
 ///

@@ -236,11 +236,23 @@ pub fn one_of_each_type(specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
     findings
 }
 
-/// Whether `name` is that of a call to another entity: `ask:TYPE.ACTION` or `signal:TYPE.NAME`.
+/// Whether `name` is that of a call to another entity: `ask:TYPE.ACTION`, or `signal:` and a grant.
 fn names_target(name: &str) -> bool {
-    let target = name.strip_prefix("ask:").or_else(|| name.strip_prefix("signal:"));
-    target.is_some_and(|target| target.parse::<AskTarget>().is_ok())
+    let is_target = |text: &str| text.parse::<AskTarget>().is_ok();
+    match name.split_once(':') {
+        Some(("ask", target)) => !target.ends_with(".*") && is_target(target),
+        Some(("signal", target)) => is_target(target),
+        _ => false,
+    }
 }
+
+/// The functions whose calls are named after another entity, so that a limit on them has no effect.
+const NAMED_AFTER_TARGETS: [&str; 4] = [
+    "host_ask",
+    "host_signal",
+    "sandglass:integration/ask.ask",
+    "sandglass:integration/signal.send",
+];
 
 /// Reports each host function that `spec`, the spec in the file at `path`, limits and that is not
 /// among the `known` functions in which a handler can wait ([`Host::timed_functions`]). Calls that are
@@ -250,8 +262,14 @@ fn names_target(name: &str) -> bool {
 #[must_use]
 pub fn unknown_timed_functions(path: &Path, spec: &Spec, known: &BTreeSet<&str>) -> Vec<Finding> {
     let mut out = Diagnostics::new(&spec.source);
-    for name in spec.timed_functions.iter().filter(|name| !known.contains(name.as_str())) {
-        if names_target(name) {
+    for name in &spec.timed_functions {
+        if NAMED_AFTER_TARGETS.contains(&name.as_str()) {
+            let message = format!("calls of `{name}` are named after their target");
+            let help = "write `ask:TYPE.ACTION`, or `signal:` and the grant of the manifest";
+            out.error_with_help(name.span(), message, help);
+            continue;
+        }
+        if known.contains(name.as_str()) || names_target(name) {
             continue;
         }
         let message = format!("there is no host function `{name}` that a guest could wait in");

@@ -127,6 +127,15 @@ pub fn read_within<T: DeserializeOwned>(text: &str, bounds: Bounds) -> Result<T,
     Ok(serde_json::from_str(text)?)
 }
 
+/// As [`read_within`], of an object: serde would also read the fields of a `T` from a list, in order.
+///
+/// # Errors
+/// As for [`read_within`], or it is not an object.
+pub fn read_object<T: DeserializeOwned>(text: &str, bounds: Bounds) -> Result<T, Error> {
+    let fields: serde_json::Map<String, serde_json::Value> = read_within(text, bounds)?;
+    Ok(serde_json::from_value(fields.into())?)
+}
+
 /// Checks that `text` begins with a JSON value within `bounds`. Text behind the value is ignored.
 ///
 /// # Errors

@@ -514,8 +514,8 @@ pub(crate) fn interrupt_id(node: &str, nth: u64) -> String {
     format!("{node}-{nth}")
 }
 
-/// Finds for each event of a run the one that it follows from, as far as the protocol has hosts send that
-/// (`causationId`): for what becomes of child runs, which are executed one after the other.
+/// Finds the event that caused each event of a child run (`causationId`). Child runs are executed one after
+/// the other, so the last one is the cause.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Causes {
     decided: Option<u64>,

@@ -234,7 +234,7 @@ impl RunState {
         if let Payload::NodeStarted { .. } = payload {
             return self.begin(definition, index);
         }
-        let is_ratified = orchestrator::ratified(&definition.nodes[index], self).is_some();
+        let is_ratified = orchestrator::ratified_decision(&definition.nodes[index], self).is_some();
         let node = &mut self.nodes[index];
         match payload {
             Payload::NodeRetried { attempt, .. } => {

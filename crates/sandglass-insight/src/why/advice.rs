@@ -75,6 +75,8 @@ pub enum TimeSpent<'a> {
     Instantiation,
     /// It waited for this action (`TYPE.ACTION`) of another entity.
     Ask(&'a str),
+    /// It waited until another entity had recorded a signal of this grant (`TYPE.NAME`).
+    Signal(&'a str),
     /// It worked, and its requests were answered.
     AnsweredRequests(Place<'a>),
     /// It ran its own code.
@@ -266,8 +268,11 @@ fn time_spent(ended: &Ended) -> TimeSpent<'_> {
     let story = ended.account.as_deref().map(|account| &account.story);
     let requests = story.map_or(&[][..], |story| &story.requests);
     let last_call = story.and_then(|story| story.calls.last());
-    if let Some(asked) = span.strip_prefix("ask:").or_else(|| span.strip_prefix("signal:")) {
+    if let Some(asked) = span.strip_prefix("ask:") {
         return TimeSpent::Ask(asked);
+    }
+    if let Some(target) = span.strip_prefix("signal:") {
+        return TimeSpent::Signal(target);
     }
     if span == "instantiate" {
         return TimeSpent::Instantiation;

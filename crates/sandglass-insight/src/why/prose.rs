@@ -97,6 +97,10 @@ impl fmt::Display for TimeSpent<'_> {
             Self::Ask(asked) => {
                 write!(f, "it waited for another entity ({asked}): ask why that one takes so long")
             }
+            Self::Signal(target) => write!(
+                f,
+                "it waited for another entity to record a signal ({target}): check the journal"
+            ),
             Self::AnsweredRequests(place) => write!(
                 f,
                 "what it asked for was answered until its time was up, so it may only need a \

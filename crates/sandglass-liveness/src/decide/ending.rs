@@ -170,8 +170,8 @@ impl Ending<'_> {
     }
 
     /// Whether the stop of its run ended the handler: killed it, made it fail, because its host calls
-    /// end with an error after a graceful stop was requested, or came before its deadline passed: the
-    /// first cause counts.
+    /// end with an error after a graceful stop was requested, or was recorded before the handler ended
+    /// at its deadline.
     fn is_cut(&self, outcome: &Outcome) -> bool {
         let is_stopped = self.entity.session().is_some_and(|session| !session.is_running());
         let has_failed = match outcome {

@@ -336,13 +336,14 @@ fn schedule_due(
     Ok(events)
 }
 
-/// Checks that `entity` takes signals called `name` from outside. If it takes no actions any more, or
-/// its session does not run, such a signal has no effect, so its sender gets an error. Journals
+/// Checks that `entity` accepts a signal called `name` of a client, or of another entity's handler. If it
+/// takes no actions any more, or its session does not run, such a signal has no effect, so its sender
+/// gets an error. Journals
 /// contain such signals, so this is not a part of [`decide`].
 ///
 /// # Errors
 /// The name is not valid, the entity has ended, or the run of the session is stopping or has stopped.
-pub fn check_outside_signal(spec: &Spec, entity: &Entity, name: &str) -> Result<(), Refusal> {
+pub fn check_sent_signal(spec: &Spec, entity: &Entity, name: &str) -> Result<(), Refusal> {
     check_signal_name(name).map_err(Refusal::BadSignal)?;
     match entity.session() {
         Some(session) => session.require_running(),

@@ -74,10 +74,10 @@ async fn turn(
     if state.is_decided && state.nodes[index].resumed_with.is_some() {
         return Executed::completed(orchestrator::answered(state));
     }
-    if let Some(ratified) = orchestrator::ratified(node, state) {
+    if let Some(ratified) = orchestrator::ratified_decision(node, state) {
         return match orchestrator::read(ratified) {
             Ok(decision) => {
-                let (end, event) = orchestrator::taken(node, state, decision);
+                let (end, event) = orchestrator::take_decision(node, state, decision);
                 Executed::decided((end, Some(event)))
             }
             Err(error) => End::Failed(error).into(),
@@ -85,7 +85,12 @@ async fn turn(
     }
     let type_id = match orchestrator::decider(definition, state, index, node) {
         Ok(Decider::Decided(decision)) => {
-            return Executed::decided(orchestrator::decided(node, state, configurable, decision));
+            return Executed::decided(orchestrator::take_or_hold(
+                node,
+                state,
+                configurable,
+                decision,
+            ));
         }
         Ok(Decider::Pack(type_id)) => type_id,
         Err(error) => return End::Failed(error).into(),
@@ -111,7 +116,7 @@ async fn turn(
     };
     match decision {
         Ok(decision) => {
-            let (end, event) = orchestrator::decided(node, state, configurable, decision);
+            let (end, event) = orchestrator::take_or_hold(node, state, configurable, decision);
             let events = executed.events.into_iter().chain(event).collect();
             Executed { end, events, ..executed }
         }

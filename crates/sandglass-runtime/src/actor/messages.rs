@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sandglass_liveness::decide::check_outside_signal;
+use sandglass_liveness::decide::check_sent_signal;
 use sandglass_liveness::{Entity, Input, Retry};
 use sandglass_model::{Answered, AskError, Asked, DispatchId, EntityRef, TraceContext};
 use sandglass_telemetry::Span;
@@ -116,7 +116,7 @@ impl Actor {
             self.check_tenant(tenant)?;
         }
         if from.is_none() || tenant.is_some() {
-            check_outside_signal(&self.spec, &self.entity, &name).map_err(|refusal| {
+            check_sent_signal(&self.spec, &self.entity, &name).map_err(|refusal| {
                 ActorError::Refused { entity: self.entity.entity.clone(), refusal }
             })?;
         }

@@ -26,7 +26,7 @@ use crate::signals::HandlerSignal;
 /// fill the journal, so the rest is only published.
 pub const SIGNALS_RECORDED_PER_RUN_MAX: u32 = 100;
 
-/// Most names of signals that are held back, of one entity: more than handlers usually use.
+/// Most signals that are held back, of one entity: more than its handlers usually have names.
 const HELD_BACK_MAX: usize = 8;
 
 /// How long a status waits that is not recorded at once: a handler that sets thousands causes one
@@ -46,10 +46,10 @@ pub(super) struct PendingRecords {
     failure: Option<Failing>,
     /// Recorded signals, by dispatch.
     recorded_signals: BTreeMap<DispatchId, u32>,
-    /// The last signal of each name that was not recorded, of a session, with the time at which it
-    /// was held back. They count as activity, and are recorded before their absence would count as
+    /// The last signal of each handler and name that was not recorded, with the time at which it was
+    /// held back. They count as activity, and are recorded before their absence would count as
     /// inactivity.
-    held_back: BTreeMap<String, (WallTime, HandlerSignal)>,
+    held_back: BTreeMap<(DispatchId, String), (WallTime, HandlerSignal)>,
     /// Since when there are any.
     held_since: Monotonic,
 }
@@ -150,11 +150,11 @@ impl PendingRecords {
         if self.held_back.is_empty() {
             self.held_since = now;
         }
-        self.held_back.insert(signal.name.clone(), (at, signal));
+        self.held_back.insert((signal.dispatch, signal.name.clone()), (at, signal));
         if self.held_back.len() > HELD_BACK_MAX {
             let oldest = self.held_back.iter().min_by_key(|(_, (at, _))| *at);
-            let oldest = oldest.map(|(name, _)| name.clone());
-            oldest.and_then(|name| self.held_back.remove(&name));
+            let oldest = oldest.map(|(key, _)| key.clone());
+            oldest.and_then(|key| self.held_back.remove(&key));
         }
     }
 
@@ -185,7 +185,7 @@ impl PendingRecords {
 
     /// Whether the last status of a handler is not recorded.
     fn holds_status(&self) -> bool {
-        self.held_back.contains_key(STATUS)
+        self.held_back.keys().any(|(_, name)| name == STATUS)
     }
 
     /// Why the journal takes nothing, if its last append failed.
@@ -221,9 +221,14 @@ impl Actor {
             }
             // Signals that were sent before the ends come before the ends.
             let holds_back = has_failed || self.pending.holds_status();
-            if holds_back && self.record_all_held_back().await.is_err() {
-                self.pending.drop_recordings();
-                return;
+            if holds_back && let Err(error) = self.record_all_held_back().await {
+                if !matches!(error, ActorError::Journal(_)) {
+                    self.pending.drop_recordings();
+                    return;
+                }
+                // The journal refuses these signals themselves. The end matters more.
+                tracing::error!(%error, "signals of a handler cannot be recorded");
+                self.pending.held_back.clear();
             }
             let (parent_budget, asker_remaining_ms) =
                 self.remaining_parent_budget(&self.pending.ends[0].end);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use sandglass_model::{
     Answered, Ask, AskError, AskUntil, EntityRef, EntitySignal, Object, SignalError,
 };
+use sandglass_source::json;
 use serde::Deserialize;
 
 use crate::admission::AdmittedDispatch;
@@ -33,7 +34,7 @@ pub trait Asks: Send + Sync + fmt::Debug {
     fn ask(&self, ask: Ask) -> Answer<'static, Result<Answered, AskError>>;
 
     /// Delivers a signal to another entity, and waits until it is recorded. The future is dropped if
-    /// the sending run ends first. A receiver without this method has no signals.
+    /// the sending run ends first. The default returns [`SignalError::Unavailable`].
     fn signal(&self, signal: EntitySignal) -> Answer<'static, Result<(), SignalError>> {
         let _ = signal;
         let unavailable = "this host delivers no signals of handlers".to_owned();
@@ -80,9 +81,7 @@ impl Request {
     /// # Errors
     /// It is not valid; the error states why.
     pub fn from_json(text: &str) -> Result<Self, AskError> {
-        // As an object: serde would take a list for the fields in order.
-        sandglass_source::json::read::<Object>(text)
-            .and_then(|fields| Ok(serde_json::from_value(fields.into_iter().collect())?))
+        json::read_object(text, json::Bounds::DEFAULT)
             .map_err(|error| AskError::Invalid(format!("the ask can't be read: {error}")))
     }
 

@@ -4,7 +4,8 @@
 //! This module checks which signals the handler may send, and names its host call after the grant.
 //! [`Asks`](super::ask::Asks) delivers the signal.
 
-use sandglass_model::{EntityRef, EntitySignal, Object, SignalError};
+use sandglass_model::id::check_signal_name;
+use sandglass_model::{EntityRef, EntitySignal, SignalError};
 use sandglass_source::json;
 use serde::Deserialize;
 use serde_json::Value;
@@ -60,9 +61,7 @@ impl Request {
     /// # Errors
     /// It is not valid; the error states why.
     pub fn from_json(text: &str) -> Result<Self, SignalError> {
-        // As an object: serde would take a list for the fields in order.
-        json::read_within::<Object>(text, BOUNDS)
-            .and_then(|fields| Ok(serde_json::from_value(fields.into_iter().collect())?))
+        json::read_object(text, BOUNDS)
             .map_err(|error| SignalError::Invalid(format!("the signal can't be read: {error}")))
     }
 }
@@ -72,17 +71,26 @@ impl Request {
 /// # Errors
 /// It is not valid JSON, or too large; the error states which.
 pub fn payload(text: &str) -> Result<Value, SignalError> {
-    if text.len() > PAYLOAD_MAX_BYTES as usize {
-        let size = text.len();
-        return Err(SignalError::Invalid(format!(
-            "the payload has {size} bytes, and {PAYLOAD_MAX_BYTES} are allowed"
-        )));
-    }
+    check_length(text.len())?;
     if text.trim().is_empty() {
         return Ok(Value::Null);
     }
     json::read_within(text, BOUNDS)
         .map_err(|error| SignalError::Invalid(format!("the payload is not valid JSON: {error}")))
+}
+
+/// A core module's payload is part of a larger text.
+fn check_size(payload: &Value) -> Result<(), SignalError> {
+    check_length(payload.to_string().len())
+}
+
+fn check_length(bytes: usize) -> Result<(), SignalError> {
+    if bytes > PAYLOAD_MAX_BYTES as usize {
+        return Err(SignalError::Invalid(format!(
+            "the payload has {bytes} bytes, and {PAYLOAD_MAX_BYTES} are allowed"
+        )));
+    }
+    Ok(())
 }
 
 fn no_receiver() -> SignalError {
@@ -99,18 +107,22 @@ pub fn begin(
     request: Request,
 ) -> Result<Answer<'static, Result<(), SignalError>>, SignalError> {
     let Request { entity: target, name, payload } = request;
+    check_signal_name(&name).map_err(|error| SignalError::Invalid(error.to_string()))?;
     let origin = run.origin.clone().ok_or_else(no_receiver)?;
     let granted = &origin.manifest.signal_targets;
-    let grant = granted.iter().find(|granted| granted.allows(target.entity_type(), &name));
+    // An exact grant comes after `*`, and limits may name it.
+    let grant = granted.iter().rev().find(|granted| granted.allows(target.entity_type(), &name));
     let Some(grant) = grant else {
         return Err(SignalError::NotAllowed(format!("`{}.{name}`", target.entity_type())));
     };
     let receiver = origin.dispatch.asks.clone().ok_or_else(no_receiver)?;
     // Named after the grant: a guest chooses the names of its signals, and labels are bounded.
     run.name_call(format!("signal:{grant}").into());
-    run.calls.spans.targets(target.entity_type(), target.id(), &name);
     // The signal becomes part of another entity's records.
-    let payload = run.guest().redactor.json(payload);
+    let redactor = &run.guest().redactor;
+    let (name, payload) = (redactor.text(name), redactor.json(payload));
+    check_size(&payload)?;
+    run.calls.spans.targets(target.entity_type(), target.id(), &name);
     let race = Race::of(run);
     let signal = EntitySignal { target, name, payload };
     // The receiver belongs to the embedder, and may panic.

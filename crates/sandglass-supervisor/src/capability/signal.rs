@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use sandglass_model::id::{NAME_MAX_BYTES, check_name};
+use sandglass_model::id::{ACTIVITY_KINDS, NAME_MAX_BYTES, check_name};
 use sandglass_source::json;
 use serde_json::Value;
 
@@ -20,9 +20,8 @@ pub const SIGNAL_VALUES_MAX: u32 = 1024;
 
 /// The kind of progress that states none.
 const PROGRESS: &str = "progress";
-/// Kinds that progress cannot have, because other activity of a session has them.
-const RESERVED: [&str; 7] =
-    ["action", "asked", "dispatched", "ended", "heartbeat", "host_call", "status"];
+/// Kinds that progress cannot have, because other signals of a handler have them.
+const OTHER_SIGNALS: [&str; 2] = ["heartbeat", "status"];
 
 /// Reads the JSON of a guest's progress. If it is an object, its `kind` is the kind of the signal.
 ///
@@ -35,7 +34,7 @@ pub fn progress(text: &str) -> Result<Value, String> {
         .map_err(|error| format!("the progress is not valid JSON: {error}"))?;
     if let Some(kind) = kind_of(&progress) {
         check_name("kind of progress", kind, NAME_MAX_BYTES).map_err(|error| error.to_string())?;
-        if RESERVED.contains(&kind) {
+        if ACTIVITY_KINDS.contains(&kind) || OTHER_SIGNALS.contains(&kind) {
             return Err(format!("the progress has the kind `{kind}`, which is reserved"));
         }
     }
@@ -102,7 +101,7 @@ mod tests {
         for none in ["{}", "3", r#"{"kind": 3}"#, r#""kind""#] {
             assert_eq!(kind(none).as_deref(), Ok("progress"), "{none}");
         }
-        for reserved in RESERVED {
+        for reserved in ACTIVITY_KINDS.into_iter().chain(OTHER_SIGNALS) {
             let refused = kind(&format!(r#"{{"kind": "{reserved}"}}"#)).expect_err("reserved");
             assert!(refused.contains("is reserved"), "{refused}");
         }

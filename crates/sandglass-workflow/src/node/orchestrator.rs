@@ -116,7 +116,7 @@ fn plain(value: &impl Serialize) -> Value {
 
 /// How the node ends with `decision`, and the event of it. A decision whose confidence is below the
 /// threshold of the run, which `configurable` may set, is held and has no event: a person ratifies it.
-pub fn decided(
+pub fn take_or_hold(
     node: &Node,
     state: &RunState,
     configurable: &Map<String, Value>,
@@ -126,14 +126,19 @@ pub fn decided(
     let threshold = threshold.unwrap_or(DEFAULT_THRESHOLD);
     let observed = decision.confidence().and_then(Number::as_f64);
     if observed.is_some_and(|observed| observed < threshold) {
-        return (End::Suspended(held(node, state, &decision, threshold)), None);
+        return (End::Suspended(ratification_request(node, state, &decision, threshold)), None);
     }
-    let (end, event) = taken(node, state, decision);
+    let (end, event) = take_decision(node, state, decision);
     (end, Some(event))
 }
 
 /// What a person is asked who has to ratify `decision`.
-fn held(node: &Node, state: &RunState, decision: &Decision, threshold: f64) -> Interrupt {
+fn ratification_request(
+    node: &Node,
+    state: &RunState,
+    decision: &Decision,
+    threshold: f64,
+) -> Interrupt {
     let data = [
         ("agentId", agent(node, state).into()),
         ("threshold", threshold.into()),
@@ -160,13 +165,13 @@ pub fn is_ratification(node: &Node, state: &RunState, interrupt: &Interrupt) -> 
 }
 
 /// The decision of the present turn that a person has given instead of one that was held.
-pub fn ratified<'a>(node: &Node, state: &'a RunState) -> Option<&'a Value> {
+pub fn ratified_decision<'a>(node: &Node, state: &'a RunState) -> Option<&'a Value> {
     let resolved = Some(&state.resolved).filter(|_| is_orchestrator(node));
     resolved?.get(&(node.id.clone(), ratification_key(state)))
 }
 
 /// How the node ends with `decision`, whatever its confidence, and the event of it.
-pub fn taken(node: &Node, state: &RunState, decision: Decision) -> (End, RunEvent) {
+pub fn take_decision(node: &Node, state: &RunState, decision: Decision) -> (End, RunEvent) {
     let iteration = state.iteration.saturating_add(1);
     let end = match &decision {
         Decision::AskUser { prompt } => {
