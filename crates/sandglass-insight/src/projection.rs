@@ -10,14 +10,16 @@
 use sandglass_model::signature::TIMED_OUT;
 use sandglass_model::timeout::timeout_text;
 use sandglass_model::{
-    CallOutcome, Decision, DispatchId, Ended, EntityRef, Event, Limit, LimitBreached, Outcome,
-    Record, Repeated, RunStopped, StopCause, WallTime,
+    Decision, DispatchId, Ended, EntityRef, Event, Limit, LimitBreached, Outcome, Record, Repeated,
+    RunStopped, StopCause, WallTime,
 };
 use serde::Serialize;
 
 use sandglass_liveness::entity::Entity;
 use sandglass_liveness::fold::{Fold, Unfit};
-use sandglass_liveness::session::{STATUS, STATUS_MAX_CHARS, error_type_of};
+use sandglass_liveness::session::{
+    STATUS, STATUS_MAX_CHARS, error_type_of, failed_by_timed_out_call,
+};
 use sandglass_liveness::spec::Spec;
 
 /// The error type of a handler that failed because its run was stopped.
@@ -474,9 +476,7 @@ fn ended_by(ended: &Ended) -> Option<&'static str> {
     if matches!(ended.decision, Decision::Held | Decision::Dropped) {
         return Some(RUN_STOPPED);
     }
-    let calls = ended.account.as_ref().map_or(&[][..], |account| &account.story.calls);
-    let failed = calls.iter().rfind(|call| call.outcome != CallOutcome::Ok)?;
-    (failed.outcome == CallOutcome::TimedOut).then(|| error_type_of(TIMED_OUT))
+    failed_by_timed_out_call(ended).then(|| error_type_of(TIMED_OUT))
 }
 
 fn audit_call(session: &EntityRef, breach: &LimitBreached) -> Option<AuditedCall> {

@@ -135,7 +135,7 @@ fn handlers_are_shown_while_they_are_in_flight() {
     let mut life = Life::of(SESSION);
     assert_eq!(shown(&life), None, "it is no session, and nothing is in flight");
     let dispatch = life.start();
-    let mut at = |passed_ms, is_warned: bool| {
+    let mut at = |passed_ms: i64, is_warned: bool| {
         life.now = 1_000 + passed_ms;
         if is_warned {
             life.tell(warning(600_001, None)).expect("it is due");
