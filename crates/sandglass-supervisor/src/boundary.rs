@@ -84,6 +84,7 @@ impl Supervision {
         };
         self.watch.run.present.call_ended(self.watch.phase, now, is_activity);
         let calls = &mut self.calls;
+        let mut timed_out = None;
         if let Some((call, took)) = calls.accounting.leave(now, outcome) {
             calls.spans.end(took, outcome != CallOutcome::Ok, &calls.functions);
             match call {
@@ -93,9 +94,14 @@ impl Supervision {
                 CallName::Subject(name) => calls.metrics.host_call(name, took),
             }
             if let Some(CallEnded::TimedOut(limit)) = ended {
-                calls.metrics.host_call_timed_out(call.text(&calls.functions));
+                let name = call.text(&calls.functions);
+                calls.metrics.host_call_timed_out(name);
+                timed_out = Some((name.to_owned(), limit, took));
                 calls.accounting.note_timeout(limit);
             }
+        }
+        if let Some((name, limit, took)) = timed_out {
+            self.guest().note_timed_out_call(&name, limit, took);
         }
         if self.calls.recording.replayer().is_some() {
             self.check()?;
