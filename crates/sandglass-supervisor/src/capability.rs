@@ -255,7 +255,6 @@ impl Guest {
     }
 
     /// Notes that a host call reached its own limit `limit`, and took `took`.
-    #[cold]
     pub fn note_timed_out_call(&self, host_call: &str, limit: Duration, took: Duration) {
         if let Some(signals) = &self.signals {
             signals.call_timed_out(host_call, limit, took);

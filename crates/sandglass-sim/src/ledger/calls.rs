@@ -53,7 +53,7 @@ impl Calls {
         let recorded = self.recorded.remove(&(ended.dispatch, ended.attempt)).unwrap_or(0);
         let calls = ended.overruns.iter().filter(|one| one.limit == Limit::HostCallTimeout);
         let reported: u64 = calls.map(|one| one.times).sum();
-        // Nobody reports about a handler that was lost with its host.
+        // A handler that was lost with its host has no report.
         if recorded > reported && ended.outcome.kind() != OutcomeKind::Interrupted {
             return Some(format!("records {recorded} calls of a handler that made {reported}"));
         }
