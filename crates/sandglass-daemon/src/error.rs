@@ -217,6 +217,7 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::AskTooDeep { .. }
         | Refusal::AskCycle
         | Refusal::AskTooLate
+        | Refusal::RecordedAtTheEnd { .. }
         | Refusal::GuardRefused { .. }
         | Refusal::StaleTimer
         | Refusal::NotIdleYet { .. }

@@ -17,7 +17,9 @@ use serde::Serialize;
 
 use sandglass_liveness::entity::Entity;
 use sandglass_liveness::fold::{Fold, Unfit};
-use sandglass_liveness::session::{STATUS, STATUS_MAX_CHARS, error_type_of};
+use sandglass_liveness::session::{
+    STATUS, STATUS_MAX_CHARS, error_type_of, failed_by_timed_out_call,
+};
 use sandglass_liveness::spec::Spec;
 
 /// The error type of a handler that failed because its run was stopped.
@@ -476,8 +478,7 @@ fn ended_by(ended: &Ended) -> Option<&'static str> {
     if matches!(ended.decision, Decision::Held | Decision::Dropped) {
         return Some(RUN_STOPPED);
     }
-    let story = &ended.account.as_ref()?.story;
-    story.last_timeout().map(|_| error_type_of(TIMED_OUT))
+    failed_by_timed_out_call(ended).then(|| error_type_of(TIMED_OUT))
 }
 
 fn audit_call(session: &EntityRef, breach: &LimitBreached) -> Option<AuditedCall> {

@@ -5,17 +5,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, EntityRef, Event, Limit, Outcome, Overrun, Record, Repeated,
+    Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Limit, LimitBreached, Outcome,
+    Overrun, Record, Repeated,
 };
 use serde::Serialize;
 
-use sandglass_liveness::session::{Failures, default_limits, failed_calls};
+use sandglass_liveness::session::{
+    Failures, RecordedCalls, default_limits, failed_by_timed_out_call, failed_calls,
+};
 
 /// A scan in progress. Its memory grows with the entities that failed and the handlers in flight.
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
-    in_flight: BTreeMap<(EntityRef, DispatchId), Arc<Dispatched>>,
+    in_flight: BTreeMap<(EntityRef, DispatchId), InFlight>,
     found: BTreeMap<EntityRef, Found>,
+}
+
+/// A handler that has not ended.
+#[derive(Clone, Debug)]
+struct InFlight {
+    dispatched: Arc<Dispatched>,
+    /// Its host calls that timed out and are recorded already.
+    recorded: RecordedCalls,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -31,16 +42,20 @@ impl Found {
     fn add_overrun(&mut self, overrun: &Overrun) {
         match overrun.limit {
             Limit::HostCallTimeout => {
-                let took_ms = overrun.threshold_ms.saturating_mul(overrun.times);
-                self.call_timeouts = self.call_timeouts.saturating_add(overrun.times);
-                self.timeouts = self.timeouts.saturating_add(overrun.times);
-                self.timeouts_ms = self.timeouts_ms.saturating_add(took_ms);
+                self.add_timed_out_calls(overrun.threshold_ms, overrun.times);
             }
             Limit::ScheduleToStartTimeout => {
                 self.late_starts = self.late_starts.saturating_add(overrun.times);
             }
             _ => {}
         }
+    }
+
+    fn add_timed_out_calls(&mut self, limit_ms: u64, times: u64) {
+        let took_ms = limit_ms.saturating_mul(times);
+        self.call_timeouts = self.call_timeouts.saturating_add(times);
+        self.timeouts = self.timeouts.saturating_add(times);
+        self.timeouts_ms = self.timeouts_ms.saturating_add(took_ms);
     }
 }
 
@@ -71,32 +86,49 @@ impl Scan {
         match &record.event {
             Event::Dispatched(dispatched) => {
                 let key = (entity.clone(), dispatched.dispatch);
-                self.in_flight.insert(key, Arc::new((**dispatched).clone()));
+                let dispatched = Arc::new((**dispatched).clone());
+                let recorded = RecordedCalls::default();
+                self.in_flight.insert(key, InFlight { dispatched, recorded });
             }
-            Event::Ended(ended) => {
-                let key = (entity.clone(), ended.dispatch);
-                let Some(dispatched) = self.in_flight.remove(&key) else { return };
-                if failed_calls(entity, &dispatched, ended).next().is_some() {
-                    let found = self.found.entry(entity.clone()).or_default();
-                    found.failures.count_calls(entity, &dispatched, ended);
-                }
-                for overrun in &ended.overruns {
-                    self.found.entry(entity.clone()).or_default().add_overrun(overrun);
-                }
-                if matches!(ended.outcome, Outcome::Completed(_))
-                    || ended.decision == Decision::Rerun
-                {
-                    return;
-                }
-                let found = self.found.entry(entity.clone()).or_default();
-                if matches!(ended.outcome, Outcome::TimedOut(_)) {
-                    found.timeouts = found.timeouts.saturating_add(1);
-                    found.timeouts_ms = found.timeouts_ms.saturating_add(ended.deadline.elapsed_ms);
-                }
-                found.failures.count(entity, &dispatched, ended);
-            }
+            Event::Ended(ended) => self.ended(entity, ended),
+            Event::LimitBreached(breach) => self.call_timed_out(entity, breach),
             _ => {}
         }
+    }
+
+    fn ended(&mut self, entity: &EntityRef, ended: &Ended) {
+        let key = (entity.clone(), ended.dispatch);
+        let Some(InFlight { dispatched, recorded }) = self.in_flight.remove(&key) else { return };
+        if failed_calls(entity, &dispatched, ended, &recorded).next().is_some() {
+            let found = self.found.entry(entity.clone()).or_default();
+            found.failures.count_calls(entity, &dispatched, ended, &recorded);
+        }
+        for overrun in ended.overruns.iter().filter_map(|overrun| recorded.unrecorded(overrun)) {
+            self.found.entry(entity.clone()).or_default().add_overrun(&overrun);
+        }
+        if matches!(ended.outcome, Outcome::Completed(_)) || ended.decision == Decision::Rerun {
+            return;
+        }
+        let found = self.found.entry(entity.clone()).or_default();
+        if matches!(ended.outcome, Outcome::TimedOut(_)) {
+            found.timeouts = found.timeouts.saturating_add(1);
+            found.timeouts_ms = found.timeouts_ms.saturating_add(ended.deadline.elapsed_ms);
+        }
+        // Its call is listed as a timeout already.
+        if !failed_by_timed_out_call(ended) {
+            found.failures.count(entity, &dispatched, ended);
+        }
+    }
+
+    /// Counts a host call that timed out while its handler was running. All others are counted with
+    /// the ends of their handlers.
+    fn call_timed_out(&mut self, entity: &EntityRef, breach: &LimitBreached) {
+        let Some((dispatch, _)) = breach.call_of_running() else { return };
+        let Some(run) = self.in_flight.get_mut(&(entity.clone(), dispatch)) else { return };
+        run.recorded.add(breach);
+        let found = self.found.entry(entity.clone()).or_default();
+        found.failures.count_timed_out_call(entity, &run.dispatched, breach);
+        found.add_timed_out_calls(breach.threshold, breach.times);
     }
 
     /// Returns the sessions with timeouts or repeated failures, the costliest first.

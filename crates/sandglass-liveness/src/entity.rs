@@ -13,7 +13,7 @@ use sandglass_model::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::session::{HandlerWatch, Session, Watched};
+use crate::session::{HandlerWatch, RecordedCalls, Session, Watched};
 use crate::spec::Spec;
 use ended_dispatch::EndedDispatches;
 pub use ended_dispatch::{ENDED_DISPATCHES_MAX, EndedDispatch};
@@ -60,6 +60,9 @@ pub struct InFlight {
     /// Whether the entity has left the state that started it, so that it is being stopped and its
     /// outcome changes nothing.
     pub left: bool,
+    /// Its host calls that reached their time limit and are recorded already.
+    #[serde(default, skip_serializing_if = "RecordedCalls::is_empty")]
+    pub recorded_calls: RecordedCalls,
     order: u64,
 }
 
@@ -159,9 +162,14 @@ impl Entity {
                 self.restart_idle(at);
             }
             Event::Signal { resets_idle: true, .. } => self.restart_idle(at),
+            Event::LimitBreached(breach) => {
+                let dispatch = breach.dispatch;
+                if let Some(run) = dispatch.and_then(|dispatch| self.in_flight.get_mut(&dispatch)) {
+                    run.recorded_calls.add(breach);
+                }
+            }
             Event::SpecRegistered { .. }
             | Event::Created { .. }
-            | Event::LimitBreached(_)
             | Event::LimitCleared { .. }
             | Event::RunStopping(_)
             | Event::RunStopped(_)
@@ -187,7 +195,12 @@ impl Entity {
         let order = self.dispatched;
         self.dispatched += 1;
         self.past.forget(dispatched.dispatch);
-        let run = InFlight { dispatched: Arc::new(dispatched.clone()), left: false, order };
+        let run = InFlight {
+            dispatched: Arc::new(dispatched.clone()),
+            left: false,
+            recorded_calls: RecordedCalls::default(),
+            order,
+        };
         self.in_flight.insert(dispatched.dispatch, run);
     }
 

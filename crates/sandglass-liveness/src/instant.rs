@@ -9,7 +9,8 @@
 //! docs/liveness.md, section "What falls at one instant", lists the order of all inputs.
 //! [`TIME_LIMITS`] and [`first_due`] implement what time brings: limits, then scheduled actions, then
 //! the state's timer. The task of an entity (`sandglass-runtime`, `actor`) takes the other inputs in
-//! that order. `tests/all/instants.rs` decides every pair in both orders, and checks the decision, the
+//! that order; host calls that time out come in the queue of the signals, and before the end of their
+//! handler. `tests/all/instants.rs` decides every pair in both orders, and checks the decision, the
 //! fold and the replay against each other.
 
 use sandglass_model::{Limit, Monotonic};

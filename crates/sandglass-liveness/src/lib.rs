@@ -24,7 +24,9 @@ pub mod spec;
 pub mod stuck;
 pub mod waits;
 
-pub use decide::{Command, Decided, Input, Refusal, Resume, Retry, change_spec, commands, decide};
+pub use decide::{
+    Command, Decided, Input, Refusal, Resume, Retry, TimedOutCall, change_spec, commands, decide,
+};
 pub use entity::{EndedDispatch, Entity, IdleTimer, InFlight, Schedule};
 pub use fold::Fold;
 pub use replay::{Divergence, Replay, Summary};

@@ -27,7 +27,9 @@ use crate::entity::Entity;
 use crate::spec::{Counted, Spec};
 pub(crate) use evaluate::measured;
 pub use evaluate::{Anchor, Due, Elapsed, Evaluation, evaluate};
-pub use failures::{Failures, SAMPLE_MAX_CHARS, SHAPES_MAX, failed_calls};
+pub use failures::{
+    Failures, RecordedCalls, SAMPLE_MAX_CHARS, SHAPES_MAX, failed_by_timed_out_call, failed_calls,
+};
 pub use preamble::{error_type_of, preamble};
 pub use recovery::{conversation, left_for_conversation, recovery};
 pub use settings::{BadLimit, Ceilings, LimitSettings, Setting, default_limits};
@@ -98,6 +100,12 @@ pub enum RunPhase {
     },
     /// It has stopped.
     Stopped(Box<RunStopped>),
+}
+
+/// Whether the failure of a handler counts besides those of its host calls.
+pub(crate) fn counts_by_itself(spec: &Spec, ended: &Ended) -> bool {
+    // Earlier versions of the rules counted both.
+    spec.rules < RulesVersion::V3 || !failed_by_timed_out_call(ended)
 }
 
 /// The status text of a handler.
@@ -173,7 +181,7 @@ impl Session {
                 }
             }
             Event::Dispatched(dispatched) => self.dispatched(spec, dispatched),
-            Event::Ended(ended) => self.ended(entity, ended),
+            Event::Ended(ended) => self.ended(spec, entity, ended),
             Event::Signal { name, dispatch: Some(dispatch), payload, .. } if name == STATUS => {
                 let text = payload.as_str().unwrap_or_default();
                 let text = text.chars().take(STATUS_MAX_CHARS).collect();
@@ -181,6 +189,10 @@ impl Session {
             }
             Event::LimitBreached(breach) => {
                 self.note_activity(breach.last_signal.as_ref());
+                let run = breach.dispatch.and_then(|dispatch| entity.in_flight_handler(dispatch));
+                if let Some(run) = run {
+                    self.failures.count_timed_out_call(&entity.entity, &run.dispatched, breach);
+                }
                 match breach.limit {
                     Limit::InactivityWarn => self.is_silent = true,
                     Limit::AbortTimeout => {
@@ -305,7 +317,7 @@ impl Session {
         }
     }
 
-    fn ended(&mut self, entity: &Entity, ended: &Ended) {
+    fn ended(&mut self, spec: &Spec, entity: &Entity, ended: &Ended) {
         if self.status_text.as_ref().is_some_and(|status| status.dispatch == ended.dispatch) {
             self.status_text = None;
         }
@@ -313,8 +325,11 @@ impl Session {
         if ended.decision == Decision::Held {
             Arc::make_mut(&mut self.held).push(Arc::clone(&run.dispatched));
         }
-        self.failures.count_calls(&entity.entity, &run.dispatched, ended);
-        self.failures.count(&entity.entity, &run.dispatched, ended);
+        let (dispatched, recorded) = (&run.dispatched, &run.recorded_calls);
+        self.failures.count_calls(&entity.entity, dispatched, ended, recorded);
+        if counts_by_itself(spec, ended) {
+            self.failures.count(&entity.entity, dispatched, ended);
+        }
     }
 
     /// Whether its run is running.

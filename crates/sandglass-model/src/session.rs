@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::WallTime;
-use crate::id::EntityRef;
+use crate::id::{DispatchId, EntityRef};
 use crate::named::named;
 use crate::signature::Signature;
 
@@ -274,6 +274,23 @@ pub struct LimitBreached {
     /// How often it happened in one handler run; the other values are those of the first time.
     #[serde(default = "once", skip_serializing_if = "is_once")]
     pub times: u64,
+    /// The dispatch whose handler made the host call that reached its limit, if that was recorded
+    /// while the handler was running. The end of the handler does not record the call again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch: Option<DispatchId>,
+    /// What is repeated, of [`Limit::RepeatThreshold`]; `None` in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Signature>,
+}
+
+impl LimitBreached {
+    /// The dispatch and the host function, if this is a host call that reached its limit and was
+    /// recorded while its handler was running.
+    #[must_use]
+    pub fn call_of_running(&self) -> Option<(DispatchId, &str)> {
+        let host_call = self.in_flight.as_ref()?.host_call.as_deref()?;
+        Some((self.dispatch?, host_call))
+    }
 }
 
 const fn once() -> u64 {

@@ -252,6 +252,7 @@ async fn dispatch(
             signals: run.signals.clone(),
             entity_type: run.entity.entity_type().to_owned(),
             metrics: host.telemetry().metrics.clone(),
+            clock: Arc::clone(clock),
         }))
         .asks(Arc::new(HostAsks { asks: run.asks.clone(), clocks }))
         .call_limits(CallLimits { all: run.host_calls.all, of: run.host_calls.of.clone() })

@@ -1,9 +1,11 @@
-//! Signals that handlers send, on their way to the entity. Their number and total size are bounded;
-//! what exceeds the bounds is dropped and counted.
+//! Signals that handlers send, on their way to the entity, and host calls of handlers that timed out.
+//! Their number and total size are bounded; what exceeds the bounds is dropped and counted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use sandglass_model::DispatchId;
+use sandglass_liveness::TimedOutCall;
+use sandglass_model::{DispatchId, Limit, Overrun, WallTime};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -17,6 +19,7 @@ pub(crate) const SIGNAL_QUEUE_BYTES: u32 = 4 << 20;
 #[derive(Clone, Debug)]
 pub struct Signals {
     dispatch: DispatchId,
+    attempt: u32,
     queue: SignalQueue,
     /// The kinds that show no activity.
     synthetic: Arc<[String]>,
@@ -25,9 +28,20 @@ pub struct Signals {
 /// Where all handler runs of one entity send their signals.
 #[derive(Clone, Debug)]
 pub(crate) struct SignalQueue {
-    sender: mpsc::Sender<HandlerSignal>,
+    sender: mpsc::Sender<Sent>,
     /// One permit for each byte that may wait.
     free_bytes: Arc<Semaphore>,
+}
+
+/// What comes out of the queue.
+#[derive(Clone, Debug)]
+pub(crate) enum Sent {
+    Signal(HandlerSignal),
+    /// A host call of this attempt reached its own time limit.
+    CallTimedOut {
+        attempt: u32,
+        call: TimedOutCall,
+    },
 }
 
 /// A signal of a handler run.
@@ -42,7 +56,7 @@ pub(crate) struct HandlerSignal {
 
 impl SignalQueue {
     /// An empty queue, and where its signals come out.
-    pub(crate) fn new() -> (Self, mpsc::Receiver<HandlerSignal>) {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Sent>) {
         let (sender, receiver) = mpsc::channel(SIGNAL_QUEUE_MAX);
         let free_bytes = Arc::new(Semaphore::new(SIGNAL_QUEUE_BYTES as usize));
         (Self { sender, free_bytes }, receiver)
@@ -50,8 +64,12 @@ impl SignalQueue {
 }
 
 impl Signals {
-    pub(crate) fn new(dispatch: DispatchId, queue: SignalQueue, synthetic: Arc<[String]>) -> Self {
-        Self { dispatch, queue, synthetic }
+    pub(crate) fn new(
+        (dispatch, attempt): (DispatchId, u32),
+        queue: SignalQueue,
+        synthetic: Arc<[String]>,
+    ) -> Self {
+        Self { dispatch, attempt, queue, synthetic }
     }
 
     /// Whether the spec lists signals called `name` as synthetic: they show no activity.
@@ -69,7 +87,27 @@ impl Signals {
         let Ok(permit) = permit else { return false };
         let (dispatch, name) = (self.dispatch, name.into());
         let signal = HandlerSignal { dispatch, name, payload, _permit: Arc::new(permit) };
-        self.queue.sender.try_send(signal).is_ok()
+        self.queue.sender.try_send(Sent::Signal(signal)).is_ok()
+    }
+
+    /// Notes, without waiting, that a host call of the handler reached its own time limit `limit`
+    /// and took `took`, until `ended`. A session records that at once, so that a crash of the host
+    /// does not lose it. The handler's report must contain the call, too: if the queue is full, the
+    /// call is recorded with the end of the handler.
+    pub fn call_timed_out(
+        &self,
+        host_call: &str,
+        limit: Duration,
+        took: Duration,
+        ended: WallTime,
+    ) {
+        let Overrun { threshold_ms, observed_ms, .. } =
+            Overrun::once(Limit::HostCallTimeout, limit, took);
+        let (dispatch, host_call, since) =
+            (self.dispatch, host_call.to_owned(), ended.before(took));
+        let call = TimedOutCall { dispatch, host_call, since, threshold_ms, observed_ms };
+        // A full queue loses nothing, see above.
+        let _ = self.queue.sender.try_send(Sent::CallTimedOut { attempt: self.attempt, call });
     }
 }
 
@@ -103,7 +141,8 @@ mod tests {
     #[test]
     fn the_bytes_of_waiting_signals_are_bounded_and_released() {
         let (queue, mut receiver) = SignalQueue::new();
-        let signals = Signals::new(DispatchId::from_bytes([7; 16]), queue.clone(), Arc::default());
+        let of = (DispatchId::from_bytes([7; 16]), 1);
+        let signals = Signals::new(of, queue.clone(), Arc::default());
         // As the JSON of 16 KiB that occupies the most.
         let largest = Value::Array(vec![json!({"": 0}); 2300]);
         assert!(occupied_bytes(&largest) > 1 << 20);

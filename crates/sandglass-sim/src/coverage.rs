@@ -89,6 +89,8 @@ triggers! {
     ScheduleDue = "schedule due",
     /// A handler sends a signal.
     HandlerSignal = "handler signal",
+    /// A host call of a handler in flight reaches its time limit.
+    CallTimedOut = "call timed out",
     /// A client or another entity sends a signal.
     OtherSignal = "other signal",
     /// The entity changes to another version of its spec.
@@ -124,6 +126,7 @@ impl Trigger {
                 Limit::InactivityTimeout => Self::InactivityTimeout,
                 Limit::ProgressTimeout => Self::ProgressTimeout,
                 Limit::InactivityWarn => Self::InactivityWarn,
+                Limit::HostCallTimeout if breach.dispatch.is_some() => Self::CallTimedOut,
                 _ => return None,
             },
             Event::Ended(ended) => match ended.outcome.kind() {

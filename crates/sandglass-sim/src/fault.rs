@@ -30,11 +30,13 @@ pub enum Fault {
     BusyTask,
     /// Host calls of handlers do not count as activity.
     LostActivity,
+    /// A host call that reaches its time limit is reported twice while its handler is running.
+    DoubledCall,
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::LostDisarm,
         Self::LateSuccess,
         Self::EarlyAnswer,
@@ -47,6 +49,7 @@ impl Fault {
         Self::OtherDecision,
         Self::BusyTask,
         Self::LostActivity,
+        Self::DoubledCall,
     ];
 
     /// The name, as options spell it.
@@ -65,6 +68,7 @@ impl Fault {
             Self::OtherDecision => "other-decision",
             Self::BusyTask => "busy-task",
             Self::LostActivity => "lost-activity",
+            Self::DoubledCall => "doubled-call",
         }
     }
 }

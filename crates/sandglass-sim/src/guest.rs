@@ -19,7 +19,8 @@ pub(crate) struct Guest {
     pub(crate) ending: Ending,
     /// Whether it returns as soon as a graceful stop is requested.
     pub(crate) is_graceful: bool,
-    /// How many of its host calls are ended by their own time limit.
+    /// How many of its host calls are ended by their own time limit without a notice, so that only
+    /// its report contains them.
     pub(crate) slow_calls: u64,
 }
 
@@ -30,6 +31,8 @@ pub(crate) enum Move {
     Signal(&'static str),
     /// A host call that takes this long.
     Call(u64),
+    /// A host call that is ended by its own time limit.
+    SlowCall,
     Ask(Box<(EntityRef, String, AskUntil)>),
     /// A signal to that entity.
     SignalTo(EntityRef),
@@ -90,6 +93,7 @@ impl Guest {
         if !is_calm {
             add_calls(scene, &mut moves, budget_ms);
             add_signals(scene, &mut moves, names);
+            add_slow_calls(scene, &mut moves);
         }
         let is_graceful = dice.per_mille(500);
         let slow_calls = if dice.per_mille(100) { dice.within(1..=1_000) } else { 0 };
@@ -145,6 +149,14 @@ fn add_signals(scene: &Scene, moves: &mut Vec<Move>, names: &[EntityRef]) {
     if !names.is_empty() && dice.per_mille(150) {
         let target = dice.pick(names).clone();
         moves.insert(dice.below(moves.len() + 1), Move::SignalTo(target));
+    }
+}
+
+/// Adds host calls that reach their time limit, from a stream of their own.
+fn add_slow_calls(scene: &Scene, moves: &mut Vec<Move>) {
+    let dice = &scene.slow_calls;
+    for _ in 0..*dice.pick(&[0, 0, 0, 0, 1, 2, 5]) {
+        moves.insert(dice.below(moves.len() + 1), Move::SlowCall);
     }
 }
 

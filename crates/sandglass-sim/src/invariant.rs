@@ -51,6 +51,9 @@ pub enum Invariant {
     /// long as none of its handlers has made a host call; handlers without a session are warned of
     /// after the default time, once in each silence.
     TrulySilent,
+    /// Each host call of a session's handler that reached its time limit is recorded and counted once:
+    /// when it happened, or with the end of the handler.
+    CountedOnce,
     /// Simulating a seed again leads to the same clock, next random number and log.
     Reproducible,
     /// No state timer fires that the old rule would not have fired, given that handlers re-armed
@@ -80,6 +83,7 @@ impl Invariant {
             Self::KilledInTime => "killed-in-time",
             Self::WithinBounds => "within-bounds",
             Self::TrulySilent => "truly-silent",
+            Self::CountedOnce => "counted-once",
             Self::Reproducible => "reproducible",
             Self::OldRuleFires => "old-rule-fires",
         }

@@ -33,6 +33,7 @@ pub(crate) struct Scene {
     pub(crate) guests: Dice,
     pub(crate) calls: Dice,
     pub(crate) signals: Dice,
+    pub(crate) slow_calls: Dice,
     pub(crate) store: Dice,
     pub(crate) crashes: Dice,
     pub(crate) disk: Mutex<Disk>,
@@ -70,6 +71,7 @@ impl Scene {
             guests: dice("guests"),
             calls: dice("calls"),
             signals: dice("signals"),
+            slow_calls: dice("slow-calls"),
             store: dice("store"),
             crashes: dice("crashes"),
             disk: Mutex::default(),
@@ -136,6 +138,7 @@ impl Scene {
             &self.guests,
             &self.calls,
             &self.signals,
+            &self.slow_calls,
             &self.store,
             &self.crashes,
         ];

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_model::{
-    Ask, Busy, BusyScope, Cancellation, CancelledBy, Cause, Clock as _, Completion, DeadlineOwner,
-    DeadlineReport, DispatchId, Dispatched, EntitySignal, FirstCause, HandlerDeadlineExceeded,
-    HostCalls, Limit, Monotonic, Object, Outcome, Overrun, Rejection, RejectionKind, RunReport,
-    TimeSplit,
+    Ask, Busy, BusyScope, Calls, Cancellation, CancelledBy, Cause, Clock as _, Completion,
+    DeadlineOwner, DeadlineReport, DispatchId, Dispatched, EntitySignal, FirstCause, FunctionCalls,
+    HandlerDeadlineExceeded, HostCalls, Limit, Monotonic, Object, Outcome, Overrun, Rejection,
+    RejectionKind, RunReport, TimeSplit,
 };
 use sandglass_runtime::{HandlerNow, HandlerRun, Handlers, Reserved, RunFuture, not_run};
 use serde_json::json;
@@ -20,6 +20,11 @@ use crate::guest::{Ending, Guest, Move};
 use crate::ledger::{Answer, Key, Truth};
 use crate::scene::Process;
 use crate::watchdog::WatchedClock;
+
+/// The host function that reaches its time limit.
+const SLOW_CALL: &str = "host_http_call";
+const SLOW_CALL_LIMIT: Duration = Duration::from_millis(100);
+const SLOW_CALL_TAKES: Duration = Duration::from_millis(101);
 
 /// Runs handlers for the simulated process.
 #[derive(Clone, Debug)]
@@ -157,7 +162,7 @@ impl World {
         let (ends_at, owner) = deadline(run, begun);
         let key = (run.dispatched.dispatch, run.dispatched.attempt);
         self.0.ledger().runs.note_deadline(key, started_at.after(ends_at.since(begun)));
-        let overruns = slow_calls(guest.slow_calls);
+        let unnoticed = guest.slow_calls;
         let (cause, returned) = self.raced(run, guest, (ends_at, at_deadline(owner))).await;
         let truth = Truth { cause, returned_at: returned.as_ref().map(|(at, _)| *at), ends_at };
         let deadline = DeadlineReport {
@@ -166,11 +171,13 @@ impl World {
             overrun_us: 0,
             owner,
         };
+        let (overruns, host_calls) = slow_calls(self.0.ledger().calls.of(key) + unnoticed);
         let mut report = RunReport {
             started_at: Some(started_at),
             deadline,
             cause,
             overruns,
+            host_calls,
             ..not_run(&run.dispatched, rejection("unknown"))
         };
         let answer = returned.map(|(_, outcome)| outcome);
@@ -246,6 +253,7 @@ impl World {
                     self.0.pause_ms(millis).await;
                     self.note_call(run);
                 }
+                Move::SlowCall => self.slow_call(run).await,
                 Move::SignalTo(target) => {
                     let (id, _) = self.0.scene.new_request();
                     let payload = json!({ "request": id });
@@ -284,6 +292,22 @@ impl World {
             Ending::Hang | Ending::NotRun => std::future::pending().await,
             // Like a panicking host, but without the panic hook, which would print a message.
             Ending::Panic => std::panic::resume_unwind(Box::new("the dice say so")),
+        }
+    }
+
+    /// The guest makes a host call that its own time limit ends. In a coarse world, all times but
+    /// this one are whole seconds, so the call takes none of it.
+    async fn slow_call(&self, run: &HandlerRun) {
+        self.note_call(run);
+        let took = if self.0.scene.plan.is_coarse { Duration::ZERO } else { SLOW_CALL_TAKES };
+        self.0.pause_ms(millis(took)).await;
+        self.note_call(run);
+        let key = (run.dispatched.dispatch, run.dispatched.attempt);
+        self.0.ledger().calls.note(key);
+        let times = if self.0.scene.has(Fault::DoubledCall) { 2 } else { 1 };
+        for _ in 0..times {
+            let at = self.0.clock.wall();
+            run.signals.call_timed_out(SLOW_CALL, SLOW_CALL_LIMIT, SLOW_CALL_TAKES, at);
         }
     }
 
@@ -329,15 +353,26 @@ fn graceful_outcome() -> Outcome {
     })
 }
 
-/// The overruns of host calls that reached their own time limit `times` times.
-fn slow_calls(times: u64) -> Vec<Overrun> {
-    let (allowed, took) = (Duration::from_millis(100), Duration::from_millis(101));
+/// What a report contains about host calls that reached their own time limit `times` times.
+fn slow_calls(times: u64) -> (Vec<Overrun>, HostCalls) {
+    if times == 0 {
+        return Default::default();
+    }
     let overrun = Overrun {
-        host_call: Some("host_http_call".into()),
+        host_call: Some(SLOW_CALL.into()),
         times,
-        ..Overrun::once(Limit::HostCallTimeout, allowed, took)
+        ..Overrun::once(Limit::HostCallTimeout, SLOW_CALL_LIMIT, SLOW_CALL_TAKES)
     };
-    if times > 0 { vec![overrun] } else { Vec::new() }
+    let total_us = millis(SLOW_CALL_TAKES) * 1_000 * times;
+    let function = FunctionCalls {
+        name: SLOW_CALL.into(),
+        count: times,
+        total_us,
+        in_flight: false,
+        failed: Calls::default(),
+        timed_out: Calls { count: times, total_us },
+    };
+    (vec![overrun], HostCalls { count: times, by_function: vec![function] })
 }
 
 /// When a handler run that begins now must end, and whose deadline that is. If both deadlines fall

@@ -145,13 +145,15 @@ impl Accounting {
         Some((&self.by_function[place].0, took))
     }
 
-    /// Notes that the last call was ended by its own `limit`.
+    /// Notes that the last call was ended by its own `limit`. Returns its name, and how long it took.
     #[cold]
-    pub fn note_timeout(&mut self, limit: Duration) {
-        let Some(ended) = self.ended.get(self.last_ended()).copied() else { return };
+    pub fn note_timeout(&mut self, limit: Duration) -> Option<(&CallName, Duration)> {
+        let ended = self.ended.get(self.last_ended()).copied()?;
         let EndedCall { place, since, took, .. } = ended;
         let first = TimedOut { since, limit, took, all: Sum::default() };
-        self.by_function[place].1.timed_out.get_or_insert(first).all.add(took);
+        let (name, stats) = &mut self.by_function[place];
+        stats.timed_out.get_or_insert(first).all.add(took);
+        Some((name, took))
     }
 
     /// The place in `ended` of the call that ended last.
@@ -351,7 +353,8 @@ mod tests {
             accounting.enter(slow, at(1));
             // By the processor's counter, it may seem to have taken exactly its limit.
             accounting.leave(at(6), CallOutcome::TimedOut);
-            accounting.note_timeout(limit);
+            let noted = accounting.note_timeout(limit);
+            assert_eq!(noted, Some((&CallName::Function(slow), limit)));
             accounting.enter(fast, at(7));
             accounting.leave(at(8), CallOutcome::Ok);
         }

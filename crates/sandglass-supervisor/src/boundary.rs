@@ -13,6 +13,8 @@
 //! An expired deadline ends the run: [`Stopped`] is an error that unwinds the guest, which can
 //! neither ignore nor catch it.
 
+use std::time::Duration;
+
 use sandglass_model::{CallOutcome, Cause, Monotonic};
 use sandglass_telemetry::trace::names;
 
@@ -92,15 +94,24 @@ impl Supervision {
                 }
                 CallName::Subject(name) => calls.metrics.host_call(name, took),
             }
-            if let Some(CallEnded::TimedOut(limit)) = ended {
-                calls.metrics.host_call_timed_out(call.text(&calls.functions));
-                calls.accounting.note_timeout(limit);
-            }
+        }
+        if let Some(CallEnded::TimedOut(limit)) = ended {
+            self.note_timed_out_call(limit);
         }
         if self.calls.recording.replayer().is_some() {
             self.check()?;
         }
         Ok(())
+    }
+
+    /// Counts and reports that the call that has just left was ended by its own `limit`.
+    #[cold]
+    fn note_timed_out_call(&mut self, limit: Duration) {
+        let calls = &mut self.calls;
+        let Some((call, took)) = calls.accounting.note_timeout(limit) else { return };
+        let name = call.text(&calls.functions).to_owned();
+        calls.metrics.host_call_timed_out(&name);
+        self.guest().note_timed_out_call(&name, limit, took);
     }
 
     /// As [`Supervision::check`], for a moment from which the guest goes on. Reads the processor's

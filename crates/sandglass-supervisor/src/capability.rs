@@ -254,6 +254,13 @@ impl Guest {
         self.send(Signal::Status(log::cut(&status, signal::STATUS_MAX_BYTES)));
     }
 
+    /// Notes that a host call reached its own limit `limit`, and took `took`.
+    pub fn note_timed_out_call(&self, host_call: &str, limit: Duration, took: Duration) {
+        if let Some(signals) = &self.signals {
+            signals.call_timed_out(host_call, limit, took);
+        }
+    }
+
     fn send(&mut self, signal: Signal) {
         if let Some(signals) = &self.signals {
             self.is_synthetic = signals.is_synthetic(signal.kind());

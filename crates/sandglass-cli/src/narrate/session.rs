@@ -56,8 +56,10 @@ fn breach_text(breach: &LimitBreached) -> String {
     });
     let more = breach.times.saturating_sub(1);
     let more = if more > 0 { format!(", and {more} more times") } else { String::new() };
+    let what = breach.signature.as_ref().map(|signature| format!(", {signature}"));
+    let what = what.unwrap_or_default();
     format!(
-        "{} of {} breached: {}{}{more}",
+        "{} of {} breached: {}{}{what}{more}",
         breach.limit,
         amount(breach.threshold),
         amount(breach.observed),

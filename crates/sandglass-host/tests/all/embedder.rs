@@ -272,6 +272,10 @@ async fn a_call_that_takes_longer_than_it_may_is_an_error_and_the_guest_goes_on(
     let dispatch = dispatch(LONG).signals(Arc::clone(&received) as _);
     let outcome = host.dispatch(&guest, dispatch).await.expect("it ran");
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    let timed_out = received.timed_out_calls();
+    let [(name, limit, took)] = timed_out.as_slice() else { panic!("{timed_out:?}") };
+    assert_eq!((name.as_str(), *limit), ("acme:crm/contacts.waits", Duration::from_millis(20)));
+    assert!(took >= limit, "{took:?}");
     let received = received.all();
     let [Signal::Status(why)] = received.as_slice() else { panic!("{received:?}") };
     assert!(why.starts_with("TIMEOUT after 1s (wall-clock kill, process killed)"), "{why}");

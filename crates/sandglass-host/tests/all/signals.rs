@@ -1,6 +1,7 @@
 //! Collects the signals of a handler.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use sandglass_host::{Signal, Signals};
 use tokio::sync::Notify;
@@ -9,6 +10,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Received {
     signals: Mutex<Vec<Signal>>,
+    calls: Mutex<Vec<(String, Duration, Duration)>>,
     notify: Notify,
 }
 
@@ -19,6 +21,12 @@ impl Received {
 
     pub(crate) fn all(&self) -> Vec<Signal> {
         self.signals.lock().expect("no panic").clone()
+    }
+
+    /// The host calls that reached their own time limit: their names, their limits, and how long they
+    /// took.
+    pub(crate) fn timed_out_calls(&self) -> Vec<(String, Duration, Duration)> {
+        self.calls.lock().expect("no panic").clone()
     }
 
     /// The status that is the only signal.
@@ -45,5 +53,9 @@ impl Signals for Received {
     fn signal(&self, signal: Signal) {
         self.signals.lock().expect("no panic").push(signal);
         self.notify.notify_waiters();
+    }
+
+    fn call_timed_out(&self, host_call: &str, limit: Duration, took: Duration) {
+        self.calls.lock().expect("no panic").push((host_call.to_owned(), limit, took));
     }
 }

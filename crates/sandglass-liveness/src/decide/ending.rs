@@ -220,16 +220,19 @@ impl Ending<'_> {
         context.take(action, &params, &cause, dispatched.trace)
     }
 
-    /// What to do about a timeout: the passed deadline of the handler, or the limit of a host call,
-    /// if it did not complete.
+    /// What to do about a timeout: the passed deadline of the handler, or the limit of the host call
+    /// because of which it did not complete.
     fn hint(&self, outcome: &Outcome) -> Option<String> {
         let limit_ms = match outcome {
             Outcome::Completed(_) => None,
             Outcome::TimedOut(exceeded) => Some(exceeded.budget_ms),
             _ => {
+                // Without the calls of the handler, any that reached its limit can be the reason.
+                let story = self.end.account.as_ref().map(|account| &account.story);
+                let is_reason = story.is_none_or(|story| story.last_timeout().is_some());
                 let mut calls = self.end.overruns.iter();
                 let call = calls.find(|overrun| overrun.limit == Limit::HostCallTimeout);
-                call.map(|overrun| overrun.threshold_ms)
+                call.filter(|_| is_reason).map(|overrun| overrun.threshold_ms)
             }
         };
         limit_ms.map(timeout_text)

@@ -47,6 +47,9 @@ pub const HANDED_MAX_BYTES: usize = 16 << 20;
 pub const SIGNAL_MAX_BYTES: usize = 64 << 10;
 /// Longest reason of a retry, in bytes: a note for people, stored in the journal.
 pub const REASON_MAX_BYTES: usize = 4 << 10;
+/// Most host calls of one attempt that are recorded when they reach their time limit, because each is
+/// a record. Later ones are recorded together with the end of the handler.
+pub const CALLS_RECORDED_MAX: u64 = 100;
 /// How deep asks may be nested. A handler waits at each level, within the time that its parent has
 /// left, so deeper nesting is a mistake.
 pub const ASK_DEPTH_MAX: u32 = 8;
@@ -121,6 +124,8 @@ pub enum Input {
     },
     /// A host call of one of its handlers showed activity after a warning.
     Active(LastSignal),
+    /// A host call of a handler in flight reached its own time limit, and the handler continues.
+    CallTimedOut(TimedOutCall),
     /// A signal, which is not an action.
     Signal {
         /// Its kind.
@@ -132,6 +137,21 @@ pub enum Input {
         /// Its content.
         payload: Value,
     },
+}
+
+/// A host call that reached its own time limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedOutCall {
+    /// The dispatch whose handler made it.
+    pub dispatch: DispatchId,
+    /// The host function, or what the call was about.
+    pub host_call: String,
+    /// When it began.
+    pub since: WallTime,
+    /// The limit, in milliseconds.
+    pub threshold_ms: u64,
+    /// How long it took, in milliseconds, rounded up: more than the limit.
+    pub observed_ms: u64,
 }
 
 /// The records that follow from an input, and the entity that they lead to.
@@ -241,6 +261,7 @@ fn decide_input(
             session::limit_due(spec, entity, measured, (doing.as_ref(), active.as_ref()), now)
         }
         Input::Active(signal) => session::active(entity, signal),
+        Input::CallTimedOut(call) => session::call_timed_out(spec, entity, call, now),
         Input::Action { action, params, trace, asked } => {
             check_size("params", params, PARAMS_MAX_BYTES)?;
             let cause = match asked {

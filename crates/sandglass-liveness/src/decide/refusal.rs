@@ -66,6 +66,12 @@ pub enum Refusal {
         /// How many it may have.
         max: usize,
     },
+    /// A host call that reached its time limit is not recorded before its handler ends.
+    #[error("the host call is recorded with the end of dispatch {dispatch}")]
+    RecordedAtTheEnd {
+        /// The dispatch.
+        dispatch: DispatchId,
+    },
     /// The name of a signal is invalid.
     #[error(transparent)]
     BadSignal(InvalidId),

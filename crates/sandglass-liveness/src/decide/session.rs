@@ -7,6 +7,7 @@ use std::time::Duration;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::session::STOP_REASON_MAX_BYTES;
+use sandglass_model::signature::CALL_TIMED_OUT;
 use sandglass_model::{
     Cancellation, CancelledBy, DeadlineOwner, Directive, DispatchId, Dispatched, Doing, Ended,
     Event, HandlerEnd, LastSignal, Limit, LimitBreached, Outcome, Overrun, RulesVersion, RunLimits,
@@ -14,9 +15,9 @@ use sandglass_model::{
 };
 
 use super::commands::handler_cause;
-use super::{Input, Refusal};
+use super::{CALLS_RECORDED_MAX, Input, Refusal, TimedOutCall};
 use crate::entity::Entity;
-use crate::session::{RunPhase, Session, Watched, failed_calls, measured};
+use crate::session::{RunPhase, Session, Watched, counts_by_itself, failed_calls, measured};
 use crate::spec::{Counted, Spec};
 
 /// Errors if the run of the session does not admit `input`. After the run has stopped, only the ends
@@ -311,6 +312,33 @@ pub(super) fn active(entity: &Entity, signal: &LastSignal) -> Result<Vec<Event>,
     Ok(vec![cleared(watched, signal.at, Some(Box::new(signal.clone())))])
 }
 
+/// A host call of a handler in flight reached its own time limit. It is recorded at once, so that a
+/// crash of the host does not lose it.
+pub(super) fn call_timed_out(
+    spec: &Spec,
+    entity: &Entity,
+    call: &TimedOutCall,
+    now: WallTime,
+) -> Result<Vec<Event>, Refusal> {
+    let session = session(entity)?;
+    let dispatch = call.dispatch;
+    let run = entity.in_flight_handler(dispatch).ok_or(Refusal::UnknownDispatch { dispatch })?;
+    // Earlier versions of the rules recorded all of them with the end.
+    let is_recorded = spec.rules >= RulesVersion::V3
+        && run.recorded_calls.count() < CALLS_RECORDED_MAX
+        && call.observed_ms > call.threshold_ms;
+    if !is_recorded {
+        return Err(Refusal::RecordedAtTheEnd { dispatch });
+    }
+    let (handler, host_call) = (run.dispatched.integration.clone(), Some(call.host_call.clone()));
+    let breach = Breach {
+        doing: Some(Doing { handler, host_call, since: call.since }),
+        dispatch: Some(dispatch),
+        ..Breach::of(Limit::HostCallTimeout, call.threshold_ms, call.observed_ms)
+    };
+    Ok(vec![breach.recorded(entity, session.into(), now)])
+}
+
 /// The session of `entity`, or its handlers.
 fn watched(entity: &Entity) -> Result<Watched<'_>, Refusal> {
     entity.watched().ok_or(Refusal::NoSession)
@@ -340,16 +368,21 @@ struct Breach {
     /// Activity later than any that the records show.
     active: Option<LastSignal>,
     times: u64,
+    /// The dispatch of a host call whose handler is still running.
+    dispatch: Option<DispatchId>,
+    /// What is repeated.
+    signature: Option<Signature>,
 }
 
 impl Breach {
     const fn of(limit: Limit, threshold: u64, observed: u64) -> Self {
-        Self { limit, threshold, observed, doing: None, active: None, times: 1 }
+        let (doing, active, dispatch, signature) = (None, None, None, None);
+        Self { limit, threshold, observed, doing, active, times: 1, dispatch, signature }
     }
 
     /// Its record.
     fn recorded(self, entity: &Entity, watched: Watched<'_>, at: WallTime) -> Event {
-        let Self { limit, threshold, observed, doing, active, times } = self;
+        let Self { limit, threshold, observed, doing, active, times, dispatch, signature } = self;
         let session = watched.session();
         Event::LimitBreached(Box::new(LimitBreached {
             session: session.map(|_| entity.entity.clone()),
@@ -364,6 +397,8 @@ impl Breach {
             in_flight: doing,
             action: limit.action(),
             times,
+            dispatch,
+            signature,
         }))
     }
 }
@@ -494,7 +529,8 @@ impl Supervision<'_> {
         let handler = &run.dispatched.integration;
         // As many as a report may contain; a record with more is forged.
         let inside = ended.overruns.iter().take(OVERRUNS_MAX);
-        let inside = inside.map(|overrun| breach_inside(handler, ended, overrun, self.now));
+        let inside = inside.filter_map(|overrun| run.recorded_calls.unrecorded(overrun));
+        let inside = inside.map(|overrun| breach_inside(handler, ended, &overrun, self.now));
         let by_itself = match &ended.outcome {
             Outcome::TimedOut(exceeded) => Some(Breach {
                 doing: Some(Doing {
@@ -509,14 +545,30 @@ impl Supervision<'_> {
         inside.chain(by_itself).collect()
     }
 
-    /// The signatures of what failed, if `event` is the end of a handler: of its host calls, and of
-    /// the handler itself.
+    /// The signatures of what failed by `event`: of the host calls of a handler that has ended, and
+    /// of the handler itself, or of one call of a handler that is running.
     fn failed_by(&self, event: &Event) -> Vec<Signature> {
-        let Event::Ended(ended) = event else { return Vec::new() };
-        let Some(run) = self.after.in_flight_handler(ended.dispatch) else { return Vec::new() };
-        let (entity, dispatched) = (&self.after.entity, &run.dispatched);
-        let calls = failed_calls(entity, dispatched, ended).map(|(signature, _)| signature);
-        calls.chain(Signature::of(entity, dispatched, ended)).collect()
+        let entity = &self.after.entity;
+        let run_of = |dispatch| self.after.in_flight_handler(dispatch);
+        match event {
+            Event::Ended(ended) => {
+                let Some(run) = run_of(ended.dispatch) else { return Vec::new() };
+                let (dispatched, recorded) = (&run.dispatched, &run.recorded_calls);
+                let calls = failed_calls(entity, dispatched, ended, recorded);
+                let own = Signature::of(entity, dispatched, ended);
+                let own = own.filter(|_| counts_by_itself(self.spec, ended));
+                calls.map(|(signature, _)| signature).chain(own).collect()
+            }
+            Event::LimitBreached(breach) => {
+                let call = breach.call_of_running();
+                let failed = call.and_then(|(dispatch, host_call)| {
+                    let dispatched = &run_of(dispatch)?.dispatched;
+                    Some(Signature::of_calls(entity, dispatched, host_call, CALL_TIMED_OUT))
+                });
+                failed.into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Records that a failure was repeated, once it has occurred often enough.
@@ -528,7 +580,8 @@ impl Supervision<'_> {
         if observed >= threshold {
             // A threshold is the largest allowed number, as with every limit.
             let threshold = threshold.saturating_sub(1);
-            self.breach(Breach::of(Limit::RepeatThreshold, threshold, observed));
+            let breach = Breach::of(Limit::RepeatThreshold, threshold, observed);
+            self.breach(Breach { signature: Some(signature.clone()), ..breach });
         }
     }
 

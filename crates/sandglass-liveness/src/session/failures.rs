@@ -1,10 +1,13 @@
 //! The failures of a session by signature: which are repeated.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandglass_model::signature::{CALL_FAILED, CALL_TIMED_OUT};
 use sandglass_model::{
-    Calls, Decision, Dispatched, Ended, EntityRef, OutcomeKind, Repeated, Signature,
+    Calls, Decision, Dispatched, Ended, EntityRef, Limit, LimitBreached, Outcome, OutcomeKind,
+    Overrun, Repeated, Signature,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -55,9 +58,30 @@ impl Failures {
         self.add(Repeated { signature, count: 1, sample, cost_ms });
     }
 
+    /// Counts a host call of a running handler that reached its time limit.
+    pub fn count_timed_out_call(
+        &mut self,
+        entity: &EntityRef,
+        dispatched: &Dispatched,
+        breach: &LimitBreached,
+    ) {
+        let Some((_, host_call)) = breach.call_of_running() else { return };
+        let signature = Signature::of_calls(entity, dispatched, host_call, CALL_TIMED_OUT);
+        let (count, sample) = (breach.times, sample(dispatched));
+        let cost_ms = breach.observed.saturating_mul(count);
+        self.add(Repeated { signature, count, sample, cost_ms });
+    }
+
     /// Counts the host calls of a handler that failed or timed out, however the handler ended.
-    pub fn count_calls(&mut self, entity: &EntityRef, dispatched: &Dispatched, ended: &Ended) {
-        for (signature, calls) in failed_calls(entity, dispatched, ended) {
+    /// Those that are `recorded` were counted when they happened.
+    pub fn count_calls(
+        &mut self,
+        entity: &EntityRef,
+        dispatched: &Dispatched,
+        ended: &Ended,
+        recorded: &RecordedCalls,
+    ) {
+        for (signature, calls) in failed_calls(entity, dispatched, ended, recorded) {
             let sample = sample(dispatched);
             let cost_ms = calls.total_us.div_ceil(1_000);
             self.add(Repeated { signature, count: calls.count, sample, cost_ms });
@@ -98,16 +122,77 @@ impl Failures {
     }
 }
 
-/// The host calls of a handler that failed or timed out, by signature: of at most [`SHAPES_MAX`]
-/// functions, because a session remembers no more.
+/// The host calls of one attempt that reached their time limit and were recorded while its handler
+/// was running, by host function. The end of the handler neither records nor counts them again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RecordedCalls(BTreeMap<String, Calls>);
+
+impl RecordedCalls {
+    /// Adds the call that `breach` records.
+    pub fn add(&mut self, breach: &LimitBreached) {
+        let Some((_, host_call)) = breach.call_of_running() else { return };
+        let calls = self.0.entry(host_call.to_owned()).or_default();
+        let took_us = breach.observed.saturating_mul(1_000).saturating_mul(breach.times);
+        calls.count = calls.count.saturating_add(breach.times);
+        calls.total_us = calls.total_us.saturating_add(took_us);
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.values().fold(0, |count, calls| count.saturating_add(calls.count))
+    }
+
+    /// What an end adds to `overrun`; `None` if all its breaches are recorded.
+    #[must_use]
+    pub fn unrecorded<'a>(&self, overrun: &'a Overrun) -> Option<Cow<'a, Overrun>> {
+        let host_call =
+            overrun.host_call.as_deref().filter(|_| overrun.limit == Limit::HostCallTimeout);
+        let Some(calls) = host_call.and_then(|host_call| self.0.get(host_call)) else {
+            return Some(Cow::Borrowed(overrun));
+        };
+        let times = overrun.times.saturating_sub(calls.count);
+        (times > 0).then(|| Cow::Owned(Overrun { times, ..overrun.clone() }))
+    }
+
+    /// Those of `timed_out`, calls of `host_call`, that are not recorded.
+    fn others(&self, host_call: &str, timed_out: Calls) -> Calls {
+        let Some(recorded) = self.0.get(host_call) else { return timed_out };
+        Calls {
+            count: timed_out.count.saturating_sub(recorded.count),
+            total_us: timed_out.total_us.saturating_sub(recorded.total_us),
+        }
+    }
+}
+
+/// Whether a handler failed because of a host call that reached its time limit
+/// ([`Story::last_timeout`](sandglass_model::story::Story::last_timeout)). The call counts as a failure
+/// then, and the handler does not count as another one.
+#[must_use]
+pub fn failed_by_timed_out_call(ended: &Ended) -> bool {
+    let last = ended.account.as_ref().and_then(|account| account.story.last_timeout());
+    matches!(ended.outcome, Outcome::Failed(_) | Outcome::Trapped(_)) && last.is_some()
+}
+
+/// The host calls of a handler that failed or timed out, by signature, without those that are
+/// `recorded`: of at most [`SHAPES_MAX`] functions, because a session remembers no more.
 pub fn failed_calls<'a>(
     entity: &'a EntityRef,
     dispatched: &'a Dispatched,
     ended: &'a Ended,
+    recorded: &'a RecordedCalls,
 ) -> impl Iterator<Item = (Signature, Calls)> + 'a {
     let functions = ended.host_calls.by_function.iter();
     let failed = functions.flat_map(move |function| {
-        let kinds = [(CALL_TIMED_OUT, function.timed_out), (CALL_FAILED, function.failed)];
+        let timed_out = recorded.others(&function.name, function.timed_out);
+        let kinds = [(CALL_TIMED_OUT, timed_out), (CALL_FAILED, function.failed)];
         kinds.into_iter().filter(|(_, calls)| calls.count > 0).map(move |(error, calls)| {
             (Signature::of_calls(entity, dispatched, &function.name, error), calls)
         })

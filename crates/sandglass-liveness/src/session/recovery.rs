@@ -21,7 +21,15 @@ pub fn recovery(entity: &Entity, dispatched: &Dispatched) -> Option<Arc<Recovery
     let of_run = session.and_then(|session| session.recovery.clone());
     // An operator who retries has seen the failure.
     let is_rerun = dispatched.attempt > 1 && dispatched.retried.is_none();
-    of_run.or_else(|| is_rerun.then(|| Arc::new(after_a_crash(entity, dispatched))))
+    match of_run {
+        // Since the run began, the attempt that was lost may have failed more often.
+        Some(of_run) if is_rerun => {
+            let failure = session.and_then(|session| session.top_failure(1));
+            Some(Arc::new(Recovery { failure, ..(*of_run).clone() }))
+        }
+        Some(of_run) => Some(of_run),
+        None => is_rerun.then(|| Arc::new(after_a_crash(entity, dispatched))),
+    }
 }
 
 fn after_a_crash(entity: &Entity, dispatched: &Dispatched) -> Recovery {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sandglass_liveness::session::{Due, Elapsed, LimitSettings, Watched, evaluate};
-use sandglass_liveness::{Entity, Fold, Input, Replay, Resume, Retry};
+use sandglass_liveness::{Entity, Fold, Input, Replay, Resume, Retry, TimedOutCall};
 use sandglass_model::{
     AskUntil, Asked, Cancellation, CancelledBy, DeadlineOwner, DispatchId, Dispatched, EntityRef,
     Event, Failure, FailureKind, Limit, LimitBreach, LimitKind, Object, Outcome, Overrun, Record,
@@ -59,6 +59,11 @@ pub(crate) enum Step {
         nth: usize,
         budget_ms: Option<u64>,
     },
+    /// A host call of a handler in flight has taken so much more than its limit, in milliseconds.
+    CallTimedOut {
+        nth: usize,
+        over_ms: u64,
+    },
 }
 
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -78,6 +83,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0usize..3).prop_map(Step::Stop),
         2 => (0usize..3).prop_map(Step::Resume),
         2 => any::<bool>().prop_map(|early| Step::Limit { early }),
+        1 => (0usize..3, 0u64..3).prop_map(|(nth, over_ms)| Step::CallTimedOut { nth, over_ms }),
     ];
     proptest::collection::vec(step, 0..40)
 }
@@ -267,7 +273,11 @@ pub(crate) fn live_on(life: &mut Life, steps: &[Step]) {
                 end.attempt += attempt_off;
                 if *nth == 1 {
                     let (allowed, took) = (Duration::from_millis(5), Duration::from_millis(6));
-                    end.overruns = vec![Overrun::once(Limit::HostCallTimeout, allowed, took)];
+                    let once = Overrun::once(Limit::HostCallTimeout, allowed, took);
+                    end.overruns = vec![
+                        once.clone(),
+                        Overrun { host_call: Some("host_http_call".into()), times: 2, ..once },
+                    ];
                 }
                 life.tell(Input::HandlerEnded(Arc::new(end)))
             }
@@ -298,6 +308,17 @@ pub(crate) fn live_on(life: &mut Life, steps: &[Step]) {
                 let retried = Retried { by, reason: String::new(), budget_ms: *budget_ms };
                 let retry = Retry { dispatched, retried, expected_attempt: None };
                 life.tell(Input::Retry(Box::new(retry)))
+            }
+            Step::CallTimedOut { nth, over_ms } => {
+                let runs = life.entity().in_flight();
+                let Some(run) = runs.get(*nth) else { continue };
+                life.tell(Input::CallTimedOut(TimedOutCall {
+                    dispatch: run.dispatched.dispatch,
+                    host_call: "host_http_call".to_owned(),
+                    since: WallTime::from_millis(life.now),
+                    threshold_ms: 5,
+                    observed_ms: 5 + over_ms,
+                }))
             }
             Step::Idle { early } => {
                 let timer = life.entity().idle_timer(&life.spec);

@@ -29,6 +29,8 @@ fn causes() -> Vec<Step> {
         Step::Resume(0),
         Step::Retry { nth: 0, budget_ms: None },
         Step::Retry { nth: 1, budget_ms: Some(7) },
+        Step::CallTimedOut { nth: 0, over_ms: 1 },
+        Step::CallTimedOut { nth: 1, over_ms: 0 },
     ];
     ends.chain(acts).chain(stops).chain(limits).chain(asks).chain(others).collect()
 }

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use sandglass_insight::projection::{Projection, Shape};
 use sandglass_insight::scan::Scan;
+use sandglass_liveness::decide::CALLS_RECORDED_MAX;
 use sandglass_liveness::session::{
-    Anchor, Elapsed, LimitSettings, Shown, Status, default_limits, evaluate, preamble, status,
+    Anchor, Elapsed, LimitSettings, Shown, Status, default_limits, evaluate, preamble, recovery,
+    status,
 };
-use sandglass_liveness::{Command, Entity, Input, Refusal, Replay, Resume, Retry, Spec};
+use sandglass_liveness::{
+    Command, Entity, Input, Refusal, Replay, Resume, Retry, Spec, TimedOutCall,
+};
 use sandglass_model::report::{Calls, OVERRUNS_MAX};
 use sandglass_model::{
     Account, AskUntil, Asked, Call, CallOutcome, Cancellation, CancelledBy, Cause, DeadlineOwner,
@@ -921,6 +925,293 @@ fn calls_that_time_out_inside_one_handler_are_a_repeated_failure_even_if_it_comp
     life.log.iter().for_each(|record| scan.feed(record));
     assert_eq!(scan.finish()[0].repeats, [failures[0].clone()]);
     replays(&life);
+}
+
+/// That a call of `host_call` by the handler in flight has just reached its limit of 300 ms.
+fn call_timed_out(life: &Life, host_call: &str) -> TimedOutCall {
+    TimedOutCall {
+        dispatch: life.entity().in_flight()[0].dispatched.dispatch,
+        host_call: host_call.to_owned(),
+        since: WallTime::from_millis(life.now - 301),
+        threshold_ms: 300,
+        observed_ms: 301,
+    }
+}
+
+/// Tells that `many` calls of the handler in flight time out, one every second.
+fn calls_time_out(life: &mut Life, many: usize) {
+    for _ in 0..many {
+        life.now += 1_000;
+        let call = call_timed_out(life, "host_http_call");
+        life.tell(Input::CallTimedOut(call)).expect("in flight");
+    }
+}
+
+/// The end of the handler in flight, after `times` calls that timed out.
+fn ended_after_calls(life: &Life, times: u64, outcome: Outcome) -> Input {
+    let run = life.entity().in_flight()[0].dispatched.clone();
+    let mut end = end_of_run(&run, outcome);
+    let (allowed, took) = (Duration::from_millis(300), Duration::from_millis(301));
+    end.overruns = vec![Overrun {
+        host_call: Some("host_http_call".into()),
+        times,
+        ..Overrun::once(Limit::HostCallTimeout, allowed, took)
+    }];
+    end.host_calls.by_function = vec![FunctionCalls {
+        name: "host_http_call".into(),
+        count: times,
+        timed_out: Calls { count: times, total_us: times * 300_500 },
+        ..FunctionCalls::default()
+    }];
+    Input::HandlerEnded(Arc::new(end))
+}
+
+fn failures(life: &Life) -> Vec<(String, u64)> {
+    let failures = life.entity().session().expect("a session").failures().iter();
+    failures.map(|one| (one.signature.error.clone(), one.count)).collect()
+}
+
+fn scanned(life: &Life) -> (u64, u64, u64) {
+    let mut scan = Scan::default();
+    life.log.iter().for_each(|record| scan.feed(record));
+    let scanned = scan.finish();
+    (scanned[0].timeouts, scanned[0].call_timeouts, scanned[0].timeouts_ms)
+}
+
+fn audited_calls(life: &Life) -> u64 {
+    let mut audit = Projection::new(Shape::Audit);
+    let found = life.log.iter().filter_map(|record| audit.feed(record).expect("it fits"));
+    let found = found.map(|one| serde_json::to_value(one).expect("plain data"));
+    found
+        .filter(|one| one["host_call"] == "host_http_call")
+        .filter_map(|one| one["times"].as_u64())
+        .sum()
+}
+
+#[test]
+fn a_call_that_times_out_is_recorded_at_once_and_not_again_with_the_end() {
+    // So many calls are recorded while the handler runs, and so many are in its report.
+    for (before, all, with_the_end) in [(0, 7, Some(7)), (5, 7, Some(2)), (5, 5, None)] {
+        let mut life = started("inactivity_warn = 0");
+        life.start();
+        let start = life.log.len();
+        calls_time_out(&mut life, before);
+        let breaches: Vec<LimitBreached> = breaches_of(&life, start);
+        let calls: Vec<_> =
+            breaches.iter().filter(|one| one.limit == Limit::HostCallTimeout).collect();
+        assert_eq!(calls.len(), before);
+        for call in calls {
+            assert_eq!((call.scope, call.threshold, call.observed), (Scope::HostCall, 300, 301));
+            let dispatch = life.entity().in_flight()[0].dispatched.dispatch;
+            assert_eq!((call.dispatch, call.times), (Some(dispatch), 1));
+            let doing = call.in_flight.as_ref().expect("a call");
+            let named = (&*doing.handler, doing.host_call.as_deref());
+            assert_eq!(named, ("run_tools", Some("host_http_call")));
+            assert_eq!(call.at.since(doing.since).as_millis(), 301);
+        }
+        // From the second on, each is a repetition.
+        let repeats = breaches.iter().filter(|one| one.limit == Limit::RepeatThreshold);
+        let observed: Vec<u64> = repeats.map(|one| one.observed).collect();
+        assert_eq!(observed, (2..=before as u64).collect::<Vec<_>>());
+
+        let end = life.log.len();
+        let input = ended_after_calls(&life, all, completed(Some("Finish")));
+        life.tell(input).expect("in flight");
+        let late: Vec<_> = breaches_of(&life, end)
+            .into_iter()
+            .filter(|one| one.limit == Limit::HostCallTimeout)
+            .map(|one| (one.dispatch, one.times))
+            .collect();
+        assert_eq!(late, with_the_end.map(|times| (None, times)).into_iter().collect::<Vec<_>>());
+        assert_eq!(failures(&life), [("host_call_timeout".to_owned(), all)]);
+        assert_eq!(scanned(&life), (all, all, all * 300));
+        assert_eq!(audited_calls(&life), all);
+        replays(&life);
+    }
+}
+
+/// The breaches that `life` has recorded from the record `from` on.
+fn breaches_of(life: &Life, from: usize) -> Vec<LimitBreached> {
+    let events: Vec<Event> = life.log[from..].iter().map(|record| record.event.clone()).collect();
+    breaches_in(&events).into_iter().cloned().collect()
+}
+
+#[test]
+fn an_attempt_after_a_crash_learns_which_calls_of_the_lost_one_timed_out() {
+    let rerun = "deadline = \"900s\"\non_crash = \"rerun\"\n";
+    let source = spec("inactivity_warn = 0").replace("deadline = \"900s\"\n", rerun);
+    let mut life = of(&source);
+    let params = Object::from([("command".to_owned(), json!("make test"))]);
+    life.act_with("ProcessToolCalls", params).expect("idle");
+    calls_time_out(&mut life, 5);
+    let lost = life.entity().in_flight()[0].dispatched.clone();
+    let input = Input::HandlerEnded(Arc::new(end_of_run(&lost, Outcome::Interrupted)));
+    let commands = life.tell(input).expect("in flight");
+    let [Command::Start(again)] = commands.as_slice() else { panic!("{commands:?}") };
+    assert_eq!(again.attempt, 2);
+    let learned = recovery(life.entity(), again).expect("its host was lost");
+    assert_eq!(learned.cause, "host_lost");
+    let text = preamble(&learned).expect("a failure");
+    let expected = "tool=run_tools error_type=timeout repeated=5\u{d7}, command=make test";
+    assert!(text.contains(expected), "{text}");
+    // The next attempt begins to count anew, and the session goes on counting.
+    calls_time_out(&mut life, 1);
+    let input = ended_after_calls(&life, 1, completed(Some("Finish")));
+    let before = life.log.len();
+    life.tell(input).expect("in flight");
+    assert_eq!(life.kinds(before), ["ended", "transition", "run.stopped"]);
+    assert_eq!(failures(&life), [("host_call_timeout".to_owned(), 6)]);
+    assert_eq!((scanned(&life).1, audited_calls(&life)), (6, 6));
+    replays(&life);
+}
+
+#[test]
+fn a_rerun_in_a_resumed_run_learns_what_failed_in_that_run_too() {
+    let rerun = "deadline = \"900s\"\non_crash = \"rerun\"\n";
+    let source = spec("run_timeout = \"1h\"").replace("deadline = \"900s\"\n", rerun);
+    let mut life = of(&source);
+    life.start();
+    life.tell(Input::Stop { run_seq: None, cause: StopCause::Shutdown }).expect("running");
+    end_killed(&mut life, Cause::RunStopped);
+    let input = resume(&life, Some(1));
+    life.tell(input).expect("blocked");
+    let held = life.entity().in_flight()[0].dispatched.clone();
+    let learned = recovery(life.entity(), &held).expect("a run before");
+    assert_eq!((learned.cause.as_str(), &learned.failure), ("host_shutdown", &None));
+    calls_time_out(&mut life, 2);
+    let input = Input::HandlerEnded(Arc::new(end_of_run(&held, Outcome::Interrupted)));
+    life.tell(input).expect("in flight");
+    let again = life.entity().in_flight()[0].dispatched.clone();
+    let learned = recovery(life.entity(), &again).expect("a run before");
+    assert_eq!(learned.failure.as_ref().map(|failure| failure.count), Some(2));
+    replays(&life);
+}
+
+#[test]
+fn a_call_that_times_out_waits_for_the_end_where_it_cannot_be_recorded() {
+    let refused = |life: &mut Life, call: TimedOutCall| {
+        let before = life.log.len();
+        let refused = life.tell(Input::CallTimedOut(call)).expect_err("it is refused");
+        assert_eq!(life.log.len(), before);
+        refused
+    };
+    let mut life = started("inactivity_warn = 0");
+    let dispatch = life.start();
+    let call = call_timed_out(&life, "host_http_call");
+    let (at_the_end, unknown) =
+        (Refusal::RecordedAtTheEnd { dispatch }, DispatchId::from_bytes([9; 16]));
+    let in_time = TimedOutCall { observed_ms: 300, ..call.clone() };
+    assert_eq!(refused(&mut life, in_time), at_the_end, "it did not exceed its limit");
+    let other = TimedOutCall { dispatch: unknown, ..call.clone() };
+    assert_eq!(refused(&mut life, other), Refusal::UnknownDispatch { dispatch: unknown });
+    // No more than that are recorded one by one, of whatever function.
+    let max = usize::try_from(CALLS_RECORDED_MAX).expect("small");
+    calls_time_out(&mut life, max);
+    assert_eq!(refused(&mut life, call.clone()), at_the_end);
+    let other_call = call_timed_out(&life, "host_ask");
+    assert_eq!(refused(&mut life, other_call), at_the_end);
+    let input = ended_after_calls(&life, CALLS_RECORDED_MAX + 9, completed(Some("Finish")));
+    life.tell(input).expect("in flight");
+    assert_eq!(failures(&life), [("host_call_timeout".to_owned(), CALLS_RECORDED_MAX + 9)]);
+    assert_eq!(refused(&mut life, call), Refusal::UnknownDispatch { dispatch }, "it has ended");
+    replays(&life);
+
+    let mut without_limits = Life::of(SESSION);
+    without_limits.start();
+    let call = call_timed_out(&without_limits, "host_http_call");
+    assert_eq!(refused(&mut without_limits, call), Refusal::NoSession);
+
+    let mut earlier = Life::under(&spec("inactivity_warn = 0"), RulesVersion::V2);
+    earlier.tell(Input::Start { limits: default_limits() }).expect("a new session");
+    let dispatch = earlier.start();
+    let call = call_timed_out(&earlier, "host_http_call");
+    assert_eq!(refused(&mut earlier, call), Refusal::RecordedAtTheEnd { dispatch });
+    let input = ended_after_calls(&earlier, 3, completed(Some("Finish")));
+    earlier.tell(input).expect("in flight");
+    assert_eq!(failures(&earlier), [("host_call_timeout".to_owned(), 3)]);
+    replays(&earlier);
+}
+
+#[test]
+fn a_handler_that_fails_because_of_a_timed_out_call_counts_as_that_call_alone() {
+    let failed = || {
+        let (kind, message) = (FailureKind::GuestFailure, "no tool".to_owned());
+        Outcome::Failed(Failure { kind, message, result: None })
+    };
+    let (ok, bad, late) = (CallOutcome::Ok, CallOutcome::Failed, CallOutcome::TimedOut);
+    let both = [("host_call_timeout", 2), ("guest_failure", 1)];
+    let cases: [(RulesVersion, Vec<CallOutcome>, &[(&str, u64)]); 4] = [
+        (RulesVersion::V3, vec![late, late, ok], &both[..1]),
+        (RulesVersion::V3, vec![late, late, bad], &both),
+        (RulesVersion::V3, vec![], &both),
+        (RulesVersion::V2, vec![late, late, ok], &both),
+    ];
+    for (rules, outcomes, expected) in cases {
+        let mut life = Life::under(&spec("inactivity_warn = 0"), rules);
+        life.tell(Input::Start { limits: default_limits() }).expect("a new session");
+        life.start();
+        let Input::HandlerEnded(end) = ended_after_calls(&life, 2, failed()) else { panic!() };
+        let mut end = (*end).clone();
+        let call = |outcome: &CallOutcome| Call {
+            name: "host_http_call".into(),
+            started_us: 0,
+            duration_us: 1,
+            outcome: *outcome,
+        };
+        let mut account = Account::default();
+        account.story.calls = outcomes.iter().map(call).collect();
+        end.account = Some(Box::new(account));
+        life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
+        let expected: Vec<_> =
+            expected.iter().map(|(error, count)| ((*error).to_owned(), *count)).collect();
+        assert_eq!(failures(&life), expected, "{rules}: {outcomes:?}");
+        replays(&life);
+    }
+}
+
+#[test]
+fn a_repetition_names_what_is_repeated_and_records_without_that_replay() {
+    let mut life = started("inactivity_warn = 0");
+    life.start();
+    let run = life.entity().in_flight()[0].dispatched.clone();
+    let mut end = end_of_run(&run, completed(Some("Finish")));
+    let function = |name: &'static str| FunctionCalls {
+        name: name.into(),
+        count: 2,
+        failed: Calls { count: 2, total_us: 2 },
+        ..FunctionCalls::default()
+    };
+    end.host_calls.by_function = vec![function("host_http_call"), function("host_ask")];
+    let before = life.log.len();
+    life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
+    let named: Vec<_> = breaches_of(&life, before)
+        .into_iter()
+        .map(|one| one.signature.and_then(|signature| signature.dying_span))
+        .collect();
+    assert_eq!(named, [Some("host_http_call".to_owned()), Some("host_ask".to_owned())]);
+    replays(&life);
+    let nameless = |record: &Record| {
+        let mut record = record.clone();
+        if let Event::LimitBreached(breach) = &mut record.event {
+            breach.signature = None;
+        }
+        record
+    };
+    let mut replay = Replay::new();
+    life.log.iter().map(nameless).for_each(|record| replay.feed(&record));
+    assert_eq!(replay.finish().divergences, []);
+    // Another signature than the decision's is a divergence.
+    let mut forged = life.log.clone();
+    for record in &mut forged {
+        if let Event::LimitBreached(breach) = &mut record.event
+            && let Some(signature) = &mut breach.signature
+        {
+            signature.integration = "other".to_owned();
+        }
+    }
+    let mut replay = Replay::new();
+    forged.iter().for_each(|record| replay.feed(record));
+    assert_eq!(replay.finish().divergence_count, 2);
 }
 
 #[test]

@@ -171,8 +171,9 @@ impl Actor {
             let clock = Arc::clone(&self.shared.clock);
             let (ends, signals) = self.runs.split();
             tokio::select! {
-                // In the order that `sandglass_liveness::instant` defines. Signals come last: there
-                // may be many, and nothing depends on them.
+                // In the order that `sandglass_liveness::instant` defines. Signals, and host calls
+                // that timed out, come last: there may be many, and what depends on them, the end
+                // of their handler and limits on inactivity, takes them first.
                 biased;
                 Some(ended) = ends.next() => self.handler_ended(ended).await,
                 () = timer::until(&*clock, wake) => self.on_wake().await,

@@ -20,7 +20,7 @@ use crate::account_sampling::AccountSampling;
 use crate::asking::ParentBudget;
 use crate::error::ActorError;
 use crate::publish::Event;
-use crate::signals::HandlerSignal;
+use crate::signals::{HandlerSignal, Sent};
 
 /// Signals of one handler that are recorded. Progress is for people who watch; more of it would
 /// fill the journal, so the rest is only published.
@@ -275,36 +275,56 @@ impl Actor {
         left.map(|(budget, left_ms)| (budget.clone(), Some(left_ms))).unwrap_or_default()
     }
 
-    /// Records and publishes signals of handlers: `first`, and those that wait. Ends that wait come
-    /// first. While the journal is not to be tried, signals do not try it either, because they are
-    /// only for people who watch.
-    pub(super) async fn record_signals(&mut self, first: Option<HandlerSignal>) {
+    /// Records and publishes signals of handlers, and records their host calls that timed out:
+    /// `first`, and those that wait. Ends that wait come first. While the journal is not to be tried,
+    /// neither is tried: signals are only for people who watch, and the end of a handler records the
+    /// calls that are not recorded yet.
+    pub(super) async fn record_signals(&mut self, first: Option<Sent>) {
         self.record_ends().await;
         let is_failing = self.pending.retry_at().is_some();
         let at = self.shared.clock.wall();
-        let mut recorded = Vec::new();
-        for signal in self.runs.take_signals(first) {
+        let (mut inputs, mut recorded) = (Vec::new(), Vec::new());
+        for sent in self.runs.take_signals(first) {
+            let signal = match sent {
+                Sent::Signal(signal) => signal,
+                Sent::CallTimedOut { attempt, call } => {
+                    if !is_failing && self.is_in_flight(call.dispatch, attempt) {
+                        inputs.push(Input::CallTimedOut(call));
+                    }
+                    continue;
+                }
+            };
             match self.classify(signal) {
                 SignalUse::Record(signal) if is_failing => {
                     self.hold_back(signal);
                     self.drop_signals(1);
                 }
-                SignalUse::Record(signal) => recorded.push(signal),
+                SignalUse::Record(signal) => {
+                    inputs.push(recorded_signal(signal.clone()));
+                    recorded.push(signal);
+                }
                 SignalUse::Publish(event) => self.shared.publish(event),
                 SignalUse::TooLate => {}
             }
         }
-        if recorded.is_empty() {
+        if inputs.is_empty() {
             return;
         }
-        let inputs = recorded.iter().cloned().map(recorded_signal).collect();
         let (decided, refused) = self.decide_all(inputs, at);
         self.drop_signals(refused);
-        let accepted = recorded.len() - refused;
-        if accepted > 0 && self.commit(decided, Reservations::default(), at, None).await.is_err() {
-            self.drop_signals(accepted);
+        if decided.events.is_empty() {
+            return;
+        }
+        if self.commit(decided, Reservations::default(), at, None).await.is_err() {
+            self.drop_signals(recorded.len() - refused);
             recorded.into_iter().for_each(|signal| self.hold_back(signal));
         }
+    }
+
+    fn is_in_flight(&self, dispatch: DispatchId, attempt: u32) -> bool {
+        let run = self.entity.in_flight_handler(dispatch);
+        self.ownership == Ownership::Owner
+            && run.is_some_and(|run| run.dispatched.attempt == attempt)
     }
 
     /// Keeps a signal that is not recorded now, if it counts as activity.
@@ -315,7 +335,7 @@ impl Actor {
         }
     }
 
-    /// What follows from `inputs`, one after the other, and how many of them are refused.
+    /// What follows from `inputs`, one after the other, and how many signals are refused.
     fn decide_all(&self, inputs: Vec<Input>, at: WallTime) -> (Decided, usize) {
         let mut all = Decided { events: Vec::new(), after: self.entity.clone() };
         let mut refused = 0;
@@ -325,7 +345,7 @@ impl Actor {
                     all.events.extend(events);
                     all.after = after;
                 }
-                Err(_) => refused += 1,
+                Err(_) => refused += usize::from(matches!(input, Input::Signal { .. })),
             }
         }
         (all, refused)

@@ -22,7 +22,7 @@ use crate::asking::{Asking, ParentBudget, WaitingAsker};
 use crate::handlers::{HandlerRun, HostCallLimits, Reserved, Stop, lost, stopped};
 use crate::panics::{CatchPanic, catch_panic};
 use crate::shared::Shared;
-use crate::signals::{HandlerSignal, SignalQueue, Signals};
+use crate::signals::{Sent, SignalQueue, Signals};
 use crate::timer;
 
 /// Signals of one entity's handlers that may wait: one of each handler that may be in flight. More
@@ -89,7 +89,7 @@ pub(super) struct Runs {
     pub(super) stops: Stops,
     /// The budget that waiting askers leave each attempt, until its end is recorded.
     parent_budgets: BTreeMap<(DispatchId, u32), ParentBudget>,
-    signals: mpsc::Receiver<HandlerSignal>,
+    signals: mpsc::Receiver<Sent>,
     signal_queue: SignalQueue,
 }
 
@@ -142,7 +142,11 @@ impl Runs {
             asks: Asking::new(shared, entity, &dispatched, stop.clone()),
             parent,
             stop: stop.clone(),
-            signals: Signals::new(dispatched.dispatch, self.signal_queue.clone(), synthetic),
+            signals: Signals::new(
+                (dispatched.dispatch, dispatched.attempt),
+                self.signal_queue.clone(),
+                synthetic,
+            ),
             dispatched: (*dispatched).clone(),
         };
         let handlers = Arc::clone(&shared.handlers);
@@ -236,14 +240,14 @@ impl Runs {
     }
 
     /// What can be waited for at the same time: ends and signals.
-    pub(super) fn split(&mut self) -> (Ends<'_>, &mut mpsc::Receiver<HandlerSignal>) {
+    pub(super) fn split(&mut self) -> (Ends<'_>, &mut mpsc::Receiver<Sent>) {
         let ends = Ends { tasks: &mut self.tasks, running: &mut self.running, stops: &self.stops };
         (ends, &mut self.signals)
     }
 
-    /// `first` and the signals that wait: at most as many as may wait at once, so that a handler
+    /// `first` and the signals and timed-out host calls that wait: at most as many as may wait at once, so that a handler
     /// that keeps sending cannot delay the rest, and at least all that were sent before now.
-    pub(super) fn take_signals(&mut self, first: Option<HandlerSignal>) -> Vec<HandlerSignal> {
+    pub(super) fn take_signals(&mut self, first: Option<Sent>) -> Vec<Sent> {
         let waiting = std::iter::from_fn(|| self.signals.try_recv().ok());
         first.into_iter().chain(waiting).take(SIGNAL_QUEUE_MAX).collect()
     }
@@ -339,11 +343,8 @@ mod tests {
     #[test]
     fn signals_are_taken_in_order_and_at_most_a_queue_full_at_once() {
         let mut runs = Runs::new(Stops::default());
-        let signals = Signals::new(
-            DispatchId::from_bytes([7; 16]),
-            runs.signal_queue.clone(),
-            Arc::default(),
-        );
+        let of = (DispatchId::from_bytes([7; 16]), 1);
+        let signals = Signals::new(of, runs.signal_queue.clone(), Arc::default());
         assert!(signals.send("progress", 0.into()));
         let first = runs.signals.try_recv().expect("it waits");
         for number in 1..=SIGNAL_QUEUE_MAX {
@@ -351,7 +352,10 @@ mod tests {
         }
         assert!(!signals.send("progress", 0.into()), "no more may wait");
         let signals = runs.take_signals(Some(first));
-        let numbers = signals.iter().map(|signal| signal.payload.as_u64());
+        let numbers = signals.iter().map(|sent| match sent {
+            Sent::Signal(signal) => signal.payload.as_u64(),
+            Sent::CallTimedOut { .. } => None,
+        });
         assert!(numbers.eq((0..SIGNAL_QUEUE_MAX as u64).map(Some)), "{signals:?}");
         assert_eq!(runs.take_signals(None).len(), 1, "the rest comes with the next turn");
     }

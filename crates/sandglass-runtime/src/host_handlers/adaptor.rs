@@ -1,6 +1,7 @@
 //! Carries asks and signals of guests from the host to the runtime.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandglass_host::{Answer, Asks, Host, Signal};
 use sandglass_model::{Answered, Ask, AskError, Clock, EntitySignal, Monotonic, SignalError};
@@ -58,6 +59,8 @@ pub(super) struct SignalAdaptor {
     pub(super) signals: Signals,
     pub(super) entity_type: String,
     pub(super) metrics: Metrics,
+    /// The clock of the runtime.
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl sandglass_host::Signals for SignalAdaptor {
@@ -75,5 +78,9 @@ impl sandglass_host::Signals for SignalAdaptor {
 
     fn is_synthetic(&self, kind: &str) -> bool {
         self.signals.is_synthetic(kind)
+    }
+
+    fn call_timed_out(&self, host_call: &str, limit: Duration, took: Duration) {
+        self.signals.call_timed_out(host_call, limit, took, self.clock.wall());
     }
 }

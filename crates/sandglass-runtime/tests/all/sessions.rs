@@ -12,15 +12,17 @@ use sandglass_liveness::session::{
 use sandglass_liveness::{Fold, Replay, Spec};
 use sandglass_model::{
     AskUntil, Clock, Decision, Directive, EntityRef, Event, Limit, LimitBreached, Position, Record,
-    RunStopped, RunStopping, Scope, StopCause,
+    RunStopped, RunStopping, Scope, StopCause, WallTime,
 };
-use sandglass_runtime::{ActorError, ProjectionGap, Runtime, SessionResume, SessionStop, Signal};
+use sandglass_runtime::{
+    ActorError, ProjectionGap, Runtime, SIGNAL_QUEUE_MAX, SessionResume, SessionStop, Signal,
+};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry};
 
 use crate::world::{
     AGAIN, Act, SESSION, World, completed, counts, disk_full, failed, one, pass, pass_ms,
-    published, settle, soon, two,
+    published, settle, soon, time_out_a_call, two,
 };
 
 async fn world(limits: &str, acts: &[Act]) -> World {
@@ -1138,6 +1140,67 @@ async fn what_an_asked_entity_does_is_activity_of_the_asker() {
     let limits: Vec<Limit> = found.iter().map(|breach| breach.limit).collect();
     assert_eq!(limits, [Limit::InactivityWarn], "of the asker, now that it computes alone");
     assert_eq!((&found[0].session, found[0].run_seq), (&Some(one()), Some(1)));
+    world.replays().await;
+}
+
+/// The host calls that timed out: the dispatch of each, if its handler was running, and how often.
+async fn timed_out_calls(world: &World) -> Vec<(bool, u64)> {
+    let breaches = breaches(world).await.into_iter();
+    let calls = breaches.filter(|breach| breach.limit == Limit::HostCallTimeout);
+    calls.map(|call| (call.dispatch.is_some(), call.times)).collect()
+}
+
+fn rerun_after_a_crash() -> String {
+    let source =
+        SESSION.replace("on_success = \"Finish\"", "on_crash = \"rerun\"\non_success = \"Finish\"");
+    format!("{source}\n[limits]\n")
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_timed_out_before_a_crash_are_recorded_and_the_next_attempt_learns_them() {
+    let acts = [Act::CallsTimeOut(5, Box::new(Act::Hang)), Act::Answer(5, completed())];
+    let world = World::with(&rerun_after_a_crash(), &acts).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(60).await;
+    assert_eq!(timed_out_calls(&world).await, [(true, 1); 5], "while the handler hangs");
+    let world = world.restart_after(10).await;
+    assert_eq!(world.until("Done").await, 5);
+    let recovery = world.script.started.lock().expect("no panic")[1].recovery.clone();
+    let recovery = recovery.expect("its host was lost");
+    assert_eq!(recovery.cause, "host_lost");
+    let failure = recovery.failure.as_ref().expect("the calls");
+    assert_eq!((failure.signature.error.as_str(), failure.count), ("host_call_timeout", 5));
+    assert_eq!(timed_out_calls(&world).await, [(true, 1); 5], "and not again");
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_time_out_faster_than_they_are_recorded_are_recorded_with_the_end() {
+    let source = format!("{SESSION}\n[limits]\n");
+    let then = Box::new(Act::Answer(1, completed()));
+    let world = World::with(&source, &[Act::CallsTimeOut(150, then)]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    assert_eq!(world.until("Done").await, 1);
+    let mut expected = vec![(true, 1); SIGNAL_QUEUE_MAX];
+    expected.push((false, 150 - SIGNAL_QUEUE_MAX as u64));
+    assert_eq!(timed_out_calls(&world).await, expected);
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_an_attempt_that_is_over_is_not_recorded() {
+    let world = World::with(&rerun_after_a_crash(), &[Act::Panic, Act::Hang]).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(60).await;
+    let runs = world.script.started.lock().expect("no panic").clone();
+    let [first, second] = runs.as_slice() else { panic!("two attempts, not {}", runs.len()) };
+    assert_eq!((first.dispatched.attempt, second.dispatched.attempt), (1, 2));
+    time_out_a_call(first, WallTime::from_millis(1));
+    settle().await;
+    assert_eq!(timed_out_calls(&world).await, []);
+    time_out_a_call(second, WallTime::from_millis(1));
+    settle().await;
+    assert_eq!(timed_out_calls(&world).await, [(true, 1)]);
     world.replays().await;
 }
 

@@ -155,6 +155,8 @@ pub(crate) enum Act {
     TellAfterAndHang(u64),
     /// Answers at once, and so many of its host calls took too long.
     SlowCalls(u64),
+    /// So many of its host calls are ended by their time limit, at once, and then does the next.
+    CallsTimeOut(u64, Box<Act>),
     /// Makes a host call every so many seconds, as often as stated, and then does the next.
     CallEvery(u64, u64, Box<Act>),
 }
@@ -277,7 +279,10 @@ impl Script {
             DeadlineOwner::Parent => Cause::ParentDeadline,
         };
         let budget_ms = u64::try_from(budget.as_millis()).expect("short");
-        let overruns = if let Act::SlowCalls(times) = act { slow_calls(times) } else { Vec::new() };
+        let overruns = match &act {
+            Act::SlowCalls(times) | Act::CallsTimeOut(times, _) => slow_calls(*times),
+            _ => Vec::new(),
+        };
         let linger = if let Act::Linger(seconds) = act { seconds } else { 0 };
         let (outcome, cause) = tokio::select! {
             biased;
@@ -324,6 +329,12 @@ impl Script {
                 Box::pin(self.perform(run, not_after, *then)).await
             }
             Act::SlowCalls(_) => completed(),
+            Act::CallsTimeOut(times, then) => {
+                for _ in 0..times {
+                    time_out_a_call(run, self.clock.wall());
+                }
+                Box::pin(self.perform(run, not_after, *then)).await
+            }
             Act::CallEvery(seconds, times, then) => {
                 for _ in 0..times {
                     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -365,6 +376,12 @@ impl Script {
             }
         }
     }
+}
+
+/// A host call of `run` is ended by its time limit now.
+pub(crate) fn time_out_a_call(run: &HandlerRun, now: WallTime) {
+    let (allowed, took) = (Duration::from_secs(1), Duration::from_secs(2));
+    run.signals.call_timed_out("host_http_call", allowed, took, now);
 }
 
 fn slow_calls(times: u64) -> Vec<Overrun> {

@@ -73,8 +73,9 @@ impl Trigger {
         matches!(self, Action | Ask | Retry | ScheduleDue | Idle | OtherSignal)
     }
 
+    /// Whether this is a signal, or comes in the queue of the signals.
     const fn is_signal(self) -> bool {
-        matches!(self, HandlerSignal | OtherSignal)
+        matches!(self, HandlerSignal | OtherSignal | CallTimedOut)
     }
 
     const fn is_stop(self) -> bool {

@@ -3,6 +3,7 @@
 //! when a client gets it.
 
 mod bounds;
+mod calls;
 mod counts;
 mod kills;
 mod requests;
@@ -24,6 +25,7 @@ use sha2::{Digest, Sha256};
 use crate::coverage::Collector;
 use crate::invariant::{Invariant, Violation};
 use crate::old_rule::OldRule;
+use calls::Calls;
 pub use counts::Counts;
 use kills::Kills;
 pub(crate) use requests::Answer;
@@ -41,6 +43,7 @@ pub(crate) struct Ledger {
     pub(crate) counts: Counts,
     pub(crate) old_rule: OldRule,
     pub(crate) runs: Runs,
+    pub(crate) calls: Calls,
     pub(crate) requests: Requests,
     sessions: Sessions,
     kills: Kills,
@@ -148,6 +151,8 @@ impl Ledger {
             self.check_liveness(name);
             let found = self.fold.entity(name).and_then(|entity| self.sessions.commit(entity));
             self.report_all(found);
+            let found = self.fold.entity(name).and_then(|entity| self.calls.commit(entity));
+            self.report_all(found);
         }
     }
 
@@ -213,7 +218,8 @@ impl Ledger {
             let spec = self.fold.spec(entity.spec)?;
             self.sessions.record(spec, entity, &record.event)
         });
-        self.report_all([found, doubled, old, of_session].into_iter().flatten());
+        let of_calls = entity.and_then(|entity| self.calls.record(entity, &record.event));
+        self.report_all([found, doubled, old, of_session, of_calls].into_iter().flatten());
     }
 
     /// Checks that an entity that may not stay as it is has something that ends its state.

@@ -20,13 +20,16 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
             Invariant::StateIsFold,
             Invariant::NobodyStuck,
         ],
-        Fault::TornBatch => &[Invariant::ReplayAgrees, Invariant::OneDecision],
+        Fault::TornBatch => {
+            &[Invariant::ReplayAgrees, Invariant::OneDecision, Invariant::CountedOnce]
+        }
         Fault::SwappedRecords => &[
             Invariant::ReplayAgrees,
             Invariant::AtMostOnce,
             Invariant::DurableFirst,
             Invariant::OneStop,
             Invariant::WithinBounds,
+            Invariant::CountedOnce,
         ],
         Fault::OtherDecision => &[
             Invariant::ReplayAgrees,
@@ -36,6 +39,7 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
         ],
         Fault::BusyTask => &[Invariant::NobodyStuck],
         Fault::LostActivity => &[Invariant::TrulySilent],
+        Fault::DoubledCall => &[Invariant::CountedOnce],
     }
 }
 

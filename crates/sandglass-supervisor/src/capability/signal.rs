@@ -2,6 +2,7 @@
 //! no sequence.
 
 use std::fmt;
+use std::time::Duration;
 
 use sandglass_model::id::{ACTIVITY_KINDS, NAME_MAX_BYTES, check_name};
 use sandglass_source::json;
@@ -77,6 +78,13 @@ pub trait Signals: Send + Sync + fmt::Debug {
     fn is_synthetic(&self, kind: &str) -> bool {
         let _ = kind;
         false
+    }
+
+    /// Notes that a host call of the handler reached its own limit `limit`, and took `took`. The host
+    /// sends this; a guest cannot. `host_call` is the name of the call in reports, which count the
+    /// call in any case.
+    fn call_timed_out(&self, host_call: &str, limit: Duration, took: Duration) {
+        let _ = (host_call, limit, took);
     }
 }
 
