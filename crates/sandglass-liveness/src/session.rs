@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::decide::Refusal;
 use crate::entity::Entity;
 use crate::spec::{Counted, Spec};
-pub(crate) use evaluate::measured;
+pub(crate) use evaluate::threshold_and_anchor;
 pub use evaluate::{Anchor, Due, Elapsed, Evaluation, evaluate};
 pub use failures::{
     Failures, RecordedCalls, SAMPLE_MAX_CHARS, SHAPES_MAX, failed_by_timed_out_call, failed_calls,

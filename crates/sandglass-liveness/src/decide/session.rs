@@ -17,7 +17,9 @@ use sandglass_model::{
 use super::commands::handler_cause;
 use super::{CALLS_RECORDED_MAX, Input, Refusal, TimedOutCall};
 use crate::entity::Entity;
-use crate::session::{RunPhase, Session, Watched, counts_by_itself, failed_calls, measured};
+use crate::session::{
+    RunPhase, Session, Watched, counts_by_itself, failed_calls, threshold_and_anchor,
+};
 use crate::spec::{Counted, Spec};
 
 /// Errors if the run of the session does not admit `input`. After the run has stopped, only the ends
@@ -288,7 +290,8 @@ pub(super) fn limit_due(
 ) -> Result<Vec<Event>, Refusal> {
     let watched = watched(entity)?;
     let has_work = !entity.is_settled();
-    let (threshold, _) = measured(watched, has_work, limit).ok_or(Refusal::StaleTimer)?;
+    let (threshold, _) =
+        threshold_and_anchor(watched, has_work, limit).ok_or(Refusal::StaleTimer)?;
     if observed_ms <= threshold {
         return Err(Refusal::NotIdleYet { idle_ms: observed_ms, after_ms: threshold });
     }
@@ -309,7 +312,7 @@ pub(super) fn active(entity: &Entity, signal: &LastSignal) -> Result<Vec<Event>,
     if !watched.is_running() || !watched.is_silent() || signal.at <= watched.active_since() {
         return Err(Refusal::StaleTimer);
     }
-    Ok(vec![cleared(watched, signal.at, Some(Box::new(signal.clone())))])
+    Ok(vec![limit_cleared(watched, signal.at, Some(Box::new(signal.clone())))])
 }
 
 /// A host call of a handler in flight reached its own time limit. It is recorded at once, so that a
@@ -346,7 +349,11 @@ fn watched(entity: &Entity) -> Result<Watched<'_>, Refusal> {
 
 /// The record that the inactivity of `watched` has ended `at`; by `last_signal`, if no record shows
 /// that.
-fn cleared(watched: Watched<'_>, at: WallTime, last_signal: Option<Box<LastSignal>>) -> Event {
+fn limit_cleared(
+    watched: Watched<'_>,
+    at: WallTime,
+    last_signal: Option<Box<LastSignal>>,
+) -> Event {
     Event::LimitCleared {
         run_seq: watched.session().map(|session| session.run_seq),
         limit: Limit::InactivityWarn,
@@ -516,7 +523,7 @@ impl Supervision<'_> {
     fn cleared_by(&self, event: &Event) -> Option<Event> {
         let watched = self.after.watched()?;
         let is_broken = watched.is_broken_by(self.spec, &self.after, event);
-        is_broken.then(|| cleared(watched, self.now, None))
+        is_broken.then(|| limit_cleared(watched, self.now, None))
     }
 
     /// The breaches of a handler's limits, if `event` is its end: those of its calls, and of its

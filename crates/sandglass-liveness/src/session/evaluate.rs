@@ -71,7 +71,9 @@ pub fn evaluate<'a>(
     let watched = watched.into();
     let mut found = Evaluation::default();
     for limit in TIME_LIMITS {
-        let Some((threshold_ms, anchor)) = measured(watched, has_work, limit) else { continue };
+        let Some((threshold_ms, anchor)) = threshold_and_anchor(watched, has_work, limit) else {
+            continue;
+        };
         let (allowed, measured) = (Duration::from_millis(threshold_ms), elapsed.since(anchor));
         let left = allowed.checked_sub(measured);
         let left = left.map(|left| left.saturating_add(Duration::from_nanos(1)));
@@ -97,7 +99,7 @@ fn sooner(known: Option<Duration>, other: Duration) -> Option<Duration> {
 
 /// What `limit` allows now, in milliseconds, and its anchor; `None` if it is not measured.
 #[must_use]
-pub(crate) fn measured(
+pub(crate) fn threshold_and_anchor(
     watched: Watched<'_>,
     has_work: bool,
     limit: Limit,

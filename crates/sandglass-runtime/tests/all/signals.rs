@@ -102,13 +102,27 @@ async fn a_signal_that_is_too_large_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_status_behind_the_bound_is_recorded_at_most_once_a_second() {
-    let world = World::of(&[Act::TellEvery(1, "status")]).await;
+    let world = World::of(&[Act::StatusesAndAnswer { count: 2_000, each_ms: 50 }]).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    let seconds = SIGNALS_RECORDED_PER_RUN_MAX as usize + 50;
-    pass(seconds as u64 + 1).await;
-    let recorded = world.kinds().await.iter().filter(|kind| **kind == "signal").count();
-    let expected = SIGNALS_RECORDED_PER_RUN_MAX as usize + 20..=seconds + 1;
-    assert!(expected.contains(&recorded), "{recorded} of {seconds}");
+    // Five seconds for the first hundred, then 95 more.
+    pass(99).await;
+    let of_signals = async || {
+        let records = world.records().await.into_iter();
+        let signals = records.filter_map(|record| match record.event {
+            Event::Signal { payload, .. } => Some(payload),
+            _ => None,
+        });
+        signals.collect::<Vec<_>>()
+    };
+    let recorded = of_signals().await.len();
+    let bound = SIGNALS_RECORDED_PER_RUN_MAX as usize;
+    assert!((bound + 80..=bound + 96).contains(&recorded), "{recorded}");
+    // It ends between two of these records, and the last status comes before its end.
+    world.until("Done").await;
+    assert_eq!(of_signals().await.last(), Some(&json!(1_999)));
+    let kinds = world.kinds().await;
+    let end = kinds.iter().position(|kind| *kind == "ended").expect("it ended");
+    assert!(kinds[end..].iter().all(|kind| *kind != "signal"), "{kinds:?}");
     world.replays().await;
 }
 

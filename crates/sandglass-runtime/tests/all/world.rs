@@ -151,6 +151,8 @@ pub(crate) enum Act {
     HeedWhenAsked,
     /// Tells that it is alive every so many seconds, and never answers.
     TellEvery(u64, &'static str),
+    /// Sets so many statuses, numbered from 0, each after so many milliseconds, and ends.
+    StatusesAndAnswer { count: u64, each_ms: u64 },
     /// Sends a signal after so many seconds, and never returns.
     TellAfterAndHang(u64),
     /// Answers at once, and so many of its host calls took too long.
@@ -352,6 +354,13 @@ impl Script {
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
                 let _ = run.signals.send(name, json!(null));
             },
+            Act::StatusesAndAnswer { count, each_ms } => {
+                for number in 0..count {
+                    tokio::time::sleep(Duration::from_millis(each_ms)).await;
+                    let _ = run.signals.send("status", json!(number));
+                }
+                completed()
+            }
             Act::TellAfterAndHang(seconds) => {
                 tokio::time::sleep(Duration::from_secs(seconds)).await;
                 self.tell(run, 1).await;
