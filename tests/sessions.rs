@@ -361,7 +361,9 @@ fn a_handler_that_calls_its_tools_is_not_silent_and_one_that_hangs_is_killed() {
     let breaches = of("Waiter/hangs", "limit.breached");
     let limits: Vec<&Value> = breaches.iter().map(|breach| &breach["limit"]).collect();
     assert_eq!(limits[..2], ["inactivity_warn", "inactivity_timeout"], "{breaches:?}");
-    assert_eq!(breaches[1]["last_signal"]["kind"], "host_call", "{breaches:?}");
+    // The call can begin in the millisecond of the dispatch.
+    let last = breaches[1]["last_signal"]["kind"].as_str();
+    assert!(last == Some("host_call") || last == Some("dispatched"), "{breaches:?}");
     sandglass(&[&"replay", &daemon.journal()]).exits(0).says("0 divergences");
 }
 

@@ -137,8 +137,10 @@ impl Shown<'_> {
     pub fn status(self, now: WallTime) -> StatusView {
         let Self { name, state, sequence, watched, active, handlers } = self;
         let has_work = !handlers.is_empty();
-        // The same call, read again, can differ by a millisecond: two clocks give its time.
-        let known = watched.active_since().after(CLOCKS_DIFFER);
+        // The call before a warning is in its record. Read again, its time can differ by a millisecond,
+        // because two clocks give it.
+        let differ = if watched.is_silent() { CLOCKS_DIFFER } else { Duration::ZERO };
+        let known = watched.active_since().after(differ);
         let active = active.filter(|active| active.at > known);
         let silent = now.since(active.as_ref().map_or(watched.active_since(), |active| active.at));
         let is_silent = watched.is_silent() && active.is_none();
