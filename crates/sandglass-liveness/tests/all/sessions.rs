@@ -1140,31 +1140,35 @@ fn a_handler_that_fails_because_of_a_timed_out_call_counts_as_that_call_alone() 
     };
     let (ok, bad, late) = (CallOutcome::Ok, CallOutcome::Failed, CallOutcome::TimedOut);
     let both = [("host_call_timeout", 2), ("guest_failure", 1)];
-    let cases: [(RulesVersion, Vec<CallOutcome>, &[(&str, u64)]); 4] = [
-        (RulesVersion::V3, vec![late, late, ok], &both[..1]),
-        (RulesVersion::V3, vec![late, late, bad], &both),
+    let late = ("host_http_call", late);
+    let (logged, repaired) = (("host_log", ok), ("host_http_call", ok));
+    type Case<'a> = (RulesVersion, Vec<(&'static str, CallOutcome)>, &'a [(&'static str, u64)]);
+    let cases: [Case<'_>; 5] = [
+        (RulesVersion::V3, vec![late, late, logged], &both[..1]),
+        (RulesVersion::V3, vec![late, late, repaired], &both),
+        (RulesVersion::V3, vec![late, late, ("host_http_call", bad)], &both),
         (RulesVersion::V3, vec![], &both),
-        (RulesVersion::V2, vec![late, late, ok], &both),
+        (RulesVersion::V2, vec![late, late, logged], &both),
     ];
-    for (rules, outcomes, expected) in cases {
+    for (rules, calls, expected) in cases {
         let mut life = Life::under(&spec("inactivity_warn = 0"), rules);
         life.tell(Input::Start { limits: default_limits() }).expect("a new session");
         life.start();
         let Input::HandlerEnded(end) = ended_after_calls(&life, 2, failed()) else { panic!() };
         let mut end = (*end).clone();
-        let call = |outcome: &CallOutcome| Call {
-            name: "host_http_call".into(),
+        let call = |(name, outcome): &(&'static str, CallOutcome)| Call {
+            name: (*name).into(),
             started_us: 0,
             duration_us: 1,
             outcome: *outcome,
         };
         let mut account = Account::default();
-        account.story.calls = outcomes.iter().map(call).collect();
+        account.story.calls = calls.iter().map(call).collect();
         end.account = Some(Box::new(account));
         life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
         let expected: Vec<_> =
             expected.iter().map(|(error, count)| ((*error).to_owned(), *count)).collect();
-        assert_eq!(failures(&life), expected, "{rules}: {outcomes:?}");
+        assert_eq!(failures(&life), expected, "{rules}: {calls:?}");
         replays(&life);
     }
 }
