@@ -213,7 +213,7 @@ impl Asking {
         }
         let shared = self.shared.upgrade().ok_or_else(|| to_sender(ActorError::Closed))?;
         let EntitySignal { target, name, payload } = signal;
-        let signal = Signal { name, from: Some(self.by), payload };
+        let signal = Box::new(Signal { name, from: Some(self.by), payload });
         let (reply, recorded) = oneshot::channel();
         let message = Message::Signal { signal, tenant: Some(self.tenant), reply };
         put(&shared, target, message).await.map_err(to_sender)?;

@@ -162,7 +162,12 @@ impl Runtime {
     /// The signal was not recorded. One from outside is refused if its name is reserved, and if the
     /// entity has ended or the run of its session is stopping or has stopped.
     pub async fn signal(&self, entity: &EntityRef, signal: Signal) -> Result<(), ActorError> {
-        self.send_message(entity, |reply| Message::Signal { signal, tenant: None, reply }).await
+        self.send_message(entity, |reply| Message::Signal {
+            signal: Box::new(signal),
+            tenant: None,
+            reply,
+        })
+        .await
     }
 
     /// Kills the handler of `dispatch`, or all handlers of the entity, as cancelled, and returns

@@ -32,7 +32,7 @@ pub(crate) enum Message {
         reply: oneshot::Sender<Result<Accepted, ActorError>>,
     },
     Signal {
-        signal: Signal,
+        signal: Box<Signal>,
         /// The tenant of the entity that sends it; `None` if no entity does.
         tenant: Option<Arc<str>>,
         reply: oneshot::Sender<Result<(), ActorError>>,
@@ -74,7 +74,7 @@ impl Actor {
                 drop(reply.send(self.accepted(committed)));
             }
             Message::Signal { signal, tenant, reply } => {
-                drop(reply.send(self.signal(signal, tenant).await));
+                drop(reply.send(self.signal(*signal, tenant).await));
             }
             Message::Resume { resume, reply } => {
                 let committed = self.resume(*resume).await;
