@@ -253,7 +253,12 @@ impl Client {
         let url = address(&self.url(path))?;
         let is_plain = url.scheme_str() == Some("http");
         // The host as the client will connect to it: an address has many spellings.
+        let segments = url.path().matches('/').count();
         let url = reqwest::Url::parse(&url.to_string())?;
+        ensure!(
+            url.path().matches('/').count() == segments,
+            "a name that is `.` or `..` cannot be a part of an address"
+        );
         let host = url.host_str().context("the address has no host")?.to_owned();
         let request = self.http.request(method, url);
         let Some(key) = &self.key else { return Ok(request) };
@@ -335,7 +340,7 @@ impl Refusal {
                 "{message} (status {status}); name a key that has the permission with --api-key-env"
             ),
             (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => anyhow!(
-                "it requires a key that may read (status {status}); name one with --api-key-env"
+                "it requires a key that may do this (status {status}); name one with --api-key-env"
             ),
             _ if message.is_empty() => anyhow!("it responded with {status}"),
             _ => anyhow!("it responded with {status}: {message}"),

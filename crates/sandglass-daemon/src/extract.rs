@@ -195,6 +195,11 @@ impl<T: DeserializeOwned + Default> FromRequest<Daemon> for Body<T> {
     }
 }
 
+/// Most values of a payload, counted as for
+/// [`MAX_VALUES`](sandglass_source::json::MAX_VALUES): 64 KiB of text can contain objects that occupy
+/// more than 4 MiB, and payloads wait in mailboxes. Guests have the same bound.
+const PAYLOAD_VALUES_MAX: u32 = 1_024;
+
 /// The payload of a signal: a body of any JSON value; `null` if there is none.
 pub(crate) struct Payload(pub(crate) Value);
 
@@ -203,7 +208,7 @@ impl FromRequest<Daemon> for Payload {
 
     async fn from_request(request: Request, daemon: &Daemon) -> Result<Self, Error> {
         let (headers, bytes) = read_body(request, daemon, SIGNAL_MAX_BYTES).await?;
-        Ok(Self(body::json_value(&headers, &bytes, DuplicateKeys::LastWins)?.unwrap_or_default()))
+        Ok(Self(body::json_value(&headers, &bytes, PAYLOAD_VALUES_MAX)?.unwrap_or_default()))
     }
 }
 

@@ -150,6 +150,7 @@ impl Reader {
             self.recorded.mark_unchanged();
             match self.search().await {
                 Ok(true) => {}
+                Ok(false) if self.until.is_some_and(|until| self.next > until) => {}
                 // Records of which the runtime reports nothing are found by polling.
                 Ok(false) => {
                     let woken = wake(&mut self.recorded, &mut self.closing);

@@ -18,6 +18,10 @@ use crate::{DIAGNOSTICS_MAX, printable};
 /// in a stream.
 pub const MAX_VALUES: u32 = 1 << 16;
 
+/// Most lists and objects around a value, unless its [`Bounds`] say otherwise. What is read becomes a
+/// part of records and responses, and readers of these give up at 128 levels.
+pub const MAX_DEPTH: usize = 64;
+
 /// As how many values an object counts: the smallest object takes the memory of eight numbers.
 const OBJECT_VALUES: u32 = 8;
 
@@ -39,10 +43,10 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// [`MAX_VALUES`], as deep as the parser allows, and of duplicate keys the last one wins.
+    /// [`MAX_VALUES`], [`MAX_DEPTH`], and of duplicate keys the last one wins.
     pub const DEFAULT: Self = Self {
         max_values: MAX_VALUES,
-        max_depth: usize::MAX,
+        max_depth: MAX_DEPTH,
         max_key_bytes: usize::MAX,
         duplicate_keys: DuplicateKeys::LastWins,
     };
@@ -336,13 +340,23 @@ mod tests {
     fn an_object_counts_as_what_it_costs() {
         // A nested object is a key of the one around it, and eight values.
         let nested = |objects: u32| {
-            let object = format!("{}{{}}{},", r#"{"":"#.repeat(99), "}".repeat(99));
+            let object = format!("{}{{}}{},", r#"{"":"#.repeat(49), "}".repeat(49));
             format!("[{}1]", object.repeat(objects as usize))
         };
-        let each = 100 * OBJECT_VALUES + 99;
+        let each = 50 * OBJECT_VALUES + 49;
         let most = (MAX_VALUES - 2) / each;
         assert!(read::<Value>(&nested(most)).is_ok());
         assert!(matches!(read::<Value>(&nested(most + 1)), Err(Error::TooManyValues(_))));
+    }
+
+    #[test]
+    fn what_is_read_can_be_nested_further_and_read_again() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(matches!(read::<Value>(&nested(MAX_DEPTH + 1)), Err(Error::Violations(_))));
+        let value: Value = read(&nested(MAX_DEPTH)).expect("it is not too deep");
+        // As deep as records and responses have it at most.
+        let around = (0..32).fold(value, |value, _| serde_json::json!({ "in": value }));
+        assert!(serde_json::from_str::<Value>(&around.to_string()).is_ok());
     }
 
     #[test]

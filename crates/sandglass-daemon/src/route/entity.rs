@@ -234,7 +234,7 @@ fn waited_view(
 /// Sends a signal to an entity
 ///
 /// A signal is a notice: it is recorded, changes no state and does not advance the sequence. The body
-/// is its payload, any JSON value of at most 64 KiB. If the entity's state lists the name in
+/// is its payload, any JSON value of at most 64 KiB and 1,024 values (an object counts as eight). If the entity's state lists the name in
 /// `reset_on`, the timer of the state restarts. For a session, a signal is activity, unless its spec
 /// lists the name as `synthetic`, and progress if the spec lists it as `material`. The response comes
 /// when the signal is durable.

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{Error, require_plain};
 
-/// Deepest nesting of what a client sends. Records nest it further, and their parser stops at 128.
-pub const DEPTH_MAX: usize = 64;
+/// Deepest nesting of what a client sends.
+pub const DEPTH_MAX: usize = sandglass_source::json::MAX_DEPTH;
 
 /// Reads a body that must be a JSON object; `None` if there is no body.
 ///
@@ -30,17 +30,17 @@ pub fn json<T: DeserializeOwned>(
     Err(Error::NotAnObject)
 }
 
-/// Reads a body that may be any JSON value; `None` if there is no body.
+/// Reads a body that may be any JSON value, of at most `max_values` values; `None` if there is no body.
 ///
 /// # Errors
 /// As [`json`], but any value is allowed.
 pub fn json_value(
     headers: &HeaderMap,
     body: &[u8],
-    duplicate_keys: DuplicateKeys,
+    max_values: u32,
 ) -> Result<Option<Value>, Error> {
     let Some(text) = text(headers, body)? else { return Ok(None) };
-    Ok(Some(read_within(text, bounds(duplicate_keys))?))
+    Ok(Some(read_within(text, Bounds { max_values, ..bounds(DuplicateKeys::LastWins) })?))
 }
 
 const fn bounds(duplicate_keys: DuplicateKeys) -> Bounds {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_body_of_any_value_has_the_bounds_of_an_object() {
-        let read = |body: &str| json_value(&headers(), body.as_bytes(), DuplicateKeys::LastWins);
+        let read = |body: &str| json_value(&headers(), body.as_bytes(), 100);
         for (body, value) in [
             ("null", Value::Null),
             (" 7\n", 7.into()),
@@ -133,12 +133,12 @@ mod tests {
         assert_eq!(read("").expect("no body"), None);
         let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(read(&deep(DEPTH_MAX)).is_ok());
-        for bad in [" ", "nul", "7 7", &deep(DEPTH_MAX + 1)] {
+        let many = format!("[{}1]", "1,".repeat(100));
+        for bad in [" ", "nul", "7 7", &deep(DEPTH_MAX + 1), &many] {
             let error = read(bad).expect_err("not within the bounds");
             assert_eq!((error.status(), error.is_shape()), (StatusCode::BAD_REQUEST, false));
         }
-        let plain = json_value(&HeaderMap::new(), b"1", DuplicateKeys::LastWins)
-            .expect_err("it has no media type");
+        let plain = json_value(&HeaderMap::new(), b"1", 100).expect_err("it has no media type");
         assert_eq!(plain.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
 

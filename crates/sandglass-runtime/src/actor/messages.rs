@@ -73,6 +73,8 @@ impl Actor {
                 let committed = self.commit_input(&Input::Retry(retry)).await;
                 drop(reply.send(self.accepted(committed)));
             }
+            // The sender waits no more.
+            Message::Signal { reply, .. } if reply.is_closed() => {}
             Message::Signal { signal, tenant, reply } => {
                 drop(reply.send(self.signal(*signal, tenant).await));
             }

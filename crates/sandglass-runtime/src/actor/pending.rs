@@ -152,7 +152,9 @@ impl PendingRecords {
         }
         self.held_back.insert((signal.dispatch, signal.name.clone()), (at, signal));
         if self.held_back.len() > HELD_BACK_MAX {
-            let oldest = self.held_back.iter().min_by_key(|(_, (at, _))| *at);
+            // A status is recorded soon, and people look at it.
+            let others = self.held_back.iter().filter(|((_, name), _)| name != STATUS);
+            let oldest = others.min_by_key(|(_, (at, _))| *at);
             let oldest = oldest.map(|(key, _)| key.clone());
             oldest.and_then(|key| self.held_back.remove(&key));
         }
