@@ -418,6 +418,6 @@ mod tests {
             assert!(matches!(read::<Value>(invalid), Err(Error::Invalid(_))), "{invalid}");
         }
         let deep = "[".repeat(100_000);
-        assert!(matches!(read::<Value>(&deep), Err(Error::Invalid(_))), "it nests too deep");
+        assert!(matches!(read::<Value>(&deep), Err(Error::Violations(_))), "it nests too deep");
     }
 }
