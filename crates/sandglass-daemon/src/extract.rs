@@ -11,7 +11,7 @@ use sandglass_http::body::{self, DuplicateKeys, Limits};
 use sandglass_http::find_invalid_escape;
 use sandglass_liveness::decide::SIGNAL_MAX_BYTES;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name, check_signal_name};
-use sandglass_model::{DispatchId, EntityRef, TraceContext};
+use sandglass_model::{DispatchId, EntityRef, EntitySignal, TraceContext};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -195,11 +195,6 @@ impl<T: DeserializeOwned + Default> FromRequest<Daemon> for Body<T> {
     }
 }
 
-/// Most values of a payload, counted as for
-/// [`MAX_VALUES`](sandglass_source::json::MAX_VALUES): 64 KiB of text can contain objects that occupy
-/// more than 4 MiB, and payloads wait in mailboxes. Guests have the same bound.
-const PAYLOAD_VALUES_MAX: u32 = 1_024;
-
 /// The payload of a signal: a body of any JSON value; `null` if there is none.
 pub(crate) struct Payload(pub(crate) Value);
 
@@ -208,7 +203,8 @@ impl FromRequest<Daemon> for Payload {
 
     async fn from_request(request: Request, daemon: &Daemon) -> Result<Self, Error> {
         let (headers, bytes) = read_body(request, daemon, SIGNAL_MAX_BYTES).await?;
-        Ok(Self(body::json_value(&headers, &bytes, PAYLOAD_VALUES_MAX)?.unwrap_or_default()))
+        let payload = body::json_value(&headers, &bytes, EntitySignal::PAYLOAD_MAX_VALUES)?;
+        Ok(Self(payload.unwrap_or_default()))
     }
 }
 

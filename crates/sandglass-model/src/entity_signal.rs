@@ -15,6 +15,14 @@ pub struct EntitySignal {
     pub payload: Value,
 }
 
+impl EntitySignal {
+    /// Largest payload of a signal from elsewhere, in bytes as JSON: a signal is a notice.
+    pub const PAYLOAD_MAX_BYTES: u32 = 64 << 10;
+    /// Most values of such a payload, where a key counts as one and an object as eight: text of that
+    /// size can contain objects that occupy more than 4 MiB, and payloads wait in mailboxes.
+    pub const PAYLOAD_MAX_VALUES: u32 = 1_024;
+}
+
 /// Why a signal to another entity failed. The guest reads it and goes on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignalError {

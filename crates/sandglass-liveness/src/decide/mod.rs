@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use sandglass_model::id::{NAME_MAX_BYTES, check_name, check_signal_name};
 use sandglass_model::{
-    AskUntil, Asked, DispatchId, Dispatched, Doing, EntityRef, Event, HandlerEnd, Incarnation,
-    LastSignal, Limit, ModuleHash, Object, RulesVersion, RunLimits, StopCause, TraceContext,
-    TransitionCause, WallTime,
+    AskUntil, Asked, DispatchId, Dispatched, Doing, EntityRef, EntitySignal, Event, HandlerEnd,
+    Incarnation, LastSignal, Limit, ModuleHash, Object, RulesVersion, RunLimits, StopCause,
+    TraceContext, TransitionCause, WallTime,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -44,7 +44,7 @@ pub const VARIABLES_MAX_BYTES: usize = 1 << 20;
 /// in bytes as JSON: they go into one transaction of the journal.
 pub const HANDED_MAX_BYTES: usize = 16 << 20;
 /// Largest payload of a signal, in bytes as JSON: a signal is a notice.
-pub const SIGNAL_MAX_BYTES: usize = 64 << 10;
+pub const SIGNAL_MAX_BYTES: usize = EntitySignal::PAYLOAD_MAX_BYTES as usize;
 /// Longest reason of a retry, in bytes: a note for people, stored in the journal.
 pub const REASON_MAX_BYTES: usize = 4 << 10;
 /// Most host calls of one attempt that are recorded when they reach their time limit, because each is

@@ -850,6 +850,19 @@ fn audits_and_scans_report_calls_that_took_too_long() {
     assert_eq!((scanned[0].timeouts_ms, scanned[0].cost_ms), (90_000, 90_000));
 }
 
+/// The account of a handler that made these calls.
+fn account_of(calls: &[(&'static str, CallOutcome)]) -> Box<Account> {
+    let call = |(name, outcome): &(&'static str, CallOutcome)| Call {
+        name: (*name).into(),
+        started_us: 0,
+        duration_us: 1,
+        outcome: *outcome,
+    };
+    let mut account = Account::default();
+    account.story.calls = calls.iter().map(call).collect();
+    Box::new(account)
+}
+
 #[test]
 fn a_handler_that_fails_because_its_call_timed_out_is_audited_as_a_timeout() {
     let audited = |calls: &[(&'static str, CallOutcome)]| {
@@ -859,15 +872,7 @@ fn a_handler_that_fails_because_its_call_timed_out_is_audited_as_a_timeout() {
         let (kind, message) = (FailureKind::GuestFailure, "no tool".to_owned());
         let failure = Outcome::Failed(Failure { kind, message, result: None });
         let mut end = end_of_run(&run, failure);
-        let call = |(name, outcome): &(&'static str, CallOutcome)| Call {
-            name: (*name).into(),
-            started_us: 0,
-            duration_us: 1,
-            outcome: *outcome,
-        };
-        let mut account = Account::default();
-        account.story.calls = calls.iter().map(call).collect();
-        end.account = Some(Box::new(account));
+        end.account = Some(account_of(calls));
         life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
         let mut audit = Projection::new(Shape::Audit);
         let found: Vec<_> = life
@@ -1156,15 +1161,7 @@ fn a_handler_that_fails_because_of_a_timed_out_call_counts_as_that_call_alone() 
         life.start();
         let Input::HandlerEnded(end) = ended_after_calls(&life, 2, failed()) else { panic!() };
         let mut end = (*end).clone();
-        let call = |(name, outcome): &(&'static str, CallOutcome)| Call {
-            name: (*name).into(),
-            started_us: 0,
-            duration_us: 1,
-            outcome: *outcome,
-        };
-        let mut account = Account::default();
-        account.story.calls = calls.iter().map(call).collect();
-        end.account = Some(Box::new(account));
+        end.account = Some(account_of(&calls));
         life.tell(Input::HandlerEnded(Arc::new(end))).expect("in flight");
         let expected: Vec<_> =
             expected.iter().map(|(error, count)| ((*error).to_owned(), *count)).collect();

@@ -2,7 +2,9 @@
 //! whose `reset_on` lists the signal starts its timer again.
 //!
 //! This module checks which signals the handler may send, and names its host call after the grant.
-//! [`Asks`](super::ask::Asks) delivers the signal.
+//! [`Asks`] delivers the signal.
+
+use std::sync::Arc;
 
 use sandglass_model::id::check_signal_name;
 use sandglass_model::{EntityRef, EntitySignal, SignalError};
@@ -10,22 +12,18 @@ use sandglass_source::json;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::signal::SIGNAL_VALUES_MAX;
+use super::ask::Asks;
 use crate::panics::catch_panic;
 use crate::race::{CallEnded, Race};
 use crate::secret::Answer;
 use crate::supervision::Supervision;
 
-/// Largest payload, in bytes of JSON: a signal is a notice.
-pub const PAYLOAD_MAX_BYTES: u32 = 64 * 1024;
-
 /// Largest request of a core module, in bytes of JSON: the payload and the names around it.
-pub const REQUEST_MAX_BYTES: u32 = PAYLOAD_MAX_BYTES + 4 * 1024;
+pub const REQUEST_MAX_BYTES: u32 = EntitySignal::PAYLOAD_MAX_BYTES + 4 * 1024;
 
-/// The bounds on the JSON of a request: text of this size could contain objects that occupy much
-/// more, and queues, subscribers and the journal keep signals.
+/// The bounds on the JSON of a request.
 const BOUNDS: json::Bounds =
-    json::Bounds { max_values: SIGNAL_VALUES_MAX, ..json::Bounds::DEFAULT };
+    json::Bounds { max_values: EntitySignal::PAYLOAD_MAX_VALUES, ..json::Bounds::DEFAULT };
 
 impl From<CallEnded> for SignalError {
     fn from(ended: CallEnded) -> Self {
@@ -79,16 +77,11 @@ pub fn payload(text: &str) -> Result<Value, SignalError> {
         .map_err(|error| SignalError::Invalid(format!("the payload is not valid JSON: {error}")))
 }
 
-/// A core module's payload is part of a larger text.
-fn check_size(payload: &Value) -> Result<(), SignalError> {
-    check_length(payload.to_string().len())
-}
-
 fn check_length(bytes: usize) -> Result<(), SignalError> {
-    if bytes > PAYLOAD_MAX_BYTES as usize {
-        return Err(SignalError::Invalid(format!(
-            "the payload has {bytes} bytes, and {PAYLOAD_MAX_BYTES} are allowed"
-        )));
+    const MAX: usize = EntitySignal::PAYLOAD_MAX_BYTES as usize;
+    if bytes > MAX {
+        let why = format!("the payload has {bytes} bytes, and {MAX} are allowed");
+        return Err(SignalError::Invalid(why));
     }
     Ok(())
 }
@@ -121,21 +114,23 @@ pub fn begin(
     // The signal becomes part of another entity's records.
     let redactor = &run.guest().redactor;
     let (name, payload) = (redactor.text(name), redactor.json(payload));
-    check_size(&payload)?;
+    // As it is recorded: a core module's payload is a part of a larger text.
+    check_length(payload.to_string().len())?;
     run.calls.spans.targets(target.entity_type(), target.id(), &name);
     let race = Race::of(run);
     let signal = EntitySignal { target, name, payload };
-    // The receiver belongs to the embedder, and may panic.
-    let sending = catch_panic(Box::pin(async move { receiver.signal(signal).await }));
     Ok(Box::pin(async move {
-        let sending = async {
-            sending.await.unwrap_or_else(|| {
-                tracing::error!("what takes the signals of handlers panicked");
-                let what = "the signal failed inside the host; whether it is recorded isn't known";
-                Err(SignalError::Unavailable(what.to_owned()))
-            })
-        };
         let not_in_time = || SignalError::TimedOut("it was not recorded in time".to_owned());
-        race.call(sending).await.unwrap_or_else(|| Err(not_in_time()))
+        race.call(perform(receiver, signal)).await.unwrap_or_else(|| Err(not_in_time()))
     }))
+}
+
+/// Delivers the signal. The receiver belongs to the embedder, and may panic.
+async fn perform(receiver: Arc<dyn Asks>, signal: EntitySignal) -> Result<(), SignalError> {
+    let sending = Box::pin(async move { receiver.signal(signal).await });
+    catch_panic(sending).await.unwrap_or_else(|| {
+        tracing::error!("what takes the signals of handlers panicked");
+        let what = "the signal failed inside the host; whether it is recorded isn't known";
+        Err(SignalError::Unavailable(what.to_owned()))
+    })
 }
