@@ -174,6 +174,7 @@ impl<'a> ActionContext<'a> {
             params: started.params.clone(),
             state: started.state.to_owned(),
             variables: started.variables.clone(),
+            fields: Object::new(),
             config: integration.config.clone(),
             attempt,
             budget_ms,
