@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sandglass_host::manifest::{self, Found, Manifests, module_beside};
-use sandglass_host::{AskTarget, Manifest, Secret, file};
+use sandglass_host::{AskTarget, Manifest, Secret, TemplateKind, file, templates};
 use sandglass_liveness::Spec;
 use sandglass_liveness::spec::{Name, SOURCE_MAX_BYTES};
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
@@ -127,6 +127,7 @@ impl Folder {
             findings.extend(Finding::all_of(path, &source, diagnostics));
         }
         findings.extend(one_of_each_type(&specs));
+        findings.extend(specs.iter().flat_map(|spec| ungranted_secrets(spec, &sources)));
         let is_error = |finding: &Finding| finding.diagnostic.severity == Severity::Error;
         if findings.iter().any(is_error) {
             return Err(FolderError::Wrong(findings));
@@ -210,6 +211,41 @@ fn no_module(name: &Name, manifests: &Manifests, out: &mut Diagnostics<'_>) {
         manifest::FILE_NAME
     );
     out.error_with_help(name.span(), format!("there is no module `{name}`"), help);
+}
+
+/// Reports each secret in the configuration of a spec's integrations that is not granted to their
+/// modules. Modules that the folder does not contain are reported elsewhere.
+fn ungranted_secrets(
+    (path, spec): &(PathBuf, Spec),
+    sources: &BTreeMap<String, ModuleSource>,
+) -> Vec<Finding> {
+    let mut out = Diagnostics::new(&spec.source);
+    for integration in spec.integrations.values() {
+        let module = &integration.module;
+        let Some(source) = sources.get(module.as_str()) else { continue };
+        let granted = |name: &str| match source {
+            ModuleSource::Manifest(found) => {
+                found.file().secrets.iter().any(|secret| secret.as_str() == name)
+            }
+            ModuleSource::File(_) => false,
+        };
+        for (key, value) in &integration.config {
+            let secrets = templates(value).filter(|one| one.kind == TemplateKind::Secret);
+            for secret in secrets.filter(|one| !granted(one.name)) {
+                let message = format!(
+                    "`{key}` of `{}` needs the secret `{}`, which no manifest grants to `{module}`",
+                    integration.name, secret.name
+                );
+                let help = format!(
+                    "its dispatches are rejected: add `secrets = [\"{}\"]` to `[grants]` of its {}",
+                    secret.name,
+                    manifest::FILE_NAME
+                );
+                out.warning(module.span(), message, help);
+            }
+        }
+    }
+    Finding::all_of(path, &spec.source, out.finish()).collect()
 }
 
 /// The paths of a folder's specs, in order.

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::admission::Reservation;
 use crate::capability::ask::Asks;
+use crate::capability::context::Facts;
 use crate::capability::named_streams::Streams;
 use crate::capability::signal::Signals;
 use crate::deadline::DispatchDeadline;
@@ -28,7 +29,8 @@ pub struct Context {
     pub params: Object,
     /// The entity's state: any JSON, usually an object.
     pub entity_state: Value,
-    /// The integration's configuration.
+    /// The integration's configuration. Its [templates](crate::template) are replaced when the run
+    /// starts.
     pub config: BTreeMap<String, String>,
     /// The agent on whose behalf it runs, if there is one.
     pub agent_id: Option<String>,
@@ -248,6 +250,7 @@ struct ContextView<'a> {
     entity_type: &'a str,
     entity_id: &'a str,
     trigger_action: &'a str,
+    wasm_module: &'a str,
     trigger_params: &'a Object,
     entity_state: &'a Value,
     integration_config: &'a BTreeMap<String, String>,
@@ -269,22 +272,23 @@ impl Dispatch {
         self.integration.as_deref().unwrap_or(&manifest.name)
     }
 
-    /// Serializes the context JSON of the core ABI, for a run with `remaining_ms` left.
-    pub fn context_json(&self, id: DispatchId, trace: TraceContext, remaining_ms: u64) -> Vec<u8> {
+    /// Serializes the context JSON of the core ABI, for the run that `facts` describe.
+    pub fn context_json(&self, facts: &Facts) -> Vec<u8> {
         let view = ContextView {
             tenant: &self.context.tenant,
             entity_type: self.entity.entity_type(),
             entity_id: self.entity.id(),
             trigger_action: &self.action,
+            wasm_module: &facts.module,
             trigger_params: &self.context.params,
             entity_state: &self.context.entity_state,
-            integration_config: &self.context.config,
-            trace_id: trace.trace_id.to_string(),
+            integration_config: facts.config(),
+            trace_id: facts.trace.trace_id.to_string(),
             agent_id: self.context.agent_id.as_deref(),
             session_id: self.context.session_id.as_deref(),
             recovery: self.context.recovery.as_ref(),
-            dispatch_id: id,
-            deadline_remaining_ms: remaining_ms,
+            dispatch_id: facts.id,
+            deadline_remaining_ms: facts.remaining_ms,
             attempt: self.attempt,
         };
         serde_json::to_vec(&view).expect("plain data with string keys")

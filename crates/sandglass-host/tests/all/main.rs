@@ -27,4 +27,5 @@ mod simulated;
 mod streams;
 mod structure;
 mod telemetry;
+mod templates;
 mod time;
