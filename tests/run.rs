@@ -6,9 +6,7 @@ mod binary;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use binary::{
-    Folder, Running, Said, fixture, sandglass, with_input, with_nobody_reading, with_variable,
-};
+use binary::{Folder, Running, Said, fixture, sandglass, with_input, with_nobody_reading};
 use serde_json::Value;
 
 /// Runs a sample guest with a JSON report.
@@ -241,7 +239,7 @@ fn a_secret_in_the_configuration_is_in_no_report_and_no_journal() {
     let without = sandglass(&arguments).exits(125).says("unresolved_template");
     assert!(without.out.contains("`{secret:API_KEY}`"), "{without:?}");
     arguments.extend([&"--secret" as &dyn AsRef<OsStr>, &"API_KEY=SANDGLASS_TEST_KEY"]);
-    let (said, report) = report(with_variable("SANDGLASS_TEST_KEY", KEY, &arguments));
+    let (said, report) = report(binary::with_variable("SANDGLASS_TEST_KEY", KEY, &arguments));
     let said = said.exits(0);
     let config = &report["result"]["params"]["integration_config"];
     assert_eq!(config["auth"], "Bearer [redacted]", "{report}");

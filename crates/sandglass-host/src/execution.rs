@@ -24,7 +24,7 @@ use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics, Level, Refusa
 use wasmtime::{Store, UpdateDeadline};
 
 use crate::abi::{self, Called, Moments};
-use crate::ending::{Ending, cancelled};
+use crate::ending::{EndLocation, Ending, cancelled};
 use crate::host::Shared;
 use crate::integration::Integration;
 use crate::limiter::Limiter;
@@ -265,13 +265,7 @@ impl Execution {
 
         let templates = match self.replace_templates(now, notice.as_ref()).await {
             Ok(replaced) => replaced,
-            Err(why) => {
-                let off_cpu = self.shared.clock.now();
-                if let Some(notice) = &notice {
-                    notice.close(off_cpu);
-                }
-                return self.report_unresolved(why, (started_at, queue), &deadline, off_cpu);
-            }
+            Err(why) => return self.report_unresolved(why, started_at, &deadline, notice.as_ref()),
         };
         let mut store = self.store(&deadline, templates.resolved);
         let live_store = metrics.hold_scoped(Level::LiveStores);
@@ -310,15 +304,19 @@ impl Execution {
         report.time_split_us.teardown = micros(ended.since(off_cpu));
         report.wall_us = self.wall_us(ended);
         if let Some(end_location) = end_location {
-            report.dying_span = Some(end_location.dying.name);
-            report.dying_call = end_location.dying.call;
-            report.ended_at = Some(end_location.ended_at);
-            let wait = self.shared.settings.symbols_wait;
-            let symbols = &self.integration.compiled.symbols;
-            report.backtrace = symbols.resolve(end_location.backtrace, wait).await;
+            self.locate_end(&mut report, end_location).await;
         }
         self.measure(&mut report, &deadline, off_cpu);
         report
+    }
+
+    /// Adds to the report where the run ended.
+    async fn locate_end(&self, report: &mut RunReport, end: EndLocation) {
+        report.dying_span = Some(end.dying.name);
+        report.dying_call = end.dying.call;
+        report.ended_at = Some(end.ended_at);
+        let wait = self.shared.settings.symbols_wait;
+        report.backtrace = self.integration.compiled.symbols.resolve(end.backtrace, wait).await;
     }
 
     /// Replaces the templates of the configuration, if it has any. The budget has begun, because a
@@ -350,11 +348,14 @@ impl Execution {
     fn report_unresolved(
         &self,
         rejection: Option<Rejection>,
-        (started_at, queue): (WallTime, Duration),
+        started_at: WallTime,
         deadline: &StartedDeadline,
-        now: Monotonic,
+        notice: Option<&Notice<'_>>,
     ) -> RunReport {
-        let run = &self.dispatch.run;
+        let (run, now) = (&self.dispatch.run, self.shared.clock.now());
+        if let Some(notice) = notice {
+            notice.close(now);
+        }
         let cause = run.due(now).unwrap_or_else(|| run.set_cause(Cause::NotStarted));
         let (outcome, dying_span) = match (rejection, cause) {
             (Some(rejection), Cause::NotStarted) => (Outcome::Rejected(rejection), None),
@@ -363,12 +364,13 @@ impl Execution {
                 (cancelled(run, cause, dying_span.clone()), dying_span)
             }
         };
+        let queue = micros(deadline.start.since(self.queued_at));
         let instantiate = micros(now.since(deadline.start));
         let mut report = RunReport {
             outcome,
             cause,
             dying_span,
-            time_split_us: TimeSplit { queue: micros(queue), instantiate, ..self.split() },
+            time_split_us: TimeSplit { queue, instantiate, ..self.split() },
             wall_us: self.wall_us(now),
             ..self.report(Some(started_at), *deadline)
         };
