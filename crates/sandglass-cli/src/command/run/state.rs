@@ -56,19 +56,22 @@ pub(super) fn read(argument: &str) -> Result<Object, Rejection> {
     Ok(state)
 }
 
-/// The entity that the arguments name, or else the state. They must not contradict each other.
+/// The type and the id of the entity, as far as the argument or else the state names them. They must
+/// not contradict each other.
 pub(super) fn entity(
     argument: Option<&EntityRef>,
     state: &Object,
 ) -> Result<(Option<String>, Option<String>), Rejection> {
-    let named = |key: &str, argument: Option<&str>| match (
-        state.get(key).and_then(Value::as_str),
-        argument,
-    ) {
-        (Some(stated), Some(argument)) if stated != argument => Err(invalid(format!(
-            "--state has the `{key}` `{stated}`, and --entity `{argument}`; omit one of them"
-        ))),
-        (stated, argument) => Ok(argument.or(stated).map(str::to_owned)),
+    let named = |key: &str, argument: Option<&str>| {
+        let stated = state.get(key).and_then(Value::as_str);
+        if let (Some(stated), Some(argument)) = (stated, argument)
+            && stated != argument
+        {
+            return Err(invalid(format!(
+                "--state has the `{key}` `{stated}`, and --entity `{argument}`; omit one of them"
+            )));
+        }
+        Ok(argument.or(stated).map(str::to_owned))
     };
     Ok((
         named("entity_type", argument.map(EntityRef::entity_type))?,
