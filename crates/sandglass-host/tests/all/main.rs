@@ -18,6 +18,7 @@ mod live;
 mod loading;
 mod manifest;
 mod packs;
+mod per_dispatch;
 mod replaying;
 mod secrets;
 mod server;

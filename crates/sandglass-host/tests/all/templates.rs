@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use sandglass_host::replay::{NotReplayed, RecordedEnd, RecordedRun, Replay, Replayed};
 use sandglass_host::{
-    Answer, Context, Dispatch, DispatchDeadline, FixedSecrets, Host, KeepArguments, Manifest,
-    RecordingLimits, Secret, Secrets, Settings,
+    Answer, CallOrigin, Context, Dispatch, DispatchDeadline, FixedSecrets, Host, KeepArguments,
+    Manifest, RecordingLimits, Secret, Secrets, Settings,
 };
 use sandglass_model::{Cause, Outcome, OutcomeKind, Recording, RejectionKind, RunReport};
 use serde_json::{Value, json};
@@ -171,7 +171,7 @@ async fn the_replaced_configuration_is_bounded() {
 struct Silent;
 
 impl Secrets for Silent {
-    fn secret<'a>(&'a self, _: &'a str) -> Answer<'a, Option<Secret>> {
+    fn secret<'a>(&'a self, _: &'a str, _: CallOrigin<'a>) -> Answer<'a, Option<Secret>> {
         Box::pin(std::future::pending())
     }
 }
