@@ -208,7 +208,7 @@ impl Ending<'_> {
 
     fn take(&self, action: &str, outcome: &Outcome) -> Result<Vec<Event>, Refusal> {
         let dispatched = &self.run.dispatched;
-        let mut params = params(dispatched, outcome);
+        let mut params = params(self.spec.rules, dispatched, outcome);
         if self.spec.rules >= RulesVersion::V3
             && let Some(hint) = self.hint(outcome)
         {
@@ -305,7 +305,7 @@ fn take_action(end: Arc<HandlerEnd>, action: String, transition: Vec<Event>) -> 
 }
 
 /// The parameters of the transition: those of a success, and otherwise the cause.
-fn params(dispatched: &Dispatched, outcome: &Outcome) -> Object {
+fn params(rules: RulesVersion, dispatched: &Dispatched, outcome: &Outcome) -> Object {
     let mut params = match outcome {
         Outcome::Completed(completion) => return completion.params.clone(),
         Outcome::TimedOut(exceeded) => match serde_json::to_value(exceeded) {
@@ -317,7 +317,13 @@ fn params(dispatched: &Dispatched, outcome: &Outcome) -> Object {
     params.insert("cause".to_owned(), json!(outcome.kind()));
     params.insert("dispatch_id".to_owned(), json!(dispatched.dispatch));
     params.insert("integration".to_owned(), json!(dispatched.integration));
-    if let Some((kind, message)) = outcome.error() {
+    let Some((kind, message)) = outcome.error() else { return params };
+    if rules >= RulesVersion::V3 {
+        // Both names are those of Temper, whose specs declare one or the other.
+        params.insert("error".to_owned(), json!(message));
+        params.insert("error_message".to_owned(), json!(message));
+        params.insert("error_kind".to_owned(), json!(kind));
+    } else {
         params.insert("error".to_owned(), json!({ "kind": kind, "message": message }));
     }
     params

@@ -12,6 +12,8 @@ use super::{Action, Assigned, Effect, Integration, Name, Spec, StateTimeout, Var
 
 /// The parameters of every ending but a success.
 const ENDING_PARAMS: [&str; 4] = ["cause", "dispatch_id", "error", "integration"];
+/// Further parameters of every ending but a success. Version 3 of the rules has added them.
+const ERROR_PARAMS: [&str; 2] = ["error_kind", "error_message"];
 /// Further parameters of a passed deadline: the fields of
 /// [`sandglass_model::HandlerDeadlineExceeded`] that are not numbers, and the hint.
 const TIMEOUT_PARAMS: [&str; 9] = [
@@ -39,7 +41,7 @@ pub(crate) fn are_of_ending(params: &Object) -> bool {
 
 /// Whether endings have a parameter of this name.
 pub(crate) fn is_of_ending(name: &str) -> bool {
-    let all = [&ENDING_PARAMS[..], &TIMEOUT_PARAMS, &TIMEOUT_NUMBERS, &[DYING_CALL]];
+    let all = [&ENDING_PARAMS[..], &ERROR_PARAMS, &TIMEOUT_PARAMS, &TIMEOUT_NUMBERS, &[DYING_CALL]];
     all.iter().any(|names| names.contains(&name))
 }
 
@@ -107,6 +109,7 @@ fn gives(ending: &str, param: &str, kind: VariableKind) -> bool {
         VariableKind::String => {
             number
                 || ENDING_PARAMS.contains(&param)
+                || ERROR_PARAMS.contains(&param)
                 || (of_timeout && TIMEOUT_PARAMS.contains(&param))
         }
         VariableKind::Counter => number,

@@ -73,7 +73,9 @@ fn every_ending_is_the_transition_that_the_spec_declares() {
             assert_eq!(params["cause"], cause);
             assert_eq!(params["dispatch_id"], json!(dispatch));
             assert_eq!(params["integration"], "run_tools");
-            assert!(params["error"]["kind"].is_string() && params["error"]["message"].is_string());
+            let (kind, message) = outcome.error().expect("it is no success");
+            assert_eq!((&params["error_kind"], &params["error"]), (&json!(kind), &json!(message)));
+            assert_eq!(params["error_message"], params["error"]);
         }
     }
 }
