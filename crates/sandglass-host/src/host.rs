@@ -41,7 +41,7 @@ use sandglass_supervisor::capability::tenant_rate::Rates;
 use sandglass_supervisor::dispatch::Dispatch;
 use sandglass_supervisor::executor::Executor;
 use sandglass_supervisor::kernel::KernelFeatures;
-use sandglass_supervisor::manifest::Manifest;
+use sandglass_supervisor::manifest::{Abi, Manifest, OnDenied};
 use sandglass_supervisor::recording::RecordingMemory;
 use sandglass_supervisor::run::Run;
 use sandglass_supervisor::settings::Settings;
@@ -371,7 +371,8 @@ impl Inner {
         Ok(Admitted { execution, caller, live })
     }
 
-    fn grants(&self, manifest: &Manifest) -> Grants {
+    fn grants(&self, manifest: &Manifest, abi: Abi) -> Grants {
+        let on_denied = manifest.on_denied.unwrap_or(OnDenied::default_of(abi));
         Grants {
             integration: manifest.name.as_str().into(),
             open_requests: Arc::clone(&self.open_requests),
@@ -379,6 +380,7 @@ impl Inner {
             spans: manifest.spans.clone(),
             secrets: Arc::clone(&manifest.secrets),
             http: Arc::clone(&self.http),
+            fails_if_denied: on_denied == OnDenied::Fail,
             response_bytes: manifest.limits.response_bytes,
             scratch_bytes: manifest.scratch_bytes,
             host_memory_bytes: manifest.limits.host_memory_for(manifest.scratch_bytes),

@@ -100,7 +100,7 @@ pub use sandglass_supervisor::deadline::DispatchDeadline;
 pub use sandglass_supervisor::dispatch::{CallLimits, Context, Dispatch};
 pub use sandglass_supervisor::kernel::KernelFeatures;
 pub use sandglass_supervisor::live::{LiveRuns, RunNow};
-pub use sandglass_supervisor::manifest::{Abi, AskTarget, InvalidAskTarget, Manifest};
+pub use sandglass_supervisor::manifest::{Abi, AskTarget, InvalidAskTarget, Manifest, OnDenied};
 pub use sandglass_supervisor::node::{
     DESCRIBE_BUDGET, NodeAccess, NodeCall, NodeStatus, PACK_NAME_MAX_BYTES, PACK_NODES_MAX,
     PackDescription,

@@ -63,7 +63,8 @@ pub use session::{
 };
 pub use signature::Signature;
 pub use story::{
-    Call, CallOutcome, OutgoingRequest, RequestOutcome, STORY_CALLS_MAX, STORY_REQUESTS_MAX, Story,
+    Call, CallOutcome, OutgoingRequest, RequestOutcome, STORY_CALLS_MAX, STORY_ERROR_MAX_BYTES,
+    STORY_REQUESTS_MAX, Story,
 };
 pub use trace::{SpanId, TraceContext, TraceId};
 

@@ -29,7 +29,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use sandglass_model::{Clock, DispatchId, GuestLimits, ModuleHash, SystemClock, TraceContext};
+use sandglass_model::{
+    Clock, DispatchId, GuestLimits, ModuleHash, STORY_ERROR_MAX_BYTES, SystemClock, TraceContext,
+};
 use sandglass_telemetry::{Metrics, Span};
 use serde_json::Value;
 
@@ -71,6 +73,10 @@ pub struct Guest {
     last_error: String,
     /// Whether the present call has failed.
     has_failed: bool,
+    /// Why the present call has failed, if it states that.
+    call_error: Option<String>,
+    /// Why a call was refused that is not granted, until the guest asks for the last error.
+    refusal: Option<String>,
     /// Whether the present call has sent a synthetic signal.
     is_synthetic: bool,
     /// The requests that it has sent.
@@ -101,7 +107,7 @@ pub struct Guest {
 }
 
 measured!(
-    Guest: context, memory, fields, last_error, has_failed, is_synthetic, requests, open_requests, log, spans,
+    Guest: context, memory, fields, last_error, has_failed, call_error, refusal, is_synthetic, requests, open_requests, log, spans,
     meter, scratch, streams, cache, result, redactor, grants, call_limits, signals, trace,
 );
 
@@ -120,6 +126,8 @@ pub struct Grants {
     pub secrets: Arc<dyn Secrets>,
     /// The client that sends its requests.
     pub http: Arc<dyn HttpClient>,
+    /// Whether a handler fails that reports success without asking why a call was refused.
+    pub fails_if_denied: bool,
     /// Largest response, in bytes.
     pub response_bytes: u64,
     /// Scratch of one dispatch, in bytes.
@@ -143,6 +151,7 @@ impl Grants {
             spans: Vec::new(),
             secrets: Arc::new(FixedSecrets::default()),
             http: Arc::new(NetworkClient::new(0)),
+            fails_if_denied: false,
             response_bytes: 0,
             scratch_bytes: 0,
             host_memory_bytes: GuestLimits::default().host_memory_for(0),
@@ -170,6 +179,8 @@ impl Guest {
             fields: None,
             last_error: String::new(),
             has_failed: false,
+            call_error: None,
+            refusal: None,
             is_synthetic: false,
             requests: Requests::default(),
             open_requests: Arc::default(),
@@ -217,6 +228,7 @@ impl Guest {
     pub fn fail(&mut self, why: impl ToString) {
         let mut why = self.redactor.text(why.to_string());
         log::truncate(&mut why, LAST_ERROR_MAX_BYTES);
+        self.call_error = Some(log::cut(&why, STORY_ERROR_MAX_BYTES));
         self.last_error = why;
         self.has_failed = true;
     }
@@ -224,6 +236,36 @@ impl Guest {
     /// Notes that the present call returns an error that states its reason.
     pub fn note_failure(&mut self) {
         self.has_failed = true;
+    }
+
+    /// As [`Guest::note_failure`], with the reason for reports.
+    pub fn note_error(&mut self, why: impl ToString) {
+        let why = self.redactor.text(why.to_string());
+        self.call_error = Some(log::cut(&why, STORY_ERROR_MAX_BYTES));
+        self.has_failed = true;
+    }
+
+    /// Notes that a call was refused, because what it needs is not granted.
+    pub fn note_refusal(&mut self, why: impl ToString) {
+        let why = self.redactor.text(why.to_string());
+        self.refusal = Some(log::cut(&why, LAST_ERROR_MAX_BYTES));
+    }
+
+    /// The guest asks for the last error, so it does not ignore refused calls.
+    pub fn forget_refusals(&mut self) {
+        self.refusal = None;
+        self.requests.forget_refusal();
+    }
+
+    /// Why a call was refused, if the guest has not asked since then.
+    pub fn take_refusal(&mut self) -> Option<String> {
+        let of_request = || Some(self.redactor.text(self.requests.refusal()?));
+        self.refusal.take().or_else(of_request)
+    }
+
+    /// Takes why the present call has failed, if it has stated that.
+    pub(crate) fn take_call_error(&mut self) -> Option<String> {
+        self.call_error.take()
     }
 
     /// Whether a call has failed since the last call of this function, and whether the guest was

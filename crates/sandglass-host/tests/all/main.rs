@@ -5,6 +5,7 @@ mod asking;
 mod batches;
 mod bounds;
 mod compiling;
+mod denied;
 mod dispatching;
 mod embedder;
 mod embedder_component;

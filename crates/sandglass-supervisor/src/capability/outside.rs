@@ -133,8 +133,9 @@ impl Outside {
         match RequestCharge::new(&self.memory, request) {
             Ok(charge) => Ok((in_flight, charge)),
             Err(error) => {
-                in_flight.refused();
-                Err(error.into())
+                let error = error.into();
+                in_flight.refused(&error);
+                Err(error)
             }
         }
     }
