@@ -429,7 +429,7 @@ mod tests {
         send(&requests, "GET", "http://x/").ended(Err(&refused));
         let (reported, _) = report(&requests, &redactor);
         let error = reported[0].error.as_deref().expect("a reason");
-        assert!(error.starts_with("the host `[REDACTED].x"), "{error}");
+        assert!(error.starts_with("the host `[redacted].x"), "{error}");
         assert_eq!(error.len(), STORY_ERROR_MAX_BYTES as usize);
         assert!(requests.uncharged_bytes() - empty >= u64::from(ERROR_KEPT_MAX_BYTES));
         assert!(requests.refusal().is_some());
