@@ -122,6 +122,15 @@ impl Requests {
         sent.held.iter().rfind(is_open).map(|one| one.raw.clone())
     }
 
+    /// Notes that a request failed. If it is not granted, the guest has to ask why.
+    pub(super) fn note_refusal(&self, why: &HttpError) {
+        if why.is_denial()
+            && let Some(sent) = self.0.get()
+        {
+            lock(sent).refusal = Some(log::cut(&why.to_string(), ERROR_KEPT_MAX_BYTES));
+        }
+    }
+
     /// Why the last request was refused that is not granted, unless the guest has asked since.
     pub(super) fn refusal(&self) -> Option<String> {
         lock(self.0.get()?).refusal.clone()
@@ -195,9 +204,6 @@ impl SentRequests {
 impl RequestInFlight {
     /// Notes that the host did not send it.
     pub(super) fn refused(self, why: &HttpError) {
-        if why.is_denial() {
-            self.0.deny(why);
-        }
         self.0.end(RequestOutcome::Refused, None, Some(why));
     }
 
@@ -254,13 +260,6 @@ impl Journey {
             one.request.status = status.or(one.request.status);
             one.request.error = why.map(|why| log::cut(&why.to_string(), ERROR_KEPT_MAX_BYTES));
         });
-    }
-
-    /// Notes that the request is not granted.
-    fn deny(&self, why: &HttpError) {
-        if let Some(sent) = self.requests.0.get() {
-            lock(sent).refusal = Some(log::cut(&why.to_string(), ERROR_KEPT_MAX_BYTES));
-        }
     }
 
     /// Changes the present request, unless it has ended.
@@ -427,6 +426,7 @@ mod tests {
         let empty = requests.uncharged_bytes();
         let refused = HttpError::NotAllowed(format!("hunter22.{}", "x".repeat(10_000)));
         send(&requests, "GET", "http://x/").ended(Err(&refused));
+        requests.note_refusal(&refused);
         let (reported, _) = report(&requests, &redactor);
         let error = reported[0].error.as_deref().expect("a reason");
         assert!(error.starts_with("the host `[redacted].x"), "{error}");
@@ -435,6 +435,7 @@ mod tests {
         assert!(requests.refusal().is_some());
         requests.forget_refusal();
         send(&requests, "GET", "http://x/").ended(Err(&HttpError::TooLarge(7)));
+        requests.note_refusal(&HttpError::TooLarge(7));
         assert_eq!(requests.refusal(), None, "a failure is no refusal");
         let (reported, _) = report(&requests, &redactor);
         let error = reported[1].error.as_deref();
