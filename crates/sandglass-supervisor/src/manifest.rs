@@ -252,6 +252,6 @@ impl Manifest {
 
 // All grants except secrets.
 opaque!(Manifest as "Manifest" {
-    name, abi, module_hash, limits, destinations, spans, soft_deadline, host_call_timeouts, scratch_bytes,
-    ask_targets, signal_targets, functions, max_in_flight, max_queued
+    name, abi, module_hash, limits, destinations, spans, soft_deadline, host_call_timeouts, on_denied,
+    scratch_bytes, ask_targets, signal_targets, functions, max_in_flight, max_queued
 });
