@@ -46,7 +46,7 @@ pub use limit::GuestLimits;
 pub use outcome::{
     Cancellation, CancelledBy, Completion, DeadlineOwner, Failure, FailureKind,
     HandlerDeadlineExceeded, LimitBreach, LimitKind, Outcome, OutcomeKind, Rejection,
-    RejectionKind, Trap, TrapKind,
+    RejectionKind, Trap, TrapKind, TypedFailure,
 };
 pub use record::{
     DEFAULT_TENANT, Decision, Dispatched, Event, Position, Record, Retried, TransitionCause,

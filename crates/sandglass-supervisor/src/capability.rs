@@ -35,9 +35,10 @@ use sandglass_model::{
 use sandglass_telemetry::{Metrics, Span};
 use serde_json::Value;
 
-use crate::dispatch::CallLimits;
+use crate::dispatch::Dispatch;
 use crate::host_memory::HostMemory;
 use crate::measured;
+use crate::origin::CallOrigin;
 use crate::run::Run;
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use cache::{Cache, CacheView, Scope};
@@ -53,7 +54,7 @@ use requests::Requests;
 use result::ResultSlot;
 use run_telemetry::RunTelemetry;
 use scratch::Scratch;
-use signal::{Signal, Signals};
+use signal::Signal;
 use spans::Spans;
 use tenant_rate::Rates;
 
@@ -101,14 +102,14 @@ pub struct Guest {
     pub redactor: Redactor,
     /// What it is granted.
     pub grants: Arc<Grants>,
-    call_limits: CallLimits,
-    signals: Option<Arc<dyn Signals>>,
+    dispatch: Arc<Dispatch>,
+    id: DispatchId,
     trace: TraceContext,
 }
 
 measured!(
     Guest: context, memory, fields, last_error, has_failed, call_error, refusal, is_synthetic, requests, open_requests, log, spans,
-    meter, scratch, streams, cache, result, redactor, grants, call_limits, signals, trace,
+    meter, scratch, streams, cache, result, redactor, grants, dispatch, id, trace,
 );
 
 /// What an integration is granted.
@@ -116,6 +117,8 @@ measured!(
 pub struct Grants {
     /// The name of the integration.
     pub integration: Arc<str>,
+    /// The hash of its module.
+    pub module: ModuleHash,
     /// The open requests of the whole host.
     pub open_requests: Arc<OpenRequests>,
     /// Where it may send requests.
@@ -146,6 +149,7 @@ impl Grants {
     fn none() -> Self {
         Self {
             integration: Arc::default(),
+            module: ModuleHash::of(&[]),
             open_requests: OpenRequests::new(0),
             destinations: Destinations::default(),
             spans: Vec::new(),
@@ -160,6 +164,19 @@ impl Grants {
             host_call_timeouts: BTreeMap::new(),
         }
     }
+
+    /// Who calls, if it is the handler of `dispatch`.
+    fn origin<'a>(&'a self, dispatch: &'a Dispatch, id: DispatchId) -> CallOrigin<'a> {
+        CallOrigin {
+            tenant: &dispatch.context.tenant,
+            entity: &dispatch.entity,
+            action: &dispatch.action,
+            dispatch: id,
+            attempt: dispatch.attempt,
+            integration: dispatch.integration.as_deref().unwrap_or(&self.integration),
+            module: self.module,
+        }
+    }
 }
 
 impl Guest {
@@ -168,10 +185,10 @@ impl Guest {
         context: RunContext,
         log: GuestLog,
         telemetry: Arc<RunTelemetry>,
-        (grants, call_limits): (Arc<Grants>, CallLimits),
-        signals: Option<Arc<dyn Signals>>,
+        grants: Arc<Grants>,
+        (dispatch, id): (Arc<Dispatch>, DispatchId),
         (span, trace): (Arc<Span>, TraceContext),
-        (streams, cache): (Option<Streams>, CacheView),
+        cache: CacheView,
     ) -> Self {
         let memory = HostMemory::new(grants.host_memory_bytes);
         Self {
@@ -188,14 +205,14 @@ impl Guest {
             spans: Spans::new(Arc::clone(&telemetry), span, trace.span_id, Arc::clone(&grants)),
             meter: Meter::new(Arc::clone(&telemetry)),
             scratch: Scratch::new(grants.scratch_bytes, &memory),
-            streams,
+            streams: dispatch.streams.clone(),
             cache,
             result: ResultSlot::new(grants.response_bytes, memory.clone()),
             memory,
             redactor: telemetry.redactor.clone(),
             grants,
-            call_limits,
-            signals,
+            dispatch,
+            id,
             trace,
         }
     }
@@ -212,15 +229,14 @@ impl Guest {
         let span = (Arc::new(Span::disabled()), trace);
         let scope =
             Scope { tenant: "".into(), integration: "".into(), module: ModuleHash::of(&[]) };
-        let kept = (None, Arc::new(Cache::new(0)).view(scope));
         Self::new(
             RunContext::from_json(Arc::default()),
             log,
             telemetry,
-            (Arc::new(Grants::none()), CallLimits::default()),
-            None,
+            Arc::new(Grants::none()),
+            (Arc::new(Dispatch::idle()), no_dispatch),
             span,
-            kept,
+            Arc::new(Cache::new(0)).view(scope),
         )
     }
 
@@ -298,13 +314,13 @@ impl Guest {
 
     /// Notes that a host call reached its own limit `limit`, and took `took`.
     pub fn note_timed_out_call(&self, host_call: &str, limit: Duration, took: Duration) {
-        if let Some(signals) = &self.signals {
+        if let Some(signals) = &self.dispatch.signals {
             signals.call_timed_out(host_call, limit, took);
         }
     }
 
     fn send(&mut self, signal: Signal) {
-        if let Some(signals) = &self.signals {
+        if let Some(signals) = &self.dispatch.signals {
             self.is_synthetic = signals.is_synthetic(signal.kind());
             signals.signal(signal);
         }
@@ -313,12 +329,12 @@ impl Guest {
     /// Most time that a call to the outside may take.
     pub fn call_timeout(&self) -> Duration {
         let host = self.grants.host_call_timeout;
-        self.call_limits.all.map_or(host, |own| own.min(host))
+        self.dispatch.call_limits.all.map_or(host, |own| own.min(host))
     }
 
     /// The time limit of the host function called `name`, if its manifest or dispatch sets one.
     pub fn call_timeout_of(&self, name: &str) -> Option<Duration> {
-        let limits = [&self.grants.host_call_timeouts, &self.call_limits.of];
+        let limits = [&self.grants.host_call_timeouts, &self.dispatch.call_limits.of];
         limits.into_iter().filter_map(|limits| limits.get(name).copied()).min()
     }
 
@@ -327,9 +343,11 @@ impl Guest {
     /// # Errors
     /// There is none, or the integration may not have it; the text states that.
     pub fn secret(&self, name: String) -> Answer<'static, Result<Secret, String>> {
-        let grants = Arc::clone(&self.grants);
+        let (grants, dispatch, id) =
+            (Arc::clone(&self.grants), Arc::clone(&self.dispatch), self.id);
         Box::pin(async move {
-            let secret = grants.secrets.secret(&name).await;
+            let secrets = dispatch.secrets.as_ref().unwrap_or(&grants.secrets);
+            let secret = secrets.secret(&name, grants.origin(&dispatch, id)).await;
             secret.ok_or_else(|| format!("there is no secret called `{name}` for this integration"))
         })
     }
@@ -338,6 +356,8 @@ impl Guest {
     pub fn outside(&self, run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Outside {
         Outside {
             grants: Arc::clone(&self.grants),
+            dispatch: Arc::clone(&self.dispatch),
+            id: self.id,
             traceparent: self.trace.to_string().into(),
             run: Arc::clone(run),
             clock: Arc::clone(clock),
@@ -349,7 +369,7 @@ impl Guest {
     }
 
     fn sender(&self) -> Sender {
-        let tenant = self.context.facts().map_or("", |facts| &*facts.dispatch.context.tenant);
+        let tenant = self.dispatch.context.tenant.as_str();
         Sender { tenant: tenant.into(), integration: Arc::clone(&self.grants.integration) }
     }
 }

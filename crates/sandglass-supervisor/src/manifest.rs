@@ -19,6 +19,7 @@ use sandglass_model::{GuestLimits, ModuleHash};
 use serde::Serialize;
 
 use crate::capability::http::{Destination, Destinations};
+use crate::dispatch::DispatchLimits;
 use crate::opaque::opaque;
 use crate::secret::{FixedSecrets, Secrets};
 
@@ -77,6 +78,10 @@ pub struct Manifest {
     pub module_hash: Option<ModuleHash>,
     /// What it may use.
     pub limits: GuestLimits,
+    /// Most memory that a dispatch may set ([`DispatchLimits`]), in bytes; `None`: that of `limits`.
+    pub max_memory_bytes: Option<u64>,
+    /// Largest response that a dispatch may set, in bytes; `None`: that of `limits`.
+    pub max_response_bytes: Option<u64>,
     /// Where it may send requests.
     pub destinations: Destinations,
     /// The names of its spans that dying spans may have, at most [`SPANS_MAX`]: they become labels of
@@ -111,6 +116,8 @@ impl Default for Manifest {
             abi: None,
             module_hash: None,
             limits: GuestLimits::default(),
+            max_memory_bytes: None,
+            max_response_bytes: None,
             destinations: Destinations::default(),
             spans: Vec::new(),
             secrets: Arc::new(FixedSecrets::default()),
@@ -160,6 +167,26 @@ impl Manifest {
     #[must_use]
     pub fn limits(self, limits: GuestLimits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The limits of a dispatch that sets `own`, on a host that gives a guest at most `memory_bytes`.
+    #[must_use]
+    pub fn limits_of(&self, own: &DispatchLimits, memory_bytes: u64) -> GuestLimits {
+        let limits = self.limits;
+        let within = |own: Option<u64>, most: Option<u64>, granted| {
+            own.map_or(granted, |own| own.min(most.unwrap_or(granted)))
+        };
+        let memory = within(own.memory_bytes, self.max_memory_bytes, limits.memory_bytes);
+        GuestLimits {
+            memory_bytes: memory.min(memory_bytes),
+            fuel: limits.fuel.into_iter().chain(own.fuel).min(),
+            response_bytes: within(
+                own.response_bytes,
+                self.max_response_bytes,
+                limits.response_bytes,
+            ),
+            ..limits
+        }
     }
 
     /// Sets the hosts that it may reach.
@@ -252,6 +279,6 @@ impl Manifest {
 
 // All grants except secrets.
 opaque!(Manifest as "Manifest" {
-    name, abi, module_hash, limits, destinations, spans, soft_deadline, host_call_timeouts, on_denied,
-    scratch_bytes, ask_targets, signal_targets, functions, max_in_flight, max_queued
+    name, abi, module_hash, limits, max_memory_bytes, max_response_bytes, destinations, spans, soft_deadline, host_call_timeouts,
+    on_denied, scratch_bytes, ask_targets, signal_targets, functions, max_in_flight, max_queued
 });

@@ -19,6 +19,7 @@ mod live;
 mod loading;
 mod manifest;
 mod packs;
+mod per_dispatch;
 mod replaying;
 mod secrets;
 mod server;

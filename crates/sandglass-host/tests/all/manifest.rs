@@ -4,8 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sandglass_host::manifest::{Error, File, Found, Manifests, module_beside};
-use sandglass_host::{Abi, FixedSecrets, Host, Manifest, Secret, Settings};
-use sandglass_model::{ModuleHash, RejectionKind};
+use sandglass_host::{
+    Abi, CallOrigin, DispatchLimits, FixedSecrets, Host, Manifest, Secret, Settings,
+};
+use sandglass_model::{DispatchId, ModuleHash, RejectionKind};
 
 const MODULE: &str = r#"(module (memory (export "memory") 1 2)
     (func (export "run") (param i32 i32) (result i32) i32.const 0))"#;
@@ -84,7 +86,11 @@ fn a_manifest_grants_only_what_it_names() {
     ] {
         assert!(whole.contains(part), "no {part} in {whole}");
     }
-    let nothing = Manifest::named("m").abi(Abi::Core);
+    let nothing = Manifest {
+        max_memory_bytes: Some(4 << 30),
+        max_response_bytes: Some(256 << 20),
+        ..Manifest::named("m").abi(Abi::Core)
+    };
     assert_eq!(format!("{:?}", granted(LEAST)), format!("{nothing:?}"));
 }
 
@@ -203,6 +209,24 @@ fn a_module_outside_of_the_folder_is_refused() {
 }
 
 #[test]
+fn a_dispatch_sets_the_limits_that_its_manifest_leaves_open() {
+    let own = DispatchLimits {
+        memory_bytes: Some(100 << 20),
+        response_bytes: Some(4 << 20),
+        ..DispatchLimits::default()
+    };
+    let limits = |source: &str| {
+        let limits = granted(source).limits_of(&own, 1 << 30);
+        (limits.memory_bytes, limits.response_bytes)
+    };
+    assert_eq!(limits(LEAST), (100 << 20, 4 << 20));
+    let stated = format!("{LEAST}[limits]\nmemory = \"80MiB\"\n");
+    assert_eq!(limits(&stated), (80 << 20, 4 << 20));
+    let stated = format!("{LEAST}[limits]\nresponse = \"2MiB\"\n");
+    assert_eq!(limits(&stated), (100 << 20, 2 << 20));
+}
+
+#[test]
 fn any_text_is_a_manifest_or_has_a_diagnostic() {
     let deep = format!("{}1", "a.".repeat(100));
     let long = "x".repeat(2 << 20);
@@ -223,9 +247,19 @@ async fn only_named_secrets_are_looked_up() {
         all.map(|(name, value)| (name.to_owned(), Secret::new(value))).into_iter().collect();
     let file = parsed(&source);
     let manifest = file.manifest(Arc::new(all));
+    let entity = "Session/1".parse().expect("valid");
+    let origin = CallOrigin {
+        tenant: "default",
+        entity: &entity,
+        action: "Begin",
+        dispatch: DispatchId::from_bytes([1; 16]),
+        attempt: 1,
+        integration: "run_tools",
+        module: ModuleHash::of(&[]),
+    };
     let granted = &manifest.secrets;
-    assert_eq!(granted.secret("MINE").await, Some(Secret::new("one")));
-    assert_eq!(granted.secret("YOURS").await, None);
+    assert_eq!(granted.secret("MINE", origin).await, Some(Secret::new("one")));
+    assert_eq!(granted.secret("YOURS", origin).await, None);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use sandglass_model::timeout::timeout_text;
 
 use crate::host_memory::OutOfHostMemory;
 use crate::opaque::opaque;
+use crate::origin::CallOrigin;
 use crate::race::{CallEnded, millis};
 use crate::secret::Answer;
 
@@ -176,6 +177,8 @@ pub struct HttpCall<'a> {
     pub limits: Limits,
     /// The value of its header `traceparent`.
     pub traceparent: &'a str,
+    /// The handler that sends it.
+    pub origin: CallOrigin<'a>,
 }
 
 /// A client that sends requests: the host's own one, or that of an embedder or a test.

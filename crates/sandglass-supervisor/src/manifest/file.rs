@@ -132,6 +132,9 @@ fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<File> {
     let sha256 = sha256(&top, out);
     let abi = abi(&top, out);
     let mut granted = Manifest::named(name.as_ref().map(Name::as_str).unwrap_or_default());
+    // The config of an integration may set what the file leaves open.
+    granted.max_memory_bytes = Some(MEMORY_MAX_BYTES);
+    granted.max_response_bytes = Some(HELD_MAX_BYTES);
     granted.soft_deadline = top.duration("soft_deadline", out).map(Duration::from_millis);
     granted.on_denied = on_denied(&top, out);
     granted = granted.spans(spans(&top, out));
@@ -234,14 +237,15 @@ fn limits(
     let is_component = abi == Some(Abi::Component);
     let component = module_size.filter(|_| is_component);
     let core = module_size.filter(|_| !is_component && abi.is_some());
+    let memory = size(table, "memory", MEMORY_MAX_BYTES, out);
+    let response = size(table, "response", HELD_MAX_BYTES, out);
     let limits = GuestLimits {
-        memory_bytes: size(table, "memory", MEMORY_MAX_BYTES, out).unwrap_or(defaults.memory_bytes),
+        memory_bytes: memory.unwrap_or(defaults.memory_bytes),
         table_elements: table
             .count("table_elements", 0..=u64::from(MAX_TABLE_ELEMENTS), out)
             .unwrap_or(defaults.table_elements),
         fuel: table.count("fuel", 1..=u64::MAX, out),
-        response_bytes: size(table, "response", HELD_MAX_BYTES, out)
-            .unwrap_or(defaults.response_bytes),
+        response_bytes: response.unwrap_or(defaults.response_bytes),
         host_memory_bytes: size(table, "host_memory", HELD_MAX_BYTES, out),
         module_bytes: core.unwrap_or(defaults.module_bytes),
         component_bytes: component.unwrap_or(defaults.component_bytes),
@@ -251,7 +255,14 @@ fn limits(
     };
     let (max_in_flight, max_queued) =
         (handlers("max_in_flight", 1, out), handlers("max_queued", 0, out));
-    Manifest { limits, max_in_flight, max_queued, ..granted }
+    Manifest {
+        limits,
+        max_memory_bytes: memory.or(granted.max_memory_bytes),
+        max_response_bytes: response.or(granted.max_response_bytes),
+        max_in_flight,
+        max_queued,
+        ..granted
+    }
 }
 
 /// The names of spans that dying spans may have.
