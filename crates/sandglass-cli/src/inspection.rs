@@ -232,7 +232,9 @@ fn imports(guest: &Inspection, permissions: Option<&Permissions>) -> Vec<String>
     let mut imports: Vec<&Import> = guest.imports.iter().collect();
     imports.sort_by_key(|one| one.is_known && one.expected_signature.is_none());
     let mut lines: Vec<String> = list_lines(&imports, guest.imports_omitted, line).collect();
-    lines.insert(0, providers(&guest.imports));
+    if guest.imports.iter().any(|import| import.provider != Provider::BuiltIn) {
+        lines.insert(0, providers(&guest.imports));
+    }
     lines
 }
 
