@@ -24,6 +24,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::compiled_folder::CompiledFolder;
 use crate::compiling::{Compiler, Turns};
 use crate::error::Error;
+use crate::evaluation::Evaluation;
 use crate::execution::Execution;
 use crate::host_function::Signature;
 use crate::integration::Integration;
@@ -94,6 +95,8 @@ pub(crate) struct Shared {
     pub(crate) rates: Arc<Rates>,
     /// The memory for recordings.
     pub(crate) recordings: Arc<RecordingMemory>,
+    /// Decides actions of specs that guests pass.
+    pub(crate) evaluation: Arc<Evaluation>,
 }
 
 impl Host {

@@ -419,7 +419,7 @@ mod testing {
     use std::sync::atomic::AtomicBool;
 
     pub(super) fn sandbox(settings: &Settings) -> Arc<Sandbox> {
-        let blocking = BlockingCalls::new(1, Metrics::disabled());
+        let blocking = Arc::new(BlockingCalls::new(1, Metrics::disabled()));
         let registry = Registry::new(Vec::new(), blocking).expect("no functions");
         Arc::new(Sandbox::new(settings, EngineKind::USUAL, &registry).expect("a sandbox"))
     }

@@ -3,8 +3,10 @@
 
 pub mod ask;
 pub mod cache;
+pub mod connect;
 pub mod context;
 pub mod entity_signal;
+pub mod exchanges;
 pub mod fields;
 pub mod http;
 pub mod http_batch;
@@ -43,6 +45,7 @@ use crate::run::Run;
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use cache::{Cache, CacheView, Scope};
 use context::RunContext;
+use exchanges::Exchanges;
 use fields::Fields;
 use http::{Destinations, HttpClient, NetworkClient, Sender};
 use log::GuestLog;
@@ -94,6 +97,8 @@ pub struct Guest {
     pub scratch: Scratch,
     /// Its streams, once it has one.
     streams: Option<Streams>,
+    /// Its requests and responses that are sent and read piece by piece, by handles.
+    exchanges: Exchanges,
     /// The cache of the integration.
     pub cache: CacheView,
     /// The result that the guest has set.
@@ -109,7 +114,7 @@ pub struct Guest {
 
 measured!(
     Guest: context, memory, fields, last_error, has_failed, call_error, refusal, is_synthetic, requests, open_requests, log, spans,
-    meter, scratch, streams, cache, result, redactor, grants, dispatch, id, trace,
+    meter, scratch, streams, exchanges, cache, result, redactor, grants, dispatch, id, trace,
 );
 
 /// What an integration is granted.
@@ -206,6 +211,7 @@ impl Guest {
             meter: Meter::new(Arc::clone(&telemetry)),
             scratch: Scratch::new(grants.scratch_bytes, &memory),
             streams: dispatch.streams.clone(),
+            exchanges: Exchanges::default(),
             cache,
             result: ResultSlot::new(grants.response_bytes, memory.clone()),
             memory,

@@ -252,6 +252,16 @@ pub(crate) fn fill(
     }
 }
 
+/// Checks that the buffer at (`ptr`, `len`) is in the guest's memory, before something happens whose
+/// result goes there.
+pub(crate) fn check_buffer(
+    caller: &mut Caller<'_, RunStore>,
+    (ptr, len): (i32, i32),
+) -> Result<(), CallFailure> {
+    let memory = memory(caller)?;
+    Ok(slice(memory.data(&*caller), "the buffer", ptr, len).map(drop)?)
+}
+
 /// An error that ends the run.
 pub(crate) fn fatal(error: impl Into<wasmtime::Error>) -> CallFailure {
     CallFailure::Fatal(error.into())

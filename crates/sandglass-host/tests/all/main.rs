@@ -10,6 +10,8 @@ mod dispatching;
 mod embedder;
 mod embedder_component;
 mod end_points;
+mod evaluating;
+mod exchanges;
 mod fixtures;
 mod http;
 mod in_place;

@@ -179,6 +179,19 @@ impl Request {
         Self::new(method, url, pairs(headers)?, body)
     }
 
+    /// As [`Request::read`], with a streamed body. Redirects are not followed.
+    ///
+    /// # Errors
+    /// As [`Request::new`].
+    pub fn read_streamed(
+        method: &str,
+        url: &str,
+        headers: &str,
+        body: Pieces,
+    ) -> Result<Self, String> {
+        Self::streamed(method, url, pairs(headers)?, body)
+    }
+
     /// Creates a request with its whole body.
     ///
     /// # Errors
@@ -239,6 +252,15 @@ impl Request {
         let headers = header_map(headers, &mut body)?;
         let sender = Sender::default();
         Ok(Self { raw, method, url, headers, body, sender, journey: None, charge: None })
+    }
+
+    /// Sets a header that the guest has not set.
+    pub(in crate::capability) fn set_default_header(
+        &mut self,
+        name: &'static str,
+        value: &'static str,
+    ) {
+        self.headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
 
     /// The host and port of its destination.
