@@ -8,7 +8,9 @@ use sandglass_source::Diagnostics;
 use serde_json::Value;
 
 use super::check::entered;
-use super::{Action, Assigned, Effect, Integration, Name, Spec, StateTimeout, VariableKind};
+use super::{
+    Action, Assigned, Effect, Integration, Name, Spec, StateTimeout, VariableKind, failure_route,
+};
 
 /// The parameters of every ending but a success.
 const ENDING_PARAMS: [&str; 4] = ["cause", "dispatch_id", "error", "integration"];
@@ -102,12 +104,14 @@ fn needed<'s>(
 
 /// Whether `ending` always has `param` with a value that becomes `kind`.
 fn gives(ending: &str, param: &str, kind: VariableKind) -> bool {
+    let is_failure = ending == failure_route::KEY && param == failure_route::PARAM;
     let of_timeout = ending == "on_timeout";
     let number = of_timeout && TIMEOUT_NUMBERS.contains(&param);
     match kind {
         // A text variable accepts any value: as JSON, if it is not text.
         VariableKind::String => {
             number
+                || is_failure
                 || ENDING_PARAMS.contains(&param)
                 || ERROR_PARAMS.contains(&param)
                 || (of_timeout && TIMEOUT_PARAMS.contains(&param))
@@ -163,5 +167,5 @@ fn refused_for_ever(
         "{fix}, name another action in `{ending}`, or give `{state}` a [[state_timeout]] without \
          `max_occurrences`, and with the `params` that its action needs"
     );
-    out.error_with_help(action.span(), message, help);
+    out.report_default(action.span(), message, help);
 }
