@@ -195,6 +195,7 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         Refusal::EntityExists => Code::EntityExists,
         Refusal::UnknownAction { .. } => Code::UnknownAction,
         Refusal::BadParam { .. }
+        | Refusal::UnfitParam { .. }
         | Refusal::BadSignal(_)
         | Refusal::BadTenant(_)
         | Refusal::BadRetry(_)
@@ -219,6 +220,7 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::AskTooLate
         | Refusal::RecordedAtTheEnd { .. }
         | Refusal::GuardRefused { .. }
+        | Refusal::InvariantBroken { .. }
         | Refusal::StaleTimer
         | Refusal::NotIdleYet { .. }
         | Refusal::SpecUnfit { .. }

@@ -1,6 +1,7 @@
 //! An entity: the fold of its records, and the timers that follow from it.
 
 mod ended_dispatch;
+pub(crate) mod fields;
 mod snapshot;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::session::{HandlerWatch, RecordedCalls, Session, Watched};
 use crate::spec::Spec;
 use ended_dispatch::EndedDispatches;
 pub use ended_dispatch::{ENDED_DISPATCHES_MAX, EndedDispatch};
+pub use fields::FIELDS_MAX_BYTES;
 pub use snapshot::{SNAPSHOT_MAX_BYTES, SNAPSHOT_VERSION, Unusable};
 
 /// An entity, as its records make it.
@@ -34,6 +36,8 @@ pub struct Entity {
     pub state: String,
     /// Its variables.
     pub variables: Object,
+    /// Shared, because entities are copied with each decision.
+    fields: Arc<Object>,
     /// How many transitions it has taken.
     pub sequence: Sequence,
     in_flight: BTreeMap<DispatchId, InFlight>,
@@ -102,6 +106,7 @@ impl Entity {
             tenant: tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
             state: state.clone(),
             variables: variables.clone(),
+            fields: Arc::default(),
             sequence: Sequence(0),
             in_flight: BTreeMap::new(),
             past: EndedDispatches::default(),
@@ -123,7 +128,8 @@ impl Entity {
         match event {
             // The state's timer was stopped while the session had no run.
             Event::RunStarted { .. } => self.restart_idle(at),
-            Event::Transition { to, variables, .. } => {
+            Event::Transition { to, variables, params, .. } => {
+                self.fields = fields::after(&self.fields, params).0;
                 self.apply_transition(spec, to, variables);
                 self.restart_idle(at);
             }
@@ -227,6 +233,12 @@ impl Entity {
                 Some(handlers)
             }
         };
+    }
+
+    /// Its fields: the last values of the parameters of all actions that it took.
+    #[must_use]
+    pub const fn fields(&self) -> &Arc<Object> {
+        &self.fields
     }
 
     /// Its session, if it is one.

@@ -115,7 +115,7 @@ impl Ending<'_> {
         let end = self.with_named_action();
         let Outcome::Completed(completion) = &end.outcome else { return Judgment::Fails(end) };
         let action = self.action(&end.outcome).unwrap_or(NO_ACTION).to_owned();
-        match self.take(&action, &end.outcome) {
+        match self.take(&action, &end.outcome, None) {
             Ok(transition) => Judgment::Succeeds { action, transition },
             Err(_) if !self.is_in_own_state() && self.spec.actions.contains_key(&action) => {
                 Judgment::TooLate { action }
@@ -233,9 +233,20 @@ impl Ending<'_> {
         self.entity.state == self.run.dispatched.state
     }
 
-    fn take(&self, action: &str, outcome: &Outcome) -> Result<Vec<Event>, Refusal> {
+    /// Takes `action`, because of `refused` if that says why another ending was refused.
+    fn take(
+        &self,
+        action: &str,
+        outcome: &Outcome,
+        refused: Option<&Refusal>,
+    ) -> Result<Vec<Event>, Refusal> {
         let dispatched = &self.run.dispatched;
         let mut params = params(self.spec.rules, dispatched, outcome);
+        if self.spec.rules >= RulesVersion::V3
+            && let Some(refused) = refused
+        {
+            params.insert("refused".to_owned(), json!(refused.to_string()));
+        }
         if self.spec.rules >= RulesVersion::V3
             && let Some(hint) = self.hint(outcome)
         {
@@ -279,10 +290,14 @@ impl Ending<'_> {
         let others = [&of.on_failure, &of.on_timeout, &of.on_interrupted, &of.on_cancelled];
         let others = others.into_iter().filter(|_| self.is_in_own_state());
         let others = others.filter_map(Option::as_deref);
+        let mut refused = None;
         for action in own.as_deref().into_iter().chain(others) {
-            if let Ok(transition) = self.take(action, &end.outcome) {
-                let action = action.to_owned();
-                return take_action(end, action, transition);
+            match self.take(action, &end.outcome, refused.as_ref()) {
+                Ok(transition) => {
+                    let action = action.to_owned();
+                    return take_action(end, action, transition);
+                }
+                Err(refusal) => refused = refused.or(Some(refusal)),
             }
         }
         // Recorded under this name since version 1.

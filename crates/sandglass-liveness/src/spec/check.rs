@@ -37,6 +37,7 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
         for effect in &mut action.effects {
             check_effect(spec, &names, &action.params, effect, out);
         }
+        set_by_params(spec, action);
     }
     spec.actions = actions;
     if let Some(variable) = spec.conversation.clone() {
@@ -88,41 +89,97 @@ fn check_effect(
     effect: &mut Effect,
     out: &mut Diagnostics<'_>,
 ) {
+    if let Effect::Schedule { action, .. } | Effect::ScheduleAt { action, .. } = effect
+        && !actions.contains(action.as_str())
+    {
+        let help = did_you_mean(action, actions.iter().map(String::as_str));
+        out.error_with_help(action.span(), format!("no action is named `{action}`"), help);
+    }
+    let Some((variable, _)) = effect.changes() else { return };
+    let Some(kind) = kind_of(spec, variable, out) else { return };
+    if let Some((called, help)) = misused(effect, kind) {
+        out.error_with_help(variable.span(), format!("`{variable}` is no {called}"), help);
+        return;
+    }
+    let (variable, used_as) = (variable.clone(), effect.uses(kind));
     match effect {
-        Effect::Trigger { .. } => {}
-        Effect::Increment { variable } => {
-            let kind = kind_of(spec, variable, out);
-            if kind.is_some_and(|kind| kind != VariableKind::Counter) {
-                let message = format!("`{variable}` is no counter");
-                out.error_with_help(variable.span(), message, "only counters are incremented");
-            }
+        Effect::Increment { by: value, .. }
+        | Effect::Decrement { by: value, .. }
+        | Effect::Set { value, .. }
+        | Effect::Append { value, .. }
+        | Effect::RemoveAt { index: value, .. } => {
+            check_assigned(spec, params, &variable, used_as, value, out);
         }
-        Effect::Set { variable, value } => {
-            let Some(kind) = kind_of(spec, variable, out) else { return };
-            match value {
-                Assigned::Literal(literal) => match kind.hold(literal) {
-                    Some(held) => *literal = held,
-                    None => {
-                        let message = format!("`{variable}` is a {}", kind.as_str());
-                        let help = format!("it cannot hold {literal}");
-                        out.error_with_help(variable.span(), message, help);
-                    }
-                },
-                Assigned::Param(param) if !params.contains(param) => {
-                    let help = did_you_mean(param, params.iter().map(Name::as_str));
-                    let message = format!("the action has no parameter `{param}`");
-                    out.error_with_help(param.span(), message, help);
-                }
-                Assigned::Param(_) => {}
-            }
+        Effect::Trigger { .. } | Effect::Schedule { .. } | Effect::ScheduleAt { .. } => {}
+    }
+}
+
+/// What the variable of an effect, which is a `kind`, would have to be.
+const fn misused(effect: &Effect, kind: VariableKind) -> Option<(&'static str, &'static str)> {
+    match (effect, kind) {
+        (
+            Effect::Increment { .. } | Effect::Decrement { .. },
+            VariableKind::String | VariableKind::Bool | VariableKind::List,
+        ) => Some(("counter", "only counters are incremented")),
+        (Effect::Append { .. } | Effect::RemoveAt { .. }, VariableKind::List) => None,
+        (Effect::Append { .. } | Effect::RemoveAt { .. }, _) => {
+            Some(("list", "only lists have items"))
         }
-        Effect::Schedule { action, .. } => {
-            if !actions.contains(action.as_str()) {
-                let help = did_you_mean(action, actions.iter().map(String::as_str));
-                out.error_with_help(action.span(), format!("no action is named `{action}`"), help);
+        _ => None,
+    }
+}
+
+/// Checks what an effect uses, which has to become a `kind`, and converts a literal to that.
+fn check_assigned(
+    spec: &Spec,
+    params: &[Name],
+    variable: &Name,
+    kind: VariableKind,
+    value: &mut Assigned,
+    out: &mut Diagnostics<'_>,
+) {
+    match value {
+        Assigned::Literal(literal) => match kind.hold(literal) {
+            Some(held) => *literal = held,
+            None => {
+                let message = format!("`{variable}` is a {}", kind.as_str());
+                let help = format!("it cannot hold {literal}");
+                out.error_with_help(variable.span(), message, help);
+            }
+        },
+        Assigned::Param(param) if !params.contains(param) => {
+            let near = did_you_mean(param, params.iter().map(Name::as_str));
+            let message = format!("the action has no parameter `{param}`");
+            out.warning(param.span(), message, near);
+        }
+        Assigned::Param(_) => {}
+        Assigned::Variable(from) => {
+            let from_kind = kind_of(spec, from, out);
+            if let Some(from_kind) = from_kind.filter(|from| kind.hold(&from.zero()).is_none()) {
+                let (is, from_is) = (kind.as_str(), from_kind.as_str());
+                let message = format!("`{variable}` is a {is}, and `{from}` is a {from_is}");
+                out.error_with_help(from.span(), message, "both must have one type");
             }
         }
     }
+}
+
+/// Lets each parameter set the variable of its name, unless an effect changes that.
+fn set_by_params(spec: &Spec, action: &mut Action) {
+    if spec.rules < RulesVersion::V3 {
+        return;
+    }
+    let effects = action.effects.iter().filter_map(Effect::changes);
+    let mut changed: BTreeSet<&str> = effects.map(|(variable, _)| variable.as_str()).collect();
+    let unchanged = action.params.iter().filter(|param| {
+        spec.variables.contains_key(param.as_str()) && changed.insert(param.as_str())
+    });
+    let set = |param: &Name| Effect::Set {
+        variable: param.clone(),
+        value: Assigned::Param(param.clone()),
+    };
+    let set: Vec<Effect> = unchanged.map(set).collect();
+    action.effects.splice(0..0, set);
 }
 
 fn kind_of(spec: &Spec, variable: &Name, out: &mut Diagnostics<'_>) -> Option<VariableKind> {

@@ -7,6 +7,7 @@ mod endings;
 pub(crate) mod failure_route;
 pub mod guard;
 mod integration;
+mod invariant;
 mod limits;
 mod lint;
 pub(crate) mod refusable;
@@ -23,9 +24,11 @@ use serde_json::Value;
 use crate::session::LimitSettings;
 
 pub use failure_route::FailureCategory;
-pub use guard::Guard;
+pub use guard::{Guard, Scope};
+pub use invariant::{INVARIANTS_MAX, Invariant};
 pub use limits::run_limits;
 pub use sandglass_source::{DIAGNOSTICS_MAX, Diagnostic, Name, Severity};
+pub(crate) use variable::type_of;
 
 /// Largest spec file, in bytes: a thousand times what people write by hand.
 pub const SOURCE_MAX_BYTES: usize = 1 << 20;
@@ -61,6 +64,8 @@ pub struct Spec {
     pub conversation: Option<Name>,
     /// The actions, by name.
     pub actions: BTreeMap<String, Action>,
+    /// The invariants, as declared.
+    pub invariants: Vec<Invariant>,
     /// The integrations, by name.
     pub integrations: BTreeMap<String, Integration>,
     /// The state timers, by state.
@@ -130,6 +135,10 @@ pub enum VariableKind {
     Counter,
     /// True or false.
     Bool,
+    /// Any number.
+    Number,
+    /// A list of texts.
+    List,
 }
 
 /// An action of an entity.
@@ -163,10 +172,19 @@ pub enum Effect {
         /// The trigger.
         name: Name,
     },
-    /// Adds one to a counter.
+    /// Adds to a number.
     Increment {
-        /// The counter.
+        /// The counter or number.
         variable: Name,
+        /// How much.
+        by: Assigned,
+    },
+    /// Subtracts from a number, at most down to 0.
+    Decrement {
+        /// The counter or number.
+        variable: Name,
+        /// How much.
+        by: Assigned,
     },
     /// Sets a variable.
     Set {
@@ -175,6 +193,20 @@ pub enum Effect {
         /// The new value.
         value: Assigned,
     },
+    /// Appends a text to a list.
+    Append {
+        /// The list.
+        variable: Name,
+        /// The text.
+        value: Assigned,
+    },
+    /// Removes the item at an index from a list, if there is one.
+    RemoveAt {
+        /// The list.
+        variable: Name,
+        /// The index, from 0.
+        index: Assigned,
+    },
     /// Sends an action to the same entity later.
     Schedule {
         /// The action.
@@ -182,15 +214,51 @@ pub enum Effect {
         /// The delay, in milliseconds.
         delay_ms: u64,
     },
+    /// Sends an action to the same entity at the time that a field or variable has, if it has one.
+    ScheduleAt {
+        /// The action.
+        action: Name,
+        /// The field or variable.
+        field: Name,
+    },
 }
 
-/// The value that a variable is set to.
+/// The value that an effect uses.
 #[derive(Clone, Debug)]
 pub enum Assigned {
     /// This value.
     Literal(Value),
-    /// The action's parameter of this name.
+    /// The action's parameter of this name. Without it, the effect does nothing.
     Param(Name),
+    /// The present value of the variable of this name.
+    Variable(Name),
+}
+
+impl Effect {
+    /// The variable that it changes, and what it uses for that.
+    #[must_use]
+    pub const fn changes(&self) -> Option<(&Name, &Assigned)> {
+        match self {
+            Self::Increment { variable, by } | Self::Decrement { variable, by } => {
+                Some((variable, by))
+            }
+            Self::Set { variable, value } | Self::Append { variable, value } => {
+                Some((variable, value))
+            }
+            Self::RemoveAt { variable, index } => Some((variable, index)),
+            Self::Trigger { .. } | Self::Schedule { .. } | Self::ScheduleAt { .. } => None,
+        }
+    }
+
+    /// The type that it converts what it uses to, if its variable is a `kind`.
+    #[must_use]
+    pub const fn uses(&self, kind: VariableKind) -> VariableKind {
+        match self {
+            Self::Append { .. } => VariableKind::String,
+            Self::RemoveAt { .. } => VariableKind::Counter,
+            _ => kind,
+        }
+    }
 }
 
 /// An integration: a handler, when it is started, and the action of each of its endings.
@@ -433,9 +501,7 @@ impl Action {
     /// Whether a state that it is declared for may still refuse it.
     #[must_use]
     pub fn may_be_refused(&self) -> bool {
-        let needs_param =
-            |effect: &Effect| matches!(effect, Effect::Set { value: Assigned::Param(_), .. });
-        self.guard.is_some() || self.effects.iter().any(needs_param)
+        self.guard.is_some()
     }
 }
 

@@ -2,7 +2,6 @@
 //! the sections against each other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 use sandglass_model::{Object, RulesVersion, SpecDigest};
 use sandglass_source::{
@@ -14,12 +13,20 @@ use toml::de::DeValue;
 use super::duration::seconds;
 use super::integration::{self, Declared};
 use super::{
-    Action, Guard, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec, StateTimeout, Strictness,
-    Variable, VariableKind, check, effect, guard, limits, lint, refusable,
+    Action, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec, StateTimeout, Strictness, Variable,
+    VariableKind, check, effect, guard, invariant, limits, lint, refusable,
 };
 
-const SECTIONS: [&str; 6] =
-    ["automaton", "limits", "state", "action", "integration", "state_timeout"];
+const SECTIONS: [&str; 8] = [
+    "automaton",
+    "limits",
+    "state",
+    "action",
+    "integration",
+    "state_timeout",
+    "invariant",
+    "field_invariant",
+];
 
 /// What a `[[state]]` declares, in messages.
 const VARIABLE: &str = "variable";
@@ -127,6 +134,7 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
         variables: BTreeMap::new(),
         conversation: table.name("conversation", out),
         actions: BTreeMap::new(),
+        invariants: Vec::new(),
         integrations: BTreeMap::new(),
         timeouts: BTreeMap::new(),
         limits: None,
@@ -187,6 +195,7 @@ fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
     {
         integration::read(table, Declared::Under(action), &all, spec, out);
     }
+    invariant::read(root, spec, out);
     for table in root.tables("state_timeout", called("[[state_timeout]]"), out) {
         if let Some(timeout) = state_timeout(&table, out) {
             let state = timeout.state.clone();
@@ -223,21 +232,18 @@ fn variable(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Variable
     table.only(&["name", "type", "initial"], out);
     let name = table.required_name("name", out);
     let kind_name = table.required_text("type", out)?;
-    let Some(kind) = VariableKind::named(&kind_name) else {
-        let help = did_you_mean(&kind_name, VariableKind::NAMES);
-        let message = format!("no variable is of type `{kind_name}`");
-        out.error_with_help(kind_name.span(), message, help);
+    // The state itself, as some files declare it.
+    if kind_name.as_str() == "status" && name.as_deref() == Some("status") {
         return None;
-    };
-    let initial = match table.value("initial") {
-        None => kind.zero(),
-        Some(value) => kind.hold(&toml_value::to_json(value.get_ref())).unwrap_or_else(|| {
-            let message = format!("`initial` must be a {}", kind.as_str());
-            let help = "a counter holds whole numbers from 0, a bool true or false";
-            out.error_with_help(&value.span(), message, help);
-            kind.zero()
-        }),
-    };
+    }
+    let kind = VariableKind::named(&kind_name).unwrap_or_else(|| {
+        let help = did_you_mean(&kind_name, VariableKind::NAMES);
+        let message = format!("no variable is of type `{kind_name}`, so it is a string");
+        out.warning(kind_name.span(), message, help);
+        VariableKind::String
+    });
+    let initial =
+        table.value("initial").map_or_else(|| kind.zero(), |value| kind.initial(value, out));
     Some(Variable { name: name?, kind, initial })
 }
 
@@ -252,8 +258,8 @@ fn action(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Opti
         from: from(&table, kind.as_deref(), spec, out),
         kind,
         to: table.name("to", out),
-        params: params(&table, out),
-        guard: table.text("guard", out).and_then(|text| guard(&text, spec, out)),
+        params: params(&table, spec, out),
+        guard: guard::read(&table, spec, out),
         effects: effect::read(&table, out),
         dispatches: Vec::new(),
         hint: table.text("hint", out).map(|hint| hint.to_string()),
@@ -281,9 +287,9 @@ fn from(
     states.map(|state| Name::new(state.as_str(), action.span.clone())).collect()
 }
 
-/// The names of an action's parameters: strings, or tables with a `name`. Other keys of these tables
-/// (a type, a hint) are not checked.
-fn params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
+/// The names of an action's parameters: strings, or tables with a `name`. A `type` must fit the variable
+/// of that name; other keys of these tables are not checked.
+fn params(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Vec<Name> {
     let Some(DeValue::Array(items)) = table.value("params").map(toml::Spanned::get_ref) else {
         return table.names("params", out);
     };
@@ -294,7 +300,10 @@ fn params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
             DeValue::Table(values) => {
                 let label = format!("a parameter of {}", table.label);
                 let table = Table { values, label, span: item.span() };
-                names.extend(table.required_name("name", out));
+                if let Some(name) = table.required_name("name", out) {
+                    check_type(&table, &name, spec, out);
+                    names.push(name);
+                }
             }
             _ => {
                 let message = wrong_type("params", &table.label, "a list of names", item);
@@ -305,25 +314,17 @@ fn params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
     names
 }
 
-fn guard(text: &Name, spec: &Spec, out: &mut Diagnostics<'_>) -> Option<Guard> {
-    let parsed = Guard::parse(text, &spec.variables).map_err(|mistake| {
-        let at = within(text, &mistake, out.source());
-        out.error_with_help(&at, format!("guard: {}", mistake.message), mistake.help);
-    });
-    parsed.ok()
-}
-
-/// The place of a mistake in the file: exact if the text is written there without escapes, otherwise
-/// the whole text.
-fn within(text: &Name, mistake: &guard::Mistake, source: &str) -> Range<usize> {
-    let whole = text.span().clone();
-    let written = source.get(whole.clone()).unwrap_or_default();
-    match written.find(text.as_str()).filter(|_| !text.is_empty()) {
-        Some(offset) => {
-            let start = whole.start + offset;
-            start + mistake.at.start..start + mistake.at.end
-        }
-        None => whole,
+/// Warns of a parameter whose declared type never fits the variable of its name.
+fn check_type(table: &Table<'_, '_>, name: &Name, spec: &Spec, out: &mut Diagnostics<'_>) {
+    let of_param = table.text("type", out).and_then(|kind| VariableKind::named(&kind));
+    let of_variable = spec.variables.get(name.as_str()).map(|variable| variable.kind);
+    if let (Some(param), Some(variable)) = (of_param, of_variable)
+        && variable.hold(&param.zero()).is_none()
+    {
+        let (param, variable) = (param.as_str(), variable.as_str());
+        let message =
+            format!("parameter `{name}` is a {param}, and variable `{name}` is a {variable}");
+        out.warning(name.span(), message, "give both one type, or the parameter another name");
     }
 }
 
