@@ -211,7 +211,9 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::UnknownIntegration { .. }
         | Refusal::EndingsNotTaken { .. } => Code::NotRetried,
         Refusal::TooLarge { .. } => Code::TooLarge,
-        Refusal::TooManyInFlight { .. } | Refusal::TooManySchedules { .. } => Code::Busy,
+        Refusal::TooManyInFlight { .. }
+        | Refusal::TooManySchedules { .. }
+        | Refusal::TooManySpawns { .. } => Code::Busy,
         Refusal::UnknownDispatch { .. } | Refusal::StaleAttempt { .. } => Code::NotInFlight,
         Refusal::NotTaken { .. }
         | Refusal::AskTooDeep { .. }
@@ -219,6 +221,8 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::AskTooLate
         | Refusal::RecordedAtTheEnd { .. }
         | Refusal::GuardRefused { .. }
+        | Refusal::Unspawnable(_)
+        | Refusal::NotSpawned
         | Refusal::StaleTimer
         | Refusal::NotIdleYet { .. }
         | Refusal::SpecUnfit { .. }

@@ -137,6 +137,7 @@ mod sessions;
 mod shared;
 mod signals;
 mod snapshot;
+mod spawning;
 mod specs;
 mod table;
 mod timer;

@@ -2,12 +2,13 @@
 
 use sandglass_model::signature::stated_shape;
 use sandglass_model::{
-    DeadlineOwner, DispatchId, Dispatched, Event, Object, RulesVersion, Sequence, TraceContext,
-    TransitionCause, WallTime,
+    DeadlineOwner, DispatchId, Dispatched, Event, Object, RulesVersion, Sequence, Spawn,
+    TraceContext, TransitionCause, Unspawnable, WallTime,
 };
 use serde_json::Value;
 
 use super::refusal::shown;
+use super::spawn::{Unspawnables, spawns};
 use super::{
     HANDED_MAX_BYTES, IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX, VARIABLES_MAX_BYTES, check_size, size,
 };
@@ -23,13 +24,26 @@ pub(super) struct ActionContext<'a> {
     schedules: usize,
     /// The time that a waiting asker leaves to what follows a handler, in milliseconds.
     parent_remaining_ms: Option<u64>,
+    unspawnables: Unspawnables<'a>,
 }
 
 impl<'a> ActionContext<'a> {
     pub(super) fn new(spec: &'a Spec, entity: &'a Entity, now: WallTime) -> Self {
         let in_flight = entity.in_flight_count();
         let schedules = entity.schedules().len();
-        Self { spec, entity, now, in_flight, schedules, parent_remaining_ms: None }
+        let (parent_remaining_ms, unspawnables) = (None, Unspawnables::Refuse(None));
+        Self { spec, entity, now, in_flight, schedules, parent_remaining_ms, unspawnables }
+    }
+
+    /// With an entity that is known not to be spawnable: an action that would spawn it is refused.
+    pub(super) fn with_unspawnable(self, known: Option<&'a Unspawnable>) -> Self {
+        Self { unspawnables: Unspawnables::Refuse(known), ..self }
+    }
+
+    /// For an action that has to end the state: it is taken even if it would spawn an entity that cannot
+    /// be spawned.
+    pub(super) fn accepting_unspawnables(self) -> Self {
+        Self { unspawnables: Unspawnables::Accept, ..self }
     }
 
     /// After the end of a handler: it does not count, and its asker has this much time left if it
@@ -53,7 +67,9 @@ impl<'a> ActionContext<'a> {
     ) -> Result<Vec<Event>, Refusal> {
         let action = self.check_admitted(name)?;
         let entity = self.entity;
-        let variables = apply_effects(self.spec, action, params, &entity.variables)?;
+        let mut variables = apply_effects(self.spec, action, params, &entity.variables)?;
+        let spawns = spawns(entity, action, params, cause, trace, self.unspawnables)?;
+        store_ids(&spawns, &mut variables);
         let schedules = self.schedule_events(action)?;
         let state = action.leads_to(&entity.state).to_owned();
         let transition = Event::Transition {
@@ -69,6 +85,8 @@ impl<'a> ActionContext<'a> {
         let started =
             Started { action, params, state: &state, variables: &variables, trace, origin };
         let mut events = vec![transition];
+        events.extend(emitted(action));
+        events.extend(spawns.into_iter().map(|spawn| Event::Spawning(Box::new(spawn))));
         events.extend(schedules);
         events.extend(self.dispatch_events(&started)?);
         Ok(events)
@@ -95,7 +113,8 @@ impl<'a> ActionContext<'a> {
             }
             TransitionCause::Requested
             | TransitionCause::StateIdle
-            | TransitionCause::Scheduled { .. } => Origin::default(),
+            | TransitionCause::Scheduled { .. }
+            | TransitionCause::Spawned => Origin::default(),
         }
     }
 
@@ -236,6 +255,26 @@ impl Started<'_> {
     }
 }
 
+/// The events that an action emits.
+fn emitted(action: &Action) -> impl Iterator<Item = Event> {
+    action.effects.iter().filter_map(|effect| match effect {
+        Effect::Emit { event } => {
+            Some(Event::Emitted { name: event.to_string(), action: action.name.to_string() })
+        }
+        _ => None,
+    })
+}
+
+/// Stores the ids of spawned entities in the variables that are declared for that.
+fn store_ids(spawns: &[Spawn], variables: &mut Object) {
+    for spawn in spawns {
+        let stored_in = spawn.stored_in.as_ref();
+        if let Some(variable) = stored_in.and_then(|name| variables.get_mut(name)) {
+            *variable = Value::from(spawn.entity.id());
+        }
+    }
+}
+
 /// Returns the variables after the action's effects.
 fn apply_effects(
     spec: &Spec,
@@ -248,7 +287,10 @@ fn apply_effects(
     let mut grown = false;
     for effect in &action.effects {
         match effect {
-            Effect::Trigger { .. } | Effect::Schedule { .. } => {}
+            Effect::Trigger { .. }
+            | Effect::Schedule { .. }
+            | Effect::Emit { .. }
+            | Effect::Spawn(_) => {}
             Effect::Increment { variable } => {
                 let count = variables.get(variable.as_str()).and_then(Value::as_i64).unwrap_or(0);
                 variables.insert(variable.to_string(), Value::from(count.saturating_add(1)));

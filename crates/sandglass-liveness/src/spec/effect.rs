@@ -7,12 +7,12 @@ use sandglass_source::{
     Diagnostics, Spot, Table, did_you_mean, items_of, toml_value, valid_name, wrong_type,
 };
 
-use super::{Assigned, EFFECTS_MAX, Effect, Name, duration};
+use super::{Assigned, EFFECTS_MAX, Effect, Name, duration, spawn};
 
-const KINDS: [&str; 4] = ["trigger", "increment", "set", "schedule"];
+const KINDS: [&str; 6] = ["trigger", "increment", "set", "schedule", "emit", "spawn"];
 
-const HELP: &str = "write \"trigger NAME\", \"increment VARIABLE\", \"set VARIABLE VALUE\" or \
-                    \"schedule ACTION SECONDS\", or tables such as { type = \"trigger\", name = \"...\" }";
+const HELP: &str = "write \"trigger NAME\", \"increment VARIABLE\", \"set VARIABLE VALUE\", \
+                    \"schedule ACTION SECONDS\" or \"emit EVENT\", or tables such as { type = \"trigger\", name = \"...\" }";
 
 /// Reads `effect` of `action`: a string, a table, or a list of both.
 pub(super) fn read(action: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Effect> {
@@ -41,6 +41,9 @@ fn one(item: Spot<'_, '_>, label: &str, out: &mut Diagnostics<'_>) -> Option<Eff
 }
 
 fn from_text(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
+    if let Some(effect) = spawn::from_text(text, &item.span(), out) {
+        return effect;
+    }
     let words = words(text);
     let name =
         |text: &str, out: &mut Diagnostics<'_>| valid_name(Name::new(text, item.span()), out);
@@ -95,6 +98,11 @@ fn from_table(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect
         }
         "set" => set(table, out),
         "schedule" => schedule(table, out),
+        "emit" | "emit_event" => {
+            table.only(&["type", "event"], out);
+            Some(Effect::Emit { event: table.required_name("event", out)? })
+        }
+        "spawn" | "spawn_entity" => spawn::from_table(table, out),
         other => {
             let message = format!("no effect is of type `{other}`");
             out.error_with_help(kind.span(), message, did_you_mean(other, KINDS));

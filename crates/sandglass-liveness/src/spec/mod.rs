@@ -9,6 +9,7 @@ mod limits;
 mod lint;
 pub(crate) mod refusable;
 mod section;
+mod spawn;
 mod variable;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use crate::session::LimitSettings;
 pub use guard::Guard;
 pub use limits::run_limits;
 pub use sandglass_source::{DIAGNOSTICS_MAX, Diagnostic, Name, Severity};
+pub(crate) use spawn::NEW_ID;
 
 /// Largest spec file, in bytes: a thousand times what people write by hand.
 pub const SOURCE_MAX_BYTES: usize = 1 << 20;
@@ -30,6 +32,9 @@ pub const SOURCE_MAX_BYTES: usize = 1 << 20;
 pub const STATES_MAX: usize = 1_000;
 /// Most effects of one action, so that one transition stays one small transaction.
 pub const EFFECTS_MAX: usize = 64;
+/// Most entities that one transition spawns: each is a write of its own, and the next action of their
+/// parent waits for all of them.
+pub const SPAWNS_MAX: usize = 8;
 
 /// What an entity may do.
 #[derive(Clone, Debug)]
@@ -177,6 +182,37 @@ pub enum Effect {
         /// The delay, in milliseconds.
         delay_ms: u64,
     },
+    /// Emits an event, for those who follow the entity.
+    Emit {
+        /// The event.
+        event: Name,
+    },
+    /// Creates another entity.
+    Spawn(Box<SpawnEffect>),
+}
+
+/// An entity that an action creates.
+#[derive(Clone, Debug)]
+pub struct SpawnEffect {
+    /// Its type.
+    pub entity_type: Name,
+    /// Its id.
+    pub id: SpawnId,
+    /// Its first action.
+    pub initial_action: Option<Name>,
+    /// The parent's variable or field that its id is stored in.
+    pub store_id_in: Option<Name>,
+    /// The parent's fields that are parameters of its first action.
+    pub copy_fields: Vec<Name>,
+}
+
+/// Where the id of a spawned entity comes from.
+#[derive(Clone, Debug)]
+pub enum SpawnId {
+    /// This text, in which `{uuid}` is replaced by a new one.
+    Template(Name),
+    /// The action's parameter of this name; a new one if there is no such text.
+    Param(Name),
 }
 
 /// The value that a variable is set to.
