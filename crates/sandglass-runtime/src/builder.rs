@@ -326,7 +326,7 @@ impl Recovery<'_> {
         let newest = shared.specs().newest(&entity);
         let changes_spec =
             newest.is_some_and(|newest| change_spec(&spec, &entity, &newest).is_ok());
-        if entity.is_settled() && !changes_spec {
+        if entity.is_at_rest() && !changes_spec {
             let mut timers = Timers::default();
             let has_work = false; // It is settled.
             timers.follow(&entity, has_work, &spec, &*shared.clock);

@@ -269,7 +269,7 @@ fn requests_are_refused_with_the_reason() {
     assert_eq!(life.act("Note"), Err(Refusal::UnknownEntity));
     let mut life = Life::of(SESSION);
     let incarnation = Incarnation::from_bytes([8; 16]);
-    let create = Input::Create { name: Life::name(), incarnation, tenant: None };
+    let create = Input::Create { name: Life::name(), incarnation, tenant: None, spawned_by: None };
     assert_eq!(life.tell(create), Err(Refusal::EntityExists));
     assert_eq!(
         life.act("Finnish"),
