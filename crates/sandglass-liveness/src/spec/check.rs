@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use sandglass_model::RulesVersion;
 use sandglass_source::{Diagnostics, did_you_mean, nearest};
 
-use super::{Assigned, Effect, Integration, Name, Spec, VariableKind, endings, limits, spawn};
+use super::{
+    Action, Assigned, Effect, Integration, Name, Spec, VariableKind, endings, limits, spawn,
+};
 
 /// Checks `spec`, and fills in what follows from several sections.
 pub(super) fn check(spec: &mut Spec, out: &mut Diagnostics<'_>) {
