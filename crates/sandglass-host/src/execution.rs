@@ -447,7 +447,9 @@ impl Execution {
             Arc::clone(&self.shared.clock),
         );
         let supervision = self.supervision(deadline, resolved);
-        let mut store = Store::new(&compiled.sandbox.engine, RunStore::new(supervision, limiter));
+        let mut data = RunStore::new(supervision, limiter);
+        data.evaluation = Some(Arc::clone(&self.shared.evaluation));
+        let mut store = Store::new(&compiled.sandbox.engine, data);
         store.limiter(|data| &mut data.memory.limiter);
         store.set_hostcall_fuel(HostMemory::call_bytes(limits.response_bytes));
         store.set_epoch_deadline(1);

@@ -227,7 +227,7 @@ fn entity_state(run: &HandlerRun, recovery: Option<&Value>) -> Value {
         "status": state,
         "sequence_nr": sequence(&run.dispatched),
         "fields": fields,
-        "counters": of(Value::is_number),
+        "counters": of(Value::is_u64),
         "booleans": of(Value::is_boolean),
         "lists": of(Value::is_array),
     });
