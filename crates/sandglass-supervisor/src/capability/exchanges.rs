@@ -199,6 +199,16 @@ impl Exchanges {
         Ok(self.by_response(handle)?.response().await?)
     }
 
+    /// Replaces a response that failed by one with the status 0, `header` and no body, so that the guest
+    /// finds no second error when it reads on.
+    pub fn set_failed(&mut self, handle: u32, header: (&str, &str)) {
+        if let Ok(exchange) = self.by_response(handle) {
+            let headers = vec![(header.0.to_owned(), header.1.to_owned())];
+            let body = Box::pin(futures_util::stream::empty());
+            exchange.set_response(Ok(Opened { status: 0, headers, body }));
+        }
+    }
+
     /// Reads the next piece of a response, of at most `max` bytes; an empty one at the end.
     ///
     /// # Errors
@@ -312,6 +322,9 @@ mod tests {
         let failed = ExchangeError::Http(reset);
         assert_eq!(exchanges.write(request, Bytes::from("a")).await, Err(failed.clone()));
         assert_eq!(exchanges.read(response, 1).await.map(drop), Err(failed));
+        exchanges.set_failed(response, ("why", "reset"));
+        assert_eq!(exchanges.head(response).await.map(|head| head.status), Ok(0));
+        assert_eq!(exchanges.read(response, 1).await, Ok(Bytes::new()));
 
         let ((request, response), _sent) = begin(&mut exchanges, pending()).await.expect("room");
         assert_eq!(exchanges.close(response), Ok(()));
