@@ -1,6 +1,6 @@
 //! HTTP requests and responses piece by piece. The guest has a handle for each direction.
 //!
-//! These functions have error codes of their own: -2 is a stream that has ended, -3 an invalid
+//! These functions have error codes of their own: -2 is a request whose response is closed, -3 an invalid
 //! handle, and -4 any other error. -1 stands for a write that the guest has to repeat, and is never
 //! returned, because a write waits instead.
 
