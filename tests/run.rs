@@ -283,6 +283,40 @@ fn a_run_is_recorded_and_replays_without_a_spec_file() {
     sandglass(&[&"log", &journal]).exits(0).says("HandlerTimedOut");
 }
 
+/// Evaluates a spec, and completes with the result as its parameter.
+const EVALUATES: &str = r#"(module
+    (import "env" "host_evaluate_spec"
+        (func $evaluate (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+    (import "env" "host_set_result" (func $set (param i32 i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 0) "SPEC")
+    (data (i32.const 4096) "OpenClose")
+    (data (i32.const 8192) "{\"success\":true,\"params\":{\"evaluated\":")
+    (func (export "run") (param i32 i32) (result i32) (local $end i32)
+        (local.set $end (i32.add (i32.const 8230) (call $evaluate
+            (i32.const 0) (i32.const LENGTH) (i32.const 4096) (i32.const 4)
+            (i32.const 4100) (i32.const 5) (i32.const 0) (i32.const 0)
+            (i32.const 8230) (i32.const 1024))))
+        (i32.store16 (local.get $end) (i32.const 0x7d7d))
+        (call $set (i32.const 8192) (i32.sub (i32.add (local.get $end) (i32.const 2)) (i32.const 8192)))
+        i32.const 0))"#;
+
+#[test]
+fn a_guest_evaluates_a_spec_by_the_rules_of_the_runtime() {
+    let spec = "[automaton]\nname = 'Door'\nstates = ['Open', 'Shut']\ninitial = 'Open'\n\
+                terminal = ['Shut']\nallow_indefinite_states = ['Open']\n\
+                [[action]]\nname = 'Close'\nfrom = ['Open']\nto = 'Shut'\n";
+    let guest = EVALUATES
+        .replace("SPEC", &spec.replace('\n', "\\n"))
+        .replace("LENGTH", &spec.len().to_string());
+    let folder = Folder::new();
+    let guest = folder.write("evaluates.wat", &guest);
+    let (said, report) = report(sandglass(&[&"run", &guest, &"--report", &"json"]));
+    said.exits(0);
+    let expected = serde_json::json!({ "success": true, "new_state": "Shut", "error": null });
+    assert_eq!(report["result"]["params"]["evaluated"], expected, "{report}");
+}
+
 #[test]
 fn bad_arguments_are_a_report_too() {
     let folder = Folder::new();
