@@ -6,12 +6,19 @@ use std::collections::BTreeSet;
 use sandglass_model::RulesVersion;
 use sandglass_source::{Diagnostics, did_you_mean};
 
-use super::{Action, Assigned, Effect, Integration, Name, Spec, VariableKind, limits};
+use super::{
+    Action, Assigned, Effect, Integration, Name, Spec, Variable, VariableKind, endings, limits,
+};
 
 /// Checks `spec`, and fills in what follows from several sections.
 pub(super) fn check(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     check_actions(spec, out);
+    add_timed_states(spec, out);
+    if spec.rules >= RulesVersion::V3 {
+        add_terminal_states(spec);
+    }
     resolve_dispatches(spec, out);
+    endings::complete(spec, out);
     check_endings(spec, out);
     check_timeouts(spec, out);
     limits::check(spec, out);
@@ -29,6 +36,7 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
             let help = format!("take `{terminal}` out of `from` or out of `terminal`");
             out.error_with_help(terminal.span(), message, help);
         }
+        declare_changed(spec, action, out);
         for effect in &mut action.effects {
             check_effect(spec, &names, &action.params, effect, out);
         }
@@ -37,6 +45,34 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     spec.actions = actions;
     if let Some(variable) = spec.conversation.clone() {
         kind_of(spec, &variable, out);
+    }
+}
+
+/// A state without any outgoing action is terminal.
+fn add_terminal_states(spec: &mut Spec) {
+    let left: BTreeSet<&str> =
+        spec.actions.values().flat_map(|action| &action.from).map(Name::as_str).collect();
+    let ends = spec.states.iter().filter(|state| !left.contains(state.as_str()));
+    let ends: Vec<String> = ends.map(Name::to_string).collect();
+    spec.terminal.extend(ends);
+}
+
+/// The action of a timer is taken from the timer's state.
+fn add_timed_states(spec: &mut Spec, out: &mut Diagnostics<'_>) {
+    let Spec { timeouts, actions, terminal, .. } = spec;
+    for timeout in timeouts.values().filter(|timeout| !terminal.contains(timeout.state.as_str())) {
+        let (state, name) = (&timeout.state, &timeout.on_timeout);
+        let Some(action) = actions.get_mut(name.as_str()) else { continue };
+        if !action.is_taken_from(state) {
+            let message =
+                format!("state `{state}` does not accept `{name}`, which its timer takes");
+            out.report_default(
+                name.span(),
+                message,
+                format!("add `{state}` to `from` of `{name}`"),
+            );
+            action.from.push(state.clone());
+        }
     }
 }
 
@@ -117,7 +153,7 @@ fn check_assigned(
         Assigned::Param(param) if !params.contains(param) => {
             let near = did_you_mean(param, params.iter().map(Name::as_str));
             let message = format!("the action has no parameter `{param}`");
-            out.warning(param.span(), message, near);
+            out.report_default(param.span(), message, near);
         }
         Assigned::Param(_) => {}
         Assigned::Variable(from) => {
@@ -128,6 +164,30 @@ fn check_assigned(
                 out.error_with_help(from.span(), message, "both must have one type");
             }
         }
+    }
+}
+
+/// Declares the variables that the effects of `action` change and no [[state]] declares, unless the file
+/// is strict.
+fn declare_changed(spec: &mut Spec, action: &Action, out: &mut Diagnostics<'_>) {
+    for effect in &action.effects {
+        let Some((variable, value)) = effect.changes() else { continue };
+        if out.is_strict() || spec.variables.contains_key(variable.as_str()) {
+            continue;
+        }
+        let kind = match (effect, value) {
+            (Effect::Increment { .. } | Effect::Decrement { .. }, _) => VariableKind::Counter,
+            (Effect::Append { .. } | Effect::RemoveAt { .. }, _) => VariableKind::List,
+            (_, Assigned::Literal(value)) => VariableKind::of(value),
+            _ => VariableKind::String,
+        };
+        let known = spec.variables.keys().map(String::as_str);
+        let near = did_you_mean(variable, known);
+        let message = format!("no variable is named `{variable}`, so it is a {}", kind.as_str());
+        out.report_default(variable.span(), message, near);
+        let name = variable.clone();
+        let declared = Variable { name, kind, initial: kind.zero() };
+        spec.variables.insert(variable.to_string(), declared);
     }
 }
 
@@ -209,15 +269,23 @@ pub(super) fn entered(spec: &Spec) -> BTreeSet<(&str, &str)> {
 /// Rule 10: the state in which a handler executes accepts every ending of it.
 fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
     let mut undeclared = BTreeSet::new();
+    let mut not_taken = BTreeSet::new();
     for (integration, state) in entered(spec) {
         let Some(integration) = spec.integrations.get(integration) else { continue };
+        if spec.is_terminal(state) {
+            ends_in_terminal(integration, state, out);
+            continue;
+        }
         for (ending, action) in integration.endings() {
             match spec.actions.get(action.as_str()) {
-                Some(declared) if !declared.is_taken_from(state) || spec.is_terminal(state) => {
-                    not_taken(spec, integration, ending, action, state, out);
+                Some(declared) if !declared.is_taken_from(state) => {
+                    // One action may be several endings.
+                    if not_taken.insert((&integration.name as &str, action.as_str(), state)) {
+                        report_not_taken(integration, ending, action, state, out);
+                    }
                 }
                 Some(_) => {}
-                None if !undeclared.insert((&integration.name as &str, ending)) => {}
+                None if !undeclared.insert((&integration.name as &str, action.as_str())) => {}
                 None => {
                     let message = format!(
                         "integration `{}`: `{ending}` is `{action}`, which is not declared",
@@ -234,8 +302,17 @@ fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
     }
 }
 
-fn not_taken(
-    spec: &Spec,
+/// Reports a handler that starts in a state that takes no action.
+fn ends_in_terminal(integration: &Integration, state: &str, out: &mut Diagnostics<'_>) {
+    let message = format!(
+        "integration `{}` starts in `{state}`, which is terminal: its end is only recorded",
+        integration.name
+    );
+    let help = format!("start it elsewhere, or declare an action that leaves `{state}`");
+    out.report_default(integration.name.span(), message, help);
+}
+
+fn report_not_taken(
     integration: &Integration,
     ending: &str,
     action: &Name,
@@ -246,12 +323,9 @@ fn not_taken(
         "integration `{}`: `{ending}` is `{action}`, which state `{state}` does not accept",
         integration.name
     );
-    let help = if spec.is_terminal(state) {
-        format!("`{state}` is terminal, so no handler can end in it: start the handler elsewhere")
-    } else {
-        format!("add `{state}` to `from` of `{action}`, or name another action in `{ending}`")
-    };
-    out.error_with_help(action.span(), message, help);
+    let help =
+        format!("add `{state}` to `from` of `{action}`, or name another action in `{ending}`");
+    out.report_default(action.span(), message, help);
 }
 
 fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
@@ -271,11 +345,6 @@ fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
                 let message = format!("`{state}` is terminal and cannot have a timer");
                 out.error_with_help(state.span(), message, help);
             }
-            Some(declared) if !declared.is_taken_from(state) => {
-                let message = format!("state `{state}` does not accept `{action}`");
-                let help = format!("add `{state}` to `from` of `{action}`");
-                out.error_with_help(action.span(), message, help);
-            }
             Some(_) => {}
         }
     }
@@ -294,7 +363,7 @@ fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
         if *state == spec.initial {
             out.warning(state.span(), message, help);
         } else {
-            out.error_with_help(state.span(), message, help);
+            out.report_default(state.span(), message, help);
         }
     }
 }

@@ -3,6 +3,8 @@
 mod check;
 mod duration;
 mod effect;
+mod endings;
+pub(crate) mod failure_route;
 pub mod guard;
 mod integration;
 mod invariant;
@@ -21,6 +23,7 @@ use serde_json::Value;
 
 use crate::session::LimitSettings;
 
+pub use failure_route::FailureCategory;
 pub use guard::{Guard, Scope};
 pub use invariant::{INVARIANTS_MAX, Invariant};
 pub use limits::run_limits;
@@ -43,6 +46,8 @@ pub struct Spec {
     pub rules: RulesVersion,
     /// The file.
     pub source: String,
+    /// Whether defaults that Sandglass applies are errors.
+    pub is_strict: bool,
     /// The automaton's name: the entity type.
     pub name: Name,
     /// Its states, as declared.
@@ -265,7 +270,10 @@ pub struct Integration {
     pub trigger: Name,
     /// The action that it is declared under, as one of its triggers.
     pub declared_under: Option<Name>,
-    /// The module that its handlers execute.
+    /// What executes its handlers.
+    pub kind: IntegrationKind,
+    /// The module that its handlers execute. If it is none, the type and name of what an embedder
+    /// provides, such as `adapter:http` or `webhook:notify`.
     pub module: Name,
     /// Configuration for its handlers.
     pub config: BTreeMap<String, String>,
@@ -281,6 +289,8 @@ pub struct Integration {
     pub host_call_ms: Option<u64>,
     /// Limits on calls of single functions.
     pub host_calls_ms: BTreeMap<String, u64>,
+    /// Limits on what its handlers may use, besides those of the module.
+    pub guest_limits: GuestLimitSettings,
     /// Whether it outlives the state that started it.
     pub keep_on_exit: bool,
     /// What follows if the host crashes during a handler.
@@ -289,14 +299,40 @@ pub struct Integration {
     pub counted: Counted,
     /// The action of a success; `None` if the result names it.
     pub on_success: Option<Name>,
-    /// The action of a failure, a trap, a limit and a rejection.
-    pub on_failure: Name,
+    /// The action of a failure, a trap, a limit and a rejection; `None` if such an end is only
+    /// recorded. So are the following ones.
+    pub on_failure: Option<Name>,
+    /// The actions that replace `on_failure` for failures of these categories.
+    pub failure_routes: BTreeMap<FailureCategory, Name>,
     /// The action of a deadline that passed.
-    pub on_timeout: Name,
+    pub on_timeout: Option<Name>,
     /// The action of a handler that was lost with its host.
-    pub on_interrupted: Name,
+    pub on_interrupted: Option<Name>,
     /// The action of a handler that was stopped.
-    pub on_cancelled: Name,
+    pub on_cancelled: Option<Name>,
+}
+
+/// What executes the handlers of an integration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntegrationKind {
+    /// A module.
+    Wasm,
+    /// Something that an embedder provides.
+    Adapter,
+    /// A request that an embedder sends.
+    Webhook,
+}
+
+/// Limits that an integration states in its configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuestLimitSettings {
+    /// The result that the guest returns, and each response that a host function reads for it, in
+    /// bytes.
+    pub response_bytes: Option<u64>,
+    /// Fuel.
+    pub fuel: Option<u64>,
+    /// All linear memories of the guest together, in bytes.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Integration {
@@ -351,12 +387,28 @@ pub struct StateTimeout {
     pub params: Object,
 }
 
+/// Whether defaults that Sandglass applies, and keys that it does not know, are errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strictness {
+    /// If the file says so: `strict = true` in `[automaton]`.
+    #[default]
+    AsDeclared,
+    /// Yes.
+    Strict,
+}
+
 impl Spec {
     /// Reads and checks a spec file, and returns all errors at once. Its entities are decided by
     /// [`RulesVersion::CURRENT`].
     #[must_use]
     pub fn parse(source: &str) -> Parsed {
-        section::parse(source)
+        Self::parse_with(source, Strictness::AsDeclared)
+    }
+
+    /// As [`Spec::parse`], as strictly as `strictness` says.
+    #[must_use]
+    pub fn parse_with(source: &str, strictness: Strictness) -> Parsed {
+        section::parse(source, strictness)
     }
 
     /// Reads a spec that a journal holds, registered with `rules`. It was valid when it was
@@ -379,9 +431,9 @@ impl Spec {
 
     /// Reads and checks a spec file that may not be text.
     #[must_use]
-    pub fn parse_bytes(source: &[u8]) -> Parsed {
+    pub fn parse_bytes(source: &[u8], strictness: Strictness) -> Parsed {
         match std::str::from_utf8(source) {
-            Ok(text) => Self::parse(text),
+            Ok(text) => Self::parse_with(text, strictness),
             Err(_) => {
                 let diagnostics = sandglass_source::not_text(source, "a spec file");
                 Parsed { spec: None, diagnostics }
@@ -454,14 +506,17 @@ impl Action {
 }
 
 impl Integration {
-    /// Its endings that are named in the spec, as the key and the action.
+    /// Its endings that have an action, as the key and the action.
     pub fn endings(&self) -> impl Iterator<Item = (&'static str, &Name)> {
+        let routes = self.failure_routes.values().map(|action| (failure_route::KEY, action));
         let declared = [
+            ("on_success", &self.on_success),
             ("on_failure", &self.on_failure),
             ("on_timeout", &self.on_timeout),
             ("on_interrupted", &self.on_interrupted),
             ("on_cancelled", &self.on_cancelled),
         ];
-        self.on_success.iter().map(|action| ("on_success", action)).chain(declared)
+        let declared = declared.into_iter();
+        declared.filter_map(|(key, action)| Some((key, action.as_ref()?))).chain(routes)
     }
 }

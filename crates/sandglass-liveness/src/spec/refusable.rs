@@ -8,7 +8,7 @@ use sandglass_source::Diagnostics;
 use serde_json::Value;
 
 use super::check::entered;
-use super::{Action, Assigned, Integration, Name, Spec, StateTimeout, VariableKind};
+use super::{Action, Assigned, Integration, Name, Spec, StateTimeout, VariableKind, failure_route};
 
 /// The parameters of every ending but a success.
 const ENDING_PARAMS: [&str; 4] = ["cause", "dispatch_id", "error", "integration"];
@@ -97,9 +97,11 @@ fn used<'s>(spec: &'s Spec, action: &'s Action) -> impl Iterator<Item = (&'s Nam
 
 /// Whether `ending` can have `param` with a value that does not become `kind`.
 fn is_unfit(ending: &str, param: &str, kind: VariableKind) -> bool {
+    let is_failure = ending == failure_route::KEY && param == failure_route::PARAM;
     let of_timeout = ending == "on_timeout";
     let is_number = of_timeout && TIMEOUT_NUMBERS.contains(&param);
     let is_given = is_number
+        || is_failure
         || ENDING_PARAMS.contains(&param)
         || (of_timeout && (TIMEOUT_PARAMS.contains(&param) || param == DYING_CALL));
     let fits = match kind {
@@ -157,5 +159,5 @@ fn refused_for_ever(
         "{fix}, name another action in `{ending}`, or give `{state}` a [[state_timeout]] without \
          `max_occurrences`, and with the `params` that its action needs"
     );
-    out.error_with_help(action.span(), message, help);
+    out.report_default(action.span(), message, help);
 }
