@@ -53,6 +53,7 @@ pages! {
     "invalid_utf8",
     "invalid_json",
     "invalid_shape",
+    "denied",
     "no_action",
     "action_not_taken",
     "unreachable",

@@ -195,6 +195,7 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         Refusal::EntityExists => Code::EntityExists,
         Refusal::UnknownAction { .. } => Code::UnknownAction,
         Refusal::BadParam { .. }
+        | Refusal::UnfitParam { .. }
         | Refusal::BadSignal(_)
         | Refusal::BadTenant(_)
         | Refusal::BadRetry(_)
@@ -221,6 +222,7 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::AskTooLate
         | Refusal::RecordedAtTheEnd { .. }
         | Refusal::GuardRefused { .. }
+        | Refusal::InvariantBroken { .. }
         | Refusal::Unspawnable(_)
         | Refusal::NotSpawned
         | Refusal::StaleTimer

@@ -17,7 +17,7 @@ use std::time::Duration;
 use sandglass_model::report::micros;
 use sandglass_model::{
     Cause, DeadlineReport, DispatchId, HandlerDeadlineExceeded, Limit, Monotonic, Outcome, Overrun,
-    RejectionKind, RunReport, TimeSplit, TraceContext, WallTime,
+    Rejection, RejectionKind, RunReport, TimeSplit, TraceContext, WallTime,
 };
 use sandglass_telemetry::Span;
 use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics, Level, Refusal};
@@ -63,7 +63,10 @@ pub(crate) struct Execution {
     pub(crate) shared: Arc<Shared>,
     /// The metrics of its entity type and action.
     pub(crate) metrics: DispatchMetrics,
+    /// With the limits of the dispatch.
     pub(crate) integration: Integration,
+    /// Why the dispatch is invalid, if it is.
+    pub(crate) invalid: Option<Rejection>,
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) id: DispatchId,
     pub(crate) trace: TraceContext,
@@ -85,6 +88,7 @@ struct Start {
 
 /// Why a handler did not start.
 enum NotStarted {
+    Invalid(Rejection),
     /// It was stopped before; its run has the cause.
     Stopped,
     WaitedTooLong,
@@ -117,6 +121,9 @@ impl Execution {
 
     /// Waits until the handler may start, with a ticker that enforces its deadline.
     async fn wait_for_permit(&self, permit: PermitWait) -> Result<Permit, NotStarted> {
+        if let Some(rejection) = &self.invalid {
+            return Err(NotStarted::Invalid(rejection.clone()));
+        }
         if !permit.is_over() {
             self.wait_for(permit).await?;
         }
@@ -158,8 +165,7 @@ impl Execution {
         }
         let run = &self.dispatch.run;
         let (outcome, cause) = match (self.refusal(why, waited), run.set_cause(Cause::NotStarted)) {
-            (Some(message), Cause::NotStarted) => {
-                let rejection = rejection(RejectionKind::HostUnavailable, message);
+            (Some(rejection), Cause::NotStarted) => {
                 (Outcome::Rejected(rejection), Cause::NotStarted)
             }
             (_, cause) => (cancelled(run, cause, None), cause),
@@ -176,27 +182,27 @@ impl Execution {
     }
 
     /// Why the host refuses to start the handler; `None` if it does not.
-    fn refusal(&self, why: &NotStarted, waited: Duration) -> Option<String> {
+    fn refusal(&self, why: &NotStarted, waited: Duration) -> Option<Rejection> {
         let metrics = &self.shared.telemetry.metrics;
-        match why {
-            NotStarted::Stopped | NotStarted::ParentExpired(_) => None,
+        let message = match why {
+            NotStarted::Invalid(rejection) => return Some(rejection.clone()),
+            NotStarted::Stopped | NotStarted::ParentExpired(_) => return None,
             NotStarted::WaitedTooLong => {
                 metrics.dispatch_refused(Refusal::QueueTimeout);
                 let waited = waited.as_millis();
-                Some(format!("handler could not start within {waited} ms; the host is too busy"))
+                format!("handler could not start within {waited} ms; the host is too busy")
             }
             NotStarted::TickerUnhealthy(health) => {
                 metrics.dispatch_refused(Refusal::TickerUnhealthy);
-                Some(format!(
-                    "the epoch ticker is not healthy ({health:?}), so no guest is started"
-                ))
+                format!("the epoch ticker is not healthy ({health:?}), so no guest is started")
             }
-            NotStarted::NoMappings => Some(
+            NotStarted::NoMappings => {
                 "the process has too few memory mappings left for one more guest; allow fewer, or \
                  raise `vm.max_map_count`"
-                    .to_owned(),
-            ),
-        }
+                    .to_owned()
+            }
+        };
+        Some(rejection(RejectionKind::HostUnavailable, message))
     }
 
     /// The overrun of a handler that has `waited` longer than it may. Compiling the module counts.
@@ -359,7 +365,9 @@ impl Execution {
             Arc::clone(&self.shared.clock),
         );
         let supervision = self.supervision(deadline);
-        let mut store = Store::new(&compiled.sandbox.engine, RunStore::new(supervision, limiter));
+        let mut data = RunStore::new(supervision, limiter);
+        data.evaluation = Some(Arc::clone(&self.shared.evaluation));
+        let mut store = Store::new(&compiled.sandbox.engine, data);
         store.limiter(|data| &mut data.memory.limiter);
         store.set_hostcall_fuel(HostMemory::call_bytes(limits.response_bytes));
         store.set_epoch_deadline(1);
@@ -392,10 +400,10 @@ impl Execution {
             context,
             log,
             telemetry,
-            (Arc::clone(&self.integration.grants), self.dispatch.call_limits.clone()),
-            self.dispatch.signals.clone(),
+            Arc::clone(&self.integration.grants),
+            (Arc::clone(&self.dispatch), self.id),
             (Arc::clone(&self.span), self.trace),
-            (self.dispatch.streams.clone(), cache),
+            cache,
         );
         Supervision::new(supervision::Start {
             run: Arc::clone(&self.dispatch.run),

@@ -48,7 +48,7 @@ pub use limit::GuestLimits;
 pub use outcome::{
     Cancellation, CancelledBy, Completion, DeadlineOwner, Failure, FailureKind,
     HandlerDeadlineExceeded, LimitBreach, LimitKind, Outcome, OutcomeKind, Rejection,
-    RejectionKind, Trap, TrapKind,
+    RejectionKind, Trap, TrapKind, TypedFailure,
 };
 pub use record::{
     DEFAULT_TENANT, Decision, Dispatched, Event, Position, Record, Retried, TransitionCause,
@@ -66,7 +66,8 @@ pub use session::{
 pub use signature::Signature;
 pub use spawn::{Spawn, SpawnObstacle, SpawnResult, SpawnedBy, Unspawnable};
 pub use story::{
-    Call, CallOutcome, OutgoingRequest, RequestOutcome, STORY_CALLS_MAX, STORY_REQUESTS_MAX, Story,
+    Call, CallOutcome, OutgoingRequest, RequestOutcome, STORY_CALLS_MAX, STORY_ERROR_MAX_BYTES,
+    STORY_REQUESTS_MAX, Story,
 };
 pub use trace::{SpanId, TraceContext, TraceId};
 

@@ -6,7 +6,8 @@ use sandglass_model::{Account, OutcomeKind, RunReport, TraceId};
 /// does, at 1 % of the space.
 pub const ACCOUNTS_ONE_IN: u32 = 100;
 
-/// Keeps an account of one in `one_in` completed handlers (of none, if it is 0), and of all others.
+/// Keeps an account of one in `one_in` completed handlers (of none, if it is 0), and of all others:
+/// those that did not complete, and those that completed although a call or a request failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccountSampling {
     pub(crate) one_in: u32,
@@ -20,8 +21,9 @@ impl Default for AccountSampling {
 
 impl AccountSampling {
     pub(crate) fn of(self, report: &RunReport) -> Option<Box<Account>> {
-        let is_kept =
-            report.outcome.kind() != OutcomeKind::Completed || self.samples(report.trace.trace_id);
+        let is_kept = report.outcome.kind() != OutcomeKind::Completed
+            || has_failed_call(report)
+            || self.samples(report.trace.trace_id);
         is_kept.then(|| Box::new(Account::of(report)))
     }
 
@@ -31,6 +33,13 @@ impl AccountSampling {
         let low = trace.as_bytes().last_chunk().map_or(0, |low| u64::from_be_bytes(*low));
         self.one_in > 0 && low >> 1 < (1 << 63) / u64::from(self.one_in)
     }
+}
+
+/// Whether a host call that can wait failed, or a request.
+fn has_failed_call(report: &RunReport) -> bool {
+    let mut functions = report.host_calls.by_function.iter();
+    functions.any(|calls| calls.failed.count > 0 || calls.timed_out.count > 0)
+        || report.story.requests.iter().any(|request| request.error.is_some())
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ impl Builder {
 
     /// Keeps an account, which lists all calls, of one in this many handlers that complete, and of
     /// none if it is 0; the default is [`ACCOUNTS_ONE_IN`](crate::ACCOUNTS_ONE_IN). Handlers that
-    /// do not complete always have one.
+    /// do not complete always have one, and so have those in which a call to the outside failed.
     #[must_use]
     pub const fn accounts_one_in(mut self, one_in: u32) -> Self {
         self.accounts.one_in = one_in;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sandglass_host::manifest::{self, Found, Manifests, module_beside};
 use sandglass_host::{AskTarget, Manifest, Secret, file};
 use sandglass_liveness::Spec;
-use sandglass_liveness::spec::{Name, SOURCE_MAX_BYTES};
+use sandglass_liveness::spec::{IntegrationKind, Name, SOURCE_MAX_BYTES, Strictness};
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
 use crate::host_handlers::Module;
@@ -101,6 +101,23 @@ impl Folder {
     /// # Errors
     /// A file is invalid or cannot be read.
     pub fn read(folder: &Path) -> Result<Self, FolderError> {
+        Self::read_with(folder, Strictness::AsDeclared, Missing::Refused)
+    }
+
+    /// As [`Folder::read`], to check the folder as strictly as `strictness` says. A missing module is
+    /// an error in a strict spec, and a warning in any other.
+    ///
+    /// # Errors
+    /// A file is invalid or cannot be read.
+    pub fn check(folder: &Path, strictness: Strictness) -> Result<Self, FolderError> {
+        Self::read_with(folder, strictness, Missing::Reported)
+    }
+
+    fn read_with(
+        folder: &Path,
+        strictness: Strictness,
+        missing: Missing,
+    ) -> Result<Self, FolderError> {
         let mut findings = Vec::new();
         let manifests = match Manifests::find(folder) {
             Ok(manifests) => manifests,
@@ -114,13 +131,14 @@ impl Folder {
         let (mut specs, mut sources) = (Vec::new(), BTreeMap::new());
         for path in spec_paths(folder)? {
             let bytes = file::start(&path, SOURCE_MAX_BYTES as u64 + 1)?;
-            let parsed = Spec::parse_bytes(&bytes);
+            let parsed = Spec::parse_bytes(&bytes, strictness);
             let source = String::from_utf8_lossy(&bytes);
             let mut diagnostics = parsed.diagnostics;
             if let Some(spec) = parsed.spec {
                 // The manifest that is invalid may be the one of the module.
                 if !wrong_manifests {
-                    diagnostics.extend(find_modules(folder, &manifests, &spec, &mut sources));
+                    let places = (folder, &manifests);
+                    diagnostics.extend(find_modules(places, &spec, missing, &mut sources));
                 }
                 specs.push((path.clone(), spec));
             }
@@ -172,16 +190,27 @@ impl Folder {
     }
 }
 
+/// What a missing module means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    /// The folder cannot be used.
+    Refused,
+    /// Its handlers are refused. Only a strict spec must not have such handlers.
+    Reported,
+}
+
 /// Notes where the modules of a spec are, and returns what is wrong with it.
 fn find_modules(
-    folder: &Path,
-    manifests: &Manifests,
+    (folder, manifests): (&Path, &Manifests),
     spec: &Spec,
+    missing: Missing,
     sources: &mut BTreeMap<String, ModuleSource>,
 ) -> Vec<sandglass_source::Diagnostic> {
     let mut out = Diagnostics::new(&spec.source);
-    for integration in spec.integrations.values() {
-        let name: &Name = &integration.module;
+    out.set_strict(spec.is_strict || missing == Missing::Refused);
+    let of_modules = spec.integrations.values().filter(|one| one.kind == IntegrationKind::Wasm);
+    let mut seen = BTreeSet::new();
+    for name in of_modules.map(|one| &one.module).filter(|name| seen.insert(name.as_str())) {
         if sources.contains_key(name.as_str()) {
             continue;
         }
@@ -209,7 +238,7 @@ fn no_module(name: &Name, manifests: &Manifests, out: &mut Diagnostics<'_>) {
         "put `{name}.wasm` or `{name}.wat` beside the spec, or an {} with this `name`{hint}",
         manifest::FILE_NAME
     );
-    out.error_with_help(name.span(), format!("there is no module `{name}`"), help);
+    out.report_default(name.span(), format!("there is no module `{name}`"), help);
 }
 
 /// The paths of a folder's specs, in order.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{
-    CallLimits, Context, Dispatch, DispatchDeadline, Host, Integration, RecordingLimits,
-    Reservation, ReserveFor, RunNow,
+    CallLimits, Context, Dispatch, DispatchDeadline, DispatchLimits, Host, Integration,
+    RecordingLimits, Reservation, ReserveFor, RunNow,
 };
 use sandglass_liveness::session::preamble;
 use sandglass_model::{
@@ -72,7 +72,7 @@ impl HostHandlers {
     /// dispatches are rejected with the reason.
     pub async fn compile(&self) {
         for (name, loadable) in self.modules.present() {
-            if let Err(rejection) = loadable.load(&self.host, &name, NO_TENANT).await {
+            if let Err(rejection) = loadable.load(&self.host, &name, NO_TENANT, &NO_LIMITS).await {
                 tracing::warn!(module = name, "the module cannot be executed: {rejection}");
             }
         }
@@ -100,7 +100,7 @@ impl HostHandlers {
         let mut compiled = Vec::new();
         for (name, module) in modules {
             let loadable = Loadable::of(module);
-            match loadable.load(&self.host, &name, NO_TENANT).await {
+            match loadable.load(&self.host, &name, NO_TENANT, &NO_LIMITS).await {
                 Ok(_) => compiled.push((name, loadable)),
                 Err(rejection) => return Err((name, rejection)),
             }
@@ -119,6 +119,10 @@ impl HostHandlers {
 /// Modules that are compiled before a tenant needs them are compiled for all tenants.
 const NO_TENANT: &str = "";
 
+/// Modules are compiled in advance for integrations that limit nothing.
+const NO_LIMITS: DispatchLimits =
+    DispatchLimits { memory_bytes: None, fuel: None, response_bytes: None };
+
 impl Handlers for HostHandlers {
     fn start(&self, run: HandlerRun) -> RunFuture {
         let host = self.host.clone();
@@ -129,6 +133,7 @@ impl Handlers for HostHandlers {
         let (reservation, version) = slot.map(|slot| (slot.reservation, slot.version)).unzip();
         Box::pin(async move {
             let began = clock.now();
+            let limits = limits(&run.dispatched);
             let parent = run.not_after.unwrap_or(Monotonic::NEVER);
             // If both pass at once, the passed deadline of the asker is the more useful cause.
             let too_late_at = Some(began.after(run.schedule_to_start));
@@ -136,7 +141,7 @@ impl Handlers for HostHandlers {
             let loaded = tokio::select! {
                 biased;
                 request = run.stop.killed() => Err(stopped(request)),
-                loaded = modules.load(&host, &run, version) => loaded.map_err(rejected),
+                loaded = modules.load(&host, &run, version, &limits) => loaded.map_err(rejected),
                 () = timer::until(&*clock, too_late_at) => {
                     let waited = clock.now().since(began);
                     let report = never_ran(&host, &run, too_late(&run), waited);
@@ -147,7 +152,7 @@ impl Handlers for HostHandlers {
             let compile = clock.now().since(began);
             match loaded {
                 Ok(integration) => {
-                    let begun = Begun { reservation, compile, recording };
+                    let begun = Begun { reservation, compile, recording, limits };
                     dispatch((&host, &clock), &integration, &run, begun).await
                 }
                 Err(never) => never_ran(&host, &run, never, compile),
@@ -217,13 +222,24 @@ struct Begun {
     reservation: Option<Reservation>,
     compile: Duration,
     recording: Option<RecordingLimits>,
+    limits: DispatchLimits,
+}
+
+/// The limits that the config of an integration sets. Specs are checked for values that are not numbers.
+fn limits(dispatched: &Dispatched) -> DispatchLimits {
+    let limit = |key| dispatched.config.get(key).and_then(|limit: &String| limit.parse().ok());
+    DispatchLimits {
+        memory_bytes: limit("max_memory"),
+        fuel: limit("max_fuel"),
+        response_bytes: limit("max_response_bytes"),
+    }
 }
 
 async fn dispatch(
     (host, clock): (&Host, &Arc<dyn Clock>),
     integration: &Integration,
     run: &HandlerRun,
-    Begun { reservation, compile, recording }: Begun,
+    Begun { reservation, compile, recording, limits }: Begun,
 ) -> RunReport {
     let dispatched = &run.dispatched;
     let recovery = recovery_context(run);
@@ -256,6 +272,7 @@ async fn dispatch(
         }))
         .asks(Arc::new(HostAsks { asks: run.asks.clone(), clocks }))
         .call_limits(CallLimits { all: run.host_calls.all, of: run.host_calls.of.clone() })
+        .limits(limits)
         .compiled_in(compile);
     if let Some(limits) = recording {
         dispatch = dispatch.recorded(limits);

@@ -75,6 +75,14 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
 
 impl interface::types::Host for RunStore {}
 
+impl RunStore {
+    /// Notes why the present call fails, for reports, and returns the error as the component gets it.
+    fn failed<E: fmt::Display, T: From<E>>(&mut self, error: E) -> T {
+        self.guest_mut().note_error(&error);
+        error.into()
+    }
+}
+
 /// The error by which a guest ends itself as failed.
 #[derive(Debug)]
 pub(crate) struct Raised(pub(crate) TypedFailure);

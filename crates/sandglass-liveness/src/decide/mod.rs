@@ -3,6 +3,7 @@
 
 mod action;
 mod commands;
+mod effects;
 mod ending;
 mod refusal;
 mod retry;
@@ -42,7 +43,7 @@ pub const SCHEDULES_MAX: usize = 1_000;
 pub const PARAMS_MAX_BYTES: usize = 1 << 20;
 /// Largest variables of an entity, in bytes as JSON: each transition records them.
 pub const VARIABLES_MAX_BYTES: usize = 1 << 20;
-/// Largest parameters and variables that one transition gives to all the handlers that it starts,
+/// Largest parameters, variables and fields that one transition gives to all the handlers that it starts,
 /// in bytes as JSON: they go into one transaction of the journal.
 pub const HANDED_MAX_BYTES: usize = 16 << 20;
 /// Largest payload of a signal, in bytes as JSON: a signal is a notice.
@@ -463,7 +464,7 @@ fn check_size(
 }
 
 /// The size of `value` in bytes as JSON; `None` if it exceeds `max`.
-fn size(value: &impl serde::Serialize, max: usize) -> Option<usize> {
+pub(crate) fn size(value: &impl serde::Serialize, max: usize) -> Option<usize> {
     let mut counted = Counted { left: max };
     // The only errors are that the limit is exceeded, or that a number has no JSON form.
     serde_json::to_writer(&mut counted, value).ok()?;

@@ -46,6 +46,36 @@ pub enum Refusal {
         /// What it must be.
         wanted: &'static str,
     },
+    /// A parameter has a type that does not fit the variable that an effect changes with it.
+    #[error(
+        "`{action}`: parameter `{param}` is {is}, and variable `{variable}` is a {of}: give {wanted}"
+    )]
+    UnfitParam {
+        /// The action.
+        action: String,
+        /// The parameter.
+        param: String,
+        /// The type that it has.
+        is: &'static str,
+        /// The variable.
+        variable: String,
+        /// The type of the variable.
+        of: &'static str,
+        /// What the parameter must be.
+        wanted: &'static str,
+    },
+    /// The transition would break an invariant of the spec.
+    #[error("`{action}` would break the invariant `{invariant}` in state `{state}`{}", reason(.message.as_deref()))]
+    InvariantBroken {
+        /// The action.
+        action: String,
+        /// The invariant.
+        invariant: String,
+        /// The state after the action.
+        state: String,
+        /// The text of the spec for that.
+        message: Option<String>,
+    },
     /// Something is larger than allowed.
     #[error("more than {max} bytes of {what}")]
     TooLarge {
@@ -258,6 +288,10 @@ pub enum Refusal {
 pub(super) fn shown(name: &str) -> String {
     // Longer than any declared name.
     name.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+fn reason(message: Option<&str>) -> String {
+    message.map(|message| format!(": {message}")).unwrap_or_default()
 }
 
 /// Why an entity is not spawned, as the end of a sentence about it.

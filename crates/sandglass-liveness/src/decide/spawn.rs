@@ -138,7 +138,8 @@ fn first_params(entity: &Entity, effect: &SpawnEffect, params: &Object) -> Objec
         return Object::new();
     }
     let copied = effect.copy_fields.iter().filter_map(|field| {
-        let value = entity.variables.get(field.as_str())?;
+        let value = entity.variables.get(field.as_str());
+        let value = value.or_else(|| entity.fields().get(field.as_str()))?;
         Some((field.to_string(), value.clone()))
     });
     let mut first = params.clone();

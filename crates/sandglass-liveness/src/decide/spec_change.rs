@@ -83,5 +83,7 @@ fn holds(kind: VariableKind, value: &Value) -> bool {
         VariableKind::String => value.is_string(),
         VariableKind::Counter => value.is_u64(),
         VariableKind::Bool => value.is_boolean(),
+        VariableKind::Number => value.is_number(),
+        VariableKind::List => value.is_array(),
     }
 }

@@ -7,8 +7,8 @@ use super::Entity;
 
 /// The version of the text. Other versions are not used: an entity may have had other fields, or
 /// been folded differently.
-pub const SNAPSHOT_VERSION: u32 = 3;
-/// Largest snapshot, in bytes: the largest variables, and as much again for all else.
+pub const SNAPSHOT_VERSION: u32 = 4;
+/// Largest snapshot, in bytes: the largest variables, and as much again for fields and all else.
 pub const SNAPSHOT_MAX_BYTES: usize = 2 << 20;
 
 #[derive(Serialize)]

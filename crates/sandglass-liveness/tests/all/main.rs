@@ -3,6 +3,7 @@
 mod asks;
 mod bounds;
 mod decisions;
+mod effects;
 mod generated;
 mod handlers;
 mod idle;

@@ -19,7 +19,7 @@ use sandglass_model::{
     Clock, EntityRef, Event, Incarnation, Object, Outcome, Position, Rejection, RejectionKind,
     RulesVersion, RunReport, SpecDigest, SystemClock,
 };
-use sandglass_runtime::{HostHandlers, Module, Runtime};
+use sandglass_runtime::{HostHandlers, Module, Runtime, SpecDecisions};
 use sandglass_telemetry::{Metrics, Telemetry, Tracer, otlp};
 
 use self::arguments::Form;
@@ -149,6 +149,7 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, 
         .settings(settings)
         .clock(Arc::clone(&clock))
         .telemetry(telemetry.clone())
+        .spec_evaluator(Arc::new(SpecDecisions))
         .compile_in(arguments.compiling.helper())
         .build()
         .map_err(unavailable)?;
