@@ -418,7 +418,7 @@ impl Spawns {
     fn effects(types: usize, dice: &Dice) -> String {
         let one = |_| {
             let kind = dice.below(types);
-            let action = *dice.pick(&["Touch", "Go0", "Start0", "Spawn0", "Nonsense"]);
+            let action = *dice.pick(&["Touch", "Go1", "Start0", "Spawn0"]);
             let id = match dice.below(6) {
                 0 | 1 => "{uuid}".to_owned(),
                 2 | 3 => "text".to_owned(),
