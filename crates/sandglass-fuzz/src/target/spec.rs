@@ -1,6 +1,7 @@
 //! Spec files, and the guards in them.
 
 use sandglass_liveness::session::{LimitSettings, Setting};
+use sandglass_liveness::spec::Strictness;
 use sandglass_liveness::{Severity, Spec};
 use sandglass_model::{Limit, Object, RulesVersion, RunLimits};
 use serde_json::Value;
@@ -37,7 +38,7 @@ guard = "#;
 
 /// Checks that an accepted spec reads as an equal one, also by the rules for specs from a journal.
 pub(crate) fn read(input: &[u8]) {
-    let parsed = Spec::parse_bytes(input);
+    let parsed = Spec::parse_bytes(input, Strictness::AsDeclared);
     let Ok(source) = str::from_utf8(input) else {
         assert!(parsed.spec.is_none(), "it is no text");
         return parsed.diagnostics.iter().for_each(|one| promise::check_text(&one.message));

@@ -19,6 +19,10 @@ pub(super) fn complete(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     }
     let mut integrations = std::mem::take(&mut spec.integrations);
     for integration in integrations.values_mut() {
+        // A message of the platform, for which its entity does not wait.
+        if integration.kind != IntegrationKind::Wasm && integration.endings().next().is_none() {
+            continue;
+        }
         let states = states.remove(integration.name.as_str()).unwrap_or_default();
         // The states in which its handlers execute and can end.
         let states: Vec<&str> =
@@ -48,10 +52,6 @@ fn on_failure(
         return integration.on_failure.clone();
     }
     if states.is_empty() && !out.is_strict() {
-        return None;
-    }
-    // A message of the platform, for which its entity does not wait.
-    if integration.kind != IntegrationKind::Wasm && integration.endings().next().is_none() {
         return None;
     }
     let (name, span) = (&integration.name, integration.name.span());

@@ -12,9 +12,7 @@ use toml::de::DeValue;
 
 use super::duration::seconds;
 use super::limits::{self, HandlerLimits};
-use super::{
-    Counted, GuestLimitSettings, Integration, IntegrationKind, Name, OnCrash, Spec, failure_route,
-};
+use super::{Counted, Integration, IntegrationKind, Name, OnCrash, Spec, failure_route};
 
 const KEYS: [&str; 21] = [
     "name",
@@ -68,6 +66,7 @@ pub(super) fn read(
         Declared::Under(_) => &IGNORED[..],
     };
     let config = config(table, ignored, out);
+    check_limits(table, &config, out);
     let own = table.table("limits", format!("limits of {}", table.label), out);
     let own = own.map(|table| limits::of_integration(&table, out)).unwrap_or_default();
     spec.timed_functions.extend(own.timed_functions);
@@ -92,7 +91,6 @@ pub(super) fn read(
         declared_under: under.cloned(),
         kind,
         module: module(table, (kind, &stated_kind), &name, &config, out),
-        guest_limits: guest_limits(table, &config, out),
         config,
         budget_ms,
         budget_defaulted: stated.is_none(),
@@ -204,27 +202,19 @@ fn module(
     named(format!("{stated}:{}", adapter.map_or(name.as_str(), String::as_str)))
 }
 
-/// The limits in the configuration, which the handler finds there, too.
-fn guest_limits(
+/// Checks the limits in the configuration, which the runtime reads from there.
+fn check_limits(
     table: &Table<'_, '_>,
     config: &BTreeMap<String, String>,
     out: &mut Diagnostics<'_>,
-) -> GuestLimitSettings {
-    let mut of = |key: &str| {
-        let stated = config.get(key)?;
-        let number = stated.trim().parse().ok().filter(|number| *number > 0);
-        if number.is_none() {
+) {
+    for key in ["max_response_bytes", "max_fuel", "max_memory"] {
+        let stated = config.get(key).filter(|stated| stated.parse::<u64>().is_err());
+        if let Some(stated) = stated {
             let message = format!("`{key}` of {} is `{stated}`, and limits nothing", table.label);
-            let at = [table.span_of("config"), table.span_of(key)];
-            let at = &at[usize::from(table.has(key))];
-            out.report_default(at, message, "write a whole number above zero, without a unit");
+            let at = if table.has(key) { key } else { "config" };
+            out.report_default(&table.span_of(at), message, "write a whole number, without a unit");
         }
-        number
-    };
-    GuestLimitSettings {
-        response_bytes: of("max_response_bytes"),
-        fuel: of("max_fuel"),
-        memory_bytes: of("max_memory"),
     }
 }
 

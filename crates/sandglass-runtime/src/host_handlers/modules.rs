@@ -116,6 +116,14 @@ impl Modules {
     }
 
     fn unknown(&self, name: &str) -> Rejection {
+        // What specs declare that is no module: see `Integration::module` of a spec.
+        if let Some((kind, of)) = name.split_once(':') {
+            let message = format!(
+                "this host has no {kind} `{of}`: only an embedder can provide one, by `Handlers` \
+                 that execute `{name}`, or by a module of that name"
+            );
+            return Rejection { kind: RejectionKind::UnknownModule, message };
+        }
         let modules = self.read();
         let known: Vec<&str> = modules.keys().map(String::as_str).take(20).collect();
         Rejection {
