@@ -465,3 +465,11 @@ fn quoted_lists_and_undeclared_variables_work_as_others_do() {
     assert_eq!(life.entity().in_flight_count(), 1);
     assert_eq!(divergences(&life.log), 0);
 }
+
+#[test]
+fn an_ending_that_may_break_an_invariant_is_doubtful() {
+    let doubt = "`on_timeout` is `HandlerTimedOut`, which may break the invariant `paid_in_full`";
+    let warned = said(ORDER, Severity::Warning);
+    let doubts: Vec<_> = warned.iter().filter(|one| one.contains("may break")).collect();
+    assert!(matches!(doubts[..], [one] if one.contains(doubt)), "{warned:#?}");
+}
