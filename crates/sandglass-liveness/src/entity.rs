@@ -116,7 +116,7 @@ impl Entity {
             tenant: tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
             state: state.clone(),
             variables: variables.clone(),
-            fields: Arc::default(),
+            fields: Arc::new(spawned_by.iter().flat_map(|by| parent_fields(&by.parent)).collect()),
             sequence: Sequence(0),
             in_flight: BTreeMap::new(),
             past: EndedDispatches::default(),

@@ -114,6 +114,10 @@ to = "Begun"
 name = "Again"
 from = ["New"]
 effect = "spawn('Child', 'Again')"
+
+[[action]]
+name = "Rest"
+from = ["Begun"]
 "#;
 
 /// A journal with a parent, and the entities that it spawns.
@@ -279,6 +283,7 @@ fn a_transition_records_what_it_emits_and_spawns_and_stores_the_new_id() {
     family.carry_out();
     assert!(family.entity(&parent()).is_at_rest());
     let child = family.entity(&spawned);
+    assert_eq!(child.fields()["parent_type"], "JobParent");
     assert_eq!((child.state.as_str(), &child.variables["job_parent_id"]), ("Begun", &json!("one")));
     let first = family.log.iter().find(|record| {
         record.entity.as_ref() == Some(&spawned) && record.event.kind() == "transition"
@@ -461,13 +466,9 @@ fn an_entity_that_spawns_is_not_at_rest() {
 #[test]
 fn an_entity_that_its_parent_does_not_know_yet_is_not_removed() {
     let mut family = Family::new();
-    let source = CHILD.replace(
-        "states = [\"New\", \"Begun\"]\ninitial = \"New\"\nallow_indefinite_states = [\"New\", \"Begun\"]",
-        "states = [\"New\", \"Begun\"]\ninitial = \"New\"\nterminal = [\"Begun\"]\n\
-         allow_indefinite_states = [\"New\"]",
-    );
-    assert!(source.contains("terminal"));
+    let source = CHILD.replace("from = [\"Begun\"]", "from = [\"New\"]");
     family.specs[1] = Arc::new(Spec::parse(&source).spec.expect("valid"));
+    assert!(family.specs[1].is_terminal("Begun"));
     let registered = family.specs[1].registered();
     family.append(None, vec![registered]);
     family.act("Fixed", Object::new()).expect("taken");
