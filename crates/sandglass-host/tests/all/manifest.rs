@@ -84,7 +84,11 @@ fn a_manifest_grants_only_what_it_names() {
     ] {
         assert!(whole.contains(part), "no {part} in {whole}");
     }
-    let nothing = Manifest::named("m").abi(Abi::Core);
+    let nothing = Manifest {
+        max_memory_bytes: Some(4 << 30),
+        max_response_bytes: Some(256 << 20),
+        ..Manifest::named("m").abi(Abi::Core)
+    };
     assert_eq!(format!("{:?}", granted(LEAST)), format!("{nothing:?}"));
 }
 

@@ -181,7 +181,7 @@ async fn extra_keys_of_the_context_reach_the_guest_and_replace_none_of_the_host(
     assert_eq!(client.seen().bodies.len(), 2, "the guest did not start");
 }
 
-/// Grows its memory to 17 pages, and traps if it may not; then computes for a while.
+/// Grows its memory to 18 pages, of which one has the context, and traps if it may not; then computes.
 const GROWS: &str = r#"(module
     (import "env" "host_set_result" (func $set (param i32 i32)))
     (memory (export "memory") 1)
@@ -208,7 +208,7 @@ async fn the_limits_of_a_dispatch_are_enforced() {
     let memory = |bytes| DispatchLimits { memory_bytes: Some(bytes), ..unlimited };
     let fuel = |fuel| DispatchLimits { fuel: Some(fuel), ..unlimited };
     let response = |bytes| DispatchLimits { response_bytes: Some(bytes), ..unlimited };
-    for limits in [unlimited, memory(17 << 16), fuel(1_000_000), response(44)] {
+    for limits in [unlimited, memory(18 << 16), fuel(1_000_000), response(44)] {
         let ended = outcome(&host, &guest, limited(limits)).await;
         assert!(matches!(ended, Outcome::Completed(_)), "{limits:?}: {ended:?}");
     }
@@ -254,7 +254,7 @@ async fn a_dispatch_exceeds_neither_its_manifest_nor_its_host() {
         (LimitKind::WasmMemory, 16 << 16)
     );
     // A manifest may leave it open how much a dispatch sets.
-    let open = Manifest { max_memory_bytes: Some(17 << 16), ..manifest().limits(limits) };
+    let open = Manifest { max_memory_bytes: Some(18 << 16), ..manifest().limits(limits) };
     assert_eq!(limit_of(open.clone(), much(u64::MAX)).await, (LimitKind::WasmFuel, 1000));
     assert_eq!(limit_of(open, much(16 << 16)).await, (LimitKind::WasmMemory, 16 << 16));
     let open = Manifest { max_memory_bytes: Some(u64::MAX), ..manifest() };
