@@ -24,10 +24,11 @@ use tokio::sync::{Notify, oneshot};
 use crate::compiled_folder::CompiledFolder;
 use crate::compiling::{Compiler, Turns};
 use crate::error::Error;
+use crate::evaluation::Evaluation;
 use crate::execution::Execution;
 use crate::host_function::Signature;
 use crate::integration::Integration;
-use crate::module::{self, InProgress, ModuleCache};
+use crate::module::{self, Compiled, InProgress, ModuleCache};
 use crate::sandbox::{self, EngineKind, Metering, Sandbox};
 use crate::symbols;
 use sandglass_supervisor::admission::{
@@ -41,7 +42,7 @@ use sandglass_supervisor::capability::tenant_rate::Rates;
 use sandglass_supervisor::dispatch::{Dispatch, DispatchLimits};
 use sandglass_supervisor::executor::Executor;
 use sandglass_supervisor::kernel::KernelFeatures;
-use sandglass_supervisor::manifest::Manifest;
+use sandglass_supervisor::manifest::{Manifest, OnDenied};
 use sandglass_supervisor::recording::RecordingMemory;
 use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::run::Run;
@@ -94,6 +95,8 @@ pub(crate) struct Shared {
     pub(crate) rates: Arc<Rates>,
     /// The memory for recordings.
     pub(crate) recordings: Arc<RecordingMemory>,
+    /// Decides actions of specs that guests pass.
+    pub(crate) evaluation: Arc<Evaluation>,
 }
 
 impl Host {
@@ -405,20 +408,23 @@ impl Inner {
         let limits = manifest.limits_of(&dispatch.limits, most);
         module::check_limits(compiled, &limits, settings.max_memory_bytes)?;
         let manifest = Arc::new(Manifest { limits, ..Manifest::clone(manifest) });
-        let grants = Arc::new(self.grants(&manifest, compiled.hash));
+        let grants = Arc::new(self.grants(&manifest, compiled));
         let (compiled, counts_as) = (Arc::clone(compiled), counts_as.clone());
         Ok(Integration { compiled, manifest, grants, counts_as })
     }
 
-    fn grants(&self, manifest: &Manifest, module: ModuleHash) -> Grants {
+    fn grants(&self, manifest: &Manifest, compiled: &Compiled) -> Grants {
+        let default = OnDenied::default_of(compiled.code.abi());
+        let on_denied = manifest.on_denied.unwrap_or(default);
         Grants {
             integration: manifest.name.as_str().into(),
-            module,
+            module: compiled.hash,
             open_requests: Arc::clone(&self.open_requests),
             destinations: manifest.destinations.clone(),
             spans: manifest.spans.clone(),
             secrets: Arc::clone(&manifest.secrets),
             http: Arc::clone(&self.http),
+            fails_if_denied: on_denied == OnDenied::Fail,
             response_bytes: manifest.limits.response_bytes,
             scratch_bytes: manifest.scratch_bytes,
             host_memory_bytes: manifest.limits.host_memory_for(manifest.scratch_bytes),

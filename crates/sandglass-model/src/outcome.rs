@@ -181,6 +181,9 @@ named! {
         InvalidJson = "invalid_json",
         /// The result is JSON, but not of the shape of a result.
         InvalidShape = "invalid_shape",
+        /// A call was refused because it is not granted, and the guest reported success without
+        /// asking why.
+        Denied = "denied",
         /// The result names no action, and the integration declares no `on_success`.
         NoAction = "no_action",
         /// The result names an action that the entity's state does not take.
@@ -303,6 +306,8 @@ named! {
         CompileLimit = "compile_limit",
         /// The arguments of the dispatch are not valid.
         InvalidDispatch = "invalid_dispatch",
+        /// A template in its configuration names a secret or a field that it does not have.
+        UnresolvedTemplate = "unresolved_template",
         /// The host refused: it is too busy, shutting down, or not healthy.
         HostUnavailable = "host_unavailable",
     }

@@ -3,8 +3,10 @@
 
 pub mod ask;
 pub mod cache;
+pub mod connect;
 pub mod context;
 pub mod entity_signal;
+pub mod exchanges;
 pub mod fields;
 pub mod http;
 pub mod http_batch;
@@ -29,7 +31,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use sandglass_model::{Clock, DispatchId, GuestLimits, ModuleHash, SystemClock, TraceContext};
+use sandglass_model::{
+    Clock, DispatchId, GuestLimits, ModuleHash, STORY_ERROR_MAX_BYTES, SystemClock, TraceContext,
+};
 use sandglass_telemetry::{Metrics, Span};
 use serde_json::Value;
 
@@ -41,6 +45,7 @@ use crate::run::Run;
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use cache::{Cache, CacheView, Scope};
 use context::RunContext;
+use exchanges::Exchanges;
 use fields::Fields;
 use http::{Destinations, HttpClient, NetworkClient, Sender};
 use log::GuestLog;
@@ -72,6 +77,10 @@ pub struct Guest {
     last_error: String,
     /// Whether the present call has failed.
     has_failed: bool,
+    /// Why the present call has failed, if it states that.
+    call_error: Option<String>,
+    /// Why a call was refused that is not granted, until the guest asks for the last error.
+    refusal: Option<String>,
     /// Whether the present call has sent a synthetic signal.
     is_synthetic: bool,
     /// The requests that it has sent.
@@ -88,6 +97,8 @@ pub struct Guest {
     pub scratch: Scratch,
     /// Its streams, once it has one.
     streams: Option<Streams>,
+    /// Its requests and responses that are sent and read piece by piece, by handles.
+    exchanges: Exchanges,
     /// The cache of the integration.
     pub cache: CacheView,
     /// The result that the guest has set.
@@ -102,8 +113,8 @@ pub struct Guest {
 }
 
 measured!(
-    Guest: context, memory, fields, last_error, has_failed, is_synthetic, requests, open_requests, log, spans,
-    meter, scratch, streams, cache, result, redactor, grants, dispatch, id, trace,
+    Guest: context, memory, fields, last_error, has_failed, call_error, refusal, is_synthetic, requests, open_requests, log, spans,
+    meter, scratch, streams, exchanges, cache, result, redactor, grants, dispatch, id, trace,
 );
 
 /// What an integration is granted.
@@ -123,6 +134,8 @@ pub struct Grants {
     pub secrets: Arc<dyn Secrets>,
     /// The client that sends its requests.
     pub http: Arc<dyn HttpClient>,
+    /// Whether a handler fails that reports success without asking why a call was refused.
+    pub fails_if_denied: bool,
     /// Largest response, in bytes.
     pub response_bytes: u64,
     /// Scratch of one dispatch, in bytes.
@@ -147,6 +160,7 @@ impl Grants {
             spans: Vec::new(),
             secrets: Arc::new(FixedSecrets::default()),
             http: Arc::new(NetworkClient::new(0)),
+            fails_if_denied: false,
             response_bytes: 0,
             scratch_bytes: 0,
             host_memory_bytes: GuestLimits::default().host_memory_for(0),
@@ -168,6 +182,18 @@ impl Grants {
             module: self.module,
         }
     }
+
+    /// Returns the secret called `name` for the handler of `dispatch`; `None` if there is none, or if it
+    /// is not granted.
+    pub fn secret<'a>(
+        &'a self,
+        name: &'a str,
+        dispatch: &'a Dispatch,
+        id: DispatchId,
+    ) -> Answer<'a, Option<Secret>> {
+        let secrets = dispatch.secrets.as_ref().unwrap_or(&self.secrets);
+        secrets.secret(name, self.origin(dispatch, id))
+    }
 }
 
 impl Guest {
@@ -187,6 +213,8 @@ impl Guest {
             fields: None,
             last_error: String::new(),
             has_failed: false,
+            call_error: None,
+            refusal: None,
             is_synthetic: false,
             requests: Requests::default(),
             open_requests: Arc::default(),
@@ -195,6 +223,7 @@ impl Guest {
             meter: Meter::new(Arc::clone(&telemetry)),
             scratch: Scratch::new(grants.scratch_bytes, &memory),
             streams: dispatch.streams.clone(),
+            exchanges: Exchanges::default(),
             cache,
             result: ResultSlot::new(grants.response_bytes, memory.clone()),
             memory,
@@ -233,6 +262,7 @@ impl Guest {
     pub fn fail(&mut self, why: impl ToString) {
         let mut why = self.redactor.text(why.to_string());
         log::truncate(&mut why, LAST_ERROR_MAX_BYTES);
+        self.call_error = Some(log::cut(&why, STORY_ERROR_MAX_BYTES));
         self.last_error = why;
         self.has_failed = true;
     }
@@ -240,6 +270,36 @@ impl Guest {
     /// Notes that the present call returns an error that states its reason.
     pub fn note_failure(&mut self) {
         self.has_failed = true;
+    }
+
+    /// As [`Guest::note_failure`], with the reason for reports.
+    pub fn note_error(&mut self, why: impl ToString) {
+        let why = self.redactor.text(why.to_string());
+        self.call_error = Some(log::cut(&why, STORY_ERROR_MAX_BYTES));
+        self.has_failed = true;
+    }
+
+    /// Notes that a call was refused, because what it needs is not granted.
+    pub fn note_refusal(&mut self, why: impl ToString) {
+        let why = self.redactor.text(why.to_string());
+        self.refusal = Some(log::cut(&why, LAST_ERROR_MAX_BYTES));
+    }
+
+    /// The guest asks for the last error, so it does not ignore refused calls.
+    pub fn forget_refusals(&mut self) {
+        self.refusal = None;
+        self.requests.forget_refusal();
+    }
+
+    /// Why a call was refused, if the guest has not asked since then.
+    pub fn take_refusal(&mut self) -> Option<String> {
+        let of_request = || Some(self.redactor.text(self.requests.refusal()?));
+        self.refusal.take().or_else(of_request)
+    }
+
+    /// Takes why the present call has failed, if it has stated that.
+    pub(crate) fn take_call_error(&mut self) -> Option<String> {
+        self.call_error.take()
     }
 
     /// Whether a call has failed since the last call of this function, and whether the guest was
@@ -304,8 +364,7 @@ impl Guest {
         let (grants, dispatch, id) =
             (Arc::clone(&self.grants), Arc::clone(&self.dispatch), self.id);
         Box::pin(async move {
-            let secrets = dispatch.secrets.as_ref().unwrap_or(&grants.secrets);
-            let secret = secrets.secret(&name, grants.origin(&dispatch, id)).await;
+            let secret = grants.secret(&name, &dispatch, id).await;
             secret.ok_or_else(|| format!("there is no secret called `{name}` for this integration"))
         })
     }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_model::{GuestLimits, ModuleHash};
+use serde::Serialize;
 
 use crate::capability::http::{Destination, Destinations};
 use crate::dispatch::DispatchLimits;
@@ -32,6 +33,39 @@ pub use folder::{
 
 /// Most names of spans that a manifest declares: each is a value of a label.
 pub const SPANS_MAX: usize = 32;
+
+/// What happens if a call is refused because it is not granted, and the guest then reports success
+/// without having asked why (`host_last_error`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDenied {
+    /// The handler has failed.
+    Fail,
+    /// Reports state the refusal, and the result counts.
+    Report,
+}
+
+impl OnDenied {
+    /// Returns the one that manifests call this.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "fail" => Some(Self::Fail),
+            "report" => Some(Self::Report),
+            _ => None,
+        }
+    }
+
+    /// The default for modules of `abi`. Functions of the core ABI return a number that is easily
+    /// ignored; those of the others return an error that states the reason.
+    #[must_use]
+    pub const fn default_of(abi: Abi) -> Self {
+        match abi {
+            Abi::Core => Self::Fail,
+            Abi::Component | Abi::NodePack => Self::Report,
+        }
+    }
+}
 
 /// The grants of one integration. The default grants [`GuestLimits::default`] and nothing else.
 #[derive(Clone)]
@@ -59,6 +93,8 @@ pub struct Manifest {
     pub soft_deadline: Option<Duration>,
     /// Time limits of host functions, by their names in dying spans; the host's limit applies to others.
     pub host_call_timeouts: BTreeMap<String, Duration>,
+    /// What a refused call that the guest ignores does; `None`: the default of the module's ABI.
+    pub on_denied: Option<OnDenied>,
     /// Key-value scratch of one dispatch, in bytes; 0: none.
     pub scratch_bytes: u64,
     /// The actions that it may ask of other entities.
@@ -87,6 +123,7 @@ impl Default for Manifest {
             secrets: Arc::new(FixedSecrets::default()),
             soft_deadline: None,
             host_call_timeouts: BTreeMap::new(),
+            on_denied: None,
             scratch_bytes: 0,
             ask_targets: BTreeSet::new(),
             signal_targets: BTreeSet::new(),
@@ -196,6 +233,13 @@ impl Manifest {
         Self { host_call_timeouts: timeouts.into_iter().collect(), ..self }
     }
 
+    /// Sets what happens if a call is refused because it is not granted, and the guest ignores that.
+    /// Default: [`OnDenied::default_of`] the module's ABI.
+    #[must_use]
+    pub fn on_denied(self, on_denied: OnDenied) -> Self {
+        Self { on_denied: Some(on_denied), ..self }
+    }
+
     /// Grants so many bytes of key-value scratch to each dispatch. Default: 0, which denies it.
     #[must_use]
     pub fn scratch_bytes(self, bytes: u64) -> Self {
@@ -235,6 +279,6 @@ impl Manifest {
 
 // All grants except secrets.
 opaque!(Manifest as "Manifest" {
-    name, abi, module_hash, limits, max_memory_bytes, max_response_bytes, destinations, spans, soft_deadline, host_call_timeouts, scratch_bytes,
-    ask_targets, signal_targets, functions, max_in_flight, max_queued
+    name, abi, module_hash, limits, max_memory_bytes, max_response_bytes, destinations, spans, soft_deadline, host_call_timeouts,
+    on_denied, scratch_bytes, ask_targets, signal_targets, functions, max_in_flight, max_queued
 });

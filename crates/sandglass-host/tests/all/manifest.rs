@@ -18,6 +18,7 @@ module = "tools/run_tools.wasm"
 sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 abi = "core"
 soft_deadline = "10s"
+on_denied = "report"
 
 [limits]
 memory = "128MiB"
@@ -74,6 +75,7 @@ fn a_manifest_grants_only_what_it_names() {
         "host: \"api.example.com\", port: None",
         "host: \"127.0.0.1\", port: Some(8080)",
         "soft_deadline: Some(10s)",
+        "on_denied: Some(Report)",
         "{\"host_http_call\": 30s, \"wasi:io/poll.poll\": 500ms}",
         "scratch_bytes: 1048576",
         "name: Some(\"Reserve\")",
@@ -151,6 +153,8 @@ fn each_kind_of_value_is_checked() {
         ("sha256 = \"abc\"", "`sha256` is no hash"),
         ("soft_deadline = 10", "`10` has no unit"),
         ("soft_deadline = \"0s\"", "leaves no time"),
+        ("on_denied = \"ignore\"", "unknown `on_denied`: `ignore`"),
+        ("on_denied = true", "`on_denied`"),
         ("limits = 3", "`limits` in the manifest must be a table"),
         ("limits.memory = \"5GiB\"", "4096 MiB at most"),
         ("limits.memory = 0", "a size is above zero"),

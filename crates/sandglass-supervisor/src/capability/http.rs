@@ -144,6 +144,13 @@ pub enum HttpError {
     Transport(String),
 }
 
+impl HttpError {
+    /// Whether the request was refused because it is not granted.
+    pub(super) const fn is_denial(&self) -> bool {
+        matches!(self, Self::NotAllowed(_) | Self::NotThisWay(_) | Self::NotPublic(_))
+    }
+}
+
 impl From<OutOfHostMemory> for HttpError {
     fn from(error: OutOfHostMemory) -> Self {
         Self::OutOfMemory(error.to_string())

@@ -114,10 +114,14 @@ impl Outside {
         request: Request,
         response_bytes: u64,
     ) -> Answer<'static, Result<ReceivedResponse, HttpError>> {
-        Box::pin(async move { self.send_noted(request, response_bytes).await })
+        Box::pin(async move {
+            let answer = self.send_noted(request, response_bytes).await;
+            answer.inspect_err(|error| self.requests.note_refusal(error))
+        })
     }
 
-    /// Sends `request` and reads the whole response, of at most `response_bytes`.
+    /// Sends `request` and reads the whole response, of at most `response_bytes`. The guest gets the
+    /// reason of a refusal with the response, so it does not have to ask for it.
     pub(super) async fn send_noted(
         &self,
         mut request: Request,
@@ -136,8 +140,9 @@ impl Outside {
         match RequestCharge::new(&self.memory, request) {
             Ok(charge) => Ok((in_flight, charge)),
             Err(error) => {
-                in_flight.refused();
-                Err(error.into())
+                let error = error.into();
+                in_flight.refused(&error);
+                Err(error)
             }
         }
     }
@@ -181,7 +186,7 @@ impl Outside {
             };
             let answer = answer.await;
             in_flight.ended(answer.as_ref().map(|opened: &Opened| opened.status));
-            answer
+            answer.inspect_err(|error| self.requests.note_refusal(error))
         }))
     }
 

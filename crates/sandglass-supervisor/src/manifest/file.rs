@@ -14,7 +14,7 @@ use sandglass_source::{
     Diagnostic, Diagnostics, Document, Name, Table, did_you_mean, items_of, not_text, valid_name,
 };
 
-use super::{Abi, AskTarget, Manifest, SPANS_MAX};
+use super::{Abi, AskTarget, Manifest, OnDenied, SPANS_MAX};
 use crate::capability::http::{Destination, Scheme};
 use crate::run::Phase;
 use crate::secret::{GrantedSecrets, Secrets};
@@ -57,6 +57,8 @@ pub struct File {
     pub secrets: Vec<Name>,
     /// The host functions with a timeout of their own, with their places in the file.
     pub timed_functions: Vec<Name>,
+    /// The contract of its module.
+    pub abi: Abi,
     /// The place of `abi` in the file.
     pub abi_span: Range<usize>,
     /// The place of `sha256` in the file, if it is there.
@@ -111,8 +113,17 @@ impl File {
 }
 
 fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<File> {
-    const KEYS: [&str; 8] =
-        ["name", "module", "sha256", "abi", "soft_deadline", "spans", "limits", "grants"];
+    const KEYS: [&str; 9] = [
+        "name",
+        "module",
+        "sha256",
+        "abi",
+        "soft_deadline",
+        "on_denied",
+        "spans",
+        "limits",
+        "grants",
+    ];
     let document = Document::parse(source, SOURCE_MAX_BYTES, out)?;
     let top = document.table("the manifest");
     top.only(&KEYS, out);
@@ -125,6 +136,7 @@ fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<File> {
     granted.max_memory_bytes = Some(MEMORY_MAX_BYTES);
     granted.max_response_bytes = Some(HELD_MAX_BYTES);
     granted.soft_deadline = top.duration("soft_deadline", out).map(Duration::from_millis);
+    granted.on_denied = on_denied(&top, out);
     granted = granted.spans(spans(&top, out));
     let mut timed_functions = Vec::new();
     if let Some(table) = top.table("limits", "[limits]", out) {
@@ -143,9 +155,11 @@ fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<File> {
             .collect();
     }
     granted.module_hash = sha256;
-    granted.abi = Some(abi?);
+    let abi = abi?;
+    granted.abi = Some(abi);
     Some(File {
         name: name?,
+        abi,
         module: module?,
         secrets,
         timed_functions,
@@ -188,6 +202,16 @@ fn abi(top: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Abi> {
         out.error_with_help(text.span(), message, did_you_mean(&text, Abi::NAMES));
     }
     abi
+}
+
+fn on_denied(top: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<OnDenied> {
+    let text = top.text("on_denied", out)?;
+    let on_denied = OnDenied::named(&text);
+    if on_denied.is_none() {
+        let help = "write \"fail\" or \"report\"";
+        out.error_with_help(text.span(), format!("unknown `on_denied`: `{text}`"), help);
+    }
+    on_denied
 }
 
 fn limits(
