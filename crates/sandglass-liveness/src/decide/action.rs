@@ -204,7 +204,7 @@ impl<'a> ActionContext<'a> {
         if self.in_flight + started.action.dispatches.len() > IN_FLIGHT_MAX {
             return Err(Refusal::TooManyInFlight { max: IN_FLIGHT_MAX });
         }
-        started.check_size(&handed_fields(self.spec, self.entity))?;
+        started.check_size()?;
         let sequence = self.entity.sequence.next();
         let integrations =
             started.action.dispatches.iter().filter_map(|name| self.spec.integrations.get(name));
@@ -244,7 +244,6 @@ impl<'a> ActionContext<'a> {
             params: started.params.clone(),
             state: started.state.to_owned(),
             variables: started.variables.clone(),
-            fields: handed_fields(self.spec, self.entity),
             config: integration.config.clone(),
             attempt,
             budget_ms,
@@ -293,19 +292,13 @@ struct Origin {
 }
 
 impl Started<'_> {
-    /// Errors if the copies of what handlers are given, one for each, are too large.
-    fn check_size(&self, fields: &Object) -> Result<(), Refusal> {
+    /// Errors if the copies of the parameters and variables, one for each handler, are too large.
+    fn check_size(&self) -> Result<(), Refusal> {
         match self.action.dispatches.len() {
             0 => Ok(()),
-            copies => check_handed(self.params, self.variables, fields, HANDED_MAX_BYTES / copies),
+            copies => check_handed(self.params, self.variables, HANDED_MAX_BYTES / copies),
         }
     }
-}
-
-/// The fields that a handler is given: those before the transition that starts it, whose parameters it
-/// is given, too. Earlier versions of the rules gave it none.
-pub(super) fn handed_fields(spec: &Spec, entity: &Entity) -> Object {
-    if spec.rules >= RulesVersion::V3 { (**entity.fields()).clone() } else { Object::new() }
 }
 
 /// The events that an action emits.
@@ -318,19 +311,8 @@ fn emitted(action: &Action) -> impl Iterator<Item = Event> {
     })
 }
 
-/// Errors if what a handler is given is larger than `max` bytes.
-pub(super) fn check_handed(
-    params: &Object,
-    variables: &Object,
-    fields: &Object,
-    max: usize,
-) -> Result<(), Refusal> {
-    // Without fields, the sum and the text are those of earlier versions of the rules.
-    let (handed, what) = if fields.is_empty() {
-        (size(&(params, variables), max), "parameters and variables for its handlers")
-    } else {
-        let what = "parameters, variables and fields for its handlers";
-        (size(&(params, variables, fields), max), what)
-    };
-    handed.map(|_| ()).ok_or(Refusal::TooLarge { what, max })
+/// Errors if what the record of a handler repeats is larger than `max` bytes.
+pub(super) fn check_handed(params: &Object, variables: &Object, max: usize) -> Result<(), Refusal> {
+    let what = "parameters and variables for its handlers";
+    size(&(params, variables), max).map(|_| ()).ok_or(Refusal::TooLarge { what, max })
 }

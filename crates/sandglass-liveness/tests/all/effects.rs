@@ -263,10 +263,11 @@ fn fields_are_the_last_parameters_of_all_actions() {
     take(&mut life, "Edit", json!({ "items": 1, "carrier": "ups", "paid": true })).expect("taken");
     take(&mut life, "Edit", json!({ "carrier": "dhl", "note": null })).expect("taken");
     take(&mut life, "Check", json!({ "Reference": "r1" })).expect("taken");
-    let dispatched = life.entity().in_flight()[0].dispatched.clone();
-    let before = json!({ "items": 1, "carrier": "dhl", "paid": true, "note": null });
-    assert_eq!(json!(dispatched.fields), before, "those before the action that starts the handler");
-    assert_eq!(json!(dispatched.params), json!({ "Reference": "r1" }));
+    let handler = life.entity().in_flight()[0].clone();
+    let then =
+        json!({ "items": 1, "carrier": "dhl", "paid": true, "note": null, "Reference": "r1" });
+    assert_eq!(json!(*handler.fields), then);
+    let dispatched = handler.dispatched;
     life.end(dispatched.dispatch, completed(None)).expect("in flight");
     assert_eq!(life.state(), "Paid");
     assert_eq!(life.entity().fields()["answer"], 42, "also those of endings");
@@ -291,15 +292,6 @@ fn fields_are_bounded_and_never_keep_a_handler_from_ending() {
     assert_eq!(fields["cause"], "interrupted", "the first ones fit: {:?}", fields.keys());
     assert!(!fields.contains_key("error"), "{:?}", fields.keys());
     assert_eq!(fields["a"], json!(large));
-    assert_eq!(divergences(&life.log), 0);
-}
-
-#[test]
-fn earlier_rules_give_handlers_no_fields() {
-    let mut life = Life::under(crate::session::SESSION, RulesVersion::V2);
-    take(&mut life, "Note", json!({ "text": "go" })).expect("taken");
-    life.start();
-    assert!(life.entity().in_flight()[0].dispatched.fields.is_empty());
     assert_eq!(divergences(&life.log), 0);
 }
 
