@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use sandglass_model::RulesVersion;
 use sandglass_source::{Diagnostics, did_you_mean};
 
-use super::{Action, Assigned, Effect, Integration, Name, Spec, VariableKind, endings, limits};
+use super::{
+    Action, Assigned, Effect, Integration, IntegrationKind, Name, Spec, VariableKind, endings,
+    limits,
+};
 
 /// Checks `spec`, and fills in what follows from several sections.
 pub(super) fn check(spec: &mut Spec, out: &mut Diagnostics<'_>) {
@@ -189,7 +192,10 @@ fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
     for (integration, state) in entered(spec) {
         let Some(integration) = spec.integrations.get(integration) else { continue };
         if spec.is_terminal(state) {
-            ends_in_terminal(integration, state, out);
+            // A message has no end that anything could wait for.
+            if integration.endings().next().is_some() || integration.kind == IntegrationKind::Wasm {
+                ends_in_terminal(integration, state, out);
+            }
             continue;
         }
         for (ending, action) in integration.endings() {
