@@ -791,9 +791,10 @@ fn a_handler_without_a_failure_action_is_an_error_that_says_which_line_to_add() 
     let none = MOVED.replace("name = \"Fail\"", "name = \"Break\"");
     let second = "[[action]]\nname = \"ModelFailed\"\nfrom = [\"Thinking\"]\n\n[[integration]]";
     let several = MOVED.replacen("[[integration]]", second, 1);
-    for (source, why) in
-        [(none, "no action of state `Thinking`"), (several, "more than one action")]
-    {
+    for (source, why) in [
+        (none, "no action of state `Thinking`"),
+        (several, "several actions for failures: `Fail`, `ModelFailed`"),
+    ] {
         let found = Spec::parse(&source).diagnostics;
         let errors = found.iter().filter(|one| one.severity == Severity::Error);
         let errors: Vec<String> = errors.map(ToString::to_string).collect();

@@ -180,6 +180,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_only_an_embedder_can_execute_is_refused_with_its_name() {
+        let rejection = Modules::default().unknown("adapter:http");
+        assert_eq!(rejection.kind, RejectionKind::UnknownModule);
+        assert!(rejection.message.starts_with("this host has no adapter `http`"), "{rejection}");
+    }
+
+    #[test]
     fn a_module_is_loaded_again_after_the_host_was_unavailable() {
         for (kind, kept) in
             [(RejectionKind::HostUnavailable, false), (RejectionKind::InvalidModule, true)]
