@@ -72,7 +72,7 @@ impl<'a> ActionContext<'a> {
             Started { action, params, state: &state, variables: &variables, trace, origin };
         let mut events = vec![transition];
         events.extend(schedules);
-        events.extend(self.dispatch_events(&started)?);
+        events.extend(self.dispatch_events(&started, after)?);
         Ok(events)
     }
 
@@ -175,14 +175,21 @@ impl<'a> ActionContext<'a> {
         Ok(events)
     }
 
-    fn dispatch_events(&self, started: &Started<'_>) -> Result<Vec<Event>, Refusal> {
-        if self.in_flight + started.action.dispatches.len() > IN_FLIGHT_MAX {
+    fn dispatch_events(
+        &self,
+        started: &Started<'_>,
+        after: Scope<'_>,
+    ) -> Result<Vec<Event>, Refusal> {
+        let declared =
+            started.action.dispatches.iter().filter_map(|name| self.spec.integrations.get(name));
+        let is_started =
+            |one: &&Integration| one.guard.as_ref().is_none_or(|guard| guard.holds(after));
+        let integrations: Vec<&Integration> = declared.filter(is_started).collect();
+        if self.in_flight + integrations.len() > IN_FLIGHT_MAX {
             return Err(Refusal::TooManyInFlight { max: IN_FLIGHT_MAX });
         }
-        started.check_size(&handed_fields(self.spec, self.entity))?;
+        started.check_size(integrations.len(), &handed_fields(self.spec, self.entity))?;
         let sequence = self.entity.sequence.next();
-        let integrations =
-            started.action.dispatches.iter().filter_map(|name| self.spec.integrations.get(name));
         let numbered = (0..).zip(integrations);
         let dispatch = |(nth, integration)| {
             Event::Dispatched(Box::new(self.new_dispatch(started, integration, sequence, nth)))
@@ -268,9 +275,9 @@ struct Origin {
 }
 
 impl Started<'_> {
-    /// Errors if the copies of what handlers are given, one for each, are too large.
-    fn check_size(&self, fields: &Object) -> Result<(), Refusal> {
-        match self.action.dispatches.len() {
+    /// Errors if the copies of what handlers are given are too large.
+    fn check_size(&self, copies: usize, fields: &Object) -> Result<(), Refusal> {
+        match copies {
             0 => Ok(()),
             copies => check_handed(self.params, self.variables, fields, HANDED_MAX_BYTES / copies),
         }
