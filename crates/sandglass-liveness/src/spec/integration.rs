@@ -64,15 +64,12 @@ pub(super) fn read(
     let name = table.required_name("name", out);
     let table = &table.called("integration", name.as_ref());
     let Some((kind, stated_kind)) = kind(table, declared, out) else { return };
-    let ignored = match declared {
-        _ if spec.rules < RulesVersion::V3 => &[],
-        Declared::Alone => &IGNORED[..1],
-        Declared::Under(_) => &IGNORED[..],
+    let (ignored, conditions, guard) = match declared {
+        _ if spec.rules < RulesVersion::V3 => (&[][..], &[][..], None),
+        Declared::Alone => (&IGNORED[..1], &[][..], None),
+        Declared::Under(_) => (&IGNORED[..], &CONDITIONS[..], guard::of_trigger(table, spec, out)),
     };
-    let is_guarded = matches!(declared, Declared::Under(_)) && spec.rules >= RulesVersion::V3;
-    let guard = if is_guarded { guard::of_trigger(table, spec, out) } else { None };
-    let conditions: &[&str] = if is_guarded { &CONDITIONS } else { &[] };
-    let config = config(table, ignored, conditions, out);
+    let config = config(table, &[ignored, conditions], out);
     check_limits(table, &config, out);
     let own = table.table("limits", format!("limits of {}", table.label), out);
     let own = own.map(|table| limits::of_integration(&table, out)).unwrap_or_default();
