@@ -78,6 +78,33 @@ fn everything_that_does_not_fit_is_reported_at_once() {
 }
 
 #[test]
+fn what_is_built_in_and_what_an_embedder_must_provide_is_stated() {
+    let folder = Folder::new();
+    let guest = folder.write(
+        "existing.wat",
+        r#"(module
+            (import "env" "host_temper_data_call" (func (param i32 i32) (result i64)))
+            (import "env" "host_http_stream_read" (func (param i32 i32 i32) (result i32)))
+            (import "env" "host_log" (func (param i32 i32 i32 i32)))
+            (memory (export "memory") 1)
+            (func (export "run") (param i32 i32) (result i32) i32.const 0))"#,
+    );
+    sandglass(&[&"inspect", &guest])
+        .exits(1)
+        .says("2 built in, 1 that an embedder must provide")
+        .says(
+            "UNKNOWN  env.host_temper_data_call  (i32, i32) -> (i64); an embedder must provide it",
+        )
+        .says("http     host_http_stream_read, can wait, needs `hosts`")
+        .says("rejected (missing_import)");
+    let json = sandglass(&[&"inspect", &guest, &"--json"]).exits(1).out;
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let imports = json["guest"]["imports"].as_array().expect("a list");
+    let providers: Vec<&Value> = imports.iter().map(|import| &import["provider"]).collect();
+    assert_eq!(providers, ["missing", "built_in", "built_in"]);
+}
+
+#[test]
 fn a_named_manifest_is_used() {
     let folder = Folder::new();
     let manifest = folder.write(

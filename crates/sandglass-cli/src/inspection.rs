@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use sandglass_host::Abi;
 use sandglass_host::inspection::{
-    Export, Grant, Granted, Import, Inspection, LargeFunction, Memory, Permissions, Table, WasiUse,
+    Export, Grant, Granted, Import, Inspection, LargeFunction, Memory, Permissions, Provider,
+    Table, WasiUse,
 };
+use sandglass_host::{Abi, OnDenied};
 use sandglass_model::{GuestLimits, Rejection};
 use sandglass_source::{printable, shortened};
 use serde::Serialize;
@@ -207,7 +208,7 @@ fn imports(guest: &Inspection, permissions: Option<&Permissions>) -> Vec<String>
             let instead = match (&import.nearest, import.other_version) {
                 (_, Some(here)) => format!("; this host has {here}"),
                 (Some(near), None) => format!("; did you mean `{near}`?"),
-                (None, None) => String::new(),
+                (None, None) => "; an embedder must provide it".to_owned(),
             };
             return format!("UNKNOWN  {name}  {ty}{instead}");
         }
@@ -230,7 +231,27 @@ fn imports(guest: &Inspection, permissions: Option<&Permissions>) -> Vec<String>
     // Unusable imports first.
     let mut imports: Vec<&Import> = guest.imports.iter().collect();
     imports.sort_by_key(|one| one.is_known && one.expected_signature.is_none());
-    list_lines(&imports, guest.imports_omitted, line).collect()
+    let mut lines: Vec<String> = list_lines(&imports, guest.imports_omitted, line).collect();
+    if guest.imports.iter().any(|import| import.provider != Provider::BuiltIn) {
+        lines.insert(0, providers(&guest.imports));
+    }
+    lines
+}
+
+/// How many imports are built in, and how many an embedder provides or must provide.
+fn providers(imports: &[Import]) -> String {
+    let by = |provider| imports.iter().filter(|import| import.provider == provider).count();
+    let mut line = format!("{} built in", by(Provider::BuiltIn));
+    for (provider, what) in [
+        (Provider::Embedder, "provided by the embedder of this host"),
+        (Provider::Missing, "that an embedder must provide, unless they are misspelled"),
+    ] {
+        let found = by(provider);
+        if found > 0 {
+            line += &format!(", {found} {what}");
+        }
+    }
+    line
 }
 
 fn key(grant: &Grant) -> String {
@@ -290,6 +311,10 @@ fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
             None => "no warning before its deadline".to_owned(),
         },
     ];
+    may.push(match granted.on_denied {
+        OnDenied::Fail => "a refused call that it ignores: it fails".to_owned(),
+        OnDenied::Report => "a refused call that it ignores: reported".to_owned(),
+    });
     let timeouts = &granted.host_call_timeouts_ms;
     may.extend(timeouts.iter().take(LIST_MAX).map(|(name, limit)| {
         format!("a call of {} takes at most {}", printable(name), format_millis_exactly(*limit))

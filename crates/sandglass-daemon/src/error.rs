@@ -212,7 +212,9 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::UnknownIntegration { .. }
         | Refusal::EndingsNotTaken { .. } => Code::NotRetried,
         Refusal::TooLarge { .. } => Code::TooLarge,
-        Refusal::TooManyInFlight { .. } | Refusal::TooManySchedules { .. } => Code::Busy,
+        Refusal::TooManyInFlight { .. }
+        | Refusal::TooManySchedules { .. }
+        | Refusal::TooManySpawns { .. } => Code::Busy,
         Refusal::UnknownDispatch { .. } | Refusal::StaleAttempt { .. } => Code::NotInFlight,
         Refusal::NotTaken { .. }
         | Refusal::AskTooDeep { .. }
@@ -221,6 +223,8 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::RecordedAtTheEnd { .. }
         | Refusal::GuardRefused { .. }
         | Refusal::InvariantBroken { .. }
+        | Refusal::Unspawnable(_)
+        | Refusal::NotSpawned
         | Refusal::StaleTimer
         | Refusal::NotIdleYet { .. }
         | Refusal::SpecUnfit { .. }

@@ -22,6 +22,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use wasmtime::component::LinkerInstance;
 
+use crate::abi::env;
 use crate::error::BuildError;
 use crate::store::RunStore;
 use sandglass_supervisor::functions::{Class, FunctionId};
@@ -50,6 +51,11 @@ const NAME_MAX_BYTES: usize = 128;
 /// function in lower case with hyphens. A core module imports the function from a module with the name
 /// of the interface; a component imports `name: func(..) -> result<.., string>` of the interface. In
 /// reports, dying spans and manifests, its name is `interface.name`, without a version.
+///
+/// The interface `env` is the module of the core ABI, for functions that existing core modules import
+/// and that are not built in. Their names have letters, digits and underscores, and components cannot
+/// import them. Numbers and `bool` are returned as they are, and a failure as -1 or the code of
+/// [`HostError::with_code`] (a float as not a number); a function that returns `()` has no result.
 ///
 /// Its first parameter is a [`HostCall`]; up to four follow, each a `String`, `Vec<u8>`, `bool`, `i32`,
 /// `u32`, `i64`, `u64`, `f32`, `f64` or [`Json`]. It returns `Result<R, HostError>`; `R` is one of these
@@ -172,14 +178,20 @@ impl HostFunction {
             Some((interface, version)) => (interface, Some(version)),
             None => (&**versioned, None),
         };
+        if versioned.len() > NAME_MAX_BYTES || name.len() > NAME_MAX_BYTES {
+            return Err("a name has at most 128 bytes");
+        }
+        if matches!(self.body, Body::Blocking(bound, _) if bound.is_zero()) {
+            return Err("a blocking function needs a bound on its time that is above zero");
+        }
+        if self.signature.is_of_env() {
+            return check_env_name(name);
+        }
         let namespace = interface.split(':').next().unwrap_or_default();
         if namespace == "env" || namespace == "sandglass" || namespace.starts_with("wasi") {
             return Err(
                 "`env`, `wasi` and `sandglass` are the host's own; choose another namespace",
             );
-        }
-        if versioned.len() > NAME_MAX_BYTES || name.len() > NAME_MAX_BYTES {
-            return Err("a name has at most 128 bytes");
         }
         let parts = interface.split_once(':').and_then(|(namespace, rest)| {
             rest.split_once('/').map(|(package, interface)| [namespace, package, interface])
@@ -193,11 +205,23 @@ impl HostFunction {
         if !is_kebab(name) {
             return Err("a function's name is written in lower case, with hyphens");
         }
-        if matches!(self.body, Body::Blocking(bound, _) if bound.is_zero()) {
-            return Err("a blocking function needs a bound on its time that is above zero");
-        }
         Ok(())
     }
+}
+
+/// Checks the name of a function of module `env`.
+fn check_env_name(name: &str) -> Result<(), &'static str> {
+    let is_name = |name: &str| {
+        name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    if !is_name(name) {
+        return Err("the name of a function of `env` has letters, digits and underscores");
+    }
+    if env::is_built_in(name) {
+        return Err("it is built in; choose another name");
+    }
+    Ok(())
 }
 
 fn is_kebab(name: &str) -> bool {
@@ -231,7 +255,7 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(
         functions: Vec<HostFunction>,
-        blocking: BlockingCalls,
+        blocking: Arc<BlockingCalls>,
     ) -> Result<Self, BuildError> {
         let refused = |function: &HostFunction, why: &str| BuildError::Function {
             name: function.signature.full_name().escape_debug().to_string(),
@@ -248,7 +272,7 @@ impl Registry {
             }
         }
         let functions = functions.into_iter().map(Arc::new).collect();
-        Ok(Self { functions, blocking: Arc::new(blocking) })
+        Ok(Self { functions, blocking })
     }
 
     pub(crate) fn functions(&self) -> &[Arc<HostFunction>] {
@@ -278,25 +302,30 @@ impl Linked {
         (self.function.link.0)(linker, Arc::clone(self))
     }
 
-    /// Executes a call. The caller races it with the end of the handler run.
+    /// Executes a call, whose guest has a buffer of so many bytes for the result. The caller races it
+    /// with the end of the handler run.
     pub(crate) fn call(
         &self,
         store: &RunStore,
         values: Vec<Value>,
-    ) -> Answer<'static, Result<Value, String>> {
+        buffer_bytes: Option<u32>,
+    ) -> Answer<'static, Outcome> {
         let name = store.calls.functions.name(self.id).to_owned();
-        let Some(call) = HostCall::of(store) else {
-            return Box::pin(async { Err("no handler makes this call".to_owned()) });
+        let failed = |why: String| -> Answer<'static, Outcome> {
+            Box::pin(std::future::ready(Err(HostError::new(why))))
+        };
+        let Some(call) = HostCall::of(store, buffer_bytes) else {
+            return failed("no handler makes this call".to_owned());
         };
         // Charged for as long as the function has them, which may be longer than its call takes.
         let charge = match store.guest().memory.charge(values.iter().map(Value::heap_bytes).sum()) {
             Ok(charge) => charge,
-            Err(error) => return Box::pin(std::future::ready(Err(error.to_string()))),
+            Err(error) => return failed(error.to_string()),
         };
         match &self.function.body {
             Body::Instant(function) => {
                 let result = catch_unwind(AssertUnwindSafe(|| function(call, values))).ok();
-                Box::pin(std::future::ready(to_text(&name, result)))
+                Box::pin(std::future::ready(unless_panicked(&name, result)))
             }
             Body::Async(function) => {
                 let function = Arc::clone(function);
@@ -304,7 +333,7 @@ impl Linked {
                     let _charge = charge;
                     // Inside, so that a panic of the function before its future is caught, too.
                     let result = AssertUnwindSafe(async { function(call, values).await });
-                    to_text(&name, result.catch_unwind().await.ok())
+                    unless_panicked(&name, result.catch_unwind().await.ok())
                 })
             }
             Body::Blocking(bound, function) => {
@@ -316,30 +345,31 @@ impl Linked {
                         function(call, values)
                     });
                     let running = running.map_err(|most| {
-                        format!("`{name}` was not called: {most} blocking calls are under way")
+                        HostError::new(format_args!(
+                            "`{name}` was not called: {most} blocking calls are under way"
+                        ))
                     })?;
                     #[allow(clippy::disallowed_methods, reason = "the outside takes real time")]
                     let result = tokio::time::timeout(bound, running).await.map_err(|_| {
                         let bound = bound.as_millis();
-                        format!("`{name}` took longer than its limit of {bound} ms")
+                        HostError::new(format_args!(
+                            "`{name}` took longer than its limit of {bound} ms"
+                        ))
                     })?;
-                    to_text(&name, result)
+                    unless_panicked(&name, result)
                 })
             }
         }
     }
 }
 
-/// The result with its error as text; `result` is `None` if the function panicked. The embedder's
-/// panic hook has printed or logged the panic itself.
-fn to_text(name: &str, result: Option<Outcome>) -> Result<Value, String> {
-    match result {
-        Some(result) => result.map_err(|error| error.0),
-        None => {
-            tracing::error!(function = name, "a host function of the embedder's panicked");
-            Err(format!("`{name}` failed inside the host"))
-        }
-    }
+/// The result; `None` stands for a panic of the function. The embedder's panic hook has printed or
+/// logged the panic itself.
+fn unless_panicked(name: &str, result: Option<Outcome>) -> Outcome {
+    result.unwrap_or_else(|| {
+        tracing::error!(function = name, "a host function of the embedder's panicked");
+        Err(HostError::new(format_args!("`{name}` failed inside the host")))
+    })
 }
 
 #[cfg(test)]
@@ -351,14 +381,19 @@ mod tests {
     }
 
     fn refusal(functions: Vec<HostFunction>) -> String {
-        let blocking = BlockingCalls::new(1, sandglass_telemetry::Metrics::disabled());
+        let blocking = Arc::new(BlockingCalls::new(1, sandglass_telemetry::Metrics::disabled()));
         Registry::new(functions, blocking).expect_err("it is refused").to_string()
     }
 
     #[test]
     fn invalid_and_duplicate_names_are_refused() {
         let cases = [
-            ("env", "find", "host's own"),
+            ("env", "find-one", "letters, digits and underscores"),
+            ("env", "1st", "letters, digits and underscores"),
+            ("env", "", "letters, digits and underscores"),
+            ("env", "host_http_call", "built in"),
+            ("env", "host_evaluate_spec", "built in"),
+            ("env:acme/crm", "find", "host's own"),
             ("wasi:http/outgoing", "find", "host's own"),
             ("wasi_snapshot_preview1", "find", "host's own"),
             ("sandglass:integration/http", "find", "host's own"),
@@ -380,6 +415,8 @@ mod tests {
             function_named("acme:crm/contacts", "find"),
         ]);
         assert!(twice.contains("registered already"), "{twice}");
+        let twice = refusal(vec![function_named("env", "Find_1"), function_named("env", "Find_1")]);
+        assert!(twice.contains("`env.Find_1`") && twice.contains("registered already"), "{twice}");
     }
 
     #[test]

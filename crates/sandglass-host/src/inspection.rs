@@ -131,6 +131,8 @@ pub struct Import {
     pub group: Option<&'static str>,
     /// Whether a handler can wait in it.
     pub waits: bool,
+    /// Who provides it.
+    pub provider: Provider,
     /// Whether this host has it, and with this type, as far as that is known without compiling.
     pub is_known: bool,
     /// Its type in this host, if that differs.
@@ -141,6 +143,19 @@ pub struct Import {
     pub other_version: Option<&'static str>,
     /// The grant that it needs.
     pub needs: Option<Grant>,
+}
+
+/// Who provides what a guest imports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provider {
+    /// Every host.
+    BuiltIn,
+    /// The embedder of this host.
+    Embedder,
+    /// Nobody in this host. Unless the import is misspelled, an embedder must provide it.
+    #[default]
+    Missing,
 }
 
 /// An export of a guest.
@@ -304,6 +319,11 @@ fn describe_import(abi: Abi, sandbox: &Sandbox, import: &mut Import, searches: &
         Abi::NodePack => describe_pack_import(sandbox, import),
     }
     import.is_known = import.group.is_some();
+    import.provider = match import.group {
+        Some(group::OWN) => Provider::Embedder,
+        Some(_) => Provider::BuiltIn,
+        None => Provider::Missing,
+    };
     if !import.is_known && import.other_version.is_none() {
         *searches += 1;
         if *searches <= NEAREST_MAX {
@@ -332,11 +352,12 @@ fn nearest_import(abi: Abi, sandbox: &Sandbox, import: &Import) -> Option<String
 fn describe_core_import(sandbox: &Sandbox, import: &mut Import) {
     let (module, name) = (&import.module, &import.name);
     let Some(known) = sandbox.imports.get(&(module.clone(), name.clone())) else { return };
-    let group = group::of_core(module, name);
+    let own = sandbox.embedders_function(module, name);
+    let group = if own.is_some() { group::OWN } else { group::of_core(module, name) };
     import.host_function = sandbox.functions.find(module, name).map(|function| function.name);
     import.group = Some(group);
     import.waits = sandbox.functions.waiting(module, name).is_some();
-    import.needs = group::grant(group, sandbox.embedders_function(module, name));
+    import.needs = group::grant(group, own);
     import.expected_signature =
         Some(core_module::describe_type(known)).filter(|known| *known != import.signature);
 }

@@ -38,7 +38,7 @@
 //! | `execution`, `ending` | the life of one handler run, and the outcome of its end |
 //! | `boundary` | the one place where guests enter and leave the host |
 //! | `abi` | the host functions of each ABI (`env`, WASI, the WIT world, packs of nodes), and the calls of handlers |
-//! | `host_function` | the embedder's own functions |
+//! | `host_function`, `evaluation` | the embedder's own functions, and what decides specs that guests pass |
 //! | `store`, `limiter`, `measured` | the state of one handler run, its memory limit, and the measure of its host memory |
 //! | `module`, `detection`, `structure` | what a module is, whether it fits its ABI, and bounds on its structure |
 //! | `compiling`, `compiled_folder` | compiling in a child process, and keeping code on disk |
@@ -59,6 +59,7 @@ mod compiling;
 mod detection;
 mod ending;
 mod error;
+mod evaluation;
 mod execution;
 mod host;
 mod host_function;
@@ -78,6 +79,7 @@ mod symbols;
 pub use compiling::{CompileHelper, CompileLimits, compile_helper};
 pub use detection::abi_of;
 pub use error::{BuildError, Error};
+pub use evaluation::{SpecEvaluator, SpecQuery};
 pub use host::{Builder, Host};
 pub use host_function::{
     HostCall, HostError, HostFunction, Json, Signature, Type as ValueType, Value as HostValue,
@@ -85,7 +87,8 @@ pub use host_function::{
 pub use integration::Integration;
 
 pub use sandglass_model::{
-    Allocation, Answered, Ask, AskError, EntitySignal, Outcome, RunReport, SignalError,
+    Allocation, Answered, Ask, AskError, EntitySignal, Failure, FailureKind, Outcome, RunReport,
+    SignalError, TypedFailure,
 };
 pub use sandglass_supervisor::admission::{Reservation, ReserveFor};
 pub use sandglass_supervisor::capability::ask::Asks;
@@ -97,19 +100,21 @@ pub use sandglass_supervisor::capability::log::Level as LogLevel;
 pub use sandglass_supervisor::capability::named_streams::Streams;
 pub use sandglass_supervisor::capability::signal::{Signal, Signals};
 pub use sandglass_supervisor::deadline::DispatchDeadline;
-pub use sandglass_supervisor::dispatch::{CallLimits, Context, Dispatch};
+pub use sandglass_supervisor::dispatch::{CallLimits, Context, Dispatch, DispatchLimits};
 pub use sandglass_supervisor::kernel::KernelFeatures;
 pub use sandglass_supervisor::live::{LiveRuns, RunNow};
-pub use sandglass_supervisor::manifest::{Abi, AskTarget, InvalidAskTarget, Manifest};
+pub use sandglass_supervisor::manifest::{Abi, AskTarget, InvalidAskTarget, Manifest, OnDenied};
 pub use sandglass_supervisor::node::{
     DESCRIBE_BUDGET, NodeAccess, NodeCall, NodeStatus, PACK_NAME_MAX_BYTES, PACK_NODES_MAX,
     PackDescription,
 };
+pub use sandglass_supervisor::origin::CallOrigin;
 pub use sandglass_supervisor::present::Doing;
 pub use sandglass_supervisor::recording::{KeepArguments, RecordingLimits};
 pub use sandglass_supervisor::run::StopHandle;
-pub use sandglass_supervisor::secret::{Answer, FixedSecrets, Secret, Secrets};
+pub use sandglass_supervisor::secret::{Answer, FixedSecrets, GrantedSecrets, Secret, Secrets};
 pub use sandglass_supervisor::settings::{MAX_FRAMES, Settings};
+pub use sandglass_supervisor::template::{TemplateKind, templates};
 pub use sandglass_supervisor::ticker::TickerHealth;
 pub use sandglass_supervisor::{file, manifest};
 pub use structure::{Bound, structural_figures};

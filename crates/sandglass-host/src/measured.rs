@@ -27,6 +27,7 @@ use wasmtime_wasi_http::{RequestOptions, WasiHttpCtx};
 
 use crate::abi::Moments;
 use crate::abi::node_pack::RandomStream;
+use crate::evaluation::Evaluation;
 
 /// A value that outlives a host call, in the state of a handler run or in its resource table.
 pub(crate) trait Measured {
@@ -65,6 +66,9 @@ measured_by_the_supervisor!(spans::Handle, Arc<dyn NodeAccess>);
 
 // Of a fixed size.
 keeps_nothing!(Memory, Moments, TypedFunc<i32, i32>, RandomStream);
+
+// Shared by all handler runs of a host.
+keeps_nothing!(Arc<Evaluation>);
 
 // State and resources of Wasmtime's WASI. Of a fixed size, except for the beginning of one line for
 // each standard stream, and for the text of an error, which Wasmtime writes.

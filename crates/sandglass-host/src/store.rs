@@ -2,6 +2,7 @@
 //! Wasmtime's. It is dropped with the store.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use sandglass_model::{Frame, GuestLimits};
 use sandglass_supervisor::argument::Unreadable;
@@ -15,6 +16,7 @@ use wasmtime::{Memory, WasmBacktrace};
 use crate::abi::Moments;
 use crate::abi::node_pack::NodeRun;
 use crate::abi::wasi::Wasi;
+use crate::evaluation::Evaluation;
 use crate::limiter::Limiter;
 use crate::measured::Measured as _;
 
@@ -33,13 +35,15 @@ pub(crate) struct RunStore {
     wasi: Option<Wasi>,
     /// `None` unless the guest is an instantiated pack of nodes.
     pub(crate) node: Option<NodeRun>,
+    /// `None` in a store in which nothing runs.
+    pub(crate) evaluation: Option<Arc<Evaluation>>,
     /// The charge for all of these fields.
     charge: Charge,
 }
 
 measured!(
     in crate::measured::Measured; RunStore: supervision, memory, slices, moments, wasi, node,
-    charge
+    evaluation, charge
 );
 
 /// The guest's linear memory: its limits, and what a core module's call may read of it.
@@ -89,6 +93,7 @@ impl RunStore {
             moments: Moments::default(),
             wasi: None,
             node: None,
+            evaluation: None,
         }
     }
 

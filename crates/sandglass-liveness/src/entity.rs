@@ -3,13 +3,14 @@
 mod ended_dispatch;
 pub(crate) mod fields;
 mod snapshot;
+mod spawns;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandglass_model::{
     DEFAULT_TENANT, Decision, DispatchId, Dispatched, EntityRef, Event, Incarnation, ModuleHash,
-    Object, Sequence, SpecDigest, WallTime,
+    Object, Sequence, Spawn, SpawnedBy, SpecDigest, WallTime,
 };
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ use ended_dispatch::EndedDispatches;
 pub use ended_dispatch::{ENDED_DISPATCHES_MAX, EndedDispatch};
 pub use fields::FIELDS_MAX_BYTES;
 pub use snapshot::{SNAPSHOT_MAX_BYTES, SNAPSHOT_VERSION, Unusable};
+pub(crate) use spawns::parent_fields;
 
 /// An entity, as its records make it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,6 +56,13 @@ pub struct Entity {
     /// have handlers in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     handlers: Option<Box<HandlerWatch>>,
+    /// The transition of another entity that created it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spawned_by: Option<Box<SpawnedBy>>,
+    /// The entities that it spawns and that are not known to exist yet, by the sequence of the
+    /// transition and their number within it. There is no snapshot while there are any.
+    #[serde(skip)]
+    spawning: BTreeMap<(Sequence, u32), Arc<Spawn>>,
 }
 
 /// A handler that was dispatched and has not ended.
@@ -96,7 +105,8 @@ impl Entity {
     /// The entity that `event` creates at `at`; `None` if it is not [`Event::Created`].
     #[must_use]
     pub fn created(entity: EntityRef, event: &Event, at: WallTime) -> Option<Self> {
-        let Event::Created { spec, incarnation, state, variables, tenant } = event else {
+        let Event::Created { spec, incarnation, state, variables, tenant, spawned_by } = event
+        else {
             return None;
         };
         Some(Self {
@@ -118,6 +128,8 @@ impl Entity {
             next_schedule: 0,
             session: None,
             handlers: None,
+            spawned_by: spawned_by.clone(),
+            spawning: BTreeMap::new(),
         })
     }
 
@@ -161,6 +173,16 @@ impl Entity {
             Event::ScheduleDue { schedule, .. } => {
                 self.schedules.remove(schedule);
             }
+            Event::Spawning(spawn) => {
+                if spawn.stored_in.as_ref().is_some_and(|name| !self.variables.contains_key(name)) {
+                    self.fields = fields::after_spawn(&self.fields, spawn);
+                }
+                self.spawning.insert((self.sequence, spawn.index), Arc::new((**spawn).clone()));
+            }
+            Event::Spawned { spawned_at, index, .. }
+            | Event::SpawnRefused { spawned_at, index, .. } => {
+                self.spawning.remove(&(*spawned_at, *index));
+            }
             Event::SpecChanged { to, variables, .. } => {
                 self.spec = *to;
                 variables.clone_into(&mut self.variables);
@@ -176,6 +198,7 @@ impl Entity {
             }
             Event::SpecRegistered { .. }
             | Event::Created { .. }
+            | Event::Emitted { .. }
             | Event::LimitCleared { .. }
             | Event::RunStopping(_)
             | Event::RunStopped(_)

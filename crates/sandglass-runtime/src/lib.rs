@@ -137,6 +137,9 @@ mod sessions;
 mod shared;
 mod signals;
 mod snapshot;
+mod spawning;
+#[cfg(feature = "guests")]
+mod spec_decisions;
 mod specs;
 mod table;
 mod timer;
@@ -170,6 +173,8 @@ pub use request::{
 pub use runtime::Runtime;
 pub use signals::Signals;
 pub use snapshot::SNAPSHOT_EVERY;
+#[cfg(feature = "guests")]
+pub use spec_decisions::SpecDecisions;
 pub use specs::{ReloadError, Reloaded};
 pub use timer::{SimClock, until};
 

@@ -11,6 +11,7 @@ use sandglass_host::{CompileHelper, Host};
 use sandglass_http::Tls;
 use sandglass_journal::{Journal, MemoryJournal, Opened, SqliteJournal};
 use sandglass_model::{Clock, SystemClock};
+use sandglass_runtime::SpecDecisions;
 use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::otlp::{self, Otlp, ShutdownReport};
 use sandglass_telemetry::prometheus::Exporter;
@@ -51,6 +52,7 @@ impl Base {
             .settings(settings)
             .clock(Arc::clone(&clock))
             .telemetry(telemetry.clone())
+            .spec_evaluator(Arc::new(SpecDecisions))
             .compile_in(compile_helper)
             .build()?;
         Ok(Self { tls, exporter, otlp, telemetry, clock, host })

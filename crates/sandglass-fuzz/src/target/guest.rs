@@ -12,7 +12,7 @@ use std::time::Duration;
 use sandglass_host::{
     Answer, Context, Dispatch, DispatchDeadline, FixedSecrets, Host, HostCall, HostError,
     HostFunction, HttpCall, HttpClient, HttpError, Integration, Manifest, Outcome, Response,
-    Secret, Settings,
+    Secret, Settings, SpecEvaluator, SpecQuery,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -57,8 +57,19 @@ pub(super) const CALLS: &[(&str, &str, &str, &str)] = &[
     ("wasi_snapshot_preview1", "clock_time_get", "iIi", "i"),
     ("wasi_snapshot_preview1", "path_open", "iiiiiIIii", "i"),
     ("env", "host_signal", "ii", "i"),
+    ("env", "host_connect_call", "iiiiiiii", "i"),
+    ("env", "host_evaluate_spec", "iiiiiiiiii", "i"),
+    ("env", "host_http_stream_begin_outbound", "iiiiiiii", "i"),
+    ("env", "host_http_stream_try_write", "iii", "i"),
+    ("env", "host_http_stream_response_head", "iii", "i"),
+    ("env", "host_http_stream_read", "iii", "i"),
+    ("env", "host_http_stream_close", "i", "i"),
+    ("env", "host_http_stream_send_response_head", "iii", "i"),
+    ("env", OWN_OF_ENV, "iiI", "I"),
 ];
 
+/// The function of `env` that is not built in.
+pub(super) const OWN_OF_ENV: &str = "fuzz_half";
 /// The host function from which the guest takes its input.
 const INPUT: (&str, &str) = ("acme:fuzz/input", "bytes");
 /// Half of the guest's memory, so that there is space for results, too.
@@ -114,6 +125,8 @@ impl Subject {
             .http_client(Arc::new(Echo))
             .function(HostFunction::instant(INPUT.0, INPUT.1, bytes))
             .function(HostFunction::instant("acme:fuzz/echo", "shout", shout))
+            .function(HostFunction::instant("env", OWN_OF_ENV, half))
+            .spec_evaluator(Arc::new(EchoSpec))
             .build();
         let host = runtime.block_on(async { host }).expect("a host");
         let secret = Secret::new("a-secret-that-nobody-may-see");
@@ -121,7 +134,11 @@ impl Subject {
         let manifest = Manifest::named("fuzz")
             .allow_hosts(["api.test".parse().expect("a destination")])
             .secrets(Arc::new(secrets))
-            .functions([format!("{}.{}", INPUT.0, INPUT.1), "acme:fuzz/echo.shout".to_owned()]);
+            .functions([
+                format!("{}.{}", INPUT.0, INPUT.1),
+                "acme:fuzz/echo.shout".to_owned(),
+                format!("env.{OWN_OF_ENV}"),
+            ]);
         let guest = host.load(guest().as_bytes(), manifest).expect("a guest");
         Self { runtime, host, guest, input }
     }
@@ -129,6 +146,24 @@ impl Subject {
 
 fn shout(_: HostCall, text: String, bytes: Vec<u8>) -> Result<Vec<u8>, HostError> {
     Ok([text.to_uppercase().as_bytes(), &bytes].concat())
+}
+
+fn half(_: HostCall, text: String, number: i64) -> Result<i64, HostError> {
+    match number % 2 {
+        0 => Ok(number / 2),
+        odd => Err(HostError::with_code(i32::try_from(odd).unwrap_or(-1), text)),
+    }
+}
+
+/// Returns what is to be evaluated.
+#[derive(Debug)]
+struct EchoSpec;
+
+impl SpecEvaluator for EchoSpec {
+    fn evaluate(&self, query: &SpecQuery) -> serde_json::Value {
+        let SpecQuery { spec, state, action, params } = query;
+        serde_json::json!([spec, state, action, params])
+    }
 }
 
 /// Responds to each request immediately.

@@ -5,13 +5,16 @@
 //! takes a buffer as its last arguments, fills it, and returns the count of bytes; numbers are
 //! little-endian. It returns -1 if it failed, and `host_last_error` says why; -2 if the buffer is
 //! too small.
+//!
+//! Functions of the module `env` have the types that existing guests import: numbers are returned as
+//! they are, errors as codes, and a function without a result returns nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wasmtime::{Caller, Engine, FuncType, Linker, Result, Val, ValType, component};
 
-use super::guest_memory::{CallFailure, WhenTooSmall, copy, fill, text};
+use super::guest_memory::{CallFailure, FAILED, WhenTooSmall, copy, fill, text};
 use crate::boundary::{self, Arguments};
 use crate::host_function::{HostFunction, Linked, Registry, Signature, Type, Value};
 use crate::store::RunStore;
@@ -47,7 +50,14 @@ pub(crate) fn link(
         linker.func_new_async(interface, name, ty, move |mut caller, args, results| {
             let linked = Arc::clone(&linked);
             Box::new(async move {
-                results[0] = Val::I32(call(&mut caller, &linked, args).await?);
+                if !linked.function.signature.is_of_env() {
+                    results[0] = Val::I32(call(&mut caller, &linked, args).await?);
+                    return Ok(());
+                }
+                let value = call_of_env(&mut caller, &linked, args).await?;
+                if let (Some(slot), Some(value)) = (results.first_mut(), number(&value)) {
+                    *slot = value;
+                }
                 Ok(())
             })
         })?;
@@ -62,7 +72,7 @@ pub(crate) fn link_components(
     registry: &Registry,
 ) -> Result<()> {
     let mut by_interface: BTreeMap<&str, Vec<Arc<Linked>>> = BTreeMap::new();
-    for function in registry.functions() {
+    for function in registry.functions().iter().filter(|one| !one.signature.is_of_env()) {
         let signature = &function.signature;
         let linked = registry.link(function, add(functions, function, signature.unversioned()));
         by_interface.entry(&signature.interface).or_default().push(linked);
@@ -86,6 +96,28 @@ async fn call(caller: &mut Caller<'_, RunStore>, linked: &Linked, args: &[Val]) 
     let race = Race::of(caller.data());
     let result = execute(caller, &race, linked, args).await;
     boundary::leave_race_for_module(caller.data_mut(), entered, result)
+}
+
+/// As [`call`], for a function of `env`.
+async fn call_of_env(
+    caller: &mut Caller<'_, RunStore>,
+    linked: &Linked,
+    args: &[Val],
+) -> Result<Value> {
+    let Signature { params, returned, .. } = &linked.function.signature;
+    let (numbers, texts) = numbers_and_texts(params, args);
+    let arguments = Arguments { numbers: &numbers, texts: &texts, lists: &[] };
+    let entered = boundary::enter_from_module(caller, linked.id, &arguments)?;
+    if let Some(recorded) = entered.recorded_for_module(caller) {
+        return boundary::leave(caller.data_mut(), entered, recorded);
+    }
+    let race = Race::of(caller.data());
+    let result = execute_of_env(caller, &race, linked, args).await;
+    let result = result.or_else(|failure| {
+        failure.report(caller.data_mut())?;
+        Ok(Some(error_value(*returned, FAILED)))
+    });
+    boundary::leave_race(caller.data_mut(), entered, result)
 }
 
 /// The numbers that a call passes, with its pointers and lengths, and the places of its texts.
@@ -118,16 +150,72 @@ async fn execute(
     linked: &Linked,
     args: &[Val],
 ) -> Result<Option<i32>, CallFailure> {
+    let Signature { params, returned, .. } = &linked.function.signature;
     let mut args = args.iter();
-    let values = read(caller, &linked.function.signature.params, &mut args)?;
-    let wait = linked.call(caller.data(), values);
+    let values = read(caller, params, &mut args)?;
+    let has_result = *returned != Type::None;
+    let buffer = has_result.then(|| (i32_of(args.next()), i32_of(args.next())));
+    let wait = linked.call(caller.data(), values, buffer.map(|(_, len)| len.cast_unsigned()));
     let Some(value) = race.call(wait).await else { return Ok(None) };
-    let value = value?;
-    if linked.function.signature.returned == Type::None {
-        return Ok(Some(0));
-    }
-    let buffer = (i32_of(args.next()), i32_of(args.next()));
+    let value = value.map_err(|error| error.why)?;
+    let Some(buffer) = buffer else { return Ok(Some(0)) };
     fill(caller, buffer, &value.into_bytes(), WhenTooSmall::Refuse).map(Some)
+}
+
+/// As [`execute`], for a function of `env`.
+async fn execute_of_env(
+    caller: &mut Caller<'_, RunStore>,
+    race: &Race,
+    linked: &Linked,
+    args: &[Val],
+) -> Result<Option<Value>, CallFailure> {
+    let Signature { params, returned, .. } = &linked.function.signature;
+    let mut args = args.iter();
+    let values = read(caller, params, &mut args)?;
+    let buffer = takes_buffer(*returned).then(|| (i32_of(args.next()), i32_of(args.next())));
+    let wait = linked.call(caller.data(), values, buffer.map(|(_, len)| len.cast_unsigned()));
+    let Some(value) = race.call(wait).await else { return Ok(None) };
+    let value = match (value, buffer) {
+        (Ok(value), None) => value,
+        (Ok(value), Some(buffer)) => {
+            Value::S32(fill(caller, buffer, &value.into_bytes(), WhenTooSmall::Refuse)?)
+        }
+        (Err(error), _) => {
+            caller.data_mut().guest_mut().fail(error.why);
+            error_value(*returned, error.code)
+        }
+    };
+    Ok(Some(value))
+}
+
+/// Whether a function of `env` writes its result to a buffer.
+const fn takes_buffer(returned: Type) -> bool {
+    matches!(returned, Type::Text | Type::Bytes)
+}
+
+/// What a function of `env` that returns `returned` returns if it fails with `code`.
+fn error_value(returned: Type, code: i32) -> Value {
+    match returned {
+        Type::None => Value::None,
+        Type::S64 | Type::U64 => Value::S64(code.into()),
+        Type::F32 => Value::F32(f32::NAN),
+        Type::F64 => Value::F64(f64::NAN),
+        Type::Bool | Type::S32 | Type::U32 | Type::Text | Type::Bytes => Value::S32(code),
+    }
+}
+
+/// A number as WebAssembly has it; `None` for any other value.
+fn number(value: &Value) -> Option<Val> {
+    Some(match value {
+        Value::Bool(value) => Val::I32((*value).into()),
+        Value::S32(value) => Val::I32(*value),
+        Value::U32(value) => Val::I32(value.cast_signed()),
+        Value::S64(value) => Val::I64(*value),
+        Value::U64(value) => Val::I64(value.cast_signed()),
+        Value::F32(value) => Val::F32(value.to_bits()),
+        Value::F64(value) => Val::F64(value.to_bits()),
+        Value::None | Value::Text(_) | Value::Bytes(_) => return None,
+    })
 }
 
 /// The values of these types.
@@ -181,8 +269,17 @@ fn func_type(engine: &Engine, signature: &Signature) -> FuncType {
             Type::Text | Type::Bytes => params.extend([ValType::I32, ValType::I32]),
         }
     }
-    if signature.returned != Type::None {
+    let is_of_env = signature.is_of_env();
+    let returned = signature.returned;
+    if takes_buffer(returned) || (!is_of_env && returned != Type::None) {
         params.extend([ValType::I32, ValType::I32]);
     }
-    FuncType::new(engine, params, [ValType::I32])
+    let result = match returned {
+        Type::None if is_of_env => None,
+        Type::S64 | Type::U64 if is_of_env => Some(ValType::I64),
+        Type::F32 if is_of_env => Some(ValType::F32),
+        Type::F64 if is_of_env => Some(ValType::F64),
+        _ => Some(ValType::I32),
+    };
+    FuncType::new(engine, params, result)
 }

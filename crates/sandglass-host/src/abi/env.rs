@@ -5,7 +5,10 @@
 
 mod ask;
 mod batch;
+mod connect;
 mod context;
+mod evaluation;
+mod exchanges;
 mod outside;
 mod reporting;
 mod scratch;
@@ -15,7 +18,7 @@ mod telemetry;
 mod time;
 
 use serde::de::DeserializeOwned;
-use wasmtime::{Caller, Linker, Result};
+use wasmtime::{Caller, Engine, Linker, Result};
 
 use crate::store::RunStore;
 use sandglass_supervisor::functions::Functions;
@@ -27,6 +30,10 @@ pub(crate) const MODULE: &str = "env";
 
 /// A guest that imports this function fetches its context itself.
 pub(crate) const GET_CONTEXT: &str = "host_get_context";
+
+/// The start of names that are no misspellings, but functions of the runtime for which existing guests
+/// were written. Only an embedder can provide them.
+pub(crate) const OF_EMBEDDERS: &str = "host_temper_";
 
 /// What a function that succeeds and returns nothing returns.
 const OK: i32 = 0;
@@ -45,7 +52,17 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
     outside::link(linker, functions)?;
     streams::link(linker, functions)?;
     ask::link(linker, functions)?;
-    signal::link(linker, functions)
+    signal::link(linker, functions)?;
+    connect::link(linker, functions)?;
+    evaluation::link(linker, functions)?;
+    exchanges::link(linker, functions)
+}
+
+/// Whether the host itself has a function of this name.
+pub(crate) fn is_built_in(name: &str) -> bool {
+    let mut functions = Functions::default();
+    let linked = link(&mut Linker::new(&Engine::default()), &mut functions);
+    linked.is_ok() && functions.find(MODULE, name).is_some()
 }
 
 /// Parses the JSON of at most `max` bytes at `place`.

@@ -12,6 +12,7 @@ use super::{Host, Inner, Shared};
 use crate::compiled_folder::CompiledFolder;
 use crate::compiling::{self, CompileHelper, Compiler};
 use crate::error::BuildError;
+use crate::evaluation::{Evaluation, SpecEvaluator};
 use crate::host_function::{BlockingCalls, HostFunction, Registry};
 use crate::module::ModuleCache;
 use crate::sandbox::{self, EngineKind};
@@ -39,6 +40,7 @@ pub struct Builder {
     /// `None` stands for the network.
     http: Option<Arc<dyn HttpClient>>,
     functions: Vec<HostFunction>,
+    evaluator: Option<Arc<dyn SpecEvaluator>>,
     compiler: Compiler,
 }
 
@@ -52,6 +54,7 @@ impl Builder {
             telemetry: Telemetry::disabled(),
             http: None,
             functions: Vec::new(),
+            evaluator: None,
             compiler: Compiler::InProcess,
         }
     }
@@ -108,6 +111,13 @@ impl Builder {
         self
     }
 
+    /// Sets what decides actions of specs that guests pass to `host_evaluate_spec`. It is executed on a
+    /// thread, one of [`Settings::max_blocking_calls`]. By default, each such call returns an error.
+    #[must_use]
+    pub fn spec_evaluator(self, evaluator: Arc<dyn SpecEvaluator>) -> Self {
+        Self { evaluator: Some(evaluator), ..self }
+    }
+
     /// Validates and compiles modules with this program, in a child process for each, which is killed at
     /// its limits. Use it if modules come from people whom you do not trust. By default, modules are
     /// compiled in this process, where nothing bounds the time and memory that one takes (minutes and
@@ -127,7 +137,8 @@ impl Builder {
         let functions = std::mem::take(&mut self.functions);
         let settings = &self.settings;
         let blocking = BlockingCalls::new(settings.max_blocking_calls, metrics.clone());
-        let registry = Registry::new(functions, blocking)?;
+        let blocking = Arc::new(blocking);
+        let registry = Registry::new(functions, Arc::clone(&blocking))?;
         let compiled_folder = compiled_folder(settings, &self.clock, &metrics)?;
         run_clock::find_rate();
         let ticker = self.start_ticker()?;
@@ -149,6 +160,7 @@ impl Builder {
             clock: self.clock,
             telemetry: self.telemetry,
             ticker,
+            evaluation: Arc::new(Evaluation { evaluator: self.evaluator, blocking }),
         };
         let settings = &shared.settings;
         let without_telemetry = Shared { telemetry: Telemetry::disabled(), ..shared.clone() };

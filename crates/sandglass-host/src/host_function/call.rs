@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sandglass_model::{Clock, DispatchId, EntityRef, TraceContext};
 
+use crate::abi::guest_memory::FAILED;
 use crate::store::RunStore;
 use sandglass_supervisor::origin::Origin;
 use sandglass_supervisor::run::Run;
@@ -17,16 +18,19 @@ pub struct HostCall {
     run: Arc<Run>,
     clock: Arc<dyn Clock>,
     trace: TraceContext,
+    /// `None` if the caller gets its result in another way.
+    buffer_bytes: Option<u32>,
 }
 
 impl HostCall {
-    pub(crate) fn of(store: &RunStore) -> Option<Self> {
+    pub(crate) fn of(store: &RunStore, buffer_bytes: Option<u32>) -> Option<Self> {
         let origin = Arc::clone(store.origin.as_ref()?);
         Some(Self {
             trace: store.calls.spans.context().unwrap_or(origin.trace),
             origin,
             run: Arc::clone(store.run()),
             clock: Arc::clone(store.clock().shared()),
+            buffer_bytes,
         })
     }
 
@@ -61,6 +65,14 @@ impl HostCall {
         self.trace
     }
 
+    /// How many bytes the buffer has that a core module passes for the result; `None` for a component,
+    /// and for a function of module `env` that returns a number. A longer result is not written, and
+    /// the guest gets -2.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> Option<u32> {
+        self.buffer_bytes
+    }
+
     /// The time until the deadline; zero after the handler run has ended.
     #[must_use]
     pub fn remaining(&self) -> Duration {
@@ -83,12 +95,21 @@ impl fmt::Debug for HostCall {
 /// Why an embedder's function failed. The guest gets the text and continues. `?` converts any error to
 /// one with the text of that error.
 #[derive(Debug)]
-pub struct HostError(pub(super) String);
+pub struct HostError {
+    pub(crate) why: String,
+    pub(crate) code: i32,
+}
 
 impl HostError {
     /// A failure with this text.
     pub fn new(why: impl fmt::Display) -> Self {
-        Self(why.to_string())
+        Self { why: why.to_string(), code: FAILED }
+    }
+
+    /// A failure with this text, for which a function of module `env` returns `code` instead of -1.
+    /// Elsewhere, the code is ignored.
+    pub fn with_code(code: i32, why: impl fmt::Display) -> Self {
+        Self { code, ..Self::new(why) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The name and types of an embedder's function, for authors of guests and for tools.
 
 use super::value::Type;
+use crate::abi::env;
 use crate::module::component::without_version;
 
 /// One of the embedder's own host functions, as guests import it
@@ -8,7 +9,7 @@ use crate::module::component::without_version;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// The interface, with its version if it has one. Core modules import the function from a module
-    /// with this name.
+    /// with this name; components cannot import one of `env`.
     pub interface: String,
     /// Its name in the interface.
     pub name: String,
@@ -19,6 +20,11 @@ pub struct Signature {
 }
 
 impl Signature {
+    /// Whether core modules import it from the module of the core ABI.
+    pub(crate) fn is_of_env(&self) -> bool {
+        self.interface == env::MODULE
+    }
+
     /// The interface without a version: Wasmtime's linker matches versions for components.
     pub(crate) fn unversioned(&self) -> &str {
         without_version(&self.interface)

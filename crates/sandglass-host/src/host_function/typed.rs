@@ -174,7 +174,8 @@ pub(super) async fn execute(
         Some(answer) => boundary::leave(store, entered, answer)?,
         None => {
             let race = Race::of(store);
-            let answer = race.call(function.call(store, values)).await;
+            let answer = race.call(function.call(store, values, None)).await;
+            let answer = answer.map(|answer| answer.map_err(|error| error.why));
             boundary::leave_race(store, entered, Ok::<_, wasmtime::Error>(answer))?
         }
     };

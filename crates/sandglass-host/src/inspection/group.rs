@@ -39,7 +39,7 @@ impl Grant {
 }
 
 /// The group of the embedder's own functions.
-const OWN: &str = "own";
+pub(super) const OWN: &str = "own";
 
 /// The group of a function that core modules can import.
 pub(super) fn of_core(module: &str, name: &str) -> &'static str {
@@ -73,8 +73,10 @@ pub(super) fn of_core(module: &str, name: &str) -> &'static str {
             ("host_ask", "ask"),
             ("host_signal", "signal"),
             ("host_http", "http"),
+            ("host_connect", "http"),
             ("host_hash_stream", "streams"),
             ("host_cache", "cache"),
+            ("host_evaluate_spec", "specs"),
         ],
     )
 }

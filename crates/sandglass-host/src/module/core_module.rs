@@ -164,13 +164,15 @@ fn check_imports(sandbox: &Sandbox, module: &Module) -> Result<(), Rejection> {
 
 fn missing_import(sandbox: &Sandbox, module: &str, name: &str) -> Rejection {
     let asked = format!("{module}.{name}");
-    let near = nearest_import(sandbox, module, name)
-        .map(|near| format!("; did you mean `{near}`?"))
-        .unwrap_or_default();
+    let remedy = match nearest_import(sandbox, module, name) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "an embedder must provide it".to_owned(),
+    };
     rejection(
         RejectionKind::MissingImport,
         format!(
-            "module imports `{}`, which this host does not have ({} and WASI preview 1){near}",
+            "module imports `{}`, which is neither built in ({} and WASI preview 1) nor provided by \
+             the embedder of this host; {remedy}",
             printable(&asked),
             Abi::Core.contract(),
         ),
@@ -180,6 +182,9 @@ fn missing_import(sandbox: &Sandbox, module: &str, name: &str) -> Rejection {
 /// The import that is most like `name` of `module`: the function with this name in another module, if
 /// there is one.
 pub(crate) fn nearest_import(sandbox: &Sandbox, module: &str, name: &str) -> Option<String> {
+    if module == abi::env::MODULE && name.starts_with(abi::env::OF_EMBEDDERS) {
+        return None;
+    }
     let full = |(module, name): &(String, String)| format!("{module}.{name}");
     if let Some(namesake) = sandbox.imports.keys().find(|(_, known)| known == name) {
         return Some(full(namesake));

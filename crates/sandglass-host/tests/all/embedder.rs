@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use sandglass_host::inspection::Provider;
+use sandglass_host::replay::{RecordedEnd, RecordedRun, Replay, Replayed};
 use sandglass_host::{
     BuildError, Context, Dispatch, DispatchDeadline, Host, HostCall, HostError, HostFunction,
-    HostValue, Integration, Json, Manifest, Outcome, Settings, Signal, ValueType,
+    HostValue, Integration, Json, Manifest, Outcome, RecordingLimits, Settings, Signal, ValueType,
 };
-use sandglass_model::{DispatchId, RejectionKind, RunReport, TraceContext};
+use sandglass_model::{DispatchId, Recording, RejectionKind, RunReport, TraceContext};
 use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry, Tracer};
 use serde::{Deserialize, Serialize};
@@ -378,4 +380,148 @@ async fn a_function_with_dynamic_types_is_called_like_any_other() {
     assert_eq!(status_of(&host, "find", "ann").await, "ANN");
     let failed = status_of(&host, "find", "wrong").await;
     assert!(failed.contains("it answers U32, and is declared with Text"), "{failed}");
+}
+
+/// Calls functions of `env` with the types that existing guests import, and traps unless each answers
+/// as it should.
+const CALLS_ENV: &str = r#"(module
+    (import "env" "host_temper_data_call" (func $call (param i32 i32) (result i64)))
+    (import "env" "host_temper_data_response_len" (func $len (param i32) (result i32)))
+    (import "env" "host_temper_data_response_read"
+        (func $read (param i32 i32 i32 i32) (result i32)))
+    (import "env" "host_temper_data_response_close" (func $close (param i32) (result i32)))
+    (import "env" "observe" (func $observe (param f64)))
+    (import "env" "ratio" (func $ratio (param i32) (result f32)))
+    (import "env" "host_last_error" (func $error (param i32 i32) (result i32)))
+    (import "env" "host_set_status" (func $status (param i32 i32) (result i32)))
+    (import "env" "host_set_result" (func $set (param i32 i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 8) "{\"success\":true}")
+    (data (i32.const 64) "request")
+    (func $is (param $found i32) (param $expected i32)
+        (if (i32.ne (local.get $found) (local.get $expected)) (then unreachable)))
+    (func $request (param $ptr i32) (param $len i32) (result i32)
+        (i32.wrap_i64 (call $call (local.get $ptr) (local.get $len))))
+    (func (export "run") (param i32 i32) (result i32)
+        (call $is (call $request (i32.const 64) (i32.const 7)) (i32.const 9))
+        (call $is (call $len (i32.const 9)) (i32.const 7))
+        (call $is (call $read (i32.const 9) (i32.const 0) (i32.const 128) (i32.const 4))
+            (i32.const 4))
+        (call $is (call $read (i32.const 9) (i32.const 4) (i32.const 132) (i32.const 99))
+            (i32.const 3))
+        (drop (call $status (i32.const 128) (i32.const 7)))
+        (call $is (call $read (i32.const 9) (i32.const 8) (i32.const 0) (i32.const 9))
+            (i32.const -2))
+        (call $is (call $close (i32.const 9)) (i32.const 0))
+        (call $is (call $close (i32.const 8)) (i32.const -3))
+        (drop (call $status (i32.const 128) (call $error (i32.const 128) (i32.const 999))))
+        ;; An argument that cannot be read, and a function that fails without a code.
+        (call $is (call $request (i32.const 65535) (i32.const 7)) (i32.const -1))
+        (call $is (call $request (i32.const 64) (i32.const 0)) (i32.const -1))
+        (call $observe (f64.const 0.5))
+        (call $is (f32.eq (call $ratio (i32.const 4)) (f32.const 0.25)) (i32.const 1))
+        (call $is (f32.ne (call $ratio (i32.const 0)) (call $ratio (i32.const 0))) (i32.const 1))
+        (call $set (i32.const 8) (i32.const 16))
+        i32.const 0))"#;
+
+/// Functions of `env` that exist in the runtime for which the guests were written.
+fn functions_of_env() -> Vec<HostFunction> {
+    async fn call(_: HostCall, request: Vec<u8>) -> Result<i64, HostError> {
+        assert!(request.is_empty() || request == b"request");
+        if request.is_empty() { Err(HostError::new("nothing is requested")) } else { Ok(9) }
+    }
+    let len = |_: HostCall, _: i32| Ok(7);
+    let read = |call: HostCall, _: i32, from: u32| -> Result<Vec<u8>, HostError> {
+        let room = call.buffer_bytes().expect("a buffer") as usize;
+        match b"respond".get(from as usize..) {
+            Some(rest) => Ok(rest[..rest.len().min(room)].to_vec()),
+            // As a result that is too long.
+            None => Err(HostError::with_code(-2, "beyond the end")),
+        }
+    };
+    let close = |call: HostCall, handle: i32| -> Result<i32, HostError> {
+        assert_eq!(call.buffer_bytes(), None);
+        if handle == 9 { Ok(0) } else { Err(HostError::with_code(-3, "not open")) }
+    };
+    let observe = |_: HostCall, value: f64| -> Result<(), HostError> {
+        assert_eq!(value, 0.5);
+        Ok(())
+    };
+    let ratio = |_: HostCall, of: i32| -> Result<f32, HostError> {
+        if of == 4 { Ok(0.25) } else { Err(HostError::new("no ratio")) }
+    };
+    vec![
+        HostFunction::asynchronous("env", "host_temper_data_call", call),
+        HostFunction::instant("env", "host_temper_data_response_len", len),
+        HostFunction::instant("env", "host_temper_data_response_read", read),
+        HostFunction::blocking("env", "host_temper_data_response_close", LONG, close),
+        HostFunction::instant("env", "observe", observe),
+        HostFunction::instant("env", "ratio", ratio),
+    ]
+}
+
+fn granting_env() -> Manifest {
+    let data = ["call", "response_len", "response_read", "response_close"];
+    let data = data.map(|name| format!("env.host_temper_data_{name}"));
+    let other = ["observe", "ratio"].map(|name| format!("env.{name}"));
+    Manifest::named("existing").functions(data.into_iter().chain(other))
+}
+
+#[tokio::test]
+async fn functions_of_env_have_the_types_that_existing_guests_import() {
+    let host = with(functions_of_env()).expect("a host");
+    let guest = host.load(CALLS_ENV.as_bytes(), granting_env()).expect("a guest");
+    let received = Received::new();
+    let recorded =
+        dispatch(LONG).recorded(RecordingLimits::default()).signals(Arc::clone(&received) as _);
+    let report = host.run(&guest, recorded).await.expect("it ran");
+    assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
+    let statuses = ["respond", "not open"].map(|status| Signal::Status(status.to_owned()));
+    assert_eq!(received.all(), statuses);
+    let mut called = report.host_calls.by_function.iter();
+    assert!(called.any(|one| &*one.name == "env.host_temper_data_call"), "{report:?}");
+
+    let Some(Recording::Whole(recording)) = &report.recording else { panic!("{report:?}") };
+    let recorded = RecordedRun::read(Arc::clone(recording)).expect("a recording");
+    let again = host.load_for_replay(CALLS_ENV.as_bytes(), &recorded).expect("the guest");
+    let end = RecordedEnd::from(&report);
+    let replayed = host.replay(&again, Replay::new(&recorded, &end)).await.expect("replayed");
+    let calls = report.host_calls.count;
+    assert_eq!(replayed, Replayed { calls, divergence: None });
+}
+
+#[tokio::test]
+async fn a_function_of_env_that_no_embedder_provides_or_no_manifest_grants_is_named() {
+    let without = with([]).expect("a host");
+    let missing = without.load(CALLS_ENV.as_bytes(), granting_env()).expect_err("missing");
+    assert_eq!(missing.kind, RejectionKind::MissingImport);
+    assert_eq!(
+        missing.message,
+        "module imports `env.host_temper_data_call`, which is neither built in (core ABI 1 and WASI \
+         preview 1) nor provided by the embedder of this host; an embedder must provide it"
+    );
+    let provider = |host: &Host, name: &str| {
+        let guest = host.inspect(CALLS_ENV.as_bytes()).expect("it is WebAssembly");
+        guest.imports.iter().find(|import| import.name == name).expect("it is imported").provider
+    };
+    let data = "host_temper_data_call";
+    assert_eq!(provider(&without, data), Provider::Missing);
+    assert_eq!(provider(&without, "host_last_error"), Provider::BuiltIn);
+
+    let host = with(functions_of_env()).expect("a host");
+    assert_eq!(provider(&host, data), Provider::Embedder);
+    assert_eq!(provider(&host, "host_last_error"), Provider::BuiltIn);
+    let ungranted = host.load(CALLS_ENV.as_bytes(), Manifest::default()).expect_err("no grant");
+    assert_eq!(ungranted.kind, RejectionKind::MissingGrant);
+    assert!(ungranted.message.contains("`env.host_temper_data_call`"), "{ungranted}");
+}
+
+#[test]
+fn a_function_that_is_built_in_cannot_be_replaced() {
+    let log = HostFunction::instant("env", "host_log", |_: HostCall, _: String, _: String| Ok(()));
+    let refusal = with([log]).expect_err("it is built in").to_string();
+    assert_eq!(
+        refusal,
+        "the host function `env.host_log` cannot be registered: it is built in; choose another name"
+    );
 }

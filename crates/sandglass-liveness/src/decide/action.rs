@@ -5,10 +5,12 @@ use std::sync::Arc;
 use sandglass_model::signature::stated_shape;
 use sandglass_model::{
     DeadlineOwner, DispatchId, Dispatched, Event, Object, RulesVersion, Sequence, TraceContext,
-    TransitionCause, WallTime,
+    TransitionCause, Unspawnable, WallTime,
 };
+use serde_json::Value;
 
 use super::refusal::shown;
+use super::spawn::{Unspawnables, spawns};
 use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX, effects, size};
 use crate::entity::{Entity, FIELDS_MAX_BYTES, fields};
 use crate::spec::{Action, Effect, Integration, Scope, Spec};
@@ -22,13 +24,26 @@ pub(super) struct ActionContext<'a> {
     schedules: usize,
     /// The time that a waiting asker leaves to what follows a handler, in milliseconds.
     parent_remaining_ms: Option<u64>,
+    unspawnables: Unspawnables<'a>,
 }
 
 impl<'a> ActionContext<'a> {
     pub(super) fn new(spec: &'a Spec, entity: &'a Entity, now: WallTime) -> Self {
         let in_flight = entity.in_flight_count();
         let schedules = entity.schedules().len();
-        Self { spec, entity, now, in_flight, schedules, parent_remaining_ms: None }
+        let (parent_remaining_ms, unspawnables) = (None, Unspawnables::Refuse(None));
+        Self { spec, entity, now, in_flight, schedules, parent_remaining_ms, unspawnables }
+    }
+
+    /// With an entity that is known not to be spawnable: an action that would spawn it is refused.
+    pub(super) fn with_unspawnable(self, known: Option<&'a Unspawnable>) -> Self {
+        Self { unspawnables: Unspawnables::Refuse(known), ..self }
+    }
+
+    /// For an action that has to end the state: it is taken even if it would spawn an entity that cannot
+    /// be spawned.
+    pub(super) fn accepting_unspawnables(self) -> Self {
+        Self { unspawnables: Unspawnables::Accept, ..self }
     }
 
     /// After the end of a handler: it does not count, and its asker has this much time left if it
@@ -52,8 +67,15 @@ impl<'a> ActionContext<'a> {
     ) -> Result<Vec<Event>, Refusal> {
         let action = self.check_admitted(name)?;
         let entity = self.entity;
-        let variables = effects::apply(self.spec, action, params, &entity.variables)?;
-        let fields = self.fields_after(params, cause)?;
+        let mut variables = effects::apply(self.spec, action, params, &entity.variables)?;
+        let mut fields = self.fields_after(params, cause)?;
+        let spawns = spawns(entity, action, params, cause, trace, self.unspawnables)?;
+        for spawn in &spawns {
+            match spawn.stored_in.as_ref().and_then(|name| variables.get_mut(name)) {
+                Some(variable) => *variable = Value::from(spawn.entity.id()),
+                None => fields = fields::after_spawn(&fields, spawn),
+            }
+        }
         let state = action.leads_to(&entity.state).to_owned();
         let after = Scope { state: &state, variables: &variables, fields: &fields };
         self.check_invariants(name, after)?;
@@ -71,6 +93,8 @@ impl<'a> ActionContext<'a> {
         let started =
             Started { action, params, state: &state, variables: &variables, trace, origin };
         let mut events = vec![transition];
+        events.extend(emitted(action));
+        events.extend(spawns.into_iter().map(|spawn| Event::Spawning(Box::new(spawn))));
         events.extend(schedules);
         events.extend(self.dispatch_events(&started, after)?);
         Ok(events)
@@ -127,7 +151,8 @@ impl<'a> ActionContext<'a> {
             }
             TransitionCause::Requested
             | TransitionCause::StateIdle
-            | TransitionCause::Scheduled { .. } => Origin::default(),
+            | TransitionCause::Scheduled { .. }
+            | TransitionCause::Spawned => Origin::default(),
         }
     }
 
@@ -288,6 +313,16 @@ impl Started<'_> {
 /// is given, too. Earlier versions of the rules gave it none.
 pub(super) fn handed_fields(spec: &Spec, entity: &Entity) -> Object {
     if spec.rules >= RulesVersion::V3 { (**entity.fields()).clone() } else { Object::new() }
+}
+
+/// The events that an action emits.
+fn emitted(action: &Action) -> impl Iterator<Item = Event> {
+    action.effects.iter().filter_map(|effect| match effect {
+        Effect::Emit { event } => {
+            Some(Event::Emitted { name: event.to_string(), action: action.name.to_string() })
+        }
+        _ => None,
+    })
 }
 
 /// Errors if what a handler is given is larger than `max` bytes.

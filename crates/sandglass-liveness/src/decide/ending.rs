@@ -14,7 +14,7 @@ use sandglass_model::timeout::timeout_text;
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Completion, DeadlineOwner, Decision, Directive, Dispatched,
     Ended, Event, Failure, FailureKind, HandlerEnd, Limit, Object, Outcome, RulesVersion,
-    TransitionCause, WallTime,
+    TransitionCause, Unspawnable, WallTime,
 };
 use serde_json::{Value, json};
 
@@ -32,6 +32,7 @@ pub(super) fn decide(
     entity: &Entity,
     end: &Arc<HandlerEnd>,
     now: WallTime,
+    unspawnable: Option<&Unspawnable>,
 ) -> Result<Vec<Event>, Refusal> {
     let dispatch = end.dispatch;
     let run = entity.in_flight_handler(dispatch).ok_or(Refusal::UnknownDispatch { dispatch })?;
@@ -43,7 +44,7 @@ pub(super) fn decide(
         // A spec is kept with its entities, so only a damaged journal gets here.
         return Ok(vec![record_end(Arc::clone(end), supersede(NO_ACTION))]);
     };
-    let ending = Ending { spec, entity, run, integration, end, now };
+    let ending = Ending { spec, entity, run, integration, end, now, unspawnable };
     let may_go_on = entity.session().is_none_or(Session::is_running);
     Ok(if may_go_on && is_rerun(integration, run, end) { ending.rerun() } else { ending.decide() })
 }
@@ -70,6 +71,8 @@ struct Ending<'a> {
     /// As it was reported. It may be large, so it is shared with the record.
     end: &'a Arc<HandlerEnd>,
     now: WallTime,
+    /// An entity that is known not to be spawnable.
+    unspawnable: Option<&'a Unspawnable>,
 }
 
 /// The end with the outcome that is recorded, and the records of its transition, if its action is
@@ -117,14 +120,21 @@ impl Ending<'_> {
         let action = self.action(&end.outcome).unwrap_or(NO_ACTION).to_owned();
         match self.take(&action, &end.outcome, None) {
             Ok(transition) => Judgment::Succeeds { action, transition },
+            // A replay does not know what existed, so the record has to state this refusal.
+            Err(refusal @ Refusal::Unspawnable(_)) => {
+                Judgment::Fails(self.not_taken(&refusal, completion))
+            }
             Err(_) if !self.is_in_own_state() && self.spec.actions.contains_key(&action) => {
                 Judgment::TooLate { action }
             }
-            Err(refusal) => {
-                let message = format!("the result's action can't be taken: {refusal}");
-                Judgment::Fails(self.failed(FailureKind::ActionNotTaken, message, completion))
-            }
+            Err(refusal) => Judgment::Fails(self.not_taken(&refusal, completion)),
         }
+    }
+
+    /// The end with its success made a failure, because its action is refused.
+    fn not_taken(&self, refusal: &Refusal, completion: &Completion) -> Arc<HandlerEnd> {
+        let message = format!("the result's action can't be taken: {refusal}");
+        self.failed(FailureKind::ActionNotTaken, message, completion)
     }
 
     /// The end, with a success that names no action made a failure.
@@ -241,7 +251,7 @@ impl Ending<'_> {
         refused: Option<&Refusal>,
     ) -> Result<Vec<Event>, Refusal> {
         let dispatched = &self.run.dispatched;
-        let mut params = params(dispatched, outcome);
+        let mut params = params(self.spec.rules, dispatched, outcome);
         if self.spec.rules >= RulesVersion::V3
             && let Some(refused) = refused
         {
@@ -261,6 +271,10 @@ impl Ending<'_> {
         let cause = TransitionCause::HandlerEnded { dispatch: dispatched.dispatch };
         let context = ActionContext::new(self.spec, self.entity, self.now);
         let context = context.after_a_handler(self.end.asker_remaining_ms);
+        let context = match outcome {
+            Outcome::Completed(_) => context.with_unspawnable(self.unspawnable),
+            _ => context.accepting_unspawnables(),
+        };
         context.take(action, &params, &cause, dispatched.trace)
     }
 
@@ -355,7 +369,7 @@ fn take_action(end: Arc<HandlerEnd>, action: String, transition: Vec<Event>) -> 
 }
 
 /// The parameters of the transition: those of a success, and otherwise the cause.
-fn params(dispatched: &Dispatched, outcome: &Outcome) -> Object {
+fn params(rules: RulesVersion, dispatched: &Dispatched, outcome: &Outcome) -> Object {
     let mut params = match outcome {
         Outcome::Completed(completion) => return completion.params.clone(),
         Outcome::TimedOut(exceeded) => match serde_json::to_value(exceeded) {
@@ -367,7 +381,13 @@ fn params(dispatched: &Dispatched, outcome: &Outcome) -> Object {
     params.insert("cause".to_owned(), json!(outcome.kind()));
     params.insert("dispatch_id".to_owned(), json!(dispatched.dispatch));
     params.insert("integration".to_owned(), json!(dispatched.integration));
-    if let Some((kind, message)) = outcome.error() {
+    let Some((kind, message)) = outcome.error() else { return params };
+    if rules >= RulesVersion::V3 {
+        // Both names are those of Temper, whose specs declare one or the other.
+        params.insert("error".to_owned(), json!(message));
+        params.insert("error_message".to_owned(), json!(message));
+        params.insert("error_kind".to_owned(), json!(kind));
+    } else {
         params.insert("error".to_owned(), json!({ "kind": kind, "message": message }));
     }
     params
@@ -430,7 +450,7 @@ on_cancelled = "Stop"
             let spec = Spec::parse_recorded(SPEC, rules).spec.expect("a valid spec");
             let incarnation = Incarnation::from_bytes([7; 16]);
             let name = "Job/1".parse().expect("a name");
-            let create = Input::Create { name, incarnation, tenant: None };
+            let create = Input::Create { name, incarnation, tenant: None, spawned_by: None };
             let entity = decide(&spec, None, &create, NOW).expect("a new entity").after;
             let mut stopped = Self { spec, entity };
             stopped.take(&Input::Start { limits: crate::session::default_limits() });

@@ -1,7 +1,7 @@
 //! Why an input is refused and changes nothing.
 
-use sandglass_model::DispatchId;
 use sandglass_model::id::InvalidId;
+use sandglass_model::{DispatchId, SpawnObstacle, Unspawnable};
 
 /// Why an input is refused and changes nothing. These texts become part of records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +96,18 @@ pub enum Refusal {
         /// How many it may have.
         max: usize,
     },
+    /// The action would spawn an entity that cannot be spawned.
+    #[error("it would spawn {}, {}", .0.entity, describe(.0.reason))]
+    Unspawnable(Unspawnable),
+    /// As many entities as may be are spawned and not created yet.
+    #[error("the entity spawns {max} others that are not created yet; try again later")]
+    TooManySpawns {
+        /// How many may be.
+        max: usize,
+    },
+    /// No entity is spawned under this number, or the entity was not spawned.
+    #[error("no such spawn is in progress")]
+    NotSpawned,
     /// A host call that reached its time limit is not recorded before its handler ends.
     #[error("the host call is recorded with the end of dispatch {dispatch}")]
     RecordedAtTheEnd {
@@ -280,6 +292,16 @@ pub(super) fn shown(name: &str) -> String {
 
 fn reason(message: Option<&str>) -> String {
     message.map(|message| format!(": {message}")).unwrap_or_default()
+}
+
+/// Why an entity is not spawned, as the end of a sentence about it.
+fn describe(obstacle: SpawnObstacle) -> &'static str {
+    match obstacle {
+        SpawnObstacle::Exists => "which exists already; give another id",
+        SpawnObstacle::UnknownType => "whose type has no spec; load its spec file",
+        SpawnObstacle::TooDeep => "to which too many spawns lead",
+        SpawnObstacle::NotRecorded => "which the journal does not take",
+    }
 }
 
 fn hint(name: Option<&str>) -> String {

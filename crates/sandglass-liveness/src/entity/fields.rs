@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandglass_model::Object;
+use sandglass_model::{Object, Spawn};
 
 use crate::decide::size;
 
@@ -29,6 +29,12 @@ pub(crate) fn after(fields: &Arc<Object>, params: &Object) -> (Arc<Object>, bool
         after.insert(name.clone(), value.clone());
     }
     (Arc::new(after), all_fit)
+}
+
+/// The fields after `spawn`, whose id is stored in one of them if it names one.
+pub(crate) fn after_spawn(fields: &Arc<Object>, spawn: &Spawn) -> Arc<Object> {
+    let stored = spawn.stored_in.iter().map(|name| (name.clone(), spawn.entity.id().into()));
+    after(fields, &stored.collect()).0
 }
 
 /// The size of a field; too large for all fields if it exceeds their bound.

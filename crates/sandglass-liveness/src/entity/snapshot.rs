@@ -39,12 +39,12 @@ pub enum Unusable {
 }
 
 impl Entity {
-    /// The entity as text; `None` while a handler is in flight, and if it exceeds
+    /// The entity as text; `None` while it is not at rest, and if it exceeds
     /// [`SNAPSHOT_MAX_BYTES`].
     #[must_use]
     pub fn to_snapshot(&self) -> Option<String> {
         let written = Written { version: SNAPSHOT_VERSION, entity: self };
-        let text = self.is_settled().then(|| serde_json::to_string(&written).ok()).flatten();
+        let text = self.is_at_rest().then(|| serde_json::to_string(&written).ok()).flatten();
         text.filter(|text| text.len() <= SNAPSHOT_MAX_BYTES)
     }
 

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 
 use sandglass_model::RulesVersion;
-use sandglass_source::{Diagnostics, did_you_mean};
+use sandglass_source::{Diagnostics, did_you_mean, nearest};
 
 use super::{
     Action, Assigned, Effect, Integration, Name, Spec, Variable, VariableKind, endings, limits,
+    spawn,
 };
 
 /// Checks `spec`, and fills in what follows from several sections.
@@ -41,6 +42,7 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
             check_effect(spec, &names, &action.params, effect, out);
         }
         set_by_params(spec, action);
+        spawn::check(spec, &action.params, &action.effects, &names, out);
     }
     spec.actions = actions;
     if let Some(variable) = spec.conversation.clone() {
@@ -113,7 +115,11 @@ fn check_effect(
         | Effect::RemoveAt { index: value, .. } => {
             check_assigned(spec, params, &variable, used_as, value, out);
         }
-        Effect::Trigger { .. } | Effect::Schedule { .. } | Effect::ScheduleAt { .. } => {}
+        Effect::Trigger { .. }
+        | Effect::Schedule { .. }
+        | Effect::ScheduleAt { .. }
+        | Effect::Emit { .. }
+        | Effect::Spawn(_) => {}
     }
 }
 
@@ -219,19 +225,22 @@ fn kind_of(spec: &Spec, variable: &Name, out: &mut Diagnostics<'_>) -> Option<Va
 }
 
 /// Finds the integrations that each action starts: those that its trigger effects
-/// name (its own first), those declared under it, and those that wait for it.
+/// name (its own first), those declared under it, and those that wait for it. A trigger that no
+/// integration has names an action of another platform, and becomes an event.
 fn resolve_dispatches(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     let mut actions = std::mem::take(&mut spec.actions);
     for action in actions.values_mut() {
         let mut starts: Vec<&Integration> = Vec::new();
-        for effect in &action.effects {
+        for effect in &mut action.effects {
             if let Effect::Trigger { name } = effect {
-                let triggered = triggered_by(spec, action, name);
+                let triggered = triggered_by(spec, &action.name, name);
                 if triggered.is_empty() {
-                    let triggers = spec.integrations.values().map(|one| one.trigger.as_str());
-                    let help = did_you_mean(name, triggers);
-                    let message = format!("no integration has the trigger `{name}`");
-                    out.error_with_help(name.span(), message, help);
+                    let message = format!(
+                        "no integration has the trigger `{name}`, so that an event of this name is \
+                         emitted"
+                    );
+                    out.report_default(name.span(), message, trigger_help(spec, name));
+                    *effect = Effect::Emit { event: name.clone() };
                 }
                 starts.extend(triggered);
             }
@@ -247,10 +256,18 @@ fn resolve_dispatches(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     spec.actions = actions;
 }
 
-fn triggered_by<'s>(spec: &'s Spec, action: &Action, trigger: &Name) -> Vec<&'s Integration> {
+/// What to do about a trigger that no integration has.
+fn trigger_help(spec: &Spec, trigger: &Name) -> String {
+    let triggers = spec.integrations.values().map(|one| one.trigger.as_str());
+    let meant =
+        nearest(trigger, triggers).map(|meant| format!("did you mean `{meant}`? Otherwise "));
+    let meant = meant.unwrap_or_default();
+    format!("{meant}declare the integration, or write \"emit {trigger}\" if that is intended")
+}
+
+fn triggered_by<'s>(spec: &'s Spec, action: &Name, trigger: &Name) -> Vec<&'s Integration> {
     let all = || spec.integrations.values().filter(|one| one.trigger == *trigger);
-    let own: Vec<_> =
-        all().filter(|one| one.declared_under.as_ref() == Some(&action.name)).collect();
+    let own: Vec<_> = all().filter(|one| one.declared_under.as_ref() == Some(action)).collect();
     if own.is_empty() { all().collect() } else { own }
 }
 

@@ -11,9 +11,9 @@ use sandglass_source::{
     Diagnostics, Spot, Table, did_you_mean, items_of, toml_value, valid_name, wrong_type,
 };
 
-use super::{Assigned, EFFECTS_MAX, Effect, Name, duration};
+use super::{Assigned, EFFECTS_MAX, Effect, Name, duration, spawn};
 
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 12] = [
     "trigger",
     "increment",
     "decrement",
@@ -24,11 +24,13 @@ const KINDS: [&str; 10] = [
     "list_remove_at",
     "schedule",
     "schedule_at",
+    "emit",
+    "spawn",
 ];
 
 const HELP: &str = "write \"trigger NAME\", \"VARIABLE = VALUE\", \"VARIABLE += 1\", \
-                    \"append(LIST, params.P)\" or \"schedule ACTION SECONDS\", or tables such as \
-                    { type = \"trigger\", name = \"...\" }";
+                    \"append(LIST, params.P)\", \"schedule ACTION SECONDS\" or \"emit EVENT\", or \
+                    tables such as { type = \"trigger\", name = \"...\" }";
 
 /// Returns `source` with the quotes around lists of tables of `effect` blanked out, as in
 /// `effect = '[{ .. }]'`, and their places. All places in the text stay as they were.
@@ -79,6 +81,9 @@ fn one(item: Spot<'_, '_>, label: &str, out: &mut Diagnostics<'_>) -> Option<Eff
 }
 
 fn from_text(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
+    if let Some(effect) = spawn::from_text(text, &item.span(), out) {
+        return effect;
+    }
     let name =
         |text: &str, out: &mut Diagnostics<'_>| valid_name(Name::new(text, item.span()), out);
     if let Some((variable, operator, value)) = assignment(text) {
@@ -268,6 +273,11 @@ fn from_table(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect
             let action = table.required_name("action", out)?;
             Some(Effect::ScheduleAt { action, field: table.required_name("field", out)? })
         }
+        "emit" | "emit_event" => {
+            table.only(&["type", "event"], out);
+            Some(Effect::Emit { event: table.required_name("event", out)? })
+        }
+        "spawn" | "spawn_entity" => spawn::from_table(table, out),
         other => {
             let message = format!("no effect is of type `{other}`");
             out.error_with_help(kind.span(), message, did_you_mean(other, KINDS));

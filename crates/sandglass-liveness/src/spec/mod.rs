@@ -12,6 +12,7 @@ mod limits;
 mod lint;
 pub(crate) mod refusable;
 mod section;
+mod spawn;
 mod variable;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,7 @@ pub use guard::{Guard, Scope};
 pub use invariant::{INVARIANTS_MAX, Invariant};
 pub use limits::run_limits;
 pub use sandglass_source::{DIAGNOSTICS_MAX, Diagnostic, Name, Severity};
+pub(crate) use spawn::NEW_ID;
 pub(crate) use variable::type_of;
 
 /// Largest spec file, in bytes: a thousand times what people write by hand.
@@ -36,6 +38,9 @@ pub const SOURCE_MAX_BYTES: usize = 1 << 20;
 pub const STATES_MAX: usize = 1_000;
 /// Most effects of one action, so that one transition stays one small transaction.
 pub const EFFECTS_MAX: usize = 64;
+/// Most entities that one transition spawns: each is a write of its own, and the next action of their
+/// parent waits for all of them.
+pub const SPAWNS_MAX: usize = 8;
 
 /// What an entity may do.
 #[derive(Clone, Debug)]
@@ -221,6 +226,37 @@ pub enum Effect {
         /// The field or variable.
         field: Name,
     },
+    /// Emits an event, for those who follow the entity.
+    Emit {
+        /// The event.
+        event: Name,
+    },
+    /// Creates another entity.
+    Spawn(Box<SpawnEffect>),
+}
+
+/// An entity that an action creates.
+#[derive(Clone, Debug)]
+pub struct SpawnEffect {
+    /// Its type.
+    pub entity_type: Name,
+    /// Its id.
+    pub id: SpawnId,
+    /// Its first action.
+    pub initial_action: Option<Name>,
+    /// The parent's variable or field that its id is stored in.
+    pub store_id_in: Option<Name>,
+    /// The parent's fields that are parameters of its first action.
+    pub copy_fields: Vec<Name>,
+}
+
+/// Where the id of a spawned entity comes from.
+#[derive(Clone, Debug)]
+pub enum SpawnId {
+    /// This text, in which `{uuid}` is replaced by a new one.
+    Template(Name),
+    /// The action's parameter of this name; a new one if there is no such text.
+    Param(Name),
 }
 
 /// The value that an effect uses.
@@ -246,7 +282,11 @@ impl Effect {
                 Some((variable, value))
             }
             Self::RemoveAt { variable, index } => Some((variable, index)),
-            Self::Trigger { .. } | Self::Schedule { .. } | Self::ScheduleAt { .. } => None,
+            Self::Trigger { .. }
+            | Self::Schedule { .. }
+            | Self::ScheduleAt { .. }
+            | Self::Emit { .. }
+            | Self::Spawn(_) => None,
         }
     }
 

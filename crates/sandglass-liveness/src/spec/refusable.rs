@@ -12,6 +12,8 @@ use super::{Action, Assigned, Integration, Name, Spec, StateTimeout, VariableKin
 
 /// The parameters of every ending but a success.
 const ENDING_PARAMS: [&str; 4] = ["cause", "dispatch_id", "error", "integration"];
+/// Further parameters of every ending but a success. Version 3 of the rules has added them.
+const ERROR_PARAMS: [&str; 2] = ["error_kind", "error_message"];
 /// Further parameters of a passed deadline: the fields of
 /// [`sandglass_model::HandlerDeadlineExceeded`] that are not numbers, and the hint.
 const TIMEOUT_PARAMS: [&str; 9] = [
@@ -39,7 +41,7 @@ pub(crate) fn are_of_ending(params: &Object) -> bool {
 
 /// Whether endings have a parameter of this name.
 pub(crate) fn is_of_ending(name: &str) -> bool {
-    let all = [&ENDING_PARAMS[..], &TIMEOUT_PARAMS, &TIMEOUT_NUMBERS, &[DYING_CALL]];
+    let all = [&ENDING_PARAMS[..], &ERROR_PARAMS, &TIMEOUT_PARAMS, &TIMEOUT_NUMBERS, &[DYING_CALL]];
     all.iter().any(|names| names.contains(&name))
 }
 
@@ -119,6 +121,7 @@ fn is_unfit(ending: &str, param: &str, kind: VariableKind) -> bool {
     let is_number = of_timeout && TIMEOUT_NUMBERS.contains(&param);
     let is_given = is_number
         || is_failure
+        || ERROR_PARAMS.contains(&param)
         || ENDING_PARAMS.contains(&param)
         || (of_timeout && (TIMEOUT_PARAMS.contains(&param) || param == DYING_CALL));
     let fits = match kind {

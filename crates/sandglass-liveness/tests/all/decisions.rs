@@ -73,7 +73,9 @@ fn every_ending_is_the_transition_that_the_spec_declares() {
             assert_eq!(params["cause"], cause);
             assert_eq!(params["dispatch_id"], json!(dispatch));
             assert_eq!(params["integration"], "run_tools");
-            assert!(params["error"]["kind"].is_string() && params["error"]["message"].is_string());
+            let (kind, message) = outcome.error().expect("it is no success");
+            assert_eq!((&params["error_kind"], &params["error"]), (&json!(kind), &json!(message)));
+            assert_eq!(params["error_message"], params["error"]);
         }
     }
 }
@@ -267,7 +269,7 @@ fn requests_are_refused_with_the_reason() {
     assert_eq!(life.act("Note"), Err(Refusal::UnknownEntity));
     let mut life = Life::of(SESSION);
     let incarnation = Incarnation::from_bytes([8; 16]);
-    let create = Input::Create { name: Life::name(), incarnation, tenant: None };
+    let create = Input::Create { name: Life::name(), incarnation, tenant: None, spawned_by: None };
     assert_eq!(life.tell(create), Err(Refusal::EntityExists));
     assert_eq!(
         life.act("Finnish"),

@@ -13,5 +13,6 @@ mod retention;
 mod retries;
 mod session;
 mod sessions;
+mod spawns;
 mod specs;
 mod versions;

@@ -857,6 +857,7 @@ fn account_of(calls: &[(&'static str, CallOutcome)]) -> Box<Account> {
         started_us: 0,
         duration_us: 1,
         outcome: *outcome,
+        error: None,
     };
     let mut account = Account::default();
     account.story.calls = calls.iter().map(call).collect();

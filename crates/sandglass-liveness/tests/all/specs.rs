@@ -267,11 +267,6 @@ fn every_mistake_has_a_place_and_advice() {
     );
     mistake("from = [\"Idle\"]\nto", "form = [\"Idle\"]\nto", "help: did you mean `from`?");
     mistake("from = [\"Idle\"]\nto", "to", "action `ProcessToolCalls` has no `from`");
-    mistake(
-        "\"trigger run_tools\", ",
-        "\"trigger run_tolls\", ",
-        "no integration has the trigger `run_tolls`\n  help: did you mean `run_tools`?",
-    );
     mistake("\"increment rounds\"", "\"increment note\"", "22:32: error: `note` is no counter");
     mistake("\"increment rounds\"", "\"explode\"", "`explode` is no effect");
     mistake(

@@ -16,7 +16,7 @@ use sandglass_liveness::session::{LimitSettings, StatusView};
 use sandglass_model::{Clock, Monotonic, Object, Position, StopCause, SystemClock};
 use sandglass_runtime::{
     ActorError, HostHandlers, Module as Guest, NewEntity, Runtime, SessionResume, SessionStop,
-    Signal, SimClock,
+    Signal, SimClock, SpecDecisions,
 };
 use sandglass_telemetry::otlp::{self, Otlp, ShutdownReport};
 use sandglass_telemetry::prometheus::{Exporter, Serving};
@@ -169,6 +169,7 @@ impl Worker {
                 .http_client(Arc::new(SimulatedServers(servers))),
             None => host.clock(Arc::clone(&clock)),
         };
+        let host = host.spec_evaluator(Arc::new(SpecDecisions));
         let host = host.compile_in(helper.limits(start.compiling)).build();
         let host = host.map_err(|why| Error::failed("cannot start the host", &why))?;
         let modules =

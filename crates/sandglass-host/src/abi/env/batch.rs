@@ -6,6 +6,9 @@ use std::io;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
+use wasmtime::Caller;
+
+use crate::abi::guest_memory::{CallFailure, WhenTooSmall, fill, refuse_buffer};
 use crate::store::RunStore;
 use sandglass_supervisor::capability::http::{HttpError, Request};
 use sandglass_supervisor::capability::outside::ReceivedResponse;
@@ -52,15 +55,15 @@ impl Serialize for Lossy<'_> {
 }
 
 /// JSON for a buffer of the guest. What does not fit is counted, and not stored.
-pub(super) struct ForBuffer<'a> {
+struct ForBuffer<'a> {
     store: &'a RunStore,
     /// For the memory of `json`.
     charge: Charge,
     /// As much of it as fits.
-    pub(super) json: Vec<u8>,
+    json: Vec<u8>,
     max_bytes: usize,
     /// The length of the JSON so far, with what does not fit.
-    pub(super) size: usize,
+    size: usize,
     /// The size at which the deadline is checked again: serializing megabytes takes milliseconds.
     check_from: usize,
 }
@@ -69,7 +72,7 @@ impl<'a> ForBuffer<'a> {
     /// How much is written between two checks of the deadline: a fraction of a millisecond.
     const PIECE_BYTES: usize = 64 << 10;
 
-    pub(super) fn new(store: &'a RunStore, max_bytes: usize) -> Self {
+    fn new(store: &'a RunStore, max_bytes: usize) -> Self {
         let charge = store.guest().memory.nothing();
         Self { store, charge, json: Vec::new(), max_bytes, size: 0, check_from: 0 }
     }
@@ -98,6 +101,32 @@ impl io::Write for ForBuffer<'_> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Writes `value` as JSON for a buffer of `len` bytes. Returns as much as fits, and the length of the
+/// whole.
+pub(super) fn json_for_buffer(
+    store: &RunStore,
+    value: &impl Serialize,
+    len: i32,
+) -> Result<(Vec<u8>, usize), String> {
+    let mut output = ForBuffer::new(store, len.cast_unsigned() as usize);
+    let written = serde_json::to_writer(&mut output, value);
+    let (json, size) = (output.json, output.size);
+    written.map_err(|error| error.to_string())?;
+    Ok((json, size))
+}
+
+/// Fills the buffer at (`ptr`, `len`) with what [`json_for_buffer`] has written.
+pub(super) fn fill_json(
+    caller: &mut Caller<'_, RunStore>,
+    (ptr, len): (i32, i32),
+    (json, size): &(Vec<u8>, usize),
+) -> Result<i32, CallFailure> {
+    if *size > json.len() {
+        return Ok(refuse_buffer(caller, len, *size));
+    }
+    fill(caller, (ptr, len), json, WhenTooSmall::Refuse)
 }
 
 impl BatchRequest {

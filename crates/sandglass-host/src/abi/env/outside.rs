@@ -2,7 +2,7 @@
 
 use wasmtime::{Linker, Result};
 
-use crate::abi::guest_memory::{WhenTooSmall, bytes, fill, refuse_buffer, text};
+use crate::abi::guest_memory::{WhenTooSmall, bytes, fill, text};
 use crate::boundary::waiting;
 use crate::store::RunStore;
 use sandglass_supervisor::capability::http::Request;
@@ -10,7 +10,7 @@ use sandglass_supervisor::capability::http_batch::REQUESTS_MAX;
 use sandglass_supervisor::functions::{Functions, Reads};
 use sandglass_supervisor::race::CallEnded;
 
-use super::batch::{BatchRequest, BatchResponse, ForBuffer};
+use super::batch::{BatchRequest, BatchResponse, fill_json, json_for_buffer};
 use super::{MODULE, NAME_BYTES, json};
 
 /// Longest URL that is read, in bytes; servers refuse URLs of a fraction of this.
@@ -73,14 +73,8 @@ fn link_http_batch(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             let redactor = &store.guest().redactor;
             let responses: Vec<_> =
                 answers.iter().map(|answer| BatchResponse::of(answer, redactor)).collect();
-            let mut output = ForBuffer::new(store, out_len.cast_unsigned() as usize);
-            let written = serde_json::to_writer(&mut output, &responses);
-            let (json, size) = (output.json, output.size);
-            written.map_err(|error| error.to_string())?;
-            if size > json.len() {
-                return Ok(Some(refuse_buffer(caller, out_len, size)));
-            }
-            fill(caller, (out_ptr, out_len), &json, WhenTooSmall::Refuse).map(Some)
+            let written = json_for_buffer(store, &responses, out_len)?;
+            fill_json(caller, (out_ptr, out_len), &written).map(Some)
         }
     }
     Ok(())
