@@ -223,17 +223,17 @@ fn check_limits(
     }
 }
 
-/// Keys that Sandglass does not define, and those of the `config` table, as text.
+/// Keys that Sandglass does not define, and those of the `config` table, as text. Keys of `others` are
+/// no configuration; those of the first of these lists are ignored.
 fn config(
     table: &Table<'_, '_>,
-    ignored: &[&str],
-    conditions: &[&str],
+    others: &[&[&str]; 2],
     out: &mut Diagnostics<'_>,
 ) -> BTreeMap<String, String> {
     let mut config = BTreeMap::new();
-    table.ignore(ignored, out);
+    table.ignore(others[0], out);
     let is_config =
-        |key: &str| [&KEYS[..], ignored, conditions].iter().all(|others| !others.contains(&key));
+        |key: &str| !KEYS.contains(&key) && others.iter().all(|list| !list.contains(&key));
     for (key, span, value) in table.entries().filter(|(key, ..)| is_config(key)) {
         if let Some(near) = nearest_typo(key) {
             let message = format!("`{key}` becomes configuration of the handler");
