@@ -96,7 +96,7 @@ impl<'a> ActionContext<'a> {
         events.extend(emitted(action));
         events.extend(spawns.into_iter().map(|spawn| Event::Spawning(Box::new(spawn))));
         events.extend(schedules);
-        events.extend(self.dispatch_events(&started)?);
+        events.extend(self.dispatch_events(&started, after)?);
         Ok(events)
     }
 
@@ -200,14 +200,21 @@ impl<'a> ActionContext<'a> {
         Ok(events)
     }
 
-    fn dispatch_events(&self, started: &Started<'_>) -> Result<Vec<Event>, Refusal> {
-        if self.in_flight + started.action.dispatches.len() > IN_FLIGHT_MAX {
+    fn dispatch_events(
+        &self,
+        started: &Started<'_>,
+        after: Scope<'_>,
+    ) -> Result<Vec<Event>, Refusal> {
+        let declared =
+            started.action.dispatches.iter().filter_map(|name| self.spec.integrations.get(name));
+        let is_started =
+            |one: &&Integration| one.guard.as_ref().is_none_or(|guard| guard.holds(after));
+        let integrations: Vec<&Integration> = declared.filter(is_started).collect();
+        if self.in_flight + integrations.len() > IN_FLIGHT_MAX {
             return Err(Refusal::TooManyInFlight { max: IN_FLIGHT_MAX });
         }
-        started.check_size()?;
+        started.check_size(integrations.len())?;
         let sequence = self.entity.sequence.next();
-        let integrations =
-            started.action.dispatches.iter().filter_map(|name| self.spec.integrations.get(name));
         let numbered = (0..).zip(integrations);
         let dispatch = |(nth, integration)| {
             Event::Dispatched(Box::new(self.new_dispatch(started, integration, sequence, nth)))
@@ -293,8 +300,8 @@ struct Origin {
 
 impl Started<'_> {
     /// Errors if the copies of the parameters and variables, one for each handler, are too large.
-    fn check_size(&self) -> Result<(), Refusal> {
-        match self.action.dispatches.len() {
+    fn check_size(&self, copies: usize) -> Result<(), Refusal> {
+        match copies {
             0 => Ok(()),
             copies => check_handed(self.params, self.variables, HANDED_MAX_BYTES / copies),
         }

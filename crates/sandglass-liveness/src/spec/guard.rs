@@ -13,7 +13,7 @@ use sandglass_model::Object;
 use serde_json::{Number, Value};
 
 use super::Variable;
-pub(super) use table::{fields, predicate, read, text};
+pub(super) use table::{fields, of_trigger, predicate, read, text};
 
 /// Deepest nesting of a guard: deeper than anyone reads, and shallow enough for the stack of a
 /// thread.

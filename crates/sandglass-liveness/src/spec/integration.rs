@@ -11,6 +11,7 @@ use serde_json::Value;
 use toml::de::DeValue;
 
 use super::duration::seconds;
+use super::guard;
 use super::limits::{self, HandlerLimits};
 use super::{Counted, Integration, IntegrationKind, Name, OnCrash, Spec, failure_route};
 
@@ -38,9 +39,12 @@ const KEYS: [&str; 21] = [
     "config",
 ];
 
-/// Keys that mean something to other runtimes only, and are no configuration of the handler. All but
-/// the first are keys of triggers under an action.
-const IGNORED: [&str; 4] = ["llm", "guard", "to_state", "principal"];
+/// Keys that mean something to other runtimes only, and are no configuration of the handler. The second
+/// is a key of triggers under an action.
+const IGNORED: [&str; 2] = ["llm", "principal"];
+
+/// Further keys of triggers under an action: when they start.
+const CONDITIONS: [&str; 2] = ["guard", "to_state"];
 
 /// Where an integration is declared.
 #[derive(Clone, Copy)]
@@ -60,12 +64,12 @@ pub(super) fn read(
     let name = table.required_name("name", out);
     let table = &table.called("integration", name.as_ref());
     let Some((kind, stated_kind)) = kind(table, declared, out) else { return };
-    let ignored = match declared {
-        _ if spec.rules < RulesVersion::V3 => &[],
-        Declared::Alone => &IGNORED[..1],
-        Declared::Under(_) => &IGNORED[..],
+    let (ignored, conditions, guard) = match declared {
+        _ if spec.rules < RulesVersion::V3 => (&[][..], &[][..], None),
+        Declared::Alone => (&IGNORED[..1], &[][..], None),
+        Declared::Under(_) => (&IGNORED[..], &CONDITIONS[..], guard::of_trigger(table, spec, out)),
     };
-    let config = config(table, ignored, out);
+    let config = config(table, &[ignored, conditions], out);
     check_limits(table, &config, out);
     let own = table.table("limits", format!("limits of {}", table.label), out);
     let own = own.map(|table| limits::of_integration(&table, out)).unwrap_or_default();
@@ -88,6 +92,7 @@ pub(super) fn read(
     let integration = Integration {
         name: unique(&name, declared, spec, out),
         trigger: trigger.unwrap_or_else(|| name.clone()),
+        guard,
         declared_under: under.cloned(),
         kind,
         module: module(table, (kind, &stated_kind), &name, &config, out),
@@ -218,15 +223,17 @@ fn check_limits(
     }
 }
 
-/// Keys that Sandglass does not define, and those of the `config` table, as text.
+/// Keys that Sandglass does not define, and those of the `config` table, as text. Keys of `others` are
+/// no configuration; those of the first of these lists are ignored.
 fn config(
     table: &Table<'_, '_>,
-    ignored: &[&str],
+    others: &[&[&str]; 2],
     out: &mut Diagnostics<'_>,
 ) -> BTreeMap<String, String> {
     let mut config = BTreeMap::new();
-    table.ignore(ignored, out);
-    let is_config = |key: &str| !KEYS.contains(&key) && !ignored.contains(&key);
+    table.ignore(others[0], out);
+    let is_config =
+        |key: &str| !KEYS.contains(&key) && others.iter().all(|list| !list.contains(&key));
     for (key, span, value) in table.entries().filter(|(key, ..)| is_config(key)) {
         if let Some(near) = nearest_typo(key) {
             let message = format!("`{key}` becomes configuration of the handler");

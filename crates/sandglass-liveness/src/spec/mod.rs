@@ -308,6 +308,8 @@ pub struct Integration {
     pub name: Name,
     /// The trigger effect or the action that starts it.
     pub trigger: Name,
+    /// What holds after the action if the action starts it.
+    pub guard: Option<Guard>,
     /// The action that it is declared under, as one of its triggers.
     pub declared_under: Option<Name>,
     /// What executes its handlers.

@@ -465,3 +465,41 @@ fn an_ending_that_may_break_an_invariant_is_doubtful() {
     let doubts: Vec<_> = warned.iter().filter(|one| one.contains("may break")).collect();
     assert!(matches!(doubts[..], [one] if one.contains(doubt)), "{warned:#?}");
 }
+
+#[test]
+fn a_trigger_starts_its_handler_only_if_its_guard_holds_after_the_action() {
+    let guarded = |more: &str| {
+        let trigger = format!(
+            "[[action.triggers]]\nname = \"more\"\nmodule = \"more\"\ndeadline = \"1s\"\n\
+             on_success = \"Pay\"\non_failure = \"Fail\"\n{more}\n\n[[action]]\nname = \"Pay\""
+        );
+        ORDER.replacen("[[action]]\nname = \"Pay\"", &trigger, 1)
+    };
+    for (guard, count) in [
+        ("", 2),
+        ("guard = \"status == 'Checking' && Reference == 'r'\"", 2),
+        ("guard = \"Reference in ['x']\"", 1),
+        ("to_state = \"Checking\"", 2),
+        ("to_state = \"Draft\"", 1),
+        ("guard = { type = \"field_in\", field = \"Reference\", values = [\"q\", \"r\"] }", 2),
+        ("guard = { type = \"field_equals\", field = \"other\", value = 0 }", 1),
+        ("guard = { type = \"bool_false\", field = \"paid\" }", 2),
+        ("guard = { type = \"bool_false\", field = \"other\" }", 1),
+        (
+            "guard = { type = \"any_of\", guards = [{ type = \"bool_true\", field = \"paid\" }, \
+             { type = \"not\", guard = { type = \"state_in\", values = [\"Draft\"] } }] }",
+            2,
+        ),
+    ] {
+        let source = guarded(guard);
+        assert_eq!(said(&source, Severity::Error), Vec::<String>::new(), "{guard}");
+        let mut life = Life::of(&source);
+        let started = take(&mut life, "Check", json!({ "Reference": "r" })).expect("taken");
+        assert_eq!(started, count, "{guard}");
+        let dispatched = &life.entity().in_flight()[0].dispatched;
+        assert!(!dispatched.config.contains_key("guard"), "{guard}");
+        assert_eq!(divergences(&life.log), 0);
+    }
+    let errors = said(&guarded("to_state = \"Nowhere\""), Severity::Error);
+    assert!(errors.iter().any(|error| error.contains("`Nowhere` is no declared")), "{errors:#?}");
+}
