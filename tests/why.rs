@@ -63,7 +63,7 @@ fn ignoring(url: &str) -> String {
         (import "env" "host_set_result" (func $set_result (param i32 i32)))
         (memory (export "memory") 1)
         (data (i32.const 16) "GET{url}")
-        (data (i32.const 1024) "{{\\"action\\":\\"Finish\\",\\"success\\":true}}")
+        (data (i32.const 1024) "{{\"action\":\"Finish\",\"success\":true}}")
         (func (export "run") (param i32 i32) (result i32)
             (drop (call $get (i32.const 16) (i32.const 3) (i32.const 19) (i32.const {})
                 (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)

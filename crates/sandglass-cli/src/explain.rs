@@ -42,6 +42,7 @@ pages! {
     "needs_too_much",
     "compile_limit",
     "invalid_dispatch",
+    "unresolved_template",
     "host_unavailable",
     "guest_failure",
     "typed_failure",

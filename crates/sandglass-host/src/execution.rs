@@ -24,7 +24,7 @@ use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics, Level, Refusa
 use wasmtime::{Store, UpdateDeadline};
 
 use crate::abi::{self, Called, Moments};
-use crate::ending::{Ending, cancelled};
+use crate::ending::{EndLocation, Ending, cancelled};
 use crate::host::Shared;
 use crate::integration::Integration;
 use crate::limiter::Limiter;
@@ -40,19 +40,22 @@ use sandglass_supervisor::capability::log::GuestLog;
 use sandglass_supervisor::capability::run_telemetry::RunTelemetry;
 use sandglass_supervisor::cpu_time::CpuTime;
 use sandglass_supervisor::deadline::StartedDeadline;
-use sandglass_supervisor::dispatch::Dispatch;
+use sandglass_supervisor::dispatch::{Context, Dispatch};
 use sandglass_supervisor::executor::give_way;
 use sandglass_supervisor::host_memory::HostMemory;
 use sandglass_supervisor::node::{NodeCall, Work};
 use sandglass_supervisor::notice::{About, Notice};
 use sandglass_supervisor::origin::Origin;
 use sandglass_supervisor::race::Race;
-use sandglass_supervisor::recording::{Header, Invocation, Recorder, RecordingMode, RunRecording};
+use sandglass_supervisor::recording::{
+    Header, Invocation, Recorder, RecordingMode, RunRecording, SeenSecrets,
+};
 use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::run::Phase;
 use sandglass_supervisor::run_clock::RunClock;
 use sandglass_supervisor::secret::Redactor;
 use sandglass_supervisor::supervision::{self, Account, Supervision};
+use sandglass_supervisor::template::{Resolved, has_templates, resolve};
 use sandglass_supervisor::ticker::{self, TickerHealth};
 
 /// How late a handler may end before the log names its module, in microseconds.
@@ -77,6 +80,17 @@ pub(crate) struct Execution {
     pub(crate) permit: PermitWait,
     /// Outlives the store, because dropping the last clone admits the next dispatch.
     pub(crate) slot: Arc<AdmittedDispatch>,
+}
+
+/// The dying span of a handler that ends while the templates of its configuration are replaced.
+const REPLACING_TEMPLATES: &str = "templates";
+
+/// The configuration whose templates are replaced, if it has any.
+struct Templates {
+    resolved: Resolved,
+    /// The time on the CPU that this took.
+    cpu: Duration,
+    until: Monotonic,
 }
 
 /// The context of a handler run, and its recording or replay.
@@ -255,9 +269,13 @@ impl Execution {
             self.shared.ticker.arm(&self.dispatch.run, notice.as_ref().and_then(Notice::wakes_at));
         self.metrics.started(deadline.budget);
 
-        let mut store = self.store(&deadline);
+        let templates = match self.replace_templates(now, notice.as_ref()).await {
+            Ok(replaced) => replaced,
+            Err(why) => return self.report_unresolved(why, started_at, &deadline, notice.as_ref()),
+        };
+        let mut store = self.store(&deadline, templates.resolved);
         let live_store = metrics.hold_scoped(Level::LiveStores);
-        let (called, cpu) = self.call(&mut store, now, notice.as_ref()).await;
+        let (called, cpu) = self.call(&mut store, templates.until, notice.as_ref()).await;
         let moments = store.data().moments;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         if let Some(notice) = &notice {
@@ -276,7 +294,7 @@ impl Execution {
             overruns: account.overruns,
             story: account.story,
             recording: account.recording,
-            cpu_us: micros(cpu),
+            cpu_us: micros(templates.cpu.saturating_add(cpu)),
             peak_memory_bytes: data.memory.limiter.peak_memory_bytes,
             peak_host_memory_bytes: data.guest().memory.peak(),
             telemetry_dropped: Some(data.guest().log.dropped()),
@@ -292,14 +310,78 @@ impl Execution {
         report.time_split_us.teardown = micros(ended.since(off_cpu));
         report.wall_us = self.wall_us(ended);
         if let Some(end_location) = end_location {
-            report.dying_span = Some(end_location.dying.name);
-            report.dying_call = end_location.dying.call;
-            report.ended_at = Some(end_location.ended_at);
-            let wait = self.shared.settings.symbols_wait;
-            let symbols = &self.integration.compiled.symbols;
-            report.backtrace = symbols.resolve(end_location.backtrace, wait).await;
+            self.locate_end(&mut report, end_location).await;
         }
         self.measure(&mut report, &deadline, off_cpu);
+        report
+    }
+
+    /// Adds to the report where the run ended.
+    async fn locate_end(&self, report: &mut RunReport, end: EndLocation) {
+        report.dying_span = Some(end.dying.name);
+        report.dying_call = end.dying.call;
+        report.ended_at = Some(end.ended_at);
+        let wait = self.shared.settings.symbols_wait;
+        report.backtrace = self.integration.compiled.symbols.resolve(end.backtrace, wait).await;
+    }
+
+    /// Replaces the templates of the configuration, if it has any. The budget has begun, because a
+    /// store of secrets may be slow.
+    async fn replace_templates(
+        &self,
+        now: Monotonic,
+        notice: Option<&Notice<'_>>,
+    ) -> Result<Templates, Option<Rejection>> {
+        let Context { config, entity_state, .. } = &self.dispatch.context;
+        let is_handler = matches!(self.dispatch.work, Work::Handle) && !self.dispatch.is_replay();
+        if !is_handler || !has_templates(config) {
+            return Ok(Templates {
+                resolved: Resolved::default(),
+                cpu: Duration::ZERO,
+                until: now,
+            });
+        }
+        let (grants, dispatch) = (&self.integration.grants, &self.dispatch);
+        let race = Race::new(&self.dispatch.run, &self.shared.clock);
+        let resolving =
+            race.run(resolve(config, entity_state, |name| grants.secret(name, dispatch, self.id)));
+        let (resolved, cpu) = poll_on_cpu(&self.shared, now, notice, resolving).await;
+        let resolved = resolved.ok_or(None)?.map_err(Some)?;
+        Ok(Templates { resolved, cpu, until: self.shared.clock.now() })
+    }
+
+    /// The report of a handler that was rejected because of a template, or stopped while its templates
+    /// were replaced.
+    fn report_unresolved(
+        &self,
+        rejection: Option<Rejection>,
+        started_at: WallTime,
+        deadline: &StartedDeadline,
+        notice: Option<&Notice<'_>>,
+    ) -> RunReport {
+        let (run, now) = (&self.dispatch.run, self.shared.clock.now());
+        if let Some(notice) = notice {
+            notice.close(now);
+        }
+        let cause = run.due(now).unwrap_or_else(|| run.set_cause(Cause::NotStarted));
+        let (outcome, dying_span) = match (rejection, cause) {
+            (Some(rejection), Cause::NotStarted) => (Outcome::Rejected(rejection), None),
+            _ => {
+                let dying_span = Some(REPLACING_TEMPLATES.to_owned());
+                (cancelled(run, cause, dying_span.clone()), dying_span)
+            }
+        };
+        let queue = micros(deadline.start.since(self.queued_at));
+        let instantiate = micros(now.since(deadline.start));
+        let mut report = RunReport {
+            outcome,
+            cause,
+            dying_span,
+            time_split_us: TimeSplit { queue, instantiate, ..self.split() },
+            wall_us: self.wall_us(now),
+            ..self.report(Some(started_at), *deadline)
+        };
+        self.measure(&mut report, deadline, now);
         report
     }
 
@@ -355,7 +437,7 @@ impl Execution {
 
     /// A store for this handler run alone. Its deadline is set before anything of the guest can be
     /// executed in it.
-    fn store(&self, deadline: &StartedDeadline) -> Store<RunStore> {
+    fn store(&self, deadline: &StartedDeadline, resolved: Resolved) -> Store<RunStore> {
         let limits = &self.integration.manifest.limits;
         let compiled = &self.integration.compiled;
         let limiter = Limiter::of_run(
@@ -364,7 +446,7 @@ impl Execution {
             Arc::clone(&self.dispatch.run),
             Arc::clone(&self.shared.clock),
         );
-        let supervision = self.supervision(deadline);
+        let supervision = self.supervision(deadline, resolved);
         let mut data = RunStore::new(supervision, limiter);
         data.evaluation = Some(Arc::clone(&self.shared.evaluation));
         let mut store = Store::new(&compiled.sandbox.engine, data);
@@ -378,9 +460,9 @@ impl Execution {
         store
     }
 
-    fn supervision(&self, deadline: &StartedDeadline) -> Supervision {
+    fn supervision(&self, deadline: &StartedDeadline, resolved: Resolved) -> Supervision {
         let compiled = &self.integration.compiled;
-        let Start { context, redactor, recording } = self.start_recording(deadline);
+        let Start { context, redactor, recording } = self.start_recording(deadline, resolved);
         let integration: Arc<str> = match &self.dispatch.integration {
             Some(name) => name.as_str().into(),
             None => Arc::clone(&self.integration.counts_as.name),
@@ -433,7 +515,7 @@ impl Execution {
     }
 
     /// The context of the handler run, from a recording that is replayed or from the dispatch.
-    fn start_recording(&self, deadline: &StartedDeadline) -> Start {
+    fn start_recording(&self, deadline: &StartedDeadline, resolved: Resolved) -> Start {
         if let RecordingMode::Replay(replayer) = &self.dispatch.recording_mode
             && let Some(replayer) = replayer.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
@@ -446,18 +528,19 @@ impl Execution {
             id: self.id,
             trace: self.trace,
             remaining_ms: deadline.budget_ms(),
+            module: Arc::clone(&self.integration.grants.integration),
+            resolved: resolved.config,
         });
         let redactor = Redactor::default();
+        let mut seen = SeenSecrets::new(redactor.clone());
+        for (name, secret) in &resolved.secrets {
+            seen.add(name, secret);
+        }
         let recording = match self.dispatch.recording_mode {
             RecordingMode::Record(limits) => {
                 let header = self.recording_header(&context);
                 let share = self.shared.recordings.share();
-                RunRecording::Recording(Box::new(Recorder::new(
-                    limits,
-                    share,
-                    &header,
-                    redactor.clone(),
-                )))
+                RunRecording::Recording(Box::new(Recorder::new(limits, share, header, seen)))
             }
             RecordingMode::Off | RecordingMode::Replay(_) => RunRecording::Off,
         };
@@ -465,19 +548,16 @@ impl Execution {
     }
 
     /// The beginning of a recording: what a replay has to give the guest.
-    fn recording_header(&self, context: &RunContext) -> Header {
+    fn recording_header<'a>(&self, context: &'a RunContext) -> (Header, &'a [u8]) {
         let node = match &self.dispatch.work {
             Work::Invoke(NodeCall { index, request, .. }) => {
                 Some(Invocation { index: *index, request: request.clone() })
             }
             Work::Handle | Work::Describe => None,
         };
-        Header {
-            module: self.integration.compiled.hash,
-            limits: self.integration.manifest.limits,
-            context: if node.is_some() { Vec::new() } else { context.json().to_vec() },
-            node,
-        }
+        let context = if node.is_some() { &[] } else { &**context.json() };
+        let (module, limits) = (self.integration.compiled.hash, self.integration.manifest.limits);
+        (Header { module, limits, context: Vec::new(), node }, context)
     }
 
     /// Completes a report with its times, and turns the end by a deadline into its outcome.

@@ -306,6 +306,8 @@ named! {
         CompileLimit = "compile_limit",
         /// The arguments of the dispatch are not valid.
         InvalidDispatch = "invalid_dispatch",
+        /// A template in its configuration names a secret or a field that it does not have.
+        UnresolvedTemplate = "unresolved_template",
         /// The host refused: it is too busy, shutting down, or not healthy.
         HostUnavailable = "host_unavailable",
     }

@@ -45,6 +45,9 @@ fn has_failed_call(report: &RunReport) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sandglass_model::{
+        Calls, Cause, Completion, DispatchId, FunctionCalls, Outcome, TraceContext,
+    };
 
     fn sampled(one_in: u32) -> usize {
         // Evenly spread over all 64-bit numbers.
@@ -52,6 +55,30 @@ mod tests {
         let traces =
             traces.map(|low| TraceId::from_bytes((u128::from(low) | 1 << 100).to_be_bytes()));
         traces.filter(|trace| AccountSampling { one_in }.samples(*trace)).count()
+    }
+
+    #[test]
+    fn a_completed_handler_in_which_a_call_failed_has_an_account() {
+        let completed = Outcome::Completed(Completion::default());
+        let mut report = RunReport::new(
+            DispatchId::from_bytes([1; 16]),
+            TraceContext::root([1; 24]),
+            completed,
+            Cause::Returned,
+        );
+        let never = AccountSampling { one_in: 0 };
+        let calls = |failed: u64| FunctionCalls {
+            name: "host_http_call".into(),
+            count: 2,
+            total_us: 2,
+            in_flight: false,
+            failed: Calls { count: failed, total_us: failed },
+            timed_out: Calls::default(),
+        };
+        report.host_calls.by_function = vec![calls(0)];
+        assert!(never.of(&report).is_none());
+        report.host_calls.by_function.push(calls(1));
+        assert!(never.of(&report).is_some());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sandglass_host::manifest::{self, Found, Manifests, module_beside};
-use sandglass_host::{AskTarget, Manifest, Secret, file};
+use sandglass_host::{AskTarget, Manifest, Secret, TemplateKind, file, templates};
 use sandglass_liveness::Spec;
 use sandglass_liveness::spec::{IntegrationKind, Name, SOURCE_MAX_BYTES, Strictness};
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
@@ -145,6 +145,9 @@ impl Folder {
             findings.extend(Finding::all_of(path, &source, diagnostics));
         }
         findings.extend(one_of_each_type(&specs));
+        if !wrong_manifests {
+            findings.extend(specs.iter().flat_map(|spec| ungranted_secrets(spec, &sources)));
+        }
         let is_error = |finding: &Finding| finding.diagnostic.severity == Severity::Error;
         if findings.iter().any(is_error) {
             return Err(FolderError::Wrong(findings));
@@ -239,6 +242,41 @@ fn no_module(name: &Name, manifests: &Manifests, out: &mut Diagnostics<'_>) {
         manifest::FILE_NAME
     );
     out.report_default(name.span(), format!("there is no module `{name}`"), help);
+}
+
+/// Reports each secret in the configuration of a spec's integrations that is not granted to their
+/// modules.
+fn ungranted_secrets(
+    (path, spec): &(PathBuf, Spec),
+    sources: &BTreeMap<String, ModuleSource>,
+) -> Vec<Finding> {
+    let mut out = Diagnostics::new(&spec.source);
+    let of_modules = spec.integrations.values().filter(|one| one.kind == IntegrationKind::Wasm);
+    for integration in of_modules {
+        let module = &integration.module;
+        let granted = |name: &str| match sources.get(module.as_str()) {
+            Some(ModuleSource::Manifest(found)) => {
+                found.file().secrets.iter().any(|secret| secret.as_str() == name)
+            }
+            Some(ModuleSource::File(_)) | None => false,
+        };
+        for (key, value) in &integration.config {
+            let secrets = templates(value).filter(|one| one.kind == TemplateKind::Secret);
+            for secret in secrets.filter(|one| !granted(one.name)) {
+                let message = format!(
+                    "`{key}` of `{}` needs the secret `{}`, which no manifest grants to `{module}`",
+                    integration.name, secret.name
+                );
+                let help = format!(
+                    "its dispatches are rejected: add `secrets = [\"{}\"]` to `[grants]` of its {}",
+                    secret.name,
+                    manifest::FILE_NAME
+                );
+                out.warning(module.span(), message, help);
+            }
+        }
+    }
+    Finding::all_of(path, &spec.source, out.finish()).collect()
 }
 
 /// The paths of a folder's specs, in order.

@@ -307,9 +307,11 @@ impl Automaton {
         writeln!(out, "states = {}", names(&(0..open + 2).collect::<Vec<_>>(), open))?;
         writeln!(out, "initial = \"S0\"\nterminal = [\"T0\", \"T1\"]")?;
         writeln!(out, "allow_indefinite_states = {}", names(&indefinite, open))?;
-        for (variable, kind) in [("beats", "counter"), ("tries", "counter"), ("note", "string")] {
+        for (variable, kind, initial) in VARIABLES {
             writeln!(out, "[[state]]\nname = \"{variable}\"\ntype = \"{kind}\"")?;
+            writeln!(out, "initial = \"{initial}\"")?;
         }
+        out.write_str(INVARIANTS)?;
         action(out, "Touch", &all, None, open, "")?;
         action(out, "Note", &all, None, open, NOTE)?;
         action(out, "Beat", &all, None, open, BEAT)?;
@@ -392,9 +394,24 @@ impl Automaton {
     }
 }
 
-const NOTE: &str =
-    "params = [\"text\"]\neffect = { type = \"set\", var = \"note\", param = \"text\" }\n";
-const BEAT: &str = "guard = \"beats < 4\"\neffect = [\"increment beats\", \"schedule Beat 5\"]\n";
+const VARIABLES: [(&str, &str, &str); 6] = [
+    ("beats", "counter", ""),
+    ("left", "counter", "3"),
+    ("tries", "counter", ""),
+    ("note", "string", ""),
+    // The parameter of `Note` sets it.
+    ("text", "string", ""),
+    ("texts", "list", ""),
+];
+const NOTE: &str = "params = [\"text\"]\neffect = [\"note = params.text\", \
+                    \"append(texts, params.text)\", \"remove_at(texts, 3)\"]\n";
+const BEAT: &str = "guard = \"beats < 4\"\neffect = [\"increment beats\", \"left -= 1\", \
+                    \"schedule Beat 5\"]\n";
+/// The first one refuses the fourth `Beat`, which no timer or ending takes. The others always hold.
+const INVARIANTS: &str = "[[invariant]]\nname = \"few_beats\"\nassert = \"beats <= 3\"\n\
+     [[invariant]]\nname = \"counted\"\nassert = \"beats == 0 => left < 4 && len(texts) <= 3\"\n\
+     [[field_invariant]]\nname = \"last_text\"\nassert = \"empty(text) || text in texts || \
+     len(texts) == 3\"\n";
 
 impl Spawns {
     /// One or two entities, with new ids, ids that a request gives, or ids that others have.

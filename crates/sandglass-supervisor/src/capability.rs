@@ -182,6 +182,18 @@ impl Grants {
             module: self.module,
         }
     }
+
+    /// Returns the secret called `name` for the handler of `dispatch`; `None` if there is none, or if it
+    /// is not granted.
+    pub fn secret<'a>(
+        &'a self,
+        name: &'a str,
+        dispatch: &'a Dispatch,
+        id: DispatchId,
+    ) -> Answer<'a, Option<Secret>> {
+        let secrets = dispatch.secrets.as_ref().unwrap_or(&self.secrets);
+        secrets.secret(name, self.origin(dispatch, id))
+    }
 }
 
 impl Guest {
@@ -352,8 +364,7 @@ impl Guest {
         let (grants, dispatch, id) =
             (Arc::clone(&self.grants), Arc::clone(&self.dispatch), self.id);
         Box::pin(async move {
-            let secrets = dispatch.secrets.as_ref().unwrap_or(&grants.secrets);
-            let secret = secrets.secret(&name, grants.origin(&dispatch, id)).await;
+            let secret = grants.secret(&name, &dispatch, id).await;
             secret.ok_or_else(|| format!("there is no secret called `{name}` for this integration"))
         })
     }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::admission::Reservation;
 use crate::capability::ask::Asks;
+use crate::capability::context::Facts;
 use crate::capability::http::HttpClient;
 use crate::capability::named_streams::Streams;
 use crate::capability::signal::Signals;
@@ -31,7 +32,8 @@ pub struct Context {
     pub params: Object,
     /// The entity's state: any JSON, usually an object.
     pub entity_state: Value,
-    /// The integration's configuration.
+    /// The integration's configuration. Its [templates](crate::template) are replaced when the run
+    /// starts.
     pub config: BTreeMap<String, String>,
     /// The agent on whose behalf it runs, if there is one.
     pub agent_id: Option<String>,
@@ -326,6 +328,8 @@ struct ContextView<'a> {
     entity_type: &'a str,
     entity_id: &'a str,
     trigger_action: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wasm_module: Option<&'a str>,
     trigger_params: &'a Object,
     entity_state: &'a Value,
     integration_config: &'a BTreeMap<String, String>,
@@ -365,24 +369,27 @@ impl Dispatch {
         Err(rejection(RejectionKind::InvalidDispatch, message))
     }
 
-    /// Serializes the context JSON of the core ABI, for a run with `remaining_ms` left.
-    pub fn context_json(&self, id: DispatchId, trace: TraceContext, remaining_ms: u64) -> Vec<u8> {
+    /// Serializes the context JSON of the core ABI, for the run that `facts` describe.
+    pub fn context_json(&self, facts: &Facts) -> Vec<u8> {
+        let extra = &self.context.extra;
         let view = ContextView {
             tenant: &self.context.tenant,
             entity_type: self.entity.entity_type(),
             entity_id: self.entity.id(),
             trigger_action: &self.action,
+            // An embedder may know the module by another name.
+            wasm_module: (!extra.contains_key("wasm_module")).then_some(&facts.module),
             trigger_params: &self.context.params,
             entity_state: &self.context.entity_state,
-            integration_config: &self.context.config,
-            trace_id: trace.trace_id.to_string(),
+            integration_config: facts.config(),
+            trace_id: facts.trace.trace_id.to_string(),
             agent_id: self.context.agent_id.as_deref(),
             session_id: self.context.session_id.as_deref(),
             recovery: self.context.recovery.as_ref(),
-            dispatch_id: id,
-            deadline_remaining_ms: remaining_ms,
+            dispatch_id: facts.id,
+            deadline_remaining_ms: facts.remaining_ms,
             attempt: self.attempt,
-            extra: &self.context.extra,
+            extra,
         };
         serde_json::to_vec(&view).expect("plain data with string keys")
     }
@@ -407,15 +414,22 @@ mod tests {
     }
 
     fn context(dispatch: &Dispatch) -> Value {
-        let (id, trace) = (DispatchId::from_bytes([7; 16]), TraceContext::root([9; 24]));
-        serde_json::from_slice(&dispatch.context_json(id, trace, 5)).expect("JSON")
+        let facts = Facts {
+            dispatch: Arc::new(Dispatch::idle()),
+            id: DispatchId::from_bytes([7; 16]),
+            trace: TraceContext::root([9; 24]),
+            remaining_ms: 5,
+            module: "guest".into(),
+            resolved: None,
+        };
+        serde_json::from_slice(&dispatch.context_json(&facts)).expect("JSON")
     }
 
     #[test]
     fn extra_keys_stand_beside_the_keys_of_the_host_and_replace_none() {
         let plain = context(&dispatch(json!({})));
         let Value::Object(keys) = &plain else { panic!("{plain}") };
-        let mut built_in = BUILT_IN_KEYS;
+        let mut built_in = [&BUILT_IN_KEYS[..], &["wasm_module"]].concat();
         built_in.sort_unstable();
         assert_eq!(keys.keys().map(String::as_str).collect::<Vec<_>>(), built_in);
 
@@ -424,9 +438,9 @@ mod tests {
         let mut more = context(&more);
         assert_eq!(more["wasm_module"], "tools");
         assert_eq!(more["http_request"]["path"], "/");
-        let fields = more.as_object_mut().expect("an object");
-        fields.retain(|key, _| key != "wasm_module" && key != "http_request");
-        assert_eq!(more, plain);
+        more["wasm_module"] = plain["wasm_module"].clone();
+        more.as_object_mut().expect("an object").retain(|key, _| key != "http_request");
+        assert_eq!((&more, &more["wasm_module"]), (&plain, &"guest".into()));
 
         for key in BUILT_IN_KEYS {
             let refused = dispatch(json!({ key: 1 })).check_context().expect_err(key);

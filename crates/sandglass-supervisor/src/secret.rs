@@ -65,6 +65,12 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// The form of a secret inside of a text in JSON.
+pub(crate) fn in_json(secret: &str) -> String {
+    let quoted = Value::from(secret).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
 /// A future that a capability returns.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -142,8 +148,7 @@ impl Redactor {
         // of a text in JSON and in URLs.
         let lines = secret.expose().lines().map(str::to_owned);
         let lower = secret.expose().to_lowercase();
-        let quoted = Value::from(secret.expose()).to_string();
-        let escaped = quoted[1..quoted.len() - 1].to_owned();
+        let escaped = in_json(secret.expose());
         let forms = lines.chain([secret.expose().to_owned(), lower, escaped]).map(Secret);
         for part in forms {
             if part.expose().len() >= REDACTED_FROM_BYTES && !held.contains(&part) {

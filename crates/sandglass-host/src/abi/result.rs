@@ -49,17 +49,16 @@ pub(super) fn parse(what: &str, bytes: &[u8]) -> Result<Value, Failure> {
 /// there twice. In params, the last one wins.
 fn parse_result(bytes: &[u8]) -> Result<(Value, Option<String>), Failure> {
     const WHAT: &str = "the result";
-    let value = parse(WHAT, bytes)?;
+    let text = utf8(WHAT, bytes)?;
     let bounds =
         json::Bounds { duplicate_keys: json::DuplicateKeys::Rejected, ..json::Bounds::DEFAULT };
-    let duplicate = match json::check(utf8(WHAT, bytes)?, bounds) {
-        Err(json::Error::Violations(violations)) => violations.into_iter().find_map(|violation| {
-            let of = violation.pointer.as_str();
-            ["", "/typed_failure"].contains(&of).then(|| violation.to_string())
-        }),
-        _ => None,
+    let read = json::read_within(text, bounds);
+    let Err(json::Error::Violations(violations)) = read else {
+        return Ok((read.map_err(|error| invalid_json(WHAT, &error))?, None));
     };
-    Ok((value, duplicate))
+    let value = json::read(text).map_err(|error| invalid_json(WHAT, &error))?;
+    let of_the_result = |at: &json::Violation| ["", "/typed_failure"].contains(&&*at.pointer);
+    Ok((value, violations.iter().find(|at| of_the_result(at)).map(ToString::to_string)))
 }
 
 fn utf8<'a>(what: &str, bytes: &'a [u8]) -> Result<&'a str, Failure> {

@@ -31,4 +31,5 @@ mod simulated;
 mod streams;
 mod structure;
 mod telemetry;
+mod templates;
 mod time;

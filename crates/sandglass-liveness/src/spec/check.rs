@@ -7,7 +7,8 @@ use sandglass_model::RulesVersion;
 use sandglass_source::{Diagnostics, did_you_mean, nearest};
 
 use super::{
-    Action, Assigned, Effect, Integration, Name, Spec, VariableKind, endings, limits, spawn,
+    Action, Assigned, Effect, Integration, Name, Spec, Variable, VariableKind, endings, limits,
+    spawn,
 };
 
 /// Checks `spec`, and fills in what follows from several sections.
@@ -36,6 +37,7 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
             let help = format!("take `{terminal}` out of `from` or out of `terminal`");
             out.error_with_help(terminal.span(), message, help);
         }
+        declare_changed(spec, action, out);
         for effect in &mut action.effects {
             check_effect(spec, &names, &action.params, effect, out);
         }
@@ -157,7 +159,7 @@ fn check_assigned(
         Assigned::Param(param) if !params.contains(param) => {
             let near = did_you_mean(param, params.iter().map(Name::as_str));
             let message = format!("the action has no parameter `{param}`");
-            out.warning(param.span(), message, near);
+            out.report_default(param.span(), message, near);
         }
         Assigned::Param(_) => {}
         Assigned::Variable(from) => {
@@ -168,6 +170,30 @@ fn check_assigned(
                 out.error_with_help(from.span(), message, "both must have one type");
             }
         }
+    }
+}
+
+/// Declares the variables that the effects of `action` change and no [[state]] declares, unless the file
+/// is strict.
+fn declare_changed(spec: &mut Spec, action: &Action, out: &mut Diagnostics<'_>) {
+    for effect in &action.effects {
+        let Some((variable, value)) = effect.changes() else { continue };
+        if out.is_strict() || spec.variables.contains_key(variable.as_str()) {
+            continue;
+        }
+        let kind = match (effect, value) {
+            (Effect::Increment { .. } | Effect::Decrement { .. }, _) => VariableKind::Counter,
+            (Effect::Append { .. } | Effect::RemoveAt { .. }, _) => VariableKind::List,
+            (_, Assigned::Literal(value)) => VariableKind::of(value),
+            _ => VariableKind::String,
+        };
+        let known = spec.variables.keys().map(String::as_str);
+        let near = did_you_mean(variable, known);
+        let message = format!("no variable is named `{variable}`, so it is a {}", kind.as_str());
+        out.report_default(variable.span(), message, near);
+        let name = variable.clone();
+        let declared = Variable { name, kind, initial: kind.zero() };
+        spec.variables.insert(variable.to_string(), declared);
     }
 }
 

@@ -1,5 +1,8 @@
 //! Reads the `effect` of an action, in each of its spellings.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use sandglass_model::limit::MAX_BUDGET_MS;
 use serde_json::Value;
 use toml::de::DeValue;
@@ -28,6 +31,28 @@ const KINDS: [&str; 12] = [
 const HELP: &str = "write \"trigger NAME\", \"VARIABLE = VALUE\", \"VARIABLE += 1\", \
                     \"append(LIST, params.P)\", \"schedule ACTION SECONDS\" or \"emit EVENT\", or \
                     tables such as { type = \"trigger\", name = \"...\" }";
+
+/// Returns `source` with the quotes around lists of tables of `effect` blanked out, as in
+/// `effect = '[{ .. }]'`, and their places. All places in the text stay as they were.
+pub(super) fn without_quotes(source: &str) -> (Cow<'_, str>, Vec<Range<usize>>) {
+    let (mut text, mut quoted, mut start) = (Cow::Borrowed(source), Vec::new(), 0);
+    for line in source.split_inclusive('\n') {
+        let list = line.trim_start().strip_prefix("effect").and_then(|rest| {
+            let list = rest.trim_start().strip_prefix('=')?.trim();
+            let inside = list.strip_prefix("'[")?.strip_suffix("]'")?;
+            (inside.trim_start().starts_with('{') && !inside.contains('\'')).then_some(list)
+        });
+        if let Some(list) = list {
+            let at = start + line.find(list).unwrap_or_default();
+            let end = at + list.len();
+            text.to_mut().replace_range(at..=at, " ");
+            text.to_mut().replace_range(end - 1..end, " ");
+            quoted.push(at..end);
+        }
+        start += line.len();
+    }
+    (text, quoted)
+}
 
 /// Reads `effect` of `action`: a string, a table, or a list of both.
 pub(super) fn read(action: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Effect> {

@@ -58,7 +58,8 @@ fn invariant(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> O
         ("ordering", Some(_)) => {
             let help = "the entity's earlier states are not kept; set a variable in the first \
                         state, and assert it in the second";
-            out.warning(assert.span(), format!("{} is not checked", table.label), help);
+            let message = format!("{} is not checked", table.label);
+            out.report_default(assert.span(), message, help);
             return None;
         }
         _ => guard::text(&assert, "assert", spec, out)?,
@@ -98,7 +99,7 @@ fn check_ended(state: &Name, table: &Table<'_, '_>, spec: &Spec, out: &mut Diagn
             table.label, action.name
         );
         let help = format!("take `{state}` out of `from` of the action, or out of `when`");
-        out.error_with_help(state.span(), message, help);
+        out.report_default(state.span(), message, help);
     }
 }
 

@@ -64,7 +64,8 @@ fn read(
     let repaired =
         if source.len() > SOURCE_MAX_BYTES { None } else { without_repeated_keys(source) };
     let (text, repeated) = repaired.unzip();
-    let document = Document::parse(text.as_deref().unwrap_or(source), SOURCE_MAX_BYTES, out)?;
+    let (text, quoted) = effect::without_quotes(text.as_deref().unwrap_or(source));
+    let document = Document::parse(&text, SOURCE_MAX_BYTES, out)?;
     let root = document.table("the file");
     out.set_strict(match strictness {
         None => false,
@@ -75,6 +76,9 @@ fn read(
         let name = source.get(key.clone()).unwrap_or_default();
         let message = format!("`{name}` is declared twice in one table; the last one holds");
         out.report_default(&key, message, "remove the others");
+    }
+    for effects in quoted {
+        out.report_default(&effects, "a list of effects is quoted", "remove the quotes");
     }
     root.only(&SECTIONS, out);
     let mut spec = automaton(&root, rules, out)?;
@@ -239,7 +243,7 @@ fn variable(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Variable
     let kind = VariableKind::named(&kind_name).unwrap_or_else(|| {
         let help = did_you_mean(&kind_name, VariableKind::NAMES);
         let message = format!("no variable is of type `{kind_name}`, so it is a string");
-        out.warning(kind_name.span(), message, help);
+        out.report_default(kind_name.span(), message, help);
         VariableKind::String
     });
     let initial =
@@ -324,7 +328,8 @@ fn check_type(table: &Table<'_, '_>, name: &Name, spec: &Spec, out: &mut Diagnos
         let (param, variable) = (param.as_str(), variable.as_str());
         let message =
             format!("parameter `{name}` is a {param}, and variable `{name}` is a {variable}");
-        out.warning(name.span(), message, "give both one type, or the parameter another name");
+        let help = "give both one type, or the parameter another name";
+        out.report_default(name.span(), message, help);
     }
 }
 

@@ -22,6 +22,16 @@ impl VariableKind {
         })
     }
 
+    /// The type that a literal in an effect has.
+    pub(super) fn of(literal: &Value) -> Self {
+        match literal {
+            Value::Bool(_) => Self::Bool,
+            Value::Number(_) => Self::Counter,
+            Value::String(text) if matches!(text.as_str(), "true" | "false") => Self::Bool,
+            _ => Self::String,
+        }
+    }
+
     /// Its name in spec files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -95,7 +105,7 @@ impl VariableKind {
             match text {
                 Some(_) => {
                     let help = format!("{help}; the variable begins with {}", self.zero());
-                    out.warning(&value.span(), message, help);
+                    out.report_default(&value.span(), message, help);
                 }
                 None => out.error_with_help(&value.span(), message, help),
             }

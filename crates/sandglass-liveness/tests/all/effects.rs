@@ -366,14 +366,9 @@ fn said(source: &str, severity: Severity) -> Vec<String> {
 }
 
 #[test]
-fn invariants_are_checked_when_they_are_read() {
+fn mistakes_are_reported_with_advice() {
     assert_eq!(said(ORDER, Severity::Error), Vec::<String>::new());
     for (old, new, expected) in [
-        (
-            "when = [\"Paid\", \"Failed\"]",
-            "when = [\"Draft\"]",
-            "invariant `final`: state `Draft` takes `Add`, so it has further transitions",
-        ),
         ("\"paid && items > 0\"", "\"paid && carrier > 0\"", "assert: `carrier` is no counter"),
         (
             "\"paid && items > 0\"",
@@ -413,9 +408,19 @@ fn invariants_are_checked_when_they_are_read() {
     }
     for (old, new, expected) in [
         (
-            "assert = \"items <= 50\"",
-            "assert = \"items > 0\"",
-            "a new entity breaks invariant `few_items`",
+            "when = [\"Paid\", \"Failed\"]",
+            "when = [\"Draft\"]",
+            "invariant `final`: state `Draft` takes `Add`, so it has further transitions",
+        ),
+        (
+            "\"items += 5\"",
+            "\"itms += 5\"",
+            "no variable is named `itms`, so it is a counter\n  help: did you mean `items`?",
+        ),
+        (
+            "effect = \"trigger check\"",
+            "effect = '[{ type = \"trigger\", name = \"check\" }]'",
+            "a list of effects is quoted\n  help: remove the quotes",
         ),
         (
             "assert = \"items <= 50\"",
@@ -429,13 +434,34 @@ fn invariants_are_checked_when_they_are_read() {
         ),
         ("initial = \"0\"", "initial = \"none\"", "`initial` must be a counter, and is \"none\""),
     ] {
-        let warnings = said(&ORDER.replacen(old, new, 1), Severity::Warning);
+        let source = ORDER.replacen(old, new, 1);
+        let warnings = said(&source, Severity::Warning);
         assert!(warnings.iter().any(|warning| warning.contains(expected)), "{new}: {warnings:#?}");
+        assert_eq!(said(&source, Severity::Error), Vec::<String>::new(), "{new}");
+        let strict = source.replacen("[automaton]", "[automaton]\nstrict = true", 1);
+        assert!(!said(&strict, Severity::Error).is_empty(), "{new}");
     }
+    let warned = said(&ORDER.replace("\"items <= 50\"", "\"items > 0\""), Severity::Warning);
+    let expected = "a new entity breaks invariant `few_items`";
+    assert!(warned.iter().any(|warning| warning.contains(expected)), "{warned:#?}");
     let many = "\n[[invariant]]\nname = \"more\"\nassert = \"true\"".repeat(257);
     let errors = said(&format!("{ORDER}{many}"), Severity::Error);
     assert!(errors.iter().any(|error| error.contains("256 invariants at most")), "{errors:#?}");
     let many = format!("guard = [{}\"items >= 0\"", "\"paid\", ".repeat(64));
     let errors = said(&ORDER.replacen("guard = [\"items >= 0\"", &many, 1), Severity::Error);
     assert!(errors.iter().any(|error| error.contains("64 items at most")), "{errors:#?}");
+}
+
+#[test]
+fn quoted_lists_and_undeclared_variables_work_as_others_do() {
+    let source = ORDER.replace("\"items += 5\"", "\"itms += 5\"").replace(
+        "effect = \"trigger check\"",
+        "effect = '[{ type = \"trigger\", name = \"check\" }]'",
+    );
+    let mut life = Life::of(&source);
+    take(&mut life, "Move", json!({})).expect("taken");
+    assert_eq!(variable(&life, "itms"), json!(5));
+    take(&mut life, "Check", json!({ "Reference": "r" })).expect("taken");
+    assert_eq!(life.entity().in_flight_count(), 1);
+    assert_eq!(divergences(&life.log), 0);
 }

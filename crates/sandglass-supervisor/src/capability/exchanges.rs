@@ -62,8 +62,8 @@ pub enum ExchangeError {
     /// The handle is not open, or it is that of the other direction.
     #[error("there is no open stream with this handle in this direction")]
     InvalidHandle,
-    /// The other side does not take any more.
-    #[error("the stream is closed: the request has ended")]
+    /// The response is closed, which has ended the request.
+    #[error("the stream is closed, because the response is")]
     Closed,
     /// The request failed.
     #[error(transparent)]
@@ -94,15 +94,17 @@ impl Exchange {
     }
 
     /// Waits until the connection can take one more piece, and sends it. A server may answer before it
-    /// has read the whole body, and then read on.
+    /// has read the whole body, and then read on. What it does not read is dropped: guests learn why
+    /// from the response, and would report an error of a write instead.
     async fn write(&mut self, piece: Bytes) -> Result<(), ExchangeError> {
         loop {
             let Some(pieces) = &self.pieces else { return Err(ExchangeError::Closed) };
             let answer = match &mut self.response {
-                Response::Failed(error) => return Err(error.clone().into()),
+                Response::Failed(_) => return Ok(()),
                 Response::Closed => return Err(ExchangeError::Closed),
                 Response::Arrived(_) => {
-                    return pieces.send(Ok(piece)).await.map_err(|_| ExchangeError::Closed);
+                    drop(pieces.send(Ok(piece)).await);
+                    return Ok(());
                 }
                 Response::Awaited(answer) => tokio::select! {
                     biased;
@@ -184,7 +186,7 @@ impl Exchanges {
     /// Writes a piece of a request's body. Waits until the connection can take it.
     ///
     /// # Errors
-    /// The handle is not one of an open request, or the request has ended.
+    /// The handle is not one of an open request, or the response is closed.
     pub async fn write(&mut self, handle: u32, piece: Bytes) -> Result<(), ExchangeError> {
         let exchange = self.by_request(handle)?;
         // A piece of no bytes would end a chunked body.
@@ -197,6 +199,16 @@ impl Exchanges {
     /// The handle is not one of an open response, or the request failed.
     pub async fn head(&mut self, handle: u32) -> Result<&IncomingResponse, ExchangeError> {
         Ok(self.by_response(handle)?.response().await?)
+    }
+
+    /// Replaces a response that failed by one with the status 0, `header` and no body, so that the guest
+    /// finds no second error when it reads on.
+    pub fn set_failed(&mut self, handle: u32, header: (&str, &str)) {
+        if let Ok(exchange) = self.by_response(handle) {
+            let headers = vec![(header.0.to_owned(), header.1.to_owned())];
+            let body = Box::pin(futures_util::stream::empty());
+            exchange.set_response(Ok(Opened { status: 0, headers, body }));
+        }
     }
 
     /// Reads the next piece of a response, of at most `max` bytes; an empty one at the end.
@@ -285,7 +297,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_is_sent_on_after_an_early_response_until_the_client_reads_it_no_more() {
+    async fn a_body_is_sent_on_after_an_early_response_and_dropped_if_the_client_reads_it_no_more()
+    {
         let mut exchanges = Exchanges::default();
         let (answer, answered) = oneshot::channel();
         let wait = async { answered.await.expect("it is sent") };
@@ -297,12 +310,11 @@ mod tests {
         assert_eq!(exchanges.write(request, Bytes::from("b")).await, Ok(()));
         assert_eq!(sent.next().await, Some(Ok(Bytes::from("b"))));
         drop(sent);
-        let closed = exchanges.write(request, Bytes::from("c")).await;
-        assert_eq!(closed, Err(ExchangeError::Closed));
+        assert_eq!(exchanges.write(request, Bytes::from("c")).await, Ok(()));
     }
 
     #[tokio::test]
-    async fn a_failed_request_fails_both_directions_and_a_closed_response_ends_the_request() {
+    async fn the_response_says_why_a_request_failed_and_a_closed_response_ends_the_request() {
         let mut exchanges = Exchanges::default();
         let reset = HttpError::Transport("reset".to_owned());
         let (answer, answered) = oneshot::channel();
@@ -310,8 +322,11 @@ mod tests {
         let ((request, response), _sent) = begin(&mut exchanges, wait).await.expect("room");
         assert!(answer.send(Err(reset.clone())).is_ok());
         let failed = ExchangeError::Http(reset);
-        assert_eq!(exchanges.write(request, Bytes::from("a")).await, Err(failed.clone()));
+        assert_eq!(exchanges.write(request, Bytes::from("a")).await, Ok(()));
         assert_eq!(exchanges.read(response, 1).await.map(drop), Err(failed));
+        exchanges.set_failed(response, ("why", "reset"));
+        assert_eq!(exchanges.head(response).await.map(|head| head.status), Ok(0));
+        assert_eq!(exchanges.read(response, 1).await, Ok(Bytes::new()));
 
         let ((request, response), _sent) = begin(&mut exchanges, pending()).await.expect("room");
         assert_eq!(exchanges.close(response), Ok(()));

@@ -1,10 +1,10 @@
 //! HTTP requests and responses piece by piece. The guest has a handle for each direction.
 //!
-//! These functions have error codes of their own: -2 is a stream that has ended, -3 an invalid
+//! These functions have error codes of their own: -2 is a request whose response is closed, -3 an invalid
 //! handle, and -4 any other error. -1 stands for a write that the guest has to repeat, and is never
 //! returned, because a write waits instead.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use wasmtime::{Caller, Linker, Result};
 
 use crate::abi::guest_memory::{CallFailure, WhenTooSmall, bytes, check_buffer, fill, text};
@@ -126,34 +126,48 @@ async fn write(
     Ok(Some(written.map_or_else(|error| fail(caller, error), |()| len)))
 }
 
-/// Waits for the head of a response, and writes it as JSON.
+/// Waits for the head of a response, and writes it as JSON. A request that failed has one, too.
 async fn head(
     caller: &mut Caller<'_, RunStore>,
     race: &Race,
     handle: i32,
     buffer: (i32, i32),
 ) -> Result<Option<i32>, CallFailure> {
-    let exchanges = caller.data_mut().guest_mut().exchanges();
-    let wait = async {
-        let response = exchanges.head(handle.cast_unsigned()).await?;
-        let head = json!({ "status": response.status, "headers": response.headers });
-        Ok::<_, ExchangeError>(head)
-    };
-    let Some(head) = race.call(wait).await else { return Ok(None) };
-    let head = match head {
-        Ok(head) => head,
+    let handle = handle.cast_unsigned();
+    let Some(mut head) = wait_for_head(caller, race, handle).await else { return Ok(None) };
+    match head {
         // The call was ended, not the request.
         Err(ExchangeError::Http(error @ (HttpError::TimedOut(_) | HttpError::CutShort(_)))) => {
             return Err(error.into());
         }
         Err(error @ ExchangeError::Http(_)) => {
             fail(caller, error);
-            let why = caller.data().guest().last_error();
-            json!({ "status": 0, "headers": [[ERROR_HEADER, why]] })
+            let why = caller.data().guest().last_error().to_owned();
+            let exchanges = caller.data_mut().guest_mut().exchanges();
+            exchanges.set_failed(handle, (ERROR_HEADER, &why));
+            let Some(failed) = wait_for_head(caller, race, handle).await else { return Ok(None) };
+            head = failed;
         }
-        Err(error) => return Ok(Some(fail(caller, error))),
-    };
-    fill(caller, buffer, head.to_string().as_bytes(), WhenTooSmall::Refuse).map(Some)
+        _ => {}
+    }
+    match head {
+        Ok(head) => fill(caller, buffer, head.to_string().as_bytes(), WhenTooSmall::Refuse),
+        Err(error) => Ok(fail(caller, error)),
+    }
+    .map(Some)
+}
+
+async fn wait_for_head(
+    caller: &mut Caller<'_, RunStore>,
+    race: &Race,
+    handle: u32,
+) -> Option<Result<Value, ExchangeError>> {
+    let exchanges = caller.data_mut().guest_mut().exchanges();
+    race.call(async {
+        let response = exchanges.head(handle).await?;
+        Ok(json!({ "status": response.status, "headers": response.headers }))
+    })
+    .await
 }
 
 /// Reads the next piece of a response's body; 0 at the end.

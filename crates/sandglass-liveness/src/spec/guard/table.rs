@@ -57,7 +57,7 @@ pub(in crate::spec) fn text(
             "{near}it reads the parameter of that name of an earlier action, and without one \
              zero, false or the empty text; declare it in a [[state]]"
         );
-        out.warning(&at, format!("{key}: {}", doubt.message), help);
+        out.report_default(&at, format!("{key}: {}", doubt.message), help);
     }
     Some(guard)
 }
