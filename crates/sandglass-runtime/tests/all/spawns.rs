@@ -92,6 +92,11 @@ from = ["Idle"]
 effect = "spawn('Child', 'Begin', child, 'of-ask')"
 
 [[action]]
+name = "Short"
+from = ["Idle"]
+effect = "spawn('Child', 'Die', child, 'a')"
+
+[[action]]
 name = "End"
 from = ["Idle"]
 to = "Done"
@@ -139,6 +144,11 @@ effect = "spawn('Child', 'Chain')"
 name = "Finish"
 from = ["Begun"]
 to = "Finished"
+
+[[action]]
+name = "Die"
+from = ["New"]
+to = "Finished"
 "#;
 
 fn child(id: &str) -> EntityRef {
@@ -171,7 +181,7 @@ async fn a_spawned_entity_is_there_when_the_request_is_answered() {
         soon(world.runtime.entity(&child("a"))).await.expect("at once").expect("it lives");
     assert_eq!((&*spawned.state, spawned.sequence.0), ("Begun", 1));
     let parent = world.now().await;
-    assert_eq!((&parent.variables["child"], parent.spawning), (&json!("a"), 0));
+    assert_eq!(parent.variables["child"], "a");
     assert!(parent.is_settled());
     let records = world.records().await;
     let of_parent = ["created", "transition", "emitted", "spawning", "spawned"];
@@ -426,4 +436,23 @@ async fn an_entity_that_has_ended_still_spawns() {
     let runtime = start(&journal).await;
     runtime.settled(&one()).await.expect("it lives");
     assert_eq!(runtime.entity(&child("last")).await.expect("it lives").state, "Begun");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entity_that_has_ended_is_not_removed_before_its_parent_has_recorded_it() {
+    let journal = Arc::new(Picky::default());
+    let runtime = start(&journal).await;
+    runtime.create(one()).await.expect("new");
+    journal.refuse(Some(is_end_of_spawn));
+    runtime.send(&one(), "Short", Object::new()).await.expect("its transition is durable");
+    settle().await;
+    let prune = || runtime.prune(sandglass_liveness::Retention::Keep(0));
+    assert_eq!(prune().await.expect("readable").entities, 0);
+    let parent = runtime.entity(&one()).await.expect("it lives");
+    assert_eq!(parent.spawning, [child("a")]);
+    journal.refuse(None);
+    pass(6).await;
+    assert!(is_settled(&runtime).await);
+    assert_eq!(journal.created().await, (1, 1));
+    assert_eq!(prune().await.expect("readable").entities, 1);
 }
