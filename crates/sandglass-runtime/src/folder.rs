@@ -260,7 +260,7 @@ fn unknown_spawns((path, spec): &(PathBuf, Spec), specs: &[(PathBuf, Spec)]) -> 
             out.report_default(action.span(), message, did_you_mean(action, known));
         }
     }
-    Finding::all_of(path.clone(), &spec.source, out.finish())
+    Finding::all_of(path.as_path(), &spec.source, out.finish()).collect()
 }
 
 /// Reports that a spec names a module that its folder does not contain.
