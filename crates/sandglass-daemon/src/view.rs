@@ -35,6 +35,9 @@ pub(crate) struct EntityView {
     in_flight: Vec<HandlerView>,
     /// How many actions are scheduled for later.
     schedules: usize,
+    /// The entities that it spawns and whose creation it has not recorded yet, as TYPE/ID.
+    #[schema(value_type = Vec<String>)]
+    spawning: Vec<EntityRef>,
     /// Why it has not moved to the current version of its spec, if it has not.
     #[schema(required)]
     held_back: Option<String>,
@@ -52,6 +55,7 @@ impl EntityView {
             spec: snapshot.spec,
             in_flight: snapshot.in_flight.iter().map(HandlerView::new).collect(),
             schedules: snapshot.schedules,
+            spawning: snapshot.spawning.clone(),
             held_back: snapshot.held_back.clone(),
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sandglass_host::manifest::{self, Found, Manifests, module_beside};
 use sandglass_host::{AskTarget, Manifest, Secret, TemplateKind, file, templates};
 use sandglass_liveness::Spec;
-use sandglass_liveness::spec::{IntegrationKind, Name, SOURCE_MAX_BYTES, Strictness};
+use sandglass_liveness::spec::{Effect, IntegrationKind, Name, SOURCE_MAX_BYTES, Strictness};
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
 use crate::host_handlers::Module;
@@ -153,6 +153,10 @@ impl Folder {
             findings.extend(specs.iter().flat_map(|spec| ungranted_secrets(spec, &sources)));
         }
         let is_error = |finding: &Finding| finding.diagnostic.severity == Severity::Error;
+        // The spec that is invalid may be the one of the spawned type.
+        if !findings.iter().any(is_error) {
+            findings.extend(specs.iter().flat_map(|spec| unknown_spawns(spec, &specs)));
+        }
         if findings.iter().any(is_error) {
             return Err(FolderError::Wrong(findings));
         }
@@ -231,6 +235,36 @@ fn find_modules(
         }
     }
     out.finish()
+}
+
+/// Reports spawned entities whose type has no spec in the folder, or has one without their first
+/// action. Their spec may be loaded from elsewhere, so only a strict spec must not have them.
+fn unknown_spawns((path, spec): &(PathBuf, Spec), specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
+    let mut out = Diagnostics::new(&spec.source);
+    out.set_strict(spec.is_strict);
+    let effects = spec.actions.values().flat_map(|action| &action.effects);
+    let spawns = effects.filter_map(|effect| match effect {
+        Effect::Spawn(spawn) => Some(&**spawn),
+        _ => None,
+    });
+    for spawn in spawns {
+        let name = &spawn.entity_type;
+        let Some((_, spawned)) = specs.iter().find(|(_, other)| other.name == *name) else {
+            let message =
+                format!("no spec of the folder is of the type `{name}`, which is spawned");
+            let help = did_you_mean(name, specs.iter().map(|(_, other)| other.name.as_str()));
+            out.report_default(name.span(), message, help);
+            continue;
+        };
+        let first = spawn.initial_action.as_ref();
+        if let Some(action) = first.filter(|action| !spawned.actions.contains_key(action.as_str()))
+        {
+            let message = format!("`{name}`, which is spawned, has no action `{action}`");
+            let known = spawned.actions.values().map(|action| action.name.as_str());
+            out.report_default(action.span(), message, did_you_mean(action, known));
+        }
+    }
+    Finding::all_of(path.as_path(), &spec.source, out.finish()).collect()
 }
 
 /// Reports that a spec names a module that its folder does not contain.

@@ -38,7 +38,14 @@ impl Runtime {
 }
 
 async fn prune(inner: &Inner, retention: Retention) -> Result<Pruned, ActorError> {
-    let mut ended = inner.shared.table.lock().ended();
+    let mut ended = {
+        let entities = inner.shared.table.lock();
+        let mut ended = entities.ended();
+        // Without them, their parents would create them a second time.
+        let spawning = entities.spawning();
+        ended.retain(|(_, entity)| !spawning.contains(entity));
+        ended
+    };
     ended.sort_unstable();
     if let Retention::Keep(most) = retention {
         let most = usize::try_from(most).unwrap_or(usize::MAX);

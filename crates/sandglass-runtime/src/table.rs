@@ -255,6 +255,12 @@ impl Entities {
         ended.collect()
     }
 
+    /// The spawned entities whose parents have not recorded their creation. Such a parent is awake.
+    pub(crate) fn spawning(&self) -> BTreeSet<EntityRef> {
+        let parents = self.all_awake().filter_map(Handle::snapshot);
+        parents.flat_map(|parent| parent.spawning.clone()).collect()
+    }
+
     /// Removes an entity that has ended and sleeps, if this is its last record.
     pub(crate) fn take_out(&mut self, entity: &EntityRef, last: Position) -> Option<Sleep> {
         let slot = self.slots.get(entity)?;

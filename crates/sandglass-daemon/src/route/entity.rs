@@ -97,7 +97,8 @@ pub(crate) struct Act {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WaitParams {
-    /// Respond when the entity has settled, that is, has no handler queued or in flight.
+    /// Respond when the entity has settled, that is, has no handler queued or in flight, and the
+    /// entities that it spawns are created.
     #[param(inline)]
     wait: Option<WaitFor>,
     /// How long to wait, as in `90s`, up to the maximum of the daemon. Without `wait` it has no
@@ -110,7 +111,7 @@ pub(crate) struct WaitParams {
 #[derive(Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WaitFor {
-    /// No handler of the entity is queued or in flight.
+    /// No handler of the entity is queued or in flight, and the entities that it spawns are created.
     Settled,
 }
 

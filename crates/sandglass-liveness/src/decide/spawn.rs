@@ -72,7 +72,12 @@ pub(super) fn spawns(
     };
     let mut spawns: Vec<Spawn> = Vec::new();
     for (index, effect) in (0..).zip(effects) {
-        let spawned = name_of(entity, action, effect, params, (sequence, index))?;
+        let new_id = spawn_uuid(entity.incarnation, sequence, index);
+        let spawned = match (name_of(action, effect, params, &new_id), unspawnables) {
+            // An action that has to end the state cannot be refused for a parameter.
+            (Err(_), Unspawnables::Accept) => name_of(action, effect, &Object::new(), &new_id)?,
+            (named, _) => named?,
+        };
         let is_doubled = spawned == entity.entity
             || spawns.iter().any(|spawn| spawn.entity == spawned)
             || entity.spawning().any(|(_, spawn)| spawn.entity == spawned);
@@ -109,19 +114,16 @@ fn refuse(
 
 /// The name of the entity that `effect` spawns.
 fn name_of(
-    entity: &Entity,
     action: &Action,
     effect: &SpawnEffect,
     params: &Object,
-    (sequence, index): (Sequence, u32),
+    new_id: &str,
 ) -> Result<EntityRef, Refusal> {
-    let new = || spawn_uuid(entity.incarnation, sequence, index);
     let (id, param) = match &effect.id {
-        SpawnId::Template(template) => (template.replace(NEW_ID, &new()), template),
+        SpawnId::Template(template) => (template.replace(NEW_ID, new_id), template),
         SpawnId::Param(param) => {
             let given = params.get(param.as_str()).and_then(Value::as_str);
-            let given = given.filter(|id| !id.is_empty()).map(str::to_owned);
-            (given.unwrap_or_else(new), param)
+            (given.filter(|id| !id.is_empty()).unwrap_or(new_id).to_owned(), param)
         }
     };
     EntityRef::new(effect.entity_type.as_str(), id).map_err(|_| Refusal::BadParam {

@@ -58,6 +58,13 @@ fn wrong(path: &Path) -> Vec<String> {
     }
 }
 
+/// An automaton that only waits.
+const PARENT: &str = "[automaton]\nname = \"Parent\"\nstates = [\"Open\"]\ninitial = \"Open\"\n\
+                      allow_indefinite_states = [\"Open\"]\n";
+const OTHER: &str = "[automaton]\nname = \"Other\"\nstates = [\"Open\"]\ninitial = \"Open\"\n\
+                     allow_indefinite_states = [\"Open\"]\n\
+                     [[action]]\nname = \"Begin\"\nfrom = [\"Open\"]\n";
+
 #[test]
 fn a_module_is_found_by_its_manifest_or_else_by_its_file_name() {
     let bare = folder(&[("a.ioa.toml", SPEC), ("charge.wat", MODULE)]);
@@ -153,6 +160,29 @@ fn two_specs_of_one_type_are_reported_with_their_files() {
     let [mistake] = &wrong(twice.path())[..] else { panic!("one mistake") };
     assert!(mistake.starts_with("3:8: error: `Order` is the type of the spec in"), "{mistake}");
     assert!(mistake.contains("a.ioa.toml"), "{mistake}");
+}
+
+#[test]
+fn a_spawned_type_without_a_spec_is_reported() {
+    let spawns = |effect: &str| {
+        let action = "[[action]]\nname = \"Spawn\"\nfrom = [\"Open\"]";
+        let source = format!("{PARENT}\n{action}\neffect = \"{effect}\"\n");
+        folder(&[("a.ioa.toml", &source), ("b.ioa.toml", OTHER)])
+    };
+    for (effect, expected) in [
+        ("spawn('Other', 'Begin')", None),
+        (
+            "spawn('Othr', 'Begin')",
+            Some("of the type `Othr`, which is spawned\n  help: did you mean"),
+        ),
+        ("spawn('Other', 'Begni')", Some("has no action `Begni`\n  help: did you mean `Begin`?")),
+    ] {
+        let read = Folder::read(spawns(effect).path()).expect("it can be used");
+        let said: Vec<String> =
+            read.warnings.iter().map(|one| one.diagnostic.to_string()).collect();
+        assert_eq!(said.len(), usize::from(expected.is_some()), "{effect}: {said:?}");
+        assert!(expected.is_none_or(|text| said[0].contains(text)), "{effect}: {said:?}");
+    }
 }
 
 #[cfg(unix)]

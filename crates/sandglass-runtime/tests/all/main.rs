@@ -22,6 +22,7 @@ mod signals;
 mod sleep;
 mod slots;
 mod snapshots;
+mod spawns;
 mod telemetry;
 mod versions;
 mod world;

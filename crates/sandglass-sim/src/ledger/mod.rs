@@ -364,7 +364,7 @@ fn is_of(snapshot: &Snapshot, entity: &Entity) -> bool {
         && snapshot.tenant == entity.tenant
         && snapshot.spec == entity.spec
         && snapshot.schedules == entity.schedules().len()
-        && snapshot.spawning == entity.spawning().len()
+        && snapshot.spawning.iter().eq(entity.spawning().map(|(_, spawn)| &spawn.entity))
         && shown.eq(folded)
 }
 
