@@ -123,6 +123,49 @@ fn an_unreadable_file_does_not_hide_findings_in_others() {
 }
 
 #[test]
+fn a_secret_in_a_configuration_that_no_manifest_grants_is_a_warning() {
+    let folder = Folder::new();
+    let guest = std::fs::read(fixture("wat/echo.wat")).expect("there");
+    folder.write("asker.wat", &guest);
+    folder.write("plain.wat", &guest);
+    let manifest = |grants: &str| {
+        let manifest = "name = \"asker\"\nmodule = \"asker.wat\"\nabi = \"core\"\n[grants]\n";
+        folder.write("asker.integration.toml", format!("{manifest}{grants}"));
+    };
+    let integration = |name: &str, module: &str, config: &str| {
+        format!(
+            "[[integration]]\nname = \"{name}\"\nmodule = \"{module}\"\ndeadline = \"1s\"\n\
+             on_failure = \"Off\"\non_timeout = \"Off\"\nconfig = {{ {config} }}\n"
+        )
+    };
+    let spec = format!(
+        "[automaton]\nname = \"Lamp\"\nstates = [\"Off\", \"On\"]\ninitial = \"Off\"\n\
+         allow_indefinite_states = [\"Off\", \"On\"]\n[limits]\n\
+         [[action]]\nname = \"On\"\nfrom = [\"Off\"]\nto = \"On\"\n\
+         effect = [\"trigger asks\", \"trigger plain\"]\n\
+         [[action]]\nname = \"Off\"\nfrom = [\"On\"]\nto = \"Off\"\n{}{}",
+        integration("asks", "asker", "a = \"{secret:ONE} {secret:TWO}\", b = \"{field:x}\""),
+        integration("plain", "plain", "c = \"x{secret:THREE}\""),
+    );
+    folder.write("lamp.ioa.toml", spec);
+    manifest("secrets = [\"ONE\"]\n");
+    let said = sandglass(&[&"check", &"--json", &folder.path("")]).exits(0);
+    let found: Vec<serde_json::Value> = serde_json::from_str(&said.out).expect("one array");
+    let messages: Vec<&str> = found.iter().filter_map(|one| one["message"].as_str()).collect();
+    assert_eq!(
+        messages,
+        [
+            "`a` of `asks` needs the secret `TWO`, which no manifest grants to `asker`",
+            "`c` of `plain` needs the secret `THREE`, which no manifest grants to `plain`",
+        ]
+    );
+    assert!(found.iter().all(|one| one["severity"] == "warning"), "{found:?}");
+    manifest("secrets = [\"ONE\", \"TWO\"]\n");
+    let said = sandglass(&[&"check", &folder.path("")]).exits(0);
+    assert!(!said.out.contains("`TWO`") && said.out.contains("`THREE`"), "{said:?}");
+}
+
+#[test]
 fn a_file_that_is_named_twice_is_checked_once() {
     let folder = Folder::new();
     let (good, bad) = (folder.write("good.toml", LAMP), folder.write("bad.toml", WRONG));

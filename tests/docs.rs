@@ -169,3 +169,22 @@ fn every_decision_record_has_a_number_a_status_a_date_and_the_same_headings() {
     }
     assert!(expected > 35, "only {} records were found", expected - 1);
 }
+
+#[test]
+fn excerpts_of_examples_are_up_to_date() {
+    let trimmed =
+        |text: &str| -> String { text.lines().map(|line| line.trim().to_owned() + "\n").collect() };
+    let folder = root().join("crates/sandglass-host/examples");
+    let examples: String = fs::read_dir(folder)
+        .expect("a folder can be read")
+        .map(|entry| fs::read_to_string(entry.expect("an entry can be read").path()))
+        .map(|example| trimmed(&example.expect("an example can be read")))
+        .collect();
+    let page = fs::read_to_string(root().join("docs/embedding.md")).expect("a page can be read");
+    let excerpts: Vec<_> = page.split("```rs\n").skip(1).collect();
+    assert!(!excerpts.is_empty(), "the page presents the examples");
+    for excerpt in excerpts {
+        let excerpt = excerpt.split("```").next().unwrap_or_default();
+        assert!(examples.contains(&trimmed(excerpt)), "no example has these lines:\n{excerpt}");
+    }
+}

@@ -187,6 +187,75 @@ fn the_context_has_what_the_command_line_gave() {
 }
 
 #[test]
+fn a_state_is_given_as_json_or_as_a_file() {
+    let folder = Folder::new();
+    let state = r#"{"status": "Open", "entity_type": "Weather",
+        "fields": {"city": "Oslo"}, "counters": {"n": 3}}"#;
+    let file = folder.write("state.json", state).display().to_string();
+    for given in [state, &file, &format!("@{file}")] {
+        let (said, report) = run(
+            "wat/echo.wat",
+            &["--state", given, "--input", r#"{"city": "Bergen"}"#, "--config", "at={field:city}"],
+        );
+        said.exits(0);
+        let params = &report["result"]["params"];
+        assert_eq!(params["entity_type"], "Weather", "{report}");
+        let state = &params["entity_state"];
+        assert_eq!((&state["status"], &state["entity_id"]), (&"Open".into(), &params["entity_id"]));
+        assert_eq!(state["fields"]["city"], "Oslo", "it takes precedence over params");
+        assert_eq!(
+            (&state["fields"]["Status"], &state["fields"]["n"]),
+            (&"Open".into(), &3.into())
+        );
+        assert_eq!((&state["sequence_nr"], &state["lists"]), (&1.into(), &serde_json::json!({})));
+        assert_eq!(params["integration_config"]["at"], "Oslo");
+    }
+    let wrong = folder.write("wrong.json", "{\n  \"fields\" {}}").display().to_string();
+    for (given, says) in [
+        (&*wrong, "wrong.json: it must be a JSON object"),
+        (&wrong, "at line 2 column 12"),
+        (r#"{"city":"Oslo"}"#, "`city` is no key of an entity's state"),
+        (r#"{"fields":7}"#, "`fields` must be an object"),
+        (r#"{"entity_id":"a/b\n"}"#, "--state"),
+        ("no/such/file.json", "can't read `no/such/file.json`"),
+    ] {
+        let (said, report) = run("wat/echo.wat", &["--state", given]);
+        said.exits(125);
+        let message = report["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.starts_with("--state") && message.contains(says), "{given}: {message}");
+    }
+    let both = ["--state", r#"{"entity_id":"7"}"#, "--entity", "Order/8"];
+    run("wat/echo.wat", &both).0.exits(125).says("omit one of them");
+}
+
+#[test]
+fn a_secret_in_the_configuration_is_in_no_report_and_no_journal() {
+    const KEY: &str = "correct-horse-battery";
+    let folder = Folder::new();
+    let (echo, journal) = (fixture("wat/echo.wat"), folder.path("runs.db"));
+    let mut arguments: Vec<&dyn AsRef<OsStr>> = vec![&"run", &echo, &"--report", &"json"];
+    arguments.extend([&"--config" as &dyn AsRef<OsStr>, &"auth=Bearer {secret:API_KEY}"]);
+    arguments.extend([&"--journal" as &dyn AsRef<OsStr>, &journal]);
+    let without = sandglass(&arguments).exits(125).says("unresolved_template");
+    assert!(without.out.contains("`{secret:API_KEY}`"), "{without:?}");
+    arguments.extend([&"--secret" as &dyn AsRef<OsStr>, &"API_KEY=SANDGLASS_TEST_KEY"]);
+    let (said, report) = report(binary::with_variable("SANDGLASS_TEST_KEY", KEY, &arguments));
+    let said = said.exits(0);
+    let config = &report["result"]["params"]["integration_config"];
+    assert_eq!(config["auth"], "Bearer [redacted]", "{report}");
+    let log = sandglass(&[&"log", &journal, &"--json"]).exits(0);
+    assert!(log.out.contains("Bearer {secret:API_KEY}"), "{log:?}");
+    for text in [said.out, said.err, log.out] {
+        assert!(!text.contains(KEY), "{text}");
+    }
+    for file in std::fs::read_dir(folder.path("")).expect("a folder") {
+        let path = file.expect("a file").path();
+        let bytes = std::fs::read(&path).expect("readable");
+        assert!(!bytes.windows(KEY.len()).any(|part| part == KEY.as_bytes()), "{}", path.display());
+    }
+}
+
+#[test]
 fn configuration_with_reserved_keys_reaches_the_guest() {
     let keys = ["timeout_secs", "deadline", "module", "name", "config", "on_failure", "a.b", "é"];
     let entries = keys.map(|key| format!("{key}=5"));

@@ -54,6 +54,67 @@ fn journal(folder: &Folder) -> PathBuf {
     folder.path("runs.db")
 }
 
+/// Calls `url`, ignores what comes of it, and reports success.
+fn ignoring(url: &str) -> String {
+    format!(
+        r#"(module
+        (import "env" "host_http_call" (func $get
+            (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+        (import "env" "host_set_result" (func $set_result (param i32 i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 16) "GET{url}")
+        (data (i32.const 1024) "{{\"action\":\"Finish\",\"success\":true}}")
+        (func (export "run") (param i32 i32) (result i32)
+            (drop (call $get (i32.const 16) (i32.const 3) (i32.const 19) (i32.const {})
+                (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+                (i32.const 8192) (i32.const 4096)))
+            (call $set_result (i32.const 1024) (i32.const 34))
+            (i32.const 0)))"#,
+        url.len()
+    )
+}
+
+#[test]
+fn a_call_that_failed_is_explained_even_if_the_guest_ignores_it() {
+    let folder = Folder::new();
+    let journal = journal(&folder);
+    let closed = silent().local_addr().expect("it listened").to_string();
+    let guest = folder.write("ignoring.wat", &ignoring(&format!("http://{closed}/")));
+    let run = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
+        let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> =
+            vec![&"run", &guest, &"--journal", &journal];
+        arguments.extend(more);
+        sandglass(&arguments)
+    };
+    // The call is granted, and nobody listens: the guest may go on without it.
+    let granted = run(&[&"--allow-host", &closed]).exits(0);
+    granted.says("failed     host_http_call: the request failed").says("onnection refused");
+    let said = run(&[&"--allow-host", &closed, &"--report", &"json"]).exits(0);
+    let report: Value = serde_json::from_str(&said.out).expect("a report");
+    let error = report["calls"][0]["error"].as_str().expect("the reason");
+    assert!(error.contains("onnection refused"), "{report}");
+    assert_eq!(report["requests"][0]["error"], error);
+    let dispatch = report["dispatch_id"].as_str().expect("an id");
+    sandglass(&[&"why", &journal, &dispatch]).exits(0).says(&format!("failed: {error}"));
+    // It is not granted: the guest may not.
+    run(&[]).exits(1).says("denied: the host `127.0.0.1").says("sandglass explain denied");
+    let found = why(&journal);
+    assert_eq!((&found["outcome"], &found["error"]["kind"]), (&json!("failed"), &json!("denied")));
+    let error = found["calls"][0]["error"].as_str().expect("the reason");
+    assert!(error.contains("is not allowed for this integration"), "{found}");
+    sandglass(&[&"why", &journal])
+        .exits(0)
+        .says("refused, never sent")
+        .says("change `on_denied` there");
+    // Its manifest allows it to.
+    folder.write(
+        "integration.toml",
+        "name = \"ignoring\"\nmodule = \"ignoring.wat\"\nabi = \"core\"\non_denied = \"report\"\n",
+    );
+    run(&[]).exits(0).says("failed     host_http_call: the host `127.0.0.1");
+    sandglass(&[&"inspect", &guest]).exits(0).says("a refused call that it ignores: reported");
+}
+
 #[test]
 fn a_hung_handler_is_explained_with_the_request_that_it_waited_for() {
     let (folder, server) = (Folder::new(), silent());

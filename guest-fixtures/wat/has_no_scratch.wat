@@ -1,5 +1,5 @@
-;; Uses a scratch that its manifest does not grant.
-;; Each function returns -1.
+;; Uses a scratch that its manifest does not grant, and reports success.
+;; Each function returns -1, and the handler has failed.
 (module
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (import "env" "host_scratch_get" (func $scratch_get (param i32 i32 i32 i32) (result i32)))

@@ -1,7 +1,8 @@
-;; Calls host_http_call with a length of 2 GiB in each of its five places.
+;; Calls host_http_call with a length of 2 GiB in each of its five places, and asks for the last error.
 ;; The host returns -1 to each, allocates nothing, and sends nothing.
 (module
   (import "env" "host_http_call" (func $http_call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "env" "host_last_error" (func $last_error (param i32 i32) (result i32)))
   (import "env" "host_set_result" (func $set_result (param i32 i32)))
   (memory (export "memory") 1)
   (data (i32.const 16) "GET")
@@ -50,5 +51,6 @@
         (i32.const 0) (i32.const 0)
         (i32.const 8192) (i32.const 0x7fffffff))
       (i32.const -1)))
+    (drop (call $last_error (i32.const 8192) (i32.const 4096)))
     (call $set_result (i32.const 64) (i32.const 46))
     (i32.const 0)))

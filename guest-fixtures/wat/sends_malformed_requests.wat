@@ -1,4 +1,4 @@
-;; Makes HTTP calls with no method, with no URL, and with headers that are no list of pairs.
+;; Makes HTTP calls with no method, with no URL, and with a header that belongs to the connection.
 ;; The host returns -1 to each, and sends nothing.
 (module
   (import "env" "host_http_call" (func $http_call (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
@@ -8,7 +8,7 @@
   (data (i32.const 144) "GET")
   (data (i32.const 160) "http://nowhere.invalid/")
   (data (i32.const 192) "no://")
-  (data (i32.const 208) "oops")
+  (data (i32.const 208) "[[\"te\",\"a\"]]")
   (func $require (param $holds i32)
     (if (i32.eqz (local.get $holds)) (then (unreachable))))
   (func (export "run") (param $context i32) (param $context_len i32) (result i32)
@@ -32,7 +32,7 @@
       (call $http_call
         (i32.const 144) (i32.const 3)
         (i32.const 160) (i32.const 23)
-        (i32.const 208) (i32.const 4)
+        (i32.const 208) (i32.const 12)
         (i32.const 0) (i32.const 0)
         (i32.const 8192) (i32.const 64))
       (i32.const -1)))

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use sandglass_host::{
-    Context, Dispatch, DispatchDeadline, Host, HostCall, HostError, HostFunction, Integration,
-    Manifest, Outcome, Settings,
+    Context, Dispatch, DispatchDeadline, FixedSecrets, Host, HostCall, HostError, HostFunction,
+    Integration, Manifest, Outcome, Secret, Settings,
 };
 use sandglass_model::EntityRef;
 use sandglass_telemetry::Telemetry;
@@ -20,6 +20,9 @@ use crate::Failure;
 /// The interface and the name of the embedder's host function that never returns.
 const NEVER: (&str, &str) = ("bench:waiting/never", "answer");
 
+/// The secret that each guest is granted.
+pub(crate) const SECRET: &str = "API_KEY";
+
 /// Longer than any guest needs to complete, and longer than any measurement with guests that never
 /// complete.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
@@ -30,6 +33,7 @@ pub(crate) struct BenchHost {
     pub(crate) inner: Host,
     integration: Integration,
     entity: EntityRef,
+    context: Context,
     /// Has one permit for each started call of [`NEVER`].
     pub(crate) waits: Arc<Semaphore>,
 }
@@ -59,7 +63,13 @@ impl BenchHost {
         let host =
             Host::builder().settings(settings).telemetry(telemetry).function(never).build()?;
         let integration = load(&host, guest)?;
-        Ok(Self { inner: host, integration, entity: "Bench/1".parse()?, waits })
+        let (entity, context) = ("Bench/1".parse()?, Context::default());
+        Ok(Self { inner: host, integration, entity, context, waits })
+    }
+
+    /// The same host and guest, dispatched with this context.
+    pub(crate) fn with_context(&self, context: Context) -> Self {
+        Self { context, ..self.clone() }
     }
 
     /// Loads another guest into the same host.
@@ -68,7 +78,7 @@ impl BenchHost {
     }
 
     fn dispatch(&self, budget: Duration) -> Dispatch {
-        Dispatch::new(self.entity.clone(), "Measure", Context::default())
+        Dispatch::new(self.entity.clone(), "Measure", self.context.clone())
             .deadline(DispatchDeadline::after(budget))
             // By default, the budget also bounds the wait in the queue. A handler with a budget
             // of 1 ms might then never begin on a crowded host, but all of them must begin.
@@ -129,7 +139,10 @@ impl BenchHost {
 
 fn load(host: &Host, guest: &str) -> Result<Integration, Failure> {
     let never = format!("{}.{}", NEVER.0, NEVER.1);
-    Ok(host.load(guest.as_bytes(), Manifest::named("bench").functions([never]))?)
+    let secrets = [(SECRET.to_owned(), Secret::new("correct horse battery staple"))];
+    let secrets: FixedSecrets = secrets.into_iter().collect();
+    let manifest = Manifest::named("bench").functions([never]).secrets(Arc::new(secrets));
+    Ok(host.load(guest.as_bytes(), manifest)?)
 }
 
 fn check_completed(outcome: &Outcome) -> Result<(), Failure> {

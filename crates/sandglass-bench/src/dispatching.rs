@@ -3,11 +3,13 @@
 
 use std::thread;
 
+use sandglass_host::Context;
 use sandglass_model::Monotonic;
+use serde_json::json;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
-use crate::bench_host::{BenchHost, one_thread, one_worker};
+use crate::bench_host::{BenchHost, SECRET, one_thread, one_worker};
 use crate::figure::{Figure, Unit, rounded};
 use crate::guests;
 use crate::plain::{Plain, PlainComponent, Pool};
@@ -160,6 +162,33 @@ pub(crate) fn component(effort: Effort) -> Result<Figure, Failure> {
         ],
     )?;
     Ok(Figure::of(&host, Unit::Nanoseconds).with_baseline(&plain).with_ratio_goal(1.35))
+}
+
+/// Dispatches one at a time, in place, with templates in the configuration, parameters and the state of
+/// the entity: one sample for each dispatch. The baseline is the same host without these.
+pub(crate) fn templates(effort: Effort) -> Result<Figure, Failure> {
+    let plain = BenchHost::new(guests::ANSWERS)?;
+    let embedder = one_thread()?;
+    let config = [
+        ("authorization", format!("Bearer {{secret:{SECRET}}}")),
+        ("url", "https://api.example.com/orders/{field:Id}".to_owned()),
+    ];
+    let fields = json!({ "Id": "1", "Status": "Busy", "city": "Oslo", "attempts": 3 });
+    let context = Context {
+        params: [("city".to_owned(), "Oslo".into()), ("weight".to_owned(), 3.into())].into(),
+        entity_state: json!({ "status": "Busy", "sequence_nr": 2, "fields": fields }),
+        config: config.map(|(key, value)| (key.to_owned(), value)).into(),
+        ..Context::default()
+    };
+    let host = plain.with_context(context);
+    let [host, plain] = by_turns(
+        rounds(effort),
+        [
+            one_at_a_time(|| embedder.block_on(host.complete_in_place())),
+            one_at_a_time(|| embedder.block_on(plain.complete_in_place())),
+        ],
+    )?;
+    Ok(Figure::of(&host, Unit::Nanoseconds).with_baseline(&plain).with_ratio_goal(1.10))
 }
 
 /// Calls `dispatch` repeatedly, and adds one sample for the time of each call.

@@ -132,7 +132,10 @@ pub(crate) fn calls(story: &Story) -> Vec<String> {
         let (at, took) = (format_micros(call.started_us), format_micros(call.duration_us));
         let outcome = match call.outcome {
             CallOutcome::Ok => "",
-            CallOutcome::Failed => "  failed",
+            CallOutcome::Failed => match &call.error {
+                Some(error) => &format!("  failed: {}", printable(error)),
+                None => "  failed",
+            },
             CallOutcome::TimedOut => "  timed out by itself",
             CallOutcome::CutShort => {
                 "  cut short, because the soft deadline passed or a stop was requested"
@@ -157,6 +160,18 @@ pub(crate) fn last_calls(story: &Story) -> Vec<String> {
     let earlier = story.calls_omitted.saturating_add(left_out as u64);
     let earlier = (earlier > 0).then(|| format!("{:>8}  ({earlier} earlier)", ""));
     earlier.into_iter().chain(calls(&last)).collect()
+}
+
+/// One line for each of the last host calls that failed, with the reason.
+pub(crate) fn failed_calls(story: &Story) -> Vec<String> {
+    let line = |call: &Call| {
+        let error = call.error.as_ref()?;
+        Some(format!("{}: {}", printable(&call.name), printable(error)))
+    };
+    let mut lines: Vec<_> = story.calls.iter().filter_map(line).collect();
+    let left_out = lines.len().saturating_sub(LAST_CALLS);
+    lines.drain(..left_out);
+    earlier(left_out as u64).into_iter().chain(lines).collect()
 }
 
 /// What a stopped handler waited for, since when, and how much of its budget remained then.
@@ -195,8 +210,10 @@ pub(crate) fn requests(story: &Story) -> Vec<String> {
     let line = |one: &OutgoingRequest| {
         let what = format!("{} {}{}", one.method, one.host, one.path);
         let (at, took) = (format_micros(one.started_us), format_micros(one.duration_us));
+        let why = one.error.as_ref().map(|why| format!(": {}", printable(why)));
+        let why = why.unwrap_or_default();
         if one.outcome == RequestOutcome::Refused {
-            return format!("{}  refused, never sent (at {at})", printable(&what));
+            return format!("{}  refused, never sent (at {at}){why}", printable(&what));
         }
         let outcome = match (one.outcome, one.status) {
             (RequestOutcome::Answered, Some(status)) => format!("{status} after {took}"),
@@ -206,7 +223,7 @@ pub(crate) fn requests(story: &Story) -> Vec<String> {
                 format!("{}{outcome} after {took}", head.unwrap_or_default())
             }
         };
-        format!("{}  sent at {at}, {outcome}", printable(&what))
+        format!("{}  sent at {at}, {outcome}{why}", printable(&what))
     };
     earlier(story.requests_omitted).into_iter().chain(story.requests.iter().map(line)).collect()
 }
@@ -238,6 +255,7 @@ mod tests {
             duration_us: 2_500_000,
             outcome,
             status,
+            error: None,
         };
         let all = [
             request(RequestOutcome::Answered, Some(302)),
@@ -259,6 +277,7 @@ mod tests {
             started_us,
             duration_us: 2_500_000,
             outcome,
+            error: None,
         };
         let story = Story {
             calls: vec![

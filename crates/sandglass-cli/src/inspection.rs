@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use sandglass_host::Abi;
 use sandglass_host::inspection::{
     Export, Grant, Granted, Import, Inspection, LargeFunction, Memory, Permissions, Provider,
     Table, WasiUse,
 };
+use sandglass_host::{Abi, OnDenied};
 use sandglass_model::{GuestLimits, Rejection};
 use sandglass_source::{printable, shortened};
 use serde::Serialize;
@@ -311,6 +311,10 @@ fn may(permissions: &Permissions) -> Vec<(&'static str, String)> {
             None => "no warning before its deadline".to_owned(),
         },
     ];
+    may.push(match granted.on_denied {
+        OnDenied::Fail => "a refused call that it ignores: it fails".to_owned(),
+        OnDenied::Report => "a refused call that it ignores: reported".to_owned(),
+    });
     let timeouts = &granted.host_call_timeouts_ms;
     may.extend(timeouts.iter().take(LIST_MAX).map(|(name, limit)| {
         format!("a call of {} takes at most {}", printable(name), format_millis_exactly(*limit))

@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use sandglass_host::manifest::{self, Found, Manifests};
 use sandglass_host::{FixedSecrets, Host, Integration, Manifest, Settings, file};
 use sandglass_liveness::Spec;
+use sandglass_liveness::spec::Strictness;
 use sandglass_model::Rejection;
 use sandglass_runtime::{Folder, FolderError, ModuleSource, unknown_timed_functions};
 use sandglass_source::{Diagnostics, Finding, did_you_mean};
@@ -56,12 +57,16 @@ impl Integrations {
         }
     }
 
-    /// Checks a folder of specs and integrations, or of integrations alone.
+    /// Checks a folder of specs and integrations, or of either alone.
     ///
     /// # Errors
     /// Errors if a file cannot be read, or there is neither.
-    pub(crate) fn check_folder(&mut self, path: &Path) -> anyhow::Result<Vec<Finding>> {
-        let folder = match Folder::read(path) {
+    pub(crate) fn check_folder(
+        &mut self,
+        path: &Path,
+        strictness: Strictness,
+    ) -> anyhow::Result<Vec<Finding>> {
+        let folder = match Folder::check(path, strictness) {
             Ok(folder) => folder,
             Err(FolderError::Wrong(findings)) => return Ok(findings),
             Err(FolderError::Empty(folder)) => return self.check_manifests(&folder),

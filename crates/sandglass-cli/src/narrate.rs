@@ -42,7 +42,11 @@ impl Narrator {
                 let digest = digest.to_string();
                 ("spec".into(), format!("{automaton} ({})", &digest[..12]), Tone::Quiet)
             }
-            Event::Created { state, .. } => ("created".into(), format!("in {state}"), Tone::Quiet),
+            Event::Created { state, spawned_by, .. } => {
+                let by = spawned_by.as_ref().map(|by| format!(", spawned by {}", by.parent));
+                let detail = format!("in {state}{}", by.unwrap_or_default());
+                ("created".into(), detail, Tone::Quiet)
+            }
             Event::Transition { action, from, to, cause, params, .. } => {
                 let path = if from == to { to.clone() } else { format!("{from} -> {to}") };
                 let why = self.why(cause, params).map(|why| format!("  ({why})"));
@@ -64,9 +68,30 @@ impl Narrator {
             Event::Scheduled { schedule, action, due } => {
                 ("scheduled".into(), format!("{action} for {due} (number {schedule})"), Tone::Quiet)
             }
-            Event::ScheduleDue { schedule, action, taken } => {
-                let detail = format!("number {schedule}: {}", follows(action, *taken));
+            Event::ScheduleDue { schedule, action, taken, unspawnable } => {
+                let why = unspawnable.as_ref().map(|one| {
+                    format!(", because {} cannot be spawned ({})", one.entity, one.reason)
+                });
+                let follows = follows(action, *taken);
+                let detail = format!("number {schedule}: {follows}{}", why.unwrap_or_default());
                 ("due".into(), detail, Tone::Quiet)
+            }
+            Event::Emitted { name, action } => {
+                ("event".into(), format!("{name}, emitted by {action}"), Tone::Quiet)
+            }
+            Event::Spawning(spawn) => {
+                let first = spawn.action.as_ref().map(|action| format!(" with {action}"));
+                let detail = format!("{}{}", spawn.entity, first.unwrap_or_default());
+                ("spawning".into(), detail, Tone::Quiet)
+            }
+            Event::Spawned { entity, action_refused, .. } => {
+                let refused = action_refused.as_ref();
+                let refused = refused.map(|why| format!("; it refused its first action: {why}"));
+                let tone = if refused.is_some() { Tone::Doubtful } else { Tone::Quiet };
+                ("spawned".into(), format!("{entity}{}", refused.unwrap_or_default()), tone)
+            }
+            Event::SpawnRefused { entity, reason, .. } => {
+                ("spawn refused".into(), format!("{entity} ({reason})"), Tone::Bad)
             }
             Event::Signal { name, from, dispatch, payload, resets_idle } => {
                 let sender = match (from, dispatch) {
@@ -170,6 +195,7 @@ impl Narrator {
                 Some(format!("scheduled, number {schedule}"))
             }
             TransitionCause::HandlerEnded { .. } => describe_kill(params),
+            TransitionCause::Spawned => Some("its first action".to_owned()),
         }
     }
 

@@ -195,6 +195,7 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         Refusal::EntityExists => Code::EntityExists,
         Refusal::UnknownAction { .. } => Code::UnknownAction,
         Refusal::BadParam { .. }
+        | Refusal::UnfitParam { .. }
         | Refusal::BadSignal(_)
         | Refusal::BadTenant(_)
         | Refusal::BadRetry(_)
@@ -211,7 +212,9 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::UnknownIntegration { .. }
         | Refusal::EndingsNotTaken { .. } => Code::NotRetried,
         Refusal::TooLarge { .. } => Code::TooLarge,
-        Refusal::TooManyInFlight { .. } | Refusal::TooManySchedules { .. } => Code::Busy,
+        Refusal::TooManyInFlight { .. }
+        | Refusal::TooManySchedules { .. }
+        | Refusal::TooManySpawns { .. } => Code::Busy,
         Refusal::UnknownDispatch { .. } | Refusal::StaleAttempt { .. } => Code::NotInFlight,
         Refusal::NotTaken { .. }
         | Refusal::AskTooDeep { .. }
@@ -219,6 +222,9 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::AskTooLate
         | Refusal::RecordedAtTheEnd { .. }
         | Refusal::GuardRefused { .. }
+        | Refusal::InvariantBroken { .. }
+        | Refusal::Unspawnable(_)
+        | Refusal::NotSpawned
         | Refusal::StaleTimer
         | Refusal::NotIdleYet { .. }
         | Refusal::SpecUnfit { .. }

@@ -15,6 +15,7 @@ pub(crate) mod world;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use result::MESSAGE_MAX_BYTES;
 use sandglass_model::{Cause, Monotonic, Outcome, RejectionKind};
 use wasmtime::Store;
 

@@ -1,16 +1,17 @@
 //! Turns the end of a guest's code into an outcome. The first cause that was set decides.
 
 use sandglass_model::{
-    Cancellation, Cause, EndPoint, Frame, LimitBreach, LimitKind, Monotonic, Outcome,
-    RejectionKind, Trap, TrapKind,
+    Cancellation, Cause, EndPoint, Failure, FailureKind, Frame, LimitBreach, LimitKind, Monotonic,
+    Outcome, RejectionKind, Trap, TrapKind,
 };
 use wasmtime::{Store, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use crate::abi::Called;
 use crate::abi::node_pack::NotAllocated;
+use crate::abi::{Called, MESSAGE_MAX_BYTES};
 use crate::store::{RunStore, frames};
 use sandglass_supervisor::boundary::Stopped;
+use sandglass_supervisor::capability::log::cut;
 use sandglass_supervisor::host_memory::OutOfHostMemory;
 use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::run::Phase;
@@ -45,6 +46,7 @@ impl Ending {
         let run = store.data().run().clone();
         let error = match called {
             Ok(Called::Returned(outcome)) => {
+                let outcome = if_denied(store.data_mut(), outcome);
                 return Self { outcome, cause: run.set_cause(Cause::Returned), end_location: None };
             }
             Ok(Called::NotCalled(outcome)) => {
@@ -75,6 +77,22 @@ impl Ending {
         let end_location = EndLocation { dying, ended_at: data.point(), backtrace };
         let outcome = cancelled(run, cause, Some(end_location.dying.name.clone()));
         Self { outcome, cause, end_location: Some(end_location) }
+    }
+}
+
+/// Makes a success a failure if a call was refused that is not granted, and the guest ignored that.
+fn if_denied(store: &mut RunStore, outcome: Outcome) -> Outcome {
+    let completion = match outcome {
+        Outcome::Completed(completion) if store.guest().grants.fails_if_denied => completion,
+        other => return other,
+    };
+    match store.guest_mut().take_refusal() {
+        None => Outcome::Completed(completion),
+        Some(why) => Outcome::Failed(Failure {
+            kind: FailureKind::Denied,
+            message: cut(&why, MESSAGE_MAX_BYTES),
+            result: Some(completion.result),
+        }),
     }
 }
 

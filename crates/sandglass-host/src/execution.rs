@@ -17,14 +17,14 @@ use std::time::Duration;
 use sandglass_model::report::micros;
 use sandglass_model::{
     Cause, DeadlineReport, DispatchId, HandlerDeadlineExceeded, Limit, Monotonic, Outcome, Overrun,
-    RejectionKind, RunReport, TimeSplit, TraceContext, WallTime,
+    Rejection, RejectionKind, RunReport, TimeSplit, TraceContext, WallTime,
 };
 use sandglass_telemetry::Span;
 use sandglass_telemetry::metrics::{DispatchEnded, DispatchMetrics, Level, Refusal};
 use wasmtime::{Store, UpdateDeadline};
 
 use crate::abi::{self, Called, Moments};
-use crate::ending::{Ending, cancelled};
+use crate::ending::{EndLocation, Ending, cancelled};
 use crate::host::Shared;
 use crate::integration::Integration;
 use crate::limiter::Limiter;
@@ -40,19 +40,22 @@ use sandglass_supervisor::capability::log::GuestLog;
 use sandglass_supervisor::capability::run_telemetry::RunTelemetry;
 use sandglass_supervisor::cpu_time::CpuTime;
 use sandglass_supervisor::deadline::StartedDeadline;
-use sandglass_supervisor::dispatch::Dispatch;
+use sandglass_supervisor::dispatch::{Context, Dispatch};
 use sandglass_supervisor::executor::give_way;
 use sandglass_supervisor::host_memory::HostMemory;
 use sandglass_supervisor::node::{NodeCall, Work};
 use sandglass_supervisor::notice::{About, Notice};
 use sandglass_supervisor::origin::Origin;
 use sandglass_supervisor::race::Race;
-use sandglass_supervisor::recording::{Header, Invocation, Recorder, RecordingMode, RunRecording};
+use sandglass_supervisor::recording::{
+    Header, Invocation, Recorder, RecordingMode, RunRecording, SeenSecrets,
+};
 use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::run::Phase;
 use sandglass_supervisor::run_clock::RunClock;
 use sandglass_supervisor::secret::Redactor;
 use sandglass_supervisor::supervision::{self, Account, Supervision};
+use sandglass_supervisor::template::{Resolved, has_templates, resolve};
 use sandglass_supervisor::ticker::{self, TickerHealth};
 
 /// How late a handler may end before the log names its module, in microseconds.
@@ -63,7 +66,10 @@ pub(crate) struct Execution {
     pub(crate) shared: Arc<Shared>,
     /// The metrics of its entity type and action.
     pub(crate) metrics: DispatchMetrics,
+    /// With the limits of the dispatch.
     pub(crate) integration: Integration,
+    /// Why the dispatch is invalid, if it is.
+    pub(crate) invalid: Option<Rejection>,
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) id: DispatchId,
     pub(crate) trace: TraceContext,
@@ -76,6 +82,17 @@ pub(crate) struct Execution {
     pub(crate) slot: Arc<AdmittedDispatch>,
 }
 
+/// The dying span of a handler that ends while the templates of its configuration are replaced.
+const REPLACING_TEMPLATES: &str = "templates";
+
+/// The configuration whose templates are replaced, if it has any.
+struct Templates {
+    resolved: Resolved,
+    /// The time on the CPU that this took.
+    cpu: Duration,
+    until: Monotonic,
+}
+
 /// The context of a handler run, and its recording or replay.
 struct Start {
     context: RunContext,
@@ -85,6 +102,7 @@ struct Start {
 
 /// Why a handler did not start.
 enum NotStarted {
+    Invalid(Rejection),
     /// It was stopped before; its run has the cause.
     Stopped,
     WaitedTooLong,
@@ -117,6 +135,9 @@ impl Execution {
 
     /// Waits until the handler may start, with a ticker that enforces its deadline.
     async fn wait_for_permit(&self, permit: PermitWait) -> Result<Permit, NotStarted> {
+        if let Some(rejection) = &self.invalid {
+            return Err(NotStarted::Invalid(rejection.clone()));
+        }
         if !permit.is_over() {
             self.wait_for(permit).await?;
         }
@@ -158,8 +179,7 @@ impl Execution {
         }
         let run = &self.dispatch.run;
         let (outcome, cause) = match (self.refusal(why, waited), run.set_cause(Cause::NotStarted)) {
-            (Some(message), Cause::NotStarted) => {
-                let rejection = rejection(RejectionKind::HostUnavailable, message);
+            (Some(rejection), Cause::NotStarted) => {
                 (Outcome::Rejected(rejection), Cause::NotStarted)
             }
             (_, cause) => (cancelled(run, cause, None), cause),
@@ -176,27 +196,27 @@ impl Execution {
     }
 
     /// Why the host refuses to start the handler; `None` if it does not.
-    fn refusal(&self, why: &NotStarted, waited: Duration) -> Option<String> {
+    fn refusal(&self, why: &NotStarted, waited: Duration) -> Option<Rejection> {
         let metrics = &self.shared.telemetry.metrics;
-        match why {
-            NotStarted::Stopped | NotStarted::ParentExpired(_) => None,
+        let message = match why {
+            NotStarted::Invalid(rejection) => return Some(rejection.clone()),
+            NotStarted::Stopped | NotStarted::ParentExpired(_) => return None,
             NotStarted::WaitedTooLong => {
                 metrics.dispatch_refused(Refusal::QueueTimeout);
                 let waited = waited.as_millis();
-                Some(format!("handler could not start within {waited} ms; the host is too busy"))
+                format!("handler could not start within {waited} ms; the host is too busy")
             }
             NotStarted::TickerUnhealthy(health) => {
                 metrics.dispatch_refused(Refusal::TickerUnhealthy);
-                Some(format!(
-                    "the epoch ticker is not healthy ({health:?}), so no guest is started"
-                ))
+                format!("the epoch ticker is not healthy ({health:?}), so no guest is started")
             }
-            NotStarted::NoMappings => Some(
+            NotStarted::NoMappings => {
                 "the process has too few memory mappings left for one more guest; allow fewer, or \
                  raise `vm.max_map_count`"
-                    .to_owned(),
-            ),
-        }
+                    .to_owned()
+            }
+        };
+        Some(rejection(RejectionKind::HostUnavailable, message))
     }
 
     /// The overrun of a handler that has `waited` longer than it may. Compiling the module counts.
@@ -249,9 +269,13 @@ impl Execution {
             self.shared.ticker.arm(&self.dispatch.run, notice.as_ref().and_then(Notice::wakes_at));
         self.metrics.started(deadline.budget);
 
-        let mut store = self.store(&deadline);
+        let templates = match self.replace_templates(now, notice.as_ref()).await {
+            Ok(replaced) => replaced,
+            Err(why) => return self.report_unresolved(why, started_at, &deadline, notice.as_ref()),
+        };
+        let mut store = self.store(&deadline, templates.resolved);
         let live_store = metrics.hold_scoped(Level::LiveStores);
-        let (called, cpu) = self.call(&mut store, now, notice.as_ref()).await;
+        let (called, cpu) = self.call(&mut store, templates.until, notice.as_ref()).await;
         let moments = store.data().moments;
         let off_cpu = moments.returned.unwrap_or_else(|| self.shared.clock.now());
         if let Some(notice) = &notice {
@@ -270,7 +294,7 @@ impl Execution {
             overruns: account.overruns,
             story: account.story,
             recording: account.recording,
-            cpu_us: micros(cpu),
+            cpu_us: micros(templates.cpu.saturating_add(cpu)),
             peak_memory_bytes: data.memory.limiter.peak_memory_bytes,
             peak_host_memory_bytes: data.guest().memory.peak(),
             telemetry_dropped: Some(data.guest().log.dropped()),
@@ -286,14 +310,78 @@ impl Execution {
         report.time_split_us.teardown = micros(ended.since(off_cpu));
         report.wall_us = self.wall_us(ended);
         if let Some(end_location) = end_location {
-            report.dying_span = Some(end_location.dying.name);
-            report.dying_call = end_location.dying.call;
-            report.ended_at = Some(end_location.ended_at);
-            let wait = self.shared.settings.symbols_wait;
-            let symbols = &self.integration.compiled.symbols;
-            report.backtrace = symbols.resolve(end_location.backtrace, wait).await;
+            self.locate_end(&mut report, end_location).await;
         }
         self.measure(&mut report, &deadline, off_cpu);
+        report
+    }
+
+    /// Adds to the report where the run ended.
+    async fn locate_end(&self, report: &mut RunReport, end: EndLocation) {
+        report.dying_span = Some(end.dying.name);
+        report.dying_call = end.dying.call;
+        report.ended_at = Some(end.ended_at);
+        let wait = self.shared.settings.symbols_wait;
+        report.backtrace = self.integration.compiled.symbols.resolve(end.backtrace, wait).await;
+    }
+
+    /// Replaces the templates of the configuration, if it has any. The budget has begun, because a
+    /// store of secrets may be slow.
+    async fn replace_templates(
+        &self,
+        now: Monotonic,
+        notice: Option<&Notice<'_>>,
+    ) -> Result<Templates, Option<Rejection>> {
+        let Context { config, entity_state, .. } = &self.dispatch.context;
+        let is_handler = matches!(self.dispatch.work, Work::Handle) && !self.dispatch.is_replay();
+        if !is_handler || !has_templates(config) {
+            return Ok(Templates {
+                resolved: Resolved::default(),
+                cpu: Duration::ZERO,
+                until: now,
+            });
+        }
+        let (grants, dispatch) = (&self.integration.grants, &self.dispatch);
+        let race = Race::new(&self.dispatch.run, &self.shared.clock);
+        let resolving =
+            race.run(resolve(config, entity_state, |name| grants.secret(name, dispatch, self.id)));
+        let (resolved, cpu) = poll_on_cpu(&self.shared, now, notice, resolving).await;
+        let resolved = resolved.ok_or(None)?.map_err(Some)?;
+        Ok(Templates { resolved, cpu, until: self.shared.clock.now() })
+    }
+
+    /// The report of a handler that was rejected because of a template, or stopped while its templates
+    /// were replaced.
+    fn report_unresolved(
+        &self,
+        rejection: Option<Rejection>,
+        started_at: WallTime,
+        deadline: &StartedDeadline,
+        notice: Option<&Notice<'_>>,
+    ) -> RunReport {
+        let (run, now) = (&self.dispatch.run, self.shared.clock.now());
+        if let Some(notice) = notice {
+            notice.close(now);
+        }
+        let cause = run.due(now).unwrap_or_else(|| run.set_cause(Cause::NotStarted));
+        let (outcome, dying_span) = match (rejection, cause) {
+            (Some(rejection), Cause::NotStarted) => (Outcome::Rejected(rejection), None),
+            _ => {
+                let dying_span = Some(REPLACING_TEMPLATES.to_owned());
+                (cancelled(run, cause, dying_span.clone()), dying_span)
+            }
+        };
+        let queue = micros(deadline.start.since(self.queued_at));
+        let instantiate = micros(now.since(deadline.start));
+        let mut report = RunReport {
+            outcome,
+            cause,
+            dying_span,
+            time_split_us: TimeSplit { queue, instantiate, ..self.split() },
+            wall_us: self.wall_us(now),
+            ..self.report(Some(started_at), *deadline)
+        };
+        self.measure(&mut report, deadline, now);
         report
     }
 
@@ -349,7 +437,7 @@ impl Execution {
 
     /// A store for this handler run alone. Its deadline is set before anything of the guest can be
     /// executed in it.
-    fn store(&self, deadline: &StartedDeadline) -> Store<RunStore> {
+    fn store(&self, deadline: &StartedDeadline, resolved: Resolved) -> Store<RunStore> {
         let limits = &self.integration.manifest.limits;
         let compiled = &self.integration.compiled;
         let limiter = Limiter::of_run(
@@ -358,7 +446,7 @@ impl Execution {
             Arc::clone(&self.dispatch.run),
             Arc::clone(&self.shared.clock),
         );
-        let supervision = self.supervision(deadline);
+        let supervision = self.supervision(deadline, resolved);
         let mut data = RunStore::new(supervision, limiter);
         data.evaluation = Some(Arc::clone(&self.shared.evaluation));
         let mut store = Store::new(&compiled.sandbox.engine, data);
@@ -372,9 +460,9 @@ impl Execution {
         store
     }
 
-    fn supervision(&self, deadline: &StartedDeadline) -> Supervision {
+    fn supervision(&self, deadline: &StartedDeadline, resolved: Resolved) -> Supervision {
         let compiled = &self.integration.compiled;
-        let Start { context, redactor, recording } = self.start_recording(deadline);
+        let Start { context, redactor, recording } = self.start_recording(deadline, resolved);
         let integration: Arc<str> = match &self.dispatch.integration {
             Some(name) => name.as_str().into(),
             None => Arc::clone(&self.integration.counts_as.name),
@@ -394,10 +482,10 @@ impl Execution {
             context,
             log,
             telemetry,
-            (Arc::clone(&self.integration.grants), self.dispatch.call_limits.clone()),
-            self.dispatch.signals.clone(),
+            Arc::clone(&self.integration.grants),
+            (Arc::clone(&self.dispatch), self.id),
             (Arc::clone(&self.span), self.trace),
-            (self.dispatch.streams.clone(), cache),
+            cache,
         );
         Supervision::new(supervision::Start {
             run: Arc::clone(&self.dispatch.run),
@@ -427,7 +515,7 @@ impl Execution {
     }
 
     /// The context of the handler run, from a recording that is replayed or from the dispatch.
-    fn start_recording(&self, deadline: &StartedDeadline) -> Start {
+    fn start_recording(&self, deadline: &StartedDeadline, resolved: Resolved) -> Start {
         if let RecordingMode::Replay(replayer) = &self.dispatch.recording_mode
             && let Some(replayer) = replayer.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
@@ -440,18 +528,19 @@ impl Execution {
             id: self.id,
             trace: self.trace,
             remaining_ms: deadline.budget_ms(),
+            module: Arc::clone(&self.integration.grants.integration),
+            resolved: resolved.config,
         });
         let redactor = Redactor::default();
+        let mut seen = SeenSecrets::new(redactor.clone());
+        for (name, secret) in &resolved.secrets {
+            seen.add(name, secret);
+        }
         let recording = match self.dispatch.recording_mode {
             RecordingMode::Record(limits) => {
                 let header = self.recording_header(&context);
                 let share = self.shared.recordings.share();
-                RunRecording::Recording(Box::new(Recorder::new(
-                    limits,
-                    share,
-                    &header,
-                    redactor.clone(),
-                )))
+                RunRecording::Recording(Box::new(Recorder::new(limits, share, header, seen)))
             }
             RecordingMode::Off | RecordingMode::Replay(_) => RunRecording::Off,
         };
@@ -459,19 +548,16 @@ impl Execution {
     }
 
     /// The beginning of a recording: what a replay has to give the guest.
-    fn recording_header(&self, context: &RunContext) -> Header {
+    fn recording_header<'a>(&self, context: &'a RunContext) -> (Header, &'a [u8]) {
         let node = match &self.dispatch.work {
             Work::Invoke(NodeCall { index, request, .. }) => {
                 Some(Invocation { index: *index, request: request.clone() })
             }
             Work::Handle | Work::Describe => None,
         };
-        Header {
-            module: self.integration.compiled.hash,
-            limits: self.integration.manifest.limits,
-            context: if node.is_some() { Vec::new() } else { context.json().to_vec() },
-            node,
-        }
+        let context = if node.is_some() { &[] } else { &**context.json() };
+        let (module, limits) = (self.integration.compiled.hash, self.integration.manifest.limits);
+        (Header { module, limits, context: Vec::new(), node }, context)
     }
 
     /// Completes a report with its times, and turns the end by a deadline into its outcome.

@@ -13,8 +13,8 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt as _;
 use sandglass_model::{
-    Busy, Cause, Clock, DispatchId, Frame, ModuleHash, Monotonic, Outcome, Rejection, RunReport,
-    TraceContext,
+    Allocation, Busy, Cause, Clock, DispatchId, Frame, ModuleHash, Monotonic, Outcome, Rejection,
+    RejectionKind, RunReport, TraceContext,
 };
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
 use sandglass_telemetry::{Span, Telemetry, metrics};
@@ -28,8 +28,8 @@ use crate::evaluation::Evaluation;
 use crate::execution::Execution;
 use crate::host_function::Signature;
 use crate::integration::Integration;
-use crate::module::{InProgress, ModuleCache};
-use crate::sandbox::{EngineKind, Sandbox};
+use crate::module::{self, Compiled, InProgress, ModuleCache};
+use crate::sandbox::{self, EngineKind, Metering, Sandbox};
 use crate::symbols;
 use sandglass_supervisor::admission::{
     Admission, AdmittedDispatch, PermitWait, Reservation, ReserveFor,
@@ -39,11 +39,12 @@ use sandglass_supervisor::capability::cache::Cache;
 use sandglass_supervisor::capability::http::HttpClient;
 use sandglass_supervisor::capability::open_requests::OpenRequests;
 use sandglass_supervisor::capability::tenant_rate::Rates;
-use sandglass_supervisor::dispatch::Dispatch;
+use sandglass_supervisor::dispatch::{Dispatch, DispatchLimits};
 use sandglass_supervisor::executor::Executor;
 use sandglass_supervisor::kernel::KernelFeatures;
-use sandglass_supervisor::manifest::Manifest;
+use sandglass_supervisor::manifest::{Manifest, OnDenied};
 use sandglass_supervisor::recording::RecordingMemory;
+use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::run::Run;
 use sandglass_supervisor::settings::Settings;
 use sandglass_supervisor::ticker::{Ticker, TickerHealth};
@@ -358,11 +359,16 @@ impl Inner {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::ShuttingDown);
         }
+        let (integration, invalid) = match self.limited(integration, &dispatch) {
+            Ok(limited) => (limited, None),
+            Err(rejection) => (integration.clone(), Some(rejection)),
+        };
         let execution = Execution {
-            span: Arc::new(span(&shared.telemetry, &dispatch, integration, (id, trace))),
+            span: Arc::new(span(&shared.telemetry, &dispatch, &integration, (id, trace))),
             shared: Arc::clone(shared),
             metrics,
-            integration: integration.clone(),
+            integration,
+            invalid,
             id,
             trace,
             queued_at,
@@ -374,14 +380,51 @@ impl Inner {
         Ok(Admitted { execution, caller, live })
     }
 
-    fn grants(&self, manifest: &Manifest) -> Grants {
+    /// The integration with the limits of `dispatch`.
+    ///
+    /// # Errors
+    /// The dispatch is invalid, or its limits do not allow what the module needs.
+    fn limited(
+        &self,
+        integration: &Integration,
+        dispatch: &Dispatch,
+    ) -> Result<Integration, Rejection> {
+        dispatch.check_context()?;
+        if dispatch.limits == DispatchLimits::default() {
+            return Ok(integration.clone());
+        }
+        let Integration { compiled, manifest, counts_as, .. } = integration;
+        let kind = compiled.sandbox.kind;
+        if dispatch.limits.fuel.is_some() && kind.metering == Metering::Unmetered {
+            let message = "the dispatch limits fuel, which its module does not count; load it with \
+                           a manifest that sets fuel";
+            return Err(rejection(RejectionKind::InvalidDispatch, message));
+        }
+        let settings = &self.shared.settings;
+        let most = match kind.allocation {
+            Allocation::Pooled => sandbox::slot_memory_bytes(settings),
+            Allocation::OnDemand => settings.max_memory_bytes,
+        };
+        let limits = manifest.limits_of(&dispatch.limits, most);
+        module::check_limits(compiled, &limits, settings.max_memory_bytes)?;
+        let manifest = Arc::new(Manifest { limits, ..Manifest::clone(manifest) });
+        let grants = Arc::new(self.grants(&manifest, compiled));
+        let (compiled, counts_as) = (Arc::clone(compiled), counts_as.clone());
+        Ok(Integration { compiled, manifest, grants, counts_as })
+    }
+
+    fn grants(&self, manifest: &Manifest, compiled: &Compiled) -> Grants {
+        let default = OnDenied::default_of(compiled.code.abi());
+        let on_denied = manifest.on_denied.unwrap_or(default);
         Grants {
             integration: manifest.name.as_str().into(),
+            module: compiled.hash,
             open_requests: Arc::clone(&self.open_requests),
             destinations: manifest.destinations.clone(),
             spans: manifest.spans.clone(),
             secrets: Arc::clone(&manifest.secrets),
             http: Arc::clone(&self.http),
+            fails_if_denied: on_denied == OnDenied::Fail,
             response_bytes: manifest.limits.response_bytes,
             scratch_bytes: manifest.scratch_bytes,
             host_memory_bytes: manifest.limits.host_memory_for(manifest.scratch_bytes),

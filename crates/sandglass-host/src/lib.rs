@@ -87,7 +87,8 @@ pub use host_function::{
 pub use integration::Integration;
 
 pub use sandglass_model::{
-    Allocation, Answered, Ask, AskError, EntitySignal, Outcome, RunReport, SignalError,
+    Allocation, Answered, Ask, AskError, EntitySignal, Failure, FailureKind, Outcome, RunReport,
+    SignalError, TypedFailure,
 };
 pub use sandglass_supervisor::admission::{Reservation, ReserveFor};
 pub use sandglass_supervisor::capability::ask::Asks;
@@ -99,19 +100,21 @@ pub use sandglass_supervisor::capability::log::Level as LogLevel;
 pub use sandglass_supervisor::capability::named_streams::Streams;
 pub use sandglass_supervisor::capability::signal::{Signal, Signals};
 pub use sandglass_supervisor::deadline::DispatchDeadline;
-pub use sandglass_supervisor::dispatch::{CallLimits, Context, Dispatch};
+pub use sandglass_supervisor::dispatch::{CallLimits, Context, Dispatch, DispatchLimits};
 pub use sandglass_supervisor::kernel::KernelFeatures;
 pub use sandglass_supervisor::live::{LiveRuns, RunNow};
-pub use sandglass_supervisor::manifest::{Abi, AskTarget, InvalidAskTarget, Manifest};
+pub use sandglass_supervisor::manifest::{Abi, AskTarget, InvalidAskTarget, Manifest, OnDenied};
 pub use sandglass_supervisor::node::{
     DESCRIBE_BUDGET, NodeAccess, NodeCall, NodeStatus, PACK_NAME_MAX_BYTES, PACK_NODES_MAX,
     PackDescription,
 };
+pub use sandglass_supervisor::origin::CallOrigin;
 pub use sandglass_supervisor::present::Doing;
 pub use sandglass_supervisor::recording::{KeepArguments, RecordingLimits};
 pub use sandglass_supervisor::run::StopHandle;
-pub use sandglass_supervisor::secret::{Answer, FixedSecrets, Secret, Secrets};
+pub use sandglass_supervisor::secret::{Answer, FixedSecrets, GrantedSecrets, Secret, Secrets};
 pub use sandglass_supervisor::settings::{MAX_FRAMES, Settings};
+pub use sandglass_supervisor::template::{TemplateKind, templates};
 pub use sandglass_supervisor::ticker::TickerHealth;
 pub use sandglass_supervisor::{file, manifest};
 pub use structure::{Bound, structural_figures};

@@ -22,7 +22,7 @@ use crate::mappings;
 use crate::sandbox::{MAX_TABLES, Sandbox};
 use crate::structure::{self, InstanceState};
 use crate::symbols::{self, Symbols};
-use sandglass_supervisor::manifest::Manifest;
+use sandglass_supervisor::manifest::{Abi, Manifest};
 use sandglass_supervisor::rejection::rejection;
 use sandglass_supervisor::settings::MAX_TABLE_ELEMENTS;
 use sandglass_supervisor::text::printable;
@@ -76,6 +76,15 @@ impl Code {
             Self::NodePack(pack) => pack.pre.module().image_range(),
         };
         image.end.addr().saturating_sub(image.start.addr()) as u64
+    }
+
+    /// The contract that it is written against.
+    pub(crate) const fn abi(&self) -> Abi {
+        match self {
+            Self::Module(_) => Abi::Core,
+            Self::Component(_) => Abi::Component,
+            Self::NodePack(_) => Abi::NodePack,
+        }
     }
 
     /// How many stacks one handler run may have at the same time.

@@ -83,6 +83,7 @@ pub fn created() -> Event {
         state: "Idle".to_owned(),
         variables: Object::from([("retries".to_owned(), 3.into())]),
         tenant: None,
+        spawned_by: None,
     }
 }
 

@@ -1,14 +1,16 @@
 //! An entity: the fold of its records, and the timers that follow from it.
 
 mod ended_dispatch;
+pub(crate) mod fields;
 mod snapshot;
+mod spawns;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandglass_model::{
     DEFAULT_TENANT, Decision, DispatchId, Dispatched, EntityRef, Event, Incarnation, ModuleHash,
-    Object, Sequence, SpecDigest, WallTime,
+    Object, Sequence, Spawn, SpawnedBy, SpecDigest, WallTime,
 };
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +19,9 @@ use crate::session::{HandlerWatch, RecordedCalls, Session, Watched};
 use crate::spec::Spec;
 use ended_dispatch::EndedDispatches;
 pub use ended_dispatch::{ENDED_DISPATCHES_MAX, EndedDispatch};
+pub use fields::FIELDS_MAX_BYTES;
 pub use snapshot::{SNAPSHOT_MAX_BYTES, SNAPSHOT_VERSION, Unusable};
+pub(crate) use spawns::parent_fields;
 
 /// An entity, as its records make it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +38,8 @@ pub struct Entity {
     pub state: String,
     /// Its variables.
     pub variables: Object,
+    /// Shared, because entities are copied with each decision.
+    fields: Arc<Object>,
     /// How many transitions it has taken.
     pub sequence: Sequence,
     in_flight: BTreeMap<DispatchId, InFlight>,
@@ -50,6 +56,13 @@ pub struct Entity {
     /// have handlers in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     handlers: Option<Box<HandlerWatch>>,
+    /// The transition of another entity that created it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spawned_by: Option<Box<SpawnedBy>>,
+    /// The entities that it spawns and that are not known to exist yet, by the sequence of the
+    /// transition and their number within it. There is no snapshot while there are any.
+    #[serde(skip)]
+    spawning: BTreeMap<(Sequence, u32), Arc<Spawn>>,
 }
 
 /// A handler that was dispatched and has not ended.
@@ -92,7 +105,8 @@ impl Entity {
     /// The entity that `event` creates at `at`; `None` if it is not [`Event::Created`].
     #[must_use]
     pub fn created(entity: EntityRef, event: &Event, at: WallTime) -> Option<Self> {
-        let Event::Created { spec, incarnation, state, variables, tenant } = event else {
+        let Event::Created { spec, incarnation, state, variables, tenant, spawned_by } = event
+        else {
             return None;
         };
         Some(Self {
@@ -102,6 +116,7 @@ impl Entity {
             tenant: tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
             state: state.clone(),
             variables: variables.clone(),
+            fields: Arc::default(),
             sequence: Sequence(0),
             in_flight: BTreeMap::new(),
             past: EndedDispatches::default(),
@@ -113,6 +128,8 @@ impl Entity {
             next_schedule: 0,
             session: None,
             handlers: None,
+            spawned_by: spawned_by.clone(),
+            spawning: BTreeMap::new(),
         })
     }
 
@@ -123,7 +140,8 @@ impl Entity {
         match event {
             // The state's timer was stopped while the session had no run.
             Event::RunStarted { .. } => self.restart_idle(at),
-            Event::Transition { to, variables, .. } => {
+            Event::Transition { to, variables, params, .. } => {
+                self.fields = fields::after(&self.fields, params).0;
                 self.apply_transition(spec, to, variables);
                 self.restart_idle(at);
             }
@@ -155,6 +173,16 @@ impl Entity {
             Event::ScheduleDue { schedule, .. } => {
                 self.schedules.remove(schedule);
             }
+            Event::Spawning(spawn) => {
+                if spawn.stored_in.as_ref().is_some_and(|name| !self.variables.contains_key(name)) {
+                    self.fields = fields::after_spawn(&self.fields, spawn);
+                }
+                self.spawning.insert((self.sequence, spawn.index), Arc::new((**spawn).clone()));
+            }
+            Event::Spawned { spawned_at, index, .. }
+            | Event::SpawnRefused { spawned_at, index, .. } => {
+                self.spawning.remove(&(*spawned_at, *index));
+            }
             Event::SpecChanged { to, variables, .. } => {
                 self.spec = *to;
                 variables.clone_into(&mut self.variables);
@@ -170,6 +198,7 @@ impl Entity {
             }
             Event::SpecRegistered { .. }
             | Event::Created { .. }
+            | Event::Emitted { .. }
             | Event::LimitCleared { .. }
             | Event::RunStopping(_)
             | Event::RunStopped(_)
@@ -227,6 +256,12 @@ impl Entity {
                 Some(handlers)
             }
         };
+    }
+
+    /// Its fields: the last values of the parameters of all actions that it took.
+    #[must_use]
+    pub const fn fields(&self) -> &Arc<Object> {
+        &self.fields
     }
 
     /// Its session, if it is one.

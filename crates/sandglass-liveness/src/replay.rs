@@ -8,20 +8,22 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use sandglass_model::{
-    Decision, Doing, EntityRef, Event, Outcome, Position, Record, RunLimits, Sequence, StopCause,
-    TransitionCause,
+    Decision, Doing, EntityRef, Event, Outcome, Position, Record, RunLimits, Sequence, SpawnResult,
+    StopCause, TransitionCause, Unspawnable,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::decide::{
-    Input, Refusal, Resume, Retry, TimedOutCall, change_spec, create, decide_events,
+    Input, Refusal, Resume, Retry, SpawnEnd, TimedOutCall, change_spec, create, decide_events,
 };
 use crate::entity::Entity;
 use crate::fold::Fold;
 use crate::session;
 use crate::spec::Spec;
-use claims::{Contradiction, false_ask, false_end};
+use claims::{
+    Contradiction, false_ask, false_end, false_first_action, false_spawn, false_spawn_end,
+};
 
 /// Most divergences that are returned; all are counted.
 pub const DIVERGENCES_MAX: usize = 100;
@@ -223,9 +225,10 @@ impl Replay {
         };
         // Without a spec or an entity the fold reports the record as unfit.
         let Some(spec) = spec.cloned() else { return };
-        if let Event::Created { incarnation, tenant, .. } = &record.event {
+        if let Event::Created { incarnation, tenant, spawned_by, .. } = &record.event {
+            let (tenant, spawned_by) = (tenant.as_deref(), spawned_by.as_deref());
             let decided = match entity {
-                None => create(&spec, *incarnation, tenant.as_deref()).map(|event| vec![event]),
+                None => create(&spec, *incarnation, tenant, spawned_by).map(|event| vec![event]),
                 Some(_) => Err(Refusal::EntityExists),
             };
             return self.decided(record, decided);
@@ -240,7 +243,9 @@ impl Replay {
             self.diverges(record, "record", record.event.kind(), "the start of a decision");
             return;
         };
-        let decided = decide_events(&spec, entity, &input, record.at).map(|(events, _)| events);
+        let known = unspawnable(&record.event);
+        let decided = decide_events(&spec, entity, &input, record.at, known);
+        let decided = decided.map(|(events, _)| events);
         self.resuming = match input {
             Input::Resume(resume) => Some(resume),
             _ => None,
@@ -256,7 +261,8 @@ impl Replay {
         let spec = entity.and_then(|entity| self.fold.spec(entity.spec));
         let input = Input::Resume(Box::new(Resume { limits, ..*resume }));
         let decided = entity.zip(spec);
-        let decided = decided.map(|(entity, spec)| decide_events(spec, entity, &input, record.at));
+        let decided =
+            decided.map(|(entity, spec)| decide_events(spec, entity, &input, record.at, None));
         if let Some(Ok((events, _))) = decided {
             // The first of them was compared, and does not change the entity.
             self.pending = events.into_iter().skip(1).collect();
@@ -320,11 +326,37 @@ impl Replay {
                 }
                 false_ask(entity, asker, asked, *trace)
             }
+            (_, Some(name)) => self.false_spawns(name, &record.event),
             _ => return,
         };
         for Contradiction { what, recorded, expected } in found {
             self.diverges(record, what, recorded, expected);
         }
+    }
+
+    /// The contradictions between what records of a spawned entity and of its parent state.
+    fn false_spawns(&self, name: &EntityRef, event: &Event) -> Vec<Contradiction> {
+        // Nothing is known of entities that were removed on purpose.
+        let is_known = |entity: Option<&Entity>| entity.is_some() || !self.is_pruned;
+        match event {
+            Event::Created { spawned_by: Some(by), incarnation, tenant, .. } => {
+                let parent = self.fold.entity(&by.parent);
+                let found = || false_spawn(parent, by, (name, *incarnation), tenant.as_deref());
+                is_known(parent).then(found)
+            }
+            Event::Transition { cause: TransitionCause::Spawned, .. } => {
+                let by = self.fold.entity(name).and_then(Entity::spawned_by);
+                let parent = by.and_then(|by| self.fold.entity(&by.parent));
+                is_known(parent).then(|| false_first_action(parent, by, event))
+            }
+            Event::Spawned { entity, .. } | Event::SpawnRefused { entity, .. } => {
+                let (parent, child) = (self.fold.entity(name), self.fold.entity(entity));
+                let parent = parent.filter(|_| is_known(child));
+                parent.map(|parent| false_spawn_end(parent, child, event))
+            }
+            _ => None,
+        }
+        .unwrap_or_default()
     }
 
     /// Reports what a decision should have recorded.
@@ -391,17 +423,36 @@ fn follow_the_record(recorded: &Event, expected: &mut Event) {
     }
 }
 
+/// The entity that was known not to be spawnable when the decision was made that `event` begins.
+fn unspawnable(event: &Event) -> Option<&Unspawnable> {
+    match event {
+        Event::ScheduleDue { unspawnable, .. } => unspawnable.as_deref(),
+        _ => None,
+    }
+}
+
 /// The input that a record carries; `None` if it only follows from another record.
 fn input_of(event: &Event, generation: u64) -> Option<Input> {
     Some(match event {
         Event::Transition { action, params, cause, trace, .. } => {
+            let (action, params, trace) = (action.clone(), params.clone(), *trace);
             let asked = match cause {
                 TransitionCause::Requested => None,
                 TransitionCause::Asked(asked) => Some(asked.clone()),
+                TransitionCause::Spawned => {
+                    return Some(Input::FirstAction { action, params, trace });
+                }
                 _ => return None,
             };
-            let (action, params) = (action.clone(), params.clone());
-            Input::Action { action, params, trace: *trace, asked }
+            Input::Action { action, params, trace, asked }
+        }
+        Event::Spawned { spawned_at, index, action_refused, .. } => {
+            let result = SpawnResult::Created { action_refused: action_refused.clone() };
+            Input::SpawnEnded(SpawnEnd { spawned_at: *spawned_at, index: *index, result })
+        }
+        Event::SpawnRefused { spawned_at, index, reason, .. } => {
+            let result = SpawnResult::Refused(*reason);
+            Input::SpawnEnded(SpawnEnd { spawned_at: *spawned_at, index: *index, result })
         }
         Event::Dispatched(dispatched) => {
             let (dispatched, retried) = (dispatched.clone(), dispatched.retried.clone()?);
@@ -456,6 +507,8 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
         | Event::Created { .. }
         | Event::SpecChanged { .. }
         | Event::Scheduled { .. }
+        | Event::Emitted { .. }
+        | Event::Spawning(_)
         | Event::LimitCleared { .. }
         | Event::RunStopped(_)
         | Event::SessionResumed { by: None, .. } => return None,

@@ -1,5 +1,6 @@
 //! Which entities can be removed from a journal: old ones among those that have ended.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sandglass_model::{EntityRef, Position, Record, WallTime};
@@ -15,8 +16,8 @@ pub enum Retention {
     Keep(u64),
 }
 
-/// An entity that will never change: its state is terminal, and it has no handler in flight and no
-/// scheduled action.
+/// An entity that will never change: its state is terminal, and it has no handler in flight, no
+/// scheduled action and no entity to spawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// The entity.
@@ -58,6 +59,9 @@ pub struct Survey {
     fold: Fold,
     current: Option<Ended>,
     ended: Vec<Ended>,
+    /// Entities whose parents have not recorded their creation: without them, they would be created a
+    /// second time.
+    spawning: BTreeSet<EntityRef>,
 }
 
 impl Survey {
@@ -82,15 +86,17 @@ impl Survey {
     #[must_use]
     pub fn finish(mut self) -> Vec<Ended> {
         self.close();
+        self.ended.retain(|one| !self.spawning.contains(&one.entity));
         self.ended
     }
 
     fn close(&mut self) {
         let Some(current) = self.current.take() else { return };
         let Some(entity) = self.fold.take(&current.entity) else { return };
+        self.spawning.extend(entity.spawning().map(|(_, spawn)| spawn.entity.clone()));
         let spec = self.fold.spec(entity.spec);
         let is_terminal = spec.is_some_and(|spec| spec.is_terminal(&entity.state));
-        if is_terminal && entity.is_settled() && entity.schedules().len() == 0 {
+        if is_terminal && entity.is_at_rest() && entity.schedules().len() == 0 {
             self.ended.push(current);
         }
     }

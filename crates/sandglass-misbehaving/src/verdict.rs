@@ -439,6 +439,7 @@ mod tests {
                 started_us,
                 duration_us: 1,
                 outcome: CallOutcome::Ok,
+                error: None,
             };
             let calls = vec![call(0), call(started_us)];
             said(must_be_killed(), killed_with(|report| report.story.calls = calls))

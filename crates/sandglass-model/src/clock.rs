@@ -69,6 +69,19 @@ impl WallTime {
         self.0
     }
 
+    /// Reads a moment in the form of RFC 3339. Without an offset, it is in UTC. `None` if `text` is no
+    /// moment.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let in_utc = || {
+            let moment: jiff::civil::DateTime = text.parse().ok()?;
+            Some(moment.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
+        };
+        let moment: Option<jiff::Timestamp> = text.parse().ok();
+        moment.or_else(in_utc).map(|moment| Self(moment.as_millisecond()))
+    }
+
     /// How long after `earlier` this is; zero if the clock was set back.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {

@@ -299,6 +299,14 @@ impl Incarnation {
         entropy.fill(&mut bytes[Self::RULE_BYTES..])?;
         Ok(Self(bytes))
     }
+
+    /// The one that is derived from `digest`, for an entity whose parent has a random one.
+    pub(crate) fn derived(digest: [u8; 32]) -> Self {
+        let mut bytes = Self::TIMED;
+        let derived = &mut bytes[Self::RULE_BYTES..];
+        derived.copy_from_slice(&digest[..derived.len()]);
+        Self(bytes)
+    }
 }
 
 impl DispatchId {

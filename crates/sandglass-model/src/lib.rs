@@ -5,6 +5,7 @@
 //! - [`session`], [`limit`]: the limits of sessions, runs and handlers.
 //! - [`ask`], [`entity_signal`], [`busy`]: requests and signals from one entity to another, and
 //!   refusals.
+//! - [`spawn`]: entities that another entity creates.
 //! - [`id`], [`clock`], [`entropy`], [`trace`]: names and ids, time, randomness, trace contexts.
 //!
 //! The serialized names of these types are contracts with journals, clients and guests: a Rust item
@@ -29,6 +30,7 @@ pub mod report;
 pub mod rules;
 pub mod session;
 pub mod signature;
+pub mod spawn;
 pub mod story;
 pub mod text;
 pub mod timeout;
@@ -46,7 +48,7 @@ pub use limit::GuestLimits;
 pub use outcome::{
     Cancellation, CancelledBy, Completion, DeadlineOwner, Failure, FailureKind,
     HandlerDeadlineExceeded, LimitBreach, LimitKind, Outcome, OutcomeKind, Rejection,
-    RejectionKind, Trap, TrapKind,
+    RejectionKind, Trap, TrapKind, TypedFailure,
 };
 pub use record::{
     DEFAULT_TENANT, Decision, Dispatched, Event, Position, Record, Retried, TransitionCause,
@@ -62,8 +64,10 @@ pub use session::{
     RunLimits, RunStopped, RunStopping, Scope, StopCause,
 };
 pub use signature::Signature;
+pub use spawn::{Spawn, SpawnObstacle, SpawnResult, SpawnedBy, Unspawnable};
 pub use story::{
-    Call, CallOutcome, OutgoingRequest, RequestOutcome, STORY_CALLS_MAX, STORY_REQUESTS_MAX, Story,
+    Call, CallOutcome, OutgoingRequest, RequestOutcome, STORY_CALLS_MAX, STORY_ERROR_MAX_BYTES,
+    STORY_REQUESTS_MAX, Story,
 };
 pub use trace::{SpanId, TraceContext, TraceId};
 

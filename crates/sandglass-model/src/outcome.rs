@@ -100,6 +100,42 @@ pub struct Failure {
     pub result: Option<Value>,
 }
 
+impl Failure {
+    /// The failure as the guest declared it; `None` if its kind is not
+    /// [`FailureKind::TypedFailure`], or if its result is not kept, or is that of a workflow's node.
+    #[must_use]
+    pub fn typed(&self) -> Option<TypedFailure> {
+        let typed = self.result.as_ref()?.get("typed_failure")?;
+        let is_typed = self.kind == FailureKind::TypedFailure;
+        is_typed.then(|| TypedFailure::deserialize(typed).ok()).flatten()
+    }
+}
+
+/// A failure that a guest declared, for callers that decide by its parts. The host does not act on
+/// it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TypedFailure {
+    /// The version of this form.
+    #[serde(default)]
+    pub version: u32,
+    /// The class of the failure, such as `transient` or `budget`.
+    pub category: String,
+    /// Which failure it is, in a word that does not change.
+    pub code: String,
+    /// Whether, and after what, a new attempt may help, such as `never` or `with_backoff`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retryability: Option<String>,
+    /// Whether the operation took effect: `not_applied`, `applied` or `unknown`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// A sentence for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diagnostic: Option<String>,
+    /// Further facts.
+    #[serde(default)]
+    pub details: Object,
+}
+
 named! {
     /// The name of an [`Outcome`], as reports, records and metric labels spell it.
     OutcomeKind {
@@ -145,6 +181,9 @@ named! {
         InvalidJson = "invalid_json",
         /// The result is JSON, but not of the shape of a result.
         InvalidShape = "invalid_shape",
+        /// A call was refused because it is not granted, and the guest reported success without
+        /// asking why.
+        Denied = "denied",
         /// The result names no action, and the integration declares no `on_success`.
         NoAction = "no_action",
         /// The result names an action that the entity's state does not take.
@@ -267,6 +306,8 @@ named! {
         CompileLimit = "compile_limit",
         /// The arguments of the dispatch are not valid.
         InvalidDispatch = "invalid_dispatch",
+        /// A template in its configuration names a secret or a field that it does not have.
+        UnresolvedTemplate = "unresolved_template",
         /// The host refused: it is too busy, shutting down, or not healthy.
         HostUnavailable = "host_unavailable",
     }
@@ -407,6 +448,8 @@ pub struct HandlerDeadlineExceeded {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -418,6 +461,32 @@ mod tests {
         assert_eq!(serde_json::from_str::<Outcome>(&text).expect("what was written"), outcome);
         let interrupted = serde_json::to_string(&Outcome::Interrupted).expect("plain data");
         assert_eq!(interrupted, r#"{"outcome":"interrupted"}"#);
+    }
+
+    #[test]
+    fn a_typed_failure_can_be_read_from_what_the_guest_declared() {
+        let failure = |kind, result| Failure { kind, message: String::new(), result };
+        let declared = json!({
+            "version": 1,
+            "category": "transient",
+            "code": "ProviderUnavailable",
+            "retryability": "with_backoff",
+            "outcome": "not_applied",
+            "details": { "status": { "kind": "unsigned", "value": 503 } },
+        });
+        let result = json!({ "success": false, "typed_failure": declared });
+        let typed = failure(FailureKind::TypedFailure, Some(result.clone())).typed();
+        let typed = typed.expect("it is typed");
+        assert_eq!((typed.version, &*typed.category), (1, "transient"));
+        assert_eq!((&*typed.code, typed.diagnostic.as_deref()), ("ProviderUnavailable", None));
+        assert_eq!(serde_json::to_value(&typed).expect("plain data"), declared);
+        for other in [
+            failure(FailureKind::InvalidShape, Some(result)),
+            failure(FailureKind::TypedFailure, Some(json!({ "error": { "code": "E1" } }))),
+            failure(FailureKind::TypedFailure, None),
+        ] {
+            assert_eq!(other.typed(), None, "{other:?}");
+        }
     }
 
     #[test]

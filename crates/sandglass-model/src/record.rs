@@ -13,6 +13,7 @@ use crate::id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDi
 use crate::outcome::DeadlineOwner;
 use crate::rules::RulesVersion;
 use crate::session::{LastSignal, Limit, LimitBreached, RunLimits, RunStopped, RunStopping};
+use crate::spawn::{Spawn, SpawnObstacle, SpawnedBy, Unspawnable};
 use crate::trace::TraceContext;
 
 /// The tenant of entities and dispatches that name none.
@@ -79,6 +80,9 @@ pub enum Event {
         /// Its tenant; `None` for [`DEFAULT_TENANT`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tenant: Option<String>,
+        /// The transition of another entity that created it, if one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        spawned_by: Option<Box<SpawnedBy>>,
     },
     /// An action was taken. The sequence increases by one.
     Transition {
@@ -142,6 +146,41 @@ pub enum Event {
         action: String,
         /// Whether the current state takes it.
         taken: bool,
+        /// The entity that it would have spawned, if it was refused for that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unspawnable: Option<Box<Unspawnable>>,
+    },
+    /// A transition emitted an event, for those who follow the records.
+    Emitted {
+        /// The event.
+        name: String,
+        /// The action whose transition emitted it.
+        action: String,
+    },
+    /// A transition spawns an entity. The record is durable before the entity is created.
+    Spawning(Box<Spawn>),
+    /// A spawned entity exists.
+    Spawned {
+        /// The sequence of the transition that spawned it.
+        spawned_at: Sequence,
+        /// Its number within the transition.
+        index: u32,
+        /// The entity.
+        entity: EntityRef,
+        /// Why it did not take its first action, if it refused that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        action_refused: Option<String>,
+    },
+    /// An entity was not spawned, although the transition was taken.
+    SpawnRefused {
+        /// The sequence of the transition.
+        spawned_at: Sequence,
+        /// The number of the spawn within the transition.
+        index: u32,
+        /// The entity.
+        entity: EntityRef,
+        /// Why.
+        reason: SpawnObstacle,
     },
     /// A signal arrived. It is not an action: it changes no state and no sequence.
     Signal {
@@ -327,11 +366,13 @@ pub enum TransitionCause {
         /// Its number.
         schedule: u64,
     },
+    /// It is the first action of an entity that another one spawned.
+    Spawned,
 }
 
 impl Event {
     /// All record types, as they are serialized.
-    pub const KINDS: [&'static str; 16] = [
+    pub const KINDS: [&'static str; 20] = [
         "spec_registered",
         "created",
         "transition",
@@ -341,6 +382,10 @@ impl Event {
         "state_idle",
         "scheduled",
         "schedule_due",
+        "emitted",
+        "spawning",
+        "spawned",
+        "spawn_refused",
         "signal",
         "run.started",
         "limit.breached",
@@ -363,6 +408,10 @@ impl Event {
             Self::StateIdle { .. } => "state_idle",
             Self::Scheduled { .. } => "scheduled",
             Self::ScheduleDue { .. } => "schedule_due",
+            Self::Emitted { .. } => "emitted",
+            Self::Spawning(_) => "spawning",
+            Self::Spawned { .. } => "spawned",
+            Self::SpawnRefused { .. } => "spawn_refused",
             Self::Signal { .. } => "signal",
             Self::RunStarted { .. } => "run.started",
             Self::LimitBreached(_) => "limit.breached",

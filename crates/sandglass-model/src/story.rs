@@ -15,6 +15,10 @@ pub const STORY_CALLS_MAX: usize = 64;
 /// ones.
 pub const STORY_REQUESTS_MAX: usize = 16;
 
+/// Longest reason for a failed host call or request, in bytes: a sentence. A story with nothing but
+/// failures then takes 20 KiB.
+pub const STORY_ERROR_MAX_BYTES: u32 = 256;
+
 /// What a handler run did, in order, within bounds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Story {
@@ -55,6 +59,10 @@ pub struct Call {
     pub duration_us: u64,
     /// How it ended.
     pub outcome: CallOutcome,
+    /// Why it failed, whether or not the guest asked; `None` if it did not fail, or if its function
+    /// states no reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 named! {
@@ -93,6 +101,9 @@ pub struct OutgoingRequest {
     /// The status of its response, even if only the head arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
+    /// Why it failed or was refused, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 named! {
@@ -134,6 +145,7 @@ mod tests {
             duration_us: 0,
             outcome: RequestOutcome::Unfinished,
             status: None,
+            error: None,
         };
         assert!(request("PUT").is_idempotent());
         assert!(!request("POST").is_idempotent());

@@ -188,7 +188,7 @@ impl Asking {
         if until == AskUntil::Transition {
             return Ok(taken);
         }
-        let settled = seen(view, |now| now.sequence >= taken.sequence && now.in_flight.is_empty());
+        let settled = seen(view, |now| now.sequence >= taken.sequence && now.is_settled());
         let settled = settled.await.map_err(to_asker)?;
         answered.send_replace(true);
         Ok(Answered {

@@ -154,7 +154,7 @@ impl Builder {
 
     /// Keeps an account, which lists all calls, of one in this many handlers that complete, and of
     /// none if it is 0; the default is [`ACCOUNTS_ONE_IN`](crate::ACCOUNTS_ONE_IN). Handlers that
-    /// do not complete always have one.
+    /// do not complete always have one, and so have those in which a call to the outside failed.
     #[must_use]
     pub const fn accounts_one_in(mut self, one_in: u32) -> Self {
         self.accounts.one_in = one_in;
@@ -326,7 +326,7 @@ impl Recovery<'_> {
         let newest = shared.specs().newest(&entity);
         let changes_spec =
             newest.is_some_and(|newest| change_spec(&spec, &entity, &newest).is_ok());
-        if entity.is_settled() && !changes_spec {
+        if entity.is_at_rest() && !changes_spec {
             let mut timers = Timers::default();
             let has_work = false; // It is settled.
             timers.follow(&entity, has_work, &spec, &*shared.clock);

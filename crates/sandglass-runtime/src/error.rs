@@ -108,7 +108,10 @@ impl ActorError {
             | Self::HandlerDeadlineExceeded(_)
             | Self::NoRandomness
             | Self::Refused {
-                refusal: Refusal::TooManyInFlight { .. } | Refusal::TooManySchedules { .. },
+                refusal:
+                    Refusal::TooManyInFlight { .. }
+                    | Refusal::TooManySchedules { .. }
+                    | Refusal::TooManySpawns { .. },
                 ..
             } => ErrorClass::Transient,
             Self::UnknownEntity(_)

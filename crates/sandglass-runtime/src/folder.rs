@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sandglass_host::manifest::{self, Found, Manifests, module_beside};
-use sandglass_host::{AskTarget, Manifest, Secret, file};
+use sandglass_host::{AskTarget, Manifest, Secret, TemplateKind, file, templates};
 use sandglass_liveness::Spec;
-use sandglass_liveness::spec::{Name, SOURCE_MAX_BYTES};
+use sandglass_liveness::spec::{IntegrationKind, Name, SOURCE_MAX_BYTES, Strictness};
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
 use crate::host_handlers::Module;
@@ -101,6 +101,23 @@ impl Folder {
     /// # Errors
     /// A file is invalid or cannot be read.
     pub fn read(folder: &Path) -> Result<Self, FolderError> {
+        Self::read_with(folder, Strictness::AsDeclared, Missing::Refused)
+    }
+
+    /// As [`Folder::read`], to check the folder as strictly as `strictness` says. A missing module is
+    /// an error in a strict spec, and a warning in any other.
+    ///
+    /// # Errors
+    /// A file is invalid or cannot be read.
+    pub fn check(folder: &Path, strictness: Strictness) -> Result<Self, FolderError> {
+        Self::read_with(folder, strictness, Missing::Reported)
+    }
+
+    fn read_with(
+        folder: &Path,
+        strictness: Strictness,
+        missing: Missing,
+    ) -> Result<Self, FolderError> {
         let mut findings = Vec::new();
         let manifests = match Manifests::find(folder) {
             Ok(manifests) => manifests,
@@ -114,19 +131,23 @@ impl Folder {
         let (mut specs, mut sources) = (Vec::new(), BTreeMap::new());
         for path in spec_paths(folder)? {
             let bytes = file::start(&path, SOURCE_MAX_BYTES as u64 + 1)?;
-            let parsed = Spec::parse_bytes(&bytes);
+            let parsed = Spec::parse_bytes(&bytes, strictness);
             let source = String::from_utf8_lossy(&bytes);
             let mut diagnostics = parsed.diagnostics;
             if let Some(spec) = parsed.spec {
                 // The manifest that is invalid may be the one of the module.
                 if !wrong_manifests {
-                    diagnostics.extend(find_modules(folder, &manifests, &spec, &mut sources));
+                    let places = (folder, &manifests);
+                    diagnostics.extend(find_modules(places, &spec, missing, &mut sources));
                 }
                 specs.push((path.clone(), spec));
             }
             findings.extend(Finding::all_of(path, &source, diagnostics));
         }
         findings.extend(one_of_each_type(&specs));
+        if !wrong_manifests {
+            findings.extend(specs.iter().flat_map(|spec| ungranted_secrets(spec, &sources)));
+        }
         let is_error = |finding: &Finding| finding.diagnostic.severity == Severity::Error;
         if findings.iter().any(is_error) {
             return Err(FolderError::Wrong(findings));
@@ -172,16 +193,27 @@ impl Folder {
     }
 }
 
+/// What a missing module means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    /// The folder cannot be used.
+    Refused,
+    /// Its handlers are refused. Only a strict spec must not have such handlers.
+    Reported,
+}
+
 /// Notes where the modules of a spec are, and returns what is wrong with it.
 fn find_modules(
-    folder: &Path,
-    manifests: &Manifests,
+    (folder, manifests): (&Path, &Manifests),
     spec: &Spec,
+    missing: Missing,
     sources: &mut BTreeMap<String, ModuleSource>,
 ) -> Vec<sandglass_source::Diagnostic> {
     let mut out = Diagnostics::new(&spec.source);
-    for integration in spec.integrations.values() {
-        let name: &Name = &integration.module;
+    out.set_strict(spec.is_strict || missing == Missing::Refused);
+    let of_modules = spec.integrations.values().filter(|one| one.kind == IntegrationKind::Wasm);
+    let mut seen = BTreeSet::new();
+    for name in of_modules.map(|one| &one.module).filter(|name| seen.insert(name.as_str())) {
         if sources.contains_key(name.as_str()) {
             continue;
         }
@@ -209,7 +241,42 @@ fn no_module(name: &Name, manifests: &Manifests, out: &mut Diagnostics<'_>) {
         "put `{name}.wasm` or `{name}.wat` beside the spec, or an {} with this `name`{hint}",
         manifest::FILE_NAME
     );
-    out.error_with_help(name.span(), format!("there is no module `{name}`"), help);
+    out.report_default(name.span(), format!("there is no module `{name}`"), help);
+}
+
+/// Reports each secret in the configuration of a spec's integrations that is not granted to their
+/// modules.
+fn ungranted_secrets(
+    (path, spec): &(PathBuf, Spec),
+    sources: &BTreeMap<String, ModuleSource>,
+) -> Vec<Finding> {
+    let mut out = Diagnostics::new(&spec.source);
+    let of_modules = spec.integrations.values().filter(|one| one.kind == IntegrationKind::Wasm);
+    for integration in of_modules {
+        let module = &integration.module;
+        let granted = |name: &str| match sources.get(module.as_str()) {
+            Some(ModuleSource::Manifest(found)) => {
+                found.file().secrets.iter().any(|secret| secret.as_str() == name)
+            }
+            Some(ModuleSource::File(_)) | None => false,
+        };
+        for (key, value) in &integration.config {
+            let secrets = templates(value).filter(|one| one.kind == TemplateKind::Secret);
+            for secret in secrets.filter(|one| !granted(one.name)) {
+                let message = format!(
+                    "`{key}` of `{}` needs the secret `{}`, which no manifest grants to `{module}`",
+                    integration.name, secret.name
+                );
+                let help = format!(
+                    "its dispatches are rejected: add `secrets = [\"{}\"]` to `[grants]` of its {}",
+                    secret.name,
+                    manifest::FILE_NAME
+                );
+                out.warning(module.span(), message, help);
+            }
+        }
+    }
+    Finding::all_of(path, &spec.source, out.finish()).collect()
 }
 
 /// The paths of a folder's specs, in order.

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{
-    CallLimits, Context, Dispatch, DispatchDeadline, Host, Integration, RecordingLimits,
-    Reservation, ReserveFor, RunNow,
+    CallLimits, Context, Dispatch, DispatchDeadline, DispatchLimits, Host, Integration,
+    RecordingLimits, Reservation, ReserveFor, RunNow,
 };
 use sandglass_liveness::session::preamble;
 use sandglass_model::{
-    Busy, Clock, DispatchId, Dispatched, Frame, ModuleHash, Monotonic, Rejection, RunReport,
+    Busy, Clock, DispatchId, Dispatched, Frame, ModuleHash, Monotonic, Object, Rejection,
+    RunReport, Sequence,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 
 pub use modules::Module;
@@ -37,6 +38,8 @@ pub struct HostHandlers {
     clock: Arc<dyn Clock>,
     modules: Arc<Modules>,
     recording: Option<RecordingLimits>,
+    /// Overlays the state of each entity.
+    overlay: Arc<Object>,
 }
 
 /// What is reserved for one handler: a slot, and the version of its module that its record names,
@@ -58,7 +61,15 @@ impl HostHandlers {
         let table = Modules::default();
         table.put(modules.into_iter().map(|(name, module)| (name, Loadable::of(module))));
         let recording = Some(RecordingLimits::default());
-        Self { host, clock, modules: Arc::new(table), recording }
+        Self { host, clock, modules: Arc::new(table), recording, overlay: Arc::default() }
+    }
+
+    /// Overlays the state that handlers see of their entities by `state`, for tools that run a handler
+    /// without the history of its entity: objects such as `fields` are merged, and other values
+    /// replaced.
+    #[must_use]
+    pub fn entity_state(self, state: Object) -> Self {
+        Self { overlay: Arc::new(state), ..self }
     }
 
     /// Sets what is recorded of each handler for its replay; `None` records nothing. The default is
@@ -72,7 +83,7 @@ impl HostHandlers {
     /// dispatches are rejected with the reason.
     pub async fn compile(&self) {
         for (name, loadable) in self.modules.present() {
-            if let Err(rejection) = loadable.load(&self.host, &name, NO_TENANT).await {
+            if let Err(rejection) = loadable.load(&self.host, &name, NO_TENANT, &NO_LIMITS).await {
                 tracing::warn!(module = name, "the module cannot be executed: {rejection}");
             }
         }
@@ -100,7 +111,7 @@ impl HostHandlers {
         let mut compiled = Vec::new();
         for (name, module) in modules {
             let loadable = Loadable::of(module);
-            match loadable.load(&self.host, &name, NO_TENANT).await {
+            match loadable.load(&self.host, &name, NO_TENANT, &NO_LIMITS).await {
                 Ok(_) => compiled.push((name, loadable)),
                 Err(rejection) => return Err((name, rejection)),
             }
@@ -119,16 +130,21 @@ impl HostHandlers {
 /// Modules that are compiled before a tenant needs them are compiled for all tenants.
 const NO_TENANT: &str = "";
 
+/// Modules are compiled in advance for integrations that limit nothing.
+const NO_LIMITS: DispatchLimits =
+    DispatchLimits { memory_bytes: None, fuel: None, response_bytes: None };
+
 impl Handlers for HostHandlers {
     fn start(&self, run: HandlerRun) -> RunFuture {
         let host = self.host.clone();
         let clock = Arc::clone(&self.clock);
         let modules = Arc::clone(&self.modules);
-        let recording = self.recording;
+        let (recording, overlay) = (self.recording, Arc::clone(&self.overlay));
         let slot: Option<ReservedSlot> = run.reserved.take();
         let (reservation, version) = slot.map(|slot| (slot.reservation, slot.version)).unzip();
         Box::pin(async move {
             let began = clock.now();
+            let limits = limits(&run.dispatched);
             let parent = run.not_after.unwrap_or(Monotonic::NEVER);
             // If both pass at once, the passed deadline of the asker is the more useful cause.
             let too_late_at = Some(began.after(run.schedule_to_start));
@@ -136,7 +152,7 @@ impl Handlers for HostHandlers {
             let loaded = tokio::select! {
                 biased;
                 request = run.stop.killed() => Err(stopped(request)),
-                loaded = modules.load(&host, &run, version) => loaded.map_err(rejected),
+                loaded = modules.load(&host, &run, version, &limits) => loaded.map_err(rejected),
                 () = timer::until(&*clock, too_late_at) => {
                     let waited = clock.now().since(began);
                     let report = never_ran(&host, &run, too_late(&run), waited);
@@ -147,7 +163,7 @@ impl Handlers for HostHandlers {
             let compile = clock.now().since(began);
             match loaded {
                 Ok(integration) => {
-                    let begun = Begun { reservation, compile, recording };
+                    let begun = Begun { reservation, compile, recording, overlay, limits };
                     dispatch((&host, &clock), &integration, &run, begun).await
                 }
                 Err(never) => never_ran(&host, &run, never, compile),
@@ -196,12 +212,59 @@ pub fn handler_now(host: &Host, dispatch: DispatchId) -> Option<HandlerNow> {
 /// The state of the entity as its handler sees it. Guests of early versions find there, too, what
 /// failed before.
 fn entity_state(run: &HandlerRun, recovery: Option<&Value>) -> Value {
-    let dispatched = &run.dispatched;
-    let mut state = json!({ "status": dispatched.state, "fields": dispatched.variables });
+    let Dispatched { state, params, variables, fields: earlier, .. } = &run.dispatched;
+    // Variables come last: a parameter of the name of a variable may have set it, or not.
+    let mut fields: Map<String, Value> =
+        [earlier, params, variables].into_iter().flatten().map(owned).collect();
+    fields.insert("Id".to_owned(), run.entity.id().into());
+    fields.insert("Status".to_owned(), state.as_str().into());
+    let of = |is_of_kind: fn(&Value) -> bool| -> Map<String, Value> {
+        variables.iter().filter(|(_, value)| is_of_kind(value)).map(owned).collect()
+    };
+    let mut state = json!({
+        "entity_type": run.entity.entity_type(),
+        "entity_id": run.entity.id(),
+        "status": state,
+        "sequence_nr": sequence(&run.dispatched),
+        "fields": fields,
+        "counters": of(Value::is_u64),
+        "booleans": of(Value::is_boolean),
+        "lists": of(Value::is_array),
+    });
     if let Some(recovery) = recovery {
         state["recovery"] = recovery.clone();
     }
     state
+}
+
+/// Overlays `state` by `given`. As in the state of an entity, the fields contain the status and all
+/// variables, unless `given` states another value for a field.
+fn overlay_state(state: &mut Value, given: &Object) {
+    for (key, value) in given {
+        match (&mut state[key], value) {
+            (Value::Object(into), Value::Object(more)) => into.extend(more.clone()),
+            (replaced, value) => *replaced = value.clone(),
+        }
+    }
+    let stated = |key: &str| given.get(key).and_then(Value::as_object).into_iter().flatten();
+    let variables = ["counters", "booleans", "lists"].into_iter().flat_map(stated).map(owned);
+    let status = given.get("status").map(|status| ("Status".to_owned(), status.clone()));
+    let is_stated = |name: &str| stated("fields").any(|(field, _)| field == name);
+    let implied = variables.chain(status).filter(|(name, _)| !is_stated(name));
+    if let Some(Value::Object(fields)) = state.get_mut("fields") {
+        fields.extend(implied);
+    }
+}
+
+fn owned((name, value): (&String, &Value)) -> (String, Value) {
+    (name.clone(), value.clone())
+}
+
+/// The entity's sequence when its handler was dispatched: by a transition, unless it is a later
+/// attempt.
+fn sequence(dispatched: &Dispatched) -> Sequence {
+    let decided_at = dispatched.expected.unwrap_or_default();
+    if dispatched.attempt == 1 { decided_at.next() } else { decided_at }
 }
 
 /// What failed before, with a sentence for a prompt.
@@ -217,20 +280,34 @@ struct Begun {
     reservation: Option<Reservation>,
     compile: Duration,
     recording: Option<RecordingLimits>,
+    overlay: Arc<Object>,
+    limits: DispatchLimits,
+}
+
+/// The limits that the config of an integration sets. Specs are checked for values that are not numbers.
+fn limits(dispatched: &Dispatched) -> DispatchLimits {
+    let limit = |key| dispatched.config.get(key).and_then(|limit: &String| limit.parse().ok());
+    DispatchLimits {
+        memory_bytes: limit("max_memory"),
+        fuel: limit("max_fuel"),
+        response_bytes: limit("max_response_bytes"),
+    }
 }
 
 async fn dispatch(
     (host, clock): (&Host, &Arc<dyn Clock>),
     integration: &Integration,
     run: &HandlerRun,
-    Begun { reservation, compile, recording }: Begun,
+    Begun { reservation, compile, recording, overlay, limits }: Begun,
 ) -> RunReport {
     let dispatched = &run.dispatched;
     let recovery = recovery_context(run);
+    let mut entity_state = entity_state(run, recovery.as_ref());
+    overlay_state(&mut entity_state, &overlay);
     let context = Context {
         tenant: run.tenant.clone(),
         params: dispatched.params.clone(),
-        entity_state: entity_state(run, recovery.as_ref()),
+        entity_state,
         config: dispatched.config.clone(),
         session_id: run.session_id.clone(),
         recovery,
@@ -256,6 +333,7 @@ async fn dispatch(
         }))
         .asks(Arc::new(HostAsks { asks: run.asks.clone(), clocks }))
         .call_limits(CallLimits { all: run.host_calls.all, of: run.host_calls.of.clone() })
+        .limits(limits)
         .compiled_in(compile);
     if let Some(limits) = recording {
         dispatch = dispatch.recorded(limits);

@@ -137,6 +137,7 @@ mod sessions;
 mod shared;
 mod signals;
 mod snapshot;
+mod spawning;
 #[cfg(feature = "guests")]
 mod spec_decisions;
 mod specs;

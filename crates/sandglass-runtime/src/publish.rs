@@ -76,6 +76,8 @@ pub struct Snapshot {
     pub in_flight: Vec<RunView>,
     /// How many actions are scheduled for later.
     pub schedules: usize,
+    /// How many entities it spawns that are not created yet.
+    pub spawning: usize,
     /// Its session, if it is one.
     pub session: Option<Box<Session>>,
     /// The inactivity of its handlers in flight, if it is not a session.
@@ -100,6 +102,12 @@ pub struct RunView {
 }
 
 impl Snapshot {
+    /// Whether no handler is queued or in flight, and no entity that it spawns is still to be created.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.in_flight.is_empty() && self.spawning == 0
+    }
+
     /// Whose inactivity is measured, as [`Entity::watched`].
     #[must_use]
     pub fn watched(&self) -> Option<Watched<'_>> {
@@ -140,6 +148,7 @@ impl Snapshot {
             sequence: entity.sequence,
             in_flight: entity.in_flight().into_iter().map(view).collect(),
             schedules: entity.schedules().len(),
+            spawning: entity.spawning().len(),
             session: entity.session().cloned().map(Box::new),
             watch: match entity.watched() {
                 Some(Watched::Handlers(handlers)) => Some(Box::new(handlers.clone())),

@@ -109,12 +109,13 @@ impl Runtime {
         self.0.shared.handlers.resolve_frames(module, frames).await
     }
 
-    /// Waits until no handler of the entity is queued or in flight.
+    /// Waits until no handler of the entity is queued or in flight, and the entities that it spawns are
+    /// created.
     ///
     /// # Errors
     /// There is no such entity, or the runtime is shut down first.
     pub async fn settled(&self, entity: &EntityRef) -> Result<Arc<Snapshot>, ActorError> {
-        self.wait_until(entity, |snapshot| snapshot.in_flight.is_empty()).await
+        self.wait_until(entity, Snapshot::is_settled).await
     }
 
     /// Waits until `holds` for the entity. Waiting keeps it awake.

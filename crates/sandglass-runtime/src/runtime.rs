@@ -21,12 +21,20 @@ use crate::publish::Snapshot;
 use crate::reading::seen;
 use crate::request::{Accepted, NewEntity, Request, Retry, Signal};
 use crate::specs::{self, ReloadError, Reloaded};
-use crate::{timer, waking};
+use crate::{timer, waking, watch};
 
 /// The entities of one journal. Cheap to clone; when the last clone is dropped,
 /// everything stops at once and the journal stays as it is.
 #[derive(Clone)]
 pub struct Runtime(pub(crate) Arc<Inner>);
+
+/// An entity that is being created.
+pub(crate) struct Begun {
+    pub(crate) view: watch::Receiver<View>,
+    /// Whether it was created, and why it did not take its first action, if it was spawned and refused
+    /// that.
+    pub(crate) created: oneshot::Receiver<Result<Option<String>, ActorError>>,
+}
 
 impl Runtime {
     /// A builder of a runtime over `journal`.
@@ -72,21 +80,33 @@ impl Runtime {
         })?;
         let incarnation =
             Incarnation::drawn(&*self.0.shared.entropy).map_err(|_| ActorError::NoRandomness)?;
-        let create = Input::Create { name: entity.clone(), incarnation, tenant };
+        let create = Input::Create { name: entity.clone(), incarnation, tenant, spawned_by: None };
         let ceilings = self.0.shared.ceilings();
         let limits = ceilings.makes_sessions(&spec).then(|| ceilings.effective(&spec, &limits));
-        let creation = actor::Creation { create, limits, first };
+        let first = first.map(actor::First::Requested);
+        let begun = self.begin(entity, spec, actor::Creation { create, limits, first })?;
+        begun.created.await.map_err(|_| ActorError::Closed)??;
+        seen(begun.view, |_| true).await
+    }
+
+    /// Enters `entity` into the table, and creates it on a task of its own: if the caller goes away, no
+    /// entity stays behind that is in the journal but has no task.
+    pub(crate) fn begin(
+        &self,
+        entity: EntityRef,
+        spec: Arc<Spec>,
+        creation: actor::Creation,
+    ) -> Result<Begun, ActorError> {
         let (handle, channels) = channels(View::New, self.0.closing.subscribe());
         let view = handle.watch();
         let (reply, created) = oneshot::channel();
         let (shared, name) = (Arc::clone(&self.0.shared), entity.clone());
-        // On a task of its own: if the caller goes away, no entity stays behind that is in the
-        // journal but has no task.
         let life = async move {
             match creation.append(&shared, spec, name.clone()).await {
                 Ok(created) => {
+                    let action_refused = created.action_refused.clone();
                     let actor = created.begin(shared, channels);
-                    let _ = reply.send(Ok(()));
+                    let _ = reply.send(Ok(action_refused));
                     Box::pin(actor.run_loop()).await;
                 }
                 Err(error) => {
@@ -96,19 +116,16 @@ impl Runtime {
                 }
             }
         };
-        {
-            let mut entities = self.0.shared.table.lock();
-            if *self.0.closing.borrow() {
-                return Err(ActorError::Closed);
-            }
-            if !entities.enter(entity.clone(), handle) {
-                return Err(ActorError::EntityExists(entity));
-            }
-            // Before the lock is released, so that a shutdown waits for it.
-            self.0.spawn_life(entity, life);
+        let mut entities = self.0.shared.table.lock();
+        if *self.0.closing.borrow() {
+            return Err(ActorError::Closed);
         }
-        created.await.map_err(|_| ActorError::Closed)??;
-        seen(view, |_| true).await
+        if !entities.enter(entity.clone(), handle) {
+            return Err(ActorError::EntityExists(entity));
+        }
+        // Before the lock is released, so that a shutdown waits for it.
+        self.0.spawn_life(entity, life);
+        Ok(Begun { view, created })
     }
 
     /// Sends `action` to `entity`. Returns once it is durable and its handlers are started; they

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use sandglass_journal::{self as journal, Batch, Journal};
 use sandglass_liveness::session::Ceilings;
+use sandglass_liveness::{Decided, Entity, Input, Refusal, Spec, decide, decide_knowing};
 use sandglass_model::{
-    Clock, EntityRef, Entropy, Event as RecordedEvent, Position, Record, Sequence, WallTime,
+    Clock, EntityRef, Entropy, Event as RecordedEvent, Position, Record, Sequence, SpawnObstacle,
+    Unspawnable, WallTime,
 };
 use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::metrics::Health;
@@ -87,6 +89,37 @@ impl Shared {
             }
         }
         answer.map(|positions| positions.first)
+    }
+
+    /// Decides about `input`. An action that would spawn an entity which exists, or whose type has no
+    /// spec, is refused, as far as that is known now.
+    pub(crate) fn decide(
+        &self,
+        spec: &Spec,
+        entity: &Entity,
+        input: &Input,
+        at: WallTime,
+    ) -> Result<Decided, Refusal> {
+        let decided = decide(spec, Some(entity), input, at)?;
+        match self.find_unspawnable(&decided.events) {
+            None => Ok(decided),
+            known @ Some(_) => decide_knowing(spec, Some(entity), input, at, known.as_ref()),
+        }
+    }
+
+    /// The first entity that `events` would spawn and that is known not to be spawnable.
+    fn find_unspawnable(&self, events: &[RecordedEvent]) -> Option<Unspawnable> {
+        events.iter().find_map(|event| {
+            let RecordedEvent::Spawning(spawn) = event else { return None };
+            let reason = if !self.specs().types.contains_key(spawn.entity.entity_type()) {
+                SpawnObstacle::UnknownType
+            } else if self.table.lock().contains(&spawn.entity) {
+                SpawnObstacle::Exists
+            } else {
+                return None;
+            };
+            Some(Unspawnable { entity: spawn.entity.clone(), reason })
+        })
     }
 
     /// How long a shutdown waits for handlers.

@@ -23,10 +23,10 @@ pub(crate) struct Due {
 
 impl Due {
     /// Counts `more` records, and returns the snapshot of `entity`, to which they led, if one is
-    /// due. While a handler is in flight, none is taken.
+    /// due. While the entity is not at rest, none is taken.
     pub(crate) fn after(self, more: usize, entity: &Entity) -> (Self, Option<String>) {
         let records = self.records.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
-        if records < SNAPSHOT_EVERY || !entity.is_settled() {
+        if records < SNAPSHOT_EVERY || !entity.is_at_rest() {
             return (Self { records }, None);
         }
         // If it is too large, the next one is due as late as if it had been taken.

@@ -37,8 +37,8 @@ fn new_state(query: &SpecQuery) -> Result<(bool, String), String> {
     let name: EntityRef = format!("{}/evaluated", spec.name)
         .parse()
         .map_err(|_| "the automaton has no valid name")?;
-    let create =
-        Input::Create { name, incarnation: Incarnation::from_bytes([0; 16]), tenant: None };
+    let incarnation = Incarnation::from_bytes([0; 16]);
+    let create = Input::Create { name, incarnation, tenant: None, spawned_by: None };
     let now = WallTime::from_millis(0);
     let Decided { after: mut entity, .. } = decide(&spec, None, &create, now).map_err(refused)?;
     entity.state.clone_from(state);

@@ -121,6 +121,18 @@ pub(crate) struct Automaton {
     limits: Option<[String; VERSIONS]>,
     /// The first version that has limits.
     limits_from: usize,
+    spawns: Option<Spawns>,
+}
+
+/// The effects that spawn entities.
+#[derive(Clone, Debug)]
+struct Spawns {
+    /// Those of the actions `Spawn0`, `Spawn1` and so on, which the entity takes only if requested, or as
+    /// its first action.
+    requested: Vec<String>,
+    /// Those of a success, of a failure and of timers. Their ids come from a short list, so that an entity
+    /// does not spawn others forever.
+    by_itself: [String; 3],
 }
 
 /// Seconds, by version.
@@ -201,7 +213,7 @@ impl Automaton {
         let goes: Vec<_> = goes.collect();
         let scheduled = ["Touch", "Beat", "Go0", "Start0"];
         let later = ((*dice.pick(&scheduled)).to_owned(), durations(pace.delays(), dice));
-        Self { name, states, handlers, goes, later, limits: None, limits_from: 0 }
+        Self { name, states, handlers, goes, later, limits: None, limits_from: 0, spawns: None }
     }
 
     /// Gives limits to most types, as `dice` decides.
@@ -239,6 +251,22 @@ impl Automaton {
         self
     }
 
+    /// Has entities of some types spawn others, of one of `types` types.
+    pub(crate) fn with_spawns(self, types: usize, dice: &Dice) -> Self {
+        let spawns = dice.per_mille(300).then(|| {
+            let requested = (0..2).map(|_| Spawns::effects(types, dice));
+            let known = |_| {
+                let action = *dice.pick(&["Touch", "Go0", "Start0"]);
+                let id = dice.below(6);
+                let spawn =
+                    format!("\"spawn('Kind{}', '{action}', note, 'x{id}')\"", dice.below(types));
+                if dice.per_mille(300) { String::new() } else { spawn }
+            };
+            Spawns { requested: requested.collect(), by_itself: [0, 1, 2].map(known) }
+        });
+        Self { spawns, ..self }
+    }
+
     /// Whether its entities are sessions.
     pub(crate) const fn is_session(&self) -> bool {
         self.limits.is_some()
@@ -251,6 +279,8 @@ impl Automaton {
         actions.extend((0..self.goes.len()).map(|go| format!("Go{go}")));
         actions.extend((0..self.handlers.len()).map(|h| format!("Start{h}")));
         actions.extend((0..self.handlers.len()).map(|h| format!("Done{h}")));
+        let spawns = self.spawns.as_ref().map_or(0, |spawns| spawns.requested.len());
+        actions.extend((0..spawns).map(|spawn| format!("Spawn{spawn}")));
         actions
     }
 
@@ -277,9 +307,11 @@ impl Automaton {
         writeln!(out, "states = {}", names(&(0..open + 2).collect::<Vec<_>>(), open))?;
         writeln!(out, "initial = \"S0\"\nterminal = [\"T0\", \"T1\"]")?;
         writeln!(out, "allow_indefinite_states = {}", names(&indefinite, open))?;
-        for (variable, kind) in [("beats", "counter"), ("tries", "counter"), ("note", "string")] {
+        for (variable, kind, initial) in VARIABLES {
             writeln!(out, "[[state]]\nname = \"{variable}\"\ntype = \"{kind}\"")?;
+            writeln!(out, "initial = \"{initial}\"")?;
         }
+        out.write_str(INVARIANTS)?;
         action(out, "Touch", &all, None, open, "")?;
         action(out, "Note", &all, None, open, NOTE)?;
         action(out, "Beat", &all, None, open, BEAT)?;
@@ -292,11 +324,21 @@ impl Automaton {
         for index in 0..self.handlers.len() {
             self.write_handler(out, index, version)?;
         }
+        let spawns = self.spawns.iter().flat_map(|spawns| spawns.requested.iter().enumerate());
+        for (index, effects) in spawns {
+            let effects = format!("params = [\"text\"]\neffect = [{effects}]\n");
+            action(out, &format!("Spawn{index}"), &all, None, open, &effects)?;
+        }
         for (index, state) in self.states.iter().enumerate() {
-            state.write(out, index, open, version, reset_on)?;
+            state.write(out, index, open, version, reset_on, self.by_itself(2))?;
         }
         let limits = self.limits.as_ref().filter(|_| version >= self.limits_from);
         limits.map_or(Ok(()), |limits| out.write_str(&limits[version]))
+    }
+
+    /// The effect that spawns an entity by what its parent does by itself; may be empty.
+    fn by_itself(&self, nth: usize) -> &str {
+        self.spawns.as_ref().map_or("", |spawns| &spawns.by_itself[nth])
     }
 
     fn write_handler(&self, out: &mut String, index: usize, version: usize) -> std::fmt::Result {
@@ -310,9 +352,20 @@ impl Automaton {
         let from: Vec<usize> = (0..=home).collect();
         for ((_, name), to) in ENDINGS.iter().zip(handler.endings) {
             let next = handler.then.filter(|_| *name == "Done");
-            let then = next.map(|next| format!("effect = \"trigger h{next}\"\n"));
-            let then = then.unwrap_or_default();
-            action(out, &format!("{name}{index}"), &from, to, open, &then)?;
+            let then = next.map(|next| format!("\"trigger h{next}\""));
+            let spawn = match *name {
+                "Done" => self.by_itself(0),
+                "Failed" => self.by_itself(1),
+                _ => "",
+            };
+            let effects: Vec<&str> =
+                then.as_deref().into_iter().chain([spawn]).filter(|one| !one.is_empty()).collect();
+            let effects = match effects[..] {
+                [] => String::new(),
+                [one] => format!("effect = {one}\n"),
+                _ => format!("effect = [{}]\n", effects.join(", ")),
+            };
+            action(out, &format!("{name}{index}"), &from, to, open, &effects)?;
         }
         let again = format!(
             "guard = \"tries < 3\"\neffect = [\"increment tries\", \"trigger h{index}\"]\n"
@@ -341,9 +394,58 @@ impl Automaton {
     }
 }
 
-const NOTE: &str =
-    "params = [\"text\"]\neffect = { type = \"set\", var = \"note\", param = \"text\" }\n";
-const BEAT: &str = "guard = \"beats < 4\"\neffect = [\"increment beats\", \"schedule Beat 5\"]\n";
+const VARIABLES: [(&str, &str, &str); 6] = [
+    ("beats", "counter", ""),
+    ("left", "counter", "3"),
+    ("tries", "counter", ""),
+    ("note", "string", ""),
+    // The parameter of `Note` sets it.
+    ("text", "string", ""),
+    ("texts", "list", ""),
+];
+const NOTE: &str = "params = [\"text\"]\neffect = [\"note = params.text\", \
+                    \"append(texts, params.text)\", \"remove_at(texts, 3)\"]\n";
+const BEAT: &str = "guard = \"beats < 4\"\neffect = [\"increment beats\", \"left -= 1\", \
+                    \"schedule Beat 5\"]\n";
+/// The first one refuses the fourth `Beat`, which no timer or ending takes. The others always hold.
+const INVARIANTS: &str = "[[invariant]]\nname = \"few_beats\"\nassert = \"beats <= 3\"\n\
+     [[invariant]]\nname = \"counted\"\nassert = \"beats == 0 => left < 4 && len(texts) <= 3\"\n\
+     [[field_invariant]]\nname = \"last_text\"\nassert = \"empty(text) || text in texts || \
+     len(texts) == 3\"\n";
+
+impl Spawns {
+    /// One or two entities, with new ids, ids that a request gives, or ids that others have.
+    fn effects(types: usize, dice: &Dice) -> String {
+        let one = |_| {
+            let kind = dice.below(types);
+            let action = *dice.pick(&["Touch", "Go1", "Start0", "Spawn0"]);
+            let id = match dice.below(6) {
+                0 | 1 => "{uuid}".to_owned(),
+                2 | 3 => "text".to_owned(),
+                4 => {
+                    return format!(
+                        "\"spawn('Kind{kind}', '{action}', note, 'e{}')\"",
+                        dice.below(8)
+                    );
+                }
+                _ => {
+                    return format!(
+                        "\"spawn('Kind{kind}', '{action}', note, 'x{}')\"",
+                        dice.below(6)
+                    );
+                }
+            };
+            let action = format!(", initial_action = \"{action}\", copy_fields = \"note\"");
+            let action = if dice.per_mille(800) { action } else { String::new() };
+            format!(
+                "{{ type = \"spawn\", entity_type = \"Kind{kind}\", entity_id_source = \"{id}\", \
+                 store_id_in = \"note\"{action} }}"
+            )
+        };
+        let spawns: Vec<String> = (0..1 + dice.below(2)).map(one).collect();
+        format!("\"emit Spawns\", {}", spawns.join(", "))
+    }
+}
 
 impl State {
     fn generate(at: usize, last: usize, pace: Pace, dice: &Dice) -> Self {
@@ -363,9 +465,11 @@ impl State {
         open: usize,
         version: usize,
         reset_on: ResetOn,
+        spawn: &str,
     ) -> std::fmt::Result {
         let Some(timer) = &self.timer else { return Ok(()) };
-        action(out, &format!("Expire{index}"), &[index], Some(timer.leads_to), open, "")?;
+        let effect = if spawn.is_empty() { String::new() } else { format!("effect = {spawn}\n") };
+        action(out, &format!("Expire{index}"), &[index], Some(timer.leads_to), open, &effect)?;
         writeln!(out, "[[state_timeout]]\nstate = \"S{index}\"")?;
         writeln!(out, "after_seconds = {}", timer.after[version])?;
         writeln!(out, "on_timeout = \"Expire{index}\"")?;

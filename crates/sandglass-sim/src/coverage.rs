@@ -147,6 +147,11 @@ impl Trigger {
             Event::SpecRegistered { .. }
             | Event::Transition { .. }
             | Event::Scheduled { .. }
+            | Event::Emitted { .. }
+            | Event::Spawning(_)
+            // They follow from a transition, without an input from outside.
+            | Event::Spawned { .. }
+            | Event::SpawnRefused { .. }
             | Event::LimitCleared { .. }
             | Event::RunStopped(_) => return None,
         })
@@ -320,6 +325,7 @@ impl Collector {
                 count("directive", stopped.directive.map_or("none", |one| one.as_str()));
             }
             Event::Transition { cause, .. } => count("cause", of_transition(cause)),
+            Event::SpawnRefused { reason, .. } => count("reason", reason.as_str()),
             _ => {}
         }
     }
@@ -358,12 +364,13 @@ const fn of_transition(cause: &TransitionCause) -> &'static str {
         TransitionCause::HandlerEnded { .. } => "handler_ended",
         TransitionCause::StateIdle => "state_idle",
         TransitionCause::Scheduled { .. } => "scheduled",
+        TransitionCause::Spawned => "spawned",
     }
 }
 
 /// Every key that [`Coverage::facts`] can have.
 fn facts() -> Vec<String> {
-    let transitions = ["requested", "asked", "handler_ended", "state_idle", "scheduled"];
+    let transitions = ["requested", "asked", "handler_ended", "state_idle", "scheduled", "spawned"];
     let causes = [
         "returned",
         "deadline",
@@ -391,6 +398,7 @@ fn facts() -> Vec<String> {
         all.extend(names.map(|name| format!("{of}.{name}")));
     };
     add("transition.cause", &mut transitions.into_iter());
+    add("spawn_refused.reason", &mut ["exists", "too_deep"].into_iter());
     add("ended.outcome", &mut outcomes.into_iter());
     add("ended.cause", &mut causes.into_iter());
     add("ended.decision", &mut decisions.into_iter());

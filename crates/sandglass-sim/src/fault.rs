@@ -32,11 +32,13 @@ pub enum Fault {
     LostActivity,
     /// A host call that reaches its time limit is reported twice while its handler is running.
     DoubledCall,
+    /// An entity that was spawned is recorded as refused.
+    LostSpawn,
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::LostDisarm,
         Self::LateSuccess,
         Self::EarlyAnswer,
@@ -50,6 +52,7 @@ impl Fault {
         Self::BusyTask,
         Self::LostActivity,
         Self::DoubledCall,
+        Self::LostSpawn,
     ];
 
     /// The name, as options spell it.
@@ -69,6 +72,7 @@ impl Fault {
             Self::BusyTask => "busy-task",
             Self::LostActivity => "lost-activity",
             Self::DoubledCall => "doubled-call",
+            Self::LostSpawn => "lost-spawn",
         }
     }
 }

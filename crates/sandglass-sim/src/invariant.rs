@@ -54,6 +54,9 @@ pub enum Invariant {
     /// Each host call of a session's handler that reached its time limit is recorded and counted once:
     /// when it happened, or with the end of the handler.
     CountedOnce,
+    /// Each spawn ends once: an entity was created whose first record names the spawn, and took its first
+    /// action or refused it, or the spawn was refused for a reason that is true.
+    SpawnedOnce,
     /// Simulating a seed again leads to the same clock, next random number and log.
     Reproducible,
     /// No state timer fires that the old rule would not have fired, given that handlers re-armed
@@ -84,6 +87,7 @@ impl Invariant {
             Self::WithinBounds => "within-bounds",
             Self::TrulySilent => "truly-silent",
             Self::CountedOnce => "counted-once",
+            Self::SpawnedOnce => "spawned-once",
             Self::Reproducible => "reproducible",
             Self::OldRuleFires => "old-rule-fires",
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_model::{Clock as _, EntityRef, WallTime};
+use sandglass_model::{Clock as _, EntityRef, Event as RecordedEvent, WallTime};
 use sandglass_runtime::{BuildError, Event, Runtime};
 
 use crate::client::{Clients, Next};
@@ -187,10 +187,21 @@ async fn listen(clients: Clients, mut events: sandglass_runtime::Subscription) {
             continue;
         }
         process.ledger().check_published(&record);
+        if let RecordedEvent::Spawned { entity, .. } = &record.event {
+            note_spawned(process, entity);
+        }
         let is_followed = process.scene.plan.is_coarse && !process.is_calm();
         if let Some(name) = record.entity.as_ref().filter(|_| is_followed) {
             clients.follow_up(name, &record.event);
         }
+    }
+}
+
+/// Clients and guests learn of an entity that was spawned, unless they know many.
+fn note_spawned(process: &Process, entity: &EntityRef) {
+    let (mut story, most) = (process.scene.story(), process.scene.plan.entities);
+    if story.names.len() < 2 * most && !story.names.contains(entity) {
+        story.names.push(entity.clone());
     }
 }
 

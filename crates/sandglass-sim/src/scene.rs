@@ -114,9 +114,10 @@ impl Scene {
             Some(taken.map(|action| action.name.to_string()).collect())
         };
         let taken = taken(&self.ledger()).unwrap_or_default();
-        // Prefer actions that start handlers, because most invariants are about handlers.
-        let starts: Vec<String> =
-            taken.iter().filter(|name| name.starts_with("Start")).cloned().collect();
+        // Prefer actions that start handlers or spawn entities, because most invariants are about these.
+        let starts =
+            taken.iter().filter(|name| name.starts_with("Start") || name.starts_with("Spawn"));
+        let starts: Vec<String> = starts.cloned().collect();
         match dice.below(10) {
             0..=4 if !starts.is_empty() => dice.pick(&starts).clone(),
             0..=7 if !taken.is_empty() => dice.pick(&taken).clone(),

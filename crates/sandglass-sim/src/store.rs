@@ -7,7 +7,7 @@ use sandglass_journal::{
     Around, Batch, ByEntity, Entry, Error, Expected, Health, Journal, MemoryJournal, OfKinds, Page,
     Pending, Place, Positions, Snapshot,
 };
-use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, Sequence};
+use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, Sequence, SpawnObstacle};
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::disk::{SyncedBatch, records};
@@ -98,6 +98,9 @@ impl Store {
         if scene.has(Fault::OtherDecision) {
             drop_what_is_held(&mut batch);
         }
+        if scene.has(Fault::LostSpawn) {
+            refuse_spawned(&mut batch);
+        }
         if scene.has(Fault::LostDisarm) {
             undisarmed::follow(self, &batch);
         }
@@ -174,6 +177,16 @@ fn drop_what_is_held(batch: &mut Batch) {
             && ended.decision == Decision::Held
         {
             ended.decision = Decision::Dropped;
+        }
+    }
+}
+
+fn refuse_spawned(batch: &mut Batch) {
+    for (_, event) in &mut batch.records {
+        if let Event::Spawned { spawned_at, index, entity, .. } = event {
+            let (spawned_at, index, entity) = (*spawned_at, *index, entity.clone());
+            let reason = SpawnObstacle::Exists;
+            *event = Event::SpawnRefused { spawned_at, index, entity, reason };
         }
     }
 }

@@ -13,6 +13,9 @@ pub const DIAGNOSTICS_MAX: usize = 200;
 /// Most names that are compared to find the nearest one: a hint is not worth more time.
 const NEAREST_AMONG_MAX: usize = 500;
 
+/// Shortest key that can be a misspelling of another one.
+const ONE_SLIP_MIN_LEN: usize = 3;
+
 /// The score of a name that is one typing error away; equal names have 1.
 const ONE_SLIP: f64 = 0.9;
 
@@ -68,6 +71,9 @@ pub struct Diagnostics<'s> {
     line_starts: Vec<usize>,
     found: Vec<Diagnostic>,
     errors: usize,
+    is_strict: bool,
+    /// Keys that are kept but not acted on, with their places.
+    ignored: Vec<(Range<usize>, String)>,
 }
 
 impl<'s> Diagnostics<'s> {
@@ -76,7 +82,20 @@ impl<'s> Diagnostics<'s> {
     pub fn new(source: &'s str) -> Self {
         let after_breaks = source.match_indices('\n').map(|(at, _)| at + 1);
         let line_starts = std::iter::once(0).chain(after_breaks).collect();
-        Self { source, line_starts, found: Vec::new(), errors: 0 }
+        let (found, ignored) = (Vec::new(), Vec::new());
+        Self { source, line_starts, found, errors: 0, is_strict: true, ignored }
+    }
+
+    /// Sets whether unknown keys, and defaults of the reader that the file should state, are errors.
+    /// Otherwise they are warnings. The default is `true`.
+    pub fn set_strict(&mut self, is_strict: bool) {
+        self.is_strict = is_strict;
+    }
+
+    /// Whether unknown keys and applied defaults are errors.
+    #[must_use]
+    pub fn is_strict(&self) -> bool {
+        self.is_strict
     }
 
     /// The text of the file.
@@ -110,6 +129,43 @@ impl<'s> Diagnostics<'s> {
         self.push(Severity::Warning, span, message.into(), Some(help.into()));
     }
 
+    /// Reports that the reader applied a default where the file should state something: an error in a
+    /// strict file, a warning in any other.
+    pub fn report_default(
+        &mut self,
+        span: &Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let severity = if self.is_strict { Severity::Error } else { Severity::Warning };
+        self.push(severity, span, message.into(), Some(help.into()));
+    }
+
+    /// Reports a key that is not among the `known` ones of `label`: an error in a strict file. In any
+    /// other, all such keys are one warning.
+    pub(crate) fn report_unknown_key(
+        &mut self,
+        key: &str,
+        span: &Range<usize>,
+        label: &str,
+        known: &[&str],
+    ) {
+        let known = known.iter().copied();
+        if self.is_strict {
+            let message = format!("unknown key `{key}` in {label}");
+            self.error_with_help(span, message, did_you_mean(key, known));
+            return;
+        }
+        let is_slip = |known: &&str| strsim::osa_distance(key, known) == 1;
+        let near = known.into_iter().find(is_slip).filter(|_| key.len() >= ONE_SLIP_MIN_LEN);
+        let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        let what = format!("`{key}` in {label}{near}");
+        let is_new = self.ignored.iter().all(|(_, ignored)| *ignored != what);
+        if is_new && self.ignored.len() <= NAMED_MAX {
+            self.ignored.push((span.clone(), what));
+        }
+    }
+
     /// Whether there is an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {
@@ -122,11 +178,28 @@ impl<'s> Diagnostics<'s> {
         self.position(self.source.floor_char_boundary(at)).0
     }
 
-    /// Returns the diagnostics in the order of the file.
+    /// Returns the diagnostics in the order of the file, each once.
     #[must_use]
     pub fn finish(mut self) -> Vec<Diagnostic> {
+        self.warn_of_ignored();
         self.found.sort_by_key(|one| (one.span.start, one.severity));
+        self.found.dedup();
         self.found
+    }
+
+    /// Adds the one warning about all keys that nothing acts on.
+    fn warn_of_ignored(&mut self) {
+        let mut ignored = std::mem::take(&mut self.ignored);
+        ignored.sort_by_key(|(span, _)| span.start);
+        let Some((first, _)) = ignored.first() else { return };
+        let mut names: Vec<&str> =
+            ignored.iter().take(NAMED_MAX).map(|(_, what)| what.as_str()).collect();
+        if ignored.len() > NAMED_MAX {
+            names.push("others");
+        }
+        let message = format!("kept, but not acted on: {}", names.join(", "));
+        let help = "nothing here depends on them; correct what is misspelled";
+        self.warning(first, message, help);
     }
 
     fn push(
@@ -176,7 +249,7 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Op
     let score = |name: &str| {
         let name = name.to_lowercase();
         // In a short word, one typing error changes the score too much.
-        let one_slip = wanted.len().min(name.len()) >= 3
+        let one_slip = wanted.len().min(name.len()) >= ONE_SLIP_MIN_LEN
             && wanted.len().abs_diff(name.len()) <= 1
             && strsim::osa_distance(&wanted, &name) == 1;
         let score = strsim::jaro_winkler(&wanted, &name);
@@ -208,6 +281,31 @@ pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> +
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unknown_keys_are_one_warning_unless_the_file_is_strict() {
+        for (is_strict, wanted) in [
+            (
+                false,
+                "1:1: warning: kept, but not acted on: `parms` in [x] (did you mean `params`?), \
+                 `other` in [x]\n  help: nothing here depends on them; correct what is misspelled",
+            ),
+            (
+                true,
+                "1:1: error: unknown key `parms` in [x]\n  help: did you mean `params`?\n\
+                 2:1: error: unknown key `other` in [x]\n  help: known here: `params`",
+            ),
+        ] {
+            let mut out = Diagnostics::new("parms\nother\n");
+            out.set_strict(is_strict);
+            for (key, span) in [("parms", 0..5), ("other", 6..11), ("other", 6..11)] {
+                out.report_unknown_key(key, &span, "[x]", &["params"]);
+            }
+            assert_eq!(out.has_errors(), is_strict);
+            let all: Vec<String> = out.finish().iter().map(ToString::to_string).collect();
+            assert_eq!(all.join("\n"), wanted);
+        }
+    }
 
     #[test]
     fn a_name_is_suggested_only_if_it_is_similar() {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::{Diagnostics, Name, did_you_mean, duration, size, toml_value};
+use crate::{Diagnostics, Name, duration, size, toml_value};
 
 /// A value with its place in the file.
 pub type Spot<'t, 's> = &'t Spanned<DeValue<'s>>;
@@ -62,14 +62,28 @@ impl<'t, 's> Table<'t, 's> {
         self.values.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span(), value))
     }
 
-    /// Reports each key that is not in `known`.
+    /// Reports each key that is not in `known`. In a file that is not strict, they are one warning.
     pub fn only(&self, known: &[&str], out: &mut Diagnostics<'_>) {
         for (key, span, _) in self.entries() {
             if !known.contains(&key) {
-                let message = format!("unknown key `{key}` in {}", self.label);
-                out.error_with_help(&span, message, did_you_mean(key, known.iter().copied()));
+                out.report_unknown_key(key, &span, &self.label, known);
             }
         }
+    }
+
+    /// Reports those of `keys` that the table has as unknown.
+    pub fn ignore(&self, keys: &[&str], out: &mut Diagnostics<'_>) {
+        for (key, span, _) in self.entries().filter(|(key, ..)| keys.contains(key)) {
+            out.report_unknown_key(key, &span, &self.label, &[]);
+        }
+    }
+
+    /// As [`Table::only`], but unknown keys are errors in any file.
+    pub fn only_strictly(&self, known: &[&str], out: &mut Diagnostics<'_>) {
+        let is_strict = out.is_strict();
+        out.set_strict(true);
+        self.only(known, out);
+        out.set_strict(is_strict);
     }
 
     /// Reads a text.

@@ -33,17 +33,19 @@ pub struct Accounting {
     ended: Vec<EndedCall>,
 }
 
-// Totals of functions and of granted asks, and a fixed number of calls.
+// Totals of functions and of granted asks, and a fixed number of calls with short errors.
 covered!(Accounting: by_function, current, last, is_arriving, count, total, ended);
 
 /// A call that has ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct EndedCall {
     /// The entry that counts it.
     place: usize,
     since: Monotonic,
     took: Duration,
     outcome: CallOutcome,
+    /// Why it failed, if that is known.
+    error: Option<Box<str>>,
 }
 
 /// How many of the first calls are kept.
@@ -148,12 +150,21 @@ impl Accounting {
     /// Notes that the last call was ended by its own `limit`. Returns its name, and how long it took.
     #[cold]
     pub fn note_timeout(&mut self, limit: Duration) -> Option<(&CallName, Duration)> {
-        let ended = self.ended.get(self.last_ended()).copied()?;
-        let EndedCall { place, since, took, .. } = ended;
+        let ended = self.ended.get(self.last_ended())?;
+        let EndedCall { place, since, took, .. } = *ended;
         let first = TimedOut { since, limit, took, all: Sum::default() };
         let (name, stats) = &mut self.by_function[place];
         stats.timed_out.get_or_insert(first).all.add(took);
         Some((name, took))
+    }
+
+    /// Notes why the last call failed.
+    #[cold]
+    pub(crate) fn note_error(&mut self, error: String) {
+        let last = self.last_ended();
+        if let Some(ended) = self.ended.get_mut(last) {
+            ended.error = Some(error.into());
+        }
     }
 
     /// The place in `ended` of the call that ended last.
@@ -200,7 +211,7 @@ impl Accounting {
     fn end(&mut self, now: Monotonic, outcome: CallOutcome) -> Option<(Duration, usize)> {
         let (place, since) = self.current.take()?;
         let took = now.since(since);
-        self.keep(EndedCall { place, since, took, outcome });
+        self.keep(EndedCall { place, since, took, outcome, error: None });
         self.total += took;
         let stats = &mut self.by_function[place].1;
         stats.count += 1;
@@ -234,6 +245,7 @@ impl Accounting {
             started_us: micros(ended.since.since(start)),
             duration_us: micros(ended.took),
             outcome: ended.outcome,
+            error: ended.error.as_deref().map(str::to_owned),
         });
         (calls.collect(), omitted)
     }
@@ -366,6 +378,21 @@ mod tests {
     }
 
     #[test]
+    fn an_error_is_kept_with_its_call_also_in_the_ring() {
+        let (functions, [function]) = functions(["f"]);
+        let mut accounting = Accounting::default();
+        for call in 0..100 {
+            accounting.enter(function, Monotonic::default());
+            accounting.leave(Monotonic::default(), CallOutcome::Failed);
+            accounting.note_error(format!("reason {call}"));
+        }
+        let (calls, omitted) = accounting.calls(&functions, Monotonic::default());
+        let errors: Vec<_> = calls.iter().filter_map(|call| call.error.clone()).collect();
+        let kept: Vec<_> = (0..32).chain(68..100).map(|call| format!("reason {call}")).collect();
+        assert_eq!((errors, omitted), (kept, 36));
+    }
+
+    #[test]
     fn a_call_in_which_the_run_ended_is_unfinished() {
         let (functions, [function]) = functions(["f"]);
         let mut accounting = Accounting::default();
@@ -375,7 +402,7 @@ mod tests {
         let (calls, omitted) = accounting.calls(&functions, Monotonic::default());
         let name = "ask:Other.Go".into();
         let outcome = CallOutcome::Unfinished;
-        assert_eq!(calls, [Call { name, started_us: 1, duration_us: 8, outcome }]);
+        assert_eq!(calls, [Call { name, started_us: 1, duration_us: 8, outcome, error: None }]);
         assert_eq!(omitted, 0);
     }
 }

@@ -95,6 +95,11 @@ impl Supervision {
                 CallName::Subject(name) => calls.metrics.host_call(name, took),
             }
         }
+        if outcome != CallOutcome::Ok
+            && let Some(error) = self.guest_mut().take_call_error()
+        {
+            self.calls.accounting.note_error(error);
+        }
         if let Some(CallEnded::TimedOut(limit)) = ended {
             self.note_timed_out_call(limit);
         }

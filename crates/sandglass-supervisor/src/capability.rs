@@ -31,13 +31,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use sandglass_model::{Clock, DispatchId, GuestLimits, ModuleHash, SystemClock, TraceContext};
+use sandglass_model::{
+    Clock, DispatchId, GuestLimits, ModuleHash, STORY_ERROR_MAX_BYTES, SystemClock, TraceContext,
+};
 use sandglass_telemetry::{Metrics, Span};
 use serde_json::Value;
 
-use crate::dispatch::CallLimits;
+use crate::dispatch::Dispatch;
 use crate::host_memory::HostMemory;
 use crate::measured;
+use crate::origin::CallOrigin;
 use crate::run::Run;
 use crate::secret::{Answer, FixedSecrets, Redactor, Secret, Secrets};
 use cache::{Cache, CacheView, Scope};
@@ -54,7 +57,7 @@ use requests::Requests;
 use result::ResultSlot;
 use run_telemetry::RunTelemetry;
 use scratch::Scratch;
-use signal::{Signal, Signals};
+use signal::Signal;
 use spans::Spans;
 use tenant_rate::Rates;
 
@@ -74,6 +77,10 @@ pub struct Guest {
     last_error: String,
     /// Whether the present call has failed.
     has_failed: bool,
+    /// Why the present call has failed, if it states that.
+    call_error: Option<String>,
+    /// Why a call was refused that is not granted, until the guest asks for the last error.
+    refusal: Option<String>,
     /// Whether the present call has sent a synthetic signal.
     is_synthetic: bool,
     /// The requests that it has sent.
@@ -100,14 +107,14 @@ pub struct Guest {
     pub redactor: Redactor,
     /// What it is granted.
     pub grants: Arc<Grants>,
-    call_limits: CallLimits,
-    signals: Option<Arc<dyn Signals>>,
+    dispatch: Arc<Dispatch>,
+    id: DispatchId,
     trace: TraceContext,
 }
 
 measured!(
-    Guest: context, memory, fields, last_error, has_failed, is_synthetic, requests, open_requests, log, spans,
-    meter, scratch, streams, exchanges, cache, result, redactor, grants, call_limits, signals, trace,
+    Guest: context, memory, fields, last_error, has_failed, call_error, refusal, is_synthetic, requests, open_requests, log, spans,
+    meter, scratch, streams, exchanges, cache, result, redactor, grants, dispatch, id, trace,
 );
 
 /// What an integration is granted.
@@ -115,6 +122,8 @@ measured!(
 pub struct Grants {
     /// The name of the integration.
     pub integration: Arc<str>,
+    /// The hash of its module.
+    pub module: ModuleHash,
     /// The open requests of the whole host.
     pub open_requests: Arc<OpenRequests>,
     /// Where it may send requests.
@@ -125,6 +134,8 @@ pub struct Grants {
     pub secrets: Arc<dyn Secrets>,
     /// The client that sends its requests.
     pub http: Arc<dyn HttpClient>,
+    /// Whether a handler fails that reports success without asking why a call was refused.
+    pub fails_if_denied: bool,
     /// Largest response, in bytes.
     pub response_bytes: u64,
     /// Scratch of one dispatch, in bytes.
@@ -143,11 +154,13 @@ impl Grants {
     fn none() -> Self {
         Self {
             integration: Arc::default(),
+            module: ModuleHash::of(&[]),
             open_requests: OpenRequests::new(0),
             destinations: Destinations::default(),
             spans: Vec::new(),
             secrets: Arc::new(FixedSecrets::default()),
             http: Arc::new(NetworkClient::new(0)),
+            fails_if_denied: false,
             response_bytes: 0,
             scratch_bytes: 0,
             host_memory_bytes: GuestLimits::default().host_memory_for(0),
@@ -155,6 +168,31 @@ impl Grants {
             host_call_timeout: Duration::ZERO,
             host_call_timeouts: BTreeMap::new(),
         }
+    }
+
+    /// Who calls, if it is the handler of `dispatch`.
+    fn origin<'a>(&'a self, dispatch: &'a Dispatch, id: DispatchId) -> CallOrigin<'a> {
+        CallOrigin {
+            tenant: &dispatch.context.tenant,
+            entity: &dispatch.entity,
+            action: &dispatch.action,
+            dispatch: id,
+            attempt: dispatch.attempt,
+            integration: dispatch.integration.as_deref().unwrap_or(&self.integration),
+            module: self.module,
+        }
+    }
+
+    /// Returns the secret called `name` for the handler of `dispatch`; `None` if there is none, or if it
+    /// is not granted.
+    pub fn secret<'a>(
+        &'a self,
+        name: &'a str,
+        dispatch: &'a Dispatch,
+        id: DispatchId,
+    ) -> Answer<'a, Option<Secret>> {
+        let secrets = dispatch.secrets.as_ref().unwrap_or(&self.secrets);
+        secrets.secret(name, self.origin(dispatch, id))
     }
 }
 
@@ -164,10 +202,10 @@ impl Guest {
         context: RunContext,
         log: GuestLog,
         telemetry: Arc<RunTelemetry>,
-        (grants, call_limits): (Arc<Grants>, CallLimits),
-        signals: Option<Arc<dyn Signals>>,
+        grants: Arc<Grants>,
+        (dispatch, id): (Arc<Dispatch>, DispatchId),
         (span, trace): (Arc<Span>, TraceContext),
-        (streams, cache): (Option<Streams>, CacheView),
+        cache: CacheView,
     ) -> Self {
         let memory = HostMemory::new(grants.host_memory_bytes);
         Self {
@@ -175,6 +213,8 @@ impl Guest {
             fields: None,
             last_error: String::new(),
             has_failed: false,
+            call_error: None,
+            refusal: None,
             is_synthetic: false,
             requests: Requests::default(),
             open_requests: Arc::default(),
@@ -182,15 +222,15 @@ impl Guest {
             spans: Spans::new(Arc::clone(&telemetry), span, trace.span_id, Arc::clone(&grants)),
             meter: Meter::new(Arc::clone(&telemetry)),
             scratch: Scratch::new(grants.scratch_bytes, &memory),
-            streams,
+            streams: dispatch.streams.clone(),
             exchanges: Exchanges::default(),
             cache,
             result: ResultSlot::new(grants.response_bytes, memory.clone()),
             memory,
             redactor: telemetry.redactor.clone(),
             grants,
-            call_limits,
-            signals,
+            dispatch,
+            id,
             trace,
         }
     }
@@ -207,15 +247,14 @@ impl Guest {
         let span = (Arc::new(Span::disabled()), trace);
         let scope =
             Scope { tenant: "".into(), integration: "".into(), module: ModuleHash::of(&[]) };
-        let kept = (None, Arc::new(Cache::new(0)).view(scope));
         Self::new(
             RunContext::from_json(Arc::default()),
             log,
             telemetry,
-            (Arc::new(Grants::none()), CallLimits::default()),
-            None,
+            Arc::new(Grants::none()),
+            (Arc::new(Dispatch::idle()), no_dispatch),
             span,
-            kept,
+            Arc::new(Cache::new(0)).view(scope),
         )
     }
 
@@ -223,6 +262,7 @@ impl Guest {
     pub fn fail(&mut self, why: impl ToString) {
         let mut why = self.redactor.text(why.to_string());
         log::truncate(&mut why, LAST_ERROR_MAX_BYTES);
+        self.call_error = Some(log::cut(&why, STORY_ERROR_MAX_BYTES));
         self.last_error = why;
         self.has_failed = true;
     }
@@ -230,6 +270,36 @@ impl Guest {
     /// Notes that the present call returns an error that states its reason.
     pub fn note_failure(&mut self) {
         self.has_failed = true;
+    }
+
+    /// As [`Guest::note_failure`], with the reason for reports.
+    pub fn note_error(&mut self, why: impl ToString) {
+        let why = self.redactor.text(why.to_string());
+        self.call_error = Some(log::cut(&why, STORY_ERROR_MAX_BYTES));
+        self.has_failed = true;
+    }
+
+    /// Notes that a call was refused, because what it needs is not granted.
+    pub fn note_refusal(&mut self, why: impl ToString) {
+        let why = self.redactor.text(why.to_string());
+        self.refusal = Some(log::cut(&why, LAST_ERROR_MAX_BYTES));
+    }
+
+    /// The guest asks for the last error, so it does not ignore refused calls.
+    pub fn forget_refusals(&mut self) {
+        self.refusal = None;
+        self.requests.forget_refusal();
+    }
+
+    /// Why a call was refused, if the guest has not asked since then.
+    pub fn take_refusal(&mut self) -> Option<String> {
+        let of_request = || Some(self.redactor.text(self.requests.refusal()?));
+        self.refusal.take().or_else(of_request)
+    }
+
+    /// Takes why the present call has failed, if it has stated that.
+    pub(crate) fn take_call_error(&mut self) -> Option<String> {
+        self.call_error.take()
     }
 
     /// Whether a call has failed since the last call of this function, and whether the guest was
@@ -262,13 +332,13 @@ impl Guest {
 
     /// Notes that a host call reached its own limit `limit`, and took `took`.
     pub fn note_timed_out_call(&self, host_call: &str, limit: Duration, took: Duration) {
-        if let Some(signals) = &self.signals {
+        if let Some(signals) = &self.dispatch.signals {
             signals.call_timed_out(host_call, limit, took);
         }
     }
 
     fn send(&mut self, signal: Signal) {
-        if let Some(signals) = &self.signals {
+        if let Some(signals) = &self.dispatch.signals {
             self.is_synthetic = signals.is_synthetic(signal.kind());
             signals.signal(signal);
         }
@@ -277,12 +347,12 @@ impl Guest {
     /// Most time that a call to the outside may take.
     pub fn call_timeout(&self) -> Duration {
         let host = self.grants.host_call_timeout;
-        self.call_limits.all.map_or(host, |own| own.min(host))
+        self.dispatch.call_limits.all.map_or(host, |own| own.min(host))
     }
 
     /// The time limit of the host function called `name`, if its manifest or dispatch sets one.
     pub fn call_timeout_of(&self, name: &str) -> Option<Duration> {
-        let limits = [&self.grants.host_call_timeouts, &self.call_limits.of];
+        let limits = [&self.grants.host_call_timeouts, &self.dispatch.call_limits.of];
         limits.into_iter().filter_map(|limits| limits.get(name).copied()).min()
     }
 
@@ -291,9 +361,10 @@ impl Guest {
     /// # Errors
     /// There is none, or the integration may not have it; the text states that.
     pub fn secret(&self, name: String) -> Answer<'static, Result<Secret, String>> {
-        let grants = Arc::clone(&self.grants);
+        let (grants, dispatch, id) =
+            (Arc::clone(&self.grants), Arc::clone(&self.dispatch), self.id);
         Box::pin(async move {
-            let secret = grants.secrets.secret(&name).await;
+            let secret = grants.secret(&name, &dispatch, id).await;
             secret.ok_or_else(|| format!("there is no secret called `{name}` for this integration"))
         })
     }
@@ -302,6 +373,8 @@ impl Guest {
     pub fn outside(&self, run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Outside {
         Outside {
             grants: Arc::clone(&self.grants),
+            dispatch: Arc::clone(&self.dispatch),
+            id: self.id,
             traceparent: self.trace.to_string().into(),
             run: Arc::clone(run),
             clock: Arc::clone(clock),
@@ -313,7 +386,7 @@ impl Guest {
     }
 
     fn sender(&self) -> Sender {
-        let tenant = self.context.facts().map_or("", |facts| &*facts.dispatch.context.tenant);
+        let tenant = self.dispatch.context.tenant.as_str();
         Sender { tenant: tenant.into(), integration: Arc::clone(&self.grants.integration) }
     }
 }

@@ -4,19 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sandglass_model::{DispatchId, EntityRef, Object, TraceContext};
+use sandglass_model::{DispatchId, EntityRef, Object, Rejection, RejectionKind, TraceContext};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::admission::Reservation;
 use crate::capability::ask::Asks;
+use crate::capability::context::Facts;
+use crate::capability::http::HttpClient;
 use crate::capability::named_streams::Streams;
 use crate::capability::signal::Signals;
 use crate::deadline::DispatchDeadline;
 use crate::manifest::Manifest;
 use crate::node::{NodeCall, Work};
 use crate::recording::{RecordingLimits, RecordingMode, Replayer};
+use crate::rejection::rejection;
 use crate::run::{Run, StopHandle};
+use crate::secret::Secrets;
 
 /// The context of a dispatch. With the entity and the action, it becomes the context JSON of the
 /// guest.
@@ -28,7 +32,8 @@ pub struct Context {
     pub params: Object,
     /// The entity's state: any JSON, usually an object.
     pub entity_state: Value,
-    /// The integration's configuration.
+    /// The integration's configuration. Its [templates](crate::template) are replaced when the run
+    /// starts.
     pub config: BTreeMap<String, String>,
     /// The agent on whose behalf it runs, if there is one.
     pub agent_id: Option<String>,
@@ -36,7 +41,29 @@ pub struct Context {
     pub session_id: Option<String>,
     /// What failed before, if there is something.
     pub recovery: Option<Value>,
+    /// Further keys, which core modules read beside the others. A dispatch is rejected if one of them
+    /// has the name of a key that the host sets ([`BUILT_IN_KEYS`]). Components do not get them,
+    /// because their context has a fixed type.
+    pub extra: Object,
 }
+
+/// The keys of the context JSON that the host sets.
+pub const BUILT_IN_KEYS: [&str; 14] = [
+    "tenant",
+    "entity_type",
+    "entity_id",
+    "trigger_action",
+    "trigger_params",
+    "entity_state",
+    "integration_config",
+    "trace_id",
+    "agent_id",
+    "session_id",
+    "recovery",
+    "dispatch_id",
+    "deadline_remaining_ms",
+    "attempt",
+];
 
 impl Default for Context {
     fn default() -> Self {
@@ -48,6 +75,7 @@ impl Default for Context {
             agent_id: None,
             session_id: None,
             recovery: None,
+            extra: Object::new(),
         }
     }
 }
@@ -82,6 +110,12 @@ pub struct Dispatch {
     /// The permit that was reserved for it.
     pub reservation: Option<Reservation>,
     pub(crate) asks: Option<Arc<dyn Asks>>,
+    /// The client that sends its requests; `None`: that of the host.
+    pub(crate) http: Option<Arc<dyn HttpClient>>,
+    /// Where its secrets come from; `None`: as its manifest states.
+    pub(crate) secrets: Option<Arc<dyn Secrets>>,
+    /// What its guest may use.
+    pub limits: DispatchLimits,
     /// Whether it is recorded or replayed.
     pub recording_mode: RecordingMode,
     /// Time limits of its host calls.
@@ -100,6 +134,22 @@ pub struct CallLimits {
     pub all: Option<Duration>,
     /// Calls of these functions.
     pub of: BTreeMap<String, Duration>,
+}
+
+/// What the guest of one dispatch may use. A limit that is not set is that of the manifest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DispatchLimits {
+    /// All linear memories of the guest together, in bytes. A larger value than the manifest allows
+    /// ([`Manifest::max_memory_bytes`]) has no effect beyond it.
+    pub memory_bytes: Option<u64>,
+    /// Fuel (about one unit per instruction). The smaller limit counts: this one, or that of the
+    /// manifest. Counting slows a guest down, and is compiled into it: if the manifest sets no fuel,
+    /// the dispatch is rejected.
+    pub fuel: Option<u64>,
+    /// The result that the guest returns, and each response that a host function reads for it, in
+    /// bytes. A larger value than the manifest allows ([`Manifest::max_response_bytes`]) has no effect
+    /// beyond it.
+    pub response_bytes: Option<u64>,
 }
 
 impl Dispatch {
@@ -123,6 +173,9 @@ impl Dispatch {
             integration: None,
             reservation: None,
             asks: None,
+            http: None,
+            secrets: None,
+            limits: DispatchLimits::default(),
             recording_mode: RecordingMode::Off,
             call_limits: CallLimits::default(),
             work: Work::default(),
@@ -198,6 +251,27 @@ impl Dispatch {
         Self { asks: Some(asks), ..self }
     }
 
+    /// Sets the client that sends its requests, in place of the host's. Each request comes with the
+    /// hosts that the manifest grants; the client refuses others.
+    #[must_use]
+    pub fn http(self, client: Arc<dyn HttpClient>) -> Self {
+        Self { http: Some(client), ..self }
+    }
+
+    /// Sets where its secrets come from, in place of what its manifest states. They return only those
+    /// that the integration may have ([`GrantedSecrets`](crate::secret::GrantedSecrets) filters by
+    /// name).
+    #[must_use]
+    pub fn secrets(self, secrets: Arc<dyn Secrets>) -> Self {
+        Self { secrets: Some(secrets), ..self }
+    }
+
+    /// Sets what its guest may use.
+    #[must_use]
+    pub fn limits(self, limits: DispatchLimits) -> Self {
+        Self { limits, ..self }
+    }
+
     /// Sets time limits of its host calls, which apply if they are shorter than others.
     #[must_use]
     pub fn call_limits(self, call_limits: CallLimits) -> Self {
@@ -235,6 +309,12 @@ impl Dispatch {
         Self { recording_mode: RecordingMode::Replay(Mutex::new(Some(Box::new(replayer)))), ..self }
     }
 
+    /// A dispatch for a store in which nothing runs.
+    pub(crate) fn idle() -> Self {
+        let entity = EntityRef::new("None", "none").expect("both are names");
+        Self::new(entity, "", Context::default())
+    }
+
     /// Returns a handle that stops the run of this dispatch from any thread.
     #[must_use]
     pub fn stop_handle(&self) -> StopHandle {
@@ -248,6 +328,8 @@ struct ContextView<'a> {
     entity_type: &'a str,
     entity_id: &'a str,
     trigger_action: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wasm_module: Option<&'a str>,
     trigger_params: &'a Object,
     entity_state: &'a Value,
     integration_config: &'a BTreeMap<String, String>,
@@ -261,6 +343,8 @@ struct ContextView<'a> {
     dispatch_id: DispatchId,
     deadline_remaining_ms: u64,
     attempt: u32,
+    #[serde(flatten)]
+    extra: &'a Object,
 }
 
 impl Dispatch {
@@ -269,24 +353,99 @@ impl Dispatch {
         self.integration.as_deref().unwrap_or(&manifest.name)
     }
 
-    /// Serializes the context JSON of the core ABI, for a run with `remaining_ms` left.
-    pub fn context_json(&self, id: DispatchId, trace: TraceContext, remaining_ms: u64) -> Vec<u8> {
+    /// Checks the further keys of its context.
+    ///
+    /// # Errors
+    /// One of them has the name of a key that the host sets.
+    pub fn check_context(&self) -> Result<(), Rejection> {
+        let mut extra = self.context.extra.keys();
+        let Some(taken) = extra.find(|key| BUILT_IN_KEYS.contains(&key.as_str())) else {
+            return Ok(());
+        };
+        let message = format!(
+            "the context of the dispatch has the extra key `{taken}`, which the host sets itself; \
+             rename it"
+        );
+        Err(rejection(RejectionKind::InvalidDispatch, message))
+    }
+
+    /// Serializes the context JSON of the core ABI, for the run that `facts` describe.
+    pub fn context_json(&self, facts: &Facts) -> Vec<u8> {
+        let extra = &self.context.extra;
         let view = ContextView {
             tenant: &self.context.tenant,
             entity_type: self.entity.entity_type(),
             entity_id: self.entity.id(),
             trigger_action: &self.action,
+            // An embedder may know the module by another name.
+            wasm_module: (!extra.contains_key("wasm_module")).then_some(&facts.module),
             trigger_params: &self.context.params,
             entity_state: &self.context.entity_state,
-            integration_config: &self.context.config,
-            trace_id: trace.trace_id.to_string(),
+            integration_config: facts.config(),
+            trace_id: facts.trace.trace_id.to_string(),
             agent_id: self.context.agent_id.as_deref(),
             session_id: self.context.session_id.as_deref(),
             recovery: self.context.recovery.as_ref(),
-            dispatch_id: id,
-            deadline_remaining_ms: remaining_ms,
+            dispatch_id: facts.id,
+            deadline_remaining_ms: facts.remaining_ms,
             attempt: self.attempt,
+            extra,
         };
         serde_json::to_vec(&view).expect("plain data with string keys")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn dispatch(extra: Value) -> Dispatch {
+        let Value::Object(extra) = extra else { panic!("an object") };
+        let context = Context {
+            agent_id: Some("agent".to_owned()),
+            session_id: Some("session".to_owned()),
+            recovery: Some(json!({})),
+            extra: extra.into_iter().collect(),
+            ..Context::default()
+        };
+        Dispatch::new("Session/1".parse().expect("valid"), "Begin", context)
+    }
+
+    fn context(dispatch: &Dispatch) -> Value {
+        let facts = Facts {
+            dispatch: Arc::new(Dispatch::idle()),
+            id: DispatchId::from_bytes([7; 16]),
+            trace: TraceContext::root([9; 24]),
+            remaining_ms: 5,
+            module: "guest".into(),
+            resolved: None,
+        };
+        serde_json::from_slice(&dispatch.context_json(&facts)).expect("JSON")
+    }
+
+    #[test]
+    fn extra_keys_stand_beside_the_keys_of_the_host_and_replace_none() {
+        let plain = context(&dispatch(json!({})));
+        let Value::Object(keys) = &plain else { panic!("{plain}") };
+        let mut built_in = [&BUILT_IN_KEYS[..], &["wasm_module"]].concat();
+        built_in.sort_unstable();
+        assert_eq!(keys.keys().map(String::as_str).collect::<Vec<_>>(), built_in);
+
+        let more = dispatch(json!({ "wasm_module": "tools", "http_request": { "path": "/" } }));
+        more.check_context().expect("no key of the host");
+        let mut more = context(&more);
+        assert_eq!(more["wasm_module"], "tools");
+        assert_eq!(more["http_request"]["path"], "/");
+        more["wasm_module"] = plain["wasm_module"].clone();
+        more.as_object_mut().expect("an object").retain(|key, _| key != "http_request");
+        assert_eq!((&more, &more["wasm_module"]), (&plain, &"guest".into()));
+
+        for key in BUILT_IN_KEYS {
+            let refused = dispatch(json!({ key: 1 })).check_context().expect_err(key);
+            assert_eq!(refused.kind, RejectionKind::InvalidDispatch);
+            assert!(refused.message.contains(&format!("`{key}`")), "{refused}");
+        }
     }
 }

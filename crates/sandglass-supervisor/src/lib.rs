@@ -7,6 +7,7 @@
 //! | a caller describes the run and what its guest is granted | [`dispatch`], [`node`], [`manifest`], [`settings`], [`identities`], [`mod@file`] |
 //! | it waits for a permit, and starts on a thread for guests | [`admission`], [`executor`] |
 //! | its budget begins, and the ticker watches the deadline | [`deadline`], [`run`], [`run_clock`], [`ticker`], [`kernel`], [`live`], [`origin`] |
+//! | the templates of its configuration are replaced | [`template`] |
 //! | its guest calls host functions, which all pass the boundary | [`supervision`], [`boundary`], [`functions`], [`argument`] |
 //! | a call that waits is raced with the deadline | [`race`], [`panics`] |
 //! | a call does its work | [`capability`], [`secret`], [`text`] |
@@ -54,6 +55,7 @@ pub mod secret;
 pub mod settings;
 pub mod supervision;
 mod sync;
+pub mod template;
 #[cfg(test)]
 mod testing;
 pub mod text;

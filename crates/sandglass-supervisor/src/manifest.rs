@@ -16,8 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_model::{GuestLimits, ModuleHash};
+use serde::Serialize;
 
 use crate::capability::http::{Destination, Destinations};
+use crate::dispatch::DispatchLimits;
 use crate::opaque::opaque;
 use crate::secret::{FixedSecrets, Secrets};
 
@@ -32,6 +34,39 @@ pub use folder::{
 /// Most names of spans that a manifest declares: each is a value of a label.
 pub const SPANS_MAX: usize = 32;
 
+/// What happens if a call is refused because it is not granted, and the guest then reports success
+/// without having asked why (`host_last_error`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDenied {
+    /// The handler has failed.
+    Fail,
+    /// Reports state the refusal, and the result counts.
+    Report,
+}
+
+impl OnDenied {
+    /// Returns the one that manifests call this.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "fail" => Some(Self::Fail),
+            "report" => Some(Self::Report),
+            _ => None,
+        }
+    }
+
+    /// The default for modules of `abi`. Functions of the core ABI return a number that is easily
+    /// ignored; those of the others return an error that states the reason.
+    #[must_use]
+    pub const fn default_of(abi: Abi) -> Self {
+        match abi {
+            Abi::Core => Self::Fail,
+            Abi::Component | Abi::NodePack => Self::Report,
+        }
+    }
+}
+
 /// The grants of one integration. The default grants [`GuestLimits::default`] and nothing else.
 #[derive(Clone)]
 pub struct Manifest {
@@ -43,6 +78,10 @@ pub struct Manifest {
     pub module_hash: Option<ModuleHash>,
     /// What it may use.
     pub limits: GuestLimits,
+    /// Most memory that a dispatch may set ([`DispatchLimits`]), in bytes; `None`: that of `limits`.
+    pub max_memory_bytes: Option<u64>,
+    /// Largest response that a dispatch may set, in bytes; `None`: that of `limits`.
+    pub max_response_bytes: Option<u64>,
     /// Where it may send requests.
     pub destinations: Destinations,
     /// The names of its spans that dying spans may have, at most [`SPANS_MAX`]: they become labels of
@@ -54,6 +93,8 @@ pub struct Manifest {
     pub soft_deadline: Option<Duration>,
     /// Time limits of host functions, by their names in dying spans; the host's limit applies to others.
     pub host_call_timeouts: BTreeMap<String, Duration>,
+    /// What a refused call that the guest ignores does; `None`: the default of the module's ABI.
+    pub on_denied: Option<OnDenied>,
     /// Key-value scratch of one dispatch, in bytes; 0: none.
     pub scratch_bytes: u64,
     /// The actions that it may ask of other entities.
@@ -75,11 +116,14 @@ impl Default for Manifest {
             abi: None,
             module_hash: None,
             limits: GuestLimits::default(),
+            max_memory_bytes: None,
+            max_response_bytes: None,
             destinations: Destinations::default(),
             spans: Vec::new(),
             secrets: Arc::new(FixedSecrets::default()),
             soft_deadline: None,
             host_call_timeouts: BTreeMap::new(),
+            on_denied: None,
             scratch_bytes: 0,
             ask_targets: BTreeSet::new(),
             signal_targets: BTreeSet::new(),
@@ -123,6 +167,26 @@ impl Manifest {
     #[must_use]
     pub fn limits(self, limits: GuestLimits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The limits of a dispatch that sets `own`, on a host that gives a guest at most `memory_bytes`.
+    #[must_use]
+    pub fn limits_of(&self, own: &DispatchLimits, memory_bytes: u64) -> GuestLimits {
+        let limits = self.limits;
+        let within = |own: Option<u64>, most: Option<u64>, granted| {
+            own.map_or(granted, |own| own.min(most.unwrap_or(granted)))
+        };
+        let memory = within(own.memory_bytes, self.max_memory_bytes, limits.memory_bytes);
+        GuestLimits {
+            memory_bytes: memory.min(memory_bytes),
+            fuel: limits.fuel.into_iter().chain(own.fuel).min(),
+            response_bytes: within(
+                own.response_bytes,
+                self.max_response_bytes,
+                limits.response_bytes,
+            ),
+            ..limits
+        }
     }
 
     /// Sets the hosts that it may reach.
@@ -169,6 +233,13 @@ impl Manifest {
         Self { host_call_timeouts: timeouts.into_iter().collect(), ..self }
     }
 
+    /// Sets what happens if a call is refused because it is not granted, and the guest ignores that.
+    /// Default: [`OnDenied::default_of`] the module's ABI.
+    #[must_use]
+    pub fn on_denied(self, on_denied: OnDenied) -> Self {
+        Self { on_denied: Some(on_denied), ..self }
+    }
+
     /// Grants so many bytes of key-value scratch to each dispatch. Default: 0, which denies it.
     #[must_use]
     pub fn scratch_bytes(self, bytes: u64) -> Self {
@@ -208,6 +279,6 @@ impl Manifest {
 
 // All grants except secrets.
 opaque!(Manifest as "Manifest" {
-    name, abi, module_hash, limits, destinations, spans, soft_deadline, host_call_timeouts, scratch_bytes,
-    ask_targets, signal_targets, functions, max_in_flight, max_queued
+    name, abi, module_hash, limits, max_memory_bytes, max_response_bytes, destinations, spans, soft_deadline, host_call_timeouts,
+    on_denied, scratch_bytes, ask_targets, signal_targets, functions, max_in_flight, max_queued
 });

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use crate::capability::Grants;
 use crate::capability::named_streams::Streams;
-use crate::capability::signal::Signals;
-use crate::dispatch::CallLimits;
+use crate::dispatch::Dispatch;
 use crate::functions::{FunctionId, Functions};
 use crate::host_memory::{Charge, HostMemory};
 use crate::node::NodeAccess;
@@ -22,7 +21,7 @@ use crate::recording::RunRecording;
 use crate::run::{Phase, Run};
 use crate::run_clock::RunClock;
 use crate::ticker::Ticker;
-use sandglass_model::{Monotonic, TraceContext, WallTime};
+use sandglass_model::{DispatchId, Monotonic, TraceContext, WallTime};
 use sandglass_telemetry::{Metrics, Span};
 
 /// A value that outlives a host call, in the state of a run or in its resource table.
@@ -86,14 +85,14 @@ macro_rules! keeps_nothing {
 
 // Of a fixed size.
 keeps_nothing!(bool, u32, u64, i64, usize, AtomicU32, Duration, Monotonic, WallTime, TraceContext);
-keeps_nothing!(Phase, FunctionId, RunClock);
+keeps_nothing!(Phase, FunctionId, RunClock, DispatchId);
 
 // Charged already.
 keeps_nothing!(Charge, HostMemory, Streams);
 
 // Made before the guest runs, or shared by runs, whose tenants are charged for it.
-keeps_nothing!(Ticker, Functions, Origin, Grants, Metrics, CallLimits);
-keeps_nothing!(dyn Signals, dyn NodeAccess);
+keeps_nothing!(Ticker, Functions, Origin, Grants, Metrics, Dispatch);
+keeps_nothing!(dyn NodeAccess);
 
 // The host's own notes of a run: the present call, and one reason to stop.
 keeps_nothing!(Run);

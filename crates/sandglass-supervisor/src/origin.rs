@@ -1,8 +1,9 @@
-//! The dispatch behind a host call, what it is granted, and its permit to run.
+//! The dispatch behind a host call: what it is granted, its permit to run, and what clients and secret
+//! stores of an embedder see of it.
 
 use std::sync::Arc;
 
-use sandglass_model::{DispatchId, TraceContext};
+use sandglass_model::{DispatchId, EntityRef, ModuleHash, TraceContext};
 
 use crate::admission::AdmittedDispatch;
 use crate::dispatch::Dispatch;
@@ -21,4 +22,24 @@ pub struct Origin {
     pub trace: TraceContext,
     /// Its permit to run.
     pub admitted: Arc<AdmittedDispatch>,
+}
+
+/// Who makes a call to an [`HttpClient`](crate::capability::http::HttpClient) or to
+/// [`Secrets`](crate::secret::Secrets).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallOrigin<'a> {
+    /// The tenant of the dispatch.
+    pub tenant: &'a str,
+    /// The entity whose handler calls.
+    pub entity: &'a EntityRef,
+    /// The action that triggered the handler.
+    pub action: &'a str,
+    /// The dispatch. It is the same for each attempt, so it can be an idempotency key.
+    pub dispatch: DispatchId,
+    /// The attempt of the dispatch, from 1.
+    pub attempt: u32,
+    /// The integration, as reports name it.
+    pub integration: &'a str,
+    /// The hash of the module that calls.
+    pub module: ModuleHash,
 }

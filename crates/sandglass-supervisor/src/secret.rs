@@ -11,6 +11,7 @@ use memchr::memmem;
 use serde_json::Value;
 
 use crate::measured::Measured;
+use crate::origin::CallOrigin;
 use crate::sync::lock;
 
 /// The replacement of a secret in a text.
@@ -64,14 +65,20 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// The form of a secret inside of a text in JSON.
+pub(crate) fn in_json(secret: &str) -> String {
+    let quoted = Value::from(secret).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
 /// A future that a capability returns.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Where secrets come from.
 pub trait Secrets: Send + Sync + fmt::Debug {
-    /// Returns the secret called `name`; `None` if there is none, or if the integration is not granted
-    /// it.
-    fn secret<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Secret>>;
+    /// Returns the secret called `name` for a call from `origin`; `None` if there is none, or if the
+    /// integration is not granted it.
+    fn secret<'a>(&'a self, name: &'a str, origin: CallOrigin<'a>) -> Answer<'a, Option<Secret>>;
 }
 
 /// A fixed set of secrets; the empty one denies all.
@@ -85,7 +92,7 @@ impl FromIterator<(String, Secret)> for FixedSecrets {
 }
 
 impl Secrets for FixedSecrets {
-    fn secret<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Secret>> {
+    fn secret<'a>(&'a self, name: &'a str, _: CallOrigin<'a>) -> Answer<'a, Option<Secret>> {
         Box::pin(std::future::ready(self.0.get(name).cloned()))
     }
 }
@@ -98,15 +105,17 @@ pub struct GrantedSecrets {
 }
 
 impl GrantedSecrets {
-    pub(crate) fn new(names: BTreeSet<String>, from: Arc<dyn Secrets>) -> Self {
+    /// Returns those secrets of `from` whose names are in `names`.
+    #[must_use]
+    pub fn new(names: BTreeSet<String>, from: Arc<dyn Secrets>) -> Self {
         Self { names, from }
     }
 }
 
 impl Secrets for GrantedSecrets {
-    fn secret<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Secret>> {
+    fn secret<'a>(&'a self, name: &'a str, origin: CallOrigin<'a>) -> Answer<'a, Option<Secret>> {
         if self.names.contains(name) {
-            self.from.secret(name)
+            self.from.secret(name, origin)
         } else {
             Box::pin(std::future::ready(None))
         }
@@ -139,8 +148,7 @@ impl Redactor {
         // of a text in JSON and in URLs.
         let lines = secret.expose().lines().map(str::to_owned);
         let lower = secret.expose().to_lowercase();
-        let quoted = Value::from(secret.expose()).to_string();
-        let escaped = quoted[1..quoted.len() - 1].to_owned();
+        let escaped = in_json(secret.expose());
         let forms = lines.chain([secret.expose().to_owned(), lower, escaped]).map(Secret);
         for part in forms {
             if part.expose().len() >= REDACTED_FROM_BYTES && !held.contains(&part) {

@@ -1,12 +1,16 @@
 //! What the tests of several modules need.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sandglass_model::{Clock, Monotonic, TraceContext, WallTime};
+use sandglass_model::{
+    Clock, DispatchId, EntityRef, ModuleHash, Monotonic, TraceContext, WallTime,
+};
 use sandglass_telemetry::trace::{CapturedSpans, Kind, names};
 use sandglass_telemetry::{Span, SpanStart, Tracer};
 
 use crate::functions::{Class, FunctionId, Functions, Reads};
+use crate::origin::CallOrigin;
 
 /// A clock that stands still until a test sets its nanoseconds.
 #[derive(Debug, Default)]
@@ -38,6 +42,20 @@ pub(crate) fn functions<const N: usize>(names: [&'static str; N]) -> (Functions,
     let ids =
         names.map(|name| functions.add("env", name, name.to_owned(), Class::Async, Reads::Numbers));
     (functions, ids)
+}
+
+/// The origin of a call of some handler.
+pub(crate) fn call_origin() -> CallOrigin<'static> {
+    static ENTITY: LazyLock<EntityRef> = LazyLock::new(|| "Session/1".parse().expect("valid"));
+    CallOrigin {
+        tenant: "default",
+        entity: &ENTITY,
+        action: "Begin",
+        dispatch: DispatchId::from_bytes([1; 16]),
+        attempt: 1,
+        integration: "tools",
+        module: ModuleHash::of(b"tools"),
+    }
 }
 
 /// The span of a dispatch, and the spans that have ended.

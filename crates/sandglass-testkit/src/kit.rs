@@ -178,6 +178,7 @@ impl Kit {
             agent_id: case.agent_id.clone(),
             session_id: case.session_id.clone(),
             recovery: case.state.get("recovery").cloned(),
+            ..Context::default()
         };
         let dispatch = Dispatch::new(case.entity.clone(), case.action.clone(), context)
             .deadline(DispatchDeadline::after(case.deadline))

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandglass_host::{
-    Answer as BoxedAnswer, Answered, Ask, AskError, Asks, EntitySignal, HttpCall, HttpClient,
-    HttpError, Response, Secret, Secrets, Signal, SignalError, Signals,
+    Answer as BoxedAnswer, Answered, Ask, AskError, Asks, CallOrigin, EntitySignal, HttpCall,
+    HttpClient, HttpError, Response, Secret, Secrets, Signal, SignalError, Signals,
 };
 use sandglass_model::Sequence;
 use serde_json::{Value, json};
@@ -170,7 +170,7 @@ impl HttpClient for SharedWorld {
 }
 
 impl Secrets for SharedWorld {
-    fn secret<'a>(&'a self, name: &'a str) -> BoxedAnswer<'a, Option<Secret>> {
+    fn secret<'a>(&'a self, name: &'a str, _: CallOrigin<'a>) -> BoxedAnswer<'a, Option<Secret>> {
         Box::pin(async move {
             if let Some(answer) = self.0.next(|call| call.matches_secret(name)) {
                 return match reply(answer).await {

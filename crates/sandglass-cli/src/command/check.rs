@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use sandglass_host::file;
 use sandglass_host::manifest::{is_manifest, is_module};
-use sandglass_liveness::{Parsed, Spec, spec::SOURCE_MAX_BYTES};
+use sandglass_liveness::spec::{SOURCE_MAX_BYTES, Strictness};
+use sandglass_liveness::{Parsed, Spec};
 use sandglass_source::{Finding, Severity};
 
 use crate::compiling;
@@ -21,7 +22,11 @@ use crate::terminal::{Output, Tone, count, printable_path, report_error};
 /// rarely intended, and for a spec that has handlers but no limits. A manifest is checked together
 /// with its module, which must exist, match the manifest, compile, and import nothing that it is not
 /// granted. A module is checked with the manifest beside it that names it; without one, nothing is
-/// granted. In a folder, every module that a spec names must exist.
+/// granted. In a folder, a module that a spec names and that does not exist is a warning.
+///
+/// A spec that leaves something out gets a default that keeps the promises of handlers, and a warning.
+/// With --strict, or `strict = true` in [automaton], these warnings are errors, as are unknown keys and
+/// missing modules.
 ///
 /// Exit code: 0 no errors (warnings are allowed), 1 errors, 2 a file cannot be read.
 #[derive(Debug, clap::Args)]
@@ -37,6 +42,9 @@ pub(crate) struct Arguments {
     /// a whole file has line and column 1
     #[arg(long)]
     json: bool,
+    /// Report defaults that specs rely on, unknown keys and missing modules as errors
+    #[arg(long)]
+    strict: bool,
     #[command(flatten)]
     compiling: compiling::Arguments,
 }
@@ -44,10 +52,11 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let output = Output::new();
     let mut integrations = Integrations::new(arguments.compiling);
+    let strictness = if arguments.strict { Strictness::Strict } else { Strictness::AsDeclared };
     let mut all = Vec::new();
     let mut exit = Exit::Ok;
     for path in distinct(&arguments.paths) {
-        let findings = match check(path, &mut integrations) {
+        let mut findings = match check(path, strictness, &mut integrations) {
             Ok(findings) => findings,
             Err(error) => {
                 // The other files are checked nevertheless.
@@ -59,6 +68,10 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
                 continue;
             }
         };
+        findings.sort_by(|one, other| {
+            let place = |finding: &Finding| finding.diagnostic.span.start;
+            (&one.path, place(one)).cmp(&(&other.path, place(other)))
+        });
         let [errors, warnings] = [Severity::Error, Severity::Warning].map(|severity| {
             findings.iter().filter(|one| one.diagnostic.severity == severity).count()
         });
@@ -85,22 +98,30 @@ fn distinct(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
     paths.iter().map(PathBuf::as_path).filter(move |path| seen.insert(identity(path)))
 }
 
-fn check(path: &Path, integrations: &mut Integrations) -> anyhow::Result<Vec<Finding>> {
+fn check(
+    path: &Path,
+    strictness: Strictness,
+    integrations: &mut Integrations,
+) -> anyhow::Result<Vec<Finding>> {
     if path.is_dir() {
-        integrations.check_folder(path)
+        integrations.check_folder(path, strictness)
     } else if is_manifest(path) {
         integrations.check_manifest(path)
     } else if is_module(path) {
         integrations.check_file(path)
     } else {
-        check_spec(path, integrations)
+        check_spec(path, strictness, integrations)
     }
 }
 
-fn check_spec(path: &Path, integrations: &mut Integrations) -> anyhow::Result<Vec<Finding>> {
+fn check_spec(
+    path: &Path,
+    strictness: Strictness,
+    integrations: &mut Integrations,
+) -> anyhow::Result<Vec<Finding>> {
     // One byte more than allowed is enough to reject a file that is too large.
     let bytes = file::start(path, SOURCE_MAX_BYTES as u64 + 1)?;
-    let Parsed { spec, diagnostics } = Spec::parse_bytes(&bytes);
+    let Parsed { spec, diagnostics } = Spec::parse_bytes(&bytes, strictness);
     let mut findings: Vec<Finding> =
         Finding::all_of(path, &String::from_utf8_lossy(&bytes), diagnostics).collect();
     if let Some(spec) = spec {

@@ -71,7 +71,7 @@ function timeline(list, nameOf) {
       name: nameOf(one),
       share: one.duration_us / end,
       from: one.started_us / end,
-      says: [formatUs(one.duration_us), result].filter(Boolean).join(", "),
+      says: [formatUs(one.duration_us), result, one.error].filter(Boolean).join(", "),
       cut: one.outcome === "unfinished",
     };
   }));

@@ -1,6 +1,7 @@
 //! Spec files, and the guards in them.
 
 use sandglass_liveness::session::{LimitSettings, Setting};
+use sandglass_liveness::spec::{Scope, Strictness};
 use sandglass_liveness::{Severity, Spec};
 use sandglass_model::{Limit, Object, RulesVersion, RunLimits};
 use serde_json::Value;
@@ -35,9 +36,10 @@ name = "Act"
 from = ["Only"]
 guard = "#;
 
-/// Checks that an accepted spec reads as an equal one, also by the rules for specs from a journal.
+/// Checks that an accepted spec reads as an equal one, also by the rules for specs from a journal, and
+/// that one that the strict rules accept is read as the same spec by them.
 pub(crate) fn read(input: &[u8]) {
-    let parsed = Spec::parse_bytes(input);
+    let parsed = Spec::parse_bytes(input, Strictness::AsDeclared);
     let Ok(source) = str::from_utf8(input) else {
         assert!(parsed.spec.is_none(), "it is no text");
         return parsed.diagnostics.iter().for_each(|one| promise::check_text(&one.message));
@@ -52,6 +54,9 @@ pub(crate) fn read(input: &[u8]) {
     };
     let again = recorded.spec.expect("what is accepted is accepted from a journal");
     assert_eq!(format!("{again:?}"), format!("{spec:?}"));
+    if let Some(strict) = Spec::parse_with(source, Strictness::Strict).spec {
+        assert_eq!(format!("{strict:?}"), format!("{spec:?}"));
+    }
     evaluate(&spec);
     limit(&spec);
 }
@@ -84,12 +89,15 @@ pub(crate) fn guard(input: &[u8]) {
 }
 
 fn evaluate(spec: &Spec) {
-    let variables = spec.initial_variables();
-    for guard in spec.actions.values().filter_map(|action| action.guard.as_ref()) {
+    let (variables, nothing) = (spec.initial_variables(), Object::new());
+    let guards = spec.actions.values().filter_map(|action| action.guard.as_ref());
+    let invariants = spec.invariants.iter().map(|invariant| &invariant.condition);
+    for condition in guards.chain(invariants) {
         // The variables of a new entity, and those of an entity that another version left without
         // any.
-        for variables in [&variables, &Object::new()] {
-            assert_eq!(guard.holds(variables), guard.holds(variables), "it says yes or no");
+        for variables in [&variables, &nothing] {
+            let scope = Scope { state: &spec.initial, variables, fields: &nothing };
+            assert_eq!(condition.holds(scope), condition.holds(scope), "it says yes or no");
         }
     }
 }

@@ -31,8 +31,10 @@ pub(crate) const TOO_SMALL: i32 = -2;
 pub(crate) enum CallFailure {
     /// An argument cannot be read. The guest gets an error code, and goes on.
     Unreadable(Unreadable),
-    /// The function refuses or fails. The guest gets an error code, and goes on.
+    /// The function fails. The guest gets an error code, and goes on.
     Reported(String),
+    /// The call is not granted. The guest gets an error code, and goes on.
+    Denied(String),
     /// The run ends.
     Fatal(wasmtime::Error),
 }
@@ -46,6 +48,10 @@ impl CallFailure {
         match self {
             Self::Unreadable(unreadable) => store.guest_mut().fail(unreadable),
             Self::Reported(why) => store.guest_mut().fail(why),
+            Self::Denied(why) => {
+                store.guest_mut().note_refusal(&why);
+                store.guest_mut().fail(why);
+            }
             Self::Fatal(error) => return Err(error),
         }
         Ok(())
@@ -81,7 +87,16 @@ macro_rules! reported {
 }
 
 reported!(&str, CacheError, CallEnded, HttpError, InvalidMetric, NoSuchSpan, OutOfHostMemory);
-reported!(ScratchError, StreamError);
+reported!(StreamError);
+
+impl From<ScratchError> for CallFailure {
+    fn from(error: ScratchError) -> Self {
+        match error {
+            ScratchError::Denied => Self::Denied(error.to_string()),
+            _ => Self::Reported(error.to_string()),
+        }
+    }
+}
 
 /// A result of a host function that a guest takes for a failure.
 pub(crate) trait FailureCode {

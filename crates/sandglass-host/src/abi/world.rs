@@ -75,6 +75,14 @@ pub(crate) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
 
 impl interface::types::Host for RunStore {}
 
+impl RunStore {
+    /// Notes why the present call fails, for reports, and returns the error as the component gets it.
+    fn failed<E: fmt::Display, T: From<E>>(&mut self, error: E) -> T {
+        self.guest_mut().note_error(&error);
+        error.into()
+    }
+}
+
 /// The error by which a guest ends itself as failed.
 #[derive(Debug)]
 pub(crate) struct Raised(pub(crate) TypedFailure);
@@ -162,7 +170,7 @@ impl DispatchContext {
 
 impl From<&Facts> for DispatchContext {
     fn from(facts: &Facts) -> Self {
-        let Facts { dispatch, id, trace, remaining_ms } = facts;
+        let Facts { dispatch, id, trace, remaining_ms, .. } = facts;
         let context = &dispatch.context;
         let params = context.params.iter().map(|(name, value)| (name.clone(), value.clone()));
         Self {
@@ -172,7 +180,7 @@ impl From<&Facts> for DispatchContext {
             trigger_action: dispatch.action.clone(),
             trigger_params: Value::Object(params.collect()).to_string(),
             entity_state: context.entity_state.to_string(),
-            integration_config: context.config.clone().into_iter().collect(),
+            integration_config: facts.config().clone().into_iter().collect(),
             trace_id: trace.trace_id.to_string(),
             agent_id: context.agent_id.clone(),
             session_id: context.session_id.clone(),
@@ -204,7 +212,14 @@ mod tests {
         let entity = "Session/1".parse().expect("valid");
         let dispatch = Arc::new(Dispatch::new(entity, "Begin", context).attempt(3));
         let (id, trace) = (DispatchId::from_bytes([7; 16]), TraceContext::root([9; 24]));
-        let context = RunContext::new(Facts { dispatch, id, trace, remaining_ms: 12 });
+        let context = RunContext::new(Facts {
+            dispatch,
+            id,
+            trace,
+            remaining_ms: 12,
+            module: "guest".into(),
+            resolved: Some([("url".to_owned(), "https://b".to_owned())].into()),
+        });
         let read = DispatchContext::read(context.json()).expect("it was just made");
         let converted = DispatchContext::of(&context).expect("nothing to read");
         assert_eq!(format!("{converted:?}"), format!("{read:?}"));

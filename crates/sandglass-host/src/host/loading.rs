@@ -202,7 +202,7 @@ impl Inner {
     ) -> Result<Integration, Rejection> {
         module::check_functions(&compiled, &manifest)?;
         module::check_limits(&compiled, &manifest.limits, self.shared.settings.max_memory_bytes)?;
-        let grants = Arc::new(self.grants(&manifest));
+        let grants = Arc::new(self.grants(&manifest, &compiled));
         let counts_as = IntegrationKey::of(&manifest);
         Ok(Integration { compiled, manifest: Arc::new(manifest), grants, counts_as })
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Grant, Inspection};
-use sandglass_supervisor::manifest::File;
+use sandglass_supervisor::manifest::{File, OnDenied};
 
 /// What a manifest lets a guest do.
 #[derive(Clone, Debug, Serialize)]
@@ -52,6 +52,8 @@ pub struct Granted {
     pub soft_deadline_ms: Option<u64>,
     /// Time limits of calls, in milliseconds, by host function.
     pub host_call_timeouts_ms: BTreeMap<String, u64>,
+    /// What a refused call does that the guest ignores.
+    pub on_denied: OnDenied,
     /// Most handlers at the same time, in addition to the host's own bound.
     pub max_in_flight: Option<u32>,
     /// Most queued handlers, in addition to the host's own bound.
@@ -113,6 +115,7 @@ impl Granted {
             host_call_timeouts_ms: timeouts
                 .map(|(name, time)| (name.clone(), millis(*time)))
                 .collect(),
+            on_denied: manifest.on_denied.unwrap_or(OnDenied::default_of(file.abi)),
             max_in_flight: manifest.max_in_flight,
             max_queued: manifest.max_queued,
         }

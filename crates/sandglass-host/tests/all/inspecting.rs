@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use sandglass_host::inspection::{Grant, Inspection};
 use sandglass_host::manifest::File;
-use sandglass_host::{Host, HostCall, HostError, HostFunction, Manifest, Settings};
+use sandglass_host::{Host, HostCall, HostError, HostFunction, Manifest, OnDenied, Settings};
 use sandglass_model::RejectionKind;
 use wasm_encoder::{NameMap, NameSection};
 
@@ -175,6 +175,7 @@ fn a_manifest_is_compared_with_the_imports() {
     assert_eq!(lacks, [Grant::Secrets, own]);
     assert_eq!((bare.unused[0].key, bare.unused[0].what.as_str()), ("hosts", "a.example:8443"));
     assert_eq!(bare.granted.hosts, ["a.example:8443"]);
+    assert_eq!(bare.granted.on_denied, OnDenied::Fail, "the default of its ABI");
     let rest = "secrets = [\"KEY\"]\nfunctions = [\"acme:crm/contacts.older\"]";
     let whole = guest.under(&manifest(&format!("{head}{rest}")));
     assert!(whole.not_granted.is_empty() && whole.unused.is_empty(), "{whole:?}");

@@ -4,8 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sandglass_host::manifest::{Error, File, Found, Manifests, module_beside};
-use sandglass_host::{Abi, FixedSecrets, Host, Manifest, Secret, Settings};
-use sandglass_model::{ModuleHash, RejectionKind};
+use sandglass_host::{
+    Abi, CallOrigin, DispatchLimits, FixedSecrets, Host, Manifest, Secret, Settings,
+};
+use sandglass_model::{DispatchId, ModuleHash, RejectionKind};
 
 const MODULE: &str = r#"(module (memory (export "memory") 1 2)
     (func (export "run") (param i32 i32) (result i32) i32.const 0))"#;
@@ -16,6 +18,7 @@ module = "tools/run_tools.wasm"
 sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 abi = "core"
 soft_deadline = "10s"
+on_denied = "report"
 
 [limits]
 memory = "128MiB"
@@ -72,6 +75,7 @@ fn a_manifest_grants_only_what_it_names() {
         "host: \"api.example.com\", port: None",
         "host: \"127.0.0.1\", port: Some(8080)",
         "soft_deadline: Some(10s)",
+        "on_denied: Some(Report)",
         "{\"host_http_call\": 30s, \"wasi:io/poll.poll\": 500ms}",
         "scratch_bytes: 1048576",
         "name: Some(\"Reserve\")",
@@ -82,7 +86,11 @@ fn a_manifest_grants_only_what_it_names() {
     ] {
         assert!(whole.contains(part), "no {part} in {whole}");
     }
-    let nothing = Manifest::named("m").abi(Abi::Core);
+    let nothing = Manifest {
+        max_memory_bytes: Some(4 << 30),
+        max_response_bytes: Some(256 << 20),
+        ..Manifest::named("m").abi(Abi::Core)
+    };
     assert_eq!(format!("{:?}", granted(LEAST)), format!("{nothing:?}"));
 }
 
@@ -145,6 +153,8 @@ fn each_kind_of_value_is_checked() {
         ("sha256 = \"abc\"", "`sha256` is no hash"),
         ("soft_deadline = 10", "`10` has no unit"),
         ("soft_deadline = \"0s\"", "leaves no time"),
+        ("on_denied = \"ignore\"", "unknown `on_denied`: `ignore`"),
+        ("on_denied = true", "`on_denied`"),
         ("limits = 3", "`limits` in the manifest must be a table"),
         ("limits.memory = \"5GiB\"", "4096 MiB at most"),
         ("limits.memory = 0", "a size is above zero"),
@@ -199,6 +209,24 @@ fn a_module_outside_of_the_folder_is_refused() {
 }
 
 #[test]
+fn a_dispatch_sets_the_limits_that_its_manifest_leaves_open() {
+    let own = DispatchLimits {
+        memory_bytes: Some(100 << 20),
+        response_bytes: Some(4 << 20),
+        ..DispatchLimits::default()
+    };
+    let limits = |source: &str| {
+        let limits = granted(source).limits_of(&own, 1 << 30);
+        (limits.memory_bytes, limits.response_bytes)
+    };
+    assert_eq!(limits(LEAST), (100 << 20, 4 << 20));
+    let stated = format!("{LEAST}[limits]\nmemory = \"80MiB\"\n");
+    assert_eq!(limits(&stated), (80 << 20, 4 << 20));
+    let stated = format!("{LEAST}[limits]\nresponse = \"2MiB\"\n");
+    assert_eq!(limits(&stated), (100 << 20, 2 << 20));
+}
+
+#[test]
 fn any_text_is_a_manifest_or_has_a_diagnostic() {
     let deep = format!("{}1", "a.".repeat(100));
     let long = "x".repeat(2 << 20);
@@ -219,9 +247,19 @@ async fn only_named_secrets_are_looked_up() {
         all.map(|(name, value)| (name.to_owned(), Secret::new(value))).into_iter().collect();
     let file = parsed(&source);
     let manifest = file.manifest(Arc::new(all));
+    let entity = "Session/1".parse().expect("valid");
+    let origin = CallOrigin {
+        tenant: "default",
+        entity: &entity,
+        action: "Begin",
+        dispatch: DispatchId::from_bytes([1; 16]),
+        attempt: 1,
+        integration: "run_tools",
+        module: ModuleHash::of(&[]),
+    };
     let granted = &manifest.secrets;
-    assert_eq!(granted.secret("MINE").await, Some(Secret::new("one")));
-    assert_eq!(granted.secret("YOURS").await, None);
+    assert_eq!(granted.secret("MINE", origin).await, Some(Secret::new("one")));
+    assert_eq!(granted.secret("YOURS", origin).await, None);
 }
 
 #[test]

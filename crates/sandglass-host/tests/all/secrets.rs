@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{
-    Answer, Context, Dispatch, DispatchDeadline, Host, Manifest, Secret, Secrets, Settings,
+    Answer, CallOrigin, Context, Dispatch, DispatchDeadline, Host, Manifest, Secret, Secrets,
+    Settings,
 };
 use sandglass_model::{CallOutcome, OutcomeKind};
 
@@ -13,7 +14,7 @@ use sandglass_model::{CallOutcome, OutcomeKind};
 struct Silent;
 
 impl Secrets for Silent {
-    fn secret<'a>(&'a self, _: &'a str) -> Answer<'a, Option<Secret>> {
+    fn secret<'a>(&'a self, _: &'a str, _: CallOrigin<'a>) -> Answer<'a, Option<Secret>> {
         Box::pin(std::future::pending())
     }
 }

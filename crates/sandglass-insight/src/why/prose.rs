@@ -134,7 +134,8 @@ impl fmt::Display for Requests<'_> {
         match self {
             Self::LastFailed(last) => {
                 let how = if last.status.is_some() { "no whole answer" } else { "no answer" };
-                write!(f, "{} got {how}: look at `{}` first", name(last), last.host)
+                let why = last.error.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+                write!(f, "{} got {how}{why}: look at `{}` first", name(last), last.host)
             }
             Self::LastRefused(last) => write!(
                 f,
@@ -223,6 +224,10 @@ const fn failed(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::GuestFailure | FailureKind::TypedFailure => {
             "the guest answered this itself, in time: its author can say what it means"
+        }
+        FailureKind::Denied => {
+            "a call was refused, and the guest reported success without asking why: grant what it \
+             calls in its manifest, or change `on_denied` there"
         }
         FailureKind::NoAction | FailureKind::ActionNotTaken => {
             "its result and its spec do not fit: fix one of them"

@@ -1,18 +1,19 @@
 //! Takes an action: its transition, what it schedules, and the handlers that it dispatches.
 
+use std::sync::Arc;
+
 use sandglass_model::signature::stated_shape;
 use sandglass_model::{
     DeadlineOwner, DispatchId, Dispatched, Event, Object, RulesVersion, Sequence, TraceContext,
-    TransitionCause, WallTime,
+    TransitionCause, Unspawnable, WallTime,
 };
 use serde_json::Value;
 
 use super::refusal::shown;
-use super::{
-    HANDED_MAX_BYTES, IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX, VARIABLES_MAX_BYTES, check_size, size,
-};
-use crate::entity::Entity;
-use crate::spec::{Action, Assigned, Effect, Integration, Spec, VariableKind};
+use super::spawn::{Unspawnables, spawns};
+use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX, effects, size};
+use crate::entity::{Entity, FIELDS_MAX_BYTES, fields};
+use crate::spec::{Action, Effect, Integration, Scope, Spec};
 
 /// What an action is taken in, and how many handlers and schedules count already.
 pub(super) struct ActionContext<'a> {
@@ -23,13 +24,26 @@ pub(super) struct ActionContext<'a> {
     schedules: usize,
     /// The time that a waiting asker leaves to what follows a handler, in milliseconds.
     parent_remaining_ms: Option<u64>,
+    unspawnables: Unspawnables<'a>,
 }
 
 impl<'a> ActionContext<'a> {
     pub(super) fn new(spec: &'a Spec, entity: &'a Entity, now: WallTime) -> Self {
         let in_flight = entity.in_flight_count();
         let schedules = entity.schedules().len();
-        Self { spec, entity, now, in_flight, schedules, parent_remaining_ms: None }
+        let (parent_remaining_ms, unspawnables) = (None, Unspawnables::Refuse(None));
+        Self { spec, entity, now, in_flight, schedules, parent_remaining_ms, unspawnables }
+    }
+
+    /// With an entity that is known not to be spawnable: an action that would spawn it is refused.
+    pub(super) fn with_unspawnable(self, known: Option<&'a Unspawnable>) -> Self {
+        Self { unspawnables: Unspawnables::Refuse(known), ..self }
+    }
+
+    /// For an action that has to end the state: it is taken even if it would spawn an entity that cannot
+    /// be spawned.
+    pub(super) fn accepting_unspawnables(self) -> Self {
+        Self { unspawnables: Unspawnables::Accept, ..self }
     }
 
     /// After the end of a handler: it does not count, and its asker has this much time left if it
@@ -53,9 +67,19 @@ impl<'a> ActionContext<'a> {
     ) -> Result<Vec<Event>, Refusal> {
         let action = self.check_admitted(name)?;
         let entity = self.entity;
-        let variables = apply_effects(self.spec, action, params, &entity.variables)?;
-        let schedules = self.schedule_events(action)?;
+        let mut variables = effects::apply(self.spec, action, params, &entity.variables)?;
+        let mut fields = self.fields_after(params, cause)?;
+        let spawns = spawns(entity, action, params, cause, trace, self.unspawnables)?;
+        for spawn in &spawns {
+            match spawn.stored_in.as_ref().and_then(|name| variables.get_mut(name)) {
+                Some(variable) => *variable = Value::from(spawn.entity.id()),
+                None => fields = fields::after_spawn(&fields, spawn),
+            }
+        }
         let state = action.leads_to(&entity.state).to_owned();
+        let after = Scope { state: &state, variables: &variables, fields: &fields };
+        self.check_invariants(name, after)?;
+        let schedules = self.schedule_events(action, after)?;
         let transition = Event::Transition {
             action: name.to_owned(),
             params: params.clone(),
@@ -69,9 +93,41 @@ impl<'a> ActionContext<'a> {
         let started =
             Started { action, params, state: &state, variables: &variables, trace, origin };
         let mut events = vec![transition];
+        events.extend(emitted(action));
+        events.extend(spawns.into_iter().map(|spawn| Event::Spawning(Box::new(spawn))));
         events.extend(schedules);
         events.extend(self.dispatch_events(&started)?);
         Ok(events)
+    }
+
+    /// The fields after an action with `params`. Only a request is refused because they do not fit: the
+    /// ending of a handler or a timer has to be taken.
+    fn fields_after(
+        &self,
+        params: &Object,
+        cause: &TransitionCause,
+    ) -> Result<Arc<Object>, Refusal> {
+        let (fields, all_fit) = fields::after(self.entity.fields(), params);
+        let is_request = matches!(cause, TransitionCause::Requested | TransitionCause::Asked(_));
+        if !all_fit && is_request && self.spec.rules >= RulesVersion::V3 {
+            let what = "parameters of all actions of the entity";
+            return Err(Refusal::TooLarge { what, max: FIELDS_MAX_BYTES });
+        }
+        Ok(fields)
+    }
+
+    /// Checks that the entity keeps its invariants.
+    fn check_invariants(&self, name: &str, after: Scope<'_>) -> Result<(), Refusal> {
+        let mut invariants = self.spec.invariants.iter();
+        match invariants.find(|invariant| !invariant.condition.holds(after)) {
+            None => Ok(()),
+            Some(broken) => Err(Refusal::InvariantBroken {
+                action: name.to_owned(),
+                invariant: broken.name.to_string(),
+                state: after.state.to_owned(),
+                message: broken.message.clone(),
+            }),
+        }
     }
 
     /// Which ask leads to the handlers that a transition starts.
@@ -95,7 +151,8 @@ impl<'a> ActionContext<'a> {
             }
             TransitionCause::Requested
             | TransitionCause::StateIdle
-            | TransitionCause::Scheduled { .. } => Origin::default(),
+            | TransitionCause::Scheduled { .. }
+            | TransitionCause::Spawned => Origin::default(),
         }
     }
 
@@ -109,21 +166,34 @@ impl<'a> ActionContext<'a> {
         if self.spec.is_terminal(state) || !action.is_taken_from(state) {
             return Err(Refusal::NotTaken { action: action_name, state: state_name });
         }
-        if !action.guard.as_ref().is_none_or(|guard| guard.holds(&self.entity.variables)) {
+        let before =
+            Scope { state, variables: &self.entity.variables, fields: self.entity.fields() };
+        if !action.guard.as_ref().is_none_or(|guard| guard.holds(before)) {
             return Err(Refusal::GuardRefused { action: action_name, state: state_name });
         }
         Ok(action)
     }
 
-    fn schedule_events(&self, action: &Action) -> Result<Vec<Event>, Refusal> {
+    fn schedule_events(&self, action: &Action, after: Scope<'_>) -> Result<Vec<Event>, Refusal> {
         let mut number = self.entity.next_schedule();
         let mut events = Vec::new();
         for effect in &action.effects {
-            let Effect::Schedule { action, delay_ms } = effect else { continue };
+            let (action, due) = match effect {
+                Effect::Schedule { action, delay_ms } => {
+                    (action, self.now.after(std::time::Duration::from_millis(*delay_ms)))
+                }
+                Effect::ScheduleAt { action, field } => {
+                    let written = after.get(field);
+                    let due = written.as_str().and_then(WallTime::parse);
+                    // Nothing is scheduled if the entity has no such time.
+                    let Some(due) = due else { continue };
+                    (action, due.max(self.now))
+                }
+                _ => continue,
+            };
             if self.schedules + events.len() >= SCHEDULES_MAX {
                 return Err(Refusal::TooManySchedules { max: SCHEDULES_MAX });
             }
-            let due = self.now.after(std::time::Duration::from_millis(*delay_ms));
             events.push(Event::Scheduled { schedule: number, action: action.to_string(), due });
             number = number.saturating_add(1);
         }
@@ -134,7 +204,7 @@ impl<'a> ActionContext<'a> {
         if self.in_flight + started.action.dispatches.len() > IN_FLIGHT_MAX {
             return Err(Refusal::TooManyInFlight { max: IN_FLIGHT_MAX });
         }
-        started.check_size()?;
+        started.check_size(&handed_fields(self.spec, self.entity))?;
         let sequence = self.entity.sequence.next();
         let integrations =
             started.action.dispatches.iter().filter_map(|name| self.spec.integrations.get(name));
@@ -174,7 +244,7 @@ impl<'a> ActionContext<'a> {
             params: started.params.clone(),
             state: started.state.to_owned(),
             variables: started.variables.clone(),
-            fields: Object::new(),
+            fields: handed_fields(self.spec, self.entity),
             config: integration.config.clone(),
             attempt,
             budget_ms,
@@ -223,67 +293,44 @@ struct Origin {
 }
 
 impl Started<'_> {
-    /// Errors if the copies of the parameters and variables, one for each handler, are too large.
-    fn check_size(&self) -> Result<(), Refusal> {
-        let copies = self.action.dispatches.len();
-        if copies == 0 {
-            return Ok(());
+    /// Errors if the copies of what handlers are given, one for each, are too large.
+    fn check_size(&self, fields: &Object) -> Result<(), Refusal> {
+        match self.action.dispatches.len() {
+            0 => Ok(()),
+            copies => check_handed(self.params, self.variables, fields, HANDED_MAX_BYTES / copies),
         }
-        let each = HANDED_MAX_BYTES / copies;
-        let handed = size(&(self.params, self.variables), each);
-        let what = "parameters and variables for its handlers";
-        handed.map(|_| ()).ok_or(Refusal::TooLarge { what, max: each })
     }
 }
 
-/// Returns the variables after the action's effects.
-fn apply_effects(
-    spec: &Spec,
-    action: &Action,
-    params: &Object,
-    before: &Object,
-) -> Result<Object, Refusal> {
-    let mut variables = before.clone();
-    // Values in the spec itself are bounded by the size of the spec.
-    let mut grown = false;
-    for effect in &action.effects {
-        match effect {
-            Effect::Trigger { .. } | Effect::Schedule { .. } => {}
-            Effect::Increment { variable } => {
-                let count = variables.get(variable.as_str()).and_then(Value::as_i64).unwrap_or(0);
-                variables.insert(variable.to_string(), Value::from(count.saturating_add(1)));
-            }
-            Effect::Set { variable, value: Assigned::Literal(value) } => {
-                variables.insert(variable.to_string(), value.clone());
-            }
-            Effect::Set { variable, value: Assigned::Param(param) } => {
-                let kind = spec.variables.get(variable.as_str()).map(|variable| variable.kind);
-                let value = from_param(action, params, param, kind)?;
-                variables.insert(variable.to_string(), value);
-                grown = true;
-            }
-        }
-    }
-    if grown {
-        check_size("variables", &variables, VARIABLES_MAX_BYTES)?;
-    }
-    Ok(variables)
+/// The fields that a handler is given: those before the transition that starts it, whose parameters it
+/// is given, too. Earlier versions of the rules gave it none.
+pub(super) fn handed_fields(spec: &Spec, entity: &Entity) -> Object {
+    if spec.rules >= RulesVersion::V3 { (**entity.fields()).clone() } else { Object::new() }
 }
 
-fn from_param(
-    action: &Action,
-    params: &Object,
-    param: &str,
-    kind: Option<VariableKind>,
-) -> Result<Value, Refusal> {
-    let kind = kind.unwrap_or(VariableKind::String);
-    params.get(param).and_then(|value| kind.hold(value)).ok_or_else(|| Refusal::BadParam {
-        action: action.name.to_string(),
-        param: param.to_owned(),
-        wanted: match kind {
-            VariableKind::String => "a text",
-            VariableKind::Counter => "a whole number from 0",
-            VariableKind::Bool => "true or false",
-        },
+/// The events that an action emits.
+fn emitted(action: &Action) -> impl Iterator<Item = Event> {
+    action.effects.iter().filter_map(|effect| match effect {
+        Effect::Emit { event } => {
+            Some(Event::Emitted { name: event.to_string(), action: action.name.to_string() })
+        }
+        _ => None,
     })
+}
+
+/// Errors if what a handler is given is larger than `max` bytes.
+pub(super) fn check_handed(
+    params: &Object,
+    variables: &Object,
+    fields: &Object,
+    max: usize,
+) -> Result<(), Refusal> {
+    // Without fields, the sum and the text are those of earlier versions of the rules.
+    let (handed, what) = if fields.is_empty() {
+        (size(&(params, variables), max), "parameters and variables for its handlers")
+    } else {
+        let what = "parameters, variables and fields for its handlers";
+        (size(&(params, variables, fields), max), what)
+    };
+    handed.map(|_| ()).ok_or(Refusal::TooLarge { what, max })
 }

@@ -14,7 +14,7 @@ use sandglass_model::timeout::timeout_text;
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Completion, DeadlineOwner, Decision, Directive, Dispatched,
     Ended, Event, Failure, FailureKind, HandlerEnd, Limit, Object, Outcome, RulesVersion,
-    TransitionCause, WallTime,
+    TransitionCause, Unspawnable, WallTime,
 };
 use serde_json::{Value, json};
 
@@ -22,13 +22,17 @@ use super::action::{ActionContext, smaller_budget};
 use super::{RERUN_ATTEMPTS_MAX, Refusal};
 use crate::entity::{Entity, InFlight};
 use crate::session::Session;
-use crate::spec::{Integration, OnCrash, Spec};
+use crate::spec::{FailureCategory, Integration, Name, OnCrash, Spec, failure_route};
+
+/// The action of an end that has none, as it is recorded.
+const NO_ACTION: &str = "none";
 
 pub(super) fn decide(
     spec: &Spec,
     entity: &Entity,
     end: &Arc<HandlerEnd>,
     now: WallTime,
+    unspawnable: Option<&Unspawnable>,
 ) -> Result<Vec<Event>, Refusal> {
     let dispatch = end.dispatch;
     let run = entity.in_flight_handler(dispatch).ok_or(Refusal::UnknownDispatch { dispatch })?;
@@ -38,9 +42,9 @@ pub(super) fn decide(
     let integration = spec.integrations.get(&run.dispatched.integration);
     let Some(integration) = integration else {
         // A spec is kept with its entities, so only a damaged journal gets here.
-        return Ok(vec![record_end(Arc::clone(end), supersede("none"))]);
+        return Ok(vec![record_end(Arc::clone(end), supersede(NO_ACTION))]);
     };
-    let ending = Ending { spec, entity, run, integration, end, now };
+    let ending = Ending { spec, entity, run, integration, end, now, unspawnable };
     let may_go_on = entity.session().is_none_or(Session::is_running);
     Ok(if may_go_on && is_rerun(integration, run, end) { ending.rerun() } else { ending.decide() })
 }
@@ -67,6 +71,8 @@ struct Ending<'a> {
     /// As it was reported. It may be large, so it is shared with the record.
     end: &'a Arc<HandlerEnd>,
     now: WallTime,
+    /// An entity that is known not to be spawnable.
+    unspawnable: Option<&'a Unspawnable>,
 }
 
 /// The end with the outcome that is recorded, and the records of its transition, if its action is
@@ -82,9 +88,13 @@ enum Judgment {
 
 impl Ending<'_> {
     fn decide(&self) -> Vec<Event> {
+        if self.is_only_recorded() {
+            let action = self.action(&self.end.outcome).unwrap_or(NO_ACTION);
+            return vec![record_end(Arc::clone(self.end), supersede(action))];
+        }
         if self.is_left() {
             let end = self.with_named_action();
-            let action = self.action(&end.outcome).to_owned();
+            let action = self.action(&end.outcome).unwrap_or(NO_ACTION).to_owned();
             return vec![record_end(end, supersede(&action))];
         }
         let end = match self.judge() {
@@ -107,17 +117,24 @@ impl Ending<'_> {
     fn judge(&self) -> Judgment {
         let end = self.with_named_action();
         let Outcome::Completed(completion) = &end.outcome else { return Judgment::Fails(end) };
-        let action = self.action(&end.outcome).to_owned();
-        match self.take(&action, &end.outcome) {
+        let action = self.action(&end.outcome).unwrap_or(NO_ACTION).to_owned();
+        match self.take(&action, &end.outcome, None) {
             Ok(transition) => Judgment::Succeeds { action, transition },
+            // A replay does not know what existed, so the record has to state this refusal.
+            Err(refusal @ Refusal::Unspawnable(_)) => {
+                Judgment::Fails(self.not_taken(&refusal, completion))
+            }
             Err(_) if !self.is_in_own_state() && self.spec.actions.contains_key(&action) => {
                 Judgment::TooLate { action }
             }
-            Err(refusal) => {
-                let message = format!("the result's action can't be taken: {refusal}");
-                Judgment::Fails(self.failed(FailureKind::ActionNotTaken, message, completion))
-            }
+            Err(refusal) => Judgment::Fails(self.not_taken(&refusal, completion)),
         }
+    }
+
+    /// The end with its success made a failure, because its action is refused.
+    fn not_taken(&self, refusal: &Refusal, completion: &Completion) -> Arc<HandlerEnd> {
+        let message = format!("the result's action can't be taken: {refusal}");
+        self.failed(FailureKind::ActionNotTaken, message, completion)
     }
 
     /// The end, with a success that names no action made a failure.
@@ -150,23 +167,43 @@ impl Ending<'_> {
         self.integration.on_success.as_deref().or(completion.action.as_deref())
     }
 
-    /// The action that an outcome becomes.
-    fn action<'b>(&'b self, outcome: &'b Outcome) -> &'b str {
+    /// The action that an outcome becomes, if it becomes one.
+    fn action<'b>(&'b self, outcome: &'b Outcome) -> Option<&'b str> {
         let of = self.integration;
         if self.is_cut(outcome) {
-            return &of.on_cancelled;
+            return of.on_cancelled.as_deref();
         }
         match outcome {
             Outcome::Completed(completion) => {
-                self.success_action(completion).unwrap_or(&of.on_failure)
+                self.success_action(completion).or(of.on_failure.as_deref())
             }
             Outcome::Failed(_) | Outcome::Trapped(_) | Outcome::Limit(_) | Outcome::Rejected(_) => {
-                &of.on_failure
+                self.failure_action(outcome)
             }
-            Outcome::TimedOut(_) => &of.on_timeout,
-            Outcome::Interrupted => &of.on_interrupted,
-            Outcome::Cancelled(_) => &of.on_cancelled,
+            Outcome::TimedOut(_) => of.on_timeout.as_deref(),
+            Outcome::Interrupted => of.on_interrupted.as_deref(),
+            Outcome::Cancelled(_) => of.on_cancelled.as_deref(),
         }
+    }
+
+    /// The action of a failure: the route of its category, if it has one.
+    fn failure_action(&self, outcome: &Outcome) -> Option<&str> {
+        let category = FailureCategory::of(outcome);
+        let route = category.and_then(|category| self.integration.failure_routes.get(&category));
+        route.or(self.integration.on_failure.as_ref()).map(Name::as_str)
+    }
+
+    /// Whether nothing waits for the handler: it was started in a state that takes no action, or is a
+    /// message that nothing answers. (Specs of earlier versions of the rules have no such handlers.)
+    fn is_only_recorded(&self) -> bool {
+        let starts_in_terminal =
+            self.is_in_own_state() && self.spec.is_terminal(&self.entity.state);
+        let is_answered = match &self.end.outcome {
+            Outcome::Completed(completion) => self.success_action(completion).is_some(),
+            _ => true,
+        };
+        let is_message = self.integration.on_failure.is_none() && !is_answered;
+        self.spec.rules >= RulesVersion::V3 && (starts_in_terminal || is_message)
     }
 
     /// Whether the stop of its run ended the handler: killed it, made it fail, because its host calls
@@ -206,17 +243,38 @@ impl Ending<'_> {
         self.entity.state == self.run.dispatched.state
     }
 
-    fn take(&self, action: &str, outcome: &Outcome) -> Result<Vec<Event>, Refusal> {
+    /// Takes `action`, because of `refused` if that says why another ending was refused.
+    fn take(
+        &self,
+        action: &str,
+        outcome: &Outcome,
+        refused: Option<&Refusal>,
+    ) -> Result<Vec<Event>, Refusal> {
         let dispatched = &self.run.dispatched;
-        let mut params = params(dispatched, outcome);
+        let mut params = params(self.spec.rules, dispatched, outcome);
+        if self.spec.rules >= RulesVersion::V3
+            && let Some(refused) = refused
+        {
+            params.insert("refused".to_owned(), json!(refused.to_string()));
+        }
         if self.spec.rules >= RulesVersion::V3
             && let Some(hint) = self.hint(outcome)
         {
             params.insert("hint".to_owned(), json!(hint));
         }
+        if let Some(category) = FailureCategory::of(outcome)
+            && self.integration.failure_routes.values().any(|route| *route == *action)
+        {
+            let failure = failure_route::envelope(category, outcome);
+            params.insert(failure_route::PARAM.to_owned(), failure);
+        }
         let cause = TransitionCause::HandlerEnded { dispatch: dispatched.dispatch };
         let context = ActionContext::new(self.spec, self.entity, self.now);
         let context = context.after_a_handler(self.end.asker_remaining_ms);
+        let context = match outcome {
+            Outcome::Completed(_) => context.with_unspawnable(self.unspawnable),
+            _ => context.accepting_unspawnables(),
+        };
         context.take(action, &params, &cause, dispatched.trace)
     }
 
@@ -241,19 +299,25 @@ impl Ending<'_> {
     /// Takes the action of an ending that is not a success. If it is refused in the handler's own
     /// state, tries the other declared endings; in any other state the ending is superseded.
     fn fail(&self, end: Arc<HandlerEnd>) -> Vec<Event> {
-        let own = self.action(&end.outcome);
+        let own = self.action(&end.outcome).map(str::to_owned);
         let of = self.integration;
         let others = [&of.on_failure, &of.on_timeout, &of.on_interrupted, &of.on_cancelled];
-        let others = others.into_iter().filter(|_| self.is_in_own_state()).map(|name| &**name);
-        for action in std::iter::once(own).chain(others) {
-            if let Ok(transition) = self.take(action, &end.outcome) {
-                let action = action.to_owned();
-                return take_action(end, action, transition);
+        let others = others.into_iter().filter(|_| self.is_in_own_state());
+        let others = others.filter_map(Option::as_deref);
+        let mut refused = None;
+        for action in own.as_deref().into_iter().chain(others) {
+            match self.take(action, &end.outcome, refused.as_ref()) {
+                Ok(transition) => {
+                    let action = action.to_owned();
+                    return take_action(end, action, transition);
+                }
+                Err(refusal) => refused = refused.or(Some(refusal)),
             }
         }
         // Recorded under this name since version 1.
-        let instead = if self.is_in_own_state() { &*of.on_failure } else { own };
-        let decision = supersede(instead);
+        let instead =
+            if self.is_in_own_state() { of.on_failure.as_deref() } else { own.as_deref() };
+        let decision = supersede(instead.unwrap_or(NO_ACTION));
         vec![record_end(end, decision)]
     }
 
@@ -305,7 +369,7 @@ fn take_action(end: Arc<HandlerEnd>, action: String, transition: Vec<Event>) -> 
 }
 
 /// The parameters of the transition: those of a success, and otherwise the cause.
-fn params(dispatched: &Dispatched, outcome: &Outcome) -> Object {
+fn params(rules: RulesVersion, dispatched: &Dispatched, outcome: &Outcome) -> Object {
     let mut params = match outcome {
         Outcome::Completed(completion) => return completion.params.clone(),
         Outcome::TimedOut(exceeded) => match serde_json::to_value(exceeded) {
@@ -317,7 +381,13 @@ fn params(dispatched: &Dispatched, outcome: &Outcome) -> Object {
     params.insert("cause".to_owned(), json!(outcome.kind()));
     params.insert("dispatch_id".to_owned(), json!(dispatched.dispatch));
     params.insert("integration".to_owned(), json!(dispatched.integration));
-    if let Some((kind, message)) = outcome.error() {
+    let Some((kind, message)) = outcome.error() else { return params };
+    if rules >= RulesVersion::V3 {
+        // Both names are those of Temper, whose specs declare one or the other.
+        params.insert("error".to_owned(), json!(message));
+        params.insert("error_message".to_owned(), json!(message));
+        params.insert("error_kind".to_owned(), json!(kind));
+    } else {
         params.insert("error".to_owned(), json!({ "kind": kind, "message": message }));
     }
     params
@@ -380,7 +450,7 @@ on_cancelled = "Stop"
             let spec = Spec::parse_recorded(SPEC, rules).spec.expect("a valid spec");
             let incarnation = Incarnation::from_bytes([7; 16]);
             let name = "Job/1".parse().expect("a name");
-            let create = Input::Create { name, incarnation, tenant: None };
+            let create = Input::Create { name, incarnation, tenant: None, spawned_by: None };
             let entity = decide(&spec, None, &create, NOW).expect("a new entity").after;
             let mut stopped = Self { spec, entity };
             stopped.take(&Input::Start { limits: crate::session::default_limits() });

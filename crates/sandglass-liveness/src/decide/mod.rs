@@ -3,10 +3,12 @@
 
 mod action;
 mod commands;
+mod effects;
 mod ending;
 mod refusal;
 mod retry;
 pub(crate) mod session;
+mod spawn;
 mod spec_change;
 
 use std::sync::Arc;
@@ -14,20 +16,21 @@ use std::sync::Arc;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name, check_signal_name};
 use sandglass_model::{
     AskUntil, Asked, DispatchId, Dispatched, Doing, EntityRef, EntitySignal, Event, HandlerEnd,
-    Incarnation, LastSignal, Limit, ModuleHash, Object, RulesVersion, RunLimits, StopCause,
-    TraceContext, TransitionCause, WallTime,
+    Incarnation, LastSignal, Limit, ModuleHash, Object, RulesVersion, RunLimits, SpawnedBy,
+    StopCause, TraceContext, TransitionCause, Unspawnable, WallTime,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::entity::Entity;
-use crate::spec::Spec;
+use crate::entity::{Entity, parent_fields};
+use crate::spec::{Spec, VariableKind};
 
 use action::ActionContext;
 pub use commands::{Command, commands, handler_cause};
 pub use refusal::Refusal;
 pub use retry::Retry;
 pub use session::{Resume, directive, works_only_for};
+pub use spawn::{SPAWN_DEPTH_MAX, SPAWNED_MAX_BYTES, SPAWNING_MAX, SpawnEnd};
 pub use spec_change::change_spec;
 
 /// Most handlers of one entity that are queued or in flight: an entity is one
@@ -40,7 +43,7 @@ pub const SCHEDULES_MAX: usize = 1_000;
 pub const PARAMS_MAX_BYTES: usize = 1 << 20;
 /// Largest variables of an entity, in bytes as JSON: each transition records them.
 pub const VARIABLES_MAX_BYTES: usize = 1 << 20;
-/// Largest parameters and variables that one transition gives to all the handlers that it starts,
+/// Largest parameters, variables and fields that one transition gives to all the handlers that it starts,
 /// in bytes as JSON: they go into one transaction of the journal.
 pub const HANDED_MAX_BYTES: usize = 16 << 20;
 /// Largest payload of a signal, in bytes as JSON: a signal is a notice.
@@ -69,6 +72,8 @@ pub enum Input {
         incarnation: Incarnation,
         /// The tenant that it belongs to; `None` for [`sandglass_model::DEFAULT_TENANT`].
         tenant: Option<String>,
+        /// The transition of another entity that creates it, if one does.
+        spawned_by: Option<Box<SpawnedBy>>,
     },
     /// A caller, or a handler of another entity, requests an action.
     Action {
@@ -81,6 +86,17 @@ pub enum Input {
         /// The ask, if a handler requests it.
         asked: Option<Asked>,
     },
+    /// The entity takes its first action, because another one has spawned it.
+    FirstAction {
+        /// The action.
+        action: String,
+        /// Its parameters.
+        params: Object,
+        /// The span of the transition that spawned it.
+        trace: TraceContext,
+    },
+    /// An entity that it spawns was created, or cannot be.
+    SpawnEnded(SpawnEnd),
     /// An operator requests one more attempt of a handler.
     Retry(Box<Retry>),
     /// A handler ended.
@@ -196,16 +212,32 @@ pub fn decide(
     input: &Input,
     now: WallTime,
 ) -> Result<Decided, Refusal> {
+    decide_knowing(spec, entity, input, now, None)
+}
+
+/// As [`decide`], if an entity that the decision would spawn is known to be `unspawnable`: an action that
+/// would spawn it is refused. Endings that are not a success, and the actions of state timers, are
+/// taken nevertheless, because without them the entity could stay in its state forever.
+///
+/// # Errors
+/// The input is refused, and changes nothing.
+pub fn decide_knowing(
+    spec: &Spec,
+    entity: Option<&Entity>,
+    input: &Input,
+    now: WallTime,
+    unspawnable: Option<&Unspawnable>,
+) -> Result<Decided, Refusal> {
     match (entity, input) {
-        (None, Input::Create { name, incarnation, tenant }) => {
-            let event = create(spec, *incarnation, tenant.as_deref())?;
+        (None, Input::Create { name, incarnation, tenant, spawned_by }) => {
+            let event = create(spec, *incarnation, tenant.as_deref(), spawned_by.as_deref())?;
             let after = Entity::created(name.clone(), &event, now);
             let after = after.ok_or(Refusal::UnknownEntity)?;
             Ok(Decided { events: vec![event], after })
         }
         (None, _) => Err(Refusal::UnknownEntity),
         (Some(entity), _) => {
-            let (events, after) = decide_events(spec, entity, input, now)?;
+            let (events, after) = decide_events(spec, entity, input, now, unspawnable)?;
             Ok(match after {
                 Some(after) => Decided { events, after },
                 None => Decided::of(spec, entity, events, now),
@@ -219,16 +251,23 @@ pub(crate) fn create(
     spec: &Spec,
     incarnation: Incarnation,
     tenant: Option<&str>,
+    spawned_by: Option<&SpawnedBy>,
 ) -> Result<Event, Refusal> {
     if let Some(tenant) = tenant {
         check_name("tenant", tenant, NAME_MAX_BYTES).map_err(Refusal::BadTenant)?;
+    }
+    let mut variables = spec.initial_variables();
+    for (name, value) in spawned_by.iter().flat_map(|by| parent_fields(&by.parent)) {
+        let declared = spec.variables.get(&name).filter(|one| one.kind == VariableKind::String);
+        variables.extend(declared.map(|_| (name, value)));
     }
     Ok(Event::Created {
         spec: spec.digest,
         incarnation,
         state: spec.initial.to_string(),
-        variables: spec.initial_variables(),
+        variables,
         tenant: tenant.map(str::to_owned),
+        spawned_by: spawned_by.cloned().map(Box::new),
     })
 }
 
@@ -239,9 +278,10 @@ pub(crate) fn decide_events(
     entity: &Entity,
     input: &Input,
     now: WallTime,
+    unspawnable: Option<&Unspawnable>,
 ) -> Result<(Vec<Event>, Option<Entity>), Refusal> {
     session::check_admitted(spec, entity, input)?;
-    let events = decide_input(spec, entity, input, now)?;
+    let events = decide_input(spec, entity, input, now, unspawnable)?;
     Ok(session::apply_session_rules(spec, entity, events, now))
 }
 
@@ -250,7 +290,9 @@ fn decide_input(
     entity: &Entity,
     input: &Input,
     now: WallTime,
+    unspawnable: Option<&Unspawnable>,
 ) -> Result<Vec<Event>, Refusal> {
+    let context = || ActionContext::new(spec, entity, now).with_unspawnable(unspawnable);
     match input {
         Input::Create { .. } => Err(Refusal::EntityExists),
         Input::Start { limits } => session::start(entity, *limits),
@@ -268,14 +310,19 @@ fn decide_input(
                 Some(asked) => asked_by(entity, asked)?,
                 None => TransitionCause::Requested,
             };
-            ActionContext::new(spec, entity, now).take(action, params, &cause, *trace)
+            context().take(action, params, &cause, *trace)
         }
+        Input::FirstAction { action, params, trace } => {
+            check_size("params", params, PARAMS_MAX_BYTES)?;
+            spawn::first_action(entity, &context(), (action, params), *trace)
+        }
+        Input::SpawnEnded(end) => spawn::ended(entity, end),
         Input::Retry(retry) => retry::decide(spec, entity, retry),
-        Input::HandlerEnded(end) => ending::decide(spec, entity, end, now),
+        Input::HandlerEnded(end) => ending::decide(spec, entity, end, now, unspawnable),
         Input::StateIdle { generation, idle_ms } => {
-            state_idle(spec, entity, *generation, *idle_ms, now)
+            state_idle(spec, entity, &context().accepting_unspawnables(), *generation, *idle_ms)
         }
-        Input::ScheduleDue { schedule } => schedule_due(spec, entity, *schedule, now),
+        Input::ScheduleDue { schedule } => schedule_due(entity, context(), *schedule),
         Input::Signal { name, from, dispatch, payload } => {
             check_name("signal", name, NAME_MAX_BYTES).map_err(Refusal::BadSignal)?;
             check_size("payload", payload, SIGNAL_MAX_BYTES)?;
@@ -308,9 +355,9 @@ fn asked_by(entity: &Entity, asked: &Asked) -> Result<TransitionCause, Refusal> 
 fn state_idle(
     spec: &Spec,
     entity: &Entity,
+    context: &ActionContext<'_>,
     generation: u64,
     idle_ms: u64,
-    now: WallTime,
 ) -> Result<Vec<Event>, Refusal> {
     let timer = entity.idle_timer(spec).filter(|timer| timer.generation == generation);
     let timeout = spec.timeouts.get(&entity.state);
@@ -320,12 +367,7 @@ fn state_idle(
     }
     let action = timeout.on_timeout.to_string();
     let trace = own_trace(entity, b"idle");
-    let taken = ActionContext::new(spec, entity, now).take(
-        &action,
-        &timeout.params,
-        &TransitionCause::StateIdle,
-        trace,
-    );
+    let taken = context.take(&action, &timeout.params, &TransitionCause::StateIdle, trace);
     let mut events = vec![Event::StateIdle {
         state: entity.state.clone(),
         after_ms: timer.after_ms,
@@ -339,20 +381,27 @@ fn state_idle(
 }
 
 fn schedule_due(
-    spec: &Spec,
     entity: &Entity,
+    context: ActionContext<'_>,
     number: u64,
-    now: WallTime,
 ) -> Result<Vec<Event>, Refusal> {
     let schedule = entity.schedule(number).ok_or(Refusal::UnknownSchedule { number })?;
-    let taken = ActionContext::new(spec, entity, now).after_a_schedule().take(
+    let taken = context.after_a_schedule().take(
         &schedule.action,
         &Object::new(),
         &TransitionCause::Scheduled { schedule: number },
         own_trace(entity, &number.to_be_bytes()),
     );
-    let action = schedule.action.clone();
-    let mut events = vec![Event::ScheduleDue { schedule: number, action, taken: taken.is_ok() }];
+    let unspawnable = match &taken {
+        Err(Refusal::Unspawnable(unspawnable)) => Some(Box::new(unspawnable.clone())),
+        _ => None,
+    };
+    let mut events = vec![Event::ScheduleDue {
+        schedule: number,
+        action: schedule.action.clone(),
+        taken: taken.is_ok(),
+        unspawnable,
+    }];
     events.extend(taken.unwrap_or_default());
     Ok(events)
 }
@@ -415,7 +464,7 @@ fn check_size(
 }
 
 /// The size of `value` in bytes as JSON; `None` if it exceeds `max`.
-fn size(value: &impl serde::Serialize, max: usize) -> Option<usize> {
+pub(crate) fn size(value: &impl serde::Serialize, max: usize) -> Option<usize> {
     let mut counted = Counted { left: max };
     // The only errors are that the limit is exceeded, or that a number has no JSON form.
     serde_json::to_writer(&mut counted, value).ok()?;

@@ -1,7 +1,7 @@
 //! Why an input is refused and changes nothing.
 
-use sandglass_model::DispatchId;
 use sandglass_model::id::InvalidId;
+use sandglass_model::{DispatchId, SpawnObstacle, Unspawnable};
 
 /// Why an input is refused and changes nothing. These texts become part of records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +46,36 @@ pub enum Refusal {
         /// What it must be.
         wanted: &'static str,
     },
+    /// A parameter has a type that does not fit the variable that an effect changes with it.
+    #[error(
+        "`{action}`: parameter `{param}` is {is}, and variable `{variable}` is a {of}: give {wanted}"
+    )]
+    UnfitParam {
+        /// The action.
+        action: String,
+        /// The parameter.
+        param: String,
+        /// The type that it has.
+        is: &'static str,
+        /// The variable.
+        variable: String,
+        /// The type of the variable.
+        of: &'static str,
+        /// What the parameter must be.
+        wanted: &'static str,
+    },
+    /// The transition would break an invariant of the spec.
+    #[error("`{action}` would break the invariant `{invariant}` in state `{state}`{}", reason(.message.as_deref()))]
+    InvariantBroken {
+        /// The action.
+        action: String,
+        /// The invariant.
+        invariant: String,
+        /// The state after the action.
+        state: String,
+        /// The text of the spec for that.
+        message: Option<String>,
+    },
     /// Something is larger than allowed.
     #[error("more than {max} bytes of {what}")]
     TooLarge {
@@ -66,6 +96,18 @@ pub enum Refusal {
         /// How many it may have.
         max: usize,
     },
+    /// The action would spawn an entity that cannot be spawned.
+    #[error("it would spawn {}, {}", .0.entity, describe(.0.reason))]
+    Unspawnable(Unspawnable),
+    /// As many entities as may be are spawned and not created yet.
+    #[error("the entity spawns {max} others that are not created yet; try again later")]
+    TooManySpawns {
+        /// How many may be.
+        max: usize,
+    },
+    /// No entity is spawned under this number, or the entity was not spawned.
+    #[error("no such spawn is in progress")]
+    NotSpawned,
     /// A host call that reached its time limit is not recorded before its handler ends.
     #[error("the host call is recorded with the end of dispatch {dispatch}")]
     RecordedAtTheEnd {
@@ -246,6 +288,20 @@ pub enum Refusal {
 pub(super) fn shown(name: &str) -> String {
     // Longer than any declared name.
     name.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+fn reason(message: Option<&str>) -> String {
+    message.map(|message| format!(": {message}")).unwrap_or_default()
+}
+
+/// Why an entity is not spawned, as the end of a sentence about it.
+fn describe(obstacle: SpawnObstacle) -> &'static str {
+    match obstacle {
+        SpawnObstacle::Exists => "which exists already; give another id",
+        SpawnObstacle::UnknownType => "whose type has no spec; load its spec file",
+        SpawnObstacle::TooDeep => "to which too many spawns lead",
+        SpawnObstacle::NotRecorded => "which the journal does not take",
+    }
 }
 
 fn hint(name: Option<&str>) -> String {

@@ -221,7 +221,7 @@ fn cancelled(
             continue;
         };
         // It has just been dispatched, so nothing refuses its end.
-        let ended = super::ending::decide(spec, &after, &end, now).unwrap_or_default();
+        let ended = super::ending::decide(spec, &after, &end, now, None).unwrap_or_default();
         ended.into_iter().for_each(|event| push(&mut after, event));
     }
     events

@@ -25,6 +25,9 @@ pub fn change_spec(from: &Spec, entity: &Entity, to: &Spec) -> Result<Vec<Event>
     if !entity.is_settled() {
         return Err(unfit("a handler of the entity is in flight".to_owned()));
     }
+    if !entity.is_at_rest() {
+        return Err(unfit("an entity that it spawns is not created yet".to_owned()));
+    }
     if !to.states.iter().any(|state| *state == *entity.state) {
         return Err(unfit(format!("it has no state `{}`", entity.state)));
     }
@@ -80,5 +83,7 @@ fn holds(kind: VariableKind, value: &Value) -> bool {
         VariableKind::String => value.is_string(),
         VariableKind::Counter => value.is_u64(),
         VariableKind::Bool => value.is_boolean(),
+        VariableKind::Number => value.is_number(),
+        VariableKind::List => value.is_array(),
     }
 }

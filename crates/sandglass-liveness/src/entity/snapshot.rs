@@ -7,8 +7,8 @@ use super::Entity;
 
 /// The version of the text. Other versions are not used: an entity may have had other fields, or
 /// been folded differently.
-pub const SNAPSHOT_VERSION: u32 = 3;
-/// Largest snapshot, in bytes: the largest variables, and as much again for all else.
+pub const SNAPSHOT_VERSION: u32 = 4;
+/// Largest snapshot, in bytes: the largest variables, and as much again for fields and all else.
 pub const SNAPSHOT_MAX_BYTES: usize = 2 << 20;
 
 #[derive(Serialize)]
@@ -39,12 +39,12 @@ pub enum Unusable {
 }
 
 impl Entity {
-    /// The entity as text; `None` while a handler is in flight, and if it exceeds
+    /// The entity as text; `None` while it is not at rest, and if it exceeds
     /// [`SNAPSHOT_MAX_BYTES`].
     #[must_use]
     pub fn to_snapshot(&self) -> Option<String> {
         let written = Written { version: SNAPSHOT_VERSION, entity: self };
-        let text = self.is_settled().then(|| serde_json::to_string(&written).ok()).flatten();
+        let text = self.is_at_rest().then(|| serde_json::to_string(&written).ok()).flatten();
         text.filter(|text| text.len() <= SNAPSHOT_MAX_BYTES)
     }
 

@@ -4,8 +4,9 @@
 
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::{
-    Asked, Cause, DeadlineOwner, Dispatched, Ended, EntityRef, HandlerDeadlineExceeded, Outcome,
-    Overrun, TraceContext,
+    Asked, Cause, DEFAULT_TENANT, DeadlineOwner, Dispatched, Ended, EntityRef, Event,
+    HandlerDeadlineExceeded, Incarnation, Object, Outcome, Overrun, SpawnObstacle, SpawnedBy,
+    TraceContext,
 };
 
 use crate::entity::Entity;
@@ -66,6 +67,90 @@ pub(super) fn false_ask(
     if asked.remaining_ms > budget_ms {
         let expected = format!("no more than its budget of {budget_ms} ms");
         found.push("remaining_ms of an asker", asked.remaining_ms.to_string(), expected);
+    }
+    found.0
+}
+
+/// The contradictions between `by`, in the creation of an entity, and what its parent has recorded.
+pub(super) fn false_spawn(
+    parent: Option<&Entity>,
+    by: &SpawnedBy,
+    (name, incarnation): (&EntityRef, Incarnation),
+    tenant: Option<&str>,
+) -> Vec<Contradiction> {
+    let mut found = Found(Vec::new());
+    let parent = parent.filter(|parent| parent.incarnation == by.incarnation);
+    let spawn = parent.and_then(|parent| parent.spawn(by.sequence, by.index));
+    let (Some(parent), Some(spawn)) = (parent, spawn) else {
+        let recorded = format!("number {} of the transition to {}", by.index, by.sequence);
+        found.push("spawned_by", recorded, format!("a spawn of {} in progress", by.parent));
+        return found.0;
+    };
+    found.same("entity of a spawn", name, &spawn.entity);
+    found.same("incarnation of a spawned entity", &incarnation, &by.derive_incarnation());
+    found.same("tenant of a spawned entity", tenant.unwrap_or(DEFAULT_TENANT), &*parent.tenant);
+    found.same("depth of a spawn", &by.depth, &spawn.depth);
+    found.0
+}
+
+/// The contradictions between `transition`, the first one of an entity that `by` spawned, and what its
+/// parent has recorded.
+pub(super) fn false_first_action(
+    parent: Option<&Entity>,
+    by: Option<&SpawnedBy>,
+    transition: &Event,
+) -> Vec<Contradiction> {
+    let mut found = Found(Vec::new());
+    let spawn = parent.zip(by).and_then(|(parent, by)| parent.spawn(by.sequence, by.index));
+    let Event::Transition { action, params, trace, .. } = transition else { return found.0 };
+    let Some(spawn) = spawn else {
+        let expected = "a spawn in progress".to_owned();
+        found.push("cause of a transition", "spawned".to_owned(), expected);
+        return found.0;
+    };
+    let expected = spawn.action.as_deref().unwrap_or("nothing");
+    found.same("first action of a spawned entity", action.as_str(), expected);
+    if *params != spawn.params {
+        let text = |params: &Object| serde_json::to_string(params).unwrap_or_default();
+        found.push("params of a first action", text(params), text(&spawn.params));
+    }
+    found.same("trace of a first action", trace, &spawn.trace);
+    found.0
+}
+
+/// The contradictions between `end`, the end of a spawn of `parent`, and what is known of the entity.
+pub(super) fn false_spawn_end(
+    parent: &Entity,
+    child: Option<&Entity>,
+    end: &Event,
+) -> Vec<Contradiction> {
+    let mut found = Found(Vec::new());
+    let (Event::Spawned { spawned_at, index, .. } | Event::SpawnRefused { spawned_at, index, .. }) =
+        end
+    else {
+        return found.0;
+    };
+    // If there is no such spawn, the decision reports that.
+    let Some(spawn) = parent.spawn(*spawned_at, *index) else { return found.0 };
+    let origin = parent.origin_of(*spawned_at, spawn);
+    let by = child.and_then(Entity::spawned_by).filter(|by| by.is_same_spawn(&origin));
+    match end {
+        Event::SpawnRefused { reason: SpawnObstacle::Exists, .. } => {
+            if child.is_none() || by.is_some() {
+                let expected = format!("another entity {}", spawn.entity);
+                found.push("reason of a refused spawn", "exists".to_owned(), expected);
+            }
+        }
+        Event::Spawned { action_refused, .. } => {
+            let Some(by) = by else {
+                let expected = format!("the creation of {} before it", spawn.entity);
+                found.push("spawned entity", spawn.entity.to_string(), expected);
+                return found.0;
+            };
+            let text = |refused: &Option<String>| refused.clone().unwrap_or_default();
+            found.same("action_refused", &text(action_refused), &text(&by.action_refused));
+        }
+        _ => {}
     }
     found.0
 }

@@ -183,7 +183,7 @@ pub(super) fn sign_of_life<'e>(
     match event {
         Event::Transition {
             action,
-            cause: TransitionCause::Requested | TransitionCause::Asked(_),
+            cause: TransitionCause::Requested | TransitionCause::Asked(_) | TransitionCause::Spawned,
             ..
         } => Some(("action", Some(action.clone()), is_material("action"))),
         Event::Signal { name, dispatch, .. } => {

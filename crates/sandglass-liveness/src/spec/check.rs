@@ -3,14 +3,23 @@
 
 use std::collections::BTreeSet;
 
-use sandglass_source::{Diagnostics, did_you_mean};
+use sandglass_model::RulesVersion;
+use sandglass_source::{Diagnostics, did_you_mean, nearest};
 
-use super::{Action, Assigned, Effect, Integration, Name, Spec, VariableKind, limits};
+use super::{
+    Action, Assigned, Effect, Integration, Name, Spec, Variable, VariableKind, endings, limits,
+    spawn,
+};
 
 /// Checks `spec`, and fills in what follows from several sections.
 pub(super) fn check(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     check_actions(spec, out);
+    add_timed_states(spec, out);
+    if spec.rules >= RulesVersion::V3 {
+        add_terminal_states(spec);
+    }
     resolve_dispatches(spec, out);
+    endings::complete(spec, out);
     check_endings(spec, out);
     check_timeouts(spec, out);
     limits::check(spec, out);
@@ -28,13 +37,44 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
             let help = format!("take `{terminal}` out of `from` or out of `terminal`");
             out.error_with_help(terminal.span(), message, help);
         }
+        declare_changed(spec, action, out);
         for effect in &mut action.effects {
             check_effect(spec, &names, &action.params, effect, out);
         }
+        set_by_params(spec, action);
+        spawn::check(spec, &action.params, &action.effects, &names, out);
     }
     spec.actions = actions;
     if let Some(variable) = spec.conversation.clone() {
         kind_of(spec, &variable, out);
+    }
+}
+
+/// A state without any outgoing action is terminal.
+fn add_terminal_states(spec: &mut Spec) {
+    let left: BTreeSet<&str> =
+        spec.actions.values().flat_map(|action| &action.from).map(Name::as_str).collect();
+    let ends = spec.states.iter().filter(|state| !left.contains(state.as_str()));
+    let ends: Vec<String> = ends.map(Name::to_string).collect();
+    spec.terminal.extend(ends);
+}
+
+/// The action of a timer is taken from the timer's state.
+fn add_timed_states(spec: &mut Spec, out: &mut Diagnostics<'_>) {
+    let Spec { timeouts, actions, terminal, .. } = spec;
+    for timeout in timeouts.values().filter(|timeout| !terminal.contains(timeout.state.as_str())) {
+        let (state, name) = (&timeout.state, &timeout.on_timeout);
+        let Some(action) = actions.get_mut(name.as_str()) else { continue };
+        if !action.is_taken_from(state) {
+            let message =
+                format!("state `{state}` does not accept `{name}`, which its timer takes");
+            out.report_default(
+                name.span(),
+                message,
+                format!("add `{state}` to `from` of `{name}`"),
+            );
+            action.from.push(state.clone());
+        }
     }
 }
 
@@ -54,41 +94,125 @@ fn check_effect(
     effect: &mut Effect,
     out: &mut Diagnostics<'_>,
 ) {
+    if let Effect::Schedule { action, .. } | Effect::ScheduleAt { action, .. } = effect
+        && !actions.contains(action.as_str())
+    {
+        let help = did_you_mean(action, actions.iter().map(String::as_str));
+        out.error_with_help(action.span(), format!("no action is named `{action}`"), help);
+    }
+    let Some((variable, _)) = effect.changes() else { return };
+    let Some(kind) = kind_of(spec, variable, out) else { return };
+    if let Some((called, help)) = misused(effect, kind) {
+        out.error_with_help(variable.span(), format!("`{variable}` is no {called}"), help);
+        return;
+    }
+    let (variable, used_as) = (variable.clone(), effect.uses(kind));
     match effect {
-        Effect::Trigger { .. } => {}
-        Effect::Increment { variable } => {
-            let kind = kind_of(spec, variable, out);
-            if kind.is_some_and(|kind| kind != VariableKind::Counter) {
-                let message = format!("`{variable}` is no counter");
-                out.error_with_help(variable.span(), message, "only counters are incremented");
-            }
+        Effect::Increment { by: value, .. }
+        | Effect::Decrement { by: value, .. }
+        | Effect::Set { value, .. }
+        | Effect::Append { value, .. }
+        | Effect::RemoveAt { index: value, .. } => {
+            check_assigned(spec, params, &variable, used_as, value, out);
         }
-        Effect::Set { variable, value } => {
-            let Some(kind) = kind_of(spec, variable, out) else { return };
-            match value {
-                Assigned::Literal(literal) => match kind.hold(literal) {
-                    Some(held) => *literal = held,
-                    None => {
-                        let message = format!("`{variable}` is a {}", kind.as_str());
-                        let help = format!("it cannot hold {literal}");
-                        out.error_with_help(variable.span(), message, help);
-                    }
-                },
-                Assigned::Param(param) if !params.contains(param) => {
-                    let help = did_you_mean(param, params.iter().map(Name::as_str));
-                    let message = format!("the action has no parameter `{param}`");
-                    out.error_with_help(param.span(), message, help);
-                }
-                Assigned::Param(_) => {}
-            }
+        Effect::Trigger { .. }
+        | Effect::Schedule { .. }
+        | Effect::ScheduleAt { .. }
+        | Effect::Emit { .. }
+        | Effect::Spawn(_) => {}
+    }
+}
+
+/// What the variable of an effect, which is a `kind`, would have to be.
+const fn misused(effect: &Effect, kind: VariableKind) -> Option<(&'static str, &'static str)> {
+    match (effect, kind) {
+        (
+            Effect::Increment { .. } | Effect::Decrement { .. },
+            VariableKind::String | VariableKind::Bool | VariableKind::List,
+        ) => Some(("counter", "only counters are incremented")),
+        (Effect::Append { .. } | Effect::RemoveAt { .. }, VariableKind::List) => None,
+        (Effect::Append { .. } | Effect::RemoveAt { .. }, _) => {
+            Some(("list", "only lists have items"))
         }
-        Effect::Schedule { action, .. } => {
-            if !actions.contains(action.as_str()) {
-                let help = did_you_mean(action, actions.iter().map(String::as_str));
-                out.error_with_help(action.span(), format!("no action is named `{action}`"), help);
+        _ => None,
+    }
+}
+
+/// Checks what an effect uses, which has to become a `kind`, and converts a literal to that.
+fn check_assigned(
+    spec: &Spec,
+    params: &[Name],
+    variable: &Name,
+    kind: VariableKind,
+    value: &mut Assigned,
+    out: &mut Diagnostics<'_>,
+) {
+    match value {
+        Assigned::Literal(literal) => match kind.hold(literal) {
+            Some(held) => *literal = held,
+            None => {
+                let message = format!("`{variable}` is a {}", kind.as_str());
+                let help = format!("it cannot hold {literal}");
+                out.error_with_help(variable.span(), message, help);
+            }
+        },
+        Assigned::Param(param) if !params.contains(param) => {
+            let near = did_you_mean(param, params.iter().map(Name::as_str));
+            let message = format!("the action has no parameter `{param}`");
+            out.report_default(param.span(), message, near);
+        }
+        Assigned::Param(_) => {}
+        Assigned::Variable(from) => {
+            let from_kind = kind_of(spec, from, out);
+            if let Some(from_kind) = from_kind.filter(|from| kind.hold(&from.zero()).is_none()) {
+                let (is, from_is) = (kind.as_str(), from_kind.as_str());
+                let message = format!("`{variable}` is a {is}, and `{from}` is a {from_is}");
+                out.error_with_help(from.span(), message, "both must have one type");
             }
         }
     }
+}
+
+/// Declares the variables that the effects of `action` change and no [[state]] declares, unless the file
+/// is strict.
+fn declare_changed(spec: &mut Spec, action: &Action, out: &mut Diagnostics<'_>) {
+    for effect in &action.effects {
+        let Some((variable, value)) = effect.changes() else { continue };
+        if out.is_strict() || spec.variables.contains_key(variable.as_str()) {
+            continue;
+        }
+        let kind = match (effect, value) {
+            (Effect::Increment { .. } | Effect::Decrement { .. }, _) => VariableKind::Counter,
+            (Effect::Append { .. } | Effect::RemoveAt { .. }, _) => VariableKind::List,
+            (_, Assigned::Literal(value)) => VariableKind::of(value),
+            _ => VariableKind::String,
+        };
+        let known = spec.variables.keys().map(String::as_str);
+        let near = did_you_mean(variable, known);
+        let message = format!("no variable is named `{variable}`, so it is a {}", kind.as_str());
+        out.report_default(variable.span(), message, near);
+        let name = variable.clone();
+        let declared = Variable { name, kind, initial: kind.zero() };
+        spec.variables.insert(variable.to_string(), declared);
+    }
+}
+
+/// Lets each parameter set the variable of its name, unless an effect changes that.
+fn set_by_params(spec: &Spec, action: &mut Action) {
+    if spec.rules < RulesVersion::V3 {
+        return;
+    }
+    let effects = action.effects.iter().filter_map(Effect::changes);
+    let mut changed: BTreeSet<&str> = effects.map(|(variable, _)| variable.as_str()).collect();
+    let unchanged = action.params.iter().filter(|param| {
+        spec.variables.contains_key(param.as_str()) && changed.insert(param.as_str())
+    });
+    let set = |param: &Name| Effect::Set {
+        variable: param.clone(),
+        value: Assigned::Param(param.clone()),
+    };
+    let set: Vec<Effect> = unchanged.map(set).collect();
+    action.effects.splice(0..0, set);
 }
 
 fn kind_of(spec: &Spec, variable: &Name, out: &mut Diagnostics<'_>) -> Option<VariableKind> {
@@ -101,19 +225,22 @@ fn kind_of(spec: &Spec, variable: &Name, out: &mut Diagnostics<'_>) -> Option<Va
 }
 
 /// Finds the integrations that each action starts: those that its trigger effects
-/// name (its own first), those declared under it, and those that wait for it.
+/// name (its own first), those declared under it, and those that wait for it. A trigger that no
+/// integration has names an action of another platform, and becomes an event.
 fn resolve_dispatches(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     let mut actions = std::mem::take(&mut spec.actions);
     for action in actions.values_mut() {
         let mut starts: Vec<&Integration> = Vec::new();
-        for effect in &action.effects {
+        for effect in &mut action.effects {
             if let Effect::Trigger { name } = effect {
-                let triggered = triggered_by(spec, action, name);
+                let triggered = triggered_by(spec, &action.name, name);
                 if triggered.is_empty() {
-                    let triggers = spec.integrations.values().map(|one| one.trigger.as_str());
-                    let help = did_you_mean(name, triggers);
-                    let message = format!("no integration has the trigger `{name}`");
-                    out.error_with_help(name.span(), message, help);
+                    let message = format!(
+                        "no integration has the trigger `{name}`, so that an event of this name is \
+                         emitted"
+                    );
+                    out.report_default(name.span(), message, trigger_help(spec, name));
+                    *effect = Effect::Emit { event: name.clone() };
                 }
                 starts.extend(triggered);
             }
@@ -129,10 +256,18 @@ fn resolve_dispatches(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     spec.actions = actions;
 }
 
-fn triggered_by<'s>(spec: &'s Spec, action: &Action, trigger: &Name) -> Vec<&'s Integration> {
+/// What to do about a trigger that no integration has.
+fn trigger_help(spec: &Spec, trigger: &Name) -> String {
+    let triggers = spec.integrations.values().map(|one| one.trigger.as_str());
+    let meant =
+        nearest(trigger, triggers).map(|meant| format!("did you mean `{meant}`? Otherwise "));
+    let meant = meant.unwrap_or_default();
+    format!("{meant}declare the integration, or write \"emit {trigger}\" if that is intended")
+}
+
+fn triggered_by<'s>(spec: &'s Spec, action: &Name, trigger: &Name) -> Vec<&'s Integration> {
     let all = || spec.integrations.values().filter(|one| one.trigger == *trigger);
-    let own: Vec<_> =
-        all().filter(|one| one.declared_under.as_ref() == Some(&action.name)).collect();
+    let own: Vec<_> = all().filter(|one| one.declared_under.as_ref() == Some(action)).collect();
     if own.is_empty() { all().collect() } else { own }
 }
 
@@ -151,15 +286,23 @@ pub(super) fn entered(spec: &Spec) -> BTreeSet<(&str, &str)> {
 /// Rule 10: the state in which a handler executes accepts every ending of it.
 fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
     let mut undeclared = BTreeSet::new();
+    let mut not_taken = BTreeSet::new();
     for (integration, state) in entered(spec) {
         let Some(integration) = spec.integrations.get(integration) else { continue };
+        if spec.is_terminal(state) {
+            ends_in_terminal(integration, state, out);
+            continue;
+        }
         for (ending, action) in integration.endings() {
             match spec.actions.get(action.as_str()) {
-                Some(declared) if !declared.is_taken_from(state) || spec.is_terminal(state) => {
-                    not_taken(spec, integration, ending, action, state, out);
+                Some(declared) if !declared.is_taken_from(state) => {
+                    // One action may be several endings.
+                    if not_taken.insert((&integration.name as &str, action.as_str(), state)) {
+                        report_not_taken(integration, ending, action, state, out);
+                    }
                 }
                 Some(_) => {}
-                None if !undeclared.insert((&integration.name as &str, ending)) => {}
+                None if !undeclared.insert((&integration.name as &str, action.as_str())) => {}
                 None => {
                     let message = format!(
                         "integration `{}`: `{ending}` is `{action}`, which is not declared",
@@ -176,8 +319,17 @@ fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
     }
 }
 
-fn not_taken(
-    spec: &Spec,
+/// Reports a handler that starts in a state that takes no action.
+fn ends_in_terminal(integration: &Integration, state: &str, out: &mut Diagnostics<'_>) {
+    let message = format!(
+        "integration `{}` starts in `{state}`, which is terminal: its end is only recorded",
+        integration.name
+    );
+    let help = format!("start it elsewhere, or declare an action that leaves `{state}`");
+    out.report_default(integration.name.span(), message, help);
+}
+
+fn report_not_taken(
     integration: &Integration,
     ending: &str,
     action: &Name,
@@ -188,12 +340,9 @@ fn not_taken(
         "integration `{}`: `{ending}` is `{action}`, which state `{state}` does not accept",
         integration.name
     );
-    let help = if spec.is_terminal(state) {
-        format!("`{state}` is terminal, so no handler can end in it: start the handler elsewhere")
-    } else {
-        format!("add `{state}` to `from` of `{action}`, or name another action in `{ending}`")
-    };
-    out.error_with_help(action.span(), message, help);
+    let help =
+        format!("add `{state}` to `from` of `{action}`, or name another action in `{ending}`");
+    out.report_default(action.span(), message, help);
 }
 
 fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
@@ -213,11 +362,6 @@ fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
                 let message = format!("`{state}` is terminal and cannot have a timer");
                 out.error_with_help(state.span(), message, help);
             }
-            Some(declared) if !declared.is_taken_from(state) => {
-                let message = format!("state `{state}` does not accept `{action}`");
-                let help = format!("add `{state}` to `from` of `{action}`");
-                out.error_with_help(action.span(), message, help);
-            }
             Some(_) => {}
         }
     }
@@ -236,7 +380,7 @@ fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
         if *state == spec.initial {
             out.warning(state.span(), message, help);
         } else {
-            out.error_with_help(state.span(), message, help);
+            out.report_default(state.span(), message, help);
         }
     }
 }

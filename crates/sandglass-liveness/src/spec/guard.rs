@@ -1,38 +1,79 @@
-//! Guards: comparisons of a variable with a literal, joined by `and`, `or` and
-//! `not`. Their types are checked when they are read, so that none fails later.
+//! Conditions: guards of actions, and what invariants assert. Their types are checked when they are
+//! read, so that none fails later.
 
+mod parser;
+mod table;
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use sandglass_model::Object;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
-use sandglass_source::did_you_mean;
-
-use super::{Variable, VariableKind};
+use super::Variable;
+pub(super) use table::{fields, predicate, read, text};
 
 /// Deepest nesting of a guard: deeper than anyone reads, and shallow enough for the stack of a
 /// thread.
 pub const GUARD_DEPTH_MAX: usize = 32;
+/// Most guards in a list, and most parts of a table that joins several.
+pub const GUARDS_MAX: usize = 64;
 
-/// The condition of an action.
+/// A condition on an entity.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guard {
-    /// A comparison of a variable with a literal of its type.
+    /// It always holds, or never.
+    Constant(bool),
+    /// A comparison of two values.
     Compare {
-        /// The variable.
-        variable: String,
+        /// The left value.
+        left: Operand,
         /// The operator.
         operator: Operator,
-        /// The literal.
-        literal: Value,
+        /// The right value.
+        right: Operand,
     },
+    /// A value is one of several.
+    In {
+        /// The value.
+        value: Operand,
+        /// The values that it may have.
+        among: Among,
+    },
+    /// A name has no value, or the empty text or list.
+    Empty(String),
+    /// A name has the value true.
+    Is(String),
     /// The condition does not hold.
     Not(Box<Guard>),
     /// All conditions hold.
     All(Vec<Guard>),
     /// At least one condition holds.
     Any(Vec<Guard>),
+}
+
+/// A value that a condition reads.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operand {
+    /// The name of the entity's state.
+    State,
+    /// The variable of this name, or else the field.
+    Named(String),
+    /// The length of the list of this name.
+    Length(String),
+    /// A literal.
+    Literal(Value),
+}
+
+/// The values that a value is searched among.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Among {
+    /// These literals.
+    Literals(Vec<Value>),
+    /// The items of the list of this name.
+    Named(String),
 }
 
 /// A comparison operator.
@@ -52,7 +93,18 @@ pub enum Operator {
     GreaterOrEqual,
 }
 
-/// What is wrong with a guard, and where in its text.
+/// What a condition reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'a> {
+    /// The entity's state.
+    pub state: &'a str,
+    /// Its variables.
+    pub variables: &'a Object,
+    /// Its fields. A variable hides the field of its name.
+    pub fields: &'a Object,
+}
+
+/// What is wrong with a condition, and where in its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     pub(super) at: Range<usize>,
@@ -61,54 +113,100 @@ pub(super) struct Mistake {
 }
 
 impl Guard {
-    /// Whether it holds for these variables. A variable that is missing, or has another type than
-    /// declared, compares as unequal and unordered.
+    /// Whether it holds. A name without a value reads as zero, false, the empty text or the empty
+    /// list, whichever it is compared with.
     #[must_use]
-    pub fn holds(&self, variables: &Object) -> bool {
+    pub fn holds(&self, scope: Scope<'_>) -> bool {
         match self {
-            Self::Compare { variable, operator, literal } => {
-                variables.get(variable).is_some_and(|value| operator.holds(value, literal))
+            Self::Constant(holds) => *holds,
+            Self::Compare { left, operator, right } => match (left, right) {
+                (other, Operand::Literal(Value::Null)) | (Operand::Literal(Value::Null), other) => {
+                    // A text variable that was never set is empty.
+                    let is_absent = matches!(&*other.read(scope), Value::Null)
+                        || *other.read(scope) == Value::from("");
+                    is_absent == (*operator == Operator::Equal) && !operator.orders()
+                }
+                _ => operator.holds(&left.read(scope), &right.read(scope)),
+            },
+            Self::In { value, among } => {
+                let value = value.read(scope);
+                match among {
+                    Among::Literals(items) => items.iter().any(|item| are_equal(&value, item)),
+                    Among::Named(name) => match &*scope.get(name) {
+                        Value::Array(items) => items.iter().any(|item| are_equal(&value, item)),
+                        _ => false,
+                    },
+                }
             }
-            Self::Not(inner) => !inner.holds(variables),
-            Self::All(inner) => inner.iter().all(|one| one.holds(variables)),
-            Self::Any(inner) => inner.iter().any(|one| one.holds(variables)),
+            Self::Empty(name) => is_empty(&scope.get(name)),
+            Self::Is(name) => *scope.get(name) == Value::Bool(true),
+            Self::Not(inner) => !inner.holds(scope),
+            Self::All(inner) => inner.iter().all(|one| one.holds(scope)),
+            Self::Any(inner) => inner.iter().any(|one| one.holds(scope)),
         }
     }
 
+    /// Reads a condition, and also returns the names in it that are no variables.
     pub(super) fn parse(
         text: &str,
         variables: &BTreeMap<String, Variable>,
-    ) -> Result<Self, Mistake> {
-        let mut parser = Parser { tokens: tokens(text)?, next: 0, variables, end: text.len() };
-        let guard = parser.any(0)?;
-        match parser.peek() {
-            None => Ok(guard),
-            Some((token, at)) => Err(mistake(
-                at,
-                format!("{} is not expected here", token.shown()),
-                "join comparisons with `and` or `or`",
-            )),
+    ) -> Result<(Self, Vec<Mistake>), Mistake> {
+        parser::parse(text, variables)
+    }
+
+    /// The condition that all of `guards` hold.
+    pub(super) fn all(mut guards: Vec<Self>) -> Self {
+        if guards.len() == 1 { guards.remove(0) } else { Self::All(guards) }
+    }
+
+    /// The condition that `conclusion` holds if `premise` does.
+    pub(super) fn implies(premise: Self, conclusion: Self) -> Self {
+        Self::Any(vec![Self::Not(Box::new(premise)), conclusion])
+    }
+
+    /// The condition that the entity is in one of these states.
+    pub(super) fn state_in(states: impl Iterator<Item = Value>) -> Self {
+        Self::In { value: Operand::State, among: Among::Literals(states.collect()) }
+    }
+}
+
+impl Scope<'_> {
+    /// The value of a variable or field; null if it has none.
+    pub(crate) fn get(&self, name: &str) -> Cow<'_, Value> {
+        let found = self.variables.get(name).or_else(|| self.fields.get(name));
+        match found {
+            Some(value) => Cow::Borrowed(value),
+            // The spelling in conditions on fields.
+            None if name == "Status" => Cow::Owned(Value::from(self.state)),
+            None => Cow::Owned(Value::Null),
+        }
+    }
+}
+
+impl Operand {
+    fn read<'a>(&'a self, scope: Scope<'a>) -> Cow<'a, Value> {
+        match self {
+            Self::State => Cow::Owned(Value::from(scope.state)),
+            Self::Named(name) => Cow::Owned(scope.get(name).into_owned()),
+            Self::Length(name) => {
+                let value = scope.get(name);
+                Cow::Owned(Value::from(value.as_array().map_or(0, Vec::len)))
+            }
+            Self::Literal(value) => Cow::Borrowed(value),
         }
     }
 }
 
 impl Operator {
     fn holds(self, left: &Value, right: &Value) -> bool {
-        let order = match (left, right) {
-            (Value::Number(left), Value::Number(right)) => {
-                left.as_i64().zip(right.as_i64()).map(|(left, right)| left.cmp(&right))
-            }
-            (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
-            (Value::Bool(left), Value::Bool(right)) => Some(left.cmp(right)),
-            _ => None,
-        };
+        let order = || order(left, right);
         match self {
-            Self::Equal => order.is_some_and(std::cmp::Ordering::is_eq),
-            Self::NotEqual => !order.is_some_and(std::cmp::Ordering::is_eq),
-            Self::Less => order.is_some_and(std::cmp::Ordering::is_lt),
-            Self::LessOrEqual => order.is_some_and(std::cmp::Ordering::is_le),
-            Self::Greater => order.is_some_and(std::cmp::Ordering::is_gt),
-            Self::GreaterOrEqual => order.is_some_and(std::cmp::Ordering::is_ge),
+            Self::Equal => are_equal(left, right),
+            Self::NotEqual => !are_equal(left, right),
+            Self::Less => order().is_some_and(Ordering::is_lt),
+            Self::LessOrEqual => order().is_some_and(Ordering::is_le),
+            Self::Greater => order().is_some_and(Ordering::is_gt),
+            Self::GreaterOrEqual => order().is_some_and(Ordering::is_ge),
         }
     }
 
@@ -117,225 +215,45 @@ impl Operator {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum Token {
-    Word(String),
-    Literal(Value),
-    Operator(Operator),
-    Open,
-    Close,
-}
-
-impl Token {
-    fn shown(&self) -> String {
-        match self {
-            Self::Word(word) => format!("`{word}`"),
-            Self::Literal(value) => format!("`{value}`"),
-            Self::Operator(_) => "this comparison".to_owned(),
-            Self::Open => "`(`".to_owned(),
-            Self::Close => "`)`".to_owned(),
-        }
+/// Only numbers have an order.
+fn order(left: &Value, right: &Value) -> Option<Ordering> {
+    let zero = Number::from(0);
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => order_numbers(left, right),
+        (Value::Null, Value::Number(right)) => order_numbers(&zero, right),
+        (Value::Number(left), Value::Null) => order_numbers(left, &zero),
+        _ => None,
     }
 }
 
-fn mistake(at: Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Mistake {
-    Mistake { at, message: message.into(), help: help.into() }
-}
-
-fn tokens(text: &str) -> Result<Vec<(Token, Range<usize>)>, Mistake> {
-    let mut tokens = Vec::new();
-    let mut rest = text.char_indices().peekable();
-    while let Some((start, c)) = rest.next() {
-        let token = match c {
-            c if c.is_whitespace() => continue,
-            '(' => Token::Open,
-            ')' => Token::Close,
-            '"' | '\'' => quoted(text, start, c, &mut rest)?,
-            '=' | '!' | '<' | '>' => {
-                let or_equal = rest.next_if(|(_, next)| *next == '=').is_some();
-                operator(c, or_equal).ok_or_else(|| {
-                    let help = "comparisons are == != < <= > >=; a negation is `not`";
-                    mistake(start..start + 1, format!("`{c}` is no comparison"), help)
-                })?
-            }
-            c if c.is_alphanumeric() || matches!(c, '_' | '-') => {
-                while rest.next_if(|(_, next)| is_word(*next)).is_some() {}
-                let end = rest.peek().map_or(text.len(), |(at, _)| *at);
-                word(&text[start..end], start..end)?
-            }
-            c => {
-                let help = "a guard is `variable == literal`, joined by `and`, `or`, `not`";
-                let at = start..start + c.len_utf8();
-                return Err(mistake(at, format!("`{c}` has no meaning in a guard"), help));
-            }
-        };
-        let end = rest.peek().map_or(text.len(), |(at, _)| *at);
-        tokens.push((token, start..end));
-    }
-    Ok(tokens)
-}
-
-type Chars<'t> = std::iter::Peekable<std::str::CharIndices<'t>>;
-
-fn quoted(text: &str, start: usize, quote: char, rest: &mut Chars<'_>) -> Result<Token, Mistake> {
-    match rest.find(|(_, c)| *c == quote) {
-        Some((end, _)) => Ok(Token::Literal(Value::from(&text[start + 1..end]))),
-        None => {
-            Err(mistake(start..text.len(), "the text is not closed", format!("add a `{quote}`")))
-        }
+fn order_numbers(left: &Number, right: &Number) -> Option<Ordering> {
+    match left.as_i64().zip(right.as_i64()) {
+        Some((left, right)) => Some(left.cmp(&right)),
+        None => left.as_f64()?.partial_cmp(&right.as_f64()?),
     }
 }
 
-fn operator(first: char, or_equal: bool) -> Option<Token> {
-    Some(Token::Operator(match (first, or_equal) {
-        ('=', true) => Operator::Equal,
-        ('!', true) => Operator::NotEqual,
-        ('<', false) => Operator::Less,
-        ('<', true) => Operator::LessOrEqual,
-        ('>', false) => Operator::Greater,
-        ('>', true) => Operator::GreaterOrEqual,
-        _ => return None,
-    }))
-}
-
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
-}
-
-fn word(text: &str, at: Range<usize>) -> Result<Token, Mistake> {
-    Ok(match text {
-        "true" => Token::Literal(Value::Bool(true)),
-        "false" => Token::Literal(Value::Bool(false)),
-        _ if text.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
-            let number: i64 = text.parse().map_err(|_| {
-                mistake(at, format!("`{text}` is no whole number"), "counters hold whole numbers")
-            })?;
-            Token::Literal(Value::from(number))
-        }
-        _ => Token::Word(text.to_owned()),
-    })
-}
-
-struct Parser<'a> {
-    tokens: Vec<(Token, Range<usize>)>,
-    next: usize,
-    variables: &'a BTreeMap<String, Variable>,
-    end: usize,
-}
-
-impl Parser<'_> {
-    fn peek(&self) -> Option<(Token, Range<usize>)> {
-        self.tokens.get(self.next).cloned()
-    }
-
-    fn take_word(&mut self, word: &str) -> bool {
-        let found = matches!(self.tokens.get(self.next), Some((Token::Word(is), _)) if is == word);
-        self.next += usize::from(found);
-        found
-    }
-
-    fn any(&mut self, depth: usize) -> Result<Guard, Mistake> {
-        self.joined("or", Guard::Any, |parser| parser.all(depth))
-    }
-
-    fn all(&mut self, depth: usize) -> Result<Guard, Mistake> {
-        self.joined("and", Guard::All, |parser| parser.one(depth))
-    }
-
-    /// One part, or several that are joined by `word`.
-    fn joined(
-        &mut self,
-        word: &str,
-        join: fn(Vec<Guard>) -> Guard,
-        part: impl Fn(&mut Self) -> Result<Guard, Mistake>,
-    ) -> Result<Guard, Mistake> {
-        let mut parts = vec![part(self)?];
-        while self.take_word(word) {
-            parts.push(part(self)?);
-        }
-        Ok(if parts.len() == 1 { parts.remove(0) } else { join(parts) })
-    }
-
-    fn one(&mut self, depth: usize) -> Result<Guard, Mistake> {
-        let Some((token, at)) = self.peek() else {
-            let end = self.end..self.end;
-            return Err(mistake(end, "the guard ends too early", "a comparison is missing here"));
-        };
-        if depth >= GUARD_DEPTH_MAX {
-            let help = "split the action into several";
-            return Err(mistake(at, "the guard is nested too deeply", help));
-        }
-        self.next += 1;
-        match token {
-            Token::Word(word) if word == "not" => Ok(Guard::Not(Box::new(self.one(depth + 1)?))),
-            Token::Word(word) => self.comparison(&word, at),
-            Token::Open => {
-                let inner = self.any(depth + 1)?;
-                match self.peek() {
-                    Some((Token::Close, _)) => self.next += 1,
-                    _ => return Err(mistake(at, "the parenthesis is not closed", "add a `)`")),
-                }
-                Ok(inner)
-            }
-            other => {
-                let help = "a comparison starts with a variable";
-                Err(mistake(at, format!("{} cannot stand here", other.shown()), help))
-            }
-        }
-    }
-
-    fn comparison(&mut self, name: &str, at: Range<usize>) -> Result<Guard, Mistake> {
-        let Some(variable) = self.variables.get(name) else {
-            let help = did_you_mean(name, self.variables.keys().map(String::as_str));
-            return Err(mistake(at, format!("no variable is named `{name}`"), help));
-        };
-        let Some((Token::Operator(operator), operator_at)) = self.peek() else {
-            if variable.kind == VariableKind::Bool {
-                return Ok(compare(name, Operator::Equal, Value::Bool(true)));
-            }
-            let help = "compare it with a literal; only a bool variable stands alone";
-            return Err(mistake(at, format!("`{name}` is no bool"), help));
-        };
-        self.next += 1;
-        if operator.orders() && variable.kind != VariableKind::Counter {
-            let help = "only counters have an order; use == or !=";
-            return Err(mistake(operator_at, format!("`{name}` is no counter"), help));
-        }
-        let Some((Token::Literal(literal), literal_at)) = self.peek() else {
-            let after = operator_at.end..operator_at.end;
-            return Err(mistake(after, "a literal is missing here", expected(variable.kind)));
-        };
-        self.next += 1;
-        let fits = matches!(
-            (variable.kind, &literal),
-            (VariableKind::String, Value::String(_))
-                | (VariableKind::Counter, Value::Number(_))
-                | (VariableKind::Bool, Value::Bool(_))
-        );
-        if !fits {
-            let message = format!("`{literal}` is of another type than `{name}`");
-            return Err(mistake(literal_at, message, expected(variable.kind)));
-        }
-        Ok(compare(name, operator, literal))
+fn are_equal(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Null, Value::Bool(flag)) | (Value::Bool(flag), Value::Null) => !flag,
+        (Value::Null, other) | (other, Value::Null) if is_empty(other) => true,
+        _ => left == right || order(left, right).is_some_and(Ordering::is_eq),
     }
 }
 
-fn compare(variable: &str, operator: Operator, literal: Value) -> Guard {
-    Guard::Compare { variable: variable.to_owned(), operator, literal }
-}
-
-const fn expected(kind: VariableKind) -> &'static str {
-    match kind {
-        VariableKind::String => "a string is compared with a quoted text",
-        VariableKind::Counter => "a counter is compared with a whole number",
-        VariableKind::Bool => "a bool is compared with true or false",
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Name;
+    use crate::spec::{Name, VariableKind};
     use serde_json::json;
 
     fn variables() -> BTreeMap<String, Variable> {
@@ -343,6 +261,8 @@ mod tests {
             ("items", VariableKind::Counter, json!(0)),
             ("paid", VariableKind::Bool, json!(false)),
             ("note", VariableKind::String, json!("")),
+            ("score", VariableKind::Number, json!(0)),
+            ("tags", VariableKind::List, json!([])),
         ]
         .into_iter()
         .map(|(name, kind, initial)| {
@@ -356,12 +276,16 @@ mod tests {
             ("items".to_owned(), json!(3)),
             ("paid".to_owned(), json!(true)),
             ("note".to_owned(), json!("x and y")),
+            ("score".to_owned(), json!(-0.5)),
+            ("tags".to_owned(), json!(["a", "b c"])),
         ]);
-        Guard::parse(text, &variables()).expect(text).holds(&values)
+        let fields = Object::from([("Carrier".to_owned(), json!("ups"))]);
+        let (guard, _) = Guard::parse(text, &variables()).expect(text);
+        guard.holds(Scope { state: "Open", variables: &values, fields: &fields })
     }
 
     #[test]
-    fn comparisons_are_joined_as_people_expect() {
+    fn conditions_are_joined_as_people_expect() {
         for text in [
             "items > 0",
             "items >= 3 and items <= 3",
@@ -371,30 +295,103 @@ mod tests {
             "note == 'x and y'",
             "note != \"\"",
             "items == 1 or items == 2 or paid == true and items != 0",
+            "paid && items > 2 || note == ''",
+            "!(paid && items < 3)",
+            "paid => items == 3",
+            "!paid => items == 9",
+            "items == 9 => paid => items == 9",
+            "3 > items || 3 <= items",
+            "score < 0 and items > score",
+            "true and not false",
         ] {
             assert!(holds(text), "{text}");
         }
-        for text in ["items < 3", "not paid", "note == ''", "items > 3 or (paid and items == -1)"] {
+        for text in [
+            "items < 3",
+            "not paid",
+            "note == ''",
+            "items > 3 or (paid and items == -1)",
+            "paid => items == 9",
+            "paid => (items == 3 => false)",
+        ] {
             assert!(!holds(text), "{text}");
         }
+    }
+
+    #[test]
+    fn states_lists_and_fields_are_read() {
+        for text in [
+            "status in ['Open', 'Closed']",
+            "status not in ['Closed']",
+            "status == 'Open' => len(tags) == 2",
+            "Status == 'Open'",
+            "'a' in tags and !('x' in tags)",
+            "items in [1, 2, 3]",
+            "not empty(tags) and empty(nothing)",
+            "Carrier == 'ups' and Carrier != null",
+            "other == null and other == 0 and other == false and !other and other == ''",
+            "other < 1 and not other > 0 and len(other) == 0",
+        ] {
+            assert!(holds(text), "{text}");
+        }
+        for text in ["status in []", "Carrier in tags", "note == null", "paid == null"] {
+            assert!(!holds(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn verbs_come_before_their_names() {
+        for text in [
+            "is_true paid",
+            "min items 3",
+            "max items 4",
+            "is_true paid and min items 3 and not is_false paid",
+            "list_contains tags b c",
+            "list_contains tags b c and paid",
+            "list_contains tags 'b c' or false",
+            "list_length_min tags 2",
+        ] {
+            assert!(holds(text), "{text}");
+        }
+        for text in ["is_false paid", "max items 3", "list_contains tags c", "!paid"] {
+            assert!(!holds(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_doubtful() {
+        let (_, unknown) = Guard::parse("itms > 0 and Status == 'x'", &variables()).expect("read");
+        let [doubt] = &unknown[..] else { panic!("{unknown:?}") };
+        assert_eq!((doubt.at.clone(), &*doubt.message), (0..4, "no variable is named `itms`"));
+        assert!(doubt.help.contains("`items`"), "{doubt:?}");
     }
 
     #[test]
     fn mistakes_are_reported_with_their_place() {
         for (text, at, message) in [
             ("", 0, "the guard ends too early"),
-            ("itms > 0", 0, "no variable is named `itms`"),
             ("items", 0, "`items` is no bool"),
             ("items > ", 7, "a literal is missing here"),
             ("items > 'x'", 8, "is of another type"),
             ("note < 'x'", 5, "`note` is no counter"),
-            ("paid && paid", 5, "`&` has no meaning"),
+            ("paid & paid", 5, "`&` is no comparison"),
             ("items = 1", 6, "`=` is no comparison"),
             ("(paid", 0, "is not closed"),
             ("paid paid", 5, "not expected here"),
             ("note == 'x", 8, "is not closed"),
             ("items > 99999999999999999999", 8, "is no whole number"),
-            ("3 > items", 0, "cannot stand here"),
+            ("3", 0, "`3` is no bool"),
+            ("> 3", 0, "cannot stand here"),
+            ("status in ['Open'", 10, "the list is not closed"),
+            ("status in [Open]", 11, "`Open` is no literal"),
+            ("items in ['x']", 10, "is of another type"),
+            ("'x' in note", 7, "is no list"),
+            ("status in", 9, "a list is missing here"),
+            ("len(tags", 3, "the parenthesis is not closed"),
+            ("is_true items", 8, "`items` is no bool"),
+            ("min items", 0, "a whole number is missing here"),
+            ("list_contains tags", 0, "a value is missing here"),
+            ("Order[order_id].status == 'Paid'", 0, "the state of another entity"),
         ] {
             let mistake = Guard::parse(text, &variables()).expect_err(text);
             assert_eq!(mistake.at.start, at, "{text}: {mistake:?}");
@@ -404,7 +401,12 @@ mod tests {
 
     #[test]
     fn deep_nesting_is_refused_and_not_a_stack_overflow() {
-        for deep in ["(".repeat(100_000), "not ".repeat(100_000)] {
+        for deep in [
+            "(".repeat(100_000),
+            "not ".repeat(100_000),
+            "!".repeat(100_000),
+            "paid=>".repeat(100_000),
+        ] {
             let mistake = Guard::parse(&deep, &variables()).expect_err("too deep");
             assert!(mistake.message.contains("too deeply"), "{mistake:?}");
         }

@@ -1,19 +1,22 @@
 //! Reads an integration, in both spellings: `[[integration]]`, and
-//! `[[action.triggers]]` under the action that starts it.
+//! `[[action.triggers]]` under the action that starts it. `endings.rs` adds the endings that the
+//! file leaves out.
 
 use std::collections::BTreeMap;
 
-use sandglass_model::Limit;
 use sandglass_model::limit::DEFAULT_BUDGET_MS;
+use sandglass_model::{Limit, RulesVersion};
 use sandglass_source::{Diagnostics, Table, did_you_mean, nearest, toml_value};
 use serde_json::Value;
 use toml::de::DeValue;
 
 use super::duration::seconds;
 use super::limits::{self, HandlerLimits};
-use super::{Counted, Integration, Name, OnCrash, Spec};
+use super::{
+    Counted, GuestLimitSettings, Integration, IntegrationKind, Name, OnCrash, Spec, failure_route,
+};
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "name",
     "trigger",
     "type",
@@ -30,14 +33,16 @@ const KEYS: [&str; 20] = [
     "continues",
     "on_success",
     "on_failure",
+    "failure_routes",
     "on_timeout",
     "on_interrupted",
     "on_cancelled",
     "config",
 ];
 
-/// The action of a passed deadline, if the file names none.
-const DEFAULT_ON_TIMEOUT: &str = "HandlerTimedOut";
+/// Keys that mean something to other runtimes only, and are no configuration of the handler. All but
+/// the first are keys of triggers under an action.
+const IGNORED: [&str; 4] = ["llm", "guard", "to_state", "principal"];
 
 /// Where an integration is declared.
 #[derive(Clone, Copy)]
@@ -46,7 +51,7 @@ pub(super) enum Declared<'a> {
     Under(&'a Name),
 }
 
-/// Reads one integration into `spec`.
+/// Reads one integration into `spec`, which has all actions of the file.
 pub(super) fn read(
     table: &Table<'_, '_>,
     declared: Declared<'_>,
@@ -56,16 +61,20 @@ pub(super) fn read(
 ) {
     let name = table.required_name("name", out);
     let table = &table.called("integration", name.as_ref());
-    let module = table.required_name("module", out);
-    kind(table, out);
-    let config = config(table, out);
+    let Some((kind, stated_kind)) = kind(table, declared, out) else { return };
+    let ignored = match declared {
+        _ if spec.rules < RulesVersion::V3 => &[],
+        Declared::Alone => &IGNORED[..1],
+        Declared::Under(_) => &IGNORED[..],
+    };
+    let config = config(table, ignored, out);
     let own = table.table("limits", format!("limits of {}", table.label), out);
     let own = own.map(|table| limits::of_integration(&table, out)).unwrap_or_default();
     spec.timed_functions.extend(own.timed_functions);
     let stated = budget(table, own.deadline.or(all.deadline), out);
-    let endings = endings(table, out);
-    let (Some(name), Some(module), Some(endings)) = (name, module, endings) else { return };
-    let [on_failure, on_timeout, on_interrupted, on_cancelled] = endings;
+    let trigger = trigger(table, declared, name.as_ref(), out);
+    // What is missing was reported. The integration is kept, so that triggers find it.
+    let Some(name) = name.or_else(|| trigger.clone()) else { return };
     let budget_ms = stated.unwrap_or_else(|| default_budget(spec));
     let host_call_ms = own.host_call.or(all.host_call);
     let mut host_calls_ms = all.host_calls.clone();
@@ -73,15 +82,17 @@ pub(super) fn read(
     limits::check_host_calls(table, &host_calls_ms, host_call_ms, stated, out);
     let schedule_to_start = table.duration("schedule_to_start_timeout", out);
     let schedule_to_start = schedule_to_start.or(own.schedule_to_start).or(all.schedule_to_start);
-    let trigger = trigger(table, declared, &name, out);
+    let under = match declared {
+        Declared::Alone => None,
+        Declared::Under(action) => Some(action),
+    };
     let integration = Integration {
         name: unique(&name, declared, spec, out),
-        trigger,
-        declared_under: match declared {
-            Declared::Alone => None,
-            Declared::Under(action) => Some(action.clone()),
-        },
-        module,
+        trigger: trigger.unwrap_or_else(|| name.clone()),
+        declared_under: under.cloned(),
+        kind,
+        module: module(table, (kind, &stated_kind), &name, &config, out),
+        guest_limits: guest_limits(table, &config, out),
         config,
         budget_ms,
         budget_defaulted: stated.is_none(),
@@ -93,10 +104,11 @@ pub(super) fn read(
         on_crash: on_crash(table, out),
         counted: counted(table, out),
         on_success: table.name("on_success", out),
-        on_failure,
-        on_timeout,
-        on_interrupted,
-        on_cancelled,
+        on_failure: table.name("on_failure", out),
+        failure_routes: failure_route::read(table, under, spec, out),
+        on_timeout: table.name("on_timeout", out),
+        on_interrupted: table.name("on_interrupted", out),
+        on_cancelled: table.name("on_cancelled", out),
     };
     spec.integrations.insert(integration.name.to_string(), integration);
 }
@@ -115,9 +127,9 @@ fn default_budget(spec: &Spec) -> u64 {
 fn trigger(
     table: &Table<'_, '_>,
     declared: Declared<'_>,
-    name: &Name,
+    name: Option<&Name>,
     out: &mut Diagnostics<'_>,
-) -> Name {
+) -> Option<Name> {
     let stated = table.name("trigger", out);
     if let (Declared::Under(action), Some(trigger)) = (declared, &stated) {
         let message =
@@ -125,8 +137,8 @@ fn trigger(
         out.error(trigger.span(), message);
     }
     match declared {
-        Declared::Alone => stated.unwrap_or_else(|| name.clone()),
-        Declared::Under(_) => name.clone(),
+        Declared::Alone => stated.or_else(|| name.cloned()),
+        Declared::Under(_) => name.cloned(),
     }
 }
 
@@ -146,19 +158,86 @@ fn unique(name: &Name, declared: Declared<'_>, spec: &Spec, out: &mut Diagnostic
     name.clone()
 }
 
-fn kind(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
-    for key in ["type", "kind"] {
-        if let Some(kind) = table.text(key, out).filter(|kind| kind.as_str() != "wasm") {
-            let message = format!("no integration is of type `{kind}`");
-            out.error_with_help(kind.span(), message, "write \"wasm\"");
+/// What executes the integration, and the name of that in the file; `None` if this runtime has
+/// nothing to do with it.
+fn kind(
+    table: &Table<'_, '_>,
+    declared: Declared<'_>,
+    out: &mut Diagnostics<'_>,
+) -> Option<(IntegrationKind, Name)> {
+    let [stated, also] = ["type", "kind"].map(|key| table.text(key, out));
+    let default = if out.is_strict() || table.has("module") { "wasm" } else { "webhook" };
+    let stated = stated.or(also).unwrap_or_else(|| Name::new(default, table.span.clone()));
+    let is_under = matches!(declared, Declared::Under(_));
+    let (kind, message) = match stated.as_str() {
+        "wasm" => return Some((IntegrationKind::Wasm, stated)),
+        "entity" | "hook" if is_under => {
+            let message = format!("{} is of the kind `{stated}` and is not acted on", table.label);
+            let help = "ask the other entity from a handler, or send it a signal";
+            out.report_default(&table.span, message, help);
+            return None;
         }
+        "webhook" => (IntegrationKind::Webhook, "is a webhook".to_owned()),
+        "adapter" => (IntegrationKind::Adapter, "is an adapter".to_owned()),
+        other => (IntegrationKind::Adapter, format!("is of the type `{other}`")),
+    };
+    let message = format!("{} {message}: it is refused when it is triggered", table.label);
+    let help = "an embedder may provide it; to execute a module, write `type = \"wasm\"` and \
+                `module = \"MODULE\"`";
+    out.report_default(stated.span(), message, help);
+    Some((kind, stated))
+}
+
+/// The module that executes it, or what stands in its place.
+fn module(
+    table: &Table<'_, '_>,
+    (kind, stated): (IntegrationKind, &Name),
+    name: &Name,
+    config: &BTreeMap<String, String>,
+    out: &mut Diagnostics<'_>,
+) -> Name {
+    let named = |text: String| Name::new(text, name.span().clone());
+    if kind == IntegrationKind::Wasm {
+        return table.required_name("module", out).unwrap_or_else(|| named(String::new()));
+    }
+    let adapter = config.get("adapter").filter(|_| kind == IntegrationKind::Adapter);
+    named(format!("{stated}:{}", adapter.map_or(name.as_str(), String::as_str)))
+}
+
+/// The limits in the configuration, which the handler finds there, too.
+fn guest_limits(
+    table: &Table<'_, '_>,
+    config: &BTreeMap<String, String>,
+    out: &mut Diagnostics<'_>,
+) -> GuestLimitSettings {
+    let mut of = |key: &str| {
+        let stated = config.get(key)?;
+        let number = stated.trim().parse().ok().filter(|number| *number > 0);
+        if number.is_none() {
+            let message = format!("`{key}` of {} is `{stated}`, and limits nothing", table.label);
+            let at = [table.span_of("config"), table.span_of(key)];
+            let at = &at[usize::from(table.has(key))];
+            out.report_default(at, message, "write a whole number above zero, without a unit");
+        }
+        number
+    };
+    GuestLimitSettings {
+        response_bytes: of("max_response_bytes"),
+        fuel: of("max_fuel"),
+        memory_bytes: of("max_memory"),
     }
 }
 
 /// Keys that Sandglass does not define, and those of the `config` table, as text.
-fn config(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> BTreeMap<String, String> {
+fn config(
+    table: &Table<'_, '_>,
+    ignored: &[&str],
+    out: &mut Diagnostics<'_>,
+) -> BTreeMap<String, String> {
     let mut config = BTreeMap::new();
-    for (key, span, value) in table.entries().filter(|(key, ..)| !KEYS.contains(key)) {
+    table.ignore(ignored, out);
+    let is_config = |key: &str| !KEYS.contains(&key) && !ignored.contains(&key);
+    for (key, span, value) in table.entries().filter(|(key, ..)| is_config(key)) {
         if let Some(near) = nearest_typo(key) {
             let message = format!("`{key}` becomes configuration of the handler");
             out.warning(&span, message, format!("did you mean `{near}`?"));
@@ -249,20 +328,4 @@ fn counted(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Counted {
         (false, true) => Counted::Continuation,
         (false, false) => Counted::Handler,
     }
-}
-
-/// The actions `on_failure`, `on_timeout`, `on_interrupted` and `on_cancelled`.
-fn endings(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<[Name; 4]> {
-    if table.value("on_failure").is_none() {
-        let message = format!("{} has no `on_failure`", table.label);
-        let help = "add `on_failure = \"ACTION\"`: it is taken when the handler fails, traps, \
-                    hits a limit or cannot be executed";
-        out.error_with_help(&table.span, message, help);
-    }
-    let default = || Name::new(DEFAULT_ON_TIMEOUT, table.span.clone());
-    let on_timeout = table.name("on_timeout", out).unwrap_or_else(default);
-    let on_failure = table.name("on_failure", out)?;
-    let [on_interrupted, on_cancelled] = ["on_interrupted", "on_cancelled"]
-        .map(|key| table.name(key, out).unwrap_or_else(|| on_timeout.clone()));
-    Some([on_failure, on_timeout, on_interrupted, on_cancelled])
 }

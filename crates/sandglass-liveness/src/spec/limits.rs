@@ -73,7 +73,7 @@ fn settings(
 ) -> (LimitSettings, BTreeMap<Limit, Range<usize>>) {
     let mut known: Vec<&str> = LimitSettings::RUN_LIMITS.map(Limit::as_str).to_vec();
     known.extend(also);
-    table.only(&known, out);
+    table.only_strictly(&known, out);
     let (mut settings, mut places) = (LimitSettings::default(), BTreeMap::new());
     for limit in LimitSettings::RUN_LIMITS {
         let key = limit.as_str();
@@ -117,7 +117,7 @@ pub(super) fn of_handlers(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> H
 
 /// The limits of one integration. Only `table` itself is about handlers.
 pub(super) fn of_integration(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> HandlerLimits {
-    table.only(&OF_HANDLERS, out);
+    table.only_strictly(&OF_HANDLERS, out);
     of_handlers(table, out)
 }
 

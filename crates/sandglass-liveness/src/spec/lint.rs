@@ -72,7 +72,7 @@ fn refusable_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
                 let name = &integration.name;
                 let message = format!(
                     "integration `{name}`: `{ending}` is `{action}`, which may be refused by its \
-                     guard or for want of a parameter"
+                     guard or for the type of a parameter"
                 );
                 let help = "where it is refused, `on_failure` is taken instead, and where that is \
                             refused, too, the state's timer has to end it; name an action that is \
@@ -98,9 +98,9 @@ fn timers_that_end_nothing(spec: &Spec, out: &mut Diagnostics<'_>) {
 
 /// Why a timer that takes `action` may end nothing, and what to do about it.
 fn doubt(spec: &Spec, timeout: &StateTimeout, action: &Action) -> Option<(String, &'static str)> {
-    if let Some(param) = refusable::not_given(spec, timeout, action) {
-        let doubt = format!("which needs the parameter `{param}`, and is refused without it");
-        return Some((doubt, "give it in the `params` of the timer"));
+    if let Some(param) = refusable::unfit_param(spec, timeout, action) {
+        let doubt = format!("which refuses the parameter `{param}` for its type");
+        return Some((doubt, "correct it in the `params` of the timer"));
     }
     if action.guard.is_some() {
         let help = "while the guard refuses it, the timer only starts again; name an action that \

@@ -3,12 +3,16 @@
 mod check;
 mod duration;
 mod effect;
+mod endings;
+pub(crate) mod failure_route;
 pub mod guard;
 mod integration;
+mod invariant;
 mod limits;
 mod lint;
 pub(crate) mod refusable;
 mod section;
+mod spawn;
 mod variable;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,9 +24,13 @@ use serde_json::Value;
 
 use crate::session::LimitSettings;
 
-pub use guard::Guard;
+pub use failure_route::FailureCategory;
+pub use guard::{Guard, Scope};
+pub use invariant::{INVARIANTS_MAX, Invariant};
 pub use limits::run_limits;
 pub use sandglass_source::{DIAGNOSTICS_MAX, Diagnostic, Name, Severity};
+pub(crate) use spawn::NEW_ID;
+pub(crate) use variable::type_of;
 
 /// Largest spec file, in bytes: a thousand times what people write by hand.
 pub const SOURCE_MAX_BYTES: usize = 1 << 20;
@@ -30,6 +38,9 @@ pub const SOURCE_MAX_BYTES: usize = 1 << 20;
 pub const STATES_MAX: usize = 1_000;
 /// Most effects of one action, so that one transition stays one small transaction.
 pub const EFFECTS_MAX: usize = 64;
+/// Most entities that one transition spawns: each is a write of its own, and the next action of their
+/// parent waits for all of them.
+pub const SPAWNS_MAX: usize = 8;
 
 /// What an entity may do.
 #[derive(Clone, Debug)]
@@ -40,6 +51,8 @@ pub struct Spec {
     pub rules: RulesVersion,
     /// The file.
     pub source: String,
+    /// Whether defaults that Sandglass applies are errors.
+    pub is_strict: bool,
     /// The automaton's name: the entity type.
     pub name: Name,
     /// Its states, as declared.
@@ -56,6 +69,8 @@ pub struct Spec {
     pub conversation: Option<Name>,
     /// The actions, by name.
     pub actions: BTreeMap<String, Action>,
+    /// The invariants, as declared.
+    pub invariants: Vec<Invariant>,
     /// The integrations, by name.
     pub integrations: BTreeMap<String, Integration>,
     /// The state timers, by state.
@@ -125,6 +140,10 @@ pub enum VariableKind {
     Counter,
     /// True or false.
     Bool,
+    /// Any number.
+    Number,
+    /// A list of texts.
+    List,
 }
 
 /// An action of an entity.
@@ -158,10 +177,19 @@ pub enum Effect {
         /// The trigger.
         name: Name,
     },
-    /// Adds one to a counter.
+    /// Adds to a number.
     Increment {
-        /// The counter.
+        /// The counter or number.
         variable: Name,
+        /// How much.
+        by: Assigned,
+    },
+    /// Subtracts from a number, at most down to 0.
+    Decrement {
+        /// The counter or number.
+        variable: Name,
+        /// How much.
+        by: Assigned,
     },
     /// Sets a variable.
     Set {
@@ -170,6 +198,20 @@ pub enum Effect {
         /// The new value.
         value: Assigned,
     },
+    /// Appends a text to a list.
+    Append {
+        /// The list.
+        variable: Name,
+        /// The text.
+        value: Assigned,
+    },
+    /// Removes the item at an index from a list, if there is one.
+    RemoveAt {
+        /// The list.
+        variable: Name,
+        /// The index, from 0.
+        index: Assigned,
+    },
     /// Sends an action to the same entity later.
     Schedule {
         /// The action.
@@ -177,15 +219,86 @@ pub enum Effect {
         /// The delay, in milliseconds.
         delay_ms: u64,
     },
+    /// Sends an action to the same entity at the time that a field or variable has, if it has one.
+    ScheduleAt {
+        /// The action.
+        action: Name,
+        /// The field or variable.
+        field: Name,
+    },
+    /// Emits an event, for those who follow the entity.
+    Emit {
+        /// The event.
+        event: Name,
+    },
+    /// Creates another entity.
+    Spawn(Box<SpawnEffect>),
 }
 
-/// The value that a variable is set to.
+/// An entity that an action creates.
+#[derive(Clone, Debug)]
+pub struct SpawnEffect {
+    /// Its type.
+    pub entity_type: Name,
+    /// Its id.
+    pub id: SpawnId,
+    /// Its first action.
+    pub initial_action: Option<Name>,
+    /// The parent's variable or field that its id is stored in.
+    pub store_id_in: Option<Name>,
+    /// The parent's fields that are parameters of its first action.
+    pub copy_fields: Vec<Name>,
+}
+
+/// Where the id of a spawned entity comes from.
+#[derive(Clone, Debug)]
+pub enum SpawnId {
+    /// This text, in which `{uuid}` is replaced by a new one.
+    Template(Name),
+    /// The action's parameter of this name; a new one if there is no such text.
+    Param(Name),
+}
+
+/// The value that an effect uses.
 #[derive(Clone, Debug)]
 pub enum Assigned {
     /// This value.
     Literal(Value),
-    /// The action's parameter of this name.
+    /// The action's parameter of this name. Without it, the effect does nothing.
     Param(Name),
+    /// The present value of the variable of this name.
+    Variable(Name),
+}
+
+impl Effect {
+    /// The variable that it changes, and what it uses for that.
+    #[must_use]
+    pub const fn changes(&self) -> Option<(&Name, &Assigned)> {
+        match self {
+            Self::Increment { variable, by } | Self::Decrement { variable, by } => {
+                Some((variable, by))
+            }
+            Self::Set { variable, value } | Self::Append { variable, value } => {
+                Some((variable, value))
+            }
+            Self::RemoveAt { variable, index } => Some((variable, index)),
+            Self::Trigger { .. }
+            | Self::Schedule { .. }
+            | Self::ScheduleAt { .. }
+            | Self::Emit { .. }
+            | Self::Spawn(_) => None,
+        }
+    }
+
+    /// The type that it converts what it uses to, if its variable is a `kind`.
+    #[must_use]
+    pub const fn uses(&self, kind: VariableKind) -> VariableKind {
+        match self {
+            Self::Append { .. } => VariableKind::String,
+            Self::RemoveAt { .. } => VariableKind::Counter,
+            _ => kind,
+        }
+    }
 }
 
 /// An integration: a handler, when it is started, and the action of each of its endings.
@@ -197,7 +310,10 @@ pub struct Integration {
     pub trigger: Name,
     /// The action that it is declared under, as one of its triggers.
     pub declared_under: Option<Name>,
-    /// The module that its handlers execute.
+    /// What executes its handlers.
+    pub kind: IntegrationKind,
+    /// The module that its handlers execute. If it is none, the type and name of what an embedder
+    /// provides, such as `adapter:http` or `webhook:notify`.
     pub module: Name,
     /// Configuration for its handlers.
     pub config: BTreeMap<String, String>,
@@ -213,6 +329,8 @@ pub struct Integration {
     pub host_call_ms: Option<u64>,
     /// Limits on calls of single functions.
     pub host_calls_ms: BTreeMap<String, u64>,
+    /// Limits on what its handlers may use, besides those of the module.
+    pub guest_limits: GuestLimitSettings,
     /// Whether it outlives the state that started it.
     pub keep_on_exit: bool,
     /// What follows if the host crashes during a handler.
@@ -221,14 +339,40 @@ pub struct Integration {
     pub counted: Counted,
     /// The action of a success; `None` if the result names it.
     pub on_success: Option<Name>,
-    /// The action of a failure, a trap, a limit and a rejection.
-    pub on_failure: Name,
+    /// The action of a failure, a trap, a limit and a rejection; `None` if such an end is only
+    /// recorded. So are the following ones.
+    pub on_failure: Option<Name>,
+    /// The actions that replace `on_failure` for failures of these categories.
+    pub failure_routes: BTreeMap<FailureCategory, Name>,
     /// The action of a deadline that passed.
-    pub on_timeout: Name,
+    pub on_timeout: Option<Name>,
     /// The action of a handler that was lost with its host.
-    pub on_interrupted: Name,
+    pub on_interrupted: Option<Name>,
     /// The action of a handler that was stopped.
-    pub on_cancelled: Name,
+    pub on_cancelled: Option<Name>,
+}
+
+/// What executes the handlers of an integration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntegrationKind {
+    /// A module.
+    Wasm,
+    /// Something that an embedder provides.
+    Adapter,
+    /// A request that an embedder sends.
+    Webhook,
+}
+
+/// Limits that an integration states in its configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuestLimitSettings {
+    /// The result that the guest returns, and each response that a host function reads for it, in
+    /// bytes.
+    pub response_bytes: Option<u64>,
+    /// Fuel.
+    pub fuel: Option<u64>,
+    /// All linear memories of the guest together, in bytes.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Integration {
@@ -283,12 +427,28 @@ pub struct StateTimeout {
     pub params: Object,
 }
 
+/// Whether defaults that Sandglass applies, and keys that it does not know, are errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strictness {
+    /// If the file says so: `strict = true` in `[automaton]`.
+    #[default]
+    AsDeclared,
+    /// Yes.
+    Strict,
+}
+
 impl Spec {
     /// Reads and checks a spec file, and returns all errors at once. Its entities are decided by
     /// [`RulesVersion::CURRENT`].
     #[must_use]
     pub fn parse(source: &str) -> Parsed {
-        section::parse(source)
+        Self::parse_with(source, Strictness::AsDeclared)
+    }
+
+    /// As [`Spec::parse`], as strictly as `strictness` says.
+    #[must_use]
+    pub fn parse_with(source: &str, strictness: Strictness) -> Parsed {
+        section::parse(source, strictness)
     }
 
     /// Reads a spec that a journal holds, registered with `rules`. It was valid when it was
@@ -311,9 +471,9 @@ impl Spec {
 
     /// Reads and checks a spec file that may not be text.
     #[must_use]
-    pub fn parse_bytes(source: &[u8]) -> Parsed {
+    pub fn parse_bytes(source: &[u8], strictness: Strictness) -> Parsed {
         match std::str::from_utf8(source) {
-            Ok(text) => Self::parse(text),
+            Ok(text) => Self::parse_with(text, strictness),
             Err(_) => {
                 let diagnostics = sandglass_source::not_text(source, "a spec file");
                 Parsed { spec: None, diagnostics }
@@ -381,21 +541,22 @@ impl Action {
     /// Whether a state that it is declared for may still refuse it.
     #[must_use]
     pub fn may_be_refused(&self) -> bool {
-        let needs_param =
-            |effect: &Effect| matches!(effect, Effect::Set { value: Assigned::Param(_), .. });
-        self.guard.is_some() || self.effects.iter().any(needs_param)
+        self.guard.is_some()
     }
 }
 
 impl Integration {
-    /// Its endings that are named in the spec, as the key and the action.
+    /// Its endings that have an action, as the key and the action.
     pub fn endings(&self) -> impl Iterator<Item = (&'static str, &Name)> {
+        let routes = self.failure_routes.values().map(|action| (failure_route::KEY, action));
         let declared = [
+            ("on_success", &self.on_success),
             ("on_failure", &self.on_failure),
             ("on_timeout", &self.on_timeout),
             ("on_interrupted", &self.on_interrupted),
             ("on_cancelled", &self.on_cancelled),
         ];
-        self.on_success.iter().map(|action| ("on_success", action)).chain(declared)
+        let declared = declared.into_iter();
+        declared.filter_map(|(key, action)| Some((key, action.as_ref()?))).chain(routes)
     }
 }

@@ -8,10 +8,12 @@ use sandglass_source::Diagnostics;
 use serde_json::Value;
 
 use super::check::entered;
-use super::{Action, Assigned, Effect, Integration, Name, Spec, StateTimeout, VariableKind};
+use super::{Action, Assigned, Integration, Name, Spec, StateTimeout, VariableKind, failure_route};
 
 /// The parameters of every ending but a success.
 const ENDING_PARAMS: [&str; 4] = ["cause", "dispatch_id", "error", "integration"];
+/// Further parameters of every ending but a success. Version 3 of the rules has added them.
+const ERROR_PARAMS: [&str; 2] = ["error_kind", "error_message"];
 /// Further parameters of a passed deadline: the fields of
 /// [`sandglass_model::HandlerDeadlineExceeded`] that are not numbers, and the hint.
 const TIMEOUT_PARAMS: [&str; 9] = [
@@ -39,7 +41,7 @@ pub(crate) fn are_of_ending(params: &Object) -> bool {
 
 /// Whether endings have a parameter of this name.
 pub(crate) fn is_of_ending(name: &str) -> bool {
-    let all = [&ENDING_PARAMS[..], &TIMEOUT_PARAMS, &TIMEOUT_NUMBERS, &[DYING_CALL]];
+    let all = [&ENDING_PARAMS[..], &ERROR_PARAMS, &TIMEOUT_PARAMS, &TIMEOUT_NUMBERS, &[DYING_CALL]];
     all.iter().any(|names| names.contains(&name))
 }
 
@@ -47,7 +49,7 @@ pub(crate) fn is_of_ending(name: &str) -> bool {
 pub(super) enum Why<'s> {
     /// Its guard may not hold.
     Guard,
-    /// It needs this parameter, which the ending lacks or has with another type.
+    /// It uses this parameter, which the ending has with another type.
     Param(&'s Name),
 }
 
@@ -57,10 +59,10 @@ pub(super) fn why<'s>(spec: &'s Spec, ending: &str, action: &'s Action) -> Optio
     if ending == "on_success" {
         return None;
     }
-    let wanting = || needed(spec, action).find(|(param, kind)| !gives(ending, param, *kind));
+    let unfit = || used(spec, action).find(|(param, kind)| is_unfit(ending, param, *kind));
     match &action.guard {
         Some(_) => Some(Why::Guard),
-        None => wanting().map(|(param, _)| Why::Param(param)),
+        None => unfit().map(|(param, _)| Why::Param(param)),
     }
 }
 
@@ -84,54 +86,54 @@ pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
     }
 }
 
-/// The parameters that the effects of `action` need, and the types they must have.
-fn needed<'s>(
-    spec: &'s Spec,
-    action: &'s Action,
-) -> impl Iterator<Item = (&'s Name, VariableKind)> {
-    action.effects.iter().filter_map(|effect| match effect {
-        Effect::Set { variable, value: Assigned::Param(param) } => {
+/// The parameters that the effects of `action` use, and the types they must have if they are given.
+fn used<'s>(spec: &'s Spec, action: &'s Action) -> impl Iterator<Item = (&'s Name, VariableKind)> {
+    action.effects.iter().filter_map(|effect| match effect.changes() {
+        Some((variable, Assigned::Param(param))) => {
             let declared = spec.variables.get(variable.as_str());
-            declared.map(|variable| (param, variable.kind))
+            declared.map(|variable| (param, effect.uses(variable.kind)))
         }
         _ => None,
     })
 }
 
-/// Whether `ending` always has `param` with a value that becomes `kind`.
-fn gives(ending: &str, param: &str, kind: VariableKind) -> bool {
+/// Whether `ending` can have `param` with a value that does not become `kind`.
+fn is_unfit(ending: &str, param: &str, kind: VariableKind) -> bool {
+    let is_failure = ending == failure_route::KEY && param == failure_route::PARAM;
     let of_timeout = ending == "on_timeout";
-    let number = of_timeout && TIMEOUT_NUMBERS.contains(&param);
-    match kind {
+    let is_number = of_timeout && TIMEOUT_NUMBERS.contains(&param);
+    let is_given = is_number
+        || is_failure
+        || ERROR_PARAMS.contains(&param)
+        || ENDING_PARAMS.contains(&param)
+        || (of_timeout && (TIMEOUT_PARAMS.contains(&param) || param == DYING_CALL));
+    let fits = match kind {
         // A text variable accepts any value: as JSON, if it is not text.
-        VariableKind::String => {
-            number
-                || ENDING_PARAMS.contains(&param)
-                || (of_timeout && TIMEOUT_PARAMS.contains(&param))
-        }
-        VariableKind::Counter => number,
-        VariableKind::Bool => false,
-    }
+        VariableKind::String => true,
+        VariableKind::Counter | VariableKind::Number => is_number,
+        VariableKind::Bool | VariableKind::List => false,
+    };
+    is_given && !fits
 }
 
 /// Whether a timer fires as often as it takes, with what its action needs.
 fn always_comes(spec: &Spec, timeout: &StateTimeout) -> bool {
     let action = spec.actions.get(timeout.on_timeout.as_str());
     timeout.max_occurrences.is_none()
-        && action.is_some_and(|action| not_given(spec, timeout, action).is_none())
+        && action.is_some_and(|action| unfit_param(spec, timeout, action).is_none())
 }
 
-/// A parameter that the timer's action needs and the timer lacks, or has with another type.
-pub(super) fn not_given<'s>(
+/// A parameter of the timer that does not fit what its action uses it for.
+pub(super) fn unfit_param<'s>(
     spec: &'s Spec,
     timeout: &StateTimeout,
     action: &'s Action,
 ) -> Option<&'s Name> {
-    let holds = |param: &Name, kind: VariableKind| {
+    let is_unfit = |param: &Name, kind: VariableKind| {
         let given: Option<&Value> = timeout.params.get(param.as_str());
-        given.is_some_and(|value| kind.hold(value).is_some())
+        given.is_some_and(|value| kind.hold(value).is_none())
     };
-    needed(spec, action).find(|(param, kind)| !holds(param, *kind)).map(|(param, _)| param)
+    used(spec, action).find(|(param, kind)| is_unfit(param, *kind)).map(|(param, _)| param)
 }
 
 fn refused_for_ever(
@@ -147,8 +149,8 @@ fn refused_for_ever(
             ("whose guard may refuse it".to_owned(), format!("take the guard off `{action}`"))
         }
         Why::Param(param) => (
-            format!("which needs the parameter `{param}` that this ending does not give"),
-            format!("set a value of its own in `{action}`"),
+            format!("whose parameter `{param}` this ending gives with another type"),
+            format!("give the variable that `{param}` sets another type"),
         ),
     };
     let message = format!(
@@ -160,5 +162,5 @@ fn refused_for_ever(
         "{fix}, name another action in `{ending}`, or give `{state}` a [[state_timeout]] without \
          `max_occurrences`, and with the `params` that its action needs"
     );
-    out.error_with_help(action.span(), message, help);
+    out.report_default(action.span(), message, help);
 }

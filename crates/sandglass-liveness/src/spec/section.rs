@@ -2,26 +2,38 @@
 //! the sections against each other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 use sandglass_model::{Object, RulesVersion, SpecDigest};
-use sandglass_source::{Diagnostics, Document, Spot, Table, did_you_mean, toml_value, wrong_type};
+use sandglass_source::{
+    Diagnostics, Document, Spot, Table, did_you_mean, toml_value, without_repeated_keys, wrong_type,
+};
 use serde_json::Value;
 use toml::de::DeValue;
 
 use super::duration::seconds;
 use super::integration::{self, Declared};
 use super::{
-    Action, Guard, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec, StateTimeout, Variable,
-    VariableKind, check, effect, guard, limits, lint, refusable,
+    Action, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec, StateTimeout, Strictness, Variable,
+    VariableKind, check, effect, guard, invariant, limits, lint, refusable,
 };
 
-const SECTIONS: [&str; 6] =
-    ["automaton", "limits", "state", "action", "integration", "state_timeout"];
+const SECTIONS: [&str; 8] = [
+    "automaton",
+    "limits",
+    "state",
+    "action",
+    "integration",
+    "state_timeout",
+    "invariant",
+    "field_invariant",
+];
 
-pub(super) fn parse(source: &str) -> Parsed {
+/// What a `[[state]]` declares, in messages.
+const VARIABLE: &str = "variable";
+
+pub(super) fn parse(source: &str, strictness: Strictness) -> Parsed {
     let mut out = Diagnostics::new(source);
-    let spec = read(source, RulesVersion::CURRENT, &mut out);
+    let spec = read(source, RulesVersion::CURRENT, Some(strictness), &mut out);
     if let Some(spec) = &spec {
         refusable::check(spec, &mut out);
         if !out.has_errors() {
@@ -33,7 +45,7 @@ pub(super) fn parse(source: &str) -> Parsed {
 
 pub(super) fn parse_recorded(source: &str, rules: RulesVersion) -> Parsed {
     let mut out = Diagnostics::new(source);
-    let spec = read(source, rules, &mut out);
+    let spec = read(source, rules, None, &mut out);
     parsed(spec, out)
 }
 
@@ -42,14 +54,44 @@ fn parsed(spec: Option<Spec>, out: Diagnostics<'_>) -> Parsed {
     Parsed { spec, diagnostics: out.finish() }
 }
 
-fn read(source: &str, rules: RulesVersion, out: &mut Diagnostics<'_>) -> Option<Spec> {
-    let document = Document::parse(source, SOURCE_MAX_BYTES, out)?;
+/// Reads and checks a spec; one that was recorded has no `strictness`.
+fn read(
+    source: &str,
+    rules: RulesVersion,
+    strictness: Option<Strictness>,
+    out: &mut Diagnostics<'_>,
+) -> Option<Spec> {
+    let repaired =
+        if source.len() > SOURCE_MAX_BYTES { None } else { without_repeated_keys(source) };
+    let (text, repeated) = repaired.unzip();
+    let (text, quoted) = effect::without_quotes(text.as_deref().unwrap_or(source));
+    let document = Document::parse(&text, SOURCE_MAX_BYTES, out)?;
     let root = document.table("the file");
+    out.set_strict(match strictness {
+        None => false,
+        Some(Strictness::Strict) => true,
+        Some(Strictness::AsDeclared) => declares_strict(&root),
+    });
+    for key in repeated.unwrap_or_default() {
+        let name = source.get(key.clone()).unwrap_or_default();
+        let message = format!("`{name}` is declared twice in one table; the last one holds");
+        out.report_default(&key, message, "remove the others");
+    }
+    for effects in quoted {
+        out.report_default(&effects, "a list of effects is quoted", "remove the quotes");
+    }
     root.only(&SECTIONS, out);
     let mut spec = automaton(&root, rules, out)?;
     sections(&root, &mut spec, out);
     check::check(&mut spec, out);
     Some(spec)
+}
+
+/// Whether the file has `strict = true`.
+fn declares_strict(root: &Table<'_, '_>) -> bool {
+    let automaton = root.value("automaton").and_then(|automaton| automaton.get_ref().as_table());
+    let strict = automaton.and_then(|automaton| automaton.get("strict"));
+    strict.is_some_and(|strict| strict.get_ref().as_bool() == Some(true))
 }
 
 fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_>) -> Option<Spec> {
@@ -58,10 +100,17 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
         out.error_with_help(&(0..0), "the file has no [automaton]", help);
     }
     let table = root.table("automaton", "[automaton]", out)?;
-    table.only(
-        &["name", "states", "initial", "terminal", "allow_indefinite_states", "conversation"],
-        out,
-    );
+    const KEYS: [&str; 7] = [
+        "name",
+        "states",
+        "initial",
+        "terminal",
+        "allow_indefinite_states",
+        "conversation",
+        "strict",
+    ];
+    table.only(&KEYS, out);
+    table.flag("strict", out);
     let name = table.required_name("name", out);
     if let Some(name) = name.as_ref().filter(|name| name.contains('/')) {
         let help = "entities are written TYPE/ID";
@@ -80,6 +129,7 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
         digest: SpecDigest::of(out.source(), rules),
         rules,
         source: out.source().to_owned(),
+        is_strict: out.is_strict(),
         name: name.unwrap_or_else(nothing),
         initial: initial.or_else(|| states.first().cloned()).unwrap_or_else(nothing),
         states,
@@ -88,6 +138,7 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
         variables: BTreeMap::new(),
         conversation: table.name("conversation", out),
         actions: BTreeMap::new(),
+        invariants: Vec::new(),
         integrations: BTreeMap::new(),
         timeouts: BTreeMap::new(),
         limits: None,
@@ -124,7 +175,7 @@ fn set_of(names: &[Name]) -> BTreeSet<String> {
 fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
     for table in root.tables("state", called("[[state]]"), out) {
         if let Some(variable) = variable(&table, out) {
-            declare("variable", variable.name.clone(), variable, &mut spec.variables, out);
+            declare(VARIABLE, variable.name.clone(), variable, &mut spec.variables, out);
         }
     }
     let limits = root.table("limits", "[limits]", out).map(|table| limits::read(&table, out));
@@ -132,17 +183,23 @@ fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
     spec.limits = limits;
     let all = all.unwrap_or_default();
     spec.timed_functions.extend_from_slice(&all.timed_functions);
-    for table in root.tables("integration", called("[[integration]]"), out) {
-        integration::read(&table, Declared::Alone, &all, spec, out);
-    }
+    let mut triggers = Vec::new();
     for table in root.tables("action", called("[[action]]"), out) {
         if let Some(action) = action(&table, spec, out) {
-            for table in table.tables("triggers", called("[[action.triggers]]"), out) {
-                integration::read(&table, Declared::Under(&action.name), &all, spec, out);
-            }
+            let under = table.tables("triggers", called("[[action.triggers]]"), out);
+            triggers.push((action.name.clone(), under));
             declare("action", action.name.clone(), action, &mut spec.actions, out);
         }
     }
+    for table in root.tables("integration", called("[[integration]]"), out) {
+        integration::read(&table, Declared::Alone, &all, spec, out);
+    }
+    for (action, table) in
+        triggers.iter().flat_map(|(name, all)| all.iter().map(move |one| (name, one)))
+    {
+        integration::read(table, Declared::Under(action), &all, spec, out);
+    }
+    invariant::read(root, spec, out);
     for table in root.tables("state_timeout", called("[[state_timeout]]"), out) {
         if let Some(timeout) = state_timeout(&table, out) {
             let state = timeout.state.clone();
@@ -164,7 +221,10 @@ fn declare<T>(
     out: &mut Diagnostics<'_>,
 ) {
     let mut key = name.to_string();
-    if among.contains_key(&key) {
+    if among.contains_key(&key) && what == VARIABLE {
+        let message = format!("{what} `{name}` is declared twice; the last one holds");
+        out.report_default(name.span(), message, "remove the other one");
+    } else if among.contains_key(&key) {
         out.error(name.span(), format!("{what} `{name}` is declared twice"));
         // Kept with the first one, so that the mistakes of both are found.
         key = format!("{name} at byte {}", name.span().start);
@@ -176,21 +236,18 @@ fn variable(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Variable
     table.only(&["name", "type", "initial"], out);
     let name = table.required_name("name", out);
     let kind_name = table.required_text("type", out)?;
-    let Some(kind) = VariableKind::named(&kind_name) else {
-        let help = did_you_mean(&kind_name, VariableKind::NAMES);
-        let message = format!("no variable is of type `{kind_name}`");
-        out.error_with_help(kind_name.span(), message, help);
+    // The state itself, as some files declare it.
+    if kind_name.as_str() == "status" && name.as_deref() == Some("status") {
         return None;
-    };
-    let initial = match table.value("initial") {
-        None => kind.zero(),
-        Some(value) => kind.hold(&toml_value::to_json(value.get_ref())).unwrap_or_else(|| {
-            let message = format!("`initial` must be a {}", kind.as_str());
-            let help = "a counter holds whole numbers from 0, a bool true or false";
-            out.error_with_help(&value.span(), message, help);
-            kind.zero()
-        }),
-    };
+    }
+    let kind = VariableKind::named(&kind_name).unwrap_or_else(|| {
+        let help = did_you_mean(&kind_name, VariableKind::NAMES);
+        let message = format!("no variable is of type `{kind_name}`, so it is a string");
+        out.report_default(kind_name.span(), message, help);
+        VariableKind::String
+    });
+    let initial =
+        table.value("initial").map_or_else(|| kind.zero(), |value| kind.initial(value, out));
     Some(Variable { name: name?, kind, initial })
 }
 
@@ -200,13 +257,13 @@ fn action(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Opti
     table.only(&KEYS, out);
     let name = table.required_name("name", out);
     let table = table.called("action", name.as_ref());
-    table.require("from", out);
+    let kind = table.text("kind", out).map(|kind| kind.to_string());
     let read = Action {
-        kind: table.text("kind", out).map(|kind| kind.to_string()),
-        from: table.names("from", out),
+        from: from(&table, kind.as_deref(), spec, out),
+        kind,
         to: table.name("to", out),
-        params: params(&table, out),
-        guard: table.text("guard", out).and_then(|text| guard(&text, spec, out)),
+        params: params(&table, spec, out),
+        guard: guard::read(&table, spec, out),
         effects: effect::read(&table, out),
         dispatches: Vec::new(),
         hint: table.text("hint", out).map(|hint| hint.to_string()),
@@ -215,9 +272,28 @@ fn action(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Opti
     Some(read)
 }
 
-/// The names of an action's parameters: strings, or tables with a `name`. Other keys of these tables
-/// (a type, a hint) are not checked.
-fn params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
+/// The states that take an action. One that names none is taken from every state, unless it is an
+/// output of the entity, which nothing takes.
+fn from(
+    action: &Table<'_, '_>,
+    kind: Option<&str>,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Vec<Name> {
+    let from = action.names("from", out);
+    let is_stated = action.has("from") && (out.is_strict() || spec.rules < RulesVersion::V3);
+    if !from.is_empty() || is_stated || kind == Some("output") {
+        return from;
+    }
+    let message = format!("{} has no `from`: it is taken from every state", action.label);
+    out.report_default(&action.span, message, "add `from = [\"STATE\"]`");
+    let states = spec.states.iter().filter(|state| !spec.is_terminal(state));
+    states.map(|state| Name::new(state.as_str(), action.span.clone())).collect()
+}
+
+/// The names of an action's parameters: strings, or tables with a `name`. A `type` must fit the variable
+/// of that name; other keys of these tables are not checked.
+fn params(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Vec<Name> {
     let Some(DeValue::Array(items)) = table.value("params").map(toml::Spanned::get_ref) else {
         return table.names("params", out);
     };
@@ -228,7 +304,10 @@ fn params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
             DeValue::Table(values) => {
                 let label = format!("a parameter of {}", table.label);
                 let table = Table { values, label, span: item.span() };
-                names.extend(table.required_name("name", out));
+                if let Some(name) = table.required_name("name", out) {
+                    check_type(&table, &name, spec, out);
+                    names.push(name);
+                }
             }
             _ => {
                 let message = wrong_type("params", &table.label, "a list of names", item);
@@ -239,25 +318,18 @@ fn params(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
     names
 }
 
-fn guard(text: &Name, spec: &Spec, out: &mut Diagnostics<'_>) -> Option<Guard> {
-    let parsed = Guard::parse(text, &spec.variables).map_err(|mistake| {
-        let at = within(text, &mistake, out.source());
-        out.error_with_help(&at, format!("guard: {}", mistake.message), mistake.help);
-    });
-    parsed.ok()
-}
-
-/// The place of a mistake in the file: exact if the text is written there without escapes, otherwise
-/// the whole text.
-fn within(text: &Name, mistake: &guard::Mistake, source: &str) -> Range<usize> {
-    let whole = text.span().clone();
-    let written = source.get(whole.clone()).unwrap_or_default();
-    match written.find(text.as_str()).filter(|_| !text.is_empty()) {
-        Some(offset) => {
-            let start = whole.start + offset;
-            start + mistake.at.start..start + mistake.at.end
-        }
-        None => whole,
+/// Warns of a parameter whose declared type never fits the variable of its name.
+fn check_type(table: &Table<'_, '_>, name: &Name, spec: &Spec, out: &mut Diagnostics<'_>) {
+    let of_param = table.text("type", out).and_then(|kind| VariableKind::named(&kind));
+    let of_variable = spec.variables.get(name.as_str()).map(|variable| variable.kind);
+    if let (Some(param), Some(variable)) = (of_param, of_variable)
+        && variable.hold(&param.zero()).is_none()
+    {
+        let (param, variable) = (param.as_str(), variable.as_str());
+        let message =
+            format!("parameter `{name}` is a {param}, and variable `{name}` is a {variable}");
+        let help = "give both one type, or the parameter another name";
+        out.report_default(name.span(), message, help);
     }
 }
 

@@ -30,8 +30,8 @@ fn the_state_timer_stops_while_a_handler_is_in_flight_and_then_restarts() {
     assert_eq!(life.entity().idle_timer(&life.spec), None, "a handler is in flight");
     life.now += 372_000;
     assert_eq!(life.entity().idle_timer(&life.spec), None, "however long it runs");
-    life.end(dispatch, completed(Some("Note"))).expect("it was in flight");
-    // Note lacks its parameter, so the failure took over and the session is over.
+    life.end(dispatch, completed(Some("Nonsense"))).expect("it was in flight");
+    // There is no such action, so the failure took over and the session is over.
     assert_eq!(life.entity().idle_timer(&life.spec), None, "terminal");
     let life = self::life();
     let timer = life.entity().idle_timer(&life.spec).expect("nothing is in flight");

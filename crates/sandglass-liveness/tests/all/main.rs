@@ -3,6 +3,7 @@
 mod asks;
 mod bounds;
 mod decisions;
+mod effects;
 mod generated;
 mod handlers;
 mod idle;
@@ -12,5 +13,6 @@ mod retention;
 mod retries;
 mod session;
 mod sessions;
+mod spawns;
 mod specs;
 mod versions;

@@ -291,11 +291,11 @@ fn kept_divergences_are_bounded_and_all_are_counted() {
 fn a_snapshot_that_cannot_be_used_is_counted_and_no_divergence() {
     let life = timed_out_life();
     let text = life.entity().to_snapshot().expect("it has settled");
-    let newer = text.replace(r#"{"version":3,"#, r#"{"version":4,"#);
-    assert_eq!(Entity::of_snapshot(&newer), Err(Unusable::Version(4)));
+    let newer = text.replace(r#"{"version":4,"#, r#"{"version":5,"#);
+    assert_eq!(Entity::of_snapshot(&newer), Err(Unusable::Version(5)));
     let mut replay = Replay::new();
     life.log.iter().for_each(|record| replay.feed(record));
-    for text in [&newer, "", "{}", r#"{"version":3,"entity":{}}"#, &text[..text.len() - 1]] {
+    for text in [&newer, "", "{}", r#"{"version":4,"entity":{}}"#, &text[..text.len() - 1]] {
         replay.snapshot(&Life::name(), text);
     }
     let summary = replay.finish();

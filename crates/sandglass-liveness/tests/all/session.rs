@@ -137,8 +137,13 @@ impl Life {
 
     fn create(&mut self, incarnation: [u8; 16]) {
         let incarnation = Incarnation::from_bytes(incarnation);
-        self.tell(Input::Create { name: self.who.clone(), incarnation, tenant: None })
-            .expect("a new entity");
+        self.tell(Input::Create {
+            name: self.who.clone(),
+            incarnation,
+            tenant: None,
+            spawned_by: None,
+        })
+        .expect("a new entity");
     }
 
     pub(crate) fn other() -> EntityRef {

@@ -108,7 +108,7 @@ fn life(spec: &Spec, number: u64) -> Vec<(Sequence, Event)> {
     let mut incarnation = [0; 16];
     incarnation[..8].copy_from_slice(&number.to_be_bytes());
     let incarnation = Incarnation::from_bytes(incarnation);
-    let create = Input::Create { name: name(number), incarnation, tenant: None };
+    let create = Input::Create { name: name(number), incarnation, tenant: None, spawned_by: None };
     let created = decide(spec, None, &create, *AT).expect("a new entity");
     let Decided { events, after: mut entity } = created;
     let mut records: Vec<_> = events.into_iter().map(|event| (Sequence(0), event)).collect();

@@ -70,7 +70,7 @@ fn working(source: &str) -> (Spec, Entity) {
     let name = "Session/one".parse().expect("a valid name");
     let now = WallTime::from_millis(1_700_000_000_000);
     let incarnation = Incarnation::from_bytes([7; 16]);
-    let create = Input::Create { name, incarnation, tenant: None };
+    let create = Input::Create { name, incarnation, tenant: None, spawned_by: None };
     let mut entity = decide(&spec, None, &create, now).expect("new").after;
     let unsaid = LimitSettings::default();
     let settings = spec.limits.as_ref().map(|limits| limits.settings);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use sandglass_journal::{self as journal, Batch, Expected, Recording};
-use sandglass_liveness::{Command, Decided, Entity, Input, commands, decide};
+use sandglass_liveness::{Command, Decided, Entity, Input, commands};
 use sandglass_model::{
     Decision, DispatchId, Dispatched, Event as RecordedEvent, HandlerEnd, Outcome, OutcomeKind,
     Position, Sequence, TraceContext, TransitionCause, WallTime,
@@ -80,9 +80,10 @@ impl Actor {
         recording: Option<Recording>,
     ) -> Result<Committed, ActorError> {
         let at = self.shared.clock.wall();
-        let decided = decide(&self.spec, Some(&self.entity), input, at).map_err(|refusal| {
-            ActorError::Refused { entity: self.entity.entity.clone(), refusal }
-        })?;
+        let decided =
+            self.shared.decide(&self.spec, &self.entity, input, at).map_err(|refusal| {
+                ActorError::Refused { entity: self.entity.entity.clone(), refusal }
+            })?;
         let (handlers, tenant) = (&*self.shared.handlers, &self.entity.tenant);
         let reservations = Reservations::reserve(handlers, &decided.events, tenant, parent_budget);
         if let (Input::Action { .. } | Input::Retry(_), Some(busy)) =

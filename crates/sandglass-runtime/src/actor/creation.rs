@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sandglass_journal::{self as journal, Batch, Expected};
 use sandglass_liveness::{Decided, Entity, Input, Spec, decide};
-use sandglass_model::{EntityRef, Position, RunLimits, Sequence, WallTime};
+use sandglass_model::{EntityRef, Event, Position, RunLimits, Sequence, WallTime};
 
 use super::committing::Durable;
 use super::messages::input_of;
@@ -22,7 +22,15 @@ pub(crate) struct Creation {
     pub(crate) create: Input,
     /// The limits of its first run, if it is a session.
     pub(crate) limits: Option<RunLimits>,
-    pub(crate) first: Option<Request>,
+    pub(crate) first: Option<First>,
+}
+
+/// The action that an entity takes as it is created.
+pub(crate) enum First {
+    /// Its creator requests it; if it is refused, the entity is not created.
+    Requested(Request),
+    /// The entity is spawned; it is created even if it refuses the action.
+    Spawned(Input),
 }
 
 /// An entity that was just created.
@@ -30,6 +38,8 @@ pub(crate) struct Created {
     restored: Restored,
     /// Its first action, which is durable and has to be carried out.
     first: Option<(Durable, Reservations)>,
+    /// Why it did not take its first action, if it was spawned and refused that.
+    pub(crate) action_refused: Option<String>,
 }
 
 impl Creation {
@@ -40,19 +50,34 @@ impl Creation {
         spec: Arc<Spec>,
         name: EntityRef,
     ) -> Result<Created, ActorError> {
-        let Self { create, limits, first } = self;
+        let Self { mut create, limits, first } = self;
         let at = shared.clock.wall();
-        let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
-        let created = decide(&spec, None, &create, at).map_err(refused)?;
-        let Decided { mut events, after: mut entity } = created;
-        if let Some(limits) = limits {
-            let start = Input::Start { limits };
-            let started = decide(&spec, Some(&entity), &start, at).map_err(refused)?;
-            events.extend(started.events);
-            entity = started.after;
-        }
-        let created: Vec<_> = events.into_iter().map(|event| (Sequence(0), event)).collect();
-        let first = first.map(|request| take(shared, &spec, &entity, request, at)).transpose()?;
+        let (mut created, mut entity) = begin(&spec, &name, &create, limits, at)?;
+        let mut action_refused = None;
+        let first = match first {
+            None => None,
+            Some(First::Requested(request)) => {
+                let (input, _root) = input_of(shared, &entity, request)?;
+                let taken = take(shared, &spec, &entity, &input, at)?;
+                if let Some(busy) = taken.1.missing() {
+                    return Err(ActorError::Busy { entity: name, busy });
+                }
+                Some(taken)
+            }
+            Some(First::Spawned(input)) => match take(shared, &spec, &entity, &input, at) {
+                Ok(taken) => Some(taken),
+                Err(ActorError::Refused { refusal, .. }) => {
+                    let refused = refusal.to_string();
+                    if let Input::Create { spawned_by: Some(by), .. } = &mut create {
+                        by.action_refused = Some(refused.clone());
+                    }
+                    action_refused = Some(refused);
+                    (created, entity) = begin(&spec, &name, &create, limits, at)?;
+                    None
+                }
+                Err(error) => return Err(error),
+            },
+        };
         let mut records = created.clone();
         if let Some((decided, _)) = &first {
             let sequences = entity.sequences(&decided.events);
@@ -78,8 +103,28 @@ impl Creation {
         };
         let last = Position(place.0.saturating_add(count).saturating_sub(1));
         let due = snapshot::Due { records: count };
-        Ok(Created { restored: Restored { spec, entity, last, due }, first })
+        Ok(Created { restored: Restored { spec, entity, last, due }, first, action_refused })
     }
+}
+
+/// The records that an entity begins with before it takes an action, and the entity that they make.
+fn begin(
+    spec: &Spec,
+    name: &EntityRef,
+    create: &Input,
+    limits: Option<RunLimits>,
+    at: WallTime,
+) -> Result<(Vec<(Sequence, Event)>, Entity), ActorError> {
+    let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
+    let Decided { mut events, after: mut entity } =
+        decide(spec, None, create, at).map_err(refused)?;
+    if let Some(limits) = limits {
+        let start = Input::Start { limits };
+        let started = decide(spec, Some(&entity), &start, at).map_err(refused)?;
+        events.extend(started.events);
+        entity = started.after;
+    }
+    Ok((events.into_iter().map(|event| (Sequence(0), event)).collect(), entity))
 }
 
 /// Decides the action that an entity takes as it is created, and reserves what its handlers need.
@@ -87,19 +132,14 @@ fn take(
     shared: &Shared,
     spec: &Spec,
     entity: &Entity,
-    request: Request,
+    input: &Input,
     at: WallTime,
 ) -> Result<(Decided, Reservations), ActorError> {
-    let name = &entity.entity;
-    let (input, _root) = input_of(shared, entity, request)?;
-    let refused = |refusal| ActorError::Refused { entity: name.clone(), refusal };
-    let mut decided = decide(spec, Some(entity), &input, at).map_err(refused)?;
+    let refused = |refusal| ActorError::Refused { entity: entity.entity.clone(), refusal };
+    let mut decided = shared.decide(spec, entity, input, at).map_err(refused)?;
     let handlers = &*shared.handlers;
     let reservations =
         Reservations::reserve(handlers, &decided.events, &entity.tenant, ParentBudget::default());
-    if let Some(busy) = reservations.missing() {
-        return Err(ActorError::Busy { entity: name.clone(), busy });
-    }
     reservations.name_modules(handlers, &mut decided);
     Ok((decided, reservations))
 }
@@ -107,7 +147,7 @@ fn take(
 impl Created {
     /// Its task, which has carried out what it began with.
     pub(crate) fn begin(self, shared: Arc<Shared>, channels: Channels) -> Actor {
-        let Self { restored, first } = self;
+        let Self { restored, first, .. } = self;
         let mut actor = Actor::new(shared, restored, channels);
         if let Some((durable, reservations)) = first {
             actor.act_on(durable, reservations);

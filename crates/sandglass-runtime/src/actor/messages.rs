@@ -92,6 +92,7 @@ impl Actor {
     async fn act(&mut self, request: Request) -> Result<Accepted, ActorError> {
         let (input, _root) = input_of(&self.shared, &self.entity, request)?;
         let committed = self.commit_input(&input).await;
+        self.create_spawned().await;
         self.accepted(committed)
     }
 
@@ -104,6 +105,7 @@ impl Actor {
         let asked = Some(Asked { remaining_ms, ..asked });
         let input = Input::Action { action, params, trace, asked };
         let committed = self.commit_input_with(&input, parent_budget, None).await;
+        self.create_spawned().await;
         let accepted = self.accepted(committed).map_err(to_asker)?;
         Ok(Answered {
             sequence: accepted.sequence,

@@ -9,6 +9,7 @@ mod reservations;
 mod runs;
 mod session_metrics;
 mod sessions;
+mod spawns;
 mod timers;
 mod versions;
 
@@ -32,7 +33,7 @@ use crate::timer;
 use crate::watch;
 use channels::Shown;
 pub(crate) use channels::{Channels, Handle, View, channels};
-pub(crate) use creation::Creation;
+pub(crate) use creation::{Creation, First};
 pub(crate) use messages::Message;
 pub(crate) use runs::Stops;
 use runs::{EndedHandler, Runs};
@@ -160,6 +161,7 @@ impl Actor {
             }
             self.follow_spec().await;
             self.begin_session().await;
+            self.create_spawned().await;
             self.await_activity().await;
             self.update_timers(|_, _, _| ());
             let (wake, can_rest, is_watched) =
@@ -169,6 +171,8 @@ impl Actor {
             }
             let rest = self.busy_at.after(self.shared.table.linger());
             let clock = Arc::clone(&self.shared.clock);
+            let mut recovered = self.shared.runtime.subscribe();
+            let awaits_recovery = self.awaits_recovery();
             let (ends, signals) = self.runs.split();
             tokio::select! {
                 // In the order that `sandglass_liveness::instant` defines. Signals, and host calls
@@ -185,6 +189,7 @@ impl Actor {
                 },
                 Some(signal) = signals.recv() => self.record_signals(Some(signal)).await,
                 () = self.activity.notified() => continue,
+                Ok(_) = recovered.wait_for(Option::is_some), if awaits_recovery => continue,
                 // It stays awake while it is watched, because watchers see each change.
                 () = self.shown.unwatched(), if can_rest && is_watched => continue,
                 () = timer::until(&*clock, rest), if can_rest && !is_watched => {
@@ -214,7 +219,7 @@ impl Actor {
         self.ownership == Ownership::Owner
             && !self.is_closing
             && self.runs.is_empty()
-            && self.entity.is_settled()
+            && self.entity.is_at_rest()
             && self.pending.is_quiet()
     }
 

@@ -338,7 +338,7 @@ impl Actor {
     }
 
     /// What follows from `inputs`, one after the other, and how many signals are refused.
-    fn decide_all(&self, inputs: Vec<Input>, at: WallTime) -> (Decided, usize) {
+    pub(super) fn decide_all(&self, inputs: Vec<Input>, at: WallTime) -> (Decided, usize) {
         let mut all = Decided { events: Vec::new(), after: self.entity.clone() };
         let mut refused = 0;
         for input in inputs {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use sandglass_host::{Host, Integration, Manifest};
+use sandglass_host::{DispatchLimits, Host, Integration, Manifest};
 use sandglass_model::{Dispatched, ModuleHash, Rejection, RejectionKind};
 
 use crate::computed_once::ComputedOnce;
@@ -60,24 +60,35 @@ pub(super) struct Modules(RwLock<BTreeMap<String, Arc<Loadable>>>);
 pub(super) struct Loadable {
     pub(super) module: Module,
     loaded: ComputedOnce<Result<Integration, Rejection>>,
+    /// Compiled to count fuel, for integrations that limit it although the manifest does not.
+    metered: ComputedOnce<Result<Integration, Rejection>>,
 }
 
 impl Loadable {
     pub(super) fn of(module: Module) -> Arc<Self> {
-        Arc::new(Self { module, loaded: ComputedOnce::new(is_kept) })
+        let (loaded, metered) = (ComputedOnce::new(is_kept), ComputedOnce::new(is_kept));
+        Arc::new(Self { module, loaded, metered })
     }
 
     /// The integration, compiled on behalf of `tenant` if it was not yet. If the host cannot
-    /// compile at the moment, the next call tries again.
+    /// compile at the moment, the next call tries again. It counts fuel if its manifest or `limits`
+    /// set fuel.
     pub(super) async fn load(
         &self,
         host: &Host,
         name: &str,
         tenant: &str,
+        limits: &DispatchLimits,
     ) -> Result<Integration, Rejection> {
-        let (host, module, tenant) = (host.clone(), self.module.clone(), tenant.to_owned());
+        let (host, mut module, tenant) = (host.clone(), self.module.clone(), tenant.to_owned());
+        let granted_fuel = &mut module.manifest.limits.fuel;
+        let is_metered = limits.fuel.is_some() && granted_fuel.is_none();
+        if is_metered {
+            *granted_fuel = Some(u64::MAX);
+        }
+        let loaded = if is_metered { &self.metered } else { &self.loaded };
         let load = move || host.load_for(&tenant, &module.bytes, module.manifest);
-        let loaded = self.loaded.value(load).await;
+        let loaded = loaded.value(load).await;
         loaded.unwrap_or_else(|| {
             let message = format!("compiling the module `{name}` failed in the compiler itself");
             Err(Rejection { kind: RejectionKind::InvalidModule, message })
@@ -100,13 +111,14 @@ impl Modules {
         host: &Host,
         run: &HandlerRun,
         kept: Option<Arc<Loadable>>,
+        limits: &DispatchLimits,
     ) -> Result<Integration, Rejection> {
         let Dispatched { module: name, module_hash: recorded, .. } = &run.dispatched;
         let version = kept.or_else(|| self.named(name));
         let Some(version) = version else { return Err(self.unknown(name)) };
         match recorded {
             Some(recorded) if *recorded != version.module.hash => Err(replaced(name)),
-            _ => version.load(host, name, &run.tenant).await,
+            _ => version.load(host, name, &run.tenant, limits).await,
         }
     }
 

@@ -83,6 +83,11 @@ const TELLS_AND_SPINS: &str = r#"(module
 
 /// A type of entity whose one handler is the module of the same name.
 fn spec(name: &str, deadline: &str) -> Spec {
+    spec_of(name, &format!("module = \"{name}\"\ndeadline = \"{deadline}\""))
+}
+
+/// A type of entity with one handler, whose integration has these `keys`.
+fn spec_of(name: &str, keys: &str) -> Spec {
     let endings = [
         ("Finish", "Done"),
         ("Fail", "Failed"),
@@ -106,8 +111,7 @@ to = "Busy"
 effect = "trigger {name}"
 [[integration]]
 name = "{name}"
-module = "{name}"
-deadline = "{deadline}"
+{keys}
 on_success = "Finish"
 on_failure = "Fail"
 on_cancelled = "Stop"
@@ -172,6 +176,49 @@ async fn ends(journal: &MemoryJournal) -> Vec<(EntityRef, Ended)> {
         _ => None,
     };
     records.into_iter().filter_map(end).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_in_the_config_of_an_integration_are_enforced() {
+    let cases = [
+        ("Fuel", "module = \"spins\"\ndeadline = \"100s\"\nmax_fuel = \"1000\"", "wasm-fuel"),
+        // The same module, without a limit.
+        ("Free", "module = \"spins\"\ndeadline = \"200ms\"", "handler_deadline_exceeded"),
+        (
+            "Memory",
+            "module = \"spins\"\ndeadline = \"100s\"\nmax_memory = \"1000\"",
+            "needs_too_much",
+        ),
+        (
+            "Response",
+            "module = \"answers\"\ndeadline = \"100s\"\nmax_response_bytes = \"15\"",
+            "result_too_large",
+        ),
+    ];
+    let host = Host::builder().settings(Settings { max_runs: 4, ..Settings::default() });
+    let clock = Arc::new(SystemClock::new());
+    let modules = [("spins", SPINS), ("answers", ANSWERS)]
+        .map(|(name, text)| (name.to_owned(), Module::new(text.as_bytes(), Manifest::named(name))));
+    let host = host.build().expect("a host");
+    let handlers = HostHandlers::new(host, Arc::clone(&clock) as _, modules);
+    let journal = Arc::new(MemoryJournal::new());
+    let runtime = Runtime::builder(Arc::clone(&journal) as _)
+        .clock(clock)
+        .handlers(Arc::new(handlers))
+        .specs(cases.map(|(name, keys, _)| spec_of(name, keys)));
+    let runtime = runtime.build().await.expect("an empty journal");
+    for (name, ..) in cases {
+        runtime.create(entity(name)).await.expect("new");
+        runtime.send(&entity(name), "Begin", Object::new()).await.expect("taken");
+        runtime.settled(&entity(name)).await.expect("it lives");
+    }
+    runtime.shutdown(Duration::from_secs(60)).await;
+    let ends = ends(&journal).await;
+    for (name, _, expected) in cases {
+        let (_, end) = ends.iter().find(|(of, _)| of.entity_type() == name).expect("it ended");
+        let kind = end.outcome.error().map(|(kind, _)| kind);
+        assert_eq!(kind.as_deref(), Some(expected), "{name}: {end:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

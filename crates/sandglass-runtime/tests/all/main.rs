@@ -2,6 +2,7 @@
 //! handlers: days pass in milliseconds.
 
 mod asks;
+mod context;
 mod creations;
 mod disk;
 mod endings;

@@ -7,6 +7,7 @@ use sandglass_host::file::{named_in, read_text};
 use sandglass_host::manifest::{self, FILE_NAME, Found, Manifests, module_beside};
 use sandglass_host::{Host, Settings};
 use sandglass_liveness::Spec;
+use sandglass_liveness::spec::IntegrationKind;
 use sandglass_runtime::{SPEC_ENDING, one_of_each_type, unknown_timed_functions};
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
@@ -152,7 +153,8 @@ fn find_modules(
 ) {
     let mut out = Diagnostics::new(&file.source);
     let mut declared: BTreeSet<String> = modules.iter().map(|module| module.name.clone()).collect();
-    for integration in spec.integrations.values() {
+    let of_modules = spec.integrations.values().filter(|one| one.kind == IntegrationKind::Wasm);
+    for integration in of_modules {
         let name = integration.module.as_str();
         if !declared.insert(name.to_owned()) {
             continue;

@@ -26,6 +26,10 @@ pub struct Counts {
     pub idle: u64,
     /// Scheduled actions that came due.
     pub due: u64,
+    /// Entities that were spawned.
+    pub spawned: u64,
+    /// Spawns that were refused.
+    pub spawns_refused: u64,
     /// Breaches of limits.
     pub breaches: u64,
     /// Runs of sessions that were stopped.
@@ -53,6 +57,8 @@ impl Counts {
             Event::Dispatched(_) => self.dispatches += 1,
             Event::StateIdle { .. } => self.idle += 1,
             Event::ScheduleDue { .. } => self.due += 1,
+            Event::Spawned { .. } => self.spawned += 1,
+            Event::SpawnRefused { .. } => self.spawns_refused += 1,
             Event::LimitBreached(_) => self.breaches += 1,
             Event::RunStopping(_) => self.stopped += 1,
             Event::SessionResumed { .. } => self.resumed += 1,
@@ -84,6 +90,8 @@ impl std::ops::AddAssign for Counts {
         self.asked += other.asked;
         self.idle += other.idle;
         self.due += other.due;
+        self.spawned += other.spawned;
+        self.spawns_refused += other.spawns_refused;
         self.breaches += other.breaches;
         self.stopped += other.stopped;
         self.resumed += other.resumed;

@@ -9,6 +9,7 @@ mod kills;
 mod requests;
 mod runs;
 mod sessions;
+mod spawns;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use requests::Requests;
 use runs::Runs;
 pub(crate) use runs::{Key, Truth};
 use sessions::Sessions;
+use spawns::Spawns;
 
 /// A violated invariant and what was observed, if a check found one.
 type Finding = Option<(Invariant, String)>;
@@ -46,6 +48,7 @@ pub(crate) struct Ledger {
     pub(crate) calls: Calls,
     pub(crate) requests: Requests,
     sessions: Sessions,
+    spawns: Spawns,
     kills: Kills,
     pub(crate) watched: Collector,
     violation: Option<Violation>,
@@ -219,7 +222,11 @@ impl Ledger {
             self.sessions.record(spec, entity, &record.event)
         });
         let of_calls = entity.and_then(|entity| self.calls.record(entity, &record.event));
-        self.report_all([found, doubled, old, of_session, of_calls].into_iter().flatten());
+        let fold = &self.fold;
+        let exists = |name: &EntityRef| fold.entity(name).is_some();
+        let of_spawns = self.spawns.record(name, entity, &record.event, exists);
+        let all = [found, doubled, old, of_session, of_calls, of_spawns];
+        self.report_all(all.into_iter().flatten());
     }
 
     /// Checks that an entity that may not stay as it is has something that ends its state.
@@ -297,7 +304,7 @@ impl Ledger {
             // The schedules of a stopped session wait for its next run.
             let is_running = entity.session().is_none_or(Session::is_running);
             let schedules = if is_running { entity.schedules().len() } else { 0 };
-            let owes = entity.in_flight_count() + schedules > 0;
+            let owes = entity.in_flight_count() + schedules + entity.spawning().len() > 0;
             owes || !may_last(entity, spec)
         });
         restless.map(|(entity, _)| format!("{} is {}", entity.entity, describe_entity(entity)))
@@ -322,6 +329,7 @@ impl Ledger {
             self.report(Invariant::ReplayAgrees, what);
         }
         let found = self.runs.close().or_else(|| self.requests.close(disk));
+        let found = found.or_else(|| self.spawns.close());
         if let Some((invariant, what)) = found {
             self.report(invariant, what);
         } else if disk != self.log {
@@ -356,6 +364,7 @@ fn is_of(snapshot: &Snapshot, entity: &Entity) -> bool {
         && snapshot.tenant == entity.tenant
         && snapshot.spec == entity.spec
         && snapshot.schedules == entity.schedules().len()
+        && snapshot.spawning == entity.spawning().len()
         && shown.eq(folded)
 }
 
@@ -405,6 +414,9 @@ fn describe(record: &Record) -> String {
             format!("{} {} {:?}", short(one.dispatch), one.outcome.kind(), one.decision)
         }
         Event::Created { state, .. } => state.clone(),
+        Event::Spawning(spawn) => format!("{} {:?}", spawn.entity, spawn.action),
+        Event::Spawned { entity, action_refused, .. } => format!("{entity} {action_refused:?}"),
+        Event::SpawnRefused { entity, reason, .. } => format!("{entity} {reason}"),
         Event::StateIdle { state, action, taken, .. } => format!("{state}: {action}, {taken}"),
         Event::Signal { name, resets_idle, .. } => format!("{name}, {resets_idle}"),
         Event::RunStarted { run_seq, .. } => format!("{run_seq}"),

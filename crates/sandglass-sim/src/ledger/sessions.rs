@@ -157,7 +157,8 @@ impl Run {
                     TransitionCause::Requested
                     | TransitionCause::Asked(_)
                     | TransitionCause::StateIdle
-                    | TransitionCause::Scheduled { .. },
+                    | TransitionCause::Scheduled { .. }
+                    | TransitionCause::Spawned,
                 ..
             } if is_over => {
                 let what = format!("is to stop, and takes {}", event.kind());

@@ -22,6 +22,8 @@ fn every_invariant_holds_in_the_first_worlds_each_simulated_twice() {
         ("asked", counts.asked),
         ("idle", counts.idle),
         ("due", counts.due),
+        ("spawned", counts.spawned),
+        ("refused spawns", counts.spawns_refused),
         ("breaches", counts.breaches),
         ("stopped runs", counts.stopped),
         ("resumed sessions", counts.resumed),

@@ -128,7 +128,11 @@ pub fn begin(
 ) -> Result<Answer<'static, Result<Answered, AskError>>, AskError> {
     let (entity_type, action) = (request.entity.entity_type(), &*request.action);
     let origin = run.origin.clone().ok_or_else(no_receiver)?;
-    let asks = allowed(&origin, entity_type, action)?;
+    let asks = allowed(&origin, entity_type, action).inspect_err(|error| {
+        if matches!(error, AskError::NotAllowed(_)) {
+            run.guest_mut().note_refusal(error);
+        }
+    })?;
     // Only names that exist get here, so the names of calls stay bounded.
     let name: Arc<str> = format!("ask:{entity_type}.{action}").into();
     run.calls.spans.targets(entity_type, request.entity.id(), action);

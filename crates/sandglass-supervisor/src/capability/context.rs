@@ -1,24 +1,25 @@
 //! The context of a run, in the form that its guest reads, created when it is first read.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use sandglass_model::{DispatchId, TraceContext};
 
 use crate::covered;
 use crate::dispatch::Dispatch;
+use crate::opaque::opaque;
 
 /// The context of one run.
-#[derive(Debug)]
 pub struct RunContext {
     facts: Option<Facts>,
     json: OnceLock<Arc<[u8]>>,
 }
 
-// The text repeats what the embedder has passed.
+// The text repeats what the embedder has passed, and templates that are replaced within
+// `template::RESOLVED_MAX_BYTES`.
 covered!(RunContext: facts, json);
 
 /// The parts of a context.
-#[derive(Debug)]
 pub struct Facts {
     /// The dispatch.
     pub dispatch: Arc<Dispatch>,
@@ -28,6 +29,21 @@ pub struct Facts {
     pub trace: TraceContext,
     /// The remaining budget at its start, in milliseconds.
     pub remaining_ms: u64,
+    /// The name of its module.
+    pub module: Arc<str>,
+    /// The configuration with its templates replaced, if it has any.
+    pub resolved: Option<BTreeMap<String, String>>,
+}
+
+// They may contain the values of secrets.
+opaque!(RunContext as "RunContext" { facts });
+opaque!(Facts as "Facts" { dispatch, id });
+
+impl Facts {
+    /// The configuration that the guest sees.
+    pub fn config(&self) -> &BTreeMap<String, String> {
+        self.resolved.as_ref().unwrap_or(&self.dispatch.context.config)
+    }
 }
 
 impl RunContext {
@@ -49,9 +65,7 @@ impl RunContext {
     /// The JSON of the core ABI.
     pub fn json(&self) -> &Arc<[u8]> {
         self.json.get_or_init(|| match &self.facts {
-            Some(Facts { dispatch, id, trace, remaining_ms }) => {
-                dispatch.context_json(*id, *trace, *remaining_ms).into()
-            }
+            Some(facts) => facts.dispatch.context_json(facts).into(),
             None => Arc::default(),
         })
     }

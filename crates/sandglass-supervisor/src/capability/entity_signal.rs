@@ -106,7 +106,9 @@ pub fn begin(
     // An exact grant comes after `*`, and limits may name it.
     let grant = granted.iter().rev().find(|granted| granted.allows(target.entity_type(), &name));
     let Some(grant) = grant else {
-        return Err(SignalError::NotAllowed(format!("`{}.{name}`", target.entity_type())));
+        let error = SignalError::NotAllowed(format!("`{}.{name}`", target.entity_type()));
+        run.guest_mut().note_refusal(&error);
+        return Err(error);
     };
     let receiver = origin.dispatch.asks.clone().ok_or_else(no_receiver)?;
     // Named after the grant: a guest chooses the names of its signals, and labels are bounded.

@@ -1,16 +1,18 @@
 //! The fields of the entity's state, by name.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use super::Guest;
 use crate::measured::Measured;
 
-/// Returns the bytes of a field: a text without quotes, null as no bytes, and everything else as JSON.
-fn as_bytes(value: &Value) -> Vec<u8> {
+/// Returns a field as text: a text without quotes, null as no text, and everything else as JSON.
+pub(crate) fn as_text(value: &Value) -> Cow<'_, str> {
     match value {
-        Value::String(text) => text.clone().into_bytes(),
-        Value::Null => Vec::new(),
-        other => other.to_string().into_bytes(),
+        Value::String(text) => text.into(),
+        Value::Null => "".into(),
+        other => other.to_string().into(),
     }
 }
 
@@ -83,7 +85,7 @@ impl Guest {
 
     /// A field as bytes: a text without quotes, null as no bytes, and everything else as JSON.
     pub fn field_bytes(&mut self, name: &str) -> Option<Vec<u8>> {
-        self.field(name).map(as_bytes)
+        self.field(name).map(|value| as_text(value).into_owned().into_bytes())
     }
 }
 
@@ -104,8 +106,8 @@ mod tests {
 
     #[test]
     fn texts_have_no_quotes() {
-        assert_eq!(as_bytes(&Value::from("a\"b")), b"a\"b");
-        assert_eq!(as_bytes(&Value::Null), b"");
-        assert_eq!(as_bytes(&serde_json::json!({"a": [1]})), br#"{"a":[1]}"#);
+        assert_eq!(as_text(&Value::from("a\"b")), "a\"b");
+        assert_eq!(as_text(&Value::Null), "");
+        assert_eq!(as_text(&serde_json::json!({"a": [1]})), r#"{"a":[1]}"#);
     }
 }

@@ -19,6 +19,7 @@ use sandglass_model::timeout::timeout_text;
 
 use crate::host_memory::OutOfHostMemory;
 use crate::opaque::opaque;
+use crate::origin::CallOrigin;
 use crate::race::{CallEnded, millis};
 use crate::secret::Answer;
 
@@ -143,6 +144,13 @@ pub enum HttpError {
     Transport(String),
 }
 
+impl HttpError {
+    /// Whether the request was refused because it is not granted.
+    pub(super) const fn is_denial(&self) -> bool {
+        matches!(self, Self::NotAllowed(_) | Self::NotThisWay(_) | Self::NotPublic(_))
+    }
+}
+
 impl From<OutOfHostMemory> for HttpError {
     fn from(error: OutOfHostMemory) -> Self {
         Self::OutOfMemory(error.to_string())
@@ -169,6 +177,8 @@ pub struct HttpCall<'a> {
     pub limits: Limits,
     /// The value of its header `traceparent`.
     pub traceparent: &'a str,
+    /// The handler that sends it.
+    pub origin: CallOrigin<'a>,
 }
 
 /// A client that sends requests: the host's own one, or that of an embedder or a test.

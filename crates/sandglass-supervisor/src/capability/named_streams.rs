@@ -66,6 +66,12 @@ impl Streams {
         lock(&self.0).remove(name).map(|stream| stream.bytes)
     }
 
+    /// The names of the streams.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        lock(&self.0).keys().cloned().collect()
+    }
+
     /// How many bytes the stream `name` may have, if all streams together may have `most`.
     fn room(&self, name: &str, most: u64) -> Result<u64, StreamError> {
         check_name(name)?;
@@ -164,6 +170,7 @@ mod tests {
             streams.put(nth.to_string(), Vec::new());
         }
         assert_eq!(streams.room("b", 100), Err(StreamError::TooMany));
+        assert_eq!(streams.names().len(), STREAMS_MAX);
         assert_eq!(streams.take("a").map(|bytes| bytes.len()), Some(60));
         assert_eq!((streams.take("a"), streams.room("b", 100)), (None, Ok(100)));
     }

@@ -5,12 +5,13 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sandglass_model::Clock;
+use sandglass_model::{Clock, DispatchId};
 
 use super::Grants;
-use super::http::{HttpCall, HttpError, Limits, Opened, Request, Response, Sender};
+use super::http::{HttpCall, HttpClient, HttpError, Limits, Opened, Request, Response, Sender};
 use super::requests::{RequestInFlight, Requests};
 use crate::covered;
+use crate::dispatch::Dispatch;
 use crate::host_memory::{Charge, HostMemory, OutOfHostMemory};
 use crate::run::Run;
 use crate::secret::Answer;
@@ -20,6 +21,8 @@ use crate::sync::lock;
 #[derive(Debug, Clone)]
 pub struct Outside {
     pub(super) grants: Arc<Grants>,
+    pub(super) dispatch: Arc<Dispatch>,
+    pub(super) id: DispatchId,
     pub(super) traceparent: Arc<str>,
     /// The run that sends requests.
     pub run: Arc<Run>,
@@ -34,7 +37,7 @@ pub struct Outside {
 }
 
 // Each request is charged as long as it exists; `Guest` measures the list of the last ones.
-covered!(Outside: grants, traceparent, run, clock, requests, sender, open, memory);
+covered!(Outside: grants, dispatch, id, traceparent, run, clock, requests, sender, open, memory);
 
 /// What one open request occupies besides its head and bodies, in bytes: the head of its
 /// response, and the buffers of its connection.
@@ -111,10 +114,14 @@ impl Outside {
         request: Request,
         response_bytes: u64,
     ) -> Answer<'static, Result<ReceivedResponse, HttpError>> {
-        Box::pin(async move { self.send_noted(request, response_bytes).await })
+        Box::pin(async move {
+            let answer = self.send_noted(request, response_bytes).await;
+            answer.inspect_err(|error| self.requests.note_refusal(error))
+        })
     }
 
-    /// Sends `request` and reads the whole response, of at most `response_bytes`.
+    /// Sends `request` and reads the whole response, of at most `response_bytes`. The guest gets the
+    /// reason of a refusal with the response, so it does not have to ask for it.
     pub(super) async fn send_noted(
         &self,
         mut request: Request,
@@ -133,8 +140,9 @@ impl Outside {
         match RequestCharge::new(&self.memory, request) {
             Ok(charge) => Ok((in_flight, charge)),
             Err(error) => {
-                in_flight.refused();
-                Err(error.into())
+                let error = error.into();
+                in_flight.refused(&error);
+                Err(error)
             }
         }
     }
@@ -147,9 +155,13 @@ impl Outside {
     ) -> Result<ReceivedResponse, HttpError> {
         request.charge = Some(charge.clone());
         let open = self.grants.open_requests.open(&self.sender, &self.open)?;
-        let sent = self.grants.http.send(self.call(request, response_bytes)).await;
+        let sent = self.client().send(self.call(request, response_bytes)).await;
         drop(open);
         let response = sent?;
+        // A client of the embedder may not bound what it reads.
+        if response.body.len() as u64 > response_bytes {
+            return Err(HttpError::TooLarge(response_bytes));
+        }
         // A client of the embedder charges nothing while it reads.
         charge.holds_only(&response)?;
         Ok(ReceivedResponse { response, _charge: charge })
@@ -168,14 +180,18 @@ impl Outside {
             let answer = async {
                 let open = self.grants.open_requests.open(&self.sender, &self.open)?;
                 let call = self.call(request, self.grants.response_bytes);
-                let opened = self.grants.http.open(call).await?;
+                let opened = self.client().open(call).await?;
                 charge.holds_head(&opened.headers)?;
                 Ok(opened.holding((open, charge)))
             };
             let answer = answer.await;
             in_flight.ended(answer.as_ref().map(|opened: &Opened| opened.status));
-            answer
+            answer.inspect_err(|error| self.requests.note_refusal(error))
         }))
+    }
+
+    fn client(&self) -> &dyn HttpClient {
+        &**self.dispatch.http.as_ref().unwrap_or(&self.grants.http)
     }
 
     fn left(&self) -> Duration {
@@ -187,7 +203,8 @@ impl Outside {
         let left = self.left();
         let limits = Limits { timeout: left, remaining: left, response_bytes };
         let destinations = &self.grants.destinations;
-        HttpCall { request, destinations, limits, traceparent: &self.traceparent }
+        let origin = self.grants.origin(&self.dispatch, self.id);
+        HttpCall { request, destinations, limits, traceparent: &self.traceparent, origin }
     }
 }
 
@@ -198,13 +215,14 @@ mod tests {
     use super::*;
     use crate::capability::open_requests::{OF_RUN_MAX, OpenRequests};
 
-    /// Answers each request with an empty body.
+    /// Responds to each request with a body of one byte.
     #[derive(Debug)]
     struct Answers;
 
-    impl crate::capability::http::HttpClient for Answers {
+    impl HttpClient for Answers {
         fn send<'a>(&'a self, _: HttpCall<'a>) -> Answer<'a, Result<Response, HttpError>> {
-            Box::pin(std::future::ready(Ok(Response::default())))
+            let body = vec![0];
+            Box::pin(std::future::ready(Ok(Response { body, ..Response::default() })))
         }
     }
 
@@ -212,10 +230,13 @@ mod tests {
         let grants = Grants {
             http: Arc::new(Answers),
             open_requests: OpenRequests::new(1000),
+            response_bytes: 1,
             ..Grants::none()
         };
         Outside {
             grants: Arc::new(grants),
+            dispatch: Arc::new(Dispatch::idle()),
+            id: DispatchId::from_bytes([0; 16]),
             traceparent: "00".into(),
             run: Arc::default(),
             clock: Arc::new(SystemClock::new()),
@@ -224,6 +245,14 @@ mod tests {
             open: Arc::default(),
             memory: HostMemory::new(100 << 20),
         }
+    }
+
+    #[tokio::test]
+    async fn a_response_of_an_embedders_client_is_bounded() {
+        let request = || Request::new("GET", "http://x/", [], Vec::new()).expect("valid");
+        outside().send_within(request(), 1).await.expect("one byte");
+        let refused = outside().send_within(request(), 0).await.expect_err("one byte too many");
+        assert_eq!(refused, HttpError::TooLarge(0));
     }
 
     #[tokio::test]

@@ -7,13 +7,20 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use percent_encoding::percent_decode_str;
 use sandglass_model::report::micros;
-use sandglass_model::{Clock, Monotonic, OutgoingRequest, RequestOutcome, STORY_REQUESTS_MAX};
+use sandglass_model::{
+    Clock, Monotonic, OutgoingRequest, RequestOutcome, STORY_ERROR_MAX_BYTES, STORY_REQUESTS_MAX,
+};
 
 use super::http::{HttpError, Request};
+use super::log;
 use crate::measured::Measured;
 use crate::secret::Redactor;
 use crate::sync::lock;
 use crate::text::printable;
+
+/// How much of an error is kept, in bytes: many times what reports show, so that no secret is cut into
+/// a part that the redactor misses.
+const ERROR_KEPT_MAX_BYTES: u32 = 4096;
 
 /// The requests of one run. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +34,8 @@ struct SentRequests {
     bytes: u64,
     count: u64,
     omitted: u64,
+    /// Why the last request was refused that is not granted, until the guest asks.
+    refusal: Option<String>,
 }
 
 #[derive(Debug)]
@@ -61,8 +70,9 @@ impl Measured for Requests {
 
 impl NotedRequest {
     fn bytes(&self) -> u64 {
-        let OutgoingRequest { method, host, path, .. } = &self.request;
-        let texts = self.raw.len() + method.len() + host.len() + path.len();
+        let OutgoingRequest { method, host, path, error, .. } = &self.request;
+        let error = error.as_ref().map_or(0, String::len);
+        let texts = self.raw.len() + method.len() + host.len() + path.len() + error;
         (size_of::<Self>() + texts) as u64
     }
 }
@@ -89,6 +99,7 @@ impl Requests {
             duration_us: 0,
             outcome: RequestOutcome::Unfinished,
             status: None,
+            error: None,
         };
         let mut sent = lock(self.0.get_or_init(Mutex::default));
         let number = sent.count;
@@ -109,6 +120,27 @@ impl Requests {
                 && one.until.is_none_or(|until| until >= since)
         };
         sent.held.iter().rfind(is_open).map(|one| one.raw.clone())
+    }
+
+    /// Notes that a request failed. If it is not granted, the guest has to ask why.
+    pub(super) fn note_refusal(&self, why: &HttpError) {
+        if why.is_denial()
+            && let Some(sent) = self.0.get()
+        {
+            lock(sent).refusal = Some(log::cut(&why.to_string(), ERROR_KEPT_MAX_BYTES));
+        }
+    }
+
+    /// Why the last request was refused that is not granted, unless the guest has asked since.
+    pub(super) fn refusal(&self) -> Option<String> {
+        lock(self.0.get()?).refusal.clone()
+    }
+
+    /// Notes that the guest asks for the last error.
+    pub(super) fn forget_refusal(&self) {
+        if let Some(sent) = self.0.get() {
+            lock(sent).refusal = None;
+        }
     }
 
     /// Returns the requests for the report of a run from `start` to `end`, and how many are left
@@ -136,6 +168,11 @@ impl Requests {
             },
             started_us: micros(one.since.since(start)),
             duration_us: micros(one.until.unwrap_or(end).since(one.since)),
+            error: one
+                .request
+                .error
+                .as_ref()
+                .map(|why| log::cut(&redactor.text(why.clone()), STORY_ERROR_MAX_BYTES)),
             ..one.request.clone()
         });
         (requests.collect(), sent.omitted)
@@ -166,33 +203,35 @@ impl SentRequests {
 
 impl RequestInFlight {
     /// Notes that the host did not send it.
-    pub(super) fn refused(self) {
-        self.0.end(RequestOutcome::Refused, None);
+    pub(super) fn refused(self, why: &HttpError) {
+        self.0.end(RequestOutcome::Refused, None, Some(why));
     }
 
     /// Notes the status of the response, or why there is none.
     pub fn ended(self, answer: Result<u16, &HttpError>) {
         match answer {
-            Ok(status) => self.0.end(RequestOutcome::Answered, Some(status)),
+            Ok(status) => self.0.end(RequestOutcome::Answered, Some(status), None),
             // The guest gave up waiting; what the server did is unknown.
-            Err(HttpError::TimedOut(_) | HttpError::CutShort(_)) => {}
+            Err(why @ (HttpError::TimedOut(_) | HttpError::CutShort(_))) => {
+                self.0.end(RequestOutcome::Unfinished, None, Some(why));
+            }
             Err(
-                HttpError::NotAllowed(_)
+                why @ (HttpError::NotAllowed(_)
                 | HttpError::NotThisWay(_)
                 | HttpError::NotPublic(_)
                 | HttpError::TooManyRequests(_)
-                | HttpError::InvalidRequest(_),
+                | HttpError::InvalidRequest(_)),
             ) => {
-                self.refused();
+                self.refused(why);
             }
-            Err(_) => self.0.end(RequestOutcome::Failed, None),
+            Err(why) => self.0.end(RequestOutcome::Failed, None, Some(why)),
         }
     }
 }
 
 impl Drop for RequestInFlight {
     fn drop(&mut self) {
-        self.0.end(RequestOutcome::Unfinished, None);
+        self.0.end(RequestOutcome::Unfinished, None, None);
     }
 }
 
@@ -204,7 +243,7 @@ impl Journey {
 
     /// Notes a redirect that is not followed.
     pub(super) fn redirected(&self, status: u16) {
-        self.end(RequestOutcome::Answered, Some(status));
+        self.end(RequestOutcome::Answered, Some(status), None);
     }
 
     /// Notes a redirect, and that `next` is sent now.
@@ -214,11 +253,12 @@ impl Journey {
     }
 
     /// Ends the present request. A status that has arrived is kept.
-    fn end(&self, outcome: RequestOutcome, status: Option<u16>) {
+    fn end(&self, outcome: RequestOutcome, status: Option<u16>, why: Option<&HttpError>) {
         self.note(|one, now| {
             one.until = Some(now);
             one.request.outcome = outcome;
             one.request.status = status.or(one.request.status);
+            one.request.error = why.map(|why| log::cut(&why.to_string(), ERROR_KEPT_MAX_BYTES));
         });
     }
 
@@ -226,9 +266,12 @@ impl Journey {
     fn note(&self, how: impl FnOnce(&mut NotedRequest, Monotonic)) {
         let Some(sent) = self.requests.0.get() else { return };
         let (mut sent, number) = (lock(sent), self.number.load(Ordering::Relaxed));
-        let one = sent.held.iter_mut().find(|one| one.number == number);
+        let SentRequests { held, bytes, .. } = &mut *sent;
+        let one = held.iter_mut().find(|one| one.number == number);
         if let Some(one) = one.filter(|one| one.until.is_none()) {
+            let before = one.bytes();
             how(one, self.clock.now());
+            *bytes += one.bytes() - before;
         }
     }
 }
@@ -374,5 +417,28 @@ mod tests {
             let (reported, _) = report(&requests, &Redactor::default());
             assert_eq!(reported.last().map(|one| one.outcome), Some(outcome));
         }
+    }
+
+    #[test]
+    fn reasons_are_reported_without_secrets_and_a_refusal_until_the_guest_asks() {
+        let (requests, redactor) = (Requests::default(), Redactor::default());
+        redactor.hide(&Secret::new("hunter22"));
+        let empty = requests.uncharged_bytes();
+        let refused = HttpError::NotAllowed(format!("hunter22.{}", "x".repeat(10_000)));
+        send(&requests, "GET", "http://x/").ended(Err(&refused));
+        requests.note_refusal(&refused);
+        let (reported, _) = report(&requests, &redactor);
+        let error = reported[0].error.as_deref().expect("a reason");
+        assert!(error.starts_with("the host `[redacted].x"), "{error}");
+        assert_eq!(error.len(), STORY_ERROR_MAX_BYTES as usize);
+        assert!(requests.uncharged_bytes() - empty >= u64::from(ERROR_KEPT_MAX_BYTES));
+        assert!(requests.refusal().is_some());
+        requests.forget_refusal();
+        send(&requests, "GET", "http://x/").ended(Err(&HttpError::TooLarge(7)));
+        requests.note_refusal(&HttpError::TooLarge(7));
+        assert_eq!(requests.refusal(), None, "a failure is no refusal");
+        let (reported, _) = report(&requests, &redactor);
+        let error = reported[1].error.as_deref();
+        assert_eq!(error, Some("the response is larger than the 7 bytes allowed"));
     }
 }

@@ -14,7 +14,7 @@ use sandglass_source::{
     Diagnostic, Diagnostics, Document, Name, Table, did_you_mean, items_of, not_text, valid_name,
 };
 
-use super::{Abi, AskTarget, Manifest, SPANS_MAX};
+use super::{Abi, AskTarget, Manifest, OnDenied, SPANS_MAX};
 use crate::capability::http::{Destination, Scheme};
 use crate::run::Phase;
 use crate::secret::{GrantedSecrets, Secrets};
@@ -57,6 +57,8 @@ pub struct File {
     pub secrets: Vec<Name>,
     /// The host functions with a timeout of their own, with their places in the file.
     pub timed_functions: Vec<Name>,
+    /// The contract of its module.
+    pub abi: Abi,
     /// The place of `abi` in the file.
     pub abi_span: Range<usize>,
     /// The place of `sha256` in the file, if it is there.
@@ -111,8 +113,17 @@ impl File {
 }
 
 fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<File> {
-    const KEYS: [&str; 8] =
-        ["name", "module", "sha256", "abi", "soft_deadline", "spans", "limits", "grants"];
+    const KEYS: [&str; 9] = [
+        "name",
+        "module",
+        "sha256",
+        "abi",
+        "soft_deadline",
+        "on_denied",
+        "spans",
+        "limits",
+        "grants",
+    ];
     let document = Document::parse(source, SOURCE_MAX_BYTES, out)?;
     let top = document.table("the manifest");
     top.only(&KEYS, out);
@@ -121,7 +132,11 @@ fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<File> {
     let sha256 = sha256(&top, out);
     let abi = abi(&top, out);
     let mut granted = Manifest::named(name.as_ref().map(Name::as_str).unwrap_or_default());
+    // The config of an integration may set what the file leaves open.
+    granted.max_memory_bytes = Some(MEMORY_MAX_BYTES);
+    granted.max_response_bytes = Some(HELD_MAX_BYTES);
     granted.soft_deadline = top.duration("soft_deadline", out).map(Duration::from_millis);
+    granted.on_denied = on_denied(&top, out);
     granted = granted.spans(spans(&top, out));
     let mut timed_functions = Vec::new();
     if let Some(table) = top.table("limits", "[limits]", out) {
@@ -140,9 +155,11 @@ fn read(source: &str, out: &mut Diagnostics<'_>) -> Option<File> {
             .collect();
     }
     granted.module_hash = sha256;
-    granted.abi = Some(abi?);
+    let abi = abi?;
+    granted.abi = Some(abi);
     Some(File {
         name: name?,
+        abi,
         module: module?,
         secrets,
         timed_functions,
@@ -187,6 +204,16 @@ fn abi(top: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Abi> {
     abi
 }
 
+fn on_denied(top: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<OnDenied> {
+    let text = top.text("on_denied", out)?;
+    let on_denied = OnDenied::named(&text);
+    if on_denied.is_none() {
+        let help = "write \"fail\" or \"report\"";
+        out.error_with_help(text.span(), format!("unknown `on_denied`: `{text}`"), help);
+    }
+    on_denied
+}
+
 fn limits(
     table: &Table<'_, '_>,
     granted: Manifest,
@@ -210,14 +237,15 @@ fn limits(
     let is_component = abi == Some(Abi::Component);
     let component = module_size.filter(|_| is_component);
     let core = module_size.filter(|_| !is_component && abi.is_some());
+    let memory = size(table, "memory", MEMORY_MAX_BYTES, out);
+    let response = size(table, "response", HELD_MAX_BYTES, out);
     let limits = GuestLimits {
-        memory_bytes: size(table, "memory", MEMORY_MAX_BYTES, out).unwrap_or(defaults.memory_bytes),
+        memory_bytes: memory.unwrap_or(defaults.memory_bytes),
         table_elements: table
             .count("table_elements", 0..=u64::from(MAX_TABLE_ELEMENTS), out)
             .unwrap_or(defaults.table_elements),
         fuel: table.count("fuel", 1..=u64::MAX, out),
-        response_bytes: size(table, "response", HELD_MAX_BYTES, out)
-            .unwrap_or(defaults.response_bytes),
+        response_bytes: response.unwrap_or(defaults.response_bytes),
         host_memory_bytes: size(table, "host_memory", HELD_MAX_BYTES, out),
         module_bytes: core.unwrap_or(defaults.module_bytes),
         component_bytes: component.unwrap_or(defaults.component_bytes),
@@ -227,7 +255,14 @@ fn limits(
     };
     let (max_in_flight, max_queued) =
         (handlers("max_in_flight", 1, out), handlers("max_queued", 0, out));
-    Manifest { limits, max_in_flight, max_queued, ..granted }
+    Manifest {
+        limits,
+        max_memory_bytes: memory.or(granted.max_memory_bytes),
+        max_response_bytes: response.or(granted.max_response_bytes),
+        max_in_flight,
+        max_queued,
+        ..granted
+    }
 }
 
 /// The names of spans that dying spans may have.

@@ -1,5 +1,6 @@
 //! The header of a recording: the inputs of a run before its first host call.
 
+use minicbor::data::Type;
 use minicbor::{Decoder, Encoder};
 use sandglass_model::{GuestLimits, ModuleHash};
 
@@ -11,6 +12,8 @@ const NAME: &str = "sandglass-recording";
 const OF_HANDLERS: u32 = 1;
 /// The version of recordings of nodes, whose headers have the invocation as a sixth item.
 const OF_NODES: u32 = 2;
+/// The version of recordings of handlers whose contexts contain secrets.
+const WITH_SECRETS: u32 = 3;
 
 /// The inputs of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +22,8 @@ pub struct Header {
     pub module: ModuleHash,
     /// The limits of the run.
     pub limits: GuestLimits,
-    /// The context in the form of the core ABI; empty for a node, which has none.
+    /// The context in the form of the core ABI, as a CBOR item that has the names of secrets in place
+    /// of their values; empty bytes for a node, which has none.
     pub context: Vec<u8>,
     /// The invoked node, if it is not a handler.
     pub node: Option<Invocation>,
@@ -38,12 +42,20 @@ impl Header {
     pub(super) fn write(&self) -> Vec<u8> {
         let mut out = Encoder::new(Vec::new());
         let limits = serde_json::to_string(&self.limits).expect("plain data");
-        let (items, version) = if self.node.is_some() { (6, OF_NODES) } else { (5, OF_HANDLERS) };
+        let is_plain = Decoder::new(&self.context).datatype().is_ok_and(|kind| kind == Type::Bytes);
+        let (items, version) = match &self.node {
+            Some(_) => (6, OF_NODES),
+            None if is_plain => (5, OF_HANDLERS),
+            None => (5, WITH_SECRETS),
+        };
         out.array(items)
             .and_then(|out| {
                 out.str(NAME)?.u32(version)?.str(&self.module.to_string())?.str(&limits)
             })
-            .and_then(|out| out.bytes(&self.context))
+            .and_then(|out| {
+                out.writer_mut().extend(&self.context);
+                Ok(out)
+            })
             .and_then(|out| match &self.node {
                 Some(Invocation { index, request }) => out.array(2)?.u32(*index)?.bytes(request),
                 None => Ok(out),
@@ -63,13 +75,13 @@ impl Header {
             return Err(no_recording());
         }
         let is_of_a_node = match (from.u32()?, items) {
-            (OF_HANDLERS, Some(5)) => false,
+            (OF_HANDLERS | WITH_SECRETS, Some(5)) => false,
             (OF_NODES, Some(6)) => true,
-            (OF_HANDLERS | OF_NODES, _) => return Err(no_recording()),
+            (OF_HANDLERS | OF_NODES | WITH_SECRETS, _) => return Err(no_recording()),
             (other, _) => {
                 return Err(Unreadable(format!(
-                    "it has version {other}, and this host plays versions {OF_HANDLERS} and \
-                     {OF_NODES}"
+                    "it has version {other}, and this host plays versions {OF_HANDLERS} to \
+                     {WITH_SECRETS}"
                 )));
             }
         };
@@ -79,7 +91,9 @@ impl Header {
         let module = from.str()?.parse().map_err(|error| unreadable("module", &error))?;
         let limits =
             serde_json::from_str(from.str()?).map_err(|error| unreadable("limits", &error))?;
-        let context = from.bytes()?.to_vec();
+        let begin = from.position();
+        from.skip()?;
+        let context = from.input()[begin..from.position()].to_vec();
         let node = is_of_a_node.then(|| Invocation::read(from)).transpose()?;
         Ok(Self { module, limits, context, node })
     }
@@ -96,29 +110,38 @@ impl Invocation {
 
 #[cfg(test)]
 mod tests {
+    use super::super::packing::Packer;
+    use super::super::secrets::SeenSecrets;
     use super::*;
+    use crate::secret::Secret;
 
     #[test]
     fn a_header_round_trips_and_handlers_have_the_first_version() {
         let handler = Header {
             module: ModuleHash::of(b"module"),
             limits: GuestLimits::default(),
-            context: b"{}".to_vec(),
+            context: b"\x42{}".to_vec(),
             node: None,
         };
         let invocation = Invocation { index: 7, request: b"{\"inputs\":{}}".to_vec() };
-        let node = Header { node: Some(invocation), context: Vec::new(), ..handler.clone() };
-        for (header, version) in [(&handler, 1), (&node, 2)] {
+        let node = Header { node: Some(invocation), context: vec![0x40], ..handler.clone() };
+        let mut seen = SeenSecrets::default();
+        seen.add("KEY", &Secret::new("hunter22"));
+        let mut packer = Packer::of_answer(&seen, usize::MAX);
+        packer.bytes(b"{\"a\":\"hunter22\"}");
+        let context = packer.finish().expect("the secret has its usual form");
+        let secret = Header { context, ..handler.clone() };
+        for (header, version) in [(&handler, 1), (&node, 2), (&secret, 3)] {
             let written = header.write();
             assert_eq!(Header::read(&mut Decoder::new(&written)).as_ref(), Ok(header));
             let mut from = Decoder::new(&written);
             let begin = (from.array().expect("a list"), from.str().expect("its name"));
-            assert_eq!(begin, (Some(if version == 1 { 5 } else { 6 }), NAME));
+            assert_eq!(begin, (Some(if version == 2 { 6 } else { 5 }), NAME));
             assert_eq!(from.u32().expect("its version"), version);
         }
         let mut newer = handler.write();
-        newer[2 + NAME.len()] = 3;
+        newer[2 + NAME.len()] = 4;
         let refused = Header::read(&mut Decoder::new(&newer)).expect_err("another version");
-        assert!(refused.0.contains("has version 3"), "{refused}");
+        assert!(refused.0.contains("has version 4"), "{refused}");
     }
 }

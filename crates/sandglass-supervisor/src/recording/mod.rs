@@ -31,7 +31,7 @@ pub use recorder::Recorder;
 pub use replayer::{End, ReplayProgress, Replayer, secrets_in};
 pub use replayer::{ReplayedCall, Watcher};
 pub use run_recording::{RunRecording, Source};
-pub use secrets::GivenSecrets;
+pub use secrets::{GivenSecrets, SeenSecrets};
 
 /// How much of each text, and of each byte string, is compared, in bytes. Hashing is not interrupted,
 /// so this bounds it to a millisecond or two.

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use minicbor::data::{Tag, Type};
 use minicbor::{Decoder, Encoder};
 
-use super::secrets::{GivenSecrets, Piece, SeenSecrets};
+use super::secrets::{Form, GivenSecrets, Piece, SeenSecrets};
 
 /// Marks a text or bytes that contain secrets: an array of pieces, each of which is plain bytes, or the
-/// name and the length of a secret. The number is from the first-come range, and is used in recordings
-/// only.
+/// name and the length of a secret, followed by null if the secret is in its JSON form. The number is
+/// from the first-come range, and is used in recordings only.
 pub(super) const WITH_SECRETS: Tag = Tag::new(1_397_639_495);
 
 /// Why something cannot be recorded.
@@ -153,8 +153,11 @@ impl<'a> Packer<'a> {
                         self.check(bytes);
                         self.write(|out| out.bytes(bytes));
                     }
-                    Piece::Secret { name, len } => {
+                    Piece::Secret { name, len, form: Form::Value } => {
                         self.write(|out| out.array(2)?.str(name)?.u64(len as u64));
+                    }
+                    Piece::Secret { name, len, form: Form::Json } => {
+                        self.write(|out| out.array(3)?.str(name)?.u64(len as u64)?.null());
                     }
                 }
             }
@@ -282,9 +285,18 @@ impl<'a> Unpacker<'a> {
                 whole.extend_from_slice(self.from.bytes()?);
                 continue;
             }
-            self.list_of(2)?;
+            let items = self.list()?;
             let (name, len) = (self.from.str()?, self.from.u64()?);
-            whole.extend_from_slice(self.secrets.find(name, len).map_err(Unreadable)?);
+            let form = match items {
+                2 => Form::Value,
+                3 => {
+                    self.from.null()?;
+                    Form::Json
+                }
+                _ => return Err(Unreadable(format!("a secret has {items} items"))),
+            };
+            let secret = self.secrets.find(name, len).map_err(Unreadable)?;
+            whole.extend_from_slice(form.of(secret).as_bytes());
             self.put.insert(name.to_owned());
         }
         Ok(whole)

@@ -12,7 +12,7 @@ use super::secrets::SeenSecrets;
 use super::{
     COMPARED_BYTES, COMPARED_BYTES_OF_CALL, Header, KeepArguments, RecordingLimits, Share, hash,
 };
-use crate::secret::{Redactor, Secret};
+use crate::secret::Secret;
 
 /// Longest recorded text of one call's arguments, in bytes.
 const KEPT_ARGUMENTS_BYTES: usize = 64 << 10;
@@ -54,12 +54,27 @@ struct Open {
 }
 
 impl Recorder {
-    /// Begins a recording with `header`.
-    pub fn new(limits: RecordingLimits, share: Share, header: &Header, redactor: Redactor) -> Self {
-        let seen = SeenSecrets::new(redactor);
-        let out = header.write();
+    /// Begins a recording with the header of a run that has the context `context`, in which the
+    /// secrets `seen` may be.
+    pub fn new(
+        limits: RecordingLimits,
+        share: Share,
+        (header, context): (Header, &[u8]),
+        seen: SeenSecrets,
+    ) -> Self {
+        let mut packer = Packer::of_answer(&seen, usize::MAX);
+        packer.bytes(context);
+        let packed = packer.finish();
+        let out = Vec::new();
         let mut recorder = Self { limits, share, out, calls: 0, open: None, seen, given_up: None };
-        recorder.check_size();
+        match packed {
+            Ok(context) => {
+                recorder.out = Header { context, ..header }.write();
+                recorder.check_size();
+            }
+            // It has no bound here and no other types.
+            Err(_) => recorder.give_up("its context has a secret in another form".to_owned()),
+        }
         recorder
     }
 

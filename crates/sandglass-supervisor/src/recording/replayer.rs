@@ -146,12 +146,20 @@ impl Replayer {
         let mut from = Decoder::new(&recording);
         let header = Header::read(&mut from)?;
         let redactor = Redactor::default();
+        let mut seen = SeenSecrets::new(redactor.clone());
+        let mut unpacker = Unpacker::new(Decoder::new(&header.context), &given);
+        let context = unpacker.bytes()?;
+        for name in unpacker.into_secrets() {
+            if let Some(secret) = given.0.get(&name) {
+                seen.add(&name, secret);
+            }
+        }
         Ok(Self {
-            context: header.context.into(),
+            context: context.into(),
             next: from.position(),
             recording,
             given,
-            seen: SeenSecrets::new(redactor.clone()),
+            seen,
             redactor,
             end,
             open: None,
@@ -408,11 +416,14 @@ pub fn secrets_in(recording: &[u8]) -> Result<BTreeMap<String, u64>, Unreadable>
         }
         let Some(Token::Array(pieces)) = tokens.next().transpose()? else { continue };
         for _ in 0..pieces {
-            let Some(Token::Array(2)) = tokens.next().transpose()? else { continue };
+            let Some(Token::Array(items @ 2..=3)) = tokens.next().transpose()? else { continue };
             if let (Some(Token::String(name)), Some(len)) =
                 (tokens.next().transpose()?, tokens.next().transpose()?)
             {
                 needed.insert(name.to_owned(), number(&len));
+            }
+            if items == 3 {
+                tokens.next().transpose()?;
             }
         }
     }

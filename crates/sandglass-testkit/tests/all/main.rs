@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandglass_host::{HostCall, HostFunction, Manifest};
+use sandglass_host::{HostCall, HostFunction, Manifest, OnDenied};
 use sandglass_model::{Object, OutcomeKind, WallTime};
 use sandglass_testkit::{Answer, Case, CaseResult, Error, Expected, Guest, Kit, Reply};
 use serde_json::json;
@@ -162,7 +162,8 @@ fn answers_are_used_in_order_and_as_often_as_scripted() {
 #[test]
 fn a_host_that_is_not_granted_is_refused_before_any_answer() {
     let mut kit = Kit::new().expect("a host");
-    let guest = kit.load(fetches().as_bytes(), Manifest::named("guest")).expect("it is whole");
+    let manifest = Manifest::named("guest").on_denied(OnDenied::Report);
+    let guest = kit.load(fetches().as_bytes(), manifest).expect("it is whole");
     let answers = vec![Answer::http("GET", "https://example.com/").times(None)];
     let denied = "GET https://example.com/ (not granted)".to_owned();
     let expected = Expected { requests: Some(vec![denied]), ..Expected::default() };

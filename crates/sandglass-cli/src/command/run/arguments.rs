@@ -20,6 +20,7 @@ use crate::compiling;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass run tool.wasm\n  \
     sandglass run tool.wat --input '{\"city\":\"Oslo\"}' --deadline 5s\n  \
+    sandglass run tool.wat --state '{\"status\":\"Open\",\"fields\":{\"city\":\"Oslo\"}}'\n  \
     sandglass run tool.wasm --manifest tools/integration.toml\n  \
     sandglass run tool.wasm --allow-host api.example.com --secret API_KEY=MY_API_KEY\n  \
     sandglass run tool.wasm --input @params.json --journal runs.db --report json | jq .outcome")]
@@ -41,7 +42,12 @@ pub(crate) struct Arguments {
     /// standard input
     #[arg(long, value_name = "JSON|@FILE")]
     pub(super) input: Option<String>,
-    /// An entry of the integration's configuration; may be repeated
+    /// The entity's state, as the guest sees it: a JSON object, or the path of a file with one. Keys
+    /// that it lacks have the values of a new entity
+    #[arg(long, value_name = "FILE|JSON")]
+    pub(super) state: Option<String>,
+    /// An entry of the integration's configuration, which may contain {secret:NAME} and
+    /// {field:NAME}; may be repeated
     #[arg(long, value_name = "K=V", value_parser = pair)]
     pub(super) config: Vec<(String, String)>,
     /// A secret, and the environment variable with its value [default for those that the manifest

@@ -7,6 +7,7 @@ mod capture;
 mod grants;
 mod own_journal;
 mod report;
+mod state;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -132,7 +133,8 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, 
     // Before everything else that takes time, so that Ctrl-C leads to a report.
     let mut interrupts = Interrupts::listen().map_err(unavailable)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let entity = entity(arguments)?;
+    let state = arguments.state.as_deref().map(state::read).transpose()?.unwrap_or_default();
+    let entity = entity(arguments.entity.as_ref(), &state)?;
     let source = automaton::source(&Sketch {
         entity_type: entity.entity_type(),
         guest: &arguments.guest,
@@ -154,7 +156,8 @@ async fn run(arguments: &Arguments, telemetry: Telemetry) -> Result<(RunReport, 
         .build()
         .map_err(unavailable)?;
     let modules = [(automaton::MODULE.to_owned(), module)];
-    let handlers = Capture::new(HostHandlers::new(host, Arc::clone(&clock), modules));
+    let handlers = HostHandlers::new(host, Arc::clone(&clock), modules).entity_state(state);
+    let handlers = Capture::new(handlers);
     let journal = journal(arguments.journal.as_deref())?;
     check_settings(&*journal, &entity, &source).await?;
     let runtime = Runtime::builder(Arc::new(OwnJournal::new(journal, entity.clone())))
@@ -255,14 +258,12 @@ fn guest(path: &Path, max_bytes: u64) -> Result<Vec<u8>, Rejection> {
     })
 }
 
-fn entity(arguments: &Arguments) -> Result<EntityRef, Rejection> {
-    match &arguments.entity {
-        Some(entity) => Ok(entity.clone()),
-        None => {
-            let id = Incarnation::random().map_err(unavailable)?;
-            EntityRef::new("Run", id.to_string()).map_err(unavailable)
-        }
-    }
+fn entity(argument: Option<&EntityRef>, state: &Object) -> Result<EntityRef, Rejection> {
+    let (entity_type, id) = state::entity(argument, state)?;
+    let random = || Incarnation::random().map(|id| id.to_string()).map_err(unavailable);
+    let id = id.map_or_else(random, Ok)?;
+    EntityRef::new(entity_type.as_deref().unwrap_or("Run"), id)
+        .map_err(|error| invalid(format!("--state: {error}")))
 }
 
 fn spec(source: &str) -> Result<Spec, Rejection> {

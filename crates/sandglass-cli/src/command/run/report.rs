@@ -126,6 +126,7 @@ fn details(report: &RunReport, memory_bytes: u64) -> Vec<(&'static str, String)>
     if has_ended_badly(report) {
         details.extend(labeled("last calls", handler_text::last_calls(&report.story)));
     }
+    details.extend(labeled("failed", handler_text::failed_calls(&report.story)));
     details.extend(labeled("limits", handler_text::overruns(&report.overruns)));
     details.extend(labeled("requests", handler_text::requests(&report.story)));
     details.push(("time", handler_text::time(&report.time_split_us)));

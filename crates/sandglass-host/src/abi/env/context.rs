@@ -32,7 +32,9 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             store.guest_mut().result.set(slice(memory, "the result", ptr, len)).map_err(fatal)
         }
         fn host_last_error(caller, ptr: i32, len: i32) -> i32 {
-            let error = caller.data().guest().last_error().to_owned();
+            let guest = caller.data_mut().guest_mut();
+            guest.forget_refusals();
+            let error = guest.last_error().to_owned();
             fill(caller, (ptr, len), error.as_bytes(), WhenTooSmall::RefuseSilently)
         }
     }

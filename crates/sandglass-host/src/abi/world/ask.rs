@@ -16,10 +16,10 @@ imports! { IMPORTS from telemetry::END + scratch::IMPORTS.len();
                 let wait = to_request(request).and_then(|request| capability::begin(store, request));
                 let wait = match wait {
                     Ok(wait) => wait,
-                    Err(error) => return Ok(Some(Err(error.into()))),
+                    Err(error) => return Ok(Some(Err(store.failed(error)))),
                 };
                 let Some(answered) = race.run(wait).await else { return Ok(None) };
-                Ok(Some(answered.map_err(Error::from).map(|answered| Answer {
+                Ok(Some(answered.map_err(|error| store.failed(error)).map(|answered| Answer {
                     sequence: answered.sequence.0,
                     state: answered.state,
                     fields: Value::from_iter(answered.fields).to_string(),

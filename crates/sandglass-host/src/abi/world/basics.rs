@@ -45,10 +45,13 @@ imports! { IMPORTS from FIRST;
             waiting "get" fn get(store, race, name: String) -> Result<Result<String, String>> {
                 let wait = store.guest().secret(name.clone());
                 let Some(secret) = race.call(wait).await else { return Ok(None) };
-                Ok(Some(secret.map(|secret| {
-                    store.give_secret(&name, &secret);
-                    secret.expose().to_owned()
-                })))
+                Ok(Some(match secret {
+                    Ok(secret) => {
+                        store.give_secret(&name, &secret);
+                        Ok(secret.expose().to_owned())
+                    }
+                    Err(why) => Err(store.failed(why)),
+                }))
             }
         }
     }

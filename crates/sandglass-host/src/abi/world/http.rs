@@ -22,11 +22,11 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len();
             {
                 let request = match store.http_request(request) {
                     Ok(request) => request,
-                    Err(error) => return Ok(Some(Err(error))),
+                    Err(error) => return Ok(Some(Err(store.failed(error)))),
                 };
                 let wait = store.outside().send(request);
                 let Some(response) = race.call(wait).await else { return Ok(None) };
-                Ok(Some(response.map_err(Error::from).map(|received| Response {
+                Ok(Some(response.map_err(|error| store.failed(error)).map(|received| Response {
                     status: received.response.status,
                     headers: received.response.headers,
                     body: received.response.body,
@@ -36,9 +36,9 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len();
                 -> Result<Result<Resource<IncomingResponse>, Error>>
             {
                 let request = store.http_request(request);
-                let wait = match request.and_then(|request| Ok(store.outside().open(request)?)) {
+                let wait = match request.and_then(|request| store.outside().open(request)) {
                     Ok(wait) => wait,
-                    Err(error) => return Ok(Some(Err(error))),
+                    Err(error) => return Ok(Some(Err(store.failed(error)))),
                 };
                 let Some(opened) = race.call(wait).await else { return Ok(None) };
                 store.add_resource(opened.map(Incoming::new)).map(Some)
@@ -50,8 +50,8 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len();
                 let RequestHead { method, url, headers } = head;
                 let request = Sendable::streamed(&method, &url, headers, body);
                 let response = request
-                    .map_err(Error::InvalidRequest)
-                    .and_then(|request| Ok(store.outside().open(request)?));
+                    .map_err(HttpError::InvalidRequest)
+                    .and_then(|request| store.outside().open(request));
                 store.add_resource(response.map(|response| Outgoing::new(pieces, response)))
             }
         }
@@ -62,11 +62,12 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len();
             {
                 let piece = match store.guest().memory.bytes(bytes) {
                     Ok(piece) => piece,
-                    Err(error) => return Ok(Some(Err(HttpError::from(error).into()))),
+                    Err(error) => return Ok(Some(Err(store.failed(HttpError::from(error))))),
                 };
                 let outgoing = store.wasi().table().get_mut(&this)?;
                 let wait = outgoing.write(piece);
-                Ok(race.call(wait).await.map(|written| written.map_err(Error::from)))
+                let Some(written) = race.call(wait).await else { return Ok(None) };
+                Ok(Some(written.map_err(|error| store.failed(error))))
             }
             waiting "[static]outgoing-request.finish"
             fn finish(store, race, this: Resource<OutgoingRequest>)
@@ -101,7 +102,7 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len();
                 let Some(piece) = race.call(response.read(max_bytes)).await else {
                     return Ok(None);
                 };
-                Ok(Some(piece.map(Vec::from).map_err(Error::from)))
+                Ok(Some(piece.map(Vec::from).map_err(|error| store.failed(error))))
             }
             instant "[resource-drop]incoming-response"
             fn drop(store, this: Resource<IncomingResponse>) -> Result<()> {
@@ -114,24 +115,24 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len();
 
 impl RunStore {
     /// The request with its whole body, which is charged until it is sent.
-    fn http_request(&self, request: http::Request) -> Result<Sendable, http::Error> {
+    fn http_request(&self, request: http::Request) -> Result<Sendable, HttpError> {
         let http::RequestHead { method, url, headers } = request.head;
-        let body = self.guest().memory.bytes(request.body).map_err(HttpError::from)?;
-        Sendable::new(&method, &url, headers, body).map_err(http::Error::InvalidRequest)
+        let body = self.guest().memory.bytes(request.body)?;
+        Sendable::new(&method, &url, headers, body).map_err(HttpError::InvalidRequest)
     }
 
-    /// The time until the deadline.
     /// Adds what a call has made to the guest's resources.
     fn add_resource<T: Send + 'static>(
         &mut self,
-        made: Result<T, impl Into<http::Error>>,
+        made: Result<T, HttpError>,
     ) -> Result<Result<Resource<T>, http::Error>> {
         Ok(match made {
             Ok(made) => Ok(self.wasi().table().push(made)?),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(self.failed(error)),
         })
     }
 
+    /// The time until the deadline.
     pub(super) fn remaining(&self) -> Duration {
         self.run().deadline().since(self.now())
     }

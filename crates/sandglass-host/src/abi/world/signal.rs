@@ -15,10 +15,10 @@ imports! { IMPORTS from telemetry::END + scratch::IMPORTS.len() + ask::IMPORTS.l
                 let wait = to_request(notice).and_then(|request| capability::begin(store, request));
                 let wait = match wait {
                     Ok(wait) => wait,
-                    Err(error) => return Ok(Some(Err(error.into()))),
+                    Err(error) => return Ok(Some(Err(store.failed(error)))),
                 };
                 let Some(sent) = race.run(wait).await else { return Ok(None) };
-                Ok(Some(sent.map_err(Error::from)))
+                Ok(Some(sent.map_err(|error| store.failed(error))))
             }
         }
     }

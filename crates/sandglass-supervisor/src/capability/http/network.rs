@@ -71,7 +71,7 @@ impl NetworkClient {
     }
 
     async fn follow(&self, call: HttpCall<'_>) -> Result<(reqwest::Response, Lease), HttpError> {
-        let HttpCall { mut request, destinations, limits, traceparent } = call;
+        let HttpCall { mut request, destinations, limits, traceparent, origin: _ } = call;
         #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
         let began = tokio::time::Instant::now();
         let private = Arc::new(destinations.private_names());
@@ -272,7 +272,8 @@ mod tests {
     }
 
     fn call(request: Request, destinations: &Destinations) -> HttpCall<'_> {
-        HttpCall { request, destinations, limits: LIMITS, traceparent: "00" }
+        let origin = crate::testing::call_origin();
+        HttpCall { request, destinations, limits: LIMITS, traceparent: "00", origin }
     }
 
     /// Sends a whole body, and returns the status and the body of the response.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use reqwest::{Method, StatusCode, Url};
+use sandglass_source::json;
 
 use super::destination::host_and_port;
 use super::{DEADLINE_HEADER, HttpError, Pieces, Sender};
@@ -28,6 +29,10 @@ const PATH_KEPT_MAX_CHARS: usize = 4096;
 
 /// Most headers of one request; servers reject more.
 const MAX_HEADERS: usize = 100;
+
+/// Headers that the host writes itself, and whose value the guest cannot mean otherwise. What a guest
+/// gives for them is dropped, because guests of other hosts set them.
+const DROPPED: [&str; 2] = ["host", "traceparent"];
 
 /// Headers that belong to the connection or to the host, not to the guest.
 const RESERVED: [&str; 14] = [
@@ -163,7 +168,8 @@ impl Request {
         Ok(whole.into())
     }
 
-    /// Reads a request of the core ABI, whose headers are a JSON array of pairs, or empty.
+    /// Reads a request of the core ABI, whose headers are a JSON array of pairs. Any other text means
+    /// no headers.
     pub fn read(
         method: &str,
         url: &str,
@@ -311,11 +317,11 @@ impl Request {
 }
 
 fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
-    if text.trim().is_empty() {
-        return Ok(Vec::new());
+    match json::read(text) {
+        Err(error @ json::Error::TooManyValues(_)) => Err(format!("the headers: {error}")),
+        // Guests of other hosts rely on it.
+        read => Ok(read.unwrap_or_default()),
     }
-    sandglass_source::json::read(text)
-        .map_err(|error| format!("the headers are no JSON array of pairs: {error}"))
 }
 
 /// Whether guests may not set the header `name`.
@@ -344,6 +350,9 @@ fn header_map(
             declare_length(body, &value)?;
             continue;
         }
+        if DROPPED.contains(&name.as_str()) {
+            continue;
+        }
         if is_reserved(&name) {
             return Err(format!("the header `{name}` is set by the host"));
         }
@@ -355,11 +364,9 @@ fn header_map(
 }
 
 /// Notes the declared length of a streamed body, which only the guest knows. The host writes the
-/// header from it.
+/// header from it, and from a whole body itself.
 fn declare_length(body: &mut Body, value: &str) -> Result<(), String> {
-    let Body::Pieces { length, .. } = body else {
-        return Err(format!("the header `{CONTENT_LENGTH}` is set by the host"));
-    };
+    let Body::Pieces { length, .. } = body else { return Ok(()) };
     // Digits alone (RFC 9110, 8.6): a parser of numbers takes a sign as well.
     let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     let declared = value.parse().ok().filter(|_| is_number);
@@ -394,8 +401,6 @@ mod tests {
             ("GET", "http://x/", "[[\"expect\",\"100-continue\"]]", "set by the host"),
             ("GET", "x", "", "URL"),
             ("GET", "file:///etc/passwd", "", "scheme"),
-            ("GET", "http://x/", "{}", "pairs"),
-            ("GET", "http://x/", "[[\"host\",\"y\"]]", "set by the host"),
             ("GET", "http://x/", "[[\"a\\n\",\"y\"]]", "name"),
             ("GET", "http://x/", "[[\"a\",\"y\\n\"]]", "value"),
         ] {
@@ -436,7 +441,21 @@ mod tests {
             assert!(streamed(bad).is_err(), "{bad:?}");
         }
         assert!(streamed(&["99999999999999999999"]).is_err());
-        let whole = request("POST", "http://x/", "[[\"content-length\",\"1\"]]");
-        assert!(whole.expect_err("whole").contains("set by the host"));
+    }
+
+    #[test]
+    fn headers_that_the_host_writes_are_dropped_and_what_is_no_list_of_pairs_is_none() {
+        let headers = r#"[["Host","y"],["traceparent","00"],["Content-Length","7"],["a","b"]]"#;
+        let request = |headers: &str| request("POST", "http://x/", headers).expect("valid");
+        assert_eq!(request(headers).headers().collect::<Vec<_>>(), [("a", "b")]);
+        for none in ["", "{}", "[[\"a\"]]", "[[\"a\",1]]", "{\"a\":\"b\"}", "[[", "\u{1}"] {
+            assert_eq!(request(none).headers().count(), 0, "{none}");
+        }
+    }
+
+    #[test]
+    fn headers_of_more_values_than_are_read_are_refused() {
+        let many = format!("[{}[]]", "[],".repeat(70_000));
+        assert!(request("GET", "http://x/", &many).expect_err("too many").contains("holds more"));
     }
 }

@@ -1,0 +1,178 @@
+//! Entities that a transition spawns: which, how each spawn ends, and the first action of a spawned
+//! entity.
+
+use sandglass_model::spawn::spawn_uuid;
+use sandglass_model::{
+    EntityRef, Event, Object, Sequence, Spawn, SpawnObstacle, SpawnResult, TraceContext,
+    TransitionCause, Unspawnable,
+};
+use serde_json::Value;
+
+use super::action::ActionContext;
+use super::{PARAMS_MAX_BYTES, Refusal, size};
+use crate::entity::{Entity, parent_fields};
+use crate::spec::{Action, Effect, NEW_ID, SpawnEffect, SpawnId};
+
+/// Most entities that one entity spawns at a time: they are kept in memory until they are created.
+pub const SPAWNING_MAX: usize = 64;
+/// Largest parameters for all the entities that one transition spawns, in bytes as JSON: they go into
+/// one transaction of the journal.
+pub const SPAWNED_MAX_BYTES: usize = 4 << 20;
+/// How many entities may spawn each other directly, each with its first action. A longer chain is a
+/// mistake that would not end.
+pub const SPAWN_DEPTH_MAX: u32 = 16;
+
+/// What an action that would spawn an entity which exists already is to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unspawnables<'a> {
+    /// It is refused; this entity is known to be one.
+    Refuse(Option<&'a Unspawnable>),
+    /// It is taken, and only the spawn is refused, because the action has to end the state: it is that of
+    /// a timer, or of an ending that is not a success.
+    Accept,
+}
+
+/// How a spawn ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpawnEnd {
+    /// The sequence of the transition that spawned the entity.
+    pub spawned_at: Sequence,
+    /// Its number within the transition.
+    pub index: u32,
+    /// How.
+    pub result: SpawnResult,
+}
+
+/// The entities that `action` spawns, taken with `params`.
+pub(super) fn spawns(
+    entity: &Entity,
+    action: &Action,
+    params: &Object,
+    cause: &TransitionCause,
+    trace: TraceContext,
+    unspawnables: Unspawnables<'_>,
+) -> Result<Vec<Spawn>, Refusal> {
+    let effects = action.effects.iter().filter_map(|effect| match effect {
+        Effect::Spawn(spawn) => Some(&**spawn),
+        _ => None,
+    });
+    let effects: Vec<&SpawnEffect> = effects.collect();
+    if effects.is_empty() {
+        return Ok(Vec::new());
+    }
+    if entity.spawning().len() + effects.len() > SPAWNING_MAX {
+        return Err(Refusal::TooManySpawns { max: SPAWNING_MAX });
+    }
+    let each_max_bytes = PARAMS_MAX_BYTES.min(SPAWNED_MAX_BYTES / effects.len());
+    let sequence = entity.sequence.next();
+    let trace = trace.of_transition(entity.incarnation, sequence);
+    let depth = match cause {
+        TransitionCause::Spawned => entity.spawned_by().map_or(0, |by| by.depth).saturating_add(1),
+        _ => 1,
+    };
+    let mut spawns: Vec<Spawn> = Vec::new();
+    for (index, effect) in (0..).zip(effects) {
+        let spawned = name_of(entity, action, effect, params, (sequence, index))?;
+        let is_doubled = spawned == entity.entity
+            || spawns.iter().any(|spawn| spawn.entity == spawned)
+            || entity.spawning().any(|(_, spawn)| spawn.entity == spawned);
+        refuse(&spawned, is_doubled, unspawnables)?;
+        let params = first_params(entity, effect, params);
+        let what = "parameters for an entity that it spawns";
+        size(&params, each_max_bytes).ok_or(Refusal::TooLarge { what, max: each_max_bytes })?;
+        spawns.push(Spawn {
+            index,
+            entity: spawned,
+            action: effect.initial_action.as_ref().map(ToString::to_string),
+            params,
+            stored_in: effect.store_id_in.as_ref().map(ToString::to_string),
+            depth,
+            trace,
+        });
+    }
+    Ok(spawns)
+}
+
+fn refuse(
+    spawned: &EntityRef,
+    is_doubled: bool,
+    unspawnables: Unspawnables<'_>,
+) -> Result<(), Refusal> {
+    let Unspawnables::Refuse(known) = unspawnables else { return Ok(()) };
+    let known = known.filter(|known| known.entity == *spawned).cloned();
+    let doubled = || Unspawnable { entity: spawned.clone(), reason: SpawnObstacle::Exists };
+    match known.or_else(|| is_doubled.then(doubled)) {
+        Some(unspawnable) => Err(Refusal::Unspawnable(unspawnable)),
+        None => Ok(()),
+    }
+}
+
+/// The name of the entity that `effect` spawns.
+fn name_of(
+    entity: &Entity,
+    action: &Action,
+    effect: &SpawnEffect,
+    params: &Object,
+    (sequence, index): (Sequence, u32),
+) -> Result<EntityRef, Refusal> {
+    let new = || spawn_uuid(entity.incarnation, sequence, index);
+    let (id, param) = match &effect.id {
+        SpawnId::Template(template) => (template.replace(NEW_ID, &new()), template),
+        SpawnId::Param(param) => {
+            let given = params.get(param.as_str()).and_then(Value::as_str);
+            let given = given.filter(|id| !id.is_empty()).map(str::to_owned);
+            (given.unwrap_or_else(new), param)
+        }
+    };
+    EntityRef::new(effect.entity_type.as_str(), id).map_err(|_| Refusal::BadParam {
+        action: action.name.to_string(),
+        param: param.to_string(),
+        wanted: "the id of an entity",
+    })
+}
+
+/// The parameters of the first action of a spawned entity: those of its parent's action, its parent,
+/// and copied fields of the parent as they were before.
+fn first_params(entity: &Entity, effect: &SpawnEffect, params: &Object) -> Object {
+    if effect.initial_action.is_none() {
+        return Object::new();
+    }
+    let copied = effect.copy_fields.iter().filter_map(|field| {
+        let value = entity.variables.get(field.as_str());
+        let value = value.or_else(|| entity.fields().get(field.as_str()))?;
+        Some((field.to_string(), value.clone()))
+    });
+    let mut first = params.clone();
+    first.extend(parent_fields(&entity.entity));
+    first.extend(copied);
+    first
+}
+
+/// Takes the first action of an entity that another one spawned.
+pub(super) fn first_action(
+    entity: &Entity,
+    context: &ActionContext<'_>,
+    (action, params): (&str, &Object),
+    trace: TraceContext,
+) -> Result<Vec<Event>, Refusal> {
+    if entity.spawned_by().is_none() || entity.sequence != Sequence(0) {
+        return Err(Refusal::NotSpawned);
+    }
+    context.take(action, params, &TransitionCause::Spawned, trace)
+}
+
+/// Records how a spawn ended.
+pub(super) fn ended(entity: &Entity, end: &SpawnEnd) -> Result<Vec<Event>, Refusal> {
+    let SpawnEnd { spawned_at, index, result } = end;
+    let (spawned_at, index) = (*spawned_at, *index);
+    let spawn = entity.spawn(spawned_at, index).ok_or(Refusal::NotSpawned)?;
+    let entity = spawn.entity.clone();
+    Ok(vec![match result {
+        SpawnResult::Created { action_refused } => {
+            Event::Spawned { spawned_at, index, entity, action_refused: action_refused.clone() }
+        }
+        SpawnResult::Refused(reason) => {
+            Event::SpawnRefused { spawned_at, index, entity, reason: *reason }
+        }
+    }])
+}

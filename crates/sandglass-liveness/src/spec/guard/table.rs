@@ -1,0 +1,233 @@
+//! Reads the `guard` of an action, and conditions that are written as tables.
+
+use std::ops::Range;
+
+use sandglass_source::{
+    Diagnostics, Name, Spot, Table, did_you_mean, items_of, toml_value, wrong_type,
+};
+use serde_json::Value;
+use toml::de::DeValue;
+
+use super::parser::{OTHER_ENTITY, OTHER_ENTITY_HELP};
+use super::{GUARD_DEPTH_MAX, GUARDS_MAX, Guard, Mistake, Operand, Operator};
+use crate::spec::Spec;
+
+/// Reads `guard` of `action`: a text, a table, or a list of both, all of which must hold.
+pub(in crate::spec) fn read(
+    action: &Table<'_, '_>,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Option<Guard> {
+    let value = action.value("guard")?;
+    let items = bounded(value, "guard", out)?;
+    let mut guards = Vec::new();
+    for item in items {
+        match item.get_ref() {
+            DeValue::String(written) => {
+                guards.extend(text(&Name::new(written.as_ref(), item.span()), "guard", spec, out));
+            }
+            DeValue::Table(values) => {
+                let label = format!("a guard of {}", action.label);
+                guards.extend(from_table(&Table { values, label, span: item.span() }, spec, out));
+            }
+            _ => {
+                let message =
+                    wrong_type("guard", &action.label, "a string, a table or a list", item);
+                out.error(&item.span(), message);
+            }
+        }
+    }
+    (!guards.is_empty()).then(|| Guard::all(guards))
+}
+
+/// Reads the text of a condition on variables, which `key` has. Other names are doubtful.
+pub(in crate::spec) fn text(
+    text: &Name,
+    key: &str,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Option<Guard> {
+    let (guard, unknown) = parsed(text, key, spec, out)?;
+    for doubt in unknown {
+        let at = within(text, &doubt, out.source());
+        // Otherwise the help lists all variables.
+        let near = Some(doubt.help).filter(|help| help.ends_with('?'));
+        let near = near.map(|help| help + " Otherwise, ").unwrap_or_default();
+        let help = format!(
+            "{near}it reads the parameter of that name of an earlier action, and without one \
+             zero, false or the empty text; declare it in a [[state]]"
+        );
+        out.report_default(&at, format!("{key}: {}", doubt.message), help);
+    }
+    Some(guard)
+}
+
+/// Reads the text of a condition on fields, which `key` has.
+pub(in crate::spec) fn fields(
+    text: &Name,
+    key: &str,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Option<Guard> {
+    parsed(text, key, spec, out).map(|(guard, _)| guard)
+}
+
+fn parsed(
+    text: &Name,
+    key: &str,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Option<(Guard, Vec<Mistake>)> {
+    let parsed = Guard::parse(text, &spec.variables).map_err(|mistake| {
+        let at = within(text, &mistake, out.source());
+        out.error_with_help(&at, format!("{key}: {}", mistake.message), mistake.help);
+    });
+    parsed.ok()
+}
+
+/// The place of a mistake in the file: exact if the text is written there without escapes, otherwise
+/// the whole text.
+fn within(text: &Name, mistake: &Mistake, source: &str) -> Range<usize> {
+    let whole = text.span().clone();
+    let written = source.get(whole.clone()).unwrap_or_default();
+    match written.find(text.as_str()).filter(|_| !text.is_empty()) {
+        Some(offset) => {
+            let start = whole.start + offset;
+            start + mistake.at.start..start + mistake.at.end
+        }
+        None => whole,
+    }
+}
+
+fn bounded<'t, 's>(
+    value: Spot<'t, 's>,
+    what: &str,
+    out: &mut Diagnostics<'_>,
+) -> Option<Vec<Spot<'t, 's>>> {
+    let items = items_of(value);
+    if items.len() > GUARDS_MAX {
+        out.error(&value.span(), format!("a list of `{what}` may have {GUARDS_MAX} items at most"));
+        return None;
+    }
+    Some(items)
+}
+
+fn from_table(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Option<Guard> {
+    const KINDS: [&str; 7] = [
+        "state_in",
+        "min_count",
+        "max_count",
+        "is_true",
+        "is_false",
+        "list_contains",
+        "list_length_min",
+    ];
+    let kind = table.required_text("type", out)?;
+    if kind.as_str() == "cross_entity_state" {
+        out.error_with_help(&table.span, OTHER_ENTITY, OTHER_ENTITY_HELP);
+        return None;
+    }
+    if !KINDS.contains(&kind.as_str()) {
+        let message = format!("no guard is of type `{kind}`");
+        out.error_with_help(kind.span(), message, did_you_mean(&kind, KINDS));
+        return None;
+    }
+    if kind.as_str() == "state_in" {
+        table.require("values", out);
+        let states = table.texts("values", out);
+        return Some(Guard::state_in(states.iter().map(|state| Value::from(state.as_str()))));
+    }
+    let variable = table.required_name("var", out)?;
+    // The same condition as a text, so that its types are checked in one place.
+    let written = match kind.as_str() {
+        "min_count" => format!("min {variable} {}", whole(table, "min", out)?),
+        "max_count" => format!("max {variable} {}", whole(table, "max", out)?),
+        "list_length_min" => format!("{kind} {variable} {}", whole(table, "min", out)?),
+        "list_contains" => {
+            let value = Value::from(table.required_text("value", out)?.as_str());
+            let search = Name::new(format!("'' in {variable}"), table.span.clone());
+            return match text(&search, "guard", spec, out)? {
+                Guard::In { among, .. } => {
+                    Some(Guard::In { value: Operand::Literal(value), among })
+                }
+                _ => None,
+            };
+        }
+        verb => format!("{verb} {variable}"),
+    };
+    text(&Name::new(written, table.span.clone()), "guard", spec, out)
+}
+
+/// A whole number from 0, or its text; 0 if there is none.
+fn whole(table: &Table<'_, '_>, key: &str, out: &mut Diagnostics<'_>) -> Option<u64> {
+    let Some(value) = table.value(key) else { return Some(0) };
+    let number = match toml_value::to_json(value.get_ref()) {
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    if number.is_none() {
+        out.error(&value.span(), wrong_type(key, &table.label, "a whole number from 0", value));
+    }
+    number
+}
+
+/// Reads a condition on fields that is written as a table.
+pub(in crate::spec) fn predicate(
+    item: Spot<'_, '_>,
+    label: &str,
+    depth: usize,
+    out: &mut Diagnostics<'_>,
+) -> Option<Guard> {
+    const HELP: &str = "write { field = \"F\", equals = X }, with `absent = true` or `empty = true` \
+                        instead of `equals`, or { any_of = [..] }, { all_of = [..] }, { not = {..} }";
+    let DeValue::Table(values) = item.get_ref() else {
+        out.error_with_help(&item.span(), wrong_type("condition", label, "a table", item), HELP);
+        return None;
+    };
+    if depth >= GUARD_DEPTH_MAX {
+        out.error(&item.span(), "the condition is nested too deeply");
+        return None;
+    }
+    let table = Table { values, label: label.to_owned(), span: item.span() };
+    let mut keys: Vec<&str> = table.entries().map(|(key, ..)| key).collect();
+    keys.sort_unstable();
+    let is_set = |key| table.value(key).is_some_and(|is| is.get_ref().as_bool() == Some(true));
+    match keys[..] {
+        ["any_of"] => Some(Guard::Any(predicates(&table, "any_of", depth, out)?)),
+        ["all_of"] => Some(Guard::All(predicates(&table, "all_of", depth, out)?)),
+        ["not"] => {
+            let inner = predicate(table.value("not")?, label, depth + 1, out)?;
+            Some(Guard::Not(Box::new(inner)))
+        }
+        ["absent", "field"] if is_set("absent") => compared(&table, Value::Null, out),
+        ["empty", "field"] if is_set("empty") => {
+            Some(Guard::Empty(table.name("field", out)?.to_string()))
+        }
+        ["equals", "field"] => {
+            let value = toml_value::to_json(table.value("equals")?.get_ref());
+            let is_present = Guard::Not(Box::new(compared(&table, Value::Null, out)?));
+            let is_equal = compared(&table, value, out)?;
+            Some(Guard::All(vec![is_present, is_equal]))
+        }
+        _ => {
+            out.error_with_help(&table.span, "this is no condition on a field", HELP);
+            None
+        }
+    }
+}
+
+fn predicates(
+    table: &Table<'_, '_>,
+    key: &str,
+    depth: usize,
+    out: &mut Diagnostics<'_>,
+) -> Option<Vec<Guard>> {
+    let items = bounded(table.value(key)?, key, out)?;
+    items.into_iter().map(|item| predicate(item, &table.label, depth + 1, out)).collect()
+}
+
+fn compared(table: &Table<'_, '_>, value: Value, out: &mut Diagnostics<'_>) -> Option<Guard> {
+    let left = Operand::Named(table.name("field", out)?.to_string());
+    Some(Guard::Compare { left, operator: Operator::Equal, right: Operand::Literal(value) })
+}

@@ -1,0 +1,467 @@
+//! What specs state about data: parameters that set variables, fields, effects on numbers and lists,
+//! times in fields, and invariants.
+
+use sandglass_liveness::decide::{PARAMS_MAX_BYTES, VARIABLES_MAX_BYTES};
+use sandglass_liveness::entity::FIELDS_MAX_BYTES;
+use sandglass_liveness::{Entity, Input, Refusal, Severity, Spec};
+use sandglass_model::{Decision, Event, Object, Outcome, RulesVersion};
+use serde_json::{Value, json};
+
+use crate::generated::divergences;
+use crate::session::{Life, completed, timed_out_of};
+
+const ORDER: &str = r#"
+[automaton]
+name = "Session"
+states = ["Draft", "Checking", "Paid", "Failed"]
+initial = "Draft"
+terminal = ["Paid", "Failed"]
+allow_indefinite_states = ["Draft", "Checking"]
+
+[[state]]
+name = "items"
+type = "counter"
+initial = "0"
+
+[[state]]
+name = "score"
+type = "float"
+initial = "-1.5"
+
+[[state]]
+name = "paid"
+type = "bool"
+initial = "no"
+
+[[state]]
+name = "carrier"
+type = "string"
+
+[[state]]
+name = "tags"
+type = "set"
+initial = "[new, 'by web']"
+
+[[action]]
+name = "Edit"
+from = ["Draft", "Checking"]
+params = ["items", { name = "score", type = "float" }, "paid", "carrier", "tags", "note"]
+
+[[action]]
+name = "Add"
+from = ["Draft"]
+params = ["count", "tags", "tags_index"]
+effect = [
+  { type = "increment", var = "items", by = "count" },
+  { type = "list_append", var = "tags" },
+  { type = "list_remove_at", var = "tags" },
+]
+
+[[action]]
+name = "Move"
+from = ["Draft"]
+params = ["lost"]
+effect = [
+  "items += 5", "items -= params.lost", "decrement items", "increment items by lost",
+  "append(tags, 'moved, far')", "remove_at(tags, 0)", "carrier = 'ups'", "score = items", "set paid true",
+  { type = "decrement", var = "score", by = 100 },
+]
+
+[[action]]
+name = "Remind"
+from = ["Draft"]
+params = ["at"]
+effect = ["schedule_at('Move', at)", "schedule_at at Add", { type = "schedule_at", action = "Edit", field = "carrier" }]
+
+[[action]]
+name = "Check"
+from = ["Draft"]
+to = "Checking"
+params = ["Reference"]
+guard = ["items >= 0", { type = "max_count", var = "items", max = 100 }, { type = "list_length_min", var = "tags", min = 0 }]
+effect = "trigger check"
+
+[[action]]
+name = "Pay"
+from = ["Draft", "Checking"]
+to = "Paid"
+params = ["paid"]
+
+[[action]]
+name = "Fail"
+from = ["Draft", "Checking"]
+to = "Failed"
+
+[[action]]
+name = "HandlerTimedOut"
+from = ["Checking"]
+to = "Paid"
+
+[[invariant]]
+name = "paid_in_full"
+when = ["Paid"]
+assert = "paid && items > 0"
+message = "an order without items is not paid"
+
+[[invariant]]
+name = "few_items"
+assert = "items <= 50"
+
+[[invariant]]
+name = "final"
+when = ["Paid", "Failed"]
+assert = "no_further_transitions"
+
+[[field_invariant]]
+name = "dated_note"
+when = { not = { field = "note", empty = true } }
+require = { any_of = [{ field = "carrier", equals = "ups" }, { not = { field = "Status", equals = "Draft" } }] }
+
+[[field_invariant]]
+name = "known_reference"
+assert = "status in ['Checking'] => Reference != null"
+
+[[integration]]
+name = "check"
+module = "check"
+deadline = "900s"
+on_success = "Pay"
+on_failure = "Fail"
+on_timeout = "HandlerTimedOut"
+on_cancelled = "Fail"
+"#;
+
+fn params(values: Value) -> Object {
+    match values {
+        Value::Object(values) => values.into_iter().collect(),
+        other => panic!("{other}"),
+    }
+}
+
+fn take(life: &mut Life, action: &str, values: Value) -> Result<usize, Refusal> {
+    life.act_with(action, params(values)).map(|commands| commands.len())
+}
+
+fn variable(life: &Life, name: &str) -> Value {
+    life.entity().variables[name].clone()
+}
+
+#[test]
+fn a_parameter_sets_the_variable_of_its_name() {
+    let mut life = Life::of(ORDER);
+    assert_eq!(variable(&life, "tags"), json!(["new", "by web"]));
+    assert_eq!((variable(&life, "score"), variable(&life, "paid")), (json!(-1.5), json!(false)));
+    let all = json!({ "items": "3", "score": 2.5, "paid": "true", "carrier": 7, "tags": ["x"] });
+    take(&mut life, "Edit", all).expect("all fit");
+    let variables = json!(life.entity().variables);
+    assert_eq!(
+        variables,
+        json!({ "items": 3, "score": 2.5, "paid": true, "carrier": "7", "tags": ["x"] })
+    );
+    take(&mut life, "Edit", json!({ "items": null, "other": 1 })).expect("none is required");
+    assert_eq!(json!(life.entity().variables), variables, "each keeps its value");
+    assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
+fn a_parameter_that_does_not_fit_is_refused_with_both_types() {
+    for (values, said) in [
+        (
+            json!({ "items": -1 }),
+            "`Edit`: parameter `items` is a number, and variable `items` is a counter: give a whole number from 0",
+        ),
+        (json!({ "items": [] }), "`items` is a list, and variable `items` is a counter"),
+        (
+            json!({ "score": "much" }),
+            "`score` is a string, and variable `score` is a number: give a number",
+        ),
+        (
+            json!({ "paid": 1 }),
+            "`paid` is a number, and variable `paid` is a bool: give true or false",
+        ),
+        (
+            json!({ "tags": "x" }),
+            "`tags` is a string, and variable `tags` is a list: give a list of texts",
+        ),
+    ] {
+        let mut life = Life::of(ORDER);
+        let refusal = take(&mut life, "Edit", values).expect_err(said).to_string();
+        assert!(refusal.contains(said), "{refusal}");
+        assert_eq!(life.entity().fields().len(), 0, "it was not taken");
+    }
+    let refusal = take(&mut Life::of(ORDER), "Add", json!({ "tags_index": "x" })).expect_err("no");
+    assert!(
+        refusal.to_string().contains("variable `tags` is a list: give a whole number"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn earlier_rules_require_the_parameter_of_a_set() {
+    let source = crate::session::SESSION;
+    let mut life = Life::under(source, RulesVersion::V2);
+    assert!(matches!(life.act("Note"), Err(Refusal::BadParam { .. })));
+    let mut life = Life::of(source);
+    life.act("Note").expect("the variable keeps its value");
+    assert_eq!(variable(&life, "note"), json!("none"));
+}
+
+#[test]
+fn effects_count_and_change_lists() {
+    let mut life = Life::of(ORDER);
+    take(&mut life, "Add", json!({ "count": "2", "tags": "last", "tags_index": 0 }))
+        .expect("taken");
+    assert_eq!(variable(&life, "items"), json!(2));
+    assert_eq!(variable(&life, "tags"), json!(["by web", "last"]));
+    take(&mut life, "Add", json!({ "tags_index": 9 })).expect("nothing is there");
+    assert_eq!(variable(&life, "tags"), json!(["by web", "last"]));
+    take(&mut life, "Move", json!({ "lost": 100 })).expect_err("few_items");
+    take(&mut life, "Move", json!({ "lost": 3 })).expect("taken");
+    // 2 + 5 - 3 - 1 + 3, and the number that was set to it stops at 0.
+    assert_eq!((variable(&life, "items"), variable(&life, "score")), (json!(6), json!(0)));
+    assert_eq!(variable(&life, "tags"), json!(["last", "moved, far"]));
+    assert_eq!((variable(&life, "carrier"), variable(&life, "paid")), (json!("ups"), json!(true)));
+    assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
+fn a_list_is_bounded_as_all_variables_are() {
+    let mut life = Life::of(ORDER);
+    let large = "x".repeat(PARAMS_MAX_BYTES / 2);
+    take(&mut life, "Add", json!({ "tags": large })).expect("it fits");
+    let refusal = take(&mut life, "Add", json!({ "tags": large })).expect_err("too large");
+    assert_eq!(refusal, Refusal::TooLarge { what: "variables", max: VARIABLES_MAX_BYTES });
+}
+
+#[test]
+fn an_action_is_scheduled_at_the_time_of_a_field() {
+    for (at, due) in [
+        ("1970-01-01T00:01:00Z", Some(60_000)),
+        ("1970-01-01T01:01:00+01:00", Some(60_000)),
+        ("1970-01-01T00:01:00", Some(60_000)),
+        // It is past, so it is due now.
+        ("1969-01-01T00:00:00Z", Some(1_000)),
+        ("soon", None),
+    ] {
+        let mut life = Life::of(ORDER);
+        take(&mut life, "Remind", json!({ "at": at })).expect("taken");
+        let found: Vec<_> =
+            life.entity().schedules().map(|one| (&*one.action, one.due.as_millis())).collect();
+        let expected: Vec<_> =
+            due.into_iter().flat_map(|due| [("Move", due), ("Add", due)]).collect();
+        assert_eq!(found, expected, "{at}; `carrier` is no time");
+        assert_eq!(divergences(&life.log), 0);
+    }
+    let mut life = Life::of(ORDER);
+    take(&mut life, "Remind", json!({})).expect("without a time, nothing is scheduled");
+    assert_eq!(life.entity().schedules().len(), 0);
+}
+
+#[test]
+fn fields_are_the_last_parameters_of_all_actions() {
+    let mut life = Life::of(ORDER);
+    take(&mut life, "Edit", json!({ "items": 1, "carrier": "ups", "paid": true })).expect("taken");
+    take(&mut life, "Edit", json!({ "carrier": "dhl", "note": null })).expect("taken");
+    take(&mut life, "Check", json!({ "Reference": "r1" })).expect("taken");
+    let dispatched = life.entity().in_flight()[0].dispatched.clone();
+    let before = json!({ "items": 1, "carrier": "dhl", "paid": true, "note": null });
+    assert_eq!(json!(dispatched.fields), before, "those before the action that starts the handler");
+    assert_eq!(json!(dispatched.params), json!({ "Reference": "r1" }));
+    life.end(dispatched.dispatch, completed(None)).expect("in flight");
+    assert_eq!(life.state(), "Paid");
+    assert_eq!(life.entity().fields()["answer"], 42, "also those of endings");
+    assert_eq!(divergences(&life.log), 0);
+    let text = life.entity().to_snapshot().expect("settled");
+    assert_eq!(Entity::of_snapshot(&text).expect("read").fields(), life.entity().fields());
+}
+
+#[test]
+fn fields_are_bounded_and_never_keep_a_handler_from_ending() {
+    let mut life = Life::of(ORDER);
+    let large = "x".repeat(FIELDS_MAX_BYTES - 200);
+    take(&mut life, "Edit", json!({ "a": large })).expect("it fits");
+    let refusal = take(&mut life, "Edit", json!({ "b": "x".repeat(300) })).expect_err("too large");
+    let what = "parameters of all actions of the entity";
+    assert_eq!(refusal, Refusal::TooLarge { what, max: FIELDS_MAX_BYTES });
+    take(&mut life, "Check", json!({ "Reference": "r1" })).expect("it fits");
+    let dispatched = life.entity().in_flight()[0].dispatched.clone();
+    life.end(dispatched.dispatch, Outcome::Interrupted).expect("in flight");
+    assert_eq!(life.state(), "Failed");
+    let fields = life.entity().fields();
+    assert_eq!(fields["cause"], "interrupted", "the first ones fit: {:?}", fields.keys());
+    assert!(!fields.contains_key("error"), "{:?}", fields.keys());
+    assert_eq!(fields["a"], json!(large));
+    assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
+fn earlier_rules_give_handlers_no_fields() {
+    let mut life = Life::under(crate::session::SESSION, RulesVersion::V2);
+    take(&mut life, "Note", json!({ "text": "go" })).expect("taken");
+    life.start();
+    assert!(life.entity().in_flight()[0].dispatched.fields.is_empty());
+    assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
+fn a_transition_that_would_break_an_invariant_is_refused_with_its_name() {
+    let mut life = Life::of(ORDER);
+    let refusal = take(&mut life, "Pay", json!({ "paid": true })).expect_err("no items");
+    let said = "`Pay` would break the invariant `paid_in_full` in state `Paid`: an order without items is not paid";
+    assert_eq!(refusal.to_string(), said);
+    let refusal = take(&mut life, "Edit", json!({ "items": 51 })).expect_err("too many");
+    assert!(
+        matches!(refusal, Refusal::InvariantBroken { ref invariant, .. } if invariant == "few_items")
+    );
+    let refusal = take(&mut life, "Edit", json!({ "note": "n" })).expect_err("no carrier");
+    assert!(refusal.to_string().contains("`dated_note`"), "{refusal}");
+    let refusal = take(&mut life, "Check", json!({})).expect_err("no reference");
+    assert!(refusal.to_string().contains("`known_reference`"), "{refusal}");
+    assert_eq!((life.state(), life.entity().sequence.0), ("Draft", 0));
+    take(&mut life, "Edit", json!({ "items": 50, "note": "n", "carrier": "ups" })).expect("fits");
+    take(&mut life, "Pay", json!({ "paid": true })).expect("it holds now");
+}
+
+#[test]
+fn an_ending_that_would_break_an_invariant_fails_and_says_why() {
+    for is_success in [true, false] {
+        let mut life = Life::of(ORDER);
+        take(&mut life, "Check", json!({ "Reference": "r" })).expect("taken");
+        let dispatched = life.entity().in_flight()[0].dispatched.clone();
+        let timeout = timed_out_of(&Life::name(), &dispatched);
+        let outcome = if is_success { completed(None) } else { timeout };
+        let from = life.log.len();
+        life.end(dispatched.dispatch, outcome).expect("in flight");
+        assert_eq!(life.state(), "Failed");
+        let Event::Ended(ended) = &life.log[from].event else { panic!("{:?}", life.log[from]) };
+        assert_eq!(ended.decision, Decision::Take { action: "Fail".to_owned() });
+        let Event::Transition { params, .. } = &life.log[from + 1].event else { panic!() };
+        let said = if is_success { &params["error"]["message"] } else { &params["refused"] };
+        assert!(
+            said.as_str().is_some_and(|said| said.contains("invariant `paid_in_full`")),
+            "{said}"
+        );
+        assert_eq!(divergences(&life.log), 0);
+    }
+}
+
+#[test]
+fn a_schedule_that_would_break_an_invariant_is_recorded_as_not_taken() {
+    let source = ORDER
+        .replace("[\"items += 5\"", "[\"items += 50\"")
+        .replace("\"items += 5\"", "\"items += 60\"");
+    let mut life = Life::of(&source);
+    take(&mut life, "Remind", json!({ "at": "1970-01-01T00:00:05Z" })).expect("taken");
+    life.now = 5_000;
+    life.tell(Input::ScheduleDue { schedule: 0 }).expect("pending");
+    let Event::ScheduleDue { taken, .. } = life.log.last().expect("a record").event else {
+        panic!()
+    };
+    assert!(!taken);
+}
+
+fn said(source: &str, severity: Severity) -> Vec<String> {
+    let found = Spec::parse(source).diagnostics.into_iter();
+    found.filter(|one| one.severity == severity).map(|one| one.to_string()).collect()
+}
+
+#[test]
+fn mistakes_are_reported_with_advice() {
+    assert_eq!(said(ORDER, Severity::Error), Vec::<String>::new());
+    for (old, new, expected) in [
+        ("\"paid && items > 0\"", "\"paid && carrier > 0\"", "assert: `carrier` is no counter"),
+        (
+            "\"paid && items > 0\"",
+            "\"never(Piad)\"",
+            "`Piad` is no declared state\n  help: did you mean `Paid`?",
+        ),
+        ("when = [\"Paid\"]", "when = [\"Piad\"]", "`Piad` is no declared state"),
+        ("assert = \"items <= 50\"", "", "invariant `few_items` has no `assert`"),
+        (
+            "{ not = { field = \"note\", empty = true } }",
+            "{ field = \"note\" }",
+            "this is no condition on a field",
+        ),
+        ("{ not = { field = \"note\", empty = true } }", "3", "must be a table, and is an integer"),
+        (
+            "type = \"max_count\"",
+            "type = \"cross_entity_state\"",
+            "a guard cannot read the state of another entity",
+        ),
+        ("type = \"max_count\"", "type = \"most\"", "no guard is of type `most`"),
+        ("var = \"items\", max", "var = \"paid\", max", "`paid` is no counter"),
+        ("\"carrier = 'ups'\"", "\"carrier = 3 +\"", "no variable is named `3 +`"),
+        (
+            "\"carrier = 'ups'\"",
+            "\"paid = 'maybe'\"",
+            "`paid` is a bool\n  help: it cannot hold \"maybe\"",
+        ),
+        ("\"score = items\"", "\"items = paid\"", "`items` is a counter, and `paid` is a bool"),
+        ("\"append(tags, ", "\"append(carrier, ", "`carrier` is no list"),
+        ("\"items += 5\"", "\"carrier += 5\"", "`carrier` is no counter"),
+        ("schedule_at('Move', at)", "schedule_at('Mve', at)", "no action is named `Mve`"),
+        ("\"remove_at(tags, 0)\"", "\"remove(tags)\"", "`remove(tags)` is no effect"),
+    ] {
+        assert!(ORDER.contains(old), "{old}");
+        let errors = said(&ORDER.replacen(old, new, 1), Severity::Error);
+        assert!(errors.iter().any(|error| error.contains(expected)), "{new}: {errors:#?}");
+    }
+    for (old, new, expected) in [
+        (
+            "when = [\"Paid\", \"Failed\"]",
+            "when = [\"Draft\"]",
+            "invariant `final`: state `Draft` takes `Add`, so it has further transitions",
+        ),
+        (
+            "\"items += 5\"",
+            "\"itms += 5\"",
+            "no variable is named `itms`, so it is a counter\n  help: did you mean `items`?",
+        ),
+        (
+            "effect = \"trigger check\"",
+            "effect = '[{ type = \"trigger\", name = \"check\" }]'",
+            "a list of effects is quoted\n  help: remove the quotes",
+        ),
+        (
+            "assert = \"items <= 50\"",
+            "assert = \"ordering(Draft, Paid)\"",
+            "invariant `few_items` is not checked",
+        ),
+        (
+            "assert = \"items <= 50\"",
+            "assert = \"itms <= 50\"",
+            "assert: no variable is named `itms`",
+        ),
+        ("initial = \"0\"", "initial = \"none\"", "`initial` must be a counter, and is \"none\""),
+    ] {
+        let source = ORDER.replacen(old, new, 1);
+        let warnings = said(&source, Severity::Warning);
+        assert!(warnings.iter().any(|warning| warning.contains(expected)), "{new}: {warnings:#?}");
+        assert_eq!(said(&source, Severity::Error), Vec::<String>::new(), "{new}");
+        let strict = source.replacen("[automaton]", "[automaton]\nstrict = true", 1);
+        assert!(!said(&strict, Severity::Error).is_empty(), "{new}");
+    }
+    let warned = said(&ORDER.replace("\"items <= 50\"", "\"items > 0\""), Severity::Warning);
+    let expected = "a new entity breaks invariant `few_items`";
+    assert!(warned.iter().any(|warning| warning.contains(expected)), "{warned:#?}");
+    let many = "\n[[invariant]]\nname = \"more\"\nassert = \"true\"".repeat(257);
+    let errors = said(&format!("{ORDER}{many}"), Severity::Error);
+    assert!(errors.iter().any(|error| error.contains("256 invariants at most")), "{errors:#?}");
+    let many = format!("guard = [{}\"items >= 0\"", "\"paid\", ".repeat(64));
+    let errors = said(&ORDER.replacen("guard = [\"items >= 0\"", &many, 1), Severity::Error);
+    assert!(errors.iter().any(|error| error.contains("64 items at most")), "{errors:#?}");
+}
+
+#[test]
+fn quoted_lists_and_undeclared_variables_work_as_others_do() {
+    let source = ORDER.replace("\"items += 5\"", "\"itms += 5\"").replace(
+        "effect = \"trigger check\"",
+        "effect = '[{ type = \"trigger\", name = \"check\" }]'",
+    );
+    let mut life = Life::of(&source);
+    take(&mut life, "Move", json!({})).expect("taken");
+    assert_eq!(variable(&life, "itms"), json!(5));
+    take(&mut life, "Check", json!({ "Reference": "r" })).expect("taken");
+    assert_eq!(life.entity().in_flight_count(), 1);
+    assert_eq!(divergences(&life.log), 0);
+}

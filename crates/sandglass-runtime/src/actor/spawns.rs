@@ -1,0 +1,73 @@
+//! The entities that an entity spawns: they are created once the transition that spawns them is
+//! durable, and what became of each is recorded.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use sandglass_liveness::{Input, SpawnEnd};
+use sandglass_model::{Sequence, Spawn, SpawnObstacle, SpawnResult};
+
+use super::reservations::Reservations;
+use super::{Actor, Ownership};
+use crate::error::ActorError;
+use crate::runtime::Runtime;
+
+impl Actor {
+    /// Creates the entities that it spawns, and records that. What the journal does not take is tried
+    /// again later; an entity that exists by then is recognized by the spawn that it names.
+    pub(super) async fn create_spawned(&mut self) {
+        if self.entity.spawning().len() == 0
+            || self.ownership != Ownership::Owner
+            || self.is_closing
+            || self.pending.retry_at().is_some()
+        {
+            return;
+        }
+        let runtime = self.shared.runtime.borrow().as_ref().and_then(std::sync::Weak::upgrade);
+        let Some(runtime) = runtime.map(Runtime) else { return };
+        let spawning = self.entity.spawning();
+        let spawning: Vec<(Sequence, Arc<Spawn>)> =
+            spawning.map(|(spawned_at, spawn)| (spawned_at, Arc::clone(spawn))).collect();
+        let created = spawning.iter().map(|(spawned_at, spawn)| {
+            let origin = self.entity.origin_of(*spawned_at, spawn);
+            runtime.create_spawned(spawn, origin, &self.entity.tenant)
+        });
+        let created = join_all(created).await;
+        let (mut inputs, mut failed, mut held) = (Vec::new(), None, Vec::new());
+        for ((spawned_at, spawn), created) in spawning.into_iter().zip(created) {
+            let result = match created {
+                Ok((result, view)) => {
+                    held.extend(view);
+                    result
+                }
+                Err(ActorError::JournalUnavailable { what }) => {
+                    failed = Some(what);
+                    continue;
+                }
+                Err(ActorError::Journal(error)) => {
+                    tracing::error!(entity = %spawn.entity, %error, "an entity cannot be spawned");
+                    SpawnResult::Refused(SpawnObstacle::NotRecorded)
+                }
+                // The runtime is shutting down: the next start creates it.
+                Err(_) => continue,
+            };
+            inputs.push(Input::SpawnEnded(SpawnEnd { spawned_at, index: spawn.index, result }));
+        }
+        if !inputs.is_empty() {
+            let at = self.shared.clock.wall();
+            let (decided, _) = self.decide_all(inputs, at);
+            if let Err(error) = self.commit(decided, Reservations::default(), at, None).await {
+                let entity = &self.entity.entity;
+                tracing::warn!(%entity, %error, "the ends of its spawns are not recorded yet");
+            }
+        }
+        if let Some(what) = failed {
+            self.pending.failed(&what, self.shared.clock.now());
+        }
+    }
+
+    /// Whether it spawns entities that cannot be created before all others are recovered.
+    pub(super) fn awaits_recovery(&self) -> bool {
+        self.entity.spawning().len() > 0 && self.shared.runtime.borrow().is_none()
+    }
+}
