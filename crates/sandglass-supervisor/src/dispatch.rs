@@ -42,8 +42,8 @@ pub struct Context {
     /// What failed before, if there is something.
     pub recovery: Option<Value>,
     /// Further keys, which core modules read beside the others. A dispatch is rejected if one of them
-    /// has the name of a key that the host sets ([`CONTEXT_KEYS`]). Components do not get them,
-    /// because their context has a fixed type.
+    /// has the name of a key that the host sets ([`CONTEXT_KEYS`]). `wasm_module` replaces the name
+    /// that the host knows. Components do not get them, because their context has a fixed type.
     pub extra: Object,
 }
 
