@@ -328,7 +328,7 @@ fn an_ending_that_would_break_an_invariant_fails_and_says_why() {
         let Event::Ended(ended) = &life.log[from].event else { panic!("{:?}", life.log[from]) };
         assert_eq!(ended.decision, Decision::Take { action: "Fail".to_owned() });
         let Event::Transition { params, .. } = &life.log[from + 1].event else { panic!() };
-        let said = if is_success { &params["error"]["message"] } else { &params["refused"] };
+        let said = if is_success { &params["error"] } else { &params["refused"] };
         assert!(
             said.as_str().is_some_and(|said| said.contains("invariant `paid_in_full`")),
             "{said}"
