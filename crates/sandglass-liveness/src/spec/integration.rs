@@ -60,12 +60,7 @@ pub(super) fn read(
     let name = table.required_name("name", out);
     let table = &table.called("integration", name.as_ref());
     let Some((kind, stated_kind)) = kind(table, declared, out) else { return };
-    let ignored = match declared {
-        _ if spec.rules < RulesVersion::V3 => &[],
-        Declared::Alone => &IGNORED[..1],
-        Declared::Under(_) => &IGNORED[..],
-    };
-    let config = config(table, ignored, out);
+    let config = config(table, declared, spec.rules, out);
     check_limits(table, &config, out);
     let own = table.table("limits", format!("limits of {}", table.label), out);
     let own = own.map(|table| limits::of_integration(&table, out)).unwrap_or_default();
@@ -221,12 +216,21 @@ fn check_limits(
 /// Keys that Sandglass does not define, and those of the `config` table, as text.
 fn config(
     table: &Table<'_, '_>,
-    ignored: &[&str],
+    declared: Declared<'_>,
+    rules: RulesVersion,
     out: &mut Diagnostics<'_>,
 ) -> BTreeMap<String, String> {
     let mut config = BTreeMap::new();
+    // Under earlier versions of the rules, these and the failure routes were configuration.
+    let is_early = rules < RulesVersion::V3;
+    let ignored = match declared {
+        _ if is_early => &[],
+        Declared::Alone => &IGNORED[..1],
+        Declared::Under(_) => &IGNORED[..],
+    };
     table.ignore(ignored, out);
-    let is_config = |key: &str| !KEYS.contains(&key) && !ignored.contains(&key);
+    let is_known = |key: &str| KEYS.contains(&key) && !(is_early && key == failure_route::KEY);
+    let is_config = |key: &str| !is_known(key) && !ignored.contains(&key);
     for (key, span, value) in table.entries().filter(|(key, ..)| is_config(key)) {
         if let Some(near) = nearest_typo(key) {
             let message = format!("`{key}` becomes configuration of the handler");
