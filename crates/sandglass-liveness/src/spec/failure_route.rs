@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandglass_model::{FailureKind, Outcome, RejectionKind};
+use sandglass_model::{FailureKind, Outcome, RejectionKind, RulesVersion};
 use sandglass_source::{Diagnostics, Table, did_you_mean};
 use serde_json::{Value, json};
 
@@ -137,6 +137,9 @@ pub(super) fn read(
     out: &mut Diagnostics<'_>,
 ) -> BTreeMap<FailureCategory, Name> {
     let mut routes = BTreeMap::new();
+    if spec.rules < RulesVersion::V3 {
+        return routes;
+    }
     let label = format!("a failure route of {}", integration.label);
     for table in integration.tables(KEY, |_| label.clone(), out) {
         table.only(&["category", "action", "to_state"], out);

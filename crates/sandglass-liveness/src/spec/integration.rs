@@ -69,7 +69,7 @@ pub(super) fn read(
         Declared::Alone => (&IGNORED[..1], &[][..], None),
         Declared::Under(_) => (&IGNORED[..], &CONDITIONS[..], guard::of_trigger(table, spec, out)),
     };
-    let config = config(table, &[ignored, conditions], out);
+    let config = config(table, &[ignored, conditions], spec.rules, out);
     check_limits(table, &config, out);
     let own = table.table("limits", format!("limits of {}", table.label), out);
     let own = own.map(|table| limits::of_integration(&table, out)).unwrap_or_default();
@@ -228,12 +228,15 @@ fn check_limits(
 fn config(
     table: &Table<'_, '_>,
     others: &[&[&str]; 2],
+    rules: RulesVersion,
     out: &mut Diagnostics<'_>,
 ) -> BTreeMap<String, String> {
     let mut config = BTreeMap::new();
     table.ignore(others[0], out);
-    let is_config =
-        |key: &str| !KEYS.contains(&key) && others.iter().all(|list| !list.contains(&key));
+    // Under earlier versions of the rules, the failure routes were configuration.
+    let is_early = rules < RulesVersion::V3;
+    let is_known = |key: &str| KEYS.contains(&key) && !(is_early && key == failure_route::KEY);
+    let is_config = |key: &str| !is_known(key) && others.iter().all(|list| !list.contains(&key));
     for (key, span, value) in table.entries().filter(|(key, ..)| is_config(key)) {
         if let Some(near) = nearest_typo(key) {
             let message = format!("`{key}` becomes configuration of the handler");

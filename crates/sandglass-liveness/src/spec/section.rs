@@ -91,15 +91,14 @@ fn read(
 fn declares_strict(root: &Table<'_, '_>) -> bool {
     let automaton = root.value("automaton").and_then(|automaton| automaton.get_ref().as_table());
     let strict = automaton.and_then(|automaton| automaton.get("strict"));
-    strict.is_some_and(|strict| strict.get_ref().as_bool() == Some(true))
+    strict.is_some_and(|strict| match strict.get_ref() {
+        DeValue::Boolean(strict) => *strict,
+        // As any flag, it may be text.
+        strict => strict.as_str() == Some("true"),
+    })
 }
 
 fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_>) -> Option<Spec> {
-    if !root.has("automaton") {
-        let help = "start it with [automaton], `name`, `states` and `initial`";
-        out.error_with_help(&(0..0), "the file has no [automaton]", help);
-    }
-    let table = root.table("automaton", "[automaton]", out)?;
     const KEYS: [&str; 7] = [
         "name",
         "states",
@@ -109,6 +108,11 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
         "conversation",
         "strict",
     ];
+    if !root.has("automaton") {
+        let help = "start it with [automaton], `name`, `states` and `initial`";
+        out.error_with_help(&(0..0), "the file has no [automaton]", help);
+    }
+    let table = root.table("automaton", "[automaton]", out)?;
     table.only(&KEYS, out);
     table.flag("strict", out);
     let name = table.required_name("name", out);
