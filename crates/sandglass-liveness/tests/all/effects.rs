@@ -279,7 +279,7 @@ fn fields_are_the_last_parameters_of_all_actions() {
 #[test]
 fn fields_are_bounded_and_never_keep_a_handler_from_ending() {
     let mut life = Life::of(ORDER);
-    let large = "x".repeat(FIELDS_MAX_BYTES - 200);
+    let large = "x".repeat(FIELDS_MAX_BYTES - 100);
     take(&mut life, "Edit", json!({ "a": large })).expect("it fits");
     let refusal = take(&mut life, "Edit", json!({ "b": "x".repeat(300) })).expect_err("too large");
     let what = "parameters of all actions of the entity";
@@ -290,7 +290,7 @@ fn fields_are_bounded_and_never_keep_a_handler_from_ending() {
     assert_eq!(life.state(), "Failed");
     let fields = life.entity().fields();
     assert_eq!(fields["cause"], "interrupted", "the first ones fit: {:?}", fields.keys());
-    assert!(!fields.contains_key("error"), "{:?}", fields.keys());
+    assert!(!fields.contains_key("error_message"), "{:?}", fields.keys());
     assert_eq!(fields["a"], json!(large));
     assert_eq!(divergences(&life.log), 0);
 }
@@ -328,7 +328,7 @@ fn an_ending_that_would_break_an_invariant_fails_and_says_why() {
         let Event::Ended(ended) = &life.log[from].event else { panic!("{:?}", life.log[from]) };
         assert_eq!(ended.decision, Decision::Take { action: "Fail".to_owned() });
         let Event::Transition { params, .. } = &life.log[from + 1].event else { panic!() };
-        let said = if is_success { &params["error"] } else { &params["refused"] };
+        let said = if is_success { &params["error_message"] } else { &params["refused"] };
         assert!(
             said.as_str().is_some_and(|said| said.contains("invariant `paid_in_full`")),
             "{said}"
