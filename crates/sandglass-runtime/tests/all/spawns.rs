@@ -200,13 +200,13 @@ async fn a_spawned_entity_is_there_when_the_request_is_answered() {
 #[tokio::test(start_paused = true)]
 async fn an_id_that_is_known_refuses_the_action_whatever_the_tenant_and_nothing_changes() {
     let world = family(&[]).await;
-    world.runtime.create_for(child("a"), "another").await.expect("new");
+    world.runtime.create_for(child("a"), "acme").await.expect("new");
     let before = world.records().await.len();
     let refused = world.runtime.send(&one(), "Split", split("a")).await.expect_err("it exists");
     let expected = Unspawnable { entity: child("a"), reason: SpawnObstacle::Exists };
     let ActorError::Refused { refusal, .. } = &refused else { panic!("{refused}") };
     assert_eq!(*refusal, Refusal::Unspawnable(expected));
-    assert!(!refused.to_string().contains("another"), "{refused}");
+    assert!(!refused.to_string().contains("acme"), "{refused}");
     let refused = world.send("Stray").await.expect_err("no such type");
     assert!(refused.to_string().contains("Stranger") && refused.to_string().contains("no spec"));
     assert_eq!(world.records().await.len(), before);
