@@ -54,6 +54,7 @@ const WRONG: &str = r#"
 name = "Lamp"
 states = ["Off", "On"]
 initial = "Of"
+strict = true
 allow_indefinite_states = ["Off", "On"]
 
 [[action]]
@@ -70,11 +71,83 @@ fn shows_all_errors_at_once_with_their_lines_and_hints() {
     sandglass(&[&"check", &spec])
         .exits(1)
         .says("lamp.ioa.toml:5:")
-        .says("lamp.ioa.toml:10:1")
-        .says("lamp.ioa.toml:12:")
+        .says("lamp.ioa.toml:11:1")
+        .says("lamp.ioa.toml:13:")
         .says("did you mean `from`?")
         .says("did you mean `Off`?")
         .says("form = [\"Off\"]");
+}
+
+/// A spec of another runtime, as its users have it.
+const MOVED: &str = r#"
+[automaton]
+name = "Agent"
+states = ["Created", "Thinking", "Completed", "Failed"]
+initial = "Created"
+
+[[action]]
+name = "Start"
+from = ["Created"]
+to = "Thinking"
+effect = "trigger call_model"
+
+[[action]]
+name = "Complete"
+from = ["Thinking"]
+to = "Completed"
+
+[[action]]
+name = "Fail"
+from = ["Created", "Thinking"]
+to = "Failed"
+
+[[integration]]
+name = "call_model"
+trigger = "call_model"
+type = "wasm"
+module = "model_caller"
+
+[[integration]]
+name = "announce"
+trigger = "Complete"
+
+[[webhook]]
+name = "callback"
+
+[admission]
+max_concurrent = 4
+"#;
+
+#[test]
+fn a_folder_of_specs_of_another_runtime_passes_without_modules_and_manifests() {
+    let folder = Folder::new();
+    folder.write("agent.ioa.toml", MOVED);
+    sandglass(&[&"check", &folder.path("")])
+        .exits(0)
+        .says("it takes `Fail`")
+        .says("there is no module `model_caller`")
+        .says("integration `announce` is a webhook")
+        .says("`webhook` in the file, `admission` in the file");
+    let said = sandglass(&[&"check", &"--json", &folder.path("")]).exits(0);
+    let found: Vec<serde_json::Value> = serde_json::from_str(&said.out).expect("one array");
+    assert!(found.iter().all(|one| one["severity"] == "warning"), "{found:?}");
+    let lines: Vec<_> = found.iter().map(|one| one["line"].as_u64()).collect();
+    assert!(lines.is_sorted(), "{lines:?}");
+}
+
+#[test]
+fn a_strict_check_refuses_what_others_only_warn_of() {
+    let folder = Folder::new();
+    let lenient = folder.write("agent.ioa.toml", MOVED);
+    let declared = MOVED.replace("initial", "strict = true\ninitial");
+    let declared = folder.write("strict.ioa.toml", declared);
+    for said in [sandglass(&[&"check", &"--strict", &lenient]), sandglass(&[&"check", &declared])] {
+        said.exits(1)
+            .says("state `Thinking` may last for ever")
+            .says("unknown key `webhook` in the file")
+            .says("integration `call_model` has no `on_failure`")
+            .says("integration `announce` has no `module`");
+    }
 }
 
 #[test]

@@ -152,7 +152,8 @@ fn a_folder_is_checked_with_its_modules_and_manifests() {
     sandglass(&[&"check", &folder.path("")]).exits(0).says("no spec of the folder has");
 
     folder.write("order.ioa.toml", SPEC.replace("module = \"asks\"", "module = \"axe\""));
-    sandglass(&[&"check", &folder.path("")])
+    sandglass(&[&"check", &folder.path("")]).exits(0).says("there is no module `axe`");
+    sandglass(&[&"check", &"--strict", &folder.path("")])
         .exits(1)
         .says("order.ioa.toml:27:10")
         .says("there is no module `axe`");

@@ -40,6 +40,79 @@ fn handlers_in_c_and_assemblyscript_end_as_documented() {
 }
 
 #[test]
+fn parameters_set_variables_and_invariants_hold_also_after_a_kill() {
+    let folder = Folder::new();
+    folder.write(
+        "order.ioa.toml",
+        r#"
+        [automaton]
+        name = "Order"
+        states = ["Draft", "Paid"]
+        initial = "Draft"
+        allow_indefinite_states = ["Draft"]
+        [[state]]
+        name = "items"
+        type = "counter"
+        [[state]]
+        name = "tags"
+        type = "list"
+        [[action]]
+        name = "Edit"
+        from = ["Draft"]
+        params = ["items", "address", "tag"]
+        effect = "append(tags, params.tag)"
+        [[action]]
+        name = "Pay"
+        from = ["Draft"]
+        to = "Paid"
+        guard = ["items > 0 && len(tags) < 2", { type = "list_contains", var = "tags", value = "vip" }]
+        [[invariant]]
+        name = "final"
+        when = ["Paid"]
+        assert = "no_further_transitions"
+        [[field_invariant]]
+        name = "addressed"
+        message = "a paid order needs an address"
+        assert = "status in ['Paid'] => address != null"
+        "#,
+    );
+    folder.write(
+        "scenario.toml",
+        r#"
+        name = "an order"
+        [[step]]
+        send = "Edit"
+        entity = "Order/a"
+        params = { items = "many" }
+        expect_refused = "parameter `items` is a string, and variable `items` is a counter"
+        [[step]]
+        send = "Edit"
+        entity = "Order/a"
+        params = { items = 2, tag = "vip" }
+        [[step]]
+        restart = "kill"
+        [[step]]
+        send = "Pay"
+        entity = "Order/a"
+        expect_refused = "would break the invariant `addressed` in state `Paid`: a paid order needs an address"
+        [[step]]
+        send = "Edit"
+        entity = "Order/a"
+        params = { address = "at home" }
+        [[step]]
+        restart = "kill"
+        [[step]]
+        send = "Pay"
+        entity = "Order/a"
+        [[step]]
+        expect_state = "Paid"
+        entity = "Order/a"
+        "#,
+    );
+    sandglass(&[&"play", &folder.path("scenario.toml")]).exits(0).says("all held");
+}
+
+#[test]
 fn a_kill_is_survived_and_an_orderly_stop_too() {
     let folder = Folder::with_lamp_of(
         5,

@@ -532,12 +532,11 @@ impl Execution {
             resolved: resolved.config,
         });
         let redactor = Redactor::default();
-        let mut seen = SeenSecrets::new(redactor.clone());
-        for (name, secret) in &resolved.secrets {
-            seen.add(name, secret);
-        }
+        resolved.secrets.values().for_each(|secret| redactor.hide(secret));
         let recording = match self.dispatch.recording_mode {
             RecordingMode::Record(limits) => {
+                let mut seen = SeenSecrets::new(redactor.clone());
+                resolved.secrets.iter().for_each(|(name, secret)| seen.add(name, secret));
                 let header = self.recording_header(&context);
                 let share = self.shared.recordings.share();
                 RunRecording::Recording(Box::new(Recorder::new(limits, share, header, seen)))

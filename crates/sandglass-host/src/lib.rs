@@ -100,7 +100,9 @@ pub use sandglass_supervisor::capability::log::Level as LogLevel;
 pub use sandglass_supervisor::capability::named_streams::Streams;
 pub use sandglass_supervisor::capability::signal::{Signal, Signals};
 pub use sandglass_supervisor::deadline::DispatchDeadline;
-pub use sandglass_supervisor::dispatch::{CallLimits, Context, Dispatch, DispatchLimits};
+pub use sandglass_supervisor::dispatch::{
+    CONTEXT_KEYS, CallLimits, Context, Dispatch, DispatchLimits,
+};
 pub use sandglass_supervisor::kernel::KernelFeatures;
 pub use sandglass_supervisor::live::{LiveRuns, RunNow};
 pub use sandglass_supervisor::manifest::{Abi, AskTarget, InvalidAskTarget, Manifest, OnDenied};

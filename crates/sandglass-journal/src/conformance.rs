@@ -127,7 +127,6 @@ pub fn dispatched(dispatch: DispatchId, attempt: u32) -> Event {
         params: Object::new(),
         state: "Idle".to_owned(),
         variables: Object::new(),
-        fields: Object::new(),
         config: [("dispatch".to_owned(), "another".to_owned())].into(),
         attempt,
         budget_ms: 1_000,

@@ -70,6 +70,9 @@ pub struct Entity {
 pub struct InFlight {
     /// Its dispatch; shared, because entities are copied with each decision.
     pub dispatched: Arc<Dispatched>,
+    /// The entity's fields then. There is no snapshot while there is such a handler.
+    #[serde(skip)]
+    pub fields: Arc<Object>,
     /// Whether the entity has left the state that started it, so that it is being stopped and its
     /// outcome changes nothing.
     pub left: bool,
@@ -226,6 +229,7 @@ impl Entity {
         self.past.forget(dispatched.dispatch);
         let run = InFlight {
             dispatched: Arc::new(dispatched.clone()),
+            fields: Arc::clone(&self.fields),
             left: false,
             recorded_calls: RecordedCalls::default(),
             order,
@@ -256,6 +260,13 @@ impl Entity {
                 Some(handlers)
             }
         };
+    }
+
+    /// Its fields when the handler of `dispatch` was dispatched; the present ones if none is in flight.
+    #[must_use]
+    pub fn fields_of(&self, dispatch: DispatchId) -> Arc<Object> {
+        let handler = self.in_flight_handler(dispatch);
+        Arc::clone(handler.map_or(&self.fields, |handler| &handler.fields))
     }
 
     /// Its fields: the last values of the parameters of all actions that it took.

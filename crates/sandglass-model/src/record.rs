@@ -277,10 +277,6 @@ pub struct Dispatched {
     pub state: String,
     /// The variables then.
     pub variables: Object,
-    /// The entity's fields then: the last values of the parameters of all actions that it took before
-    /// this one.
-    #[serde(default, skip_serializing_if = "Object::is_empty")]
-    pub fields: Object,
     /// The integration's configuration.
     pub config: std::collections::BTreeMap<String, String>,
     /// Which attempt, from 1.

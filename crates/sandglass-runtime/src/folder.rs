@@ -101,7 +101,7 @@ impl Folder {
     /// # Errors
     /// A file is invalid or cannot be read.
     pub fn read(folder: &Path) -> Result<Self, FolderError> {
-        Self::read_with(folder, Strictness::AsDeclared, Missing::Refused)
+        Self::read_with(folder, Strictness::AsDeclared, Missing::Error)
     }
 
     /// As [`Folder::read`], to check the folder as strictly as `strictness` says. A missing module is
@@ -110,7 +110,11 @@ impl Folder {
     /// # Errors
     /// A file is invalid or cannot be read.
     pub fn check(folder: &Path, strictness: Strictness) -> Result<Self, FolderError> {
-        Self::read_with(folder, strictness, Missing::Reported)
+        let missing = match strictness {
+            Strictness::AsDeclared => Missing::Default,
+            Strictness::Strict => Missing::Error,
+        };
+        Self::read_with(folder, strictness, missing)
     }
 
     fn read_with(
@@ -201,9 +205,9 @@ impl Folder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
     /// The folder cannot be used.
-    Refused,
-    /// Its handlers are refused. Only a strict spec must not have such handlers.
-    Reported,
+    Error,
+    /// The handlers that execute it are refused, which a strict spec forbids.
+    Default,
 }
 
 /// Notes where the modules of a spec are, and returns what is wrong with it.
@@ -214,7 +218,7 @@ fn find_modules(
     sources: &mut BTreeMap<String, ModuleSource>,
 ) -> Vec<sandglass_source::Diagnostic> {
     let mut out = Diagnostics::new(&spec.source);
-    out.set_strict(spec.is_strict || missing == Missing::Refused);
+    out.set_strict(spec.is_strict || missing == Missing::Error);
     let of_modules = spec.integrations.values().filter(|one| one.kind == IntegrationKind::Wasm);
     let mut seen = BTreeSet::new();
     for name in of_modules.map(|one| &one.module).filter(|name| seen.insert(name.as_str())) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sandglass_model::{
     Busy, Cancellation, CancelledBy, Cause, DispatchId, Dispatched, EntityRef, Frame, ModuleHash,
-    Monotonic, Outcome, Recovery, Rejection, RunReport, TraceContext,
+    Monotonic, Object, Outcome, Recovery, Rejection, RunReport, TraceContext,
 };
 use tokio::sync::Notify;
 
@@ -89,6 +89,8 @@ pub struct HandlerRun {
     pub entity: EntityRef,
     /// Its record: integration, module, action, state, variables, budget.
     pub dispatched: Dispatched,
+    /// The fields of the entity when it was dispatched.
+    pub fields: Arc<Object>,
     /// The tenant of the entity.
     pub tenant: String,
     /// The longest wait for its start, after which it is rejected.

@@ -212,10 +212,10 @@ pub fn handler_now(host: &Host, dispatch: DispatchId) -> Option<HandlerNow> {
 /// The state of the entity as its handler sees it. Guests of early versions find there, too, what
 /// failed before.
 fn entity_state(run: &HandlerRun, recovery: Option<&Value>) -> Value {
-    let Dispatched { state, params, variables, fields: earlier, .. } = &run.dispatched;
+    let Dispatched { state, variables, .. } = &run.dispatched;
     // Variables come last: a parameter of the name of a variable may have set it, or not.
     let mut fields: Map<String, Value> =
-        [earlier, params, variables].into_iter().flatten().map(owned).collect();
+        [&*run.fields, variables].into_iter().flatten().map(owned).collect();
     fields.insert("Id".to_owned(), run.entity.id().into());
     fields.insert("Status".to_owned(), state.as_str().into());
     let of = |is_of_kind: fn(&Value) -> bool| -> Map<String, Value> {

@@ -42,13 +42,13 @@ pub struct Context {
     /// What failed before, if there is something.
     pub recovery: Option<Value>,
     /// Further keys, which core modules read beside the others. A dispatch is rejected if one of them
-    /// has the name of a key that the host sets ([`BUILT_IN_KEYS`]). Components do not get them,
-    /// because their context has a fixed type.
+    /// has the name of a key that the host sets ([`CONTEXT_KEYS`]). `wasm_module` replaces the name
+    /// that the host knows. Components do not get them, because their context has a fixed type.
     pub extra: Object,
 }
 
 /// The keys of the context JSON that the host sets.
-pub const BUILT_IN_KEYS: [&str; 14] = [
+pub const CONTEXT_KEYS: [&str; 14] = [
     "tenant",
     "entity_type",
     "entity_id",
@@ -359,7 +359,7 @@ impl Dispatch {
     /// One of them has the name of a key that the host sets.
     pub fn check_context(&self) -> Result<(), Rejection> {
         let mut extra = self.context.extra.keys();
-        let Some(taken) = extra.find(|key| BUILT_IN_KEYS.contains(&key.as_str())) else {
+        let Some(taken) = extra.find(|key| CONTEXT_KEYS.contains(&key.as_str())) else {
             return Ok(());
         };
         let message = format!(
@@ -429,7 +429,7 @@ mod tests {
     fn extra_keys_stand_beside_the_keys_of_the_host_and_replace_none() {
         let plain = context(&dispatch(json!({})));
         let Value::Object(keys) = &plain else { panic!("{plain}") };
-        let mut built_in = [&BUILT_IN_KEYS[..], &["wasm_module"]].concat();
+        let mut built_in = [&CONTEXT_KEYS[..], &["wasm_module"]].concat();
         built_in.sort_unstable();
         assert_eq!(keys.keys().map(String::as_str).collect::<Vec<_>>(), built_in);
 
@@ -442,7 +442,7 @@ mod tests {
         more.as_object_mut().expect("an object").retain(|key, _| key != "http_request");
         assert_eq!((&more, &more["wasm_module"]), (&plain, &"guest".into()));
 
-        for key in BUILT_IN_KEYS {
+        for key in CONTEXT_KEYS {
             let refused = dispatch(json!({ key: 1 })).check_context().expect_err(key);
             assert_eq!(refused.kind, RejectionKind::InvalidDispatch);
             assert!(refused.message.contains(&format!("`{key}`")), "{refused}");

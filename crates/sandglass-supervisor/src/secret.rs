@@ -1,6 +1,7 @@
 //! Secrets: where they come from, and how their values are removed from everything that people and
 //! disks see.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::Pin;
@@ -66,9 +67,19 @@ impl fmt::Debug for Secret {
 }
 
 /// The form of a secret inside of a text in JSON.
-pub(crate) fn in_json(secret: &str) -> String {
+pub(crate) fn in_json(secret: &str) -> Cow<'_, str> {
+    if !secret.contains(|c: char| c < ' ' || c == '"' || c == '\\') {
+        return secret.into();
+    }
     let quoted = Value::from(secret).to_string();
-    quoted[1..quoted.len() - 1].to_owned()
+    quoted[1..quoted.len() - 1].to_owned().into()
+}
+
+fn in_lower_case(secret: &str) -> Cow<'_, str> {
+    if secret.is_ascii() && !secret.contains(|c: char| c.is_ascii_uppercase()) {
+        return secret.into();
+    }
+    secret.to_lowercase().into()
 }
 
 /// A future that a capability returns.
@@ -146,15 +157,13 @@ impl Redactor {
         let mut held = self.held();
         // Logs are written by line, so each line of a key is a secret of its own. So are the forms
         // of a text in JSON and in URLs.
-        let lines = secret.expose().lines().map(str::to_owned);
-        let lower = secret.expose().to_lowercase();
-        let escaped = in_json(secret.expose());
-        let forms = lines.chain([secret.expose().to_owned(), lower, escaped]).map(Secret);
-        for part in forms {
-            if part.expose().len() >= REDACTED_FROM_BYTES && !held.contains(&part) {
-                let bytes = size_of::<Secret>() + part.expose().len();
+        let value = secret.expose();
+        let lines = value.lines().map(Cow::Borrowed);
+        for form in lines.chain([value.into(), in_lower_case(value), in_json(value)]) {
+            if form.len() >= REDACTED_FROM_BYTES && !held.iter().any(|held| held.0 == form) {
+                let bytes = size_of::<Secret>() + form.len();
                 self.0.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-                held.push(part);
+                held.push(Secret(form.into_owned()));
             }
         }
         // Longest first: a secret that contains another one is removed as a whole.
@@ -239,6 +248,16 @@ mod tests {
         redactor.hide(&Secret::new("Pass\"Word"));
         assert_eq!(redactor.text(r#"a pass"word b"#.to_owned()), "a [redacted] b");
         assert_eq!(redactor.text(r#"{"k":"Pass\"Word"}"#.to_owned()), r#"{"k":"[redacted]"}"#);
+    }
+
+    #[test]
+    fn the_form_in_json_is_that_of_the_serializer() {
+        for c in (0..=0x7f).map(char::from).chain(['é', '\u{2028}', '⏳']) {
+            let (secret, quoted) = (format!("a{c}B"), Value::from(format!("a{c}B")).to_string());
+            assert_eq!(format!("\"{}\"", in_json(&secret)), quoted);
+            assert_eq!(in_lower_case(&secret), secret.to_lowercase());
+        }
+        assert_eq!(in_lower_case("ab-7"), "ab-7");
     }
 
     #[test]

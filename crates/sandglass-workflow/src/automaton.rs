@@ -131,16 +131,24 @@ pub struct Params {
     /// The failure of a handler that chose no action itself.
     #[serde(skip_serializing)]
     pub error: Option<HandlerError>,
+    /// What kind of failure it is, if [`error`](Self::error) does not have it.
+    #[serde(skip_serializing)]
+    pub error_kind: Option<String>,
 }
 
 /// The failure of a handler, as the runtime passes it to an action.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct HandlerError {
-    /// What kind of failure it is.
-    pub kind: Option<String>,
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum HandlerError {
     /// What failed, for people.
-    pub message: Option<String>,
+    Message(String),
+    /// As before version 3 of the rules.
+    WithKind {
+        /// What kind of failure it is.
+        kind: Option<String>,
+        /// What failed, for people.
+        message: Option<String>,
+    },
 }
 
 impl Params {

@@ -115,7 +115,8 @@ impl Projection {
         let action = Action::parse(action);
         if action != Some(Action::Tell) {
             self.next = params.next;
-            self.ending = self.ending_of(action, params.ending, params.error)?;
+            let unexpected = || unexpected(params.error, params.error_kind);
+            self.ending = self.ending_of(action, params.ending, unexpected)?;
         }
         let mut events = Vec::new();
         if let Some(begin) = params.begin.filter(|_| from == State::Pending.as_str()) {
@@ -132,7 +133,7 @@ impl Projection {
         &mut self,
         action: Option<Action>,
         ending: Option<Value>,
-        error: Option<HandlerError>,
+        unexpected: impl FnOnce() -> RunError,
     ) -> Read<Option<Ending>> {
         // An ending that no handler chose names its cause.
         let failed = self.handler_error.take();
@@ -141,7 +142,7 @@ impl Projection {
                 Some(Ending::Failed(Failed::deserialize(ending)?))
             }
             (Some(Action::Fail), None) => {
-                let error = failed.unwrap_or_else(|| unexpected(error.unwrap_or_default()));
+                let error = failed.unwrap_or_else(unexpected);
                 Some(Ending::Failed(Failed::new(error)))
             }
             (Some(Action::CancelAsRecorded), Some(ending)) => {
@@ -311,10 +312,15 @@ impl Projection {
 }
 
 /// The error of a run that no handler has ended.
-fn unexpected(error: HandlerError) -> RunError {
+fn unexpected(error: Option<HandlerError>, kind: Option<String>) -> RunError {
+    let (kind, message) = match error {
+        None => (kind, None),
+        Some(HandlerError::Message(message)) => (kind, Some(message)),
+        Some(HandlerError::WithKind { kind, message }) => (kind, message),
+    };
     RunError::new(
-        &*error.kind.unwrap_or_else(|| "host_error".to_owned()),
-        error.message.unwrap_or_else(|| "the host could not go on with the run".to_owned()),
+        &*kind.unwrap_or_else(|| "host_error".to_owned()),
+        message.unwrap_or_else(|| "the host could not go on with the run".to_owned()),
     )
 }
 

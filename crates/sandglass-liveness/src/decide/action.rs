@@ -96,7 +96,7 @@ impl<'a> ActionContext<'a> {
         events.extend(emitted(action));
         events.extend(spawns.into_iter().map(|spawn| Event::Spawning(Box::new(spawn))));
         events.extend(schedules);
-        events.extend(self.dispatch_events(&started)?);
+        events.extend(self.dispatch_events(&started, after)?);
         Ok(events)
     }
 
@@ -200,14 +200,21 @@ impl<'a> ActionContext<'a> {
         Ok(events)
     }
 
-    fn dispatch_events(&self, started: &Started<'_>) -> Result<Vec<Event>, Refusal> {
-        if self.in_flight + started.action.dispatches.len() > IN_FLIGHT_MAX {
+    fn dispatch_events(
+        &self,
+        started: &Started<'_>,
+        after: Scope<'_>,
+    ) -> Result<Vec<Event>, Refusal> {
+        let declared =
+            started.action.dispatches.iter().filter_map(|name| self.spec.integrations.get(name));
+        let is_started =
+            |one: &&Integration| one.guard.as_ref().is_none_or(|guard| guard.holds(after));
+        let integrations: Vec<&Integration> = declared.filter(is_started).collect();
+        if self.in_flight + integrations.len() > IN_FLIGHT_MAX {
             return Err(Refusal::TooManyInFlight { max: IN_FLIGHT_MAX });
         }
-        started.check_size(&handed_fields(self.spec, self.entity))?;
+        started.check_size(integrations.len())?;
         let sequence = self.entity.sequence.next();
-        let integrations =
-            started.action.dispatches.iter().filter_map(|name| self.spec.integrations.get(name));
         let numbered = (0..).zip(integrations);
         let dispatch = |(nth, integration)| {
             Event::Dispatched(Box::new(self.new_dispatch(started, integration, sequence, nth)))
@@ -244,7 +251,6 @@ impl<'a> ActionContext<'a> {
             params: started.params.clone(),
             state: started.state.to_owned(),
             variables: started.variables.clone(),
-            fields: handed_fields(self.spec, self.entity),
             config: integration.config.clone(),
             attempt,
             budget_ms,
@@ -293,19 +299,13 @@ struct Origin {
 }
 
 impl Started<'_> {
-    /// Errors if the copies of what handlers are given, one for each, are too large.
-    fn check_size(&self, fields: &Object) -> Result<(), Refusal> {
-        match self.action.dispatches.len() {
+    /// Errors if the copies of the parameters and variables, one for each handler, are too large.
+    fn check_size(&self, copies: usize) -> Result<(), Refusal> {
+        match copies {
             0 => Ok(()),
-            copies => check_handed(self.params, self.variables, fields, HANDED_MAX_BYTES / copies),
+            copies => check_handed(self.params, self.variables, HANDED_MAX_BYTES / copies),
         }
     }
-}
-
-/// The fields that a handler is given: those before the transition that starts it, whose parameters it
-/// is given, too. Earlier versions of the rules gave it none.
-pub(super) fn handed_fields(spec: &Spec, entity: &Entity) -> Object {
-    if spec.rules >= RulesVersion::V3 { (**entity.fields()).clone() } else { Object::new() }
 }
 
 /// The events that an action emits.
@@ -318,19 +318,8 @@ fn emitted(action: &Action) -> impl Iterator<Item = Event> {
     })
 }
 
-/// Errors if what a handler is given is larger than `max` bytes.
-pub(super) fn check_handed(
-    params: &Object,
-    variables: &Object,
-    fields: &Object,
-    max: usize,
-) -> Result<(), Refusal> {
-    // Without fields, the sum and the text are those of earlier versions of the rules.
-    let (handed, what) = if fields.is_empty() {
-        (size(&(params, variables), max), "parameters and variables for its handlers")
-    } else {
-        let what = "parameters, variables and fields for its handlers";
-        (size(&(params, variables, fields), max), what)
-    };
-    handed.map(|_| ()).ok_or(Refusal::TooLarge { what, max })
+/// Errors if what the record of a handler repeats is larger than `max` bytes.
+pub(super) fn check_handed(params: &Object, variables: &Object, max: usize) -> Result<(), Refusal> {
+    let what = "parameters and variables for its handlers";
+    size(&(params, variables), max).map(|_| ()).ok_or(Refusal::TooLarge { what, max })
 }

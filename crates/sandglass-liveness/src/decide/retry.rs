@@ -4,7 +4,7 @@ use sandglass_model::id::{NAME_MAX_BYTES, check_name};
 use sandglass_model::limit::MAX_BUDGET_MS;
 use sandglass_model::{DeadlineOwner, DispatchId, Dispatched, Event, OutcomeKind, Retried};
 
-use super::action::{check_handed, handed_fields};
+use super::action::check_handed;
 use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, REASON_MAX_BYTES, Refusal};
 use crate::entity::{EndedDispatch, Entity};
 use crate::spec::{Integration, Spec};
@@ -33,8 +33,7 @@ pub(super) fn decide(spec: &Spec, entity: &Entity, retry: &Retry) -> Result<Vec<
     if entity.in_flight_count() >= IN_FLIGHT_MAX {
         return Err(Refusal::TooManyInFlight { max: IN_FLIGHT_MAX });
     }
-    let fields = handed_fields(spec, entity);
-    check_handed(&dispatched.params, &entity.variables, &fields, HANDED_MAX_BYTES)?;
+    check_handed(&dispatched.params, &entity.variables, HANDED_MAX_BYTES)?;
     let attempt = past.attempt.saturating_add(1);
     // The remaining time of an asker says nothing once the asker waits no more.
     let declared = || integration.budget_for(&dispatched.params);
@@ -45,7 +44,6 @@ pub(super) fn decide(spec: &Spec, entity: &Entity, retry: &Retry) -> Result<Vec<
         module_hash: None,
         state: entity.state.clone(),
         variables: entity.variables.clone(),
-        fields,
         attempt,
         budget_ms: retried.budget_ms.unwrap_or(own),
         budget_defaulted: retried.budget_ms.is_none() && integration.budget_defaulted,

@@ -7,8 +7,8 @@ use sandglass_model::RulesVersion;
 use sandglass_source::{Diagnostics, did_you_mean, nearest};
 
 use super::{
-    Action, Assigned, Effect, Integration, Name, Spec, Variable, VariableKind, endings, limits,
-    spawn,
+    Action, Assigned, Effect, Integration, IntegrationKind, Name, Spec, Variable, VariableKind,
+    endings, limits, spawn,
 };
 
 /// Checks `spec`, and fills in what follows from several sections.
@@ -290,7 +290,10 @@ fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
     for (integration, state) in entered(spec) {
         let Some(integration) = spec.integrations.get(integration) else { continue };
         if spec.is_terminal(state) {
-            ends_in_terminal(integration, state, out);
+            // A message has no end that anything could wait for.
+            if integration.endings().next().is_some() || integration.kind == IntegrationKind::Wasm {
+                ends_in_terminal(integration, state, out);
+            }
             continue;
         }
         for (ending, action) in integration.endings() {

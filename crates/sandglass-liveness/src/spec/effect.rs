@@ -265,24 +265,8 @@ fn from_table(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect
             let param = table.name("param", out).unwrap_or_else(|| variable.clone());
             Some(Effect::Set { variable, value: Assigned::Param(param) })
         }
-        "list_append" => {
-            table.only(&["type", "var", "list", "param", "value"], out);
-            let variable = list(table, out)?;
-            let value = match table.text("value", out) {
-                Some(text) => Assigned::Literal(Value::from(text.as_str())),
-                None => {
-                    Assigned::Param(table.name("param", out).unwrap_or_else(|| variable.clone()))
-                }
-            };
-            Some(Effect::Append { variable, value })
-        }
-        "list_remove_at" => {
-            table.only(&["type", "var", "list", "param"], out);
-            let variable = list(table, out)?;
-            let usual = || Name::new(format!("{variable}_index"), variable.span().clone());
-            let index = Assigned::Param(table.name("param", out).unwrap_or_else(usual));
-            Some(Effect::RemoveAt { variable, index })
-        }
+        "list_append" => list_append(table, out),
+        "list_remove_at" => list_remove_at(table, out),
         "schedule" => schedule(table, out),
         "schedule_at" => {
             table.only(&["type", "action", "field"], out);
@@ -317,6 +301,24 @@ fn amount_of(
             None
         }
     }
+}
+
+fn list_append(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
+    table.only(&["type", "var", "list", "param", "value"], out);
+    let variable = list(table, out)?;
+    let value = match table.text("value", out) {
+        Some(text) => Assigned::Literal(Value::from(text.as_str())),
+        None => Assigned::Param(table.name("param", out).unwrap_or_else(|| variable.clone())),
+    };
+    Some(Effect::Append { variable, value })
+}
+
+fn list_remove_at(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
+    table.only(&["type", "var", "list", "param"], out);
+    let variable = list(table, out)?;
+    let usual = || Name::new(format!("{variable}_index"), variable.span().clone());
+    let index = Assigned::Param(table.name("param", out).unwrap_or_else(usual));
+    Some(Effect::RemoveAt { variable, index })
 }
 
 /// The list of an effect, in both spellings of its key.

@@ -6,25 +6,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use sandglass_source::Diagnostics;
 
 use super::check::entered;
-use super::{Integration, IntegrationKind, Name, Spec, failure_route};
+use super::{Action, Integration, IntegrationKind, Name, Spec, failure_route};
 
 /// The action of a passed deadline, if the spec declares it.
 const ON_TIMEOUT: &str = "HandlerTimedOut";
+
+/// Most actions that a message names.
+const NAMED_MAX: usize = 8;
 
 /// Completes the endings of all integrations. What they start is known.
 pub(super) fn complete(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     let mut states: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (integration, state) in entered(spec) {
-        states.entry(integration.to_owned()).or_default().insert(state.to_owned());
+        // Only in these states can its handlers end.
+        if !spec.is_terminal(state) {
+            states.entry(integration.to_owned()).or_default().insert(state.to_owned());
+        }
     }
     let mut integrations = std::mem::take(&mut spec.integrations);
+    let mut failures = Failures::of(spec);
     for integration in integrations.values_mut() {
+        // A message of the platform, for which its entity does not wait.
+        if integration.kind != IntegrationKind::Wasm && integration.endings().next().is_none() {
+            continue;
+        }
         let states = states.remove(integration.name.as_str()).unwrap_or_default();
-        // The states in which its handlers execute and can end.
-        let states: Vec<&str> =
-            states.iter().map(String::as_str).filter(|state| !spec.is_terminal(state)).collect();
-        let on_failure = on_failure(spec, integration, &states, out);
-        let on_timeout = on_timeout(spec, integration, &on_failure, &states, out);
+        let on_failure = on_failure(integration, &states, &mut failures, out);
+        let on_timeout = on_timeout(spec, integration, on_failure.as_ref(), &states, out);
         integration.on_failure = on_failure;
         for ending in [&mut integration.on_interrupted, &mut integration.on_cancelled] {
             if ending.is_none() {
@@ -36,12 +44,38 @@ pub(super) fn complete(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     spec.integrations = integrations;
 }
 
+/// The actions that are failures by their names.
+struct Failures<'s> {
+    /// Each with the states that take it.
+    all: Vec<(&'s Name, BTreeSet<&'s str>)>,
+    /// Those that all states of a set take. Many integrations may start in one large set.
+    taken: BTreeMap<BTreeSet<String>, Vec<&'s Name>>,
+}
+
+impl<'s> Failures<'s> {
+    fn of(spec: &'s Spec) -> Self {
+        let is_failure = |name: &str| name.starts_with("Fail") || name.ends_with("Failed");
+        let all = spec.actions.values().filter(|action| is_failure(&action.name));
+        let from = |action: &'s Action| action.from.iter().map(Name::as_str).collect();
+        let all = all.map(|action| (&action.name, from(action))).collect();
+        Self { all, taken: BTreeMap::new() }
+    }
+
+    fn taken_by(&mut self, states: &BTreeSet<String>) -> &[&'s Name] {
+        let all = &self.all;
+        self.taken.entry(states.clone()).or_insert_with(|| {
+            let is_taken = |from: &BTreeSet<&str>| states.iter().all(|one| from.contains(&**one));
+            all.iter().filter(|(_, from)| is_taken(from)).map(|(name, _)| *name).collect()
+        })
+    }
+}
+
 /// The action of a failure: the declared one, or the only one of its states that is a failure by its
 /// name. `None` if nothing waits for the handler.
 fn on_failure(
-    spec: &Spec,
     integration: &Integration,
-    states: &[&str],
+    states: &BTreeSet<String>,
+    failures: &mut Failures<'_>,
     out: &mut Diagnostics<'_>,
 ) -> Option<Name> {
     if integration.on_failure.is_some() {
@@ -50,60 +84,37 @@ fn on_failure(
     if states.is_empty() && !out.is_strict() {
         return None;
     }
-    // A message of the platform, for which its entity does not wait.
-    if integration.kind != IntegrationKind::Wasm && integration.endings().next().is_none() {
-        return None;
+    let span = integration.name.span();
+    let failures = failures.taken_by(states);
+    let message = format!("integration `{}` has no `on_failure`", integration.name);
+    let only = if let [only] = failures { Some(*only) } else { None };
+    if let Some(action) = only.or_else(|| failure_route::fallback(&integration.failure_routes)) {
+        let help = format!("add `on_failure = \"{action}\"`");
+        out.report_default(span, format!("{message}; it takes `{action}`"), help);
+        return Some(Name::new(action.as_str(), span.clone()));
     }
-    let (name, span) = (&integration.name, integration.name.span());
-    let mut failures = spec.actions.values().filter(|action| {
-        is_failure(&action.name) && states.iter().all(|state| action.is_taken_from(state))
-    });
-    let routed = failure_route::fallback(&integration.failure_routes);
-    let message = format!("integration `{name}` has no `on_failure`");
-    match (failures.next(), failures.next(), routed) {
-        (Some(only), None, _) => Some(assume(&message, &only.name, span, out)),
-        (_, _, Some(routed)) => Some(assume(&message, routed, span, out)),
-        (first, _, None) => {
-            let state = states.first().copied().unwrap_or("STATE");
-            let why = if first.is_none() {
-                format!("no action of state `{state}` is called `Fail...` or `...Failed`")
-            } else {
-                format!(
-                    "more than one action of state `{state}` is called `Fail...` or `...Failed`"
-                )
-            };
-            let help = format!(
-                "add `on_failure = \"ACTION\"` to it, with an action that `{state}` takes: it is \
-                 taken when the handler fails, traps, hits a limit or cannot be executed"
-            );
-            out.error_with_help(span, format!("{message}, and {why}"), help);
-            None
-        }
-    }
-}
-
-/// Reports that the failure action `action` is assumed.
-fn assume(
-    message: &str,
-    action: &Name,
-    span: &std::ops::Range<usize>,
-    out: &mut Diagnostics<'_>,
-) -> Name {
-    let help = format!("add `on_failure = \"{action}\"`");
-    out.report_default(span, format!("{message}; it takes `{action}`"), help);
-    Name::new(action.as_str(), span.clone())
-}
-
-fn is_failure(action: &str) -> bool {
-    action.starts_with("Fail") || action.ends_with("Failed")
+    let state = states.first().map_or("STATE", String::as_str);
+    let names: Vec<String> =
+        failures.iter().take(NAMED_MAX).map(|name| format!("`{name}`")).collect();
+    let why = if names.is_empty() {
+        format!("no action of state `{state}` is called `Fail...` or `...Failed`")
+    } else {
+        format!("state `{state}` has several actions for failures: {}", names.join(", "))
+    };
+    let help = format!(
+        "add `on_failure = \"ACTION\"` to it, with an action that `{state}` takes: it is taken when \
+         the handler fails, traps, hits a limit or cannot be executed"
+    );
+    out.error_with_help(span, format!("{message}, and {why}"), help);
+    None
 }
 
 /// The action of a passed deadline.
 fn on_timeout(
     spec: &Spec,
     integration: &Integration,
-    on_failure: &Option<Name>,
-    states: &[&str],
+    on_failure: Option<&Name>,
+    states: &BTreeSet<String>,
     out: &mut Diagnostics<'_>,
 ) -> Option<Name> {
     if integration.on_timeout.is_some() {
@@ -117,7 +128,7 @@ fn on_timeout(
     if is_taken {
         return Some(Name::new(ON_TIMEOUT, span.clone()));
     }
-    let fallback = on_failure.clone()?;
+    let fallback = on_failure?.clone();
     let message = format!(
         "integration `{}` has no `on_timeout`; if its deadline passes, it takes `{fallback}`",
         integration.name

@@ -14,7 +14,7 @@ pub(super) const KEY: &str = "failure_routes";
 /// The parameter of a routed action: the failure.
 pub(crate) const PARAM: &str = "failure";
 
-/// What a failure means for whoever has to act on it.
+/// What a failure means for the operator who has to act on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FailureCategory {
     /// It may work later.

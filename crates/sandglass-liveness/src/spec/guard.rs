@@ -13,7 +13,7 @@ use sandglass_model::Object;
 use serde_json::{Number, Value};
 
 use super::Variable;
-pub(super) use table::{fields, predicate, read, text};
+pub(super) use table::{fields, of_trigger, predicate, read, text};
 
 /// Deepest nesting of a guard: deeper than anyone reads, and shallow enough for the stack of a
 /// thread.
@@ -146,6 +146,24 @@ impl Guard {
         }
     }
 
+    /// Whether it holds in `state`, if the state alone decides that.
+    #[must_use]
+    pub fn decided_by(&self, state: &str) -> Option<bool> {
+        match self {
+            Self::Constant(holds) => Some(*holds),
+            Self::In { value: Operand::State, among: Among::Literals(states) } => {
+                Some(states.iter().any(|one| one == state))
+            }
+            Self::Compare { left: Operand::State, operator, right: Operand::Literal(right) } => {
+                Some(operator.holds(&Value::from(state), right))
+            }
+            Self::Not(inner) => inner.decided_by(state).map(|holds| !holds),
+            Self::All(inner) => decided(inner, state, true),
+            Self::Any(inner) => decided(inner, state, false),
+            _ => None,
+        }
+    }
+
     /// Reads a condition, and also returns the names in it that are no variables.
     pub(super) fn parse(
         text: &str,
@@ -168,6 +186,19 @@ impl Guard {
     pub(super) fn state_in(states: impl Iterator<Item = Value>) -> Self {
         Self::In { value: Operand::State, among: Among::Literals(states.collect()) }
     }
+}
+
+/// Whether all (or any, if not `all`) of `guards` hold in `state`, if the state alone decides that.
+fn decided(guards: &[Guard], state: &str, all: bool) -> Option<bool> {
+    let mut result = Some(all);
+    for guard in guards {
+        match guard.decided_by(state) {
+            Some(holds) if holds == all => {}
+            None => result = None,
+            opposite => return opposite,
+        }
+    }
+    result
 }
 
 impl Scope<'_> {
@@ -336,6 +367,21 @@ mod tests {
         }
         for text in ["status in []", "Carrier in tags", "note == null", "paid == null"] {
             assert!(!holds(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_state_alone_may_decide() {
+        for (text, expected) in [
+            ("status in ['Open', 'Paid'] and paid", None),
+            ("status in ['Paid'] and paid", Some(false)),
+            ("status in ['Paid'] => paid", Some(true)),
+            ("status == 'Open' => paid", None),
+            ("not (status != 'Open')", Some(true)),
+            ("paid or true", Some(true)),
+        ] {
+            let (guard, _) = Guard::parse(text, &variables()).expect(text);
+            assert_eq!(guard.decided_by("Open"), expected, "{text}");
         }
     }
 

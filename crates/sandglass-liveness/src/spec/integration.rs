@@ -11,10 +11,9 @@ use serde_json::Value;
 use toml::de::DeValue;
 
 use super::duration::seconds;
+use super::guard;
 use super::limits::{self, HandlerLimits};
-use super::{
-    Counted, GuestLimitSettings, Integration, IntegrationKind, Name, OnCrash, Spec, failure_route,
-};
+use super::{Counted, Integration, IntegrationKind, Name, OnCrash, Spec, failure_route};
 
 const KEYS: [&str; 21] = [
     "name",
@@ -40,9 +39,12 @@ const KEYS: [&str; 21] = [
     "config",
 ];
 
-/// Keys that mean something to other runtimes only, and are no configuration of the handler. All but
-/// the first are keys of triggers under an action.
-const IGNORED: [&str; 4] = ["llm", "guard", "to_state", "principal"];
+/// Keys that mean something to other runtimes only, and are no configuration of the handler. The second
+/// is a key of triggers under an action.
+const IGNORED: [&str; 2] = ["llm", "principal"];
+
+/// Further keys of triggers under an action: when they start.
+const CONDITIONS: [&str; 2] = ["guard", "to_state"];
 
 /// Where an integration is declared.
 #[derive(Clone, Copy)]
@@ -62,12 +64,13 @@ pub(super) fn read(
     let name = table.required_name("name", out);
     let table = &table.called("integration", name.as_ref());
     let Some((kind, stated_kind)) = kind(table, declared, out) else { return };
-    let ignored = match declared {
-        _ if spec.rules < RulesVersion::V3 => &[],
-        Declared::Alone => &IGNORED[..1],
-        Declared::Under(_) => &IGNORED[..],
+    let (ignored, conditions, guard) = match declared {
+        _ if spec.rules < RulesVersion::V3 => (&[][..], &[][..], None),
+        Declared::Alone => (&IGNORED[..1], &[][..], None),
+        Declared::Under(_) => (&IGNORED[..], &CONDITIONS[..], guard::of_trigger(table, spec, out)),
     };
-    let config = config(table, ignored, out);
+    let config = config(table, &[ignored, conditions], out);
+    check_limits(table, &config, out);
     let own = table.table("limits", format!("limits of {}", table.label), out);
     let own = own.map(|table| limits::of_integration(&table, out)).unwrap_or_default();
     spec.timed_functions.extend(own.timed_functions);
@@ -89,10 +92,10 @@ pub(super) fn read(
     let integration = Integration {
         name: unique(&name, declared, spec, out),
         trigger: trigger.unwrap_or_else(|| name.clone()),
+        guard,
         declared_under: under.cloned(),
         kind,
         module: module(table, (kind, &stated_kind), &name, &config, out),
-        guest_limits: guest_limits(table, &config, out),
         config,
         budget_ms,
         budget_defaulted: stated.is_none(),
@@ -204,39 +207,33 @@ fn module(
     named(format!("{stated}:{}", adapter.map_or(name.as_str(), String::as_str)))
 }
 
-/// The limits in the configuration, which the handler finds there, too.
-fn guest_limits(
+/// Checks the limits in the configuration, which the runtime reads from there.
+fn check_limits(
     table: &Table<'_, '_>,
     config: &BTreeMap<String, String>,
     out: &mut Diagnostics<'_>,
-) -> GuestLimitSettings {
-    let mut of = |key: &str| {
-        let stated = config.get(key)?;
-        let number = stated.trim().parse().ok().filter(|number| *number > 0);
-        if number.is_none() {
+) {
+    for key in ["max_response_bytes", "max_fuel", "max_memory"] {
+        let stated = config.get(key).filter(|stated| stated.parse::<u64>().is_err());
+        if let Some(stated) = stated {
             let message = format!("`{key}` of {} is `{stated}`, and limits nothing", table.label);
-            let at = [table.span_of("config"), table.span_of(key)];
-            let at = &at[usize::from(table.has(key))];
-            out.report_default(at, message, "write a whole number above zero, without a unit");
+            let at = if table.has(key) { key } else { "config" };
+            out.report_default(&table.span_of(at), message, "write a whole number, without a unit");
         }
-        number
-    };
-    GuestLimitSettings {
-        response_bytes: of("max_response_bytes"),
-        fuel: of("max_fuel"),
-        memory_bytes: of("max_memory"),
     }
 }
 
-/// Keys that Sandglass does not define, and those of the `config` table, as text.
+/// Keys that Sandglass does not define, and those of the `config` table, as text. Keys of `others` are
+/// no configuration; those of the first of these lists are ignored.
 fn config(
     table: &Table<'_, '_>,
-    ignored: &[&str],
+    others: &[&[&str]; 2],
     out: &mut Diagnostics<'_>,
 ) -> BTreeMap<String, String> {
     let mut config = BTreeMap::new();
-    table.ignore(ignored, out);
-    let is_config = |key: &str| !KEYS.contains(&key) && !ignored.contains(&key);
+    table.ignore(others[0], out);
+    let is_config =
+        |key: &str| !KEYS.contains(&key) && others.iter().all(|list| !list.contains(&key));
     for (key, span, value) in table.entries().filter(|(key, ..)| is_config(key)) {
         if let Some(near) = nearest_typo(key) {
             let message = format!("`{key}` becomes configuration of the handler");

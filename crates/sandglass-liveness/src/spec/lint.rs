@@ -72,7 +72,7 @@ fn refusable_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
                 let name = &integration.name;
                 let message = format!(
                     "integration `{name}`: `{ending}` is `{action}`, which may be refused by its \
-                     guard or for the type of a parameter"
+                     guard, for the type of a parameter or by an invariant"
                 );
                 let help = "where it is refused, `on_failure` is taken instead, and where that is \
                             refused, too, the state's timer has to end it; name an action that is \

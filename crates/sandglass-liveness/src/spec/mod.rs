@@ -51,7 +51,7 @@ pub struct Spec {
     pub rules: RulesVersion,
     /// The file.
     pub source: String,
-    /// Whether defaults that Sandglass applies are errors.
+    /// Whether the file says that defaults that Sandglass applies are errors.
     pub is_strict: bool,
     /// The automaton's name: the entity type.
     pub name: Name,
@@ -308,6 +308,8 @@ pub struct Integration {
     pub name: Name,
     /// The trigger effect or the action that starts it.
     pub trigger: Name,
+    /// What holds after the action if the action starts it.
+    pub guard: Option<Guard>,
     /// The action that it is declared under, as one of its triggers.
     pub declared_under: Option<Name>,
     /// What executes its handlers.
@@ -329,8 +331,6 @@ pub struct Integration {
     pub host_call_ms: Option<u64>,
     /// Limits on calls of single functions.
     pub host_calls_ms: BTreeMap<String, u64>,
-    /// Limits on what its handlers may use, besides those of the module.
-    pub guest_limits: GuestLimitSettings,
     /// Whether it outlives the state that started it.
     pub keep_on_exit: bool,
     /// What follows if the host crashes during a handler.
@@ -361,18 +361,6 @@ pub enum IntegrationKind {
     Adapter,
     /// A request that an embedder sends.
     Webhook,
-}
-
-/// Limits that an integration states in its configuration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GuestLimitSettings {
-    /// The result that the guest returns, and each response that a host function reads for it, in
-    /// bytes.
-    pub response_bytes: Option<u64>,
-    /// Fuel.
-    pub fuel: Option<u64>,
-    /// All linear memories of the guest together, in bytes.
-    pub memory_bytes: Option<u64>,
 }
 
 impl Integration {

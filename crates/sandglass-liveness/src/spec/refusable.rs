@@ -51,6 +51,8 @@ pub(super) enum Why<'s> {
     Guard,
     /// It uses this parameter, which the ending has with another type.
     Param(&'s Name),
+    /// It may break this invariant.
+    Invariant(&'s Name),
 }
 
 /// Why `action` may be refused as `ending`; `None` if the spec gives no reason. A success has its
@@ -59,11 +61,26 @@ pub(super) fn why<'s>(spec: &'s Spec, ending: &str, action: &'s Action) -> Optio
     if ending == "on_success" {
         return None;
     }
-    let unfit = || used(spec, action).find(|(param, kind)| is_unfit(ending, param, *kind));
-    match &action.guard {
-        Some(_) => Some(Why::Guard),
-        None => unfit().map(|(param, _)| Why::Param(param)),
+    if action.guard.is_some() {
+        return Some(Why::Guard);
     }
+    let mut used = used(spec, action);
+    let unfit = used.find(|(param, kind)| is_unfit(ending, param, *kind));
+    unfit
+        .map(|(param, _)| Why::Param(param))
+        .or_else(|| may_break(spec, action).map(Why::Invariant))
+}
+
+/// An invariant that `action` may break in the state that it leads to: because it changes variables, or
+/// because the invariant holds in another state whatever the variables are.
+fn may_break<'s>(spec: &'s Spec, action: &Action) -> Option<&'s Name> {
+    let to = action.to.as_deref()?;
+    let changes = action.effects.iter().any(|effect| effect.changes().is_some());
+    let broken = spec.invariants.iter().find(|invariant| {
+        let holds_in = |state: &str| invariant.condition.decided_by(state) == Some(true);
+        !holds_in(to) && (changes || action.from.iter().any(|from| holds_in(from)))
+    });
+    broken.map(|invariant| &invariant.name)
 }
 
 /// Rule 10 for states that may refuse an ending although they are declared to accept it.
@@ -151,6 +168,10 @@ fn refused_for_ever(
         Why::Param(param) => (
             format!("whose parameter `{param}` this ending gives with another type"),
             format!("give the variable that `{param}` sets another type"),
+        ),
+        Why::Invariant(invariant) => (
+            format!("which may break the invariant `{invariant}`"),
+            format!("take the state that `{action}` leads to out of the invariant"),
         ),
     };
     let message = format!(

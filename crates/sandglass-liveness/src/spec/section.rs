@@ -129,7 +129,7 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
         digest: SpecDigest::of(out.source(), rules),
         rules,
         source: out.source().to_owned(),
-        is_strict: out.is_strict(),
+        is_strict: declares_strict(root),
         name: name.unwrap_or_else(nothing),
         initial: initial.or_else(|| states.first().cloned()).unwrap_or_else(nothing),
         states,
@@ -281,7 +281,8 @@ fn from(
     out: &mut Diagnostics<'_>,
 ) -> Vec<Name> {
     let from = action.names("from", out);
-    let is_stated = action.has("from") && (out.is_strict() || spec.rules < RulesVersion::V3);
+    // Earlier versions of the rules read an empty list as no state.
+    let is_stated = action.has("from") && spec.rules < RulesVersion::V3;
     if !from.is_empty() || is_stated || kind == Some("output") {
         return from;
     }

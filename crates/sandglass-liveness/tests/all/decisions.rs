@@ -377,6 +377,87 @@ fn an_ending_that_is_refused_in_its_own_state_falls_back_to_another_ending() {
 }
 
 #[test]
+fn a_handler_that_starts_in_a_terminal_state_ends_with_its_record_only() {
+    let source = SESSION
+        .replace("to = \"Done\"", "to = \"Done\"\neffect = \"trigger run_tools\"")
+        .replace("effect = [\"trigger run_tools\", \"increment rounds\"]", "");
+    let outcomes = [completed(None), completed(Some("Finish")), failed(), Outcome::Interrupted];
+    for ended in outcomes {
+        let mut life = Life::of(&source);
+        life.act("ProcessToolCalls").expect("taken in Idle");
+        life.act("Finish").expect("taken in Executing");
+        let run = life.entity().in_flight()[0].dispatched.clone();
+        let before = life.log.len();
+        life.tell(Input::HandlerEnded(Arc::new(end_of_run(&run, ended.clone()))))
+            .expect("in flight");
+        let (outcome, decision) = outcome(&life.log[before].event);
+        assert_eq!(outcome, &ended, "it is recorded as it was");
+        assert!(matches!(decision, Decision::Superseded { .. }), "{decision:?}");
+        assert_eq!((life.state(), life.log.len() - before), ("Done", 1));
+        assert_eq!(divergences(&life.log), 0);
+    }
+}
+
+#[test]
+fn a_message_without_endings_changes_nothing() {
+    let source =
+        SESSION.replace("type = \"wasm\"\nmodule = \"run_tools\"", "type = \"webhook\"").replace(
+            "on_failure = \"Fail\"\non_timeout = \"HandlerTimedOut\"\non_cancelled = \"Stop\"\n",
+            "",
+        );
+    let rejection = Rejection { kind: RejectionKind::UnknownModule, message: "none".to_owned() };
+    for ended in [completed(None), failed(), Outcome::Rejected(rejection), timed_out()] {
+        let mut life = Life::of(&source);
+        life.start();
+        let run = life.entity().in_flight()[0].dispatched.clone();
+        let before = life.log.len();
+        life.tell(Input::HandlerEnded(Arc::new(end_of_run(&run, ended.clone()))))
+            .expect("in flight");
+        let (outcome, decision) = outcome(&life.log[before].event);
+        let none = Decision::Superseded { action: "none".to_owned() };
+        assert_eq!((outcome, decision), (&ended, &none));
+        assert_eq!((life.state(), life.log.len() - before), ("Executing", 1));
+    }
+}
+
+#[test]
+fn a_failure_takes_the_route_of_its_category_with_the_failure_as_parameter() {
+    let route = |category: &str, action: &str| {
+        format!(
+            "[[integration.failure_routes]]\ncategory = \"{category}\"\naction = \"{action}\"\n"
+        )
+    };
+    let routes = [("transient", "Pause"), ("ambiguous", "Stop"), ("integrity", "Finish")];
+    let routes: String = routes.iter().map(|(category, action)| route(category, action)).collect();
+    let source = SESSION.replace("region = \"north\"\n", &routes);
+    let typed = |category: &str| {
+        let result = json!({ "typed_failure": { "category": category, "code": "Busy" } });
+        let (kind, message) = (FailureKind::TypedFailure, String::new());
+        Outcome::Failed(Failure { kind, message, result: Some(result) })
+    };
+    let trap = Trap { kind: TrapKind::Unreachable, message: "abort".to_owned() };
+    let missing = Rejection { kind: RejectionKind::UnknownModule, message: "none".to_owned() };
+    for (outcome, action, category) in [
+        (typed("transient"), "Pause", Some("transient")),
+        (typed("budget"), "Fail", None),
+        (Outcome::Trapped(trap), "Stop", Some("ambiguous")),
+        (Outcome::Rejected(missing), "Finish", Some("integrity")),
+        (failed(), "Fail", None),
+        (timed_out(), "HandlerTimedOut", None),
+    ] {
+        let mut life = Life::of(&source);
+        let dispatch = life.start();
+        let before = life.log.len();
+        life.end(dispatch, outcome).expect("in flight");
+        let (taken, params, ..) = transition(&life.log[before + 1].event);
+        assert_eq!(taken, action);
+        let failure = params.get("failure").map(|failure| failure["category"].clone());
+        assert_eq!(failure, category.map(|category| json!(category)), "{action}");
+        assert_eq!(divergences(&life.log), 0);
+    }
+}
+
+#[test]
 fn a_copy_of_an_entity_shares_its_dispatches() {
     let mut life = Life::of(SESSION);
     life.start();

@@ -726,8 +726,7 @@ fn a_spec_of_another_runtime_loads_with_defaults_that_keep_the_promise() {
     assert!(of.on_success.is_none(), "the result names the action");
     assert_eq!(of.budget_ms, 300_000);
     assert_eq!(of.config["api_key"], "{secret:other}", "the last one holds");
-    assert_eq!(of.guest_limits.response_bytes, Some(4 << 20));
-    assert_eq!(of.guest_limits.memory_bytes, None);
+    assert_eq!(of.config["max_response_bytes"], "4194304");
     let terminal: Vec<&str> = spec.terminal.iter().map(String::as_str).collect();
     assert_eq!(terminal, ["Completed", "Failed"]);
     assert!(spec.actions["AgentCompleted"].from.is_empty(), "an output is not taken");
@@ -736,14 +735,14 @@ fn a_spec_of_another_runtime_loads_with_defaults_that_keep_the_promise() {
         "4:11: warning: state `Created` may last for ever",
         "4:22: warning: state `Thinking` may last for ever",
         "4:34: warning: state `Waiting` may last for ever",
-        "6:1: warning: kept, but not acted on: `lifecycle_property` in [automaton], `liveness` in \
-         the file, `webhook` in the file\n",
-        "39:8: warning: integration `call_model` has no `on_failure`; it takes `Fail`\n  help: add \
+        "6:1: warning: kept, but not acted on: `lifecycle_property` in [automaton], `webhook` in \
+         the file, `liveness` in the file\n",
+        "40:8: warning: integration `call_model` has no `on_failure`; it takes `Fail`\n  help: add \
          `on_failure = \"Fail\"`",
-        "39:8: warning: integration `call_model` has no `on_timeout`; if its deadline passes, it \
+        "40:8: warning: integration `call_model` has no `on_timeout`; if its deadline passes, it \
          takes `Fail`",
-        "44:1: warning: `max_memory` of integration `call_model` is `lots`, and limits nothing",
-        "47:1: warning: `api_key` is declared twice in one table; the last one holds",
+        "45:14: warning: `max_memory` of integration `call_model` is `lots`, and limits nothing",
+        "48:1: warning: `api_key` is declared twice in one table; the last one holds",
     ];
     assert_eq!(said.len(), expected.len(), "{said:#?}");
     for (said, expected) in said.iter().zip(expected) {
@@ -792,9 +791,10 @@ fn a_handler_without_a_failure_action_is_an_error_that_says_which_line_to_add() 
     let none = MOVED.replace("name = \"Fail\"", "name = \"Break\"");
     let second = "[[action]]\nname = \"ModelFailed\"\nfrom = [\"Thinking\"]\n\n[[integration]]";
     let several = MOVED.replacen("[[integration]]", second, 1);
-    for (source, why) in
-        [(none, "no action of state `Thinking`"), (several, "more than one action")]
-    {
+    for (source, why) in [
+        (none, "no action of state `Thinking`"),
+        (several, "several actions for failures: `Fail`, `ModelFailed`"),
+    ] {
         let found = Spec::parse(&source).diagnostics;
         let errors = found.iter().filter(|one| one.severity == Severity::Error);
         let errors: Vec<String> = errors.map(ToString::to_string).collect();

@@ -147,6 +147,7 @@ impl Runs {
                 self.signal_queue.clone(),
                 synthetic,
             ),
+            fields: entity.fields_of(dispatched.dispatch),
             dispatched: (*dispatched).clone(),
         };
         let handlers = Arc::clone(&shared.handlers);

@@ -128,6 +128,14 @@ impl Modules {
     }
 
     fn unknown(&self, name: &str) -> Rejection {
+        // What specs declare that is no module: see `Integration::module` of a spec.
+        if let Some((kind, of)) = name.split_once(':') {
+            let message = format!(
+                "this host has no {kind} `{of}`: only an embedder can provide one, by `Handlers` \
+                 that execute `{name}`, or by a module of that name"
+            );
+            return Rejection { kind: RejectionKind::UnknownModule, message };
+        }
         let modules = self.read();
         let known: Vec<&str> = modules.keys().map(String::as_str).take(20).collect();
         Rejection {
@@ -170,6 +178,13 @@ fn replaced(name: &str) -> Rejection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_only_an_embedder_can_execute_is_refused_with_its_name() {
+        let rejection = Modules::default().unknown("adapter:http");
+        assert_eq!(rejection.kind, RejectionKind::UnknownModule);
+        assert!(rejection.message.starts_with("this host has no adapter `http`"), "{rejection}");
+    }
 
     #[test]
     fn a_module_is_loaded_again_after_the_host_was_unavailable() {

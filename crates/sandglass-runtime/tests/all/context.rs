@@ -72,7 +72,9 @@ struct WithFields(HostHandlers);
 impl Handlers for WithFields {
     fn start(&self, mut run: HandlerRun) -> RunFuture {
         let earlier = json!({ "city": "Oslo", "weight": 3, "note": "earlier" });
-        run.dispatched.fields = serde_json::from_value(earlier).expect("an object");
+        let mut fields: Object = serde_json::from_value(earlier).expect("an object");
+        fields.extend((*run.fields).clone());
+        run.fields = Arc::new(fields);
         self.0.start(run)
     }
 }

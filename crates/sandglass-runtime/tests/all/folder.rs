@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use sandglass_host::Secret;
+use sandglass_liveness::spec::Strictness;
 use sandglass_runtime::{Folder, FolderError, ModuleSource};
 
 const SPEC: &str = r#"
@@ -90,6 +91,31 @@ fn a_missing_module_is_reported_where_the_spec_names_it() {
     let said = wrong(none.path());
     assert!(said[0].contains("there is no module `charge`"), "{said:?}");
     assert!(said[0].contains("did you mean `chagre`?"), "{said:?}");
+}
+
+#[test]
+fn a_check_reports_missing_modules_and_only_strict_specs_need_them() {
+    let none = folder(&[("a.ioa.toml", SPEC)]);
+    let read = Folder::check(none.path(), Strictness::AsDeclared).expect("it can be checked");
+    assert!(read.sources.is_empty());
+    let said: Vec<String> = read.warnings.iter().map(|one| one.diagnostic.to_string()).collect();
+    assert!(
+        said.iter().any(|one| one.contains("warning: there is no module `charge`")),
+        "{said:?}"
+    );
+    let strict = folder(&[("a.ioa.toml", &SPEC.replace("initial", "strict = true\ninitial"))]);
+    for (folder, strictness) in [(&none, Strictness::Strict), (&strict, Strictness::AsDeclared)] {
+        let checked = Folder::check(folder.path(), strictness);
+        assert!(matches!(checked, Err(FolderError::Wrong(_))), "{checked:?}");
+    }
+}
+
+#[test]
+fn an_adapter_needs_no_module() {
+    let adapter = SPEC.replace("module = \"charge\"", "type = \"adapter\"");
+    let read = folder(&[("a.ioa.toml", &adapter)]);
+    let read = Folder::read(read.path()).expect("it is right");
+    assert!(read.sources.is_empty());
 }
 
 #[test]

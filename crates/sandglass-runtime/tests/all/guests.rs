@@ -212,8 +212,8 @@ async fn limits_in_the_config_of_an_integration_are_enforced() {
         runtime.send(&entity(name), "Begin", Object::new()).await.expect("taken");
         runtime.settled(&entity(name)).await.expect("it lives");
     }
-    runtime.shutdown(Duration::from_secs(60)).await;
     let ends = ends(&journal).await;
+    runtime.shutdown(Duration::from_secs(60)).await;
     for (name, _, expected) in cases {
         let (_, end) = ends.iter().find(|(of, _)| of.entity_type() == name).expect("it ended");
         let kind = end.outcome.error().map(|(kind, _)| kind);

@@ -160,9 +160,11 @@ impl Exchanges {
             ))
         })?;
         let mut answer = open()?;
-        // Polled once, so that a request that may not be sent fails here.
+        // Polled once, so that a request that may not be sent fails here. How soon a connection fails is
+        // a matter of chance, so that is always an error of the response.
         let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
         let response = match first {
+            Poll::Ready(Err(error @ HttpError::Transport(_))) => Response::Failed(error),
             Poll::Ready(opened) => Response::Arrived(IncomingResponse::new(opened?)),
             Poll::Pending => Response::Awaited(answer),
         };
@@ -339,6 +341,11 @@ mod tests {
         let refused = HttpError::NotAllowed("x".to_owned());
         let began = begin(&mut exchanges, ready(Err(refused.clone()))).await;
         assert_eq!(began.map(drop), Err(refused));
+        let reset = HttpError::Transport("reset".to_owned());
+        let began = begin(&mut exchanges, ready(Err(reset.clone()))).await;
+        let ((request, response), _sent) = began.expect("the response has the error");
+        assert_eq!(exchanges.head(response).await.map(drop), Err(reset.into()));
+        assert_eq!((exchanges.close(request), exchanges.close(response)), (Ok(()), Ok(())));
         let mut handles = Vec::new();
         for _ in 0..OF_RUN_MAX {
             handles.push(begin(&mut exchanges, pending()).await.expect("room").0);

@@ -34,7 +34,7 @@ impl Form {
     pub fn of(self, secret: &str) -> Cow<'_, str> {
         match self {
             Self::Value => secret.into(),
-            Self::Json => in_json(secret).into(),
+            Self::Json => in_json(secret),
         }
     }
 }

@@ -26,6 +26,10 @@ const FAILED: i32 = -4;
 /// The header by which the head of a response states why there is none.
 const ERROR_HEADER: &str = "x-temper-stream-error";
 
+/// A call that passes only numbers, after which the host may keep a piece of a response. Unlike after
+/// other calls with numbers alone, that is charged each time.
+const LEAVES_BYTES: Reads = Reads::bytes(0);
+
 pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> Result<()> {
     waiting! { linker, functions, MODULE;
         fn host_http_stream_begin_outbound(
@@ -41,11 +45,11 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             let written = write(caller, &race, handle, (ptr, len)).await;
             with_code(caller, written)
         }
-        fn host_http_stream_response_head(caller, race, handle: i32, ptr: i32, len: i32) -> i32 {
+        fn host_http_stream_response_head(caller, race, handle: i32, ptr: i32, len: i32) reads [] up_to (LEAVES_BYTES) -> i32 {
             let filled = head(caller, &race, handle, (ptr, len)).await;
             with_code(caller, filled)
         }
-        fn host_http_stream_read(caller, race, handle: i32, ptr: i32, len: i32) -> i32 {
+        fn host_http_stream_read(caller, race, handle: i32, ptr: i32, len: i32) reads [] up_to (LEAVES_BYTES) -> i32 {
             let filled = read(caller, &race, handle, (ptr, len)).await;
             with_code(caller, filled)
         }

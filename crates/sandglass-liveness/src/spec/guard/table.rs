@@ -9,30 +9,61 @@ use serde_json::Value;
 use toml::de::DeValue;
 
 use super::parser::{OTHER_ENTITY, OTHER_ENTITY_HELP};
-use super::{GUARD_DEPTH_MAX, GUARDS_MAX, Guard, Mistake, Operand, Operator};
-use crate::spec::Spec;
+use super::{Among, GUARD_DEPTH_MAX, GUARDS_MAX, Guard, Mistake, Operand, Operator};
+use crate::spec::{Spec, check};
 
-/// Reads `guard` of `action`: a text, a table, or a list of both, all of which must hold.
+/// Reads `guard` of an action: a text, a table, or a list of both, all of which must hold.
 pub(in crate::spec) fn read(
     action: &Table<'_, '_>,
     spec: &Spec,
     out: &mut Diagnostics<'_>,
 ) -> Option<Guard> {
-    let value = action.value("guard")?;
+    all_of(action.value("guard")?, action, text, spec, out)
+}
+
+/// Reads when an integration starts that is declared under an action: by its `guard`, which reads fields,
+/// and only if the action leads to `to_state`.
+pub(in crate::spec) fn of_trigger(
+    trigger: &Table<'_, '_>,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Option<Guard> {
+    let to_state = trigger.name("to_state", out);
+    if let Some(state) = &to_state {
+        check::known_state(&spec.states, state, out);
+    }
+    let in_state = to_state.map(|state| Guard::state_in([Value::from(state.as_str())].into_iter()));
+    let guard = trigger.value("guard").and_then(|value| all_of(value, trigger, fields, spec, out));
+    let guards: Vec<Guard> = in_state.into_iter().chain(guard).collect();
+    (!guards.is_empty()).then(|| Guard::all(guards))
+}
+
+/// Reads the text of a condition, which a key has.
+type ReadText = fn(&Name, &str, &Spec, &mut Diagnostics<'_>) -> Option<Guard>;
+
+fn all_of(
+    value: Spot<'_, '_>,
+    owner: &Table<'_, '_>,
+    read_text: ReadText,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Option<Guard> {
     let items = bounded(value, "guard", out)?;
     let mut guards = Vec::new();
     for item in items {
         match item.get_ref() {
             DeValue::String(written) => {
-                guards.extend(text(&Name::new(written.as_ref(), item.span()), "guard", spec, out));
+                let written = Name::new(written.as_ref(), item.span());
+                guards.extend(read_text(&written, "guard", spec, out));
             }
             DeValue::Table(values) => {
-                let label = format!("a guard of {}", action.label);
-                guards.extend(from_table(&Table { values, label, span: item.span() }, spec, out));
+                let label = format!("a guard of {}", owner.label);
+                let table = Table { values, label, span: item.span() };
+                guards.extend(from_table(&table, 0, spec, out));
             }
             _ => {
                 let message =
-                    wrong_type("guard", &action.label, "a string, a table or a list", item);
+                    wrong_type("guard", &owner.label, "a string, a table or a list", item);
                 out.error(&item.span(), message);
             }
         }
@@ -112,8 +143,13 @@ fn bounded<'t, 's>(
     Some(items)
 }
 
-fn from_table(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Option<Guard> {
-    const KINDS: [&str; 7] = [
+fn from_table(
+    table: &Table<'_, '_>,
+    depth: usize,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Option<Guard> {
+    const KINDS: [&str; 14] = [
         "state_in",
         "min_count",
         "max_count",
@@ -121,25 +157,100 @@ fn from_table(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> 
         "is_false",
         "list_contains",
         "list_length_min",
+        "field_equals",
+        "field_in",
+        "bool_true",
+        "bool_false",
+        "all_of",
+        "any_of",
+        "not",
     ];
     let kind = table.required_text("type", out)?;
-    if kind.as_str() == "cross_entity_state" {
-        out.error_with_help(&table.span, OTHER_ENTITY, OTHER_ENTITY_HELP);
+    if depth >= GUARD_DEPTH_MAX {
+        out.error(&table.span, "the guard is nested too deeply");
         return None;
     }
-    if !KINDS.contains(&kind.as_str()) {
-        let message = format!("no guard is of type `{kind}`");
-        out.error_with_help(kind.span(), message, did_you_mean(&kind, KINDS));
-        return None;
+    match kind.as_str() {
+        "cross_entity_state" | "cross_entity_state_in" => {
+            out.error_with_help(&table.span, OTHER_ENTITY, OTHER_ENTITY_HELP);
+            None
+        }
+        "state_in" => {
+            let states = table.texts("values", out);
+            Some(Guard::state_in(states.iter().map(|state| Value::from(state.as_str()))))
+        }
+        "field_equals" | "field_in" | "bool_true" | "bool_false" => {
+            let field = table.required_name("field", out)?.to_string();
+            on_field(&kind, field, table, out)
+        }
+        "all_of" => inner(table, "guards", depth, spec, out).map(Guard::All),
+        "any_of" => inner(table, "guards", depth, spec, out).map(Guard::Any),
+        "not" => {
+            let inner = inner(table, "guard", depth, spec, out)?;
+            Some(Guard::Not(Box::new(Guard::all(inner))))
+        }
+        known if KINDS.contains(&known) => on_variable(&kind, table, spec, out),
+        _ => {
+            let message = format!("no guard is of type `{kind}`");
+            out.error_with_help(kind.span(), message, did_you_mean(&kind, KINDS));
+            None
+        }
     }
-    if kind.as_str() == "state_in" {
-        table.require("values", out);
-        let states = table.texts("values", out);
-        return Some(Guard::state_in(states.iter().map(|state| Value::from(state.as_str()))));
-    }
+}
+
+/// The guards in a table that joins them.
+fn inner(
+    table: &Table<'_, '_>,
+    key: &str,
+    depth: usize,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Option<Vec<Guard>> {
+    table.require(key, out);
+    let items = bounded(table.value(key)?, key, out)?;
+    let read = |item: Spot<'_, '_>| {
+        let label = table.label.clone();
+        let Some(values) = item.get_ref().as_table() else {
+            out.error(&item.span(), wrong_type(key, &label, "tables", item));
+            return None;
+        };
+        from_table(&Table { values, label, span: item.span() }, depth + 1, spec, out)
+    };
+    items.into_iter().map(read).collect()
+}
+
+fn on_field(
+    kind: &str,
+    field: String,
+    table: &Table<'_, '_>,
+    out: &mut Diagnostics<'_>,
+) -> Option<Guard> {
+    let key = if kind == "field_in" { "values" } else { "value" };
+    let literals = match kind {
+        "bool_true" => return Some(Guard::Is(field)),
+        "bool_false" => vec![Value::from(false)],
+        _ => {
+            table.require(key, out);
+            let items = bounded(table.value(key)?, key, out)?;
+            items.into_iter().map(|item| toml_value::to_json(item.get_ref())).collect()
+        }
+    };
+    // A field that the entity does not have is none of the literals.
+    let (left, right) = (Operand::Named(field.clone()), Operand::Literal(Value::Null));
+    let is_present = Guard::Compare { left, operator: Operator::NotEqual, right };
+    let is_one = Guard::In { value: Operand::Named(field), among: Among::Literals(literals) };
+    Some(Guard::All(vec![is_present, is_one]))
+}
+
+fn on_variable(
+    kind: &str,
+    table: &Table<'_, '_>,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Option<Guard> {
     let variable = table.required_name("var", out)?;
     // The same condition as a text, so that its types are checked in one place.
-    let written = match kind.as_str() {
+    let written = match kind {
         "min_count" => format!("min {variable} {}", whole(table, "min", out)?),
         "max_count" => format!("max {variable} {}", whole(table, "max", out)?),
         "list_length_min" => format!("{kind} {variable} {}", whole(table, "min", out)?),
