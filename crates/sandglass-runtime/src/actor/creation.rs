@@ -57,12 +57,7 @@ impl Creation {
         let first = match first {
             None => None,
             Some(First::Requested(request)) => {
-                let (input, _root) = input_of(shared, &entity, request)?;
-                let taken = take(shared, &spec, &entity, &input, at)?;
-                if let Some(busy) = taken.1.missing() {
-                    return Err(ActorError::Busy { entity: name, busy });
-                }
-                Some(taken)
+                Some(take_requested(shared, &spec, &entity, request, at)?)
             }
             Some(First::Spawned(input)) => match take(shared, &spec, &entity, &input, at) {
                 Ok(taken) => Some(taken),
@@ -125,6 +120,22 @@ fn begin(
         entity = started.after;
     }
     Ok((events.into_iter().map(|event| (Sequence(0), event)).collect(), entity))
+}
+
+/// Decides the first action that a creator requests, which needs slots for all of its handlers.
+fn take_requested(
+    shared: &Shared,
+    spec: &Spec,
+    entity: &Entity,
+    request: Request,
+    at: WallTime,
+) -> Result<(Decided, Reservations), ActorError> {
+    let (input, _root) = input_of(shared, entity, request)?;
+    let (decided, reservations) = take(shared, spec, entity, &input, at)?;
+    match reservations.missing() {
+        Some(busy) => Err(ActorError::Busy { entity: entity.entity.clone(), busy }),
+        None => Ok((decided, reservations)),
+    }
 }
 
 /// Decides the action that an entity takes as it is created, and reserves what its handlers need.

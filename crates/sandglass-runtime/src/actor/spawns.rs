@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use sandglass_journal as journal;
 use sandglass_liveness::{Input, SpawnEnd};
 use sandglass_model::{Sequence, Spawn, SpawnObstacle, SpawnResult};
 
@@ -42,6 +43,11 @@ impl Actor {
                 }
                 Err(ActorError::JournalUnavailable { what }) => {
                     failed = Some(what);
+                    continue;
+                }
+                // The entity may exist, and cannot be read now.
+                Err(ActorError::Journal(error @ journal::Error::Damaged { .. })) => {
+                    failed = Some(error.to_string());
                     continue;
                 }
                 Err(ActorError::Journal(error)) => {
