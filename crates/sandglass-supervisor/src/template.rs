@@ -106,7 +106,7 @@ pub async fn resolve<'a>(
     let (mut replaced, mut secrets) = (BTreeMap::new(), BTreeMap::<String, Secret>::new());
     let mut room = RESOLVED_MAX_BYTES;
     for (key, value) in config {
-        let (mut whole, mut rest) = (String::new(), value.as_str());
+        let (mut whole, mut rest) = (String::with_capacity(value.len()), value.as_str());
         let mut add = |whole: &mut String, part: &str| {
             room = room.checked_sub(part.len()).ok_or_else(too_large)?;
             whole.push_str(part);
