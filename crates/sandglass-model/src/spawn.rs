@@ -24,9 +24,10 @@ pub struct Spawn {
     /// The parent's field that its id is stored in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored_in: Option<String>,
-    /// How many spawns lead to it directly, including this one: 1, unless the transition is the first
-    /// action of an entity that was spawned itself.
-    pub depth: u32,
+    /// How many entities may exist because of this spawn by first actions alone, including this one. The
+    /// spawns of one transition share what their parent's own spawn, by whose first action they are, has
+    /// left.
+    pub share: u32,
     /// The span of the parent's transition.
     pub trace: TraceContext,
 }
@@ -42,8 +43,8 @@ pub struct SpawnedBy {
     pub sequence: Sequence,
     /// The number of the spawn within the transition.
     pub index: u32,
-    /// How many spawns lead to the entity directly, including this one.
-    pub depth: u32,
+    /// How many entities may exist because of the spawn by first actions alone, including this one.
+    pub share: u32,
     /// Why the entity did not take its first action, if it refused that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action_refused: Option<String>,
@@ -56,8 +57,8 @@ named! {
         Exists = "exists",
         /// There is no spec of its type.
         UnknownType = "unknown_type",
-        /// Too many spawns lead to it directly.
-        TooDeep = "too_deep",
+        /// First actions have spawned too many entities already.
+        TooMany = "too_many",
         /// The journal will never take its records.
         NotRecorded = "not_recorded",
     }
@@ -134,8 +135,8 @@ mod tests {
         let ids = keys.map(|(incarnation, sequence, index)| {
             let sequence = Sequence(sequence);
             let parent = "Parent/1".parse().expect("a name");
-            let (depth, action_refused) = (1, None);
-            let by = SpawnedBy { parent, incarnation, sequence, index, depth, action_refused };
+            let (share, action_refused) = (1, None);
+            let by = SpawnedBy { parent, incarnation, sequence, index, share, action_refused };
             assert_eq!(by.derive_incarnation(), by.derive_incarnation());
             (spawn_uuid(incarnation, sequence, index), by.derive_incarnation())
         });

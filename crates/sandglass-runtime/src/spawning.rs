@@ -2,7 +2,6 @@
 
 use sandglass_journal as journal;
 use sandglass_liveness::Input;
-use sandglass_liveness::decide::SPAWN_DEPTH_MAX;
 use sandglass_liveness::session::LimitSettings;
 use sandglass_model::{
     EntityRef, Event as RecordedEvent, Position, Spawn, SpawnObstacle, SpawnResult, SpawnedBy,
@@ -26,8 +25,8 @@ impl Runtime {
         origin: SpawnedBy,
         tenant: &str,
     ) -> Result<SpawnEnded, ActorError> {
-        if spawn.depth > SPAWN_DEPTH_MAX {
-            return Ok((SpawnResult::Refused(SpawnObstacle::TooDeep), None));
+        if spawn.share == 0 {
+            return Ok((SpawnResult::Refused(SpawnObstacle::TooMany), None));
         }
         loop {
             let Some(creation) = self.creation_of(spawn, &origin, tenant) else {

@@ -398,7 +398,7 @@ fn facts() -> Vec<String> {
         all.extend(names.map(|name| format!("{of}.{name}")));
     };
     add("transition.cause", &mut transitions.into_iter());
-    add("spawn_refused.reason", &mut ["exists", "too_deep"].into_iter());
+    add("spawn_refused.reason", &mut ["exists", "too_many"].into_iter());
     add("ended.outcome", &mut outcomes.into_iter());
     add("ended.cause", &mut causes.into_iter());
     add("ended.decision", &mut decisions.into_iter());

@@ -299,7 +299,7 @@ fn describe(obstacle: SpawnObstacle) -> &'static str {
     match obstacle {
         SpawnObstacle::Exists => "which exists already; give another id",
         SpawnObstacle::UnknownType => "whose type has no spec; load its spec file",
-        SpawnObstacle::TooDeep => "to which too many spawns lead",
+        SpawnObstacle::TooMany => "since first actions have spawned too many entities",
         SpawnObstacle::NotRecorded => "which the journal does not take",
     }
 }

@@ -18,9 +18,9 @@ pub const SPAWNING_MAX: usize = 64;
 /// Largest parameters for all the entities that one transition spawns, in bytes as JSON: they go into
 /// one transaction of the journal.
 pub const SPAWNED_MAX_BYTES: usize = 4 << 20;
-/// How many entities may spawn each other directly, each with its first action. A longer chain is a
-/// mistake that would not end.
-pub const SPAWN_DEPTH_MAX: u32 = 16;
+/// Most entities that one transition leads to by first actions alone. An action whose first actions take
+/// it again would otherwise double the entities until the host has no memory left.
+pub const SPAWN_TREE_MAX: u32 = 1_000;
 
 /// What an action that would spawn an entity which exists already is to do.
 #[derive(Clone, Copy, Debug)]
@@ -66,10 +66,11 @@ pub(super) fn spawns(
     let each_max_bytes = PARAMS_MAX_BYTES.min(SPAWNED_MAX_BYTES / effects.len());
     let sequence = entity.sequence.next();
     let trace = trace.of_transition(entity.incarnation, sequence);
-    let depth = match cause {
-        TransitionCause::Spawned => entity.spawned_by().map_or(0, |by| by.depth).saturating_add(1),
-        _ => 1,
+    let left = match cause {
+        TransitionCause::Spawned => entity.spawned_by().map_or(0, |by| by.share.saturating_sub(1)),
+        _ => SPAWN_TREE_MAX,
     };
+    let share = left / u32::try_from(effects.len()).unwrap_or(u32::MAX);
     let mut spawns: Vec<Spawn> = Vec::new();
     for (index, effect) in (0..).zip(effects) {
         let new_id = spawn_uuid(entity.incarnation, sequence, index);
@@ -91,7 +92,7 @@ pub(super) fn spawns(
             action: effect.initial_action.as_ref().map(ToString::to_string),
             params,
             stored_in: effect.store_id_in.as_ref().map(ToString::to_string),
-            depth,
+            share,
             trace,
         });
     }

@@ -40,7 +40,7 @@ impl Entity {
             incarnation: self.incarnation,
             sequence: spawned_at,
             index: spawn.index,
-            depth: spawn.depth,
+            share: spawn.share,
             action_refused: None,
         }
     }

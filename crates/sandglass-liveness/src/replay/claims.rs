@@ -89,7 +89,7 @@ pub(super) fn false_spawn(
     found.same("entity of a spawn", name, &spawn.entity);
     found.same("incarnation of a spawned entity", &incarnation, &by.derive_incarnation());
     found.same("tenant of a spawned entity", tenant.unwrap_or(DEFAULT_TENANT), &*parent.tenant);
-    found.same("depth of a spawn", &by.depth, &spawn.depth);
+    found.same("share of a spawn", &by.share, &spawn.share);
     found.0
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sandglass_liveness::decide::{SPAWNED_MAX_BYTES, SPAWNING_MAX, SpawnEnd};
+use sandglass_liveness::decide::{SPAWN_TREE_MAX, SPAWNED_MAX_BYTES, SPAWNING_MAX, SpawnEnd};
 use sandglass_liveness::retention::Survey;
 use sandglass_liveness::{
     Entity, Fold, Input, Refusal, Replay, Severity, Spec, change_spec, decide_knowing,
@@ -270,7 +270,7 @@ fn a_transition_records_what_it_emits_and_spawns_and_stores_the_new_id() {
     let emitted = Event::Emitted { name: "Splitting".to_owned(), action: "Split".to_owned() };
     assert_eq!(events[1], emitted);
     let spawn = spawn_of(&events);
-    assert_eq!((spawn.index, spawn.depth, spawn.entity.id().len()), (0, 1, 36));
+    assert_eq!((spawn.index, spawn.share, spawn.entity.id().len()), (0, SPAWN_TREE_MAX, 36));
     assert_eq!(family.entity(&parent()).variables["child"], spawn.entity.id());
     // `text` is a parameter of this action, and no field of the parent before it.
     let expected = json!({
@@ -404,21 +404,21 @@ fn a_spawn_ends_once_and_only_a_spawned_entity_has_a_first_action() {
 }
 
 #[test]
-fn only_spawns_by_first_actions_are_nested() {
+fn only_spawns_by_first_actions_share_what_is_left() {
     let mut family = Family::new();
     let events = family.act("Split", Object::new()).expect("taken");
     let spawn = spawn_of(&events).clone();
     let by = family.entity(&parent()).origin_of(Sequence(1), &spawn);
-    let by = SpawnedBy { depth: 5, ..by };
+    let by = SpawnedBy { share: 6, ..by };
     let name = spawn.entity;
     let input = create(name.clone(), by.derive_incarnation(), Some(by));
     family.tell(&name, &input, None).expect("new");
     let (action, trace) = ("Again".to_owned(), spawn.trace);
     let first = Input::FirstAction { action, params: Object::new(), trace };
     let events = family.tell(&name, &first, None).expect("taken");
-    assert_eq!(spawn_of(&events).depth, 6);
+    assert_eq!(spawn_of(&events).share, 5);
     let events = family.tell(&name, &request("Again", Object::new()), None).expect("taken");
-    assert_eq!(spawn_of(&events).depth, 1, "a request is not nested");
+    assert_eq!(spawn_of(&events).share, SPAWN_TREE_MAX, "a request begins anew");
 }
 
 #[test]
@@ -511,12 +511,12 @@ fn a_false_statement_about_a_spawn_is_a_divergence() {
     let forgeries: [&dyn Fn(&mut Event) -> bool; 15] = [
         &by(|by| by.index += 1),
         &by(|by| by.sequence.0 += 1),
-        &by(|by| by.depth += 1),
+        &by(|by| by.share += 1),
         &by(|by| by.incarnation = Incarnation::from_bytes([8; 16])),
         &by(|by| by.parent = child("none")),
         &by(|by| by.action_refused = Some("no".to_owned())),
         &spawning(|spawn| spawn.entity = child("other")),
-        &spawning(|spawn| spawn.depth += 1),
+        &spawning(|spawn| spawn.share += 1),
         &spawning(|spawn| drop(spawn.params.remove("text"))),
         &|event| match event {
             Event::Created { spawned_by: Some(_), incarnation, .. } => {
