@@ -418,7 +418,9 @@ impl Spawns {
     fn effects(types: usize, dice: &Dice) -> String {
         let one = |_| {
             let kind = dice.below(types);
-            let action = *dice.pick(&["Touch", "Go1", "Start0", "Spawn0"]);
+            // A first action that spawns again leads to as many entities as it may.
+            let again = dice.per_mille(30);
+            let action = if again { "Spawn0" } else { *dice.pick(&["Touch", "Go1", "Start0"]) };
             let id = match dice.below(6) {
                 0 | 1 => "{uuid}".to_owned(),
                 2 | 3 => "text".to_owned(),
