@@ -20,7 +20,7 @@ pub const SPAWNING_MAX: usize = 64;
 pub const SPAWNED_MAX_BYTES: usize = 4 << 20;
 /// Most entities that one transition leads to by first actions alone. An action whose first actions take
 /// it again would otherwise double the entities until the host has no memory left.
-pub const SPAWN_TREE_MAX: u32 = 1_000;
+pub const SPAWN_TREE_MAX: u32 = 256;
 
 /// What an action that would spawn an entity which exists already is to do.
 #[derive(Clone, Copy, Debug)]

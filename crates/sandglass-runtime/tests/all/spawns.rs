@@ -282,7 +282,7 @@ async fn a_chain_of_spawns_ends() {
     world.send("Chain").await.expect("taken");
     settle().await;
     let records = world.records().await;
-    assert_eq!((count(&records, "spawned"), count(&records, "spawn_refused")), (1_000, 1));
+    assert_eq!((count(&records, "spawned"), count(&records, "spawn_refused")), (256, 1));
     let refused = records.iter().find_map(|record| match &record.event {
         Event::SpawnRefused { reason, .. } => Some(*reason),
         _ => None,
