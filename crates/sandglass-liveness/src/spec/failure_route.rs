@@ -71,7 +71,7 @@ impl FailureCategory {
                 FailureKind::GuestFailure | FailureKind::NoAction | FailureKind::ActionNotTaken => {
                     Self::Permanent
                 }
-                // The guest worked, and its result cannot be read.
+                // The guest worked: its result cannot be read, or it ignored that a call was refused.
                 _ => Self::Ambiguous,
             }),
             Outcome::Trapped(_) | Outcome::Limit(_) | Outcome::TimedOut(_) => Some(Self::Ambiguous),
