@@ -100,8 +100,9 @@ fn a_daemon_that_is_stopped_while_it_compiles_has_nothing_to_drain() {
     let body = "(local.set 0 (i32.mul (local.get 0) (i32.const 3)))".repeat(40);
     let functions = format!("(func (param i32) {body})").repeat(3000);
     let run = r#"(func (export "run") (param i32 i32) (result i32) i32.const 0)"#;
-    folder
-        .write("waits.wat", format!(r#"(module (memory (export "memory") 1) {functions} {run})"#));
+    let module = format!(r#"(module (memory (export "memory") 1) {functions} {run})"#);
+    // A text of this size is refused at once.
+    folder.write("waits.wasm", wat::parse_str(module).expect("a module"));
     let (specs, said, code) = (folder.path("."), folder.path("said"), folder.path("code"));
     let stderr = Stdio::from(File::create(&said).expect("made"));
     let running = Running::with_stderr(
