@@ -20,9 +20,12 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
             Invariant::StateIsFold,
             Invariant::NobodyStuck,
         ],
-        Fault::TornBatch => {
-            &[Invariant::ReplayAgrees, Invariant::OneDecision, Invariant::CountedOnce]
-        }
+        Fault::TornBatch => &[
+            Invariant::ReplayAgrees,
+            Invariant::OneDecision,
+            Invariant::OneStop,
+            Invariant::CountedOnce,
+        ],
         Fault::SwappedRecords => &[
             Invariant::ReplayAgrees,
             Invariant::AtMostOnce,
