@@ -121,10 +121,7 @@ impl Guard {
             Self::Constant(holds) => *holds,
             Self::Compare { left, operator, right } => match (left, right) {
                 (other, Operand::Literal(Value::Null)) | (Operand::Literal(Value::Null), other) => {
-                    // A text variable that was never set is empty.
-                    let is_absent = matches!(&*other.read(scope), Value::Null)
-                        || *other.read(scope) == Value::from("");
-                    is_absent == (*operator == Operator::Equal) && !operator.orders()
+                    other.is_absent(scope) == (*operator == Operator::Equal) && !operator.orders()
                 }
                 _ => operator.holds(&left.read(scope), &right.read(scope)),
             },
@@ -215,6 +212,18 @@ impl Scope<'_> {
 }
 
 impl Operand {
+    /// Whether it has no value. A text variable that was never set is empty; a field is only there
+    /// once it was given, and then also if it is empty.
+    fn is_absent(&self, scope: Scope<'_>) -> bool {
+        let is_variable =
+            matches!(self, Self::Named(name) if scope.variables.contains_key(name.as_str()));
+        match &*self.read(scope) {
+            Value::Null => true,
+            Value::String(text) => is_variable && text.is_empty(),
+            _ => false,
+        }
+    }
+
     fn read<'a>(&'a self, scope: Scope<'a>) -> Cow<'a, Value> {
         match self {
             Self::State => Cow::Owned(Value::from(scope.state)),
@@ -410,6 +419,25 @@ mod tests {
         let [doubt] = &unknown[..] else { panic!("{unknown:?}") };
         assert_eq!((doubt.at.clone(), &*doubt.message), (0..4, "no variable is named `itms`"));
         assert!(doubt.help.contains("`items`"), "{doubt:?}");
+    }
+
+    #[test]
+    fn an_empty_field_is_there_and_an_empty_text_variable_is_not() {
+        let values = Object::from([("note".to_owned(), json!(""))]);
+        let fields =
+            Object::from([("Carrier".to_owned(), json!("")), ("Gone".to_owned(), json!(null))]);
+        for (text, expected) in [
+            ("note == null", true),
+            ("note != null", false),
+            ("Carrier == null", false),
+            ("Carrier != null and empty(Carrier)", true),
+            ("null == Carrier", false),
+            ("Gone == null and Missing == null", true),
+        ] {
+            let (guard, _) = Guard::parse(text, &variables()).expect(text);
+            let scope = Scope { state: "Open", variables: &values, fields: &fields };
+            assert_eq!(guard.holds(scope), expected, "{text}");
+        }
     }
 
     #[test]
