@@ -11,14 +11,15 @@ use super::{
     endings, limits, spawn,
 };
 
-/// Checks `spec`, and fills in what follows from several sections.
-pub(super) fn check(spec: &mut Spec, out: &mut Diagnostics<'_>) {
+/// Checks `spec`, and fills in what follows from several sections. If it could not be read what
+/// triggers an integration, no trigger is said to be one that no integration has.
+pub(super) fn check(spec: &mut Spec, are_triggers_known: bool, out: &mut Diagnostics<'_>) {
     check_actions(spec, out);
     add_timed_states(spec, out);
     if spec.rules >= RulesVersion::V3 {
         add_terminal_states(spec);
     }
-    resolve_dispatches(spec, out);
+    resolve_dispatches(spec, are_triggers_known, out);
     endings::complete(spec, out);
     check_endings(spec, out);
     check_timeouts(spec, out);
@@ -227,7 +228,7 @@ fn kind_of(spec: &Spec, variable: &Name, out: &mut Diagnostics<'_>) -> Option<Va
 /// Finds the integrations that each action starts: those that its trigger effects
 /// name (its own first), those declared under it, and those that wait for it. A trigger that no
 /// integration has names an action of another platform, and becomes an event.
-fn resolve_dispatches(spec: &mut Spec, out: &mut Diagnostics<'_>) {
+fn resolve_dispatches(spec: &mut Spec, are_triggers_known: bool, out: &mut Diagnostics<'_>) {
     let mut actions = std::mem::take(&mut spec.actions);
     for action in actions.values_mut() {
         let mut starts: Vec<&Integration> = Vec::new();
@@ -235,11 +236,13 @@ fn resolve_dispatches(spec: &mut Spec, out: &mut Diagnostics<'_>) {
             if let Effect::Trigger { name } = effect {
                 let triggered = triggered_by(spec, &action.name, name);
                 if triggered.is_empty() {
-                    let message = format!(
-                        "no integration has the trigger `{name}`, so that an event of this name is \
-                         emitted"
-                    );
-                    out.report_default(name.span(), message, trigger_help(spec, name));
+                    if are_triggers_known {
+                        let message = format!(
+                            "no integration has the trigger `{name}`, so that an event of this name \
+                             is emitted"
+                        );
+                        out.report_default(name.span(), message, trigger_help(spec, name));
+                    }
                     *effect = Effect::Emit { event: name.clone() };
                 }
                 starts.extend(triggered);
@@ -287,6 +290,7 @@ pub(super) fn entered(spec: &Spec) -> BTreeSet<(&str, &str)> {
 fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
     let mut undeclared = BTreeSet::new();
     let mut not_taken = BTreeSet::new();
+    let states: BTreeSet<&str> = spec.states.iter().map(Name::as_str).collect();
     for (integration, state) in entered(spec) {
         let Some(integration) = spec.integrations.get(integration) else { continue };
         if spec.is_terminal(state) {
@@ -299,8 +303,10 @@ fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
         for (ending, action) in integration.endings() {
             match spec.actions.get(action.as_str()) {
                 Some(declared) if !declared.is_taken_from(state) => {
-                    // One action may be several endings.
-                    if not_taken.insert((&integration.name as &str, action.as_str(), state)) {
+                    // One action may be several endings. An undeclared state takes none, and was
+                    // reported.
+                    let key = (&integration.name as &str, action.as_str(), state);
+                    if states.contains(state) && not_taken.insert(key) {
                         report_not_taken(integration, ending, action, state, out);
                     }
                 }

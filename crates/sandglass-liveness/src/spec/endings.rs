@@ -17,9 +17,10 @@ const NAMED_MAX: usize = 8;
 /// Completes the endings of all integrations. What they start is known.
 pub(super) fn complete(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     let mut states: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let declared: BTreeSet<&str> = spec.states.iter().map(Name::as_str).collect();
     for (integration, state) in entered(spec) {
-        // Only in these states can its handlers end.
-        if !spec.is_terminal(state) {
+        // Only in these states can its handlers end. One that is not declared was reported.
+        if !spec.is_terminal(state) && declared.contains(state) {
             states.entry(integration.to_owned()).or_default().insert(state.to_owned());
         }
     }

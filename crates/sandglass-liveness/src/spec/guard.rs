@@ -121,10 +121,7 @@ impl Guard {
             Self::Constant(holds) => *holds,
             Self::Compare { left, operator, right } => match (left, right) {
                 (other, Operand::Literal(Value::Null)) | (Operand::Literal(Value::Null), other) => {
-                    // A text variable that was never set is empty.
-                    let is_absent = matches!(&*other.read(scope), Value::Null)
-                        || *other.read(scope) == Value::from("");
-                    is_absent == (*operator == Operator::Equal) && !operator.orders()
+                    other.is_absent(scope) == (*operator == Operator::Equal) && !operator.orders()
                 }
                 _ => operator.holds(&left.read(scope), &right.read(scope)),
             },
@@ -215,6 +212,18 @@ impl Scope<'_> {
 }
 
 impl Operand {
+    /// Whether it has no value. A text variable that was never set is empty; a field is only there
+    /// once it was given, and then also if it is empty.
+    fn is_absent(&self, scope: Scope<'_>) -> bool {
+        let is_variable =
+            matches!(self, Self::Named(name) if scope.variables.contains_key(name.as_str()));
+        match &*self.read(scope) {
+            Value::Null => true,
+            Value::String(text) => is_variable && text.is_empty(),
+            _ => false,
+        }
+    }
+
     fn read<'a>(&'a self, scope: Scope<'a>) -> Cow<'a, Value> {
         match self {
             Self::State => Cow::Owned(Value::from(scope.state)),
@@ -413,6 +422,25 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_field_is_there_and_an_empty_text_variable_is_not() {
+        let values = Object::from([("note".to_owned(), json!(""))]);
+        let fields =
+            Object::from([("Carrier".to_owned(), json!("")), ("Gone".to_owned(), json!(null))]);
+        for (text, expected) in [
+            ("note == null", true),
+            ("note != null", false),
+            ("Carrier == null", false),
+            ("Carrier != null and empty(Carrier)", true),
+            ("null == Carrier", false),
+            ("Gone == null and Missing == null", true),
+        ] {
+            let (guard, _) = Guard::parse(text, &variables()).expect(text);
+            let scope = Scope { state: "Open", variables: &values, fields: &fields };
+            assert_eq!(guard.holds(scope), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_reported_with_their_place() {
         for (text, at, message) in [
             ("", 0, "the guard ends too early"),
@@ -435,6 +463,9 @@ mod tests {
             ("status in", 9, "a list is missing here"),
             ("len(tags", 3, "the parenthesis is not closed"),
             ("is_true items", 8, "`items` is no bool"),
+            ("is_true", 0, "a variable is missing after `is_true`"),
+            ("paid and !is_false", 10, "a variable is missing after `is_false`"),
+            ("is_true and paid", 0, "a variable is missing after `is_true`"),
             ("min items", 0, "a whole number is missing here"),
             ("list_contains tags", 0, "a value is missing here"),
             ("Order[order_id].status == 'Paid'", 0, "the state of another entity"),

@@ -53,17 +53,18 @@ pub(super) enum Declared<'a> {
     Under(&'a Name),
 }
 
-/// Reads one integration into `spec`, which has all actions of the file.
+/// Reads one integration into `spec`, which has all actions of the file. Returns whether it could be
+/// read what triggers it.
 pub(super) fn read(
     table: &Table<'_, '_>,
     declared: Declared<'_>,
     all: &HandlerLimits,
     spec: &mut Spec,
     out: &mut Diagnostics<'_>,
-) {
+) -> bool {
     let name = table.required_name("name", out);
     let table = &table.called("integration", name.as_ref());
-    let Some((kind, stated_kind)) = kind(table, declared, out) else { return };
+    let Some((kind, stated_kind)) = kind(table, declared, out) else { return true };
     let (ignored, conditions, guard) = match declared {
         _ if spec.rules < RulesVersion::V3 => (&[][..], &[][..], None),
         Declared::Alone => (&IGNORED[..1], &[][..], None),
@@ -77,7 +78,8 @@ pub(super) fn read(
     let stated = budget(table, own.deadline.or(all.deadline), out);
     let trigger = trigger(table, declared, name.as_ref(), out);
     // What is missing was reported. The integration is kept, so that triggers find it.
-    let Some(name) = name.or_else(|| trigger.clone()) else { return };
+    let Some(name) = name.or_else(|| trigger.clone()) else { return false };
+    let is_trigger_known = trigger.is_some();
     let budget_ms = stated.unwrap_or_else(|| default_budget(spec));
     let host_call_ms = own.host_call.or(all.host_call);
     let mut host_calls_ms = all.host_calls.clone();
@@ -114,6 +116,7 @@ pub(super) fn read(
         on_cancelled: table.name("on_cancelled", out),
     };
     spec.integrations.insert(integration.name.to_string(), integration);
+    is_trigger_known
 }
 
 /// The default budget, in milliseconds. It is cut to the limits that contain it; a stated budget is
@@ -126,7 +129,8 @@ fn default_budget(spec: &Spec) -> u64 {
     outer.map_or(DEFAULT_BUDGET_MS, |most| most.min(DEFAULT_BUDGET_MS))
 }
 
-/// The trigger that starts the integration: under an action, only that action does.
+/// The trigger that starts the integration: under an action, only that action does. `None` if it
+/// cannot be read.
 fn trigger(
     table: &Table<'_, '_>,
     declared: Declared<'_>,
@@ -140,8 +144,8 @@ fn trigger(
         out.error(trigger.span(), message);
     }
     match declared {
-        Declared::Alone => stated.or_else(|| name.cloned()),
-        Declared::Under(_) => name.cloned(),
+        Declared::Alone if table.has("trigger") => stated,
+        Declared::Alone | Declared::Under(_) => name.cloned(),
     }
 }
 

@@ -82,8 +82,8 @@ fn read(
     }
     root.only(&SECTIONS, out);
     let mut spec = automaton(&root, rules, out)?;
-    sections(&root, &mut spec, out);
-    check::check(&mut spec, out);
+    let are_triggers_known = sections(&root, &mut spec, out);
+    check::check(&mut spec, are_triggers_known, out);
     Some(spec)
 }
 
@@ -176,7 +176,8 @@ fn set_of(names: &[Name]) -> BTreeSet<String> {
     names.iter().map(|name| name.as_str().to_owned()).collect()
 }
 
-fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
+/// Reads all sections but the first. Returns whether it is known what triggers each integration.
+fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) -> bool {
     for table in root.tables("state", called("[[state]]"), out) {
         if let Some(variable) = variable(&table, out) {
             declare(VARIABLE, variable.name.clone(), variable, &mut spec.variables, out);
@@ -195,13 +196,14 @@ fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
             declare("action", action.name.clone(), action, &mut spec.actions, out);
         }
     }
+    let mut are_triggers_known = true;
     for table in root.tables("integration", called("[[integration]]"), out) {
-        integration::read(&table, Declared::Alone, &all, spec, out);
+        are_triggers_known &= integration::read(&table, Declared::Alone, &all, spec, out);
     }
     for (action, table) in
         triggers.iter().flat_map(|(name, all)| all.iter().map(move |one| (name, one)))
     {
-        integration::read(table, Declared::Under(action), &all, spec, out);
+        are_triggers_known &= integration::read(table, Declared::Under(action), &all, spec, out);
     }
     invariant::read(root, spec, out);
     for table in root.tables("state_timeout", called("[[state_timeout]]"), out) {
@@ -210,6 +212,7 @@ fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
             declare("timer of state", state, timeout, &mut spec.timeouts, out);
         }
     }
+    are_triggers_known
 }
 
 /// All tables of a section have one label, and are distinguished by their names.

@@ -806,12 +806,25 @@ fn a_handler_without_a_failure_action_is_an_error_that_says_which_line_to_add() 
 
 #[test]
 fn a_fault_of_an_integration_is_reported_once() {
-    let source = MOVED.replace("type = \"wasm\"\nmodule = \"model_caller\"", "type = \"wasm\"");
-    let found = Spec::parse(&source).diagnostics;
-    let errors = found.iter().filter(|one| one.severity == Severity::Error);
-    let errors: Vec<String> = errors.map(ToString::to_string).collect();
-    assert_eq!(errors.len(), 1, "{errors:#?}");
-    assert!(errors[0].contains("integration `call_model` has no `module`"), "{errors:#?}");
+    let named = "name = \"call_model\"\ntrigger = \"call_model\"\n";
+    assert!(MOVED.contains(named));
+    for (from, to, fault) in [
+        ("module = \"model_caller\"", "", "integration `call_model` has no `module`"),
+        (named, "", "[[integration]] has no `name`"),
+        (named, "name = \"call_model\"\ntrigger = 5\n", "must be a string, and is an integer"),
+        ("to = \"Thinking\"", "to = \"Thinkin\"", "`Thinkin` is no declared state"),
+    ] {
+        let found = Spec::parse(&MOVED.replace(from, to)).diagnostics;
+        let errors = found.iter().filter(|one| one.severity == Severity::Error);
+        let errors: Vec<String> = errors.map(ToString::to_string).collect();
+        assert_eq!(errors.len(), 1, "{errors:#?}");
+        assert!(errors[0].contains(fault), "{errors:#?}");
+        let all: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let follows = |one: &String| {
+            one.contains("no integration has the trigger") || one.contains("does not accept")
+        };
+        assert!(!all.iter().any(follows), "{all:#?}");
+    }
 }
 
 #[test]

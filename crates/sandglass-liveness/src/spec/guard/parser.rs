@@ -307,6 +307,13 @@ impl Parser<'_> {
             {
                 return Ok(guard);
             }
+            // Files never name a field by these verbs; a variable of the name is a variable.
+            if matches!(word.as_str(), "is_true" | "is_false")
+                && !self.variables.contains_key(word.as_str())
+            {
+                let message = format!("a variable is missing after `{word}`");
+                return Err(mistake(at, message, format!("write `{word} VARIABLE`")));
+            }
         }
         self.term()
     }
