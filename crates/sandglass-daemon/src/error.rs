@@ -195,7 +195,7 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         Refusal::EntityExists => Code::EntityExists,
         Refusal::UnknownAction { .. } => Code::UnknownAction,
         Refusal::BadParam { .. }
-        | Refusal::UnfitParam { .. }
+        | Refusal::UnfitParam(_)
         | Refusal::BadSignal(_)
         | Refusal::BadTenant(_)
         | Refusal::BadRetry(_)
@@ -222,7 +222,7 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::AskTooLate
         | Refusal::RecordedAtTheEnd { .. }
         | Refusal::GuardRefused { .. }
-        | Refusal::InvariantBroken { .. }
+        | Refusal::InvariantBroken(_)
         | Refusal::Unspawnable(_)
         | Refusal::NotSpawned
         | Refusal::StaleTimer

@@ -9,7 +9,7 @@ use sandglass_model::{
 };
 use serde_json::Value;
 
-use super::refusal::shown;
+use super::refusal::{BrokenInvariant, shown};
 use super::spawn::{Unspawnables, spawns};
 use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX, effects, size};
 use crate::entity::{Entity, FIELDS_MAX_BYTES, fields};
@@ -121,12 +121,12 @@ impl<'a> ActionContext<'a> {
         let mut invariants = self.spec.invariants.iter();
         match invariants.find(|invariant| !invariant.condition.holds(after)) {
             None => Ok(()),
-            Some(broken) => Err(Refusal::InvariantBroken {
+            Some(broken) => Err(Refusal::InvariantBroken(Box::new(BrokenInvariant {
                 action: name.to_owned(),
                 invariant: broken.name.to_string(),
                 state: after.state.to_owned(),
                 message: broken.message.clone(),
-            }),
+            }))),
         }
     }
 

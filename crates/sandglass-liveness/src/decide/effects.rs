@@ -3,6 +3,7 @@
 use sandglass_model::{Object, RulesVersion};
 use serde_json::Value;
 
+use super::refusal::UnfitParam;
 use super::{Refusal, VARIABLES_MAX_BYTES, check_size};
 use crate::spec::{Action, Assigned, Effect, Spec, VariableKind, type_of};
 
@@ -76,13 +77,15 @@ fn from_param(
         return held.map(Some).ok_or(Refusal::BadParam { action, param, wanted });
     }
     let Some(given) = given.filter(|value| !value.is_null()) else { return Ok(None) };
-    held.map(Some).ok_or_else(|| Refusal::UnfitParam {
-        action,
-        param,
-        is: type_of(given),
-        variable: wanted.variable.to_owned(),
-        of: wanted.of.as_str(),
-        wanted: wanted.kind.holds(),
+    held.map(Some).ok_or_else(|| {
+        Refusal::UnfitParam(Box::new(UnfitParam {
+            action,
+            param,
+            is: type_of(given),
+            variable: wanted.variable.to_owned(),
+            of: wanted.of.as_str(),
+            wanted: wanted.kind.holds(),
+        }))
     })
 }
 

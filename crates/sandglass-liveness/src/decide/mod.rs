@@ -27,7 +27,7 @@ use crate::spec::{Spec, VariableKind};
 
 use action::ActionContext;
 pub use commands::{Command, commands, handler_cause};
-pub use refusal::Refusal;
+pub use refusal::{BrokenInvariant, Refusal, UnfitParam};
 pub use retry::Retry;
 pub use session::{Resume, directive, works_only_for};
 pub use spawn::{SPAWN_TREE_MAX, SPAWNED_MAX_BYTES, SPAWNING_MAX, SpawnEnd};

@@ -47,35 +47,11 @@ pub enum Refusal {
         wanted: &'static str,
     },
     /// A parameter has a type that does not fit the variable that an effect changes with it.
-    #[error(
-        "`{action}`: parameter `{param}` is {is}, and variable `{variable}` is a {of}: give {wanted}"
-    )]
-    UnfitParam {
-        /// The action.
-        action: String,
-        /// The parameter.
-        param: String,
-        /// The type that it has.
-        is: &'static str,
-        /// The variable.
-        variable: String,
-        /// The type of the variable.
-        of: &'static str,
-        /// What the parameter must be.
-        wanted: &'static str,
-    },
+    #[error(transparent)]
+    UnfitParam(Box<UnfitParam>),
     /// The transition would break an invariant of the spec.
-    #[error("`{action}` would break the invariant `{invariant}` in state `{state}`{}", reason(.message.as_deref()))]
-    InvariantBroken {
-        /// The action.
-        action: String,
-        /// The invariant.
-        invariant: String,
-        /// The state after the action.
-        state: String,
-        /// The text of the spec for that.
-        message: Option<String>,
-    },
+    #[error(transparent)]
+    InvariantBroken(Box<BrokenInvariant>),
     /// Something is larger than allowed.
     #[error("more than {max} bytes of {what}")]
     TooLarge {
@@ -282,6 +258,43 @@ pub enum Refusal {
         /// The number.
         number: u64,
     },
+}
+
+/// A parameter whose type does not fit the variable that an effect changes with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{action}`: parameter `{param}` is {is}, and variable `{variable}` is a {of}: give {wanted}"
+)]
+pub struct UnfitParam {
+    /// The action.
+    pub action: String,
+    /// The parameter.
+    pub param: String,
+    /// The type that it has.
+    pub is: &'static str,
+    /// The variable.
+    pub variable: String,
+    /// The type of the variable.
+    pub of: &'static str,
+    /// What the parameter must be.
+    pub wanted: &'static str,
+}
+
+/// An invariant of the spec that a transition would break.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{action}` would break the invariant `{invariant}` in state `{state}`{}",
+    reason(.message.as_deref())
+)]
+pub struct BrokenInvariant {
+    /// The action.
+    pub action: String,
+    /// The invariant.
+    pub invariant: String,
+    /// The state after the action.
+    pub state: String,
+    /// The text of the spec for that.
+    pub message: Option<String>,
 }
 
 /// A name of foreign origin, cut and without control characters.

@@ -135,11 +135,11 @@ pub(super) fn false_spawn_end(
     let origin = parent.origin_of(*spawned_at, spawn);
     let by = child.and_then(Entity::spawned_by).filter(|by| by.is_same_spawn(&origin));
     match end {
-        Event::SpawnRefused { reason: SpawnObstacle::Exists, .. } => {
-            if child.is_none() || by.is_some() {
-                let expected = format!("another entity {}", spawn.entity);
-                found.push("reason of a refused spawn", "exists".to_owned(), expected);
-            }
+        Event::SpawnRefused { reason: SpawnObstacle::Exists, .. }
+            if child.is_none() || by.is_some() =>
+        {
+            let expected = format!("another entity {}", spawn.entity);
+            found.push("reason of a refused spawn", "exists".to_owned(), expected);
         }
         Event::Spawned { action_refused, .. } => {
             let Some(by) = by else {

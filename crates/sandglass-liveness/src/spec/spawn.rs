@@ -77,11 +77,8 @@ fn argument(text: &str) -> Option<(Argument<'_>, &str)> {
 }
 
 fn spawn_of(arguments: &[Argument<'_>], name: impl Fn(&str) -> Name) -> Option<Effect> {
-    let (entity_type, action, rest) = match arguments {
-        [Argument::Quoted(entity_type), Argument::Quoted(action), rest @ ..] => {
-            (entity_type, action, rest)
-        }
-        _ => return None,
+    let [Argument::Quoted(entity_type), Argument::Quoted(action), rest @ ..] = arguments else {
+        return None;
     };
     let (store_id_in, id) = match rest {
         [] => (None, None),

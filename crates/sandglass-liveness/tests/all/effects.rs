@@ -303,7 +303,7 @@ fn a_transition_that_would_break_an_invariant_is_refused_with_its_name() {
     assert_eq!(refusal.to_string(), said);
     let refusal = take(&mut life, "Edit", json!({ "items": 51 })).expect_err("too many");
     assert!(
-        matches!(refusal, Refusal::InvariantBroken { ref invariant, .. } if invariant == "few_items")
+        matches!(refusal, Refusal::InvariantBroken(ref broken) if broken.invariant == "few_items")
     );
     let refusal = take(&mut life, "Edit", json!({ "note": "n" })).expect_err("no carrier");
     assert!(refusal.to_string().contains("`dated_note`"), "{refusal}");

@@ -52,9 +52,9 @@ impl Header {
             .and_then(|out| {
                 out.str(NAME)?.u32(version)?.str(&self.module.to_string())?.str(&limits)
             })
-            .and_then(|out| {
+            .map(|out| {
                 out.writer_mut().extend(&self.context);
-                Ok(out)
+                out
             })
             .and_then(|out| match &self.node {
                 Some(Invocation { index, request }) => out.array(2)?.u32(*index)?.bytes(request),
