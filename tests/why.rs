@@ -79,7 +79,7 @@ fn a_call_that_failed_is_explained_even_if_the_guest_ignores_it() {
     let folder = Folder::new();
     let journal = journal(&folder);
     let closed = silent().local_addr().expect("it listened").to_string();
-    let guest = folder.write("ignoring.wat", &ignoring(&format!("http://{closed}/")));
+    let guest = folder.write("ignoring.wat", ignoring(&format!("http://{closed}/")));
     let run = |more: &[&dyn AsRef<std::ffi::OsStr>]| {
         let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> =
             vec![&"run", &guest, &"--journal", &journal];

@@ -1,6 +1,7 @@
 //! The evaluation of specs that guests pass. What decides is the embedder's; here it is a script.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandglass_host::replay::{RecordedEnd, RecordedRun, Replay};
@@ -54,8 +55,8 @@ fn evaluates(spec_len: u32) -> String {
 enum Script {
     Echo,
     Panic,
-    /// Until the lock is released.
-    Hang(Arc<Mutex<()>>),
+    /// Until the sender is dropped.
+    Hang(Mutex<Receiver<()>>),
 }
 
 impl SpecEvaluator for Script {
@@ -64,7 +65,10 @@ impl SpecEvaluator for Script {
         match self {
             Self::Echo => {}
             Self::Panic => panic!("out of cheese"),
-            Self::Hang(lock) => drop(lock.lock().unwrap_or_else(PoisonError::into_inner)),
+            Self::Hang(released) => {
+                let released = released.lock().expect("no panic");
+                drop(released.recv());
+            }
         }
         json!([spec, state, action, params])
     }
@@ -130,11 +134,10 @@ async fn a_spec_of_more_than_256_kib_is_refused_before_it_is_read() {
 
 #[tokio::test]
 async fn an_evaluation_that_takes_too_long_delays_no_deadline() {
-    let lock = Arc::new(Mutex::new(()));
-    let held = lock.lock().expect("no panic");
-    let host = host(Some(Script::Hang(Arc::clone(&lock))));
+    let (release, released) = mpsc::channel();
+    let host = host(Some(Script::Hang(Mutex::new(released))));
     let (report, _) = run(&host, &evaluates(8), Duration::from_millis(100)).await;
     let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(exceeded.dying_span, "host_evaluate_spec");
-    drop(held);
+    drop(release);
 }

@@ -293,7 +293,9 @@ async fn a_chain_of_spawns_ends() {
 
 /// A journal that refuses some batches.
 #[derive(Debug, Default)]
-struct Picky(MemoryJournal, Mutex<Option<fn(&Batch) -> bool>>);
+struct Picky(MemoryJournal, Mutex<Option<Refuses>>);
+
+type Refuses = fn(&Batch) -> bool;
 
 impl Around for Picky {
     fn inner(&self) -> &dyn Journal {

@@ -38,6 +38,8 @@ pub struct Invocation {
     pub request: Vec<u8>,
 }
 
+const WRITABLE: &str = "writing to a Vec cannot fail";
+
 impl Header {
     pub(super) fn write(&self) -> Vec<u8> {
         let mut out = Encoder::new(Vec::new());
@@ -48,19 +50,14 @@ impl Header {
             None if is_plain => (5, OF_HANDLERS),
             None => (5, WITH_SECRETS),
         };
-        out.array(items)
-            .and_then(|out| {
-                out.str(NAME)?.u32(version)?.str(&self.module.to_string())?.str(&limits)
-            })
-            .map(|out| {
-                out.writer_mut().extend(&self.context);
-                out
-            })
-            .and_then(|out| match &self.node {
-                Some(Invocation { index, request }) => out.array(2)?.u32(*index)?.bytes(request),
-                None => Ok(out),
-            })
-            .expect("writing to a Vec cannot fail");
+        let head = out.array(items).and_then(|out| {
+            out.str(NAME)?.u32(version)?.str(&self.module.to_string())?.str(&limits)
+        });
+        head.expect(WRITABLE).writer_mut().extend(&self.context);
+        if let Some(Invocation { index, request }) = &self.node {
+            let node = out.array(2).and_then(|out| out.u32(*index)?.bytes(request));
+            node.expect(WRITABLE);
+        }
         out.into_writer()
     }
 
