@@ -619,7 +619,7 @@ fn mistakes_in_effects_about_others_are_reported() {
         let found = diagnosed(bad);
         assert!(found.iter().any(|one| one.contains(expected)), "{bad}: {found:?}");
     }
-    let many = vec!["\"spawn('Child', 'Begin')\""; 9].join(", ");
+    let many = ["\"spawn('Child', 'Begin')\""; 9].join(", ");
     let found = diagnosed(&format!("[{many}]"));
     assert!(found.iter().any(|one| one.contains("8 entities at most")), "{found:?}");
 }
