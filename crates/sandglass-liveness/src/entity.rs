@@ -70,7 +70,8 @@ pub struct Entity {
 pub struct InFlight {
     /// Its dispatch; shared, because entities are copied with each decision.
     pub dispatched: Arc<Dispatched>,
-    /// The entity's fields then. There is no snapshot while there is such a handler.
+    /// The entity's fields when it was dispatched. They are not serialized, because no snapshot is
+    /// taken while there is such a handler.
     #[serde(skip)]
     pub fields: Arc<Object>,
     /// Whether the entity has left the state that started it, so that it is being stopped and its

@@ -43,7 +43,7 @@ pub const SCHEDULES_MAX: usize = 1_000;
 pub const PARAMS_MAX_BYTES: usize = 1 << 20;
 /// Largest variables of an entity, in bytes as JSON: each transition records them.
 pub const VARIABLES_MAX_BYTES: usize = 1 << 20;
-/// Largest parameters, variables and fields that one transition gives to all the handlers that it starts,
+/// Largest parameters and variables that one transition gives to all the handlers that it starts,
 /// in bytes as JSON: they go into one transaction of the journal.
 pub const HANDED_MAX_BYTES: usize = 16 << 20;
 /// Largest payload of a signal, in bytes as JSON: a signal is a notice.
