@@ -316,7 +316,7 @@ fn decide_input(
             check_size("params", params, PARAMS_MAX_BYTES)?;
             spawn::first_action(entity, &context(), (action, params), *trace)
         }
-        Input::SpawnEnded(end) => spawn::ended(entity, end),
+        Input::SpawnEnded(end) => spawn::record_end(entity, end),
         Input::Retry(retry) => retry::decide(spec, entity, retry),
         Input::HandlerEnded(end) => ending::decide(spec, entity, end, now, unspawnable),
         Input::StateIdle { generation, idle_ms } => {
