@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use sandglass_model::{
-    DeadlineOwner, Decision, DispatchId, Dispatched, Ended, Event, Object, Outcome, Record,
-    TransitionCause,
+    DeadlineOwner, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Object, Outcome,
+    Record, Spawn, TransitionCause, Unspawnable,
 };
 use sandglass_source::{printable, shortened};
 
@@ -69,26 +69,16 @@ impl Narrator {
                 ("scheduled".into(), format!("{action} for {due} (number {schedule})"), Tone::Quiet)
             }
             Event::ScheduleDue { schedule, action, taken, unspawnable } => {
-                let why = unspawnable.as_ref().map(|one| {
-                    format!(", because {} cannot be spawned ({})", one.entity, one.reason)
-                });
-                let follows = follows(action, *taken);
-                let detail = format!("number {schedule}: {follows}{}", why.unwrap_or_default());
+                let why = unspawnable.as_deref().map(because_unspawnable).unwrap_or_default();
+                let detail = format!("number {schedule}: {}{why}", follows(action, *taken));
                 ("due".into(), detail, Tone::Quiet)
             }
             Event::Emitted { name, action } => {
                 ("event".into(), format!("{name}, emitted by {action}"), Tone::Quiet)
             }
-            Event::Spawning(spawn) => {
-                let first = spawn.action.as_ref().map(|action| format!(" with {action}"));
-                let detail = format!("{}{}", spawn.entity, first.unwrap_or_default());
-                ("spawning".into(), detail, Tone::Quiet)
-            }
+            Event::Spawning(spawn) => describe_spawning(spawn),
             Event::Spawned { entity, action_refused, .. } => {
-                let refused = action_refused.as_ref();
-                let refused = refused.map(|why| format!("; it refused its first action: {why}"));
-                let tone = if refused.is_some() { Tone::Doubtful } else { Tone::Quiet };
-                ("spawned".into(), format!("{entity}{}", refused.unwrap_or_default()), tone)
+                describe_spawned(entity, action_refused.as_deref())
             }
             Event::SpawnRefused { entity, reason, .. } => {
                 ("spawn refused".into(), format!("{entity} ({reason})"), Tone::Bad)
@@ -206,6 +196,23 @@ impl Narrator {
 }
 
 /// Describes the killed handler that the params of a transition report.
+fn describe_spawning(spawn: &Spawn) -> (String, String, Tone) {
+    let first = spawn.action.as_ref().map(|action| format!(" with {action}"));
+    let detail = format!("{}{}", spawn.entity, first.unwrap_or_default());
+    ("spawning".into(), detail, Tone::Quiet)
+}
+
+fn describe_spawned(entity: &EntityRef, refused: Option<&str>) -> (String, String, Tone) {
+    let refused = refused.map(|why| format!("; it refused its first action: {why}"));
+    let tone = if refused.is_some() { Tone::Doubtful } else { Tone::Quiet };
+    ("spawned".into(), format!("{entity}{}", refused.unwrap_or_default()), tone)
+}
+
+/// Why a schedule did not take its action, as the end of a sentence.
+fn because_unspawnable(Unspawnable { entity, reason }: &Unspawnable) -> String {
+    format!(", because {entity} cannot be spawned ({reason})")
+}
+
 fn describe_kill(params: &Object) -> Option<String> {
     let text = |key: &str| params.get(key)?.as_str();
     let elapsed = format_millis(params.get("elapsed_ms")?.as_u64()?);

@@ -46,7 +46,7 @@ impl Ending {
         let run = store.data().run().clone();
         let error = match called {
             Ok(Called::Returned(outcome)) => {
-                let outcome = if_denied(store.data_mut(), outcome);
+                let outcome = fail_if_denied(store.data_mut(), outcome);
                 return Self { outcome, cause: run.set_cause(Cause::Returned), end_location: None };
             }
             Ok(Called::NotCalled(outcome)) => {
@@ -81,7 +81,7 @@ impl Ending {
 }
 
 /// Makes a success a failure if a call was refused that is not granted, and the guest ignored that.
-fn if_denied(store: &mut RunStore, outcome: Outcome) -> Outcome {
+fn fail_if_denied(store: &mut RunStore, outcome: Outcome) -> Outcome {
     let completion = match outcome {
         Outcome::Completed(completion) if store.guest().grants.fails_if_denied => completion,
         other => return other,

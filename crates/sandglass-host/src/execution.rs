@@ -8,6 +8,8 @@
 //!                                              drop the store and all it held --> report
 //! ```
 
+mod templates;
+
 use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -40,7 +42,7 @@ use sandglass_supervisor::capability::log::GuestLog;
 use sandglass_supervisor::capability::run_telemetry::RunTelemetry;
 use sandglass_supervisor::cpu_time::CpuTime;
 use sandglass_supervisor::deadline::StartedDeadline;
-use sandglass_supervisor::dispatch::{Context, Dispatch};
+use sandglass_supervisor::dispatch::Dispatch;
 use sandglass_supervisor::executor::give_way;
 use sandglass_supervisor::host_memory::HostMemory;
 use sandglass_supervisor::node::{NodeCall, Work};
@@ -55,7 +57,7 @@ use sandglass_supervisor::run::Phase;
 use sandglass_supervisor::run_clock::RunClock;
 use sandglass_supervisor::secret::Redactor;
 use sandglass_supervisor::supervision::{self, Account, Supervision};
-use sandglass_supervisor::template::{Resolved, has_templates, resolve};
+use sandglass_supervisor::template::Resolved;
 use sandglass_supervisor::ticker::{self, TickerHealth};
 
 /// How late a handler may end before the log names its module, in microseconds.
@@ -80,17 +82,6 @@ pub(crate) struct Execution {
     pub(crate) permit: PermitWait,
     /// Outlives the store, because dropping the last clone admits the next dispatch.
     pub(crate) slot: Arc<AdmittedDispatch>,
-}
-
-/// The dying span of a handler that ends while the templates of its configuration are replaced.
-const REPLACING_TEMPLATES: &str = "templates";
-
-/// The configuration whose templates are replaced, if it has any.
-struct Templates {
-    resolved: Resolved,
-    /// The time on the CPU that this took.
-    cpu: Duration,
-    until: Monotonic,
 }
 
 /// The context of a handler run, and its recording or replay.
@@ -323,66 +314,6 @@ impl Execution {
         report.ended_at = Some(end.ended_at);
         let wait = self.shared.settings.symbols_wait;
         report.backtrace = self.integration.compiled.symbols.resolve(end.backtrace, wait).await;
-    }
-
-    /// Replaces the templates of the configuration, if it has any. The budget has begun, because a
-    /// store of secrets may be slow.
-    async fn replace_templates(
-        &self,
-        now: Monotonic,
-        notice: Option<&Notice<'_>>,
-    ) -> Result<Templates, Option<Rejection>> {
-        let Context { config, entity_state, .. } = &self.dispatch.context;
-        let is_handler = matches!(self.dispatch.work, Work::Handle) && !self.dispatch.is_replay();
-        if !is_handler || !has_templates(config) {
-            return Ok(Templates {
-                resolved: Resolved::default(),
-                cpu: Duration::ZERO,
-                until: now,
-            });
-        }
-        let (grants, dispatch) = (&self.integration.grants, &self.dispatch);
-        let race = Race::new(&self.dispatch.run, &self.shared.clock);
-        let resolving =
-            race.run(resolve(config, entity_state, |name| grants.secret(name, dispatch, self.id)));
-        let (resolved, cpu) = poll_on_cpu(&self.shared, now, notice, resolving).await;
-        let resolved = resolved.ok_or(None)?.map_err(Some)?;
-        Ok(Templates { resolved, cpu, until: self.shared.clock.now() })
-    }
-
-    /// The report of a handler that was rejected because of a template, or stopped while its templates
-    /// were replaced.
-    fn report_unresolved(
-        &self,
-        rejection: Option<Rejection>,
-        started_at: WallTime,
-        deadline: &StartedDeadline,
-        notice: Option<&Notice<'_>>,
-    ) -> RunReport {
-        let (run, now) = (&self.dispatch.run, self.shared.clock.now());
-        if let Some(notice) = notice {
-            notice.close(now);
-        }
-        let cause = run.due(now).unwrap_or_else(|| run.set_cause(Cause::NotStarted));
-        let (outcome, dying_span) = match (rejection, cause) {
-            (Some(rejection), Cause::NotStarted) => (Outcome::Rejected(rejection), None),
-            _ => {
-                let dying_span = Some(REPLACING_TEMPLATES.to_owned());
-                (cancelled(run, cause, dying_span.clone()), dying_span)
-            }
-        };
-        let queue = micros(deadline.start.since(self.queued_at));
-        let instantiate = micros(now.since(deadline.start));
-        let mut report = RunReport {
-            outcome,
-            cause,
-            dying_span,
-            time_split_us: TimeSplit { queue, instantiate, ..self.split() },
-            wall_us: self.wall_us(now),
-            ..self.report(Some(started_at), *deadline)
-        };
-        self.measure(&mut report, deadline, now);
-        report
     }
 
     fn begin_budget(&self, now: Monotonic) -> StartedDeadline {

@@ -153,7 +153,7 @@ pub enum Provider {
     BuiltIn,
     /// The embedder of this host.
     Embedder,
-    /// Nobody in this host. Unless the import is misspelled, an embedder must provide it.
+    /// Not this host. Unless the import is misspelled, an embedder must provide it.
     #[default]
     Missing,
 }

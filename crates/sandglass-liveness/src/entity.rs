@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandglass_model::{
-    DEFAULT_TENANT, Decision, DispatchId, Dispatched, EntityRef, Event, Incarnation, ModuleHash,
-    Object, Sequence, Spawn, SpawnedBy, SpecDigest, WallTime,
+    DEFAULT_TENANT, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Incarnation,
+    ModuleHash, Object, Sequence, Spawn, SpawnedBy, SpecDigest, WallTime,
 };
 
 use serde::{Deserialize, Serialize};
@@ -70,7 +70,8 @@ pub struct Entity {
 pub struct InFlight {
     /// Its dispatch; shared, because entities are copied with each decision.
     pub dispatched: Arc<Dispatched>,
-    /// The entity's fields then. There is no snapshot while there is such a handler.
+    /// The entity's fields when it was dispatched. They are not serialized, because no snapshot is
+    /// taken while there is such a handler.
     #[serde(skip)]
     pub fields: Arc<Object>,
     /// Whether the entity has left the state that started it, so that it is being stopped and its
@@ -149,17 +150,7 @@ impl Entity {
                 self.restart_idle(at);
             }
             Event::Dispatched(dispatched) => self.apply_dispatched(dispatched),
-            Event::Ended(ended) => {
-                if let Some(run) = self.in_flight.remove(&ended.dispatch)
-                    && ended.decision != Decision::Rerun
-                {
-                    self.past.push(EndedDispatch::of(&run.dispatched, ended));
-                }
-                if self.in_flight.is_empty() {
-                    self.handlers = None;
-                }
-                self.restart_idle(at);
-            }
+            Event::Ended(ended) => self.apply_ended(ended, at),
             Event::StateIdle { state, occurrence, taken, .. } => {
                 // If a guard refused the action, the timer has to fire again.
                 if *taken {
@@ -176,12 +167,7 @@ impl Entity {
             Event::ScheduleDue { schedule, .. } => {
                 self.schedules.remove(schedule);
             }
-            Event::Spawning(spawn) => {
-                if spawn.stored_in.as_ref().is_some_and(|name| !self.variables.contains_key(name)) {
-                    self.fields = fields::after_spawn(&self.fields, spawn);
-                }
-                self.spawning.insert((self.sequence, spawn.index), Arc::new((**spawn).clone()));
-            }
+            Event::Spawning(spawn) => self.apply_spawning(spawn),
             Event::Spawned { spawned_at, index, .. }
             | Event::SpawnRefused { spawned_at, index, .. } => {
                 self.spawning.remove(&(*spawned_at, *index));
@@ -221,6 +207,18 @@ impl Entity {
             // No action is taken any more.
             self.schedules.clear();
         }
+    }
+
+    fn apply_ended(&mut self, ended: &Ended, at: WallTime) {
+        if let Some(run) = self.in_flight.remove(&ended.dispatch)
+            && ended.decision != Decision::Rerun
+        {
+            self.past.push(EndedDispatch::of(&run.dispatched, ended));
+        }
+        if self.in_flight.is_empty() {
+            self.handlers = None;
+        }
+        self.restart_idle(at);
     }
 
     fn apply_dispatched(&mut self, dispatched: &Dispatched) {

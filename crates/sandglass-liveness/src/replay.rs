@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use sandglass_model::{
-    Decision, Doing, EntityRef, Event, Outcome, Position, Record, RunLimits, Sequence, SpawnResult,
-    StopCause, TransitionCause, Unspawnable,
+    Decision, Doing, EntityRef, Event, LimitBreached, Outcome, Position, Record, RunLimits,
+    Sequence, SpawnResult, StopCause, TransitionCause, Unspawnable,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -436,15 +436,14 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
     Some(match event {
         Event::Transition { action, params, cause, trace, .. } => {
             let (action, params, trace) = (action.clone(), params.clone(), *trace);
-            let asked = match cause {
-                TransitionCause::Requested => None,
-                TransitionCause::Asked(asked) => Some(asked.clone()),
-                TransitionCause::Spawned => {
-                    return Some(Input::FirstAction { action, params, trace });
+            match cause {
+                TransitionCause::Requested => Input::Action { action, params, trace, asked: None },
+                TransitionCause::Asked(asked) => {
+                    Input::Action { action, params, trace, asked: Some(asked.clone()) }
                 }
+                TransitionCause::Spawned => Input::FirstAction { action, params, trace },
                 _ => return None,
-            };
-            Input::Action { action, params, trace, asked }
+            }
         }
         Event::Spawned { spawned_at, index, action_refused, .. } => {
             let result = SpawnResult::Created { action_refused: action_refused.clone() };
@@ -485,23 +484,7 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
         Event::RunStopping(stopping) => {
             Input::Stop { run_seq: Some(stopping.run_seq), cause: stopping.cause.clone() }
         }
-        Event::LimitBreached(breach) => match (breach.dispatch, &breach.in_flight) {
-            (Some(dispatch), Some(Doing { host_call: Some(host_call), since, .. })) => {
-                Input::CallTimedOut(TimedOutCall {
-                    dispatch,
-                    host_call: host_call.clone(),
-                    since: *since,
-                    threshold_ms: breach.threshold,
-                    observed_ms: breach.observed,
-                })
-            }
-            _ => Input::LimitDue {
-                limit: breach.limit,
-                observed_ms: breach.observed,
-                doing: breach.in_flight.clone(),
-                active: breach.last_signal.clone(),
-            },
-        },
+        Event::LimitBreached(breach) => input_of_breach(breach),
         Event::LimitCleared { last_signal: Some(signal), .. } => Input::Active((**signal).clone()),
         Event::SpecRegistered { .. }
         | Event::Created { .. }
@@ -513,6 +496,27 @@ fn input_of(event: &Event, generation: u64) -> Option<Input> {
         | Event::RunStopped(_)
         | Event::SessionResumed { by: None, .. } => return None,
     })
+}
+
+/// The input that led to the breach of a limit.
+fn input_of_breach(breach: &LimitBreached) -> Input {
+    match (breach.dispatch, &breach.in_flight) {
+        (Some(dispatch), Some(Doing { host_call: Some(host_call), since, .. })) => {
+            Input::CallTimedOut(TimedOutCall {
+                dispatch,
+                host_call: host_call.clone(),
+                since: *since,
+                threshold_ms: breach.threshold,
+                observed_ms: breach.observed,
+            })
+        }
+        _ => Input::LimitDue {
+            limit: breach.limit,
+            observed_ms: breach.observed,
+            doing: breach.in_flight.clone(),
+            active: breach.last_signal.clone(),
+        },
+    }
 }
 
 /// A record in a few words.

@@ -24,9 +24,9 @@ pub struct Spawn {
     /// The parent's field that its id is stored in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored_in: Option<String>,
-    /// How many entities may exist because of this spawn by first actions alone, including this one. The
-    /// spawns of one transition share what their parent's own spawn, by whose first action they are, has
-    /// left.
+    /// How many entities this spawn may lead to by first actions alone, including its own. If the
+    /// transition is the first action of a spawned entity, its spawns divide what is left of the
+    /// share of that entity; the spawns of any other transition divide a constant.
     pub share: u32,
     /// The span of the parent's transition.
     pub trace: TraceContext,
@@ -43,7 +43,7 @@ pub struct SpawnedBy {
     pub sequence: Sequence,
     /// The number of the spawn within the transition.
     pub index: u32,
-    /// How many entities may exist because of the spawn by first actions alone, including this one.
+    /// The [share](Spawn::share) of the spawn.
     pub share: u32,
     /// Why the entity did not take its first action, if it refused that.
     #[serde(default, skip_serializing_if = "Option::is_none")]

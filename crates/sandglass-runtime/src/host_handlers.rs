@@ -294,6 +294,22 @@ fn limits(dispatched: &Dispatched) -> DispatchLimits {
     }
 }
 
+/// What the guest of a handler is called with.
+fn context(run: &HandlerRun, overlay: &Object) -> Context {
+    let recovery = recovery_context(run);
+    let mut entity_state = entity_state(run, recovery.as_ref());
+    overlay_state(&mut entity_state, overlay);
+    Context {
+        tenant: run.tenant.clone(),
+        params: run.dispatched.params.clone(),
+        entity_state,
+        config: run.dispatched.config.clone(),
+        session_id: run.session_id.clone(),
+        recovery,
+        ..Context::default()
+    }
+}
+
 async fn dispatch(
     (host, clock): (&Host, &Arc<dyn Clock>),
     integration: &Integration,
@@ -301,23 +317,12 @@ async fn dispatch(
     Begun { reservation, compile, recording, overlay, limits }: Begun,
 ) -> RunReport {
     let dispatched = &run.dispatched;
-    let recovery = recovery_context(run);
-    let mut entity_state = entity_state(run, recovery.as_ref());
-    overlay_state(&mut entity_state, &overlay);
-    let context = Context {
-        tenant: run.tenant.clone(),
-        params: dispatched.params.clone(),
-        entity_state,
-        config: dispatched.config.clone(),
-        session_id: run.session_id.clone(),
-        recovery,
-        ..Context::default()
-    };
     let clocks = Clocks { host: host.clone(), runtime: Arc::clone(clock) };
     let mut deadline = DispatchDeadline::after(run.budget);
     if let Some(not_after) = run.not_after {
         deadline = deadline.within(clocks.on_the_host(not_after));
     }
+    let context = context(run, &overlay);
     let mut dispatch = Dispatch::new(run.entity.clone(), dispatched.action.clone(), context)
         .deadline(deadline)
         // The time that compiling has left.

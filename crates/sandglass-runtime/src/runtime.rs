@@ -29,7 +29,7 @@ use crate::{timer, waking, watch};
 pub struct Runtime(pub(crate) Arc<Inner>);
 
 /// An entity that is being created.
-pub(crate) struct Begun {
+pub(crate) struct CreationInProgress {
     pub(crate) view: watch::Receiver<View>,
     /// Whether it was created, and why it did not take its first action, if it was spawned and refused
     /// that.
@@ -96,7 +96,7 @@ impl Runtime {
         entity: EntityRef,
         spec: Arc<Spec>,
         creation: actor::Creation,
-    ) -> Result<Begun, ActorError> {
+    ) -> Result<CreationInProgress, ActorError> {
         let (handle, channels) = channels(View::New, self.0.closing.subscribe());
         let view = handle.watch();
         let (reply, created) = oneshot::channel();
@@ -125,7 +125,7 @@ impl Runtime {
         }
         // Before the lock is released, so that a shutdown waits for it.
         self.0.spawn_life(entity, life);
-        Ok(Begun { view, created })
+        Ok(CreationInProgress { view, created })
     }
 
     /// Sends `action` to `entity`. Returns once it is durable and its handlers are started; they

@@ -10,7 +10,7 @@ use sandglass_model::{
 use crate::actor::{Creation, First, Handle, View};
 use crate::error::ActorError;
 use crate::reading::seen;
-use crate::runtime::{Begun, Runtime};
+use crate::runtime::{CreationInProgress, Runtime};
 use crate::watch;
 
 /// What became of a spawn, and the view of the entity. While that is held, the entity stays awake, so that
@@ -34,7 +34,7 @@ impl Runtime {
             };
             let (spec, creation) = creation;
             match self.begin(spawn.entity.clone(), spec, creation) {
-                Ok(Begun { view, created }) => {
+                Ok(CreationInProgress { view, created }) => {
                     match created.await.map_err(|_| ActorError::Closed)? {
                         Ok(action_refused) => {
                             return Ok((SpawnResult::Created { action_refused }, Some(view)));

@@ -33,7 +33,7 @@ fn new_state(query: &SpecQuery) -> Result<(bool, String), String> {
     let spec = parse(spec)?;
     let params = read_params(params)?;
     let refused = |refusal: Refusal| refusal.to_string();
-    // Nothing of it is recorded, so its names do not matter.
+    // Nothing is recorded, so the names of the entity do not matter.
     let name: EntityRef = format!("{}/evaluated", spec.name)
         .parse()
         .map_err(|_| "the automaton has no valid name")?;
@@ -133,7 +133,7 @@ mod tests {
             let result = evaluate(spec, "Written", action, params);
             assert_eq!((&result["success"], &result["new_state"]), (&json!(false), &Value::Null));
             let error = result["error"].as_str().expect("a text");
-            assert!(error.starts_with(why) && error.len() > why.len() - 1, "{error}");
+            assert!(error.starts_with(why), "{error}");
         }
     }
 }

@@ -5,9 +5,12 @@
 //! to a later state, stays in the state, or is counted by a guard, so that every entity comes to
 //! rest.
 
+mod spawns;
+
 use std::fmt::Write as _;
 
 use crate::dice::Dice;
+use spawns::Spawns;
 
 /// How far apart the times of a world are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,17 +125,6 @@ pub(crate) struct Automaton {
     /// The first version that has limits.
     limits_from: usize,
     spawns: Option<Spawns>,
-}
-
-/// The effects that spawn entities.
-#[derive(Clone, Debug)]
-struct Spawns {
-    /// Those of the actions `Spawn0`, `Spawn1` and so on, which the entity takes only if requested, or as
-    /// its first action.
-    requested: Vec<String>,
-    /// Those of a success, of a failure and of timers. Their ids come from a short list, so that an entity
-    /// does not spawn others forever.
-    by_itself: [String; 3],
 }
 
 /// Seconds, by version.
@@ -253,17 +245,7 @@ impl Automaton {
 
     /// Has entities of some types spawn others, of one of `types` types.
     pub(crate) fn with_spawns(self, types: usize, dice: &Dice) -> Self {
-        let spawns = dice.per_mille(300).then(|| {
-            let requested = (0..2).map(|_| Spawns::effects(types, dice));
-            let known = |_| {
-                let action = *dice.pick(&["Touch", "Go0", "Start0"]);
-                let id = dice.below(6);
-                let spawn =
-                    format!("\"spawn('Kind{}', '{action}', note, 'x{id}')\"", dice.below(types));
-                if dice.per_mille(300) { String::new() } else { spawn }
-            };
-            Spawns { requested: requested.collect(), by_itself: [0, 1, 2].map(known) }
-        });
+        let spawns = dice.per_mille(300).then(|| Spawns::generate(types, dice));
         Self { spawns, ..self }
     }
 
@@ -329,16 +311,12 @@ impl Automaton {
             let effects = format!("params = [\"text\"]\neffect = [{effects}]\n");
             action(out, &format!("Spawn{index}"), &all, None, open, &effects)?;
         }
+        let spawn = self.spawns.as_ref().map_or("", |spawns| &spawns.on_timer);
         for (index, state) in self.states.iter().enumerate() {
-            state.write(out, index, open, version, reset_on, self.by_itself(2))?;
+            state.write(out, index, open, version, reset_on, spawn)?;
         }
         let limits = self.limits.as_ref().filter(|_| version >= self.limits_from);
         limits.map_or(Ok(()), |limits| out.write_str(&limits[version]))
-    }
-
-    /// The effect that spawns an entity by what its parent does by itself; may be empty.
-    fn by_itself(&self, nth: usize) -> &str {
-        self.spawns.as_ref().map_or("", |spawns| &spawns.by_itself[nth])
     }
 
     fn write_handler(&self, out: &mut String, index: usize, version: usize) -> std::fmt::Result {
@@ -353,11 +331,11 @@ impl Automaton {
         for ((_, name), to) in ENDINGS.iter().zip(handler.endings) {
             let next = handler.then.filter(|_| *name == "Done");
             let then = next.map(|next| format!("\"trigger h{next}\""));
-            let spawn = match *name {
-                "Done" => self.by_itself(0),
-                "Failed" => self.by_itself(1),
+            let spawn = self.spawns.as_ref().map_or("", |spawns| match *name {
+                "Done" => &spawns.on_success,
+                "Failed" => &spawns.on_failure,
                 _ => "",
-            };
+            });
             let effects: Vec<&str> =
                 then.as_deref().into_iter().chain([spawn]).filter(|one| !one.is_empty()).collect();
             let effects = match effects[..] {
@@ -412,42 +390,6 @@ const INVARIANTS: &str = "[[invariant]]\nname = \"few_beats\"\nassert = \"beats 
      [[invariant]]\nname = \"counted\"\nassert = \"beats == 0 => left < 4 && len(texts) <= 3\"\n\
      [[field_invariant]]\nname = \"last_text\"\nassert = \"empty(text) || text in texts || \
      len(texts) == 3\"\n";
-
-impl Spawns {
-    /// One or two entities, with new ids, ids that a request gives, or ids that others have.
-    fn effects(types: usize, dice: &Dice) -> String {
-        let one = |_| {
-            let kind = dice.below(types);
-            // A first action that spawns again leads to as many entities as it may.
-            let again = dice.per_mille(30);
-            let action = if again { "Spawn0" } else { *dice.pick(&["Touch", "Go1", "Start0"]) };
-            let id = match dice.below(6) {
-                0 | 1 => "{uuid}".to_owned(),
-                2 | 3 => "text".to_owned(),
-                4 => {
-                    return format!(
-                        "\"spawn('Kind{kind}', '{action}', note, 'e{}')\"",
-                        dice.below(8)
-                    );
-                }
-                _ => {
-                    return format!(
-                        "\"spawn('Kind{kind}', '{action}', note, 'x{}')\"",
-                        dice.below(6)
-                    );
-                }
-            };
-            let action = format!(", initial_action = \"{action}\", copy_fields = \"note\"");
-            let action = if dice.per_mille(800) { action } else { String::new() };
-            format!(
-                "{{ type = \"spawn\", entity_type = \"Kind{kind}\", entity_id_source = \"{id}\", \
-                 store_id_in = \"note\"{action} }}"
-            )
-        };
-        let spawns: Vec<String> = (0..1 + dice.below(2)).map(one).collect();
-        format!("\"emit Spawns\", {}", spawns.join(", "))
-    }
-}
 
 impl State {
     fn generate(at: usize, last: usize, pace: Pace, dice: &Dice) -> Self {

@@ -93,7 +93,7 @@ impl<'a> ActionContext<'a> {
         let started =
             Started { action, params, state: &state, variables: &variables, trace, origin };
         let mut events = vec![transition];
-        events.extend(emitted(action));
+        events.extend(emitted_events(action));
         events.extend(spawns.into_iter().map(|spawn| Event::Spawning(Box::new(spawn))));
         events.extend(schedules);
         events.extend(self.dispatch_events(&started, after)?);
@@ -309,7 +309,7 @@ impl Started<'_> {
 }
 
 /// The events that an action emits.
-fn emitted(action: &Action) -> impl Iterator<Item = Event> {
+fn emitted_events(action: &Action) -> impl Iterator<Item = Event> {
     action.effects.iter().filter_map(|effect| match effect {
         Effect::Emit { event } => {
             Some(Event::Emitted { name: event.to_string(), action: action.name.to_string() })

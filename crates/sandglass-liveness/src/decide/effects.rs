@@ -16,7 +16,7 @@ pub(super) fn apply(
 ) -> Result<Object, Refusal> {
     let mut variables = before.clone();
     // Values in the spec itself are bounded by the size of the spec, unless they are appended.
-    let mut grown = false;
+    let mut may_grow = false;
     for effect in &action.effects {
         let Some((variable, assigned)) = effect.changes() else { continue };
         let declared = spec.variables.get(variable.as_str());
@@ -34,18 +34,18 @@ pub(super) fn apply(
         };
         let Some(value) = value else { continue };
         let is_appended = matches!(effect, Effect::Append { .. });
-        grown |= is_appended || !matches!(assigned, Assigned::Literal(_));
+        may_grow |= is_appended || !matches!(assigned, Assigned::Literal(_));
         let present = variables.remove(variable.as_str()).unwrap_or(Value::Null);
         let after = match effect {
-            Effect::Increment { .. } => incremented(&present, &value),
-            Effect::Decrement { .. } => decremented(&present, &value),
-            Effect::Append { .. } => appended(present, value),
-            Effect::RemoveAt { .. } => removed_at(present, &value),
+            Effect::Increment { .. } => increment(&present, &value),
+            Effect::Decrement { .. } => decrement(&present, &value),
+            Effect::Append { .. } => append(present, value),
+            Effect::RemoveAt { .. } => remove_at(present, &value),
             _ => value,
         };
         variables.insert(variable.to_string(), after);
     }
-    if grown {
+    if may_grow {
         check_size("variables", &variables, VARIABLES_MAX_BYTES)?;
     }
     Ok(variables)
@@ -89,7 +89,7 @@ fn from_param(
     })
 }
 
-fn incremented(present: &Value, by: &Value) -> Value {
+fn increment(present: &Value, by: &Value) -> Value {
     match (whole(present), by.as_i64()) {
         (Some(count), Some(by)) => Value::from(count.saturating_add(by)),
         _ => finite(present, float(present) + float(by)),
@@ -97,7 +97,7 @@ fn incremented(present: &Value, by: &Value) -> Value {
 }
 
 /// Stops at 0, unless it was less before.
-fn decremented(present: &Value, by: &Value) -> Value {
+fn decrement(present: &Value, by: &Value) -> Value {
     match (whole(present), by.as_i64()) {
         (Some(count), Some(by)) => Value::from(count.saturating_sub(by).max(count.min(0))),
         _ => {
@@ -124,13 +124,13 @@ fn items_of(list: Value) -> Vec<Value> {
     if let Value::Array(items) = list { items } else { Vec::new() }
 }
 
-fn appended(list: Value, item: Value) -> Value {
+fn append(list: Value, item: Value) -> Value {
     let mut items = items_of(list);
     items.push(item);
     Value::Array(items)
 }
 
-fn removed_at(list: Value, index: &Value) -> Value {
+fn remove_at(list: Value, index: &Value) -> Value {
     let mut items = items_of(list);
     let index = index.as_u64().and_then(|index| usize::try_from(index).ok());
     if let Some(index) = index.filter(|index| *index < items.len()) {

@@ -43,7 +43,7 @@ pub const SCHEDULES_MAX: usize = 1_000;
 pub const PARAMS_MAX_BYTES: usize = 1 << 20;
 /// Largest variables of an entity, in bytes as JSON: each transition records them.
 pub const VARIABLES_MAX_BYTES: usize = 1 << 20;
-/// Largest parameters, variables and fields that one transition gives to all the handlers that it starts,
+/// Largest parameters and variables that one transition gives to all the handlers that it starts,
 /// in bytes as JSON: they go into one transaction of the journal.
 pub const HANDED_MAX_BYTES: usize = 16 << 20;
 /// Largest payload of a signal, in bytes as JSON: a signal is a notice.
@@ -316,7 +316,7 @@ fn decide_input(
             check_size("params", params, PARAMS_MAX_BYTES)?;
             spawn::first_action(entity, &context(), (action, params), *trace)
         }
-        Input::SpawnEnded(end) => spawn::ended(entity, end),
+        Input::SpawnEnded(end) => spawn::record_end(entity, end),
         Input::Retry(retry) => retry::decide(spec, entity, retry),
         Input::HandlerEnded(end) => ending::decide(spec, entity, end, now, unspawnable),
         Input::StateIdle { generation, idle_ms } => {

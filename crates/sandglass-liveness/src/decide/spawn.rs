@@ -22,10 +22,10 @@ pub const SPAWNED_MAX_BYTES: usize = 4 << 20;
 /// it again would otherwise double the entities until the host has no memory left.
 pub const SPAWN_TREE_MAX: u32 = 256;
 
-/// What an action that would spawn an entity which exists already is to do.
+/// What happens to an action that would spawn an entity which cannot be spawned.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unspawnables<'a> {
-    /// It is refused; this entity is known to be one.
+    /// It is refused; this entity is known not to be spawnable, if there is one.
     Refuse(Option<&'a Unspawnable>),
     /// It is taken, and only the spawn is refused, because the action has to end the state: it is that of
     /// a timer, or of an ending that is not a success.
@@ -82,7 +82,7 @@ pub(super) fn spawns(
         let is_doubled = spawned == entity.entity
             || spawns.iter().any(|spawn| spawn.entity == spawned)
             || entity.spawning().any(|(_, spawn)| spawn.entity == spawned);
-        refuse(&spawned, is_doubled, unspawnables)?;
+        check_spawnable(&spawned, is_doubled, unspawnables)?;
         let params = first_params(entity, effect, params);
         let what = "parameters for an entity that it spawns";
         size(&params, each_max_bytes).ok_or(Refusal::TooLarge { what, max: each_max_bytes })?;
@@ -99,7 +99,8 @@ pub(super) fn spawns(
     Ok(spawns)
 }
 
-fn refuse(
+/// Errors if the action is refused because it would spawn this entity.
+fn check_spawnable(
     spawned: &EntityRef,
     is_doubled: bool,
     unspawnables: Unspawnables<'_>,
@@ -165,7 +166,7 @@ pub(super) fn first_action(
 }
 
 /// Records how a spawn ended.
-pub(super) fn ended(entity: &Entity, end: &SpawnEnd) -> Result<Vec<Event>, Refusal> {
+pub(super) fn record_end(entity: &Entity, end: &SpawnEnd) -> Result<Vec<Event>, Refusal> {
     let SpawnEnd { spawned_at, index, result } = end;
     let (spawned_at, index) = (*spawned_at, *index);
     let spawn = entity.spawn(spawned_at, index).ok_or(Refusal::NotSpawned)?;

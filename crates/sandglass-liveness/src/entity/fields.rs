@@ -6,7 +6,8 @@ use sandglass_model::{Object, Spawn};
 
 use crate::decide::size;
 
-/// Largest fields of an entity, in bytes as JSON: each dispatch records them.
+/// Largest fields of an entity, in bytes as JSON: they are in memory with the entity and with
+/// each of its handlers, and in its snapshots.
 pub const FIELDS_MAX_BYTES: usize = 1 << 20;
 
 /// The fields after an action with `params`, and whether all of them fit. In the order of their names,

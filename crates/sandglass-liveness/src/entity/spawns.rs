@@ -5,9 +5,17 @@ use std::sync::Arc;
 use sandglass_model::{EntityRef, Sequence, Spawn, SpawnedBy};
 use serde_json::{Value, json};
 
-use super::Entity;
+use super::{Entity, fields};
 
 impl Entity {
+    /// Adds an entity that it spawns, whose id is stored in a field unless it has such a variable.
+    pub(super) fn apply_spawning(&mut self, spawn: &Spawn) {
+        if spawn.stored_in.as_ref().is_some_and(|name| !self.variables.contains_key(name)) {
+            self.fields = fields::after_spawn(&self.fields, spawn);
+        }
+        self.spawning.insert((self.sequence, spawn.index), Arc::new(spawn.clone()));
+    }
+
     /// The entities that it spawns and that are not known to exist yet, with the sequence of the
     /// transition that spawns each, in the order of their records.
     pub fn spawning(&self) -> impl ExactSizeIterator<Item = (Sequence, &Arc<Spawn>)> {

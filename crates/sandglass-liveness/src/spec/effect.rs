@@ -87,7 +87,7 @@ fn from_text(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Optio
     let name =
         |text: &str, out: &mut Diagnostics<'_>| valid_name(Name::new(text, item.span()), out);
     if let Some((variable, operator, value)) = assignment(text) {
-        let (variable, value) = (name(variable, out)?, assigned(value, item, out)?);
+        let (variable, value) = (name(variable, out)?, parse_assigned(value, item, out)?);
         return Some(match operator {
             "+=" => Effect::Increment { variable, by: value },
             "-=" => Effect::Decrement { variable, by: value },
@@ -98,13 +98,15 @@ fn from_text(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Optio
         return match (function, &arguments[..]) {
             ("append", [list, value]) => Some(Effect::Append {
                 variable: name(list, out)?,
-                value: assigned(value, item, out)?,
+                value: parse_assigned(value, item, out)?,
             }),
             ("remove_at", [list, index]) => Some(Effect::RemoveAt {
                 variable: name(list, out)?,
-                index: assigned(index, item, out)?,
+                index: parse_assigned(index, item, out)?,
             }),
-            ("schedule", [action, seconds]) => scheduled(unquoted(action), seconds, item, out),
+            ("schedule", [action, seconds]) => {
+                schedule_effect(unquoted(action), seconds, item, out)
+            }
             ("schedule_at", [action, field]) => Some(Effect::ScheduleAt {
                 action: name(unquoted(action), out)?,
                 field: name(field, out)?,
@@ -115,17 +117,17 @@ fn from_text(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Optio
     match words(text)[..] {
         ["trigger", trigger] => Some(Effect::Trigger { name: name(trigger, out)? }),
         [verb @ ("increment" | "decrement"), variable] => {
-            Some(counted(verb, name(variable, out)?, one_more()))
+            Some(count_effect(verb, name(variable, out)?, one_more()))
         }
         [verb @ ("increment" | "decrement"), variable, by] if by.starts_with("by ") => {
             let by = amount(by["by ".len()..].trim(), item, out)?;
-            Some(counted(verb, name(variable, out)?, by))
+            Some(count_effect(verb, name(variable, out)?, by))
         }
         ["set", variable, value] => {
             let value = Assigned::Literal(unquoted(value).into());
             Some(Effect::Set { variable: name(variable, out)?, value })
         }
-        ["schedule", action, seconds] => scheduled(action, seconds, item, out),
+        ["schedule", action, seconds] => schedule_effect(action, seconds, item, out),
         ["schedule_at", field, action] => {
             Some(Effect::ScheduleAt { action: name(action, out)?, field: name(field, out)? })
         }
@@ -138,7 +140,7 @@ fn unknown(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option<
     None
 }
 
-fn counted(verb: &str, variable: Name, by: Assigned) -> Effect {
+fn count_effect(verb: &str, variable: Name, by: Assigned) -> Effect {
     match verb {
         "increment" => Effect::Increment { variable, by },
         _ => Effect::Decrement { variable, by },
@@ -149,7 +151,7 @@ fn one_more() -> Assigned {
     Assigned::Literal(Value::from(1))
 }
 
-fn scheduled(
+fn schedule_effect(
     action: &str,
     seconds: &str,
     item: Spot<'_, '_>,
@@ -204,7 +206,7 @@ fn unquoted(text: &str) -> &str {
 }
 
 /// A literal, `params.P` or the name of a variable.
-fn assigned(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Assigned> {
+fn parse_assigned(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Assigned> {
     let name =
         |text: &str, out: &mut Diagnostics<'_>| valid_name(Name::new(text, item.span()), out);
     let is_quoted = text.starts_with(['"', '\'']);
@@ -219,7 +221,7 @@ fn assigned(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option
 
 /// A number, or the name of a parameter.
 fn amount(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Assigned> {
-    Some(match assigned(text, item, out)? {
+    Some(match parse_assigned(text, item, out)? {
         Assigned::Variable(param) => Assigned::Param(param),
         other => other,
     })
@@ -250,7 +252,7 @@ fn from_table(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect
             let variable = table.required_name("var", out)?;
             let by = table.value("by").or_else(|| table.value("amount"));
             let by = by.map_or_else(|| Some(one_more()), |by| amount_of(by, table, out))?;
-            Some(counted(verb, variable, by))
+            Some(count_effect(verb, variable, by))
         }
         "set" => set(table, out),
         "set_bool" => {

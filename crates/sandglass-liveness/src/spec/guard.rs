@@ -155,8 +155,8 @@ impl Guard {
                 Some(operator.holds(&Value::from(state), right))
             }
             Self::Not(inner) => inner.decided_by(state).map(|holds| !holds),
-            Self::All(inner) => decided(inner, state, true),
-            Self::Any(inner) => decided(inner, state, false),
+            Self::All(inner) => decide_joined(inner, state, true),
+            Self::Any(inner) => decide_joined(inner, state, false),
             _ => None,
         }
     }
@@ -185,12 +185,12 @@ impl Guard {
     }
 }
 
-/// Whether all (or any, if not `all`) of `guards` hold in `state`, if the state alone decides that.
-fn decided(guards: &[Guard], state: &str, all: bool) -> Option<bool> {
-    let mut result = Some(all);
+/// Whether all (or any, if not `is_all`) of `guards` hold in `state`, if the state alone decides that.
+fn decide_joined(guards: &[Guard], state: &str, is_all: bool) -> Option<bool> {
+    let mut result = Some(is_all);
     for guard in guards {
         match guard.decided_by(state) {
-            Some(holds) if holds == all => {}
+            Some(holds) if holds == is_all => {}
             None => result = None,
             opposite => return opposite,
         }
@@ -198,9 +198,9 @@ fn decided(guards: &[Guard], state: &str, all: bool) -> Option<bool> {
     result
 }
 
-impl Scope<'_> {
+impl<'a> Scope<'a> {
     /// The value of a variable or field; null if it has none.
-    pub(crate) fn get(&self, name: &str) -> Cow<'_, Value> {
+    pub(crate) fn get(self, name: &str) -> Cow<'a, Value> {
         let found = self.variables.get(name).or_else(|| self.fields.get(name));
         match found {
             Some(value) => Cow::Borrowed(value),
@@ -227,7 +227,7 @@ impl Operand {
     fn read<'a>(&'a self, scope: Scope<'a>) -> Cow<'a, Value> {
         match self {
             Self::State => Cow::Owned(Value::from(scope.state)),
-            Self::Named(name) => Cow::Owned(scope.get(name).into_owned()),
+            Self::Named(name) => scope.get(name),
             Self::Length(name) => {
                 let value = scope.get(name);
                 Cow::Owned(Value::from(value.as_array().map_or(0, Vec::len)))

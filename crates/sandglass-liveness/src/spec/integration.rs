@@ -65,12 +65,9 @@ pub(super) fn read(
     let name = table.required_name("name", out);
     let table = &table.called("integration", name.as_ref());
     let Some((kind, stated_kind)) = kind(table, declared, out) else { return true };
-    let (ignored, conditions, guard) = match declared {
-        _ if spec.rules < RulesVersion::V3 => (&[][..], &[][..], None),
-        Declared::Alone => (&IGNORED[..1], &[][..], None),
-        Declared::Under(_) => (&IGNORED[..], &CONDITIONS[..], guard::of_trigger(table, spec, out)),
-    };
-    let config = config(table, &[ignored, conditions], spec.rules, out);
+    let has_conditions = spec.rules >= RulesVersion::V3 && matches!(declared, Declared::Under(_));
+    let guard = if has_conditions { guard::of_trigger(table, spec, out) } else { None };
+    let config = config(table, declared, spec.rules, out);
     check_limits(table, &config, out);
     let own = table.table("limits", format!("limits of {}", table.label), out);
     let own = own.map(|table| limits::of_integration(&table, out)).unwrap_or_default();
@@ -227,20 +224,26 @@ fn check_limits(
     }
 }
 
-/// Keys that Sandglass does not define, and those of the `config` table, as text. Keys of `others` are
-/// no configuration; those of the first of these lists are ignored.
+/// Keys that Sandglass does not define, and those of the `config` table, as text. Keys that mean
+/// something to other runtimes only, and the conditions of a trigger, are no configuration.
 fn config(
     table: &Table<'_, '_>,
-    others: &[&[&str]; 2],
+    declared: Declared<'_>,
     rules: RulesVersion,
     out: &mut Diagnostics<'_>,
 ) -> BTreeMap<String, String> {
     let mut config = BTreeMap::new();
-    table.ignore(others[0], out);
+    let (ignored, conditions) = match declared {
+        _ if rules < RulesVersion::V3 => (&[][..], &[][..]),
+        Declared::Alone => (&IGNORED[..1], &[][..]),
+        Declared::Under(_) => (&IGNORED[..], &CONDITIONS[..]),
+    };
+    table.ignore(ignored, out);
     // Under earlier versions of the rules, the failure routes were configuration.
     let is_early = rules < RulesVersion::V3;
     let is_known = |key: &str| KEYS.contains(&key) && !(is_early && key == failure_route::KEY);
-    let is_config = |key: &str| !is_known(key) && others.iter().all(|list| !list.contains(&key));
+    let is_config =
+        |key: &str| !is_known(key) && !ignored.contains(&key) && !conditions.contains(&key);
     for (key, span, value) in table.entries().filter(|(key, ..)| is_config(key)) {
         if let Some(near) = nearest_typo(key) {
             let message = format!("`{key}` becomes configuration of the handler");

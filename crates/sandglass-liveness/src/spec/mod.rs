@@ -226,7 +226,7 @@ pub enum Effect {
         /// The field or variable.
         field: Name,
     },
-    /// Emits an event, for those who follow the entity.
+    /// Emits an event, for clients that follow the entity's records.
     Emit {
         /// The event.
         event: Name,
@@ -308,7 +308,7 @@ pub struct Integration {
     pub name: Name,
     /// The trigger effect or the action that starts it.
     pub trigger: Name,
-    /// What holds after the action if the action starts it.
+    /// The condition after the action under which the action starts it; `None` if it always does.
     pub guard: Option<Guard>,
     /// The action that it is declared under, as one of its triggers.
     pub declared_under: Option<Name>,
@@ -418,10 +418,10 @@ pub struct StateTimeout {
 /// Whether defaults that Sandglass applies, and keys that it does not know, are errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strictness {
-    /// If the file says so: `strict = true` in `[automaton]`.
+    /// Only if the file has `strict = true` in `[automaton]`.
     #[default]
     AsDeclared,
-    /// Yes.
+    /// Always.
     Strict,
 }
 

@@ -51,7 +51,10 @@ impl Actor {
                     continue;
                 }
                 Err(ActorError::Journal(error)) => {
-                    tracing::error!(entity = %spawn.entity, %error, "an entity cannot be spawned");
+                    tracing::error!(
+                        entity = %spawn.entity, parent = %self.entity.entity, %error,
+                        "the journal refuses the records of a spawned entity; its parent records that"
+                    );
                     SpawnResult::Refused(SpawnObstacle::NotRecorded)
                 }
                 // The runtime is shutting down: the next start creates it.
@@ -64,7 +67,7 @@ impl Actor {
             let (decided, _) = self.decide_all(inputs, at);
             if let Err(error) = self.commit(decided, Reservations::default(), at, None).await {
                 let entity = &self.entity.entity;
-                tracing::warn!(%entity, %error, "the ends of its spawns are not recorded yet");
+                tracing::warn!(%entity, %error, "the ends of the spawns of an entity are not recorded; they are recorded later");
             }
         }
         if let Some(what) = failed {

@@ -43,13 +43,13 @@ impl Form {
 #[derive(Debug, Default)]
 pub struct SeenSecrets {
     /// Longest first, so that a secret that contains another one is replaced as a whole.
-    held: Vec<Held>,
+    held: Vec<SeenSecret>,
     redactor: Redactor,
 }
 
 /// A secret in one of its forms.
 #[derive(Debug)]
-struct Held {
+struct SeenSecret {
     name: String,
     form: Form,
     /// The secret in this form.
@@ -73,7 +73,7 @@ impl SeenSecrets {
         let mut hold = |form: Form| {
             let text = Secret::new(form.of(secret.expose()));
             let len = secret.expose().len();
-            self.held.push(Held { name: name.to_owned(), form, text, len });
+            self.held.push(SeenSecret { name: name.to_owned(), form, text, len });
         };
         hold(Form::Value);
         if in_json(secret.expose()) != secret.expose() {
@@ -86,7 +86,7 @@ impl SeenSecrets {
     /// one only if it is the whole of `bytes`.
     pub fn split<'a>(&'a self, bytes: &'a [u8]) -> Vec<Piece<'a>> {
         let mut pieces = vec![Piece::Plain(bytes)];
-        for Held { name, form, text, len } in &self.held {
+        for SeenSecret { name, form, text, len } in &self.held {
             let value = text.expose().as_bytes();
             let secret = || Piece::Secret { name, len: *len, form: *form };
             pieces = pieces

@@ -21,8 +21,8 @@ pub(in crate::spec) fn read(
     all_of(action.value("guard")?, action, text, spec, out)
 }
 
-/// Reads when an integration starts that is declared under an action: by its `guard`, which reads fields,
-/// and only if the action leads to `to_state`.
+/// Reads the condition for starting an integration that is declared under an action: its `guard`, which
+/// may read fields, and `to_state`, the state that the action has to lead to. `None` if it has neither.
 pub(in crate::spec) fn of_trigger(
     trigger: &Table<'_, '_>,
     spec: &Spec,
@@ -38,7 +38,7 @@ pub(in crate::spec) fn of_trigger(
     (!guards.is_empty()).then(|| Guard::all(guards))
 }
 
-/// Reads the text of a condition, which a key has.
+/// Reads the text of a condition that is the value of a key.
 type ReadText = fn(&Name, &str, &Spec, &mut Diagnostics<'_>) -> Option<Guard>;
 
 fn all_of(
@@ -48,7 +48,7 @@ fn all_of(
     spec: &Spec,
     out: &mut Diagnostics<'_>,
 ) -> Option<Guard> {
-    let items = bounded(value, "guard", out)?;
+    let items = bounded_items(value, "guard", out)?;
     let mut guards = Vec::new();
     for item in items {
         match item.get_ref() {
@@ -71,14 +71,14 @@ fn all_of(
     (!guards.is_empty()).then(|| Guard::all(guards))
 }
 
-/// Reads the text of a condition on variables, which `key` has. Other names are doubtful.
+/// Reads a condition on variables that is the value of `key`. Reports names that are no variables.
 pub(in crate::spec) fn text(
     text: &Name,
     key: &str,
     spec: &Spec,
     out: &mut Diagnostics<'_>,
 ) -> Option<Guard> {
-    let (guard, unknown) = parsed(text, key, spec, out)?;
+    let (guard, unknown) = parse(text, key, spec, out)?;
     for doubt in unknown {
         let at = within(text, &doubt, out.source());
         // Otherwise the help lists all variables.
@@ -93,17 +93,17 @@ pub(in crate::spec) fn text(
     Some(guard)
 }
 
-/// Reads the text of a condition on fields, which `key` has.
+/// Reads a condition on fields that is the value of `key`. Any name may be a field.
 pub(in crate::spec) fn fields(
     text: &Name,
     key: &str,
     spec: &Spec,
     out: &mut Diagnostics<'_>,
 ) -> Option<Guard> {
-    parsed(text, key, spec, out).map(|(guard, _)| guard)
+    parse(text, key, spec, out).map(|(guard, _)| guard)
 }
 
-fn parsed(
+fn parse(
     text: &Name,
     key: &str,
     spec: &Spec,
@@ -130,7 +130,7 @@ fn within(text: &Name, mistake: &Mistake, source: &str) -> Range<usize> {
     }
 }
 
-fn bounded<'t, 's>(
+fn bounded_items<'t, 's>(
     value: Spot<'t, 's>,
     what: &str,
     out: &mut Diagnostics<'_>,
@@ -207,7 +207,7 @@ fn inner(
     out: &mut Diagnostics<'_>,
 ) -> Option<Vec<Guard>> {
     table.require(key, out);
-    let items = bounded(table.value(key)?, key, out)?;
+    let items = bounded_items(table.value(key)?, key, out)?;
     let read = |item: Spot<'_, '_>| {
         let label = table.label.clone();
         let Some(values) = item.get_ref().as_table() else {
@@ -231,7 +231,7 @@ fn on_field(
         "bool_false" => vec![Value::from(false)],
         _ => {
             table.require(key, out);
-            let items = bounded(table.value(key)?, key, out)?;
+            let items = bounded_items(table.value(key)?, key, out)?;
             items.into_iter().map(|item| toml_value::to_json(item.get_ref())).collect()
         }
     };
@@ -311,14 +311,14 @@ pub(in crate::spec) fn predicate(
             let inner = predicate(table.value("not")?, label, depth + 1, out)?;
             Some(Guard::Not(Box::new(inner)))
         }
-        ["absent", "field"] if is_set("absent") => compared(&table, Value::Null, out),
+        ["absent", "field"] if is_set("absent") => field_equals(&table, Value::Null, out),
         ["empty", "field"] if is_set("empty") => {
             Some(Guard::Empty(table.name("field", out)?.to_string()))
         }
         ["equals", "field"] => {
             let value = toml_value::to_json(table.value("equals")?.get_ref());
-            let is_present = Guard::Not(Box::new(compared(&table, Value::Null, out)?));
-            let is_equal = compared(&table, value, out)?;
+            let is_present = Guard::Not(Box::new(field_equals(&table, Value::Null, out)?));
+            let is_equal = field_equals(&table, value, out)?;
             Some(Guard::All(vec![is_present, is_equal]))
         }
         _ => {
@@ -334,11 +334,11 @@ fn predicates(
     depth: usize,
     out: &mut Diagnostics<'_>,
 ) -> Option<Vec<Guard>> {
-    let items = bounded(table.value(key)?, key, out)?;
+    let items = bounded_items(table.value(key)?, key, out)?;
     items.into_iter().map(|item| predicate(item, &table.label, depth + 1, out)).collect()
 }
 
-fn compared(table: &Table<'_, '_>, value: Value, out: &mut Diagnostics<'_>) -> Option<Guard> {
+fn field_equals(table: &Table<'_, '_>, value: Value, out: &mut Diagnostics<'_>) -> Option<Guard> {
     let left = Operand::Named(table.name("field", out)?.to_string());
     Some(Guard::Compare { left, operator: Operator::Equal, right: Operand::Literal(value) })
 }
