@@ -25,6 +25,7 @@ pub(super) struct ActionContext<'a> {
     /// The time that a waiting asker leaves to what follows a handler, in milliseconds.
     parent_remaining_ms: Option<u64>,
     unspawnables: Unspawnables<'a>,
+    may_break_invariants: bool,
 }
 
 impl<'a> ActionContext<'a> {
@@ -32,7 +33,21 @@ impl<'a> ActionContext<'a> {
         let in_flight = entity.in_flight_count();
         let schedules = entity.schedules().len();
         let (parent_remaining_ms, unspawnables) = (None, Unspawnables::Refuse(None));
-        Self { spec, entity, now, in_flight, schedules, parent_remaining_ms, unspawnables }
+        Self {
+            spec,
+            entity,
+            now,
+            in_flight,
+            schedules,
+            parent_remaining_ms,
+            unspawnables,
+            may_break_invariants: false,
+        }
+    }
+
+    /// For the last resort of an ending: the handler ends in an action, even if that breaks an invariant.
+    pub(super) fn breaking_invariants(self) -> Self {
+        Self { may_break_invariants: true, ..self }
     }
 
     /// With an entity that is known not to be spawnable: an action that would spawn it is refused.
@@ -67,7 +82,7 @@ impl<'a> ActionContext<'a> {
     ) -> Result<Vec<Event>, Refusal> {
         let action = self.check_admitted(name)?;
         let entity = self.entity;
-        let mut variables = effects::apply(self.spec, action, params, &entity.variables)?;
+        let mut variables = self.variables_after(action, params)?;
         let mut fields = self.fields_after(params, cause)?;
         let spawns = spawns(entity, action, params, cause, trace, self.unspawnables)?;
         for spawn in &spawns {
@@ -116,8 +131,29 @@ impl<'a> ActionContext<'a> {
         Ok(fields)
     }
 
-    /// Checks that the entity keeps its invariants.
+    /// Whether the action has to end the state, so that what does not fit is left out.
+    fn has_to_be_taken(&self) -> bool {
+        self.spec.rules >= RulesVersion::V3 && matches!(self.unspawnables, Unspawnables::Accept)
+    }
+
+    /// The variables after the effects of `action`. If they would be too large and it has to be taken,
+    /// parameters set none of them, or no effect changes any.
+    fn variables_after(&self, action: &Action, params: &Object) -> Result<Object, Refusal> {
+        let before = &self.entity.variables;
+        match effects::apply(self.spec, action, params, before) {
+            Err(Refusal::TooLarge { .. }) if self.has_to_be_taken() => {
+                let without = effects::apply(self.spec, action, &Object::new(), before);
+                Ok(without.unwrap_or_else(|_| before.clone()))
+            }
+            applied => applied,
+        }
+    }
+
+    /// Checks that the entity keeps its invariants, unless it may break them.
     fn check_invariants(&self, name: &str, after: Scope<'_>) -> Result<(), Refusal> {
+        if self.may_break_invariants {
+            return Ok(());
+        }
         let mut invariants = self.spec.invariants.iter();
         match invariants.find(|invariant| !invariant.condition.holds(after)) {
             None => Ok(()),
@@ -192,6 +228,9 @@ impl<'a> ActionContext<'a> {
                 _ => continue,
             };
             if self.schedules + events.len() >= SCHEDULES_MAX {
+                if self.has_to_be_taken() {
+                    break;
+                }
                 return Err(Refusal::TooManySchedules { max: SCHEDULES_MAX });
             }
             events.push(Event::Scheduled { schedule: number, action: action.to_string(), due });

@@ -250,6 +250,25 @@ impl Ending<'_> {
         outcome: &Outcome,
         refused: Option<&Refusal>,
     ) -> Result<Vec<Event>, Refusal> {
+        self.take_in(self.context(outcome), action, outcome, refused)
+    }
+
+    fn context(&self, outcome: &Outcome) -> ActionContext<'_> {
+        let context = ActionContext::new(self.spec, self.entity, self.now);
+        let context = context.after_a_handler(self.end.asker_remaining_ms);
+        match outcome {
+            Outcome::Completed(_) => context.with_unspawnable(self.unspawnable),
+            _ => context.accepting_unspawnables(),
+        }
+    }
+
+    fn take_in(
+        &self,
+        context: ActionContext<'_>,
+        action: &str,
+        outcome: &Outcome,
+        refused: Option<&Refusal>,
+    ) -> Result<Vec<Event>, Refusal> {
         let dispatched = &self.run.dispatched;
         let mut params = params(self.spec.rules, dispatched, outcome);
         if self.spec.rules >= RulesVersion::V3
@@ -269,12 +288,6 @@ impl Ending<'_> {
             params.insert(failure_route::PARAM.to_owned(), failure);
         }
         let cause = TransitionCause::HandlerEnded { dispatch: dispatched.dispatch };
-        let context = ActionContext::new(self.spec, self.entity, self.now);
-        let context = context.after_a_handler(self.end.asker_remaining_ms);
-        let context = match outcome {
-            Outcome::Completed(_) => context.with_unspawnable(self.unspawnable),
-            _ => context.accepting_unspawnables(),
-        };
         context.take(action, &params, &cause, dispatched.trace)
     }
 
@@ -304,14 +317,19 @@ impl Ending<'_> {
         let others = [&of.on_failure, &of.on_timeout, &of.on_interrupted, &of.on_cancelled];
         let others = others.into_iter().filter(|_| self.is_in_own_state());
         let others = others.filter_map(Option::as_deref);
+        let actions: Vec<&str> = own.as_deref().into_iter().chain(others).collect();
         let mut refused = None;
-        for action in own.as_deref().into_iter().chain(others) {
+        for action in &actions {
             match self.take(action, &end.outcome, refused.as_ref()) {
-                Ok(transition) => {
-                    let action = action.to_owned();
-                    return take_action(end, action, transition);
-                }
+                Ok(transition) => return take_action(end, (*action).to_owned(), transition),
                 Err(refusal) => refused = refused.or(Some(refusal)),
+            }
+        }
+        // No ending keeps the invariants: that a handler ends in an action comes first.
+        for action in actions.iter().filter(|_| self.is_in_own_state()) {
+            let context = self.context(&end.outcome).breaking_invariants();
+            if let Ok(transition) = self.take_in(context, action, &end.outcome, refused.as_ref()) {
+                return take_action(end, (*action).to_owned(), transition);
             }
         }
         // Recorded under this name since version 1.

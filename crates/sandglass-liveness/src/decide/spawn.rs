@@ -56,12 +56,17 @@ pub(super) fn spawns(
         Effect::Spawn(spawn) => Some(&**spawn),
         _ => None,
     });
-    let effects: Vec<&SpawnEffect> = effects.collect();
+    let mut effects: Vec<&SpawnEffect> = effects.collect();
+    let room = SPAWNING_MAX.saturating_sub(entity.spawning().len());
+    match unspawnables {
+        Unspawnables::Refuse(_) if effects.len() > room => {
+            return Err(Refusal::TooManySpawns { max: SPAWNING_MAX });
+        }
+        Unspawnables::Refuse(_) => {}
+        Unspawnables::Accept => effects.truncate(room),
+    }
     if effects.is_empty() {
         return Ok(Vec::new());
-    }
-    if entity.spawning().len() + effects.len() > SPAWNING_MAX {
-        return Err(Refusal::TooManySpawns { max: SPAWNING_MAX });
     }
     let each_max_bytes = PARAMS_MAX_BYTES.min(SPAWNED_MAX_BYTES / effects.len());
     let sequence = entity.sequence.next();
@@ -83,9 +88,15 @@ pub(super) fn spawns(
             || spawns.iter().any(|spawn| spawn.entity == spawned)
             || entity.spawning().any(|(_, spawn)| spawn.entity == spawned);
         check_spawnable(&spawned, is_doubled, unspawnables)?;
-        let params = first_params(entity, effect, params);
-        let what = "parameters for an entity that it spawns";
-        size(&params, each_max_bytes).ok_or(Refusal::TooLarge { what, max: each_max_bytes })?;
+        let mut params = first_params(entity, effect, params);
+        if size(&params, each_max_bytes).is_none() {
+            if let Unspawnables::Refuse(_) = unspawnables {
+                let what = "parameters for an entity that it spawns";
+                return Err(Refusal::TooLarge { what, max: each_max_bytes });
+            }
+            // What cannot be refused goes without them.
+            params = parent_fields(&entity.entity).into();
+        }
         spawns.push(Spawn {
             index,
             entity: spawned,

@@ -28,6 +28,10 @@ const SECTIONS: [&str; 8] = [
     "field_invariant",
 ];
 
+/// Most pairs of a state and an action in a spec whose actions may be taken from every state: each pair is
+/// kept, and a file need not name any.
+const FROM_ALL_MAX: usize = 20_000;
+
 /// What a `[[state]]` declares, in messages.
 const VARIABLE: &str = "variable";
 
@@ -291,6 +295,12 @@ fn from(
     // Earlier versions of the rules read an empty list as no state.
     let is_stated = action.has("from") && spec.rules < RulesVersion::V3;
     if !from.is_empty() || is_stated || kind == Some("output") {
+        return from;
+    }
+    if spec.states.len().saturating_mul(spec.actions.len()) > FROM_ALL_MAX {
+        let message =
+            format!("{} has no `from`, and there are too many states for that", action.label);
+        out.error_with_help(&action.span, message, "add `from = [\"STATE\"]`");
         return from;
     }
     let message = format!("{} has no `from`: it is taken from every state", action.label);

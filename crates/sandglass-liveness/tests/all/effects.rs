@@ -503,3 +503,83 @@ fn a_trigger_starts_its_handler_only_if_its_guard_holds_after_the_action() {
     let errors = said(&guarded("to_state = \"Nowhere\""), Severity::Error);
     assert!(errors.iter().any(|error| error.contains("`Nowhere` is no declared")), "{errors:#?}");
 }
+
+/// Nothing that an ending may do fits.
+const FULL: &str = r#"
+[automaton]
+name = "Session"
+states = ["Idle", "Working", "Failed"]
+initial = "Idle"
+allow_indefinite_states = ["Idle", "Working"]
+
+[[state]]
+name = "note"
+type = "string"
+
+[[state]]
+name = "error"
+type = "string"
+
+[[action]]
+name = "Note"
+from = ["Idle"]
+params = ["note"]
+
+[[action]]
+name = "Start"
+from = ["Idle"]
+to = "Working"
+effect = "trigger work"
+
+[[action]]
+name = "Fail"
+from = ["Working"]
+to = "Failed"
+params = ["error"]
+effect = [
+  "schedule Note 60",
+  { type = "spawn", entity_type = "Session", initial_action = "Note", copy_fields = "note" },
+]
+
+[[integration]]
+name = "work"
+module = "worker"
+deadline = "900s"
+on_failure = "Fail"
+"#;
+
+#[test]
+fn an_ending_is_taken_without_what_does_not_fit() {
+    let mut life = Life::of(FULL);
+    let note = "x".repeat(VARIABLES_MAX_BYTES - 60);
+    take(&mut life, "Note", json!({ "note": note })).expect("it fits");
+    take(&mut life, "Start", json!({})).expect("taken");
+    let dispatched = life.entity().in_flight()[0].dispatched.clone();
+    life.end(dispatched.dispatch, Outcome::Interrupted).expect("in flight");
+    assert_eq!(life.state(), "Failed");
+    assert_eq!(
+        (&life.entity().variables["error"], life.entity().spawning().len()),
+        (&json!(""), 1)
+    );
+    let (_, spawn) = life.entity().spawning().next().expect("it is spawned");
+    assert!(!spawn.params.contains_key("note"), "{:?}", spawn.params.keys());
+    assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
+fn a_handler_ends_even_if_each_of_its_endings_breaks_an_invariant() {
+    let invariant =
+        "[[invariant]]\nname = \"no_error\"\nwhen = [\"Failed\"]\nassert = \"note != ''\"\n";
+    let mut life = Life::of(&format!("{FULL}{invariant}"));
+    take(&mut life, "Start", json!({})).expect("taken");
+    let dispatched = life.entity().in_flight()[0].dispatched.clone();
+    life.end(dispatched.dispatch, Outcome::Interrupted).expect("in flight");
+    assert_eq!(life.state(), "Failed");
+    let refused = life.log.iter().find_map(|record| match &record.event {
+        Event::Transition { action, params, .. } if action == "Fail" => params.get("refused"),
+        _ => None,
+    });
+    let refused = refused.and_then(|why| why.as_str()).expect("the record says why");
+    assert!(refused.contains("no_error"), "{refused}");
+    assert_eq!(divergences(&life.log), 0);
+}
