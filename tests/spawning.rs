@@ -15,10 +15,6 @@ states = ["Open", "Closed"]
 initial = "Open"
 allow_indefinite_states = ["Open"]
 
-[[state]]
-name = "parcel"
-type = "string"
-
 [[action]]
 name = "Ship"
 from = ["Open"]
@@ -97,7 +93,9 @@ fn a_spawned_entity_exists_once_with_what_its_parent_gave_it() {
     let fields = &parcel["fields"];
     assert_eq!((&fields["street"], &fields["order_id"]), (&json!("Elm"), &json!("7")));
     let order = entity(&address, "Order/7");
+    // Neither the id that is stored nor the param has a variable.
     assert_eq!((&order["fields"]["parcel"], &order["spawning"]), (&json!("p1"), &json!([])));
+    assert_eq!(order["fields"]["street"], "Elm", "{order}");
     // The id is taken, so the action is refused, and changes nothing.
     let (status, body) = request(&address, "POST /v1/entities/Order/7/actions/Ship", &ship);
     assert_eq!(status, 409, "{body}");

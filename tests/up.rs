@@ -304,6 +304,37 @@ fn an_invalid_configuration_is_refused_with_its_lines() {
 }
 
 #[test]
+fn a_folder_with_errors_is_refused_with_each_finding_at_its_line() {
+    let folder = Folder::new();
+    // The warnings come first.
+    let warned = WAITER.replace("allow_indefinite_states = [\"Idle\", \"Waiting\"]\n", "");
+    folder.write("waiter.ioa.toml", &warned);
+    let specs = folder.path(".");
+    let refused = sandglass(&[&"up", &"--specs", &specs]).exits(2);
+    let line = |text: &str| {
+        let line = refused.err.lines().find(|line| line.contains(text));
+        line.unwrap_or_else(|| panic!("no `{text}` in:\n{}", refused.err))
+    };
+    assert!(line("there is no module `waits`").contains('×'), "{}", refused.err);
+    assert!(line("`Waiting`").contains('⚠'), "{}", refused.err);
+    assert_eq!(line("error:"), "error: 1 error in the files; nothing is served");
+    assert_eq!(refused.out, "");
+    sandglass(&[&"check", &specs]).exits(0).says("without which `up` and `play` refuse the folder");
+
+    // On a reload, the log has the cause alone.
+    let module = std::fs::read(fixture("wat/sleeps_in_wasi_poll.wat")).expect("it is there");
+    let module = folder.write("waits.wat", module);
+    let up = Up::start(&folder, &[]);
+    std::fs::remove_file(module).expect("it is there");
+    up.running.signal("HUP");
+    up.until_said("there is no module `waits`");
+    let said = std::fs::read_to_string(&up.said).expect("it is there");
+    let line = said.lines().find(|line| line.contains("there is no module")).expect("it was said");
+    assert!(line.starts_with("error: nothing was reloaded"), "{line}");
+    assert!(!line.contains("`Waiting`"), "{line}");
+}
+
+#[test]
 fn a_reload_applies_all_or_nothing_and_gives_the_reason() {
     let folder = lamp();
     let config = folder.write("sandglass.toml", "");

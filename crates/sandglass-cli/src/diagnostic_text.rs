@@ -1,7 +1,7 @@
 //! Renders diagnostics of files that people write, with the source lines around them.
 
 use std::borrow::Cow;
-use std::io;
+use std::io::{self, Write as _};
 use std::ops::Range;
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use miette::{
 use sandglass_source::{Diagnostic, Finding, Severity, shortened};
 
 use crate::explain;
-use crate::terminal::{Output, printable_in_place, printable_path};
+use crate::terminal::{Output, printable_in_place, printable_path, wants_color};
 
 /// Most characters of a line that are shown before and after the place: some lines of a terminal.
 /// miette cannot draw a line of 64 Ki characters.
@@ -73,6 +73,16 @@ pub(crate) fn print(findings: &[Finding], output: &Output) -> io::Result<()> {
     findings.iter().try_for_each(|Finding { path, source, diagnostic }| {
         output.line(render(path, source, diagnostic, output.color()))
     })
+}
+
+/// Writes findings with their source lines to standard error. Returns how many are errors.
+pub(crate) fn report(findings: &[Finding]) -> usize {
+    let color = wants_color(&io::stderr());
+    for Finding { path, source, diagnostic } in findings {
+        // If this cannot be written, the exit code still reports it.
+        let _ = writeln!(io::stderr(), "{}", render(path, source, diagnostic, color));
+    }
+    findings.iter().filter(|one| one.diagnostic.severity == Severity::Error).count()
 }
 
 /// The findings in one line, without their sources.

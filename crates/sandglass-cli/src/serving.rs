@@ -3,14 +3,15 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use sandglass_server::{Error, Report, Server, Stopped};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
+use crate::diagnostic_text;
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
-use crate::terminal::{Output, report_error, report_progress};
+use crate::terminal::{Output, count, report_error, report_progress};
 use crate::threads;
 
 /// Starts a server, and runs it to its end. SIGHUP reloads it; Ctrl-C or SIGTERM stops it, and a
@@ -32,7 +33,13 @@ async fn run<S: Server>(start: impl Future<Output = Result<S, Error>>) -> anyhow
     let mut interrupts = Interrupts::listen()?;
     let mut hangups = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     let server = tokio::select! {
-        server = start => server?,
+        server = start => match server {
+            Err(Error::Wrong(findings)) => {
+                let errors = diagnostic_text::report(&findings);
+                bail!("{} in the files; nothing is served", count(errors, "error"));
+            }
+            server => server?,
+        },
         () = interrupts.next() => {
             report_progress("stopped before it listened; nothing was accepted");
             return Ok(Exit::Ok);

@@ -22,7 +22,8 @@ pub(crate) struct EntityView {
     /// The tenant that it belongs to.
     tenant: String,
     state: String,
-    /// Its variables.
+    /// The last values of the parameters of all actions that it took, and its variables, which take
+    /// precedence.
     #[schema(value_type = std::collections::BTreeMap<String, serde_json::Value>)]
     fields: Object,
     /// How many transitions it has taken.
@@ -45,12 +46,14 @@ pub(crate) struct EntityView {
 
 impl EntityView {
     pub(crate) fn new(snapshot: &Snapshot) -> Self {
+        let mut fields = (*snapshot.fields).clone();
+        fields.extend(snapshot.variables.clone());
         Self {
             entity_type: snapshot.entity.entity_type().to_owned(),
             id: snapshot.entity.id().to_owned(),
             tenant: snapshot.tenant.clone(),
             state: snapshot.state.clone(),
-            fields: snapshot.variables.clone(),
+            fields,
             sequence: snapshot.sequence,
             spec: snapshot.spec,
             in_flight: snapshot.in_flight.iter().map(HandlerView::new).collect(),

@@ -116,7 +116,7 @@ pub use sandglass_supervisor::recording::{KeepArguments, RecordingLimits};
 pub use sandglass_supervisor::run::StopHandle;
 pub use sandglass_supervisor::secret::{Answer, FixedSecrets, GrantedSecrets, Secret, Secrets};
 pub use sandglass_supervisor::settings::{MAX_FRAMES, Settings};
-pub use sandglass_supervisor::template::{TemplateKind, templates};
+pub use sandglass_supervisor::template::{TemplateKind, replace_fields, templates};
 pub use sandglass_supervisor::ticker::TickerHealth;
 pub use sandglass_supervisor::{file, manifest};
 pub use structure::{Bound, structural_figures};

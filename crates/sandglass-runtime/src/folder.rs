@@ -173,12 +173,14 @@ impl Folder {
     /// whose error states what to do about a missing value.
     ///
     /// # Errors
-    /// All modules that cannot be read, and all granted secrets without a value.
+    /// All modules that cannot be read, and each granted secret without a value once.
     pub fn modules(
         &self,
         secret: &dyn Fn(&str) -> Result<Secret, String>,
     ) -> Result<Vec<FolderModule>, FolderError> {
         let (mut modules, mut findings) = (Vec::new(), Vec::new());
+        // One secret without a value is one mistake, however many manifests grant it.
+        let mut missing = BTreeSet::new();
         for (name, source) in &self.sources {
             match source {
                 ModuleSource::File(path) => {
@@ -192,7 +194,9 @@ impl Folder {
                     }
                     (bytes, manifest) => {
                         findings.extend(bytes.err().map(|finding| *finding));
-                        findings.extend(manifest.err().into_iter().flatten());
+                        let mut of_secrets = manifest.err().unwrap_or_default();
+                        of_secrets.retain(|one| missing.insert(one.diagnostic.message.clone()));
+                        findings.extend(of_secrets);
                     }
                 },
             }
@@ -206,7 +210,7 @@ impl Folder {
 enum Missing {
     /// The folder cannot be used.
     Error,
-    /// The handlers that execute it are refused, which a strict spec forbids.
+    /// A strict spec is wrong; any other loads, but its folder cannot be used.
     Default,
 }
 
@@ -231,7 +235,7 @@ fn find_modules(
         };
         match found {
             Some(source) => drop(sources.insert(name.to_string(), source)),
-            None => no_module(name, manifests, &mut out),
+            None => no_module(name, manifests, missing, &mut out),
         }
     }
     out.finish()
@@ -268,7 +272,7 @@ fn unknown_spawns((path, spec): &(PathBuf, Spec), specs: &[(PathBuf, Spec)]) -> 
 }
 
 /// Reports that a spec names a module that its folder does not contain.
-fn no_module(name: &Name, manifests: &Manifests, out: &mut Diagnostics<'_>) {
+fn no_module(name: &Name, manifests: &Manifests, missing: Missing, out: &mut Diagnostics<'_>) {
     let near = manifests.iter().map(|found| found.file().name());
     let hint = if near.clone().next().is_some() {
         format!(" ({})", did_you_mean(name, near))
@@ -279,7 +283,11 @@ fn no_module(name: &Name, manifests: &Manifests, out: &mut Diagnostics<'_>) {
         "put `{name}.wasm` or `{name}.wat` beside the spec, or an {} with this `name`{hint}",
         manifest::FILE_NAME
     );
-    out.report_default(name.span(), format!("there is no module `{name}`"), help);
+    let consequence = match missing {
+        Missing::Error => "",
+        Missing::Default => ", without which `up` and `play` refuse the folder",
+    };
+    out.report_default(name.span(), format!("there is no module `{name}`{consequence}"), help);
 }
 
 /// Reports each secret in the configuration of a spec's integrations that is not granted to their

@@ -5,12 +5,13 @@ mod adaptor;
 mod modules;
 mod never_ran;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{
     CallLimits, Context, Dispatch, DispatchDeadline, DispatchLimits, Host, Integration,
-    RecordingLimits, Reservation, ReserveFor, RunNow,
+    RecordingLimits, Reservation, ReserveFor, RunNow, replace_fields, templates,
 };
 use sandglass_liveness::session::preamble;
 use sandglass_model::{
@@ -209,15 +210,37 @@ pub fn handler_now(host: &Host, dispatch: DispatchId) -> Option<HandlerNow> {
     Some(HandlerNow { place, since: now.since(since), active })
 }
 
-/// The state of the entity as its handler sees it. Guests of early versions find there, too, what
-/// failed before.
-fn entity_state(run: &HandlerRun, recovery: Option<&Value>) -> Value {
+/// What the name of an adapter begins with, in the place of a module.
+const ADAPTER: &str = "adapter:";
+
+/// The name of the module that executes the handler: that of its record, and of an adapter with the
+/// fields of the entity.
+fn module_name(run: &HandlerRun) -> Result<Cow<'_, str>, Rejection> {
+    let name = run.dispatched.module.as_str();
+    match name.strip_prefix(ADAPTER) {
+        Some(adapter) if templates(adapter).next().is_some() => {
+            let state = json!({ "fields": fields(run) });
+            Ok(format!("{ADAPTER}{}", replace_fields("adapter", adapter, &state)?).into())
+        }
+        _ => Ok(name.into()),
+    }
+}
+
+/// The fields of the entity as its handler sees them.
+fn fields(run: &HandlerRun) -> Map<String, Value> {
     let Dispatched { state, variables, .. } = &run.dispatched;
     // Variables come last: a parameter of the name of a variable may have set it, or not.
     let mut fields: Map<String, Value> =
         [&*run.fields, variables].into_iter().flatten().map(owned).collect();
     fields.insert("Id".to_owned(), run.entity.id().into());
     fields.insert("Status".to_owned(), state.as_str().into());
+    fields
+}
+
+/// The state of the entity as its handler sees it. Guests of early versions find there, too, what
+/// failed before.
+fn entity_state(run: &HandlerRun, recovery: Option<&Value>) -> Value {
+    let Dispatched { state, variables, .. } = &run.dispatched;
     let of = |is_of_kind: fn(&Value) -> bool| -> Map<String, Value> {
         variables.iter().filter(|(_, value)| is_of_kind(value)).map(owned).collect()
     };
@@ -226,7 +249,7 @@ fn entity_state(run: &HandlerRun, recovery: Option<&Value>) -> Value {
         "entity_id": run.entity.id(),
         "status": state,
         "sequence_nr": sequence(&run.dispatched),
-        "fields": fields,
+        "fields": fields(run),
         "counters": of(Value::is_u64),
         "booleans": of(Value::is_boolean),
         "lists": of(Value::is_array),

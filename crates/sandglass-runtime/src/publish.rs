@@ -70,6 +70,9 @@ pub struct Snapshot {
     pub state: String,
     /// Its variables.
     pub variables: Object,
+    /// Its fields: the last values of the parameters of all actions that it took. A variable of the
+    /// same name takes precedence.
+    pub fields: Arc<Object>,
     /// How many transitions it has taken.
     pub sequence: Sequence,
     /// The handlers that are queued or in flight, in the order of their dispatch.
@@ -145,6 +148,7 @@ impl Snapshot {
             tenant: entity.tenant.clone(),
             state: entity.state.clone(),
             variables: entity.variables.clone(),
+            fields: Arc::clone(entity.fields()),
             sequence: entity.sequence,
             in_flight: entity.in_flight().into_iter().map(view).collect(),
             schedules: entity.schedules().len(),

@@ -125,12 +125,12 @@ impl Config {
                 wrong.into_iter().partition(|found| found.severity == Severity::Error);
             let findings: Vec<Finding> = Finding::all_of(path, &source, wrong).collect();
             if !findings.is_empty() {
-                return Err(Error::wrong(&findings));
+                return Err(Error::Wrong(findings));
             }
             // The only warning is about a cache without a folder, which the option may name.
             if options.compiled_cache.is_none() {
                 Finding::all_of(path, &source, warnings)
-                    .for_each(|found| report(&in_one_line(&[found])));
+                    .for_each(|found| report(&in_one_line([&found])));
             }
         }
         for variable in &options.api_key_env {

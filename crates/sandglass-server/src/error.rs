@@ -5,7 +5,7 @@ use std::io;
 use sandglass_daemon::{ReloadError, StoreError};
 use sandglass_host::{BuildError as HostError, file};
 use sandglass_runtime::{ActorError, BuildError as RuntimeError, FolderError};
-use sandglass_source::Finding;
+use sandglass_source::{Finding, Severity};
 use sandglass_telemetry::otlp;
 
 use crate::findings::in_one_line;
@@ -20,6 +20,10 @@ pub enum Error {
     /// why.
     #[error("{0}")]
     Unusable(String),
+    /// Errors in files that people write, and the warnings beside them. The text has the errors alone,
+    /// in one line.
+    #[error("{}", in_one_line(.0.iter().filter(|one| one.diagnostic.severity == Severity::Error)))]
+    Wrong(Vec<Finding>),
     /// Something failed because of the operating system.
     #[error("{what}")]
     System {
@@ -65,11 +69,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Reports findings in files.
-    pub(crate) fn wrong(findings: &[Finding]) -> Self {
-        Self::Unusable(in_one_line(findings))
-    }
-
     /// Adds what failed to an error of the operating system.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         |why| Self::System { what: what.into(), why }

@@ -38,7 +38,7 @@ pub(crate) fn read(
 
 fn of_folder(path: &Path, secrets: &BTreeMap<String, String>, report: &Report) -> Result<Served> {
     let wrong = |error| match error {
-        FolderError::Wrong(findings) => Error::wrong(&findings),
+        FolderError::Wrong(findings) => Error::Wrong(findings),
         other => other.into(),
     };
     let folder = Folder::read(path).map_err(wrong)?;
@@ -52,7 +52,7 @@ fn of_folder(path: &Path, secrets: &BTreeMap<String, String>, report: &Report) -
     let modules = folder.modules(&secret).map_err(wrong)?;
     let declared =
         |FolderModule { name, bytes, manifest }| DeclaredModule { name, bytes, manifest };
-    folder.warnings.iter().for_each(|one| report(&in_one_line(std::slice::from_ref(one))));
+    folder.warnings.iter().for_each(|one| report(&in_one_line([one])));
     Ok(Served { modules: modules.into_iter().map(declared).collect(), specs: folder.specs })
 }
 
@@ -60,7 +60,7 @@ fn of_scenarios(paths: &[PathBuf]) -> Result<Served> {
     let (mut specs, mut modules) = (BTreeMap::new(), BTreeMap::new());
     for path in paths {
         let Scenario { specs: files, modules: declared, .. } =
-            sandglass_scenario::load(path)?.map_err(|findings| Error::wrong(&findings))?;
+            sandglass_scenario::load(path)?.map_err(Error::Wrong)?;
         for file in files {
             let spec = Spec::parse(&file.source).spec;
             // A scenario that was loaded has no spec with errors.
@@ -83,7 +83,7 @@ fn of_scenarios(paths: &[PathBuf]) -> Result<Served> {
     let specs: Vec<_> = specs.into_iter().collect();
     let twice = one_of_each_type(&specs);
     if !twice.is_empty() {
-        return Err(Error::wrong(&twice));
+        return Err(Error::Wrong(twice));
     }
     let declared = modules.values().map(|module| {
         let (name, manifest, bytes) = module.read()?;
@@ -100,5 +100,5 @@ pub(crate) fn check_timed_functions(specs: &[(PathBuf, Spec)], host: &Host) -> R
     let known = host.timed_functions().map_err(|why| Error::Unusable(why.message))?;
     let wrong = specs.iter().flat_map(|(path, spec)| unknown_timed_functions(path, spec, &known));
     let wrong: Vec<_> = wrong.collect();
-    if wrong.is_empty() { Ok(()) } else { Err(Error::wrong(&wrong)) }
+    if wrong.is_empty() { Ok(()) } else { Err(Error::Wrong(wrong)) }
 }

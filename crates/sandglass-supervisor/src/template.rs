@@ -136,6 +136,29 @@ pub async fn resolve<'a>(
     Ok(Resolved { config: Some(replaced), secrets })
 }
 
+/// Replaces the fields in `value`, the value of `key`, as [`resolve`] does. Secrets stay templates.
+///
+/// # Errors
+/// There is no such field, or the result is too large.
+pub fn replace_fields(key: &str, value: &str, entity_state: &Value) -> Result<String, Rejection> {
+    let (mut whole, mut rest) = (String::new(), value);
+    for (before, template) in split(value) {
+        rest = &rest[before.len() + template.text.len()..];
+        whole.push_str(before);
+        whole.push_str(&match template.kind {
+            TemplateKind::Field => {
+                field(entity_state, template.name).ok_or_else(|| no_field(key, template))?
+            }
+            TemplateKind::Secret => template.text.into(),
+        });
+        if whole.len() > RESOLVED_MAX_BYTES {
+            return Err(too_large());
+        }
+    }
+    whole.push_str(rest);
+    Ok(whole)
+}
+
 /// A field of the entity as text: of the object `fields` in its state, or else of the state itself.
 fn field<'a>(entity_state: &'a Value, name: &str) -> Option<Cow<'a, str>> {
     let fields = entity_state.get("fields").filter(|fields| fields.is_object());
@@ -213,6 +236,17 @@ mod tests {
             assert_eq!(one(value, &state), Ok(expected.to_owned()), "{value}");
         }
         assert_eq!(one("{field:n}", &json!({ "n": true, "fields": 3 })), Ok("true".to_owned()));
+    }
+
+    #[test]
+    fn fields_are_replaced_without_secrets() {
+        let state = json!({ "fields": { "n": 7, "large": "x".repeat(RESOLVED_MAX_BYTES / 2) } });
+        let replaced = |value: &str| replace_fields("key", value, &state);
+        assert_eq!(replaced("a{field:n}{secret:KEY}b"), Ok("a7{secret:KEY}b".to_owned()));
+        let missing = replaced("{field:other}").expect_err("there is none").message;
+        assert!(missing.starts_with("configuration `key`: `{field:other}` cannot"), "{missing}");
+        assert!(replaced(&"{field:large}".repeat(2)).is_ok());
+        assert!(replaced(&"{field:large}".repeat(3)).is_err());
     }
 
     #[test]

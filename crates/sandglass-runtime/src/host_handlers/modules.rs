@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sandglass_host::{DispatchLimits, Host, Integration, Manifest};
-use sandglass_model::{Dispatched, ModuleHash, Rejection, RejectionKind};
+use sandglass_model::{ModuleHash, Rejection, RejectionKind};
+use sandglass_source::shortened;
 
 use crate::computed_once::ComputedOnce;
 use crate::handlers::HandlerRun;
@@ -54,6 +55,9 @@ impl Module {
 /// The modules by name, in the version that new dispatches use: as many as the embedder has named.
 #[derive(Debug, Default)]
 pub(super) struct Modules(RwLock<BTreeMap<String, Arc<Loadable>>>);
+
+/// Longest name in a message, in characters.
+const QUOTED_CHARS: usize = 200;
 
 /// One version of a module, compiled when it is first needed.
 #[derive(Debug)]
@@ -113,11 +117,12 @@ impl Modules {
         kept: Option<Arc<Loadable>>,
         limits: &DispatchLimits,
     ) -> Result<Integration, Rejection> {
-        let Dispatched { module: name, module_hash: recorded, .. } = &run.dispatched;
+        let name = &*super::module_name(run)?;
+        let recorded = run.dispatched.module_hash;
         let version = kept.or_else(|| self.named(name));
         let Some(version) = version else { return Err(self.unknown(name)) };
         match recorded {
-            Some(recorded) if *recorded != version.module.hash => Err(replaced(name)),
+            Some(recorded) if recorded != version.module.hash => Err(replaced(name)),
             _ => version.load(host, name, &run.tenant, limits).await,
         }
     }
@@ -128,6 +133,8 @@ impl Modules {
     }
 
     fn unknown(&self, name: &str) -> Rejection {
+        // That of an adapter may come from a field.
+        let name = shortened(name, QUOTED_CHARS);
         // What specs declare that is no module: see `Integration::module` of a spec.
         if let Some((kind, of)) = name.split_once(':') {
             let message = format!(

@@ -81,16 +81,27 @@ impl Handlers for WithFields {
 
 /// Takes `Touch` and then `Ship` with `params`; returns the records.
 async fn records(overlay: Value, params: Value, secrets: FixedSecrets) -> Vec<Record> {
+    records_of(ORDER, overlay, params, secrets).await
+}
+
+/// The same with another spec. The module is an adapter, too.
+async fn records_of(
+    spec: &str,
+    overlay: Value,
+    params: Value,
+    secrets: FixedSecrets,
+) -> Vec<Record> {
     let object = |value: Value| -> Object { serde_json::from_value(value).expect("an object") };
     let host = Host::builder().settings(Settings { max_runs: 1, ..Settings::default() });
     let clock = Arc::new(SystemClock::new());
     let manifest = Manifest::named("shipper").secrets(Arc::new(secrets));
-    let modules = [("shipper".to_owned(), Module::new(ECHO.as_bytes(), manifest))];
+    let module = Module::new(ECHO.as_bytes(), manifest);
+    let modules = ["shipper", "adapter:post"].map(|name| (name.to_owned(), module.clone()));
     let handlers =
         HostHandlers::new(host.build().expect("a host"), Arc::clone(&clock) as _, modules);
     let handlers = handlers.entity_state(object(overlay));
     let journal = Arc::new(MemoryJournal::new());
-    let parsed = Spec::parse(ORDER);
+    let parsed = Spec::parse(spec);
     let spec = parsed.spec.unwrap_or_else(|| panic!("{:#?}", parsed.diagnostics));
     let runtime = Runtime::builder(Arc::clone(&journal) as _)
         .clock(clock)
@@ -192,4 +203,28 @@ async fn a_given_state_overlays_that_of_the_entity() {
     assert_eq!((&fields["Status"], &fields["boxes"]), (&"Packed".into(), &4.into()));
     assert_eq!((&fields["tags"], &fields["weight"]), (&json!(["a"]), &3.into()));
     assert_eq!(context["integration_config"]["path"], "/Tromsø/3/7");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adapter_may_be_named_by_a_field() {
+    let adapter = "type = \"adapter\"\nadapter = \"{field:carrier}\"";
+    let spec = ORDER.replace("module = \"shipper\"", adapter);
+    let by = |params: Value| records_of(&spec, json!({}), params, key());
+    let records = by(json!({ "carrier": "post" })).await;
+    assert_eq!(context(&records)["integration_config"]["adapter"], "post");
+    let dispatched = records.iter().find_map(|record| match &record.event {
+        Event::Dispatched(dispatched) => Some(dispatched.module.as_str()),
+        _ => None,
+    });
+    assert_eq!(dispatched, Some("adapter:{field:carrier}"), "the record has the template");
+
+    for (params, kind, says) in [
+        (json!({ "carrier": "rail" }), "unknown_module", "no adapter `rail`"),
+        (json!({}), "unresolved_template", "`adapter`: `{field:carrier}`"),
+    ] {
+        let records = by(params).await;
+        let Outcome::Rejected(rejection) = outcome(&records) else { panic!("{records:?}") };
+        assert_eq!(rejection.kind.as_str(), kind);
+        assert!(rejection.message.contains(says), "{rejection}");
+    }
 }

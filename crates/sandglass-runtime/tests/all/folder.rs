@@ -100,7 +100,7 @@ fn a_check_reports_missing_modules_and_only_strict_specs_need_them() {
     assert!(read.sources.is_empty());
     let said: Vec<String> = read.warnings.iter().map(|one| one.diagnostic.to_string()).collect();
     assert!(
-        said.iter().any(|one| one.contains("warning: there is no module `charge`")),
+        said.iter().any(|one| one.contains("warning: there is no module `charge`, without")),
         "{said:?}"
     );
     let strict = folder(&[("a.ioa.toml", &SPEC.replace("initial", "strict = true\ninitial"))]);
@@ -144,6 +144,24 @@ fn every_missing_secret_and_module_is_reported() {
     let Err(FolderError::Wrong(findings)) = read.modules(&value) else { panic!("B has no value") };
     let said: Vec<String> = findings.iter().map(|one| one.diagnostic.to_string()).collect();
     assert!(said[0].contains("m.wat") && said[1].contains("`B` is granted and has no value"));
+}
+
+#[test]
+fn a_secret_without_a_value_is_reported_once() {
+    let other = SPEC.replace("\"Order\"", "\"Other\"").replace("\"charge\"", "\"refund\"");
+    let text = |name| manifest(name, "[grants]\nsecrets = [\"A\"]\n");
+    let files = folder(&[
+        ("a.ioa.toml", SPEC),
+        ("b.ioa.toml", &other.replace("trigger charge", "trigger refund")),
+        ("m.wat", MODULE),
+        ("a.integration.toml", &text("charge")),
+        ("b.integration.toml", &text("refund")),
+    ]);
+    let read = Folder::read(files.path()).expect("it is right");
+    let modules = read.modules(&|name| Err(format!("set {name}")));
+    let Err(FolderError::Wrong(findings)) = modules else { panic!("A has no value") };
+    let [one] = &findings[..] else { panic!("{findings:?}") };
+    assert!(one.path.ends_with("a.integration.toml"), "{one:?}");
 }
 
 #[test]
