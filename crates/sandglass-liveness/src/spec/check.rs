@@ -1,15 +1,18 @@
 //! Checks the sections of a spec file against each other. Each error would one day make an entity
 //! hang or surprise its author.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_model::RulesVersion;
 use sandglass_source::{Diagnostics, did_you_mean, nearest};
 
 use super::{
     Action, Assigned, Effect, Integration, IntegrationKind, Name, Spec, Variable, VariableKind,
-    endings, limits, spawn,
+    effect, endings, limits, spawn,
 };
+
+/// The counter of actions that add or remove items.
+const ITEMS: &str = "items";
 
 /// Checks `spec`, and fills in what follows from several sections. If it could not be read what
 /// triggers an integration, no trigger is said to be one that no integration has.
@@ -29,6 +32,7 @@ pub(super) fn check(spec: &mut Spec, are_triggers_known: bool, out: &mut Diagnos
 fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     let mut actions = std::mem::take(&mut spec.actions);
     let names: BTreeSet<String> = actions.values().map(|action| action.name.to_string()).collect();
+    complete_effects(spec, &mut actions, out);
     for action in actions.values_mut() {
         for state in action.from.iter().chain(&action.to) {
             known_state(&spec.states, state, out);
@@ -38,7 +42,6 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
             let help = format!("take `{terminal}` out of `from` or out of `terminal`");
             out.error_with_help(terminal.span(), message, help);
         }
-        declare_changed(spec, action, out);
         for effect in &mut action.effects {
             check_effect(spec, &names, &action.params, effect, out);
         }
@@ -48,6 +51,76 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     spec.actions = actions;
     if let Some(variable) = spec.conversation.clone() {
         kind_of(spec, &variable, out);
+    }
+}
+
+/// Adds the effects and the variables that a lenient file implies.
+fn complete_effects(
+    spec: &mut Spec,
+    actions: &mut BTreeMap<String, Action>,
+    out: &mut Diagnostics<'_>,
+) {
+    let is_other =
+        |variable: &&Variable| variable.kind == VariableKind::Counter && variable.name != *ITEMS;
+    let others = spec.variables.values().filter(is_other);
+    let others: Vec<String> = others.map(|variable| variable.name.to_string()).collect();
+    for action in actions.values() {
+        declare_changed(spec, action, out);
+    }
+    // If it is declared as another type, or an effect shows that it is one, it counts nothing.
+    let items = spec.variables.get(ITEMS).map_or(VariableKind::Counter, |items| items.kind);
+    let items = matches!(items, VariableKind::Counter | VariableKind::Number);
+    let counters: Vec<String> = items.then(|| ITEMS.to_owned()).into_iter().chain(others).collect();
+    for action in actions.values_mut() {
+        count_items(spec, &counters, action, out);
+        declare_changed(spec, action, out);
+    }
+}
+
+/// Gives an action without effects those that its name implies for other runtimes, unless the file is
+/// strict.
+fn count_items(spec: &Spec, counters: &[String], action: &mut Action, out: &mut Diagnostics<'_>) {
+    /// Most counters that a message names.
+    const NAMED_MAX: usize = 8;
+    let is_output = action.kind.as_deref() == Some("output");
+    if spec.rules < RulesVersion::V3
+        || spec.is_strict
+        || is_output
+        || counters.is_empty()
+        || !action.effects.is_empty()
+    {
+        return;
+    }
+    let called = action.name.to_lowercase();
+    let is_called = |names: [&str; 2]| names.iter().any(|name| called.contains(name));
+    let verb = if is_called(["additem", "add_item"]) {
+        "increment"
+    } else if is_called(["removeitem", "remove_item"]) {
+        "decrement"
+    } else {
+        return;
+    };
+    let span = action.name.span().clone();
+    let shown = |format: &dyn Fn(&String) -> String| {
+        let mut shown: Vec<String> = counters.iter().take(NAMED_MAX).map(format).collect();
+        shown.extend((counters.len() > NAMED_MAX).then(|| "..".to_owned()));
+        shown.join(", ")
+    };
+    let message = format!(
+        "action `{}` has no `effect`, so it {verb}s {}",
+        action.name,
+        shown(&|name| format!("`{name}`"))
+    );
+    let help = format!(
+        "add `effect = [{}]`, or `effect = \"emit {}\"` if it counts nothing",
+        shown(&|name| format!("\"{verb} {name}\"")),
+        action.name
+    );
+    out.report_default(&span, message, help);
+    if !out.is_strict() {
+        let names = counters.iter().map(|name| Name::new(name.as_str(), span.clone()));
+        action.effects =
+            names.map(|name| effect::count_effect(verb, name, effect::one_more())).collect();
     }
 }
 

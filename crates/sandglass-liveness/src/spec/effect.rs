@@ -140,14 +140,14 @@ fn unknown(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option<
     None
 }
 
-fn count_effect(verb: &str, variable: Name, by: Assigned) -> Effect {
+pub(super) fn count_effect(verb: &str, variable: Name, by: Assigned) -> Effect {
     match verb {
         "increment" => Effect::Increment { variable, by },
         _ => Effect::Decrement { variable, by },
     }
 }
 
-fn one_more() -> Assigned {
+pub(super) fn one_more() -> Assigned {
     Assigned::Literal(Value::from(1))
 }
 

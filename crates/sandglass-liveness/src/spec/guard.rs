@@ -113,8 +113,8 @@ pub(super) struct Mistake {
 }
 
 impl Guard {
-    /// Whether it holds. A name without a value reads as zero, false, the empty text or the empty
-    /// list, whichever it is compared with.
+    /// Whether it holds. A name without a value is null, which equals only null and has no order. Each
+    /// declared variable has a value.
     #[must_use]
     pub fn holds(&self, scope: Scope<'_>) -> bool {
         match self {
@@ -229,8 +229,8 @@ impl Operand {
             Self::State => Cow::Owned(Value::from(scope.state)),
             Self::Named(name) => scope.get(name),
             Self::Length(name) => {
-                let value = scope.get(name);
-                Cow::Owned(Value::from(value.as_array().map_or(0, Vec::len)))
+                let length = scope.get(name).as_array().map(Vec::len);
+                Cow::Owned(length.map_or(Value::Null, Value::from))
             }
             Self::Literal(value) => Cow::Borrowed(value),
         }
@@ -257,11 +257,8 @@ impl Operator {
 
 /// Only numbers have an order.
 fn order(left: &Value, right: &Value) -> Option<Ordering> {
-    let zero = Number::from(0);
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => order_numbers(left, right),
-        (Value::Null, Value::Number(right)) => order_numbers(&zero, right),
-        (Value::Number(left), Value::Null) => order_numbers(left, &zero),
         _ => None,
     }
 }
@@ -274,11 +271,7 @@ fn order_numbers(left: &Number, right: &Number) -> Option<Ordering> {
 }
 
 fn are_equal(left: &Value, right: &Value) -> bool {
-    match (left, right) {
-        (Value::Null, Value::Bool(flag)) | (Value::Bool(flag), Value::Null) => !flag,
-        (Value::Null, other) | (other, Value::Null) if is_empty(other) => true,
-        _ => left == right || order(left, right).is_some_and(Ordering::is_eq),
-    }
+    left == right || order(left, right).is_some_and(Ordering::is_eq)
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -369,12 +362,22 @@ mod tests {
             "items in [1, 2, 3]",
             "not empty(tags) and empty(nothing)",
             "Carrier == 'ups' and Carrier != null",
-            "other == null and other == 0 and other == false and !other and other == ''",
-            "other < 1 and not other > 0 and len(other) == 0",
+            "other == null and !other and empty(other) and other == Missing",
+            "other != 0 and other != false and other != '' and len(other) != 0 and 1 != other",
+            "other not in ['', 'a'] and other not in [0] and other not in tags",
         ] {
             assert!(holds(text), "{text}");
         }
-        for text in ["status in []", "Carrier in tags", "note == null", "paid == null"] {
+        for text in [
+            "status in []",
+            "Carrier in tags",
+            "note == null",
+            "paid == null",
+            "other == 0 or other == false or other == '' or false == other",
+            "other < 5 or other <= 0 or other >= 0 or other > -1 or other < items",
+            "other in [''] or other in [0] or 'a' in other",
+            "len(other) == 0 or len(other) < 1 or len(Carrier) >= 0",
+        ] {
             assert!(!holds(text), "{text}");
         }
     }

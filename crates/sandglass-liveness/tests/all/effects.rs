@@ -3,6 +3,7 @@
 
 use sandglass_liveness::decide::{PARAMS_MAX_BYTES, VARIABLES_MAX_BYTES};
 use sandglass_liveness::entity::FIELDS_MAX_BYTES;
+use sandglass_liveness::spec::Strictness;
 use sandglass_liveness::{Entity, Input, Refusal, Severity, Spec};
 use sandglass_model::{Decision, Event, Object, Outcome, RulesVersion};
 use serde_json::{Value, json};
@@ -456,6 +457,49 @@ fn quoted_lists_and_undeclared_variables_work_as_others_do() {
     take(&mut life, "Check", json!({ "Reference": "r" })).expect("taken");
     assert_eq!(life.entity().in_flight_count(), 1);
     assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
+fn an_action_without_effects_that_is_named_after_items_counts_them() {
+    let named = "[[state]]\nname = \"total\"\ntype = \"counter\"\n\n\
+                 [[action]]\nname = \"QuickAddItems\"\nfrom = [\"Draft\"]\n\n\
+                 [[action]]\nname = \"remove_item\"\nfrom = [\"Draft\"]\n\n\
+                 [[action]]\nname = \"AddItemLater\"\nfrom = [\"Draft\"]\neffect = \"emit Later\"\n\n\
+                 [[action]]\nname = \"Edit\"";
+    let source = ORDER.replacen("[[action]]\nname = \"Edit\"", named, 1);
+    let steps = ["QuickAddItems", "QuickAddItems", "AddItemLater", "remove_item"];
+    let counted = |source: &str| {
+        let mut life = Life::of(source);
+        for action in steps {
+            take(&mut life, action, json!({})).expect(action);
+        }
+        assert_eq!(divergences(&life.log), 0);
+        ["items", "total", "score"].map(|name| life.entity().variables.get(name).cloned())
+    };
+    let expected = |items, total| [items, Some(json!(total)), Some(json!(-1.5))];
+    assert_eq!(counted(&source), expected(Some(json!(1)), 1));
+    let warned = said(&source, Severity::Warning);
+    let doubt = "action `QuickAddItems` has no `effect`, so it increments `items`, `total`";
+    let help = "help: add `effect = [\"increment items\", \"increment total\"]`";
+    assert!(warned.iter().any(|one| one.contains(doubt) && one.contains(help)), "{warned:#?}");
+    assert!(!warned.iter().any(|one| one.contains("`AddItemLater`")), "{warned:#?}");
+
+    let strict = Spec::parse_with(&source, Strictness::Strict);
+    let is_said = strict
+        .diagnostics
+        .iter()
+        .any(|one| one.severity == Severity::Error && one.message == doubt);
+    assert!(strict.spec.is_none() && is_said, "{:#?}", strict.diagnostics);
+    let strict = source.replace("name = \"Session\"", "name = \"Session\"\nstrict = true");
+    for (source, rules) in [(&strict, RulesVersion::V3), (&source, RulesVersion::V2)] {
+        let spec = Spec::parse_recorded(source, rules).spec.expect("it was valid");
+        assert!(spec.actions["QuickAddItems"].effects.is_empty(), "{rules:?}");
+    }
+
+    // Without a declaration, `items` is a counter.
+    let other = |item: &str| source.replace("\"items\"", "\"others\"").replace("items ", item);
+    let undeclared = other("others ");
+    assert_eq!(counted(&undeclared), expected(Some(json!(1)), 1));
 }
 
 #[test]

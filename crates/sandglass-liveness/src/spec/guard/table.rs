@@ -86,7 +86,7 @@ pub(in crate::spec) fn text(
         let near = near.map(|help| help + " Otherwise, ").unwrap_or_default();
         let help = format!(
             "{near}it reads the parameter of that name of an earlier action, and without one \
-             zero, false or the empty text; declare it in a [[state]]"
+             null, which equals nothing else; declare it in a [[state]]"
         );
         out.report_default(&at, format!("{key}: {}", doubt.message), help);
     }
