@@ -39,10 +39,15 @@ impl Spawns {
     fn effects(types: usize, dice: &Dice) -> String {
         let one = |_| {
             let kind = dice.below(types);
-            // A first action that spawns again leads to as many entities as it may.
-            let again = dice.per_mille(30);
-            let action = if again { "Spawn0" } else { *dice.pick(&["Touch", "Go1", "Start0"]) };
-            let id = match dice.below(6) {
+            let id = dice.below(6);
+            // Entities with new ids start no handlers: their guests would ask for further ones without
+            // end. A first action that spawns again leads to as many entities as it may.
+            let action = match id {
+                0..=3 if dice.per_mille(30) => "Spawn0",
+                0..=3 => "Touch",
+                _ => *dice.pick(&["Touch", "Go1", "Start0"]),
+            };
+            let id = match id {
                 0 | 1 => "{uuid}".to_owned(),
                 2 | 3 => "text".to_owned(),
                 4 => {
