@@ -10,10 +10,22 @@ use sandglass_model::{
 use serde_json::Value;
 
 use super::refusal::{BrokenInvariant, shown};
-use super::spawn::{Unspawnables, spawns};
+use super::spawn::spawns;
 use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX, effects, size};
 use crate::entity::{Entity, FIELDS_MAX_BYTES, fields};
 use crate::spec::{Action, Effect, Integration, Scope, Spec};
+
+/// What an action may be refused for, besides its state, its guard and parameters of another type.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum MayRefuse<'a> {
+    /// Bounds, invariants, and entities that cannot be spawned, of which this one is known, if there is one.
+    Everything(Option<&'a Unspawnable>),
+    /// Invariants. The action has to end the state, because it is that of a timer, or of an ending that is
+    /// not a success: what does not fit is left out, and spawns are refused one by one.
+    Invariants,
+    /// Not even invariants, because the handler ends in an action: the last resort of an ending.
+    Nothing,
+}
 
 /// What an action is taken in, and how many handlers and schedules count already.
 pub(super) struct ActionContext<'a> {
@@ -24,41 +36,20 @@ pub(super) struct ActionContext<'a> {
     schedules: usize,
     /// The time that a waiting asker leaves to what follows a handler, in milliseconds.
     parent_remaining_ms: Option<u64>,
-    unspawnables: Unspawnables<'a>,
-    may_break_invariants: bool,
+    may_refuse: MayRefuse<'a>,
 }
 
 impl<'a> ActionContext<'a> {
     pub(super) fn new(spec: &'a Spec, entity: &'a Entity, now: WallTime) -> Self {
         let in_flight = entity.in_flight_count();
         let schedules = entity.schedules().len();
-        let (parent_remaining_ms, unspawnables) = (None, Unspawnables::Refuse(None));
-        Self {
-            spec,
-            entity,
-            now,
-            in_flight,
-            schedules,
-            parent_remaining_ms,
-            unspawnables,
-            may_break_invariants: false,
-        }
+        let (parent_remaining_ms, may_refuse) = (None, MayRefuse::Everything(None));
+        Self { spec, entity, now, in_flight, schedules, parent_remaining_ms, may_refuse }
     }
 
-    /// For the last resort of an ending: the handler ends in an action, even if that breaks an invariant.
-    pub(super) fn breaking_invariants(self) -> Self {
-        Self { may_break_invariants: true, ..self }
-    }
-
-    /// With an entity that is known not to be spawnable: an action that would spawn it is refused.
-    pub(super) fn with_unspawnable(self, known: Option<&'a Unspawnable>) -> Self {
-        Self { unspawnables: Unspawnables::Refuse(known), ..self }
-    }
-
-    /// For an action that has to end the state: it is taken even if it would spawn an entity that cannot
-    /// be spawned.
-    pub(super) fn accepting_unspawnables(self) -> Self {
-        Self { unspawnables: Unspawnables::Accept, ..self }
+    /// For an action that may be refused for this only.
+    pub(super) fn refused_for(self, may_refuse: MayRefuse<'a>) -> Self {
+        Self { may_refuse, ..self }
     }
 
     /// After the end of a handler: it does not count, and its asker has this much time left if it
@@ -84,7 +75,7 @@ impl<'a> ActionContext<'a> {
         let entity = self.entity;
         let mut variables = self.variables_after(action, params)?;
         let mut fields = self.fields_after(params, cause)?;
-        let spawns = spawns(entity, action, params, cause, trace, self.unspawnables)?;
+        let spawns = spawns(entity, action, params, cause, trace, self.may_refuse)?;
         for spawn in &spawns {
             match spawn.stored_in.as_ref().and_then(|name| variables.get_mut(name)) {
                 Some(variable) => *variable = Value::from(spawn.entity.id()),
@@ -133,7 +124,7 @@ impl<'a> ActionContext<'a> {
 
     /// Whether the action has to end the state, so that what does not fit is left out.
     fn has_to_be_taken(&self) -> bool {
-        self.spec.rules >= RulesVersion::V3 && matches!(self.unspawnables, Unspawnables::Accept)
+        self.spec.rules >= RulesVersion::V3 && !matches!(self.may_refuse, MayRefuse::Everything(_))
     }
 
     /// The variables after the effects of `action`. If they would be too large and it has to be taken,
@@ -151,7 +142,7 @@ impl<'a> ActionContext<'a> {
 
     /// Checks that the entity keeps its invariants, unless it may break them.
     fn check_invariants(&self, name: &str, after: Scope<'_>) -> Result<(), Refusal> {
-        if self.may_break_invariants {
+        if let MayRefuse::Nothing = self.may_refuse {
             return Ok(());
         }
         let mut invariants = self.spec.invariants.iter();

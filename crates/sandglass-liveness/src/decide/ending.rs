@@ -18,7 +18,7 @@ use sandglass_model::{
 };
 use serde_json::{Value, json};
 
-use super::action::{ActionContext, smaller_budget};
+use super::action::{ActionContext, MayRefuse, smaller_budget};
 use super::{RERUN_ATTEMPTS_MAX, Refusal};
 use crate::entity::{Entity, InFlight};
 use crate::session::Session;
@@ -118,7 +118,7 @@ impl Ending<'_> {
         let end = self.with_named_action();
         let Outcome::Completed(completion) = &end.outcome else { return Judgment::Fails(end) };
         let action = self.action(&end.outcome).unwrap_or(NO_ACTION).to_owned();
-        match self.take(&action, &end.outcome, None) {
+        match self.take(&action, &end.outcome, MayRefuse::Everything(self.unspawnable), None) {
             Ok(transition) => Judgment::Succeeds { action, transition },
             // A replay does not know what existed, so the record has to state this refusal.
             Err(refusal @ Refusal::Unspawnable(_)) => {
@@ -248,25 +248,7 @@ impl Ending<'_> {
         &self,
         action: &str,
         outcome: &Outcome,
-        refused: Option<&Refusal>,
-    ) -> Result<Vec<Event>, Refusal> {
-        self.take_in(self.context(outcome), action, outcome, refused)
-    }
-
-    fn context(&self, outcome: &Outcome) -> ActionContext<'_> {
-        let context = ActionContext::new(self.spec, self.entity, self.now);
-        let context = context.after_a_handler(self.end.asker_remaining_ms);
-        match outcome {
-            Outcome::Completed(_) => context.with_unspawnable(self.unspawnable),
-            _ => context.accepting_unspawnables(),
-        }
-    }
-
-    fn take_in(
-        &self,
-        context: ActionContext<'_>,
-        action: &str,
-        outcome: &Outcome,
+        may_refuse: MayRefuse<'_>,
         refused: Option<&Refusal>,
     ) -> Result<Vec<Event>, Refusal> {
         let dispatched = &self.run.dispatched;
@@ -288,6 +270,8 @@ impl Ending<'_> {
             params.insert(failure_route::PARAM.to_owned(), failure);
         }
         let cause = TransitionCause::HandlerEnded { dispatch: dispatched.dispatch };
+        let context = ActionContext::new(self.spec, self.entity, self.now).refused_for(may_refuse);
+        let context = context.after_a_handler(self.end.asker_remaining_ms);
         context.take(action, &params, &cause, dispatched.trace)
     }
 
@@ -319,17 +303,15 @@ impl Ending<'_> {
         let others = others.filter_map(Option::as_deref);
         let actions: Vec<&str> = own.as_deref().into_iter().chain(others).collect();
         let mut refused = None;
-        for action in &actions {
-            match self.take(action, &end.outcome, refused.as_ref()) {
-                Ok(transition) => return take_action(end, (*action).to_owned(), transition),
-                Err(refusal) => refused = refused.or(Some(refusal)),
+        for may_refuse in [MayRefuse::Invariants, MayRefuse::Nothing] {
+            for action in &actions {
+                match self.take(action, &end.outcome, may_refuse, refused.as_ref()) {
+                    Ok(transition) => return take_action(end, (*action).to_owned(), transition),
+                    Err(refusal) => refused = refused.or(Some(refusal)),
+                }
             }
-        }
-        // No ending keeps the invariants: that a handler ends in an action comes first.
-        for action in actions.iter().filter(|_| self.is_in_own_state()) {
-            let context = self.context(&end.outcome).breaking_invariants();
-            if let Ok(transition) = self.take_in(context, action, &end.outcome, refused.as_ref()) {
-                return take_action(end, (*action).to_owned(), transition);
+            if !self.is_in_own_state() {
+                break;
             }
         }
         // Recorded under this name since version 1.

@@ -25,7 +25,7 @@ use sha2::{Digest, Sha256};
 use crate::entity::{Entity, parent_fields};
 use crate::spec::{Spec, VariableKind};
 
-use action::ActionContext;
+use action::{ActionContext, MayRefuse};
 pub use commands::{Command, commands, handler_cause};
 pub use refusal::{BrokenInvariant, Refusal, UnfitParam};
 pub use retry::Retry;
@@ -292,7 +292,8 @@ fn decide_input(
     now: WallTime,
     unspawnable: Option<&Unspawnable>,
 ) -> Result<Vec<Event>, Refusal> {
-    let context = || ActionContext::new(spec, entity, now).with_unspawnable(unspawnable);
+    let context = |may_refuse| ActionContext::new(spec, entity, now).refused_for(may_refuse);
+    let refusable = || context(MayRefuse::Everything(unspawnable));
     match input {
         Input::Create { .. } => Err(Refusal::EntityExists),
         Input::Start { limits } => session::start(entity, *limits),
@@ -310,19 +311,19 @@ fn decide_input(
                 Some(asked) => asked_by(entity, asked)?,
                 None => TransitionCause::Requested,
             };
-            context().take(action, params, &cause, *trace)
+            refusable().take(action, params, &cause, *trace)
         }
         Input::FirstAction { action, params, trace } => {
             check_size("params", params, PARAMS_MAX_BYTES)?;
-            spawn::first_action(entity, &context(), (action, params), *trace)
+            spawn::first_action(entity, &refusable(), (action, params), *trace)
         }
         Input::SpawnEnded(end) => spawn::record_end(entity, end),
         Input::Retry(retry) => retry::decide(spec, entity, retry),
         Input::HandlerEnded(end) => ending::decide(spec, entity, end, now, unspawnable),
         Input::StateIdle { generation, idle_ms } => {
-            state_idle(spec, entity, &context().accepting_unspawnables(), *generation, *idle_ms)
+            state_idle(spec, entity, &context(MayRefuse::Invariants), *generation, *idle_ms)
         }
-        Input::ScheduleDue { schedule } => schedule_due(entity, context(), *schedule),
+        Input::ScheduleDue { schedule } => schedule_due(entity, refusable(), *schedule),
         Input::Signal { name, from, dispatch, payload } => {
             check_name("signal", name, NAME_MAX_BYTES).map_err(Refusal::BadSignal)?;
             check_size("payload", payload, SIGNAL_MAX_BYTES)?;

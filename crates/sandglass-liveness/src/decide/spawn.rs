@@ -8,7 +8,7 @@ use sandglass_model::{
 };
 use serde_json::Value;
 
-use super::action::ActionContext;
+use super::action::{ActionContext, MayRefuse};
 use super::{PARAMS_MAX_BYTES, Refusal, size};
 use crate::entity::{Entity, parent_fields};
 use crate::spec::{Action, Effect, NEW_ID, SpawnEffect, SpawnId};
@@ -21,16 +21,6 @@ pub const SPAWNED_MAX_BYTES: usize = 4 << 20;
 /// Most entities that one transition leads to by first actions alone. An action whose first actions take
 /// it again would otherwise double the entities until the host has no memory left.
 pub const SPAWN_TREE_MAX: u32 = 256;
-
-/// What happens to an action that would spawn an entity which cannot be spawned.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Unspawnables<'a> {
-    /// It is refused; this entity is known not to be spawnable, if there is one.
-    Refuse(Option<&'a Unspawnable>),
-    /// It is taken, and only the spawn is refused, because the action has to end the state: it is that of
-    /// a timer, or of an ending that is not a success.
-    Accept,
-}
 
 /// How a spawn ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +40,7 @@ pub(super) fn spawns(
     params: &Object,
     cause: &TransitionCause,
     trace: TraceContext,
-    unspawnables: Unspawnables<'_>,
+    may_refuse: MayRefuse<'_>,
 ) -> Result<Vec<Spawn>, Refusal> {
     let effects = action.effects.iter().filter_map(|effect| match effect {
         Effect::Spawn(spawn) => Some(&**spawn),
@@ -58,12 +48,12 @@ pub(super) fn spawns(
     });
     let mut effects: Vec<&SpawnEffect> = effects.collect();
     let room = SPAWNING_MAX.saturating_sub(entity.spawning().len());
-    match unspawnables {
-        Unspawnables::Refuse(_) if effects.len() > room => {
+    match may_refuse {
+        MayRefuse::Everything(_) if effects.len() > room => {
             return Err(Refusal::TooManySpawns { max: SPAWNING_MAX });
         }
-        Unspawnables::Refuse(_) => {}
-        Unspawnables::Accept => effects.truncate(room),
+        MayRefuse::Everything(_) => {}
+        MayRefuse::Invariants | MayRefuse::Nothing => effects.truncate(room),
     }
     if effects.is_empty() {
         return Ok(Vec::new());
@@ -79,18 +69,18 @@ pub(super) fn spawns(
     let mut spawns: Vec<Spawn> = Vec::new();
     for (index, effect) in (0..).zip(effects) {
         let new_id = spawn_uuid(entity.incarnation, sequence, index);
-        let spawned = match (name_of(action, effect, params, &new_id), unspawnables) {
+        let spawned = match (name_of(action, effect, params, &new_id), may_refuse) {
+            (named, MayRefuse::Everything(_)) => named?,
             // An action that has to end the state cannot be refused for a parameter.
-            (Err(_), Unspawnables::Accept) => name_of(action, effect, &Object::new(), &new_id)?,
-            (named, _) => named?,
+            (named, _) => named.or_else(|_| name_of(action, effect, &Object::new(), &new_id))?,
         };
         let is_doubled = spawned == entity.entity
             || spawns.iter().any(|spawn| spawn.entity == spawned)
             || entity.spawning().any(|(_, spawn)| spawn.entity == spawned);
-        check_spawnable(&spawned, is_doubled, unspawnables)?;
+        check_spawnable(&spawned, is_doubled, may_refuse)?;
         let mut params = first_params(entity, effect, params);
         if size(&params, each_max_bytes).is_none() {
-            if let Unspawnables::Refuse(_) = unspawnables {
+            if let MayRefuse::Everything(_) = may_refuse {
                 let what = "parameters for an entity that it spawns";
                 return Err(Refusal::TooLarge { what, max: each_max_bytes });
             }
@@ -114,9 +104,9 @@ pub(super) fn spawns(
 fn check_spawnable(
     spawned: &EntityRef,
     is_doubled: bool,
-    unspawnables: Unspawnables<'_>,
+    may_refuse: MayRefuse<'_>,
 ) -> Result<(), Refusal> {
-    let Unspawnables::Refuse(known) = unspawnables else { return Ok(()) };
+    let MayRefuse::Everything(known) = may_refuse else { return Ok(()) };
     let known = known.filter(|known| known.entity == *spawned).cloned();
     let doubled = || Unspawnable { entity: spawned.clone(), reason: SpawnObstacle::Exists };
     match known.or_else(|| is_doubled.then(doubled)) {
