@@ -15,8 +15,9 @@ use std::sync::Arc;
 use wasmtime::{Caller, Engine, FuncType, Linker, Result, Val, ValType, component};
 
 use super::guest_memory::{CallFailure, FAILED, WhenTooSmall, copy, fill, text};
+use super::passed::{Passed, Recorded};
 use crate::boundary::{self, Arguments};
-use crate::host_function::{HostFunction, Linked, Registry, Signature, Type, Value};
+use crate::host_function::{HostError, HostFunction, Linked, Registry, Signature, Type, Value};
 use crate::store::RunStore;
 use sandglass_supervisor::functions::{FunctionId, Functions, Reads};
 use sandglass_supervisor::race::Race;
@@ -50,11 +51,18 @@ pub(crate) fn link(
         linker.func_new_async(interface, name, ty, move |mut caller, args, results| {
             let linked = Arc::clone(&linked);
             Box::new(async move {
-                if !linked.function.signature.is_of_env() {
-                    results[0] = Val::I32(call(&mut caller, &linked, args).await?);
+                let signature = &linked.function.signature;
+                if !signature.is_of_env() {
+                    let length = call(&mut caller, &linked, args, FAILED, length).await?;
+                    results[0] = Val::I32(length);
                     return Ok(());
                 }
-                let value = call_of_env(&mut caller, &linked, args).await?;
+                let ty = signature.returned;
+                let failed = error_value(ty, FAILED);
+                let finish = |caller: &mut Caller<'_, RunStore>, returned| {
+                    value_of_env(caller, ty, returned)
+                };
+                let value = call(&mut caller, &linked, args, failed, finish).await?;
                 if let (Some(slot), Some(value)) = (results.first_mut(), number(&value)) {
                     *slot = value;
                 }
@@ -86,7 +94,21 @@ pub(crate) fn link_components(
     Ok(())
 }
 
-async fn call(caller: &mut Caller<'_, RunStore>, linked: &Linked, args: &[Val]) -> Result<i32> {
+/// What a function returned, and the buffer that it is written to, if its type has one.
+struct Returned {
+    value: Result<Value, HostError>,
+    buffer: Option<(i32, i32)>,
+}
+
+/// Calls the function. What it returned becomes a result of the ABI by `finish`, and is `failed` if
+/// there is none.
+async fn call<R: Recorded + Passed>(
+    caller: &mut Caller<'_, RunStore>,
+    linked: &Linked,
+    args: &[Val],
+    failed: R,
+    finish: impl FnOnce(&mut Caller<'_, RunStore>, Returned) -> Result<R, CallFailure>,
+) -> Result<R> {
     let (numbers, texts) = numbers_and_texts(&linked.function.signature.params, args);
     let arguments = Arguments { numbers: &numbers, texts: &texts, lists: &[] };
     let entered = boundary::enter_from_module(caller, linked.id, &arguments)?;
@@ -94,30 +116,60 @@ async fn call(caller: &mut Caller<'_, RunStore>, linked: &Linked, args: &[Val]) 
         return boundary::leave(caller.data_mut(), entered, recorded);
     }
     let race = Race::of(caller.data());
-    let result = execute(caller, &race, linked, args).await;
-    boundary::leave_race_for_module(caller.data_mut(), entered, result)
+    let returned = execute(caller, &race, linked, args).await;
+    let result = returned.and_then(|one| one.map(|one| finish(caller, one)).transpose());
+    let result = result.or_else(|failure| failure.report(caller.data_mut()).map(|()| Some(failed)));
+    boundary::leave_race(caller.data_mut(), entered, result)
 }
 
-/// As [`call`], for a function of `env`.
-async fn call_of_env(
+/// Executes the function; `Ok(None)` if the run ends first.
+async fn execute(
     caller: &mut Caller<'_, RunStore>,
+    race: &Race,
     linked: &Linked,
     args: &[Val],
-) -> Result<Value> {
-    let Signature { params, returned, .. } = &linked.function.signature;
-    let (numbers, texts) = numbers_and_texts(params, args);
-    let arguments = Arguments { numbers: &numbers, texts: &texts, lists: &[] };
-    let entered = boundary::enter_from_module(caller, linked.id, &arguments)?;
-    if let Some(recorded) = entered.recorded_for_module(caller) {
-        return boundary::leave(caller.data_mut(), entered, recorded);
+) -> Result<Option<Returned>, CallFailure> {
+    let signature = &linked.function.signature;
+    let mut args = args.iter();
+    let values = read(caller, &signature.params, &mut args)?;
+    let buffer = takes_buffer(signature).then(|| (i32_of(args.next()), i32_of(args.next())));
+    let wait = linked.call(caller.data(), values, buffer.map(|(_, len)| len.cast_unsigned()));
+    let Some(value) = race.call(wait).await else { return Ok(None) };
+    Ok(Some(Returned { value, buffer }))
+}
+
+/// Whether a function writes its result to a buffer: a text in `env`, and any result elsewhere.
+fn takes_buffer(signature: &Signature) -> bool {
+    match signature.returned {
+        Type::Text | Type::Bytes => true,
+        Type::None => false,
+        _ => !signature.is_of_env(),
     }
-    let race = Race::of(caller.data());
-    let result = execute_of_env(caller, &race, linked, args).await;
-    let result = result.or_else(|failure| {
-        failure.report(caller.data_mut())?;
-        Ok(Some(error_value(*returned, FAILED)))
-    });
-    boundary::leave_race(caller.data_mut(), entered, result)
+}
+
+/// The result of a function that does not belong to `env`: the length of what it returned.
+fn length(caller: &mut Caller<'_, RunStore>, returned: Returned) -> Result<i32, CallFailure> {
+    let value = returned.value.map_err(|error| error.why)?;
+    let Some(buffer) = returned.buffer else { return Ok(0) };
+    fill(caller, buffer, &value.into_bytes(), WhenTooSmall::Refuse)
+}
+
+/// The result of a function of `env`.
+fn value_of_env(
+    caller: &mut Caller<'_, RunStore>,
+    ty: Type,
+    returned: Returned,
+) -> Result<Value, CallFailure> {
+    match (returned.value, returned.buffer) {
+        (Ok(value), None) => Ok(value),
+        (Ok(value), Some(buffer)) => {
+            fill(caller, buffer, &value.into_bytes(), WhenTooSmall::Refuse).map(Value::S32)
+        }
+        (Err(error), _) => {
+            caller.data_mut().guest_mut().fail(error.why);
+            Ok(error_value(ty, error.code))
+        }
+    }
 }
 
 /// The numbers that a call passes, with its pointers and lengths, and the places of its texts.
@@ -141,56 +193,6 @@ fn numbers_and_texts(types: &[Type], args: &[Val]) -> (Vec<i64>, Vec<(i32, i32)>
         };
     }
     (args.iter().map(number).collect(), texts)
-}
-
-/// Executes the call; `Ok(None)` if the run ends first.
-async fn execute(
-    caller: &mut Caller<'_, RunStore>,
-    race: &Race,
-    linked: &Linked,
-    args: &[Val],
-) -> Result<Option<i32>, CallFailure> {
-    let Signature { params, returned, .. } = &linked.function.signature;
-    let mut args = args.iter();
-    let values = read(caller, params, &mut args)?;
-    let has_result = *returned != Type::None;
-    let buffer = has_result.then(|| (i32_of(args.next()), i32_of(args.next())));
-    let wait = linked.call(caller.data(), values, buffer.map(|(_, len)| len.cast_unsigned()));
-    let Some(value) = race.call(wait).await else { return Ok(None) };
-    let value = value.map_err(|error| error.why)?;
-    let Some(buffer) = buffer else { return Ok(Some(0)) };
-    fill(caller, buffer, &value.into_bytes(), WhenTooSmall::Refuse).map(Some)
-}
-
-/// As [`execute`], for a function of `env`.
-async fn execute_of_env(
-    caller: &mut Caller<'_, RunStore>,
-    race: &Race,
-    linked: &Linked,
-    args: &[Val],
-) -> Result<Option<Value>, CallFailure> {
-    let Signature { params, returned, .. } = &linked.function.signature;
-    let mut args = args.iter();
-    let values = read(caller, params, &mut args)?;
-    let buffer = takes_buffer(*returned).then(|| (i32_of(args.next()), i32_of(args.next())));
-    let wait = linked.call(caller.data(), values, buffer.map(|(_, len)| len.cast_unsigned()));
-    let Some(value) = race.call(wait).await else { return Ok(None) };
-    let value = match (value, buffer) {
-        (Ok(value), None) => value,
-        (Ok(value), Some(buffer)) => {
-            Value::S32(fill(caller, buffer, &value.into_bytes(), WhenTooSmall::Refuse)?)
-        }
-        (Err(error), _) => {
-            caller.data_mut().guest_mut().fail(error.why);
-            error_value(*returned, error.code)
-        }
-    };
-    Ok(Some(value))
-}
-
-/// Whether a function of `env` writes its result to a buffer.
-const fn takes_buffer(returned: Type) -> bool {
-    matches!(returned, Type::Text | Type::Bytes)
 }
 
 /// What a function of `env` that returns `returned` returns if it fails with `code`.
@@ -271,7 +273,7 @@ fn func_type(engine: &Engine, signature: &Signature) -> FuncType {
     }
     let is_of_env = signature.is_of_env();
     let returned = signature.returned;
-    if takes_buffer(returned) || (!is_of_env && returned != Type::None) {
+    if takes_buffer(signature) {
         params.extend([ValType::I32, ValType::I32]);
     }
     let result = match returned {
