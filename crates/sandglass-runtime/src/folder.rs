@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sandglass_host::manifest::{self, Found, Manifests, module_beside};
 use sandglass_host::{AskTarget, Manifest, Secret, TemplateKind, file, templates};
 use sandglass_liveness::Spec;
-use sandglass_liveness::spec::{Effect, IntegrationKind, Name, SOURCE_MAX_BYTES, Strictness};
+use sandglass_liveness::spec::{Action, IntegrationKind, Name, SOURCE_MAX_BYTES, Strictness};
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
 use crate::host_handlers::Module;
@@ -246,12 +246,7 @@ fn find_modules(
 fn unknown_spawns((path, spec): &(PathBuf, Spec), specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
     let mut out = Diagnostics::new(&spec.source);
     out.set_strict(spec.is_strict);
-    let effects = spec.actions.values().flat_map(|action| &action.effects);
-    let spawns = effects.filter_map(|effect| match effect {
-        Effect::Spawn(spawn) => Some(&**spawn),
-        _ => None,
-    });
-    for spawn in spawns {
+    for spawn in spec.actions.values().flat_map(Action::spawns) {
         let name = &spawn.entity_type;
         let Some((_, spawned)) = specs.iter().find(|(_, other)| other.name == *name) else {
             let message =

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::action::{ActionContext, MayRefuse};
 use super::{PARAMS_MAX_BYTES, Refusal, size};
 use crate::entity::{Entity, parent_fields};
-use crate::spec::{Action, Effect, NEW_ID, SpawnEffect, SpawnId};
+use crate::spec::{Action, NEW_ID, SpawnEffect, SpawnId};
 
 /// Most entities that one entity spawns at a time: they are kept in memory until they are created.
 pub const SPAWNING_MAX: usize = 64;
@@ -42,11 +42,7 @@ pub(super) fn spawns(
     trace: TraceContext,
     may_refuse: MayRefuse<'_>,
 ) -> Result<Vec<Spawn>, Refusal> {
-    let effects = action.effects.iter().filter_map(|effect| match effect {
-        Effect::Spawn(spawn) => Some(&**spawn),
-        _ => None,
-    });
-    let mut effects: Vec<&SpawnEffect> = effects.collect();
+    let mut effects: Vec<&SpawnEffect> = action.spawns().collect();
     let room = SPAWNING_MAX.saturating_sub(entity.spawning().len());
     match may_refuse {
         MayRefuse::Everything(_) if effects.len() > room => {

@@ -46,7 +46,7 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
             check_effect(spec, &names, &action.params, effect, out);
         }
         set_by_params(spec, action);
-        spawn::check(spec, &action.params, &action.effects, &names, out);
+        spawn::check(spec, action, &names, out);
     }
     spec.actions = actions;
     if let Some(variable) = spec.conversation.clone() {

@@ -514,6 +514,14 @@ impl Spec {
 }
 
 impl Action {
+    /// The entities that it spawns, in order.
+    pub fn spawns(&self) -> impl Iterator<Item = &SpawnEffect> {
+        self.effects.iter().filter_map(|effect| match effect {
+            Effect::Spawn(spawn) => Some(&**spawn),
+            _ => None,
+        })
+    }
+
     /// Whether it is declared for `state`.
     #[must_use]
     pub fn is_taken_from(&self, state: &str) -> bool {

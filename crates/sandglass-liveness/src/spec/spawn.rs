@@ -5,7 +5,7 @@ use std::ops::Range;
 use sandglass_model::EntityRef;
 use sandglass_source::{Diagnostics, Table, did_you_mean, items_of, valid_name};
 
-use super::{Effect, Name, SPAWNS_MAX, SpawnEffect, SpawnId, Spec, VariableKind};
+use super::{Action, Effect, Name, SPAWNS_MAX, SpawnEffect, SpawnId, Spec, VariableKind};
 
 /// What stands for a new id in the id of a spawned entity.
 pub(crate) const NEW_ID: &str = "{uuid}";
@@ -149,21 +149,16 @@ fn copy_fields(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
 /// Checks the entities that one action spawns.
 pub(super) fn check(
     spec: &Spec,
-    params: &[Name],
-    effects: &[Effect],
+    action: &Action,
     actions: &std::collections::BTreeSet<String>,
     out: &mut Diagnostics<'_>,
 ) {
-    let spawns = effects.iter().filter_map(|effect| match effect {
-        Effect::Spawn(spawn) => Some(&**spawn),
-        _ => None,
-    });
-    for (count, spawn) in spawns.enumerate() {
+    for (count, spawn) in action.spawns().enumerate() {
         if count == SPAWNS_MAX {
             let message = format!("an action may spawn {SPAWNS_MAX} entities at most");
             out.error(spawn.entity_type.span(), message);
         }
-        check_name(spawn, params, out);
+        check_name(spawn, &action.params, out);
         if let Some(variable) = &spawn.store_id_in
             && let Some(declared) = spec.variables.get(variable.as_str())
             && declared.kind != VariableKind::String
