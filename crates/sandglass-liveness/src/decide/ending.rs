@@ -371,7 +371,11 @@ fn take_action(end: Arc<HandlerEnd>, action: String, transition: Vec<Event>) -> 
 /// The parameters of the transition: those of a success, and otherwise the cause.
 fn params(rules: RulesVersion, dispatched: &Dispatched, outcome: &Outcome) -> Object {
     let mut params = match outcome {
-        Outcome::Completed(completion) => return completion.params.clone(),
+        Outcome::Completed(completion) => {
+            let mut params = completion.params.clone();
+            params.retain(|name, _| rules < RulesVersion::V3 || !is_for_telemetry(name));
+            return params;
+        }
         Outcome::TimedOut(exceeded) => match serde_json::to_value(exceeded) {
             Ok(Value::Object(fields)) => fields.into_iter().collect(),
             _ => Object::new(),
@@ -391,6 +395,12 @@ fn params(rules: RulesVersion, dispatched: &Dispatched, outcome: &Outcome) -> Ob
         params.insert("error".to_owned(), json!({ "kind": kind, "message": message }));
     }
     params
+}
+
+/// Whether a parameter of a success is for telemetry alone: in these, guests of Temper return prompts
+/// and answers of models, and Temper removes them before it takes the action.
+fn is_for_telemetry(name: &str) -> bool {
+    name.starts_with("_gen_ai_") || name == "_dd_llmobs_tool_spans"
 }
 
 #[cfg(test)]

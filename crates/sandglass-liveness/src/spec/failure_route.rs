@@ -71,7 +71,8 @@ impl FailureCategory {
                 FailureKind::GuestFailure | FailureKind::NoAction | FailureKind::ActionNotTaken => {
                     Self::Permanent
                 }
-                // The guest worked: its result cannot be read, or it ignored that a call was refused.
+                FailureKind::Denied => Self::Authorization,
+                // The guest worked, but its result cannot be read.
                 _ => Self::Ambiguous,
             }),
             Outcome::Trapped(_) | Outcome::Limit(_) | Outcome::TimedOut(_) => Some(Self::Ambiguous),

@@ -427,7 +427,12 @@ fn a_failure_takes_the_route_of_its_category_with_the_failure_as_parameter() {
             "[[integration.failure_routes]]\ncategory = \"{category}\"\naction = \"{action}\"\n"
         )
     };
-    let routes = [("transient", "Pause"), ("ambiguous", "Stop"), ("integrity", "Finish")];
+    let routes = [
+        ("transient", "Pause"),
+        ("ambiguous", "Stop"),
+        ("integrity", "Finish"),
+        ("authorization", "Finish"),
+    ];
     let routes: String = routes.iter().map(|(category, action)| route(category, action)).collect();
     let source = SESSION.replace("region = \"north\"\n", &routes);
     let typed = |category: &str| {
@@ -437,7 +442,9 @@ fn a_failure_takes_the_route_of_its_category_with_the_failure_as_parameter() {
     };
     let trap = Trap { kind: TrapKind::Unreachable, message: "abort".to_owned() };
     let missing = Rejection { kind: RejectionKind::UnknownModule, message: "none".to_owned() };
+    let denied = Failure { kind: FailureKind::Denied, message: "no".to_owned(), result: None };
     for (outcome, action, category) in [
+        (Outcome::Failed(denied), "Finish", Some("authorization")),
         (typed("transient"), "Pause", Some("transient")),
         (typed("budget"), "Fail", None),
         (Outcome::Trapped(trap), "Stop", Some("ambiguous")),
@@ -455,6 +462,23 @@ fn a_failure_takes_the_route_of_its_category_with_the_failure_as_parameter() {
         assert_eq!(failure, category.map(|category| json!(category)), "{action}");
         assert_eq!(divergences(&life.log), 0);
     }
+}
+
+#[test]
+fn what_a_guest_returns_for_telemetry_alone_is_no_parameter() {
+    let mut outcome = completed(Some("Finish"));
+    let Outcome::Completed(completion) = &mut outcome else { panic!("a success") };
+    for name in ["_gen_ai_input_messages", "_dd_llmobs_tool_spans", "_other"] {
+        completion.params.insert(name.to_owned(), json!("text"));
+    }
+    let mut life = Life::of(SESSION);
+    let dispatch = life.start();
+    let before = life.log.len();
+    life.end(dispatch, outcome.clone()).expect("in flight");
+    let (_, params, ..) = transition(&life.log[before + 1].event);
+    assert_eq!(params.keys().collect::<Vec<_>>(), ["_other", "answer"]);
+    assert_eq!(self::outcome(&life.log[before].event).0, &outcome, "the record has all of it");
+    assert_eq!(divergences(&life.log), 0);
 }
 
 #[test]

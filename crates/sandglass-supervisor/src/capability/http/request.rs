@@ -34,6 +34,10 @@ const MAX_HEADERS: usize = 100;
 /// gives for them is dropped, because guests of other hosts set them.
 const DROPPED: [&str; 2] = ["host", "traceparent"];
 
+/// Begins the names of headers by which guests of Temper annotate the span of a request, also with
+/// prompts. They are for the host alone, and no server may receive them.
+const SPAN_HINT: &str = "x-temper-span-";
+
 /// Headers that belong to the connection or to the host, not to the guest.
 const RESERVED: [&str; 14] = [
     "host",
@@ -350,7 +354,7 @@ fn header_map(
             declare_length(body, &value)?;
             continue;
         }
-        if DROPPED.contains(&name.as_str()) {
+        if DROPPED.contains(&name.as_str()) || name.as_str().starts_with(SPAN_HINT) {
             continue;
         }
         if is_reserved(&name) {
@@ -445,7 +449,8 @@ mod tests {
 
     #[test]
     fn headers_that_the_host_writes_are_dropped_and_what_is_no_list_of_pairs_is_none() {
-        let headers = r#"[["Host","y"],["traceparent","00"],["Content-Length","7"],["a","b"]]"#;
+        let headers = r#"[["Host","y"],["traceparent","00"],["Content-Length","7"],["a","b"],
+            ["X-Temper-Span-Name","call"],["x-temper-span-attr-prompt","two\nlines"]]"#;
         let request = |headers: &str| request("POST", "http://x/", headers).expect("valid");
         assert_eq!(request(headers).headers().collect::<Vec<_>>(), [("a", "b")]);
         for none in ["", "{}", "[[\"a\"]]", "[[\"a\",1]]", "{\"a\":\"b\"}", "[[", "\u{1}"] {
