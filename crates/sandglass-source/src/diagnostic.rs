@@ -67,8 +67,8 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Collects the diagnostics of one file: at most [`DIAGNOSTICS_MAX`], of which the last one counts those
-/// that are left out. Errors take the places of warnings.
+/// Collects the diagnostics of one file: at most [`DIAGNOSTICS_MAX`]. If there are more, the last one counts
+/// those that are left out, and errors take the places of warnings.
 #[derive(Debug)]
 pub struct Diagnostics<'s> {
     source: &'s str,
@@ -203,7 +203,8 @@ impl<'s> Diagnostics<'s> {
         if self.dropped > 0 {
             let kept = self.found.iter().filter(|one| one.severity == Severity::Error).count();
             let severity = if self.errors > kept { Severity::Error } else { Severity::Warning };
-            let message = format!("{} or more further ones are not listed", self.dropped);
+            let message =
+                format!("{} or more further errors and warnings are not listed", self.dropped);
             let (end, help) = (self.source.len(), "correct those above first");
             self.found.push(self.diagnostic(severity, &(end..end), &message, Some(help.into())));
         }
@@ -443,7 +444,7 @@ mod tests {
         let lines: Vec<usize> = found.iter().map(|one| one.line).collect();
         assert_eq!(lines[..197], (1..=197).collect::<Vec<_>>());
         assert_eq!(lines[197..], [999, 1000, 1001]);
-        assert_eq!(found[199].message, "801 or more further ones are not listed");
+        assert_eq!(found[199].message, "801 or more further errors and warnings are not listed");
         assert_eq!(found[199].severity, Severity::Warning);
     }
 }

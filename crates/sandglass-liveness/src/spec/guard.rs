@@ -26,8 +26,8 @@ pub const TERMS_MAX: usize = 1_024;
 /// Most [terms](Guard::terms) of all the conditions that one decision evaluates: the guards of an action
 /// and of the integrations that it starts, and the invariants.
 pub const DECISION_TERMS_MAX: usize = 8_192;
-/// How many terms a search counts as: it compares all items of a list, of which an entity may have hundreds
-/// of thousands.
+/// How many terms a search counts as: it compares all items of a list, which may have hundreds of
+/// thousands.
 const SEARCH_TERMS: usize = 64;
 
 /// A condition on an entity.

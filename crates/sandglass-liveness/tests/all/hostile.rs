@@ -1,4 +1,4 @@
-//! Specs that somebody wrote to occupy the host: a check takes time by their size, and what is accepted is
+//! Hostile specs, written to occupy the host: a check takes time by their size, and what is accepted is
 //! decided in bounded time.
 
 use std::time::{Duration, Instant};
@@ -193,7 +193,7 @@ fn an_error_is_listed_however_many_warnings_there_are() {
     let found = Spec::parse(&source).diagnostics;
     assert_eq!(found.len(), DIAGNOSTICS_MAX);
     let last = found.last().map(ToString::to_string).unwrap_or_default();
-    assert!(last.contains("or more further ones are not listed"), "{last}");
+    assert!(last.contains("or more further errors and warnings are not listed"), "{last}");
 }
 
 #[test]
