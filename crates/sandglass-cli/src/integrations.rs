@@ -205,7 +205,7 @@ fn useless_timeouts(found: &Found, integration: &Integration) -> Vec<Finding> {
                 return found.warning(name.span(), message, "remove it");
             }
             let message = format!("the module imports no function `{name}` that it could wait in");
-            let help = did_you_mean(name, waits_in.iter().map(String::as_str));
+            let help = did_you_mean(name, waits_in.iter().map(String::as_str)).text();
             found.warning(name.span(), message, &help)
         })
         .collect()

@@ -14,9 +14,15 @@ use sandglass_supervisor::secret::Answer;
 /// a thread continues after the handler has ended.
 pub(crate) const SPEC_BYTES: u32 = 256 << 10;
 
-/// What an evaluation needs in memory, for each byte of its texts: a parsed spec, an entity, and the
-/// result.
-const MEMORY_FACTOR: u64 = 16;
+/// Most specs that are evaluated at the same time, so that they leave the cores to guests. Further ones wait
+/// within the deadlines of their handlers.
+pub(crate) const EVALUATIONS_MAX: u32 = 4;
+
+/// What an evaluation needs in memory for each byte of its texts, as measured: tokens, a parsed spec, an
+/// entity, and the result.
+const BYTES_PER_BYTE: u64 = 60;
+/// What it needs for each character that may begin a table of TOML, as measured.
+const BYTES_PER_TABLE: u64 = 1_400;
 
 /// An action, and the spec and state in which it is to be decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +50,7 @@ pub trait SpecEvaluator: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub(crate) struct Evaluation {
     pub(crate) evaluator: Option<Arc<dyn SpecEvaluator>>,
-    pub(crate) blocking: Arc<BlockingCalls>,
+    pub(crate) calls: Arc<BlockingCalls>,
 }
 
 impl RunStore {
@@ -62,20 +68,18 @@ impl RunStore {
         query: SpecQuery,
     ) -> Result<Answer<'static, Option<String>>, String> {
         let evaluation = self.evaluation.as_ref();
-        let found = evaluation.and_then(|one| Some((one.evaluator.clone()?, &one.blocking)));
-        let (evaluator, blocking) = found.ok_or_else(|| {
+        let found = evaluation.and_then(|one| Some((one.evaluator.clone()?, &one.calls)));
+        let (evaluator, calls) = found.ok_or_else(|| {
             "this host evaluates no specs, because its embedder provides no evaluator".to_owned()
         })?;
         let SpecQuery { spec, state, action, params } = &query;
         let bytes = spec.len() + state.len() + action.len() + params.len();
-        let needed = (bytes as u64).saturating_mul(MEMORY_FACTOR);
+        let tables = spec.bytes().filter(|byte| matches!(byte, b'[' | b'{' | b'.')).count();
+        let needed = bytes as u64 * BYTES_PER_BYTE + tables as u64 * BYTES_PER_TABLE;
         let charge = self.guest().memory.charge(needed).map_err(|error| error.to_string())?;
-        let evaluating = blocking.run(move || {
+        Ok(calls.run_in_turn(move || {
             let _charge = charge;
             evaluator.evaluate(&query).to_string()
-        });
-        evaluating.map_err(|most| {
-            format!("the spec was not evaluated: {most} blocking calls are under way")
-        })
+        }))
     }
 }

@@ -270,7 +270,7 @@ fn unknown_spawns((path, spec): &(PathBuf, Spec), specs: &[(PathBuf, Spec)]) -> 
 fn no_module(name: &Name, manifests: &Manifests, missing: Missing, out: &mut Diagnostics<'_>) {
     let near = manifests.iter().map(|found| found.file().name());
     let hint = if near.clone().next().is_some() {
-        format!(" ({})", did_you_mean(name, near))
+        format!(" ({})", did_you_mean(name, near).text())
     } else {
         String::new()
     };

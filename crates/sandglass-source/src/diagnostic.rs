@@ -10,6 +10,9 @@ use crate::printable;
 /// Most diagnostics of one file: more than an author fixes at once.
 pub const DIAGNOSTICS_MAX: usize = 200;
 
+/// Most diagnostics that are kept; there may be one more, which counts the others.
+const KEPT_MAX: usize = DIAGNOSTICS_MAX - 1;
+
 /// Most names that are compared to find the nearest one: a hint is not worth more time.
 const NEAREST_AMONG_MAX: usize = 500;
 
@@ -64,13 +67,16 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Collects the diagnostics of one file: at most [`DIAGNOSTICS_MAX`].
+/// Collects the diagnostics of one file: at most [`DIAGNOSTICS_MAX`]. If there are more, the last one counts
+/// those that are left out, and errors take the places of warnings.
 #[derive(Debug)]
 pub struct Diagnostics<'s> {
     source: &'s str,
     line_starts: Vec<usize>,
     found: Vec<Diagnostic>,
     errors: usize,
+    /// How many were not kept.
+    dropped: usize,
     is_strict: bool,
     /// Keys that are kept but not acted on, with their places.
     ignored: Vec<(Range<usize>, String)>,
@@ -83,7 +89,7 @@ impl<'s> Diagnostics<'s> {
         let after_breaks = source.match_indices('\n').map(|(at, _)| at + 1);
         let line_starts = std::iter::once(0).chain(after_breaks).collect();
         let (found, ignored) = (Vec::new(), Vec::new());
-        Self { source, line_starts, found, errors: 0, is_strict: true, ignored }
+        Self { source, line_starts, found, errors: 0, dropped: 0, is_strict: true, ignored }
     }
 
     /// Sets whether unknown keys, and defaults of the reader that the file should state, are errors.
@@ -106,7 +112,7 @@ impl<'s> Diagnostics<'s> {
 
     /// Adds an error; `span` is in bytes of the source.
     pub fn error(&mut self, span: &Range<usize>, message: impl Into<String>) {
-        self.push(Severity::Error, span, message.into(), None);
+        self.push(Severity::Error, span, message.into(), None::<String>);
     }
 
     /// Adds an error, and what to do about it.
@@ -116,7 +122,7 @@ impl<'s> Diagnostics<'s> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        self.push(Severity::Error, span, message.into(), Some(help.into()));
+        self.push(Severity::Error, span, message.into(), Some(help));
     }
 
     /// Adds a warning about something valid but probably unintended, and what to do about it.
@@ -126,7 +132,7 @@ impl<'s> Diagnostics<'s> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        self.push(Severity::Warning, span, message.into(), Some(help.into()));
+        self.push(Severity::Warning, span, message.into(), Some(help));
     }
 
     /// Reports that the reader applied a default where the file should state something: an error in a
@@ -138,7 +144,7 @@ impl<'s> Diagnostics<'s> {
         help: impl Into<String>,
     ) {
         let severity = if self.is_strict { Severity::Error } else { Severity::Warning };
-        self.push(severity, span, message.into(), Some(help.into()));
+        self.push(severity, span, message.into(), Some(help));
     }
 
     /// Reports a key that is not among the `known` ones of `label`: an error in a strict file. In any
@@ -150,20 +156,30 @@ impl<'s> Diagnostics<'s> {
         label: &str,
         known: &[&str],
     ) {
-        let known = known.iter().copied();
+        let mut known = known.iter().copied();
         if self.is_strict {
             let message = format!("unknown key `{key}` in {label}");
             self.error_with_help(span, message, did_you_mean(key, known));
             return;
         }
-        let is_slip = |known: &&str| strsim::osa_distance(key, known) == 1;
-        let near = known.into_iter().find(is_slip).filter(|_| key.len() >= ONE_SLIP_MIN_LEN);
-        let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
-        let what = format!("`{key}` in {label}{near}");
-        let is_new = self.ignored.iter().all(|(_, ignored)| *ignored != what);
-        if is_new && self.ignored.len() <= NAMED_MAX {
-            self.ignored.push((span.clone(), what));
+        if self.ignored.len() > NAMED_MAX {
+            return;
         }
+        let what = format!("`{key}` in {label}");
+        if self.ignored.iter().any(|(_, ignored)| ignored.starts_with(&what)) {
+            return;
+        }
+        let near = known.find(|known| is_one_slip(key, known));
+        let near = near.filter(|_| key.len() >= ONE_SLIP_MIN_LEN);
+        let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        self.ignored.push((span.clone(), what + &near));
+    }
+
+    /// Whether one more report of a default would be dropped, so that it need not be looked for.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let severity = if self.is_strict { Severity::Error } else { Severity::Warning };
+        self.found.len() >= KEPT_MAX && self.replaceable(severity).is_none()
     }
 
     /// Whether there is an error.
@@ -175,7 +191,7 @@ impl<'s> Diagnostics<'s> {
     /// The line of a place, from 1.
     #[must_use]
     pub fn line(&self, at: usize) -> usize {
-        self.position(self.source.floor_char_boundary(at)).0
+        self.line_starts.partition_point(|start| *start <= at).max(1)
     }
 
     /// Returns the diagnostics in the order of the file, each once.
@@ -184,6 +200,14 @@ impl<'s> Diagnostics<'s> {
         self.warn_of_ignored();
         self.found.sort_by_key(|one| (one.span.start, one.severity));
         self.found.dedup();
+        if self.dropped > 0 {
+            let kept = self.found.iter().filter(|one| one.severity == Severity::Error).count();
+            let severity = if self.errors > kept { Severity::Error } else { Severity::Warning };
+            let message =
+                format!("{} or more further errors and warnings are not listed", self.dropped);
+            let (end, help) = (self.source.len(), "correct those above first");
+            self.found.push(self.diagnostic(severity, &(end..end), &message, Some(help.into())));
+        }
         self.found
     }
 
@@ -207,13 +231,21 @@ impl<'s> Diagnostics<'s> {
         severity: Severity,
         span: &Range<usize>,
         message: String,
-        help: Option<String>,
+        help: Option<impl Into<String>>,
     ) {
         self.errors += usize::from(severity == Severity::Error);
-        if self.found.len() >= DIAGNOSTICS_MAX {
-            return;
+        if self.found.len() >= KEPT_MAX {
+            self.dropped += 1;
+            let Some(at) = self.replaceable(severity) else { return };
+            self.found.remove(at);
         }
-        self.found.push(self.diagnostic(severity, span, &message, help));
+        self.found.push(self.diagnostic(severity, span, &message, help.map(Into::into)));
+    }
+
+    /// The last warning, which an error may replace.
+    fn replaceable(&self, severity: Severity) -> Option<usize> {
+        let is_warning = |one: &Diagnostic| one.severity == Severity::Warning;
+        if severity == Severity::Error { self.found.iter().rposition(is_warning) } else { None }
     }
 
     pub(crate) fn diagnostic(
@@ -251,7 +283,7 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Op
         // In a short word, one typing error changes the score too much.
         let one_slip = wanted.len().min(name.len()) >= ONE_SLIP_MIN_LEN
             && wanted.len().abs_diff(name.len()) <= 1
-            && strsim::osa_distance(&wanted, &name) == 1;
+            && is_one_slip(&wanted, &name);
         let score = strsim::jaro_winkler(&wanted, &name);
         if one_slip { score.max(ONE_SLIP) } else { score }
     };
@@ -264,18 +296,67 @@ pub fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Op
 /// Most names in one message.
 const NAMED_MAX: usize = 12;
 
+/// Whether two texts differ by one typing error: a character that is replaced, missing or one too many, or
+/// two neighbors that are swapped.
+#[must_use]
+pub fn is_one_slip(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (one.chars(), other.chars());
+    let next = |chars: &std::str::Chars<'_>| chars.clone().next();
+    while next(&one).is_some() && next(&one) == next(&other) {
+        (one.next(), other.next());
+    }
+    let last = |chars: &std::str::Chars<'_>| chars.clone().next_back();
+    while last(&one).is_some() && last(&one) == last(&other) {
+        (one.next_back(), other.next_back());
+    }
+    match [one, other].map(|mut rest| [rest.next(), rest.next(), rest.next()]) {
+        [[Some(a), Some(b), None], [Some(c), Some(d), None]] => (a, b) == (d, c),
+        [[one, None, _], [other, None, _]] => one.is_some() || other.is_some(),
+        _ => false,
+    }
+}
+
+/// A help text that is computed only if its diagnostic is kept, because that takes time and a file may have
+/// a mistake in each of its bytes.
+pub struct Help<F>(pub F);
+
+impl<F> fmt::Debug for Help<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Help")
+    }
+}
+
+impl<F: FnOnce() -> String> Help<F> {
+    /// Computes the text.
+    pub fn text(self) -> String {
+        (self.0)()
+    }
+}
+
+impl<F: FnOnce() -> String> From<Help<F>> for String {
+    fn from(help: Help<F>) -> Self {
+        help.text()
+    }
+}
+
 /// Returns a help text that names the nearest of `known`, or else some of them.
-pub fn did_you_mean<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
-    if let Some(name) = nearest(wanted, known.clone()) {
-        return format!("did you mean `{name}`?");
-    }
-    let mut known = known.into_iter().map(|name| format!("`{name}`"));
-    let some: Vec<String> = known.by_ref().take(NAMED_MAX).collect();
-    match (some.is_empty(), known.count()) {
-        (true, _) => "none is declared".to_owned(),
-        (false, 0) => format!("known here: {}", some.join(", ")),
-        (false, more) => format!("known here: {} and {more} more", some.join(", ")),
-    }
+pub fn did_you_mean<'a>(
+    wanted: &str,
+    known: impl IntoIterator<Item = &'a str> + Clone,
+) -> Help<impl FnOnce() -> String> {
+    Help(move || {
+        if let Some(name) = nearest(wanted, known.clone()) {
+            return format!("did you mean `{name}`?");
+        }
+        let mut known = known.into_iter();
+        let some = known.by_ref().take(NAMED_MAX).map(|name| format!("`{name}`"));
+        let some: Vec<String> = some.collect();
+        match (some.is_empty(), known.count()) {
+            (true, _) => "none is declared".to_owned(),
+            (false, 0) => format!("known here: {}", some.join(", ")),
+            (false, more) => format!("known here: {} and {more} more", some.join(", ")),
+        }
+    })
 }
 
 #[cfg(test)]
@@ -314,5 +395,56 @@ mod tests {
         for (wanted, known) in [("delete", "deadline"), ("config", "continues")] {
             assert_eq!(nearest(wanted, [known]), None, "{wanted}");
         }
+    }
+    #[test]
+    fn one_typing_error_is_a_slip_and_two_are_not() {
+        for (one, other) in [
+            ("from", "form"),
+            ("from", "fro"),
+            ("rom", "from"),
+            ("aa", "a"),
+            ("aab", "ab"),
+            ("é", "e"),
+            ("", "x"),
+            ("effect", "effects"),
+        ] {
+            assert!(is_one_slip(one, other) && is_one_slip(other, one), "{one} {other}");
+            assert_eq!(strsim::osa_distance(one, other), 1, "{one} {other}");
+        }
+        for (one, other) in
+            [("from", "from"), ("", ""), ("from", "to"), ("abc", "cab"), ("a", "abc")]
+        {
+            assert!(!is_one_slip(one, other) && !is_one_slip(other, one), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_mistakes_is_reported_in_part_and_its_errors_first() {
+        let source = "x\n".repeat(1_000);
+        let mut out = Diagnostics::new(&source);
+        out.set_strict(false);
+        let computed = std::cell::Cell::new(0);
+        let help = || {
+            Help(|| {
+                computed.set(computed.get() + 1);
+                String::new()
+            })
+        };
+        for line in 0..998 {
+            out.report_default(&(2 * line..2 * line + 1), format!("{line}"), help());
+        }
+        assert!(out.is_full());
+        for line in [998, 999] {
+            out.error_with_help(&(2 * line..2 * line + 1), "wrong", help());
+        }
+        assert_eq!(computed.get(), KEPT_MAX + 2, "no help is computed for what is not kept");
+        assert!(out.is_full());
+        let found = out.finish();
+        assert_eq!(found.len(), DIAGNOSTICS_MAX);
+        let lines: Vec<usize> = found.iter().map(|one| one.line).collect();
+        assert_eq!(lines[..197], (1..=197).collect::<Vec<_>>());
+        assert_eq!(lines[197..], [999, 1000, 1001]);
+        assert_eq!(found[199].message, "801 or more further errors and warnings are not listed");
+        assert_eq!(found[199].severity, Severity::Warning);
     }
 }

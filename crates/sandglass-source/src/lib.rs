@@ -35,7 +35,9 @@ pub mod size;
 mod table;
 pub mod toml_value;
 
-pub use diagnostic::{DIAGNOSTICS_MAX, Diagnostic, Diagnostics, Severity, did_you_mean, nearest};
+pub use diagnostic::{
+    DIAGNOSTICS_MAX, Diagnostic, Diagnostics, Help, Severity, did_you_mean, is_one_slip, nearest,
+};
 pub use document::{Document, KEY_PARTS_MAX, not_text};
 pub use finding::Finding;
 pub use name::Name;

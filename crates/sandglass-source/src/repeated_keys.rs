@@ -52,7 +52,8 @@ impl Finder<'_> {
         let span = event.span().start()..event.span().end();
         match event.kind() {
             EventKind::StdTableOpen | EventKind::ArrayTableOpen => {
-                self.seen.clear();
+                // Clearing it would take as long as the largest table before.
+                self.seen = HashMap::new();
                 (self.is_header, self.key) = (true, None);
             }
             EventKind::StdTableClose | EventKind::ArrayTableClose => self.is_header = false,

@@ -83,7 +83,7 @@ impl Problems {
         wanted: &str,
         known: impl IntoIterator<Item = &'a str> + Clone,
     ) -> String {
-        if self.len() < PROBLEMS_MAX { did_you_mean(wanted, known) } else { String::new() }
+        if self.len() < PROBLEMS_MAX { did_you_mean(wanted, known).text() } else { String::new() }
     }
 
     pub(crate) fn len(&self) -> usize {

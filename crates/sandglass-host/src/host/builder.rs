@@ -12,7 +12,7 @@ use super::{Host, Inner, Shared};
 use crate::compiled_folder::CompiledFolder;
 use crate::compiling::{self, CompileHelper, Compiler};
 use crate::error::BuildError;
-use crate::evaluation::{Evaluation, SpecEvaluator};
+use crate::evaluation::{EVALUATIONS_MAX, Evaluation, SpecEvaluator};
 use crate::host_function::{BlockingCalls, HostFunction, Registry};
 use crate::module::ModuleCache;
 use crate::sandbox::{self, EngineKind};
@@ -112,7 +112,7 @@ impl Builder {
     }
 
     /// Sets what decides actions of specs that guests pass to `host_evaluate_spec`. It is executed on a
-    /// thread, one of [`Settings::max_blocking_calls`]. By default, each such call returns an error.
+    /// thread; at most four are at the same time, besides [`Settings::max_blocking_calls`]. By default, each such call returns an error.
     #[must_use]
     pub fn spec_evaluator(self, evaluator: Arc<dyn SpecEvaluator>) -> Self {
         Self { evaluator: Some(evaluator), ..self }
@@ -138,7 +138,8 @@ impl Builder {
         let settings = &self.settings;
         let blocking = BlockingCalls::new(settings.max_blocking_calls, metrics.clone());
         let blocking = Arc::new(blocking);
-        let registry = Registry::new(functions, Arc::clone(&blocking))?;
+        let evaluations = Arc::new(BlockingCalls::new(EVALUATIONS_MAX, metrics.clone()));
+        let registry = Registry::new(functions, blocking)?;
         let compiled_folder = compiled_folder(settings, &self.clock, &metrics)?;
         run_clock::find_rate();
         let ticker = self.start_ticker()?;
@@ -147,9 +148,9 @@ impl Builder {
             max_runs: settings.slots(),
             why: format!("{error:#}"),
         })?;
-        let executor =
-            Executor::start(settings.guest_threads, settings.max_blocking_calls, &self.clock)
-                .map_err(BuildError::Threads)?;
+        let blocking_threads = settings.max_blocking_calls.saturating_add(EVALUATIONS_MAX);
+        let executor = Executor::start(settings.guest_threads, blocking_threads, &self.clock)
+            .map_err(BuildError::Threads)?;
         metrics.ticker_health(metrics::Health::Healthy);
         metrics.kills_overdue(0);
         let shared = Shared {
@@ -160,7 +161,7 @@ impl Builder {
             clock: self.clock,
             telemetry: self.telemetry,
             ticker,
-            evaluation: Arc::new(Evaluation { evaluator: self.evaluator, blocking }),
+            evaluation: Arc::new(Evaluation { evaluator: self.evaluator, calls: evaluations }),
         };
         let settings = &shared.settings;
         let without_telemetry = Shared { telemetry: Telemetry::disabled(), ..shared.clone() };

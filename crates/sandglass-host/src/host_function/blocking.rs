@@ -31,16 +31,37 @@ impl BlockingCalls {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Answer<'static, Option<T>>, u32> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| self.most)?;
+        Ok(self.start(permit, work))
+    }
+
+    /// As [`BlockingCalls::run`], but if the most calls are in progress, the future waits until one has
+    /// ended. If it is dropped while it waits, `work` is not started.
+    pub(crate) fn run_in_turn<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Answer<'static, Option<T>> {
+        let calls = Arc::clone(self);
+        Box::pin(async move {
+            let permit = Arc::clone(&calls.permits).acquire_owned().await.ok()?;
+            calls.start(permit, work).await
+        })
+    }
+
+    fn start<T: Send + 'static>(
+        &self,
+        permit: OwnedSemaphorePermit,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Answer<'static, Option<T>> {
         let call = ThreadSide { stage: Arc::default(), _permit: permit };
         let caller = CallerSide { stage: Arc::clone(&call.stage), metrics: self.metrics.clone() };
         let running = tokio::task::spawn_blocking(move || {
             let _call = call;
             work()
         });
-        Ok(Box::pin(async move {
+        Box::pin(async move {
             let _caller = caller;
             running.await.ok()
-        }))
+        })
     }
 }
 

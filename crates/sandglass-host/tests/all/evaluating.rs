@@ -1,5 +1,6 @@
 //! The evaluation of specs that guests pass. What decides is the embedder's; here it is a script.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -140,4 +141,52 @@ async fn an_evaluation_that_takes_too_long_delays_no_deadline() {
     let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(exceeded.dying_span, "host_evaluate_spec");
     drop(release);
+}
+
+/// Counts the evaluations that have begun, and lets none end until the sender is dropped.
+#[derive(Debug)]
+struct Crowd {
+    begun: Arc<AtomicUsize>,
+    released: Mutex<Receiver<()>>,
+}
+
+impl SpecEvaluator for Crowd {
+    fn evaluate(&self, _: &SpecQuery) -> Value {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        self.released.lock().expect("no panic").recv().unwrap_or_default();
+        json!("released")
+    }
+}
+
+#[tokio::test]
+async fn at_most_four_specs_are_evaluated_at_a_time_and_others_wait_until_their_deadlines() {
+    let (release, released) = mpsc::channel();
+    let begun = Arc::new(AtomicUsize::new(0));
+    let crowd = Crowd { begun: Arc::clone(&begun), released: Mutex::new(released) };
+    // Evaluations are no blocking calls of the embedder's functions.
+    let settings = Settings { max_runs: 8, max_blocking_calls: 1, ..Settings::default() };
+    let host = Host::builder().settings(settings).spec_evaluator(Arc::new(crowd));
+    let (host, guest) = (host.build().expect("a host"), evaluates(8));
+    let budget = Duration::from_secs(2);
+    let runs = std::iter::repeat_with(|| run(&host, &guest, budget)).take(6);
+    for (report, _) in futures_util::future::join_all(runs).await {
+        let Outcome::TimedOut(exceeded) = &report.outcome else { panic!("{report:?}") };
+        assert_eq!(exceeded.dying_span, "host_evaluate_spec");
+    }
+    assert_eq!(begun.load(Ordering::SeqCst), 4);
+    drop(release);
+    let (report, received) = run(&host, &guest, LONG).await;
+    assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
+    assert_eq!(received.status(), "\"released\"");
+}
+
+#[tokio::test]
+async fn a_spec_that_would_need_more_memory_than_the_host_may_hold_is_not_evaluated() {
+    let guest = evaluates(8).replace("\"the spec\"", &format!("\"{}\"", "[".repeat(20_000)));
+    let guest =
+        guest.replace("(i32.const 8192) (i32.const 8)", "(i32.const 8192) (i32.const 20000)");
+    let (report, received) = run(&host(Some(Script::Panic)), &guest, LONG).await;
+    assert!(matches!(report.outcome, Outcome::Completed(_)), "{report:?}");
+    let status = received.status();
+    assert!(status.contains("`limits.host_memory`"), "{status}");
 }

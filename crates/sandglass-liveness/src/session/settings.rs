@@ -259,7 +259,7 @@ impl LimitSettings {
                 }
                 None => {
                     let names = Self::RUN_LIMITS.into_iter().map(Limit::as_str);
-                    let help = did_you_mean(key, names);
+                    let help = did_you_mean(key, names).text();
                     return Err(bad(format!("it is no limit of a run; {help}")));
                 }
             }

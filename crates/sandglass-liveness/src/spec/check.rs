@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_model::RulesVersion;
-use sandglass_source::{Diagnostics, did_you_mean, nearest};
+use sandglass_source::{Diagnostics, Help, did_you_mean, nearest};
 
+use super::guard::DECISION_TERMS_MAX;
+use super::states::States;
 use super::{
-    Action, Assigned, Effect, Integration, IntegrationKind, Name, Spec, Variable, VariableKind,
-    effect, endings, limits, spawn,
+    Action, Assigned, DISPATCHES_MAX, EFFECTS_MAX, Effect, Guard, Integration, IntegrationKind,
+    Name, Spec, VARIABLES_MAX, Variable, VariableKind, effect, endings, limits, spawn,
 };
 
 /// The counter of actions that add or remove items.
@@ -23,6 +25,9 @@ pub(super) fn check(spec: &mut Spec, are_triggers_known: bool, out: &mut Diagnos
         add_terminal_states(spec);
     }
     resolve_dispatches(spec, are_triggers_known, out);
+    if spec.rules >= RulesVersion::V3 {
+        check_terms(spec, out);
+    }
     endings::complete(spec, out);
     check_endings(spec, out);
     check_timeouts(spec, out);
@@ -33,10 +38,13 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     let mut actions = std::mem::take(&mut spec.actions);
     let names: BTreeSet<String> = actions.values().map(|action| action.name.to_string()).collect();
     complete_effects(spec, &mut actions, out);
+    let states = States::of(&spec.states);
     for action in actions.values_mut() {
         for state in action.from.iter().chain(&action.to) {
-            known_state(&spec.states, state, out);
+            known_state(&states, state, out);
         }
+        let mut seen = BTreeSet::new();
+        action.from.retain(|from| seen.insert(from.to_string()));
         if let Some(terminal) = action.from.iter().find(|from| spec.is_terminal(from)) {
             let message = format!("action `{}` is taken from a terminal state", action.name);
             let help = format!("take `{terminal}` out of `from` or out of `terminal`");
@@ -101,6 +109,17 @@ fn count_items(spec: &Spec, counters: &[String], action: &mut Action, out: &mut 
         return;
     };
     let span = action.name.span().clone();
+    if counters.len() > EFFECTS_MAX {
+        let message = format!(
+            "action `{}` has no `effect`, and would {verb} {} counters; an action may have \
+             {EFFECTS_MAX} effects at most",
+            action.name,
+            counters.len()
+        );
+        let help = format!("add `effect = \"emit {}\"` if it counts nothing", action.name);
+        out.error_with_help(&span, message, help);
+        return;
+    }
     let shown = |format: &dyn Fn(&String) -> String| {
         let mut shown: Vec<String> = counters.iter().take(NAMED_MAX).map(format).collect();
         shown.extend((counters.len() > NAMED_MAX).then(|| "..".to_owned()));
@@ -153,10 +172,10 @@ fn add_timed_states(spec: &mut Spec, out: &mut Diagnostics<'_>) {
 }
 
 /// Reports `state` if it is not among the declared `states`.
-pub(super) fn known_state(states: &[Name], state: &Name, out: &mut Diagnostics<'_>) {
+pub(super) fn known_state(states: &States<'_>, state: &Name, out: &mut Diagnostics<'_>) {
     // If the states cannot be read, that is the mistake, not each use of one.
-    if !states.is_empty() && !states.contains(state) {
-        let help = did_you_mean(state, states.iter().map(Name::as_str));
+    if !states.declared.is_empty() && states.number(state).is_none() {
+        let help = did_you_mean(state, states.declared.iter().map(Name::as_str));
         out.error_with_help(state.span(), format!("`{state}` is no declared state"), help);
     }
 }
@@ -268,6 +287,10 @@ fn declare_changed(spec: &mut Spec, action: &Action, out: &mut Diagnostics<'_>) 
         let name = variable.clone();
         let declared = Variable { name, kind, initial: kind.zero() };
         spec.variables.insert(variable.to_string(), declared);
+        if spec.variables.len() == VARIABLES_MAX + 1 && spec.rules >= RulesVersion::V3 {
+            let message = format!("an automaton may have {VARIABLES_MAX} variables at most");
+            out.error(variable.span(), message);
+        }
     }
 }
 
@@ -303,33 +326,69 @@ fn kind_of(spec: &Spec, variable: &Name, out: &mut Diagnostics<'_>) -> Option<Va
 /// integration has names an action of another platform, and becomes an event.
 fn resolve_dispatches(spec: &mut Spec, are_triggers_known: bool, out: &mut Diagnostics<'_>) {
     let mut actions = std::mem::take(&mut spec.actions);
+    let starts = Starts::of(spec);
     for action in actions.values_mut() {
-        let mut starts: Vec<&Integration> = Vec::new();
+        let mut started: Vec<&Integration> = Vec::new();
+        let mut triggers: BTreeMap<String, bool> = BTreeMap::new();
         for effect in &mut action.effects {
-            if let Effect::Trigger { name } = effect {
-                let triggered = triggered_by(spec, &action.name, name);
-                if triggered.is_empty() {
-                    if are_triggers_known {
-                        let message = format!(
-                            "no integration has the trigger `{name}`, so that an event of this name \
-                             is emitted"
-                        );
-                        out.report_default(name.span(), message, trigger_help(spec, name));
-                    }
-                    *effect = Effect::Emit { event: name.clone() };
-                }
-                starts.extend(triggered);
+            let Effect::Trigger { name } = effect else { continue };
+            let is_known = *triggers.entry(name.to_string()).or_insert_with(|| {
+                let triggered = starts.triggered_by(&action.name, name);
+                started.extend(&triggered);
+                !triggered.is_empty()
+            });
+            if is_known {
+                continue;
             }
+            if are_triggers_known {
+                let message = format!(
+                    "no integration has the trigger `{name}`, so that an event of this name is \
+                     emitted"
+                );
+                let help = Help(|| trigger_help(spec, name));
+                out.report_default(name.span(), message, help);
+            }
+            *effect = Effect::Emit { event: name.clone() };
         }
-        starts.extend(spec.integrations.values().filter(|one| match &one.declared_under {
-            Some(under) => *under == action.name,
-            None => one.trigger == action.name,
-        }));
+        started.extend(starts.of_actions.get(action.name.as_str()).into_iter().flatten());
         let mut seen = BTreeSet::new();
-        let names = starts.iter().map(|one| one.name.as_str());
+        let names = started.iter().map(|one| one.name.as_str());
         action.dispatches = names.filter(|name| seen.insert(*name)).map(str::to_owned).collect();
+        if action.dispatches.len() > DISPATCHES_MAX && spec.rules >= RulesVersion::V3 {
+            let message = format!("an action may start {DISPATCHES_MAX} integrations at most");
+            out.error(action.name.span(), message);
+            action.dispatches.truncate(DISPATCHES_MAX);
+        }
     }
     spec.actions = actions;
+}
+
+/// Which integrations are started by what.
+struct Starts<'s> {
+    /// By their triggers.
+    triggered: BTreeMap<&'s str, Vec<&'s Integration>>,
+    /// By the actions that start them without an effect.
+    of_actions: BTreeMap<&'s str, Vec<&'s Integration>>,
+}
+
+impl<'s> Starts<'s> {
+    fn of(spec: &'s Spec) -> Self {
+        let mut starts = Self { triggered: BTreeMap::new(), of_actions: BTreeMap::new() };
+        for one in spec.integrations.values() {
+            starts.triggered.entry(&one.trigger).or_default().push(one);
+            let action = one.declared_under.as_ref().unwrap_or(&one.trigger);
+            starts.of_actions.entry(action).or_default().push(one);
+        }
+        starts
+    }
+
+    /// The integrations with this trigger: those that are declared under the action, or else all.
+    fn triggered_by(&self, action: &Name, trigger: &Name) -> Vec<&'s Integration> {
+        let all = self.triggered.get(trigger.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let is_own = |one: &&&Integration| one.declared_under.as_ref() == Some(action);
+        let own: Vec<_> = all.iter().filter(is_own).copied().collect();
+        if own.is_empty() { all.to_vec() } else { own }
+    }
 }
 
 /// What to do about a trigger that no integration has.
@@ -341,64 +400,81 @@ fn trigger_help(spec: &Spec, trigger: &Name) -> String {
     format!("{meant}declare the integration, or write \"emit {trigger}\" if that is intended")
 }
 
-fn triggered_by<'s>(spec: &'s Spec, action: &Name, trigger: &Name) -> Vec<&'s Integration> {
-    let all = || spec.integrations.values().filter(|one| one.trigger == *trigger);
-    let own: Vec<_> = all().filter(|one| one.declared_under.as_ref() == Some(action)).collect();
-    if own.is_empty() { all().collect() } else { own }
-}
-
-/// Each integration with each state that is entered when it starts.
-pub(super) fn entered(spec: &Spec) -> BTreeSet<(&str, &str)> {
-    let mut entered = BTreeSet::new();
+/// Checks how long the conditions take that the decision of each action evaluates.
+fn check_terms(spec: &Spec, out: &mut Diagnostics<'_>) {
+    let terms = |guard: Option<&Guard>| guard.map_or(0, Guard::terms);
+    let of_invariants: usize = spec.invariants.iter().map(|one| one.condition.terms()).sum();
+    let of_integrations: BTreeMap<&str, usize> =
+        spec.integrations.iter().map(|(name, one)| (&**name, terms(one.guard.as_ref()))).collect();
     for action in spec.actions.values() {
-        for integration in &action.dispatches {
-            let states = action.from.iter().map(|from| action.leads_to(from));
-            entered.extend(states.map(|state| (integration.as_str(), state)));
+        let started = action.dispatches.iter().filter_map(|name| of_integrations.get(&**name));
+        let all = of_invariants + terms(action.guard.as_ref()) + started.sum::<usize>();
+        if all > DECISION_TERMS_MAX {
+            let message = format!(
+                "action `{}` evaluates {all} terms, and may evaluate {DECISION_TERMS_MAX}: those of \
+                 its guard, of the guards of its triggers, and of all invariants",
+                action.name
+            );
+            let help = "a search in a list counts as 64; remove conditions, or shorten them";
+            out.error_with_help(action.name.span(), message, help);
         }
     }
-    entered
 }
 
 /// Rule 10: the state in which a handler executes accepts every ending of it.
 fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
-    let mut undeclared = BTreeSet::new();
-    let mut not_taken = BTreeSet::new();
-    let states: BTreeSet<&str> = spec.states.iter().map(Name::as_str).collect();
-    for (integration, state) in entered(spec) {
+    let states = States::of(&spec.states);
+    let taking = states.taking_each(spec);
+    let terminal = states.set(spec.terminal.iter().map(String::as_str));
+    for (integration, entered) in states.entered(spec) {
         let Some(integration) = spec.integrations.get(integration) else { continue };
-        if spec.is_terminal(state) {
-            // A message has no end that anything could wait for.
-            if integration.endings().next().is_some() || integration.kind == IntegrationKind::Wasm {
+        let waits_in = entered.without(terminal);
+        let (mut seen, mut not_taken) = (BTreeSet::new(), Vec::new());
+        // One action may be several endings.
+        for (ending, action) in integration.endings().filter(|(_, one)| seen.insert(one.as_str())) {
+            match taking.get(action.as_str()) {
+                Some(taking) => not_taken.push((ending, action, waits_in.without(*taking))),
+                None => {
+                    let first = states.names(waits_in).next();
+                    first
+                        .iter()
+                        .for_each(|state| undeclared(integration, ending, action, state, out));
+                }
+            }
+        }
+        // A message has no end that anything could wait for.
+        let is_awaited = !seen.is_empty() || integration.kind == IntegrationKind::Wasm;
+        for state in states.names(entered) {
+            if out.is_full() {
+                break;
+            }
+            if spec.is_terminal(state) && is_awaited {
                 ends_in_terminal(integration, state, out);
             }
-            continue;
-        }
-        for (ending, action) in integration.endings() {
-            match spec.actions.get(action.as_str()) {
-                Some(declared) if !declared.is_taken_from(state) => {
-                    // One action may be several endings. An undeclared state takes none, and was
-                    // reported.
-                    let key = (&integration.name as &str, action.as_str(), state);
-                    if states.contains(state) && not_taken.insert(key) {
-                        report_not_taken(integration, ending, action, state, out);
-                    }
-                }
-                Some(_) => {}
-                None if !undeclared.insert((&integration.name as &str, action.as_str())) => {}
-                None => {
-                    let message = format!(
-                        "integration `{}`: `{ending}` is `{action}`, which is not declared",
-                        integration.name
-                    );
-                    let help = format!(
-                        "add an [[action]] `{action}` from `{state}`, or name another one in \
-                         `{ending}`"
-                    );
-                    out.error_with_help(action.span(), message, help);
+            for (ending, action, missing) in &not_taken {
+                if states.number(state).is_some_and(|number| missing.contains(number)) {
+                    report_not_taken(integration, ending, action, state, out);
                 }
             }
         }
     }
+}
+
+/// Reports an ending that is no action.
+fn undeclared(
+    integration: &Integration,
+    ending: &str,
+    action: &Name,
+    state: &str,
+    out: &mut Diagnostics<'_>,
+) {
+    let message = format!(
+        "integration `{}`: `{ending}` is `{action}`, which is not declared",
+        integration.name
+    );
+    let help =
+        format!("add an [[action]] `{action}` from `{state}`, or name another one in `{ending}`");
+    out.error_with_help(action.span(), message, help);
 }
 
 /// Reports a handler that starts in a state that takes no action.
@@ -428,9 +504,10 @@ fn report_not_taken(
 }
 
 fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
+    let states = States::of(&spec.states);
     for timeout in spec.timeouts.values() {
         let (state, action) = (&timeout.state, &timeout.on_timeout);
-        known_state(&spec.states, state, out);
+        known_state(&states, state, out);
         match spec.actions.get(action.as_str()) {
             // If it has none, that was reported when it was read.
             None if action.is_empty() => {}

@@ -1,12 +1,12 @@
 //! Adds the endings that an integration leaves out, so that every end of a handler becomes an action
 //! of its entity.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sandglass_source::Diagnostics;
 
-use super::check::entered;
-use super::{Action, Integration, IntegrationKind, Name, Spec, failure_route};
+use super::states::{StateSet, States};
+use super::{Integration, IntegrationKind, Name, Spec, failure_route};
 
 /// The action of a passed deadline, if the spec declares it.
 const ON_TIMEOUT: &str = "HandlerTimedOut";
@@ -16,24 +16,21 @@ const NAMED_MAX: usize = 8;
 
 /// Completes the endings of all integrations. What they start is known.
 pub(super) fn complete(spec: &mut Spec, out: &mut Diagnostics<'_>) {
-    let mut states: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let declared: BTreeSet<&str> = spec.states.iter().map(Name::as_str).collect();
-    for (integration, state) in entered(spec) {
-        // Only in these states can its handlers end. One that is not declared was reported.
-        if !spec.is_terminal(state) && declared.contains(state) {
-            states.entry(integration.to_owned()).or_default().insert(state.to_owned());
-        }
-    }
     let mut integrations = std::mem::take(&mut spec.integrations);
-    let mut failures = Failures::of(spec);
+    let states = States::of(&spec.states);
+    let terminal = states.set(spec.terminal.iter().map(String::as_str));
+    let entered = states.entered(spec);
+    let mut defaults = Defaults::of(spec, &states);
     for integration in integrations.values_mut() {
         // A message of the platform, for which its entity does not wait.
         if integration.kind != IntegrationKind::Wasm && integration.endings().next().is_none() {
             continue;
         }
-        let states = states.remove(integration.name.as_str()).unwrap_or_default();
-        let on_failure = on_failure(integration, &states, &mut failures, out);
-        let on_timeout = on_timeout(spec, integration, on_failure.as_ref(), &states, out);
+        // Only in these states can its handlers end. One that is not declared was reported.
+        let waits_in = entered.get(integration.name.as_str()).copied().unwrap_or_default();
+        let waits_in = waits_in.without(terminal);
+        let on_failure = on_failure(integration, waits_in, &mut defaults, out);
+        let on_timeout = on_timeout(integration, on_failure.as_ref(), waits_in, &defaults, out);
         integration.on_failure = on_failure;
         for ending in [&mut integration.on_interrupted, &mut integration.on_cancelled] {
             if ending.is_none() {
@@ -45,29 +42,29 @@ pub(super) fn complete(spec: &mut Spec, out: &mut Diagnostics<'_>) {
     spec.integrations = integrations;
 }
 
-/// The actions that are failures by their names.
-struct Failures<'s> {
-    /// Each with the states that take it.
-    all: Vec<(&'s Name, BTreeSet<&'s str>)>,
-    /// Those that all states of a set take. Many integrations may start in one large set.
-    taken: BTreeMap<BTreeSet<String>, Vec<&'s Name>>,
+/// The actions that are endings by their names.
+struct Defaults<'s> {
+    states: &'s States<'s>,
+    /// The failures, each with the states that take it.
+    failures: Vec<(&'s Name, StateSet)>,
+    /// The failures that all states of a set take. Many integrations may start in one large set.
+    taken: BTreeMap<StateSet, Vec<&'s Name>>,
+    /// The states that take the action of a passed deadline, if the spec declares it.
+    on_timeout: Option<StateSet>,
 }
 
-impl<'s> Failures<'s> {
-    fn of(spec: &'s Spec) -> Self {
+impl<'s> Defaults<'s> {
+    fn of(spec: &'s Spec, states: &'s States<'s>) -> Self {
         let is_failure = |name: &str| name.starts_with("Fail") || name.ends_with("Failed");
-        let all = spec.actions.values().filter(|action| is_failure(&action.name));
-        let from = |action: &'s Action| action.from.iter().map(Name::as_str).collect();
-        let all = all.map(|action| (&action.name, from(action))).collect();
-        Self { all, taken: BTreeMap::new() }
+        let failures = spec.actions.values().filter(|action| is_failure(&action.name));
+        let failures = failures.map(|action| (&action.name, states.taking(action))).collect();
+        let on_timeout = spec.actions.get(ON_TIMEOUT).map(|action| states.taking(action));
+        Self { states, failures, taken: BTreeMap::new(), on_timeout }
     }
 
-    fn taken_by(&mut self, states: &BTreeSet<String>) -> &[&'s Name] {
-        let all = &self.all;
-        self.taken.entry(states.clone()).or_insert_with(|| {
-            let is_taken = |from: &BTreeSet<&str>| states.iter().all(|one| from.contains(&**one));
-            all.iter().filter(|(_, from)| is_taken(from)).map(|(name, _)| *name).collect()
-        })
+    fn failures_taken_by(&mut self, states: StateSet) -> &[&'s Name] {
+        let taken = self.failures.iter().filter(|(_, from)| states.is_within(*from));
+        self.taken.entry(states).or_insert_with(|| taken.map(|(name, _)| *name).collect())
     }
 }
 
@@ -75,8 +72,8 @@ impl<'s> Failures<'s> {
 /// name. `None` if nothing waits for the handler.
 fn on_failure(
     integration: &Integration,
-    states: &BTreeSet<String>,
-    failures: &mut Failures<'_>,
+    states: StateSet,
+    defaults: &mut Defaults<'_>,
     out: &mut Diagnostics<'_>,
 ) -> Option<Name> {
     if integration.on_failure.is_some() {
@@ -86,7 +83,8 @@ fn on_failure(
         return None;
     }
     let span = integration.name.span();
-    let failures = failures.taken_by(states);
+    let state = defaults.states.names(states).next().unwrap_or("STATE");
+    let failures = defaults.failures_taken_by(states);
     let message = format!("integration `{}` has no `on_failure`", integration.name);
     let only = if let [only] = failures { Some(*only) } else { None };
     if let Some(action) = only.or_else(|| failure_route::fallback(&integration.failure_routes)) {
@@ -94,7 +92,6 @@ fn on_failure(
         out.report_default(span, format!("{message}; it takes `{action}`"), help);
         return Some(Name::new(action.as_str(), span.clone()));
     }
-    let state = states.first().map_or("STATE", String::as_str);
     let names: Vec<String> =
         failures.iter().take(NAMED_MAX).map(|name| format!("`{name}`")).collect();
     let why = if names.is_empty() {
@@ -112,21 +109,18 @@ fn on_failure(
 
 /// The action of a passed deadline.
 fn on_timeout(
-    spec: &Spec,
     integration: &Integration,
     on_failure: Option<&Name>,
-    states: &BTreeSet<String>,
+    states: StateSet,
+    defaults: &Defaults<'_>,
     out: &mut Diagnostics<'_>,
 ) -> Option<Name> {
     if integration.on_timeout.is_some() {
         return integration.on_timeout.clone();
     }
     let span = integration.name.span();
-    let declared = spec.actions.get(ON_TIMEOUT);
-    let is_taken = declared.is_some_and(|action| {
-        out.is_strict() || states.iter().all(|state| action.is_taken_from(state))
-    });
-    if is_taken {
+    let is_taken = |by: StateSet| out.is_strict() || states.is_within(by);
+    if defaults.on_timeout.is_some_and(is_taken) {
         return Some(Name::new(ON_TIMEOUT, span.clone()));
     }
     let fallback = on_failure?.clone();

@@ -1,6 +1,6 @@
 //! Reads the `failure_routes` of an integration: the action of a failure by its category.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_model::{FailureKind, Outcome, RejectionKind, RulesVersion};
 use sandglass_source::{Diagnostics, Table, did_you_mean};
@@ -137,7 +137,7 @@ pub(super) fn read(
     spec: &Spec,
     out: &mut Diagnostics<'_>,
 ) -> BTreeMap<FailureCategory, Name> {
-    let mut routes = BTreeMap::new();
+    let (mut routes, mut seen) = (BTreeMap::new(), BTreeSet::new());
     if spec.rules < RulesVersion::V3 {
         return routes;
     }
@@ -145,8 +145,9 @@ pub(super) fn read(
     for table in integration.tables(KEY, |_| label.clone(), out) {
         table.only(&["category", "action", "to_state"], out);
         let Some(category) = category(&table, out) else { continue };
-        let Some(action) = action(&table, under, spec, out) else { continue };
-        if routes.insert(category, action).is_some() {
+        if seen.insert(category) {
+            routes.extend(action(&table, under, spec, out).map(|action| (category, action)));
+        } else {
             let message =
                 format!("{} has two routes for `{}`", integration.label, category.as_str());
             out.error_with_help(&table.span, message, "keep one of them");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use sandglass_model::limit::DEFAULT_BUDGET_MS;
 use sandglass_model::{Limit, RulesVersion};
-use sandglass_source::{Diagnostics, Table, did_you_mean, nearest, toml_value};
+use sandglass_source::{Diagnostics, Table, did_you_mean, is_one_slip, toml_value};
 use serde_json::Value;
 use toml::de::DeValue;
 
@@ -268,9 +268,8 @@ fn config_text(value: &DeValue<'_>) -> String {
 
 /// The defined key that an undefined one is probably a misspelling of.
 fn nearest_typo(key: &str) -> Option<&'static str> {
-    let near = nearest(key, KEYS)?;
     // One typing error; more make it another word.
-    (strsim::damerau_levenshtein(key, near) <= 1 && key.len() > 4).then_some(near)
+    KEYS.into_iter().find(|known| key.len() > 4 && is_one_slip(key, known))
 }
 
 /// The declared budget, in milliseconds: `deadline`, or `timeout_secs` here or, in older files, in

@@ -1,8 +1,12 @@
 //! Reads invariants: what holds after each transition. A transition that would break one is refused.
 
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
 use sandglass_source::{Diagnostics, Table};
 use serde_json::Value;
 
+use super::states::States;
 use super::{Guard, Name, Scope, Spec, check, guard};
 use sandglass_model::Object;
 
@@ -22,14 +26,19 @@ pub struct Invariant {
 
 /// Reads `[[invariant]]` and `[[field_invariant]]`, after the actions.
 pub(super) fn read(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) {
+    let reader = Reader::of(spec);
     let mut invariants = Vec::new();
     for table in root.tables("invariant", |_| "[[invariant]]".to_owned(), out) {
-        table.only(&["name", "when", "assert", "message", "hint"], out);
-        invariants.extend(invariant(&table, spec, out));
+        if invariants.len() <= INVARIANTS_MAX {
+            table.only(&["name", "when", "assert", "message", "hint"], out);
+            invariants.extend(reader.invariant(&table, out));
+        }
     }
     for table in root.tables("field_invariant", |_| "[[field_invariant]]".to_owned(), out) {
-        table.only(&["name", "when", "require", "assert", "message", "hint"], out);
-        invariants.extend(field_invariant(&table, spec, out));
+        if invariants.len() <= INVARIANTS_MAX {
+            table.only(&["name", "when", "require", "assert", "message", "hint"], out);
+            invariants.extend(field_invariant(&table, spec, out));
+        }
     }
     if let Some(one_more) = invariants.get(INVARIANTS_MAX) {
         let message = format!("an automaton may have {INVARIANTS_MAX} invariants at most");
@@ -38,46 +47,86 @@ pub(super) fn read(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<
     spec.invariants = invariants;
 }
 
-fn invariant(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Option<Invariant> {
-    let name = table.required_name("name", out);
-    let table = table.called("invariant", name.as_ref());
-    let when = table.names("when", out);
-    for state in &when {
-        check::known_state(&spec.states, state, out);
+/// Reads `[[invariant]]`, with what does not change between them.
+struct Reader<'s> {
+    spec: &'s Spec,
+    states: States<'s>,
+    /// The variables of a new entity.
+    variables: Object,
+    /// The first action that each state takes.
+    leaving: OnceCell<BTreeMap<&'s str, &'s Name>>,
+}
+
+impl<'s> Reader<'s> {
+    fn of(spec: &'s Spec) -> Self {
+        let (states, variables) = (States::of(&spec.states), spec.initial_variables());
+        Self { spec, states, variables, leaving: OnceCell::new() }
     }
-    let assert = table.required_text("assert", out)?;
-    let asserted = match function(&assert) {
-        ("no_further_transitions", None) => {
-            when.iter().for_each(|state| check_ended(state, &table, spec, out));
-            return None;
+
+    fn invariant(&self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Invariant> {
+        let name = table.required_name("name", out);
+        let table = table.called("invariant", name.as_ref());
+        let when = table.names("when", out);
+        for state in &when {
+            check::known_state(&self.states, state, out);
         }
-        ("never", Some(state)) => {
-            check::known_state(&spec.states, &Name::new(state, assert.span().clone()), out);
-            Guard::Not(Box::new(Guard::state_in([Value::from(state)].into_iter())))
+        let assert = table.required_text("assert", out)?;
+        let asserted = match function(&assert) {
+            ("no_further_transitions", None) => {
+                when.iter().for_each(|state| self.check_ended(state, &table, out));
+                return None;
+            }
+            ("never", Some(state)) => {
+                check::known_state(&self.states, &Name::new(state, assert.span().clone()), out);
+                Guard::Not(Box::new(Guard::state_in([Value::from(state)].into_iter())))
+            }
+            ("ordering", Some(_)) => {
+                let help = "the entity's earlier states are not kept; set a variable in the first \
+                            state, and assert it in the second";
+                let message = format!("{} is not checked", table.label);
+                out.report_default(assert.span(), message, help);
+                return None;
+            }
+            _ => guard::text(&assert, "assert", self.spec, out)?,
+        };
+        let condition = if when.is_empty() {
+            asserted
+        } else {
+            let states = when.iter().map(|state| Value::from(state.as_str()));
+            Guard::implies(Guard::state_in(states), asserted)
+        };
+        let condition = guard::bounded(condition, assert.span(), self.spec, out)?;
+        let invariant = Invariant { name: name?, condition, message: message(&table, out) };
+        let fields = Object::new();
+        let first =
+            Scope { state: &self.spec.initial, variables: &self.variables, fields: &fields };
+        if !invariant.condition.holds(first) {
+            let help = "it is checked after each transition, and not when an entity is created";
+            out.warning(assert.span(), format!("a new entity breaks {}", table.label), help);
         }
-        ("ordering", Some(_)) => {
-            let help = "the entity's earlier states are not kept; set a variable in the first \
-                        state, and assert it in the second";
-            let message = format!("{} is not checked", table.label);
-            out.report_default(assert.span(), message, help);
-            return None;
-        }
-        _ => guard::text(&assert, "assert", spec, out)?,
-    };
-    let condition = if when.is_empty() {
-        asserted
-    } else {
-        let states = when.iter().map(|state| Value::from(state.as_str()));
-        Guard::implies(Guard::state_in(states), asserted)
-    };
-    let invariant = Invariant { name: name?, condition, message: message(&table, out) };
-    let (variables, fields) = (spec.initial_variables(), Object::new());
-    let first = Scope { state: &spec.initial, variables: &variables, fields: &fields };
-    if !invariant.condition.holds(first) {
-        let help = "it is checked after each transition, and not when an entity is created";
-        out.warning(assert.span(), format!("a new entity breaks {}", table.label), help);
+        Some(invariant)
     }
-    Some(invariant)
+
+    /// Checks that no action leaves `state`.
+    fn check_ended(&self, state: &Name, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+        let leaving = self.leaving.get_or_init(|| {
+            let mut leaving = BTreeMap::new();
+            for action in self.spec.actions.values() {
+                for from in &action.from {
+                    leaving.entry(from.as_str()).or_insert(&action.name);
+                }
+            }
+            leaving
+        });
+        if let Some(action) = leaving.get(state.as_str()) {
+            let message = format!(
+                "{}: state `{state}` takes `{action}`, so it has further transitions",
+                table.label
+            );
+            let help = format!("take `{state}` out of `from` of the action, or out of `when`");
+            out.report_default(state.span(), message, help);
+        }
+    }
 }
 
 /// The name and argument of `NAME(ARGUMENT)`; a text that is no such call is all name.
@@ -88,18 +137,6 @@ fn function(assert: &str) -> (&str, Option<&str>) {
     match call.filter(|(_, argument)| is_one(argument)) {
         Some((name, argument)) => (name.trim(), Some(argument.trim())),
         None => (assert, None),
-    }
-}
-
-/// Checks that no action leaves `state`.
-fn check_ended(state: &Name, table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) {
-    if let Some(action) = spec.actions.values().find(|action| action.is_taken_from(state)) {
-        let message = format!(
-            "{}: state `{state}` takes `{}`, so it has further transitions",
-            table.label, action.name
-        );
-        let help = format!("take `{state}` out of `from` of the action, or out of `when`");
-        out.report_default(state.span(), message, help);
     }
 }
 
@@ -124,6 +161,7 @@ fn field_invariant(
         let (when, require) = (condition("when", out), condition("require", out));
         Guard::implies(when?, require?)
     };
+    let condition = guard::bounded(condition, &table.span, spec, out)?;
     Some(Invariant { name: name?, condition, message: message(&table, out) })
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sandglass_model::Limit;
 use sandglass_source::{
-    Diagnostics, Table, did_you_mean, duration, no_unit, toml_value, wrong_type,
+    Diagnostics, Table, did_you_mean, duration, no_unit, toml_value, valid_name, wrong_type,
 };
 use toml::de::DeValue;
 
@@ -100,7 +100,8 @@ pub(super) fn of_handlers(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> H
             out.error(&calls.span, format!("there may be {HOST_CALLS_MAX} of them at most"));
         }
         for (function, span, _) in calls.entries().take(HOST_CALLS_MAX) {
-            timed_functions.push(Name::new(function, span));
+            let Some(name) = valid_name(Name::new(function, span), out) else { continue };
+            timed_functions.push(name);
             if let Some(millis) = calls.duration(function, out) {
                 host_calls.insert(function.to_owned(), millis);
             }

@@ -2,72 +2,89 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sandglass_source::Diagnostics;
+use sandglass_source::{Diagnostics, Help};
 
-use super::check::entered;
-use super::{Action, Effect, Spec, StateTimeout, refusable};
+use super::endless::endless;
+use super::refusable::{self, Refusals};
+use super::states::{StateSet, States};
+use super::{Action, Name, Spec, StateTimeout};
 
 /// Warns of what is valid in `spec` but doubtful.
 pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
-    obsolete_resets(spec, out);
-    refusable_endings(spec, out);
+    let states = States::of(&spec.states);
+    let entered = states.entered(spec);
+    obsolete_resets(spec, &states, &entered, out);
+    refusable_endings(spec, &entered, out);
     timers_that_end_nothing(spec, out);
-    endless_schedules(spec, out);
+    endless_schedules(spec, &states, out);
     unreachable_states(spec, out);
-    idle_integrations(spec, out);
+    idle_integrations(spec, &entered, out);
     timed_and_indefinite(spec, out);
 }
 
+/// The states that are entered when each integration starts.
+type Entered<'s> = BTreeMap<&'s str, StateSet>;
+
 /// The deadline of a handler makes a `reset_on` obsolete that lists signals of the state's own
 /// handlers: the timer does not run while they do.
-fn obsolete_resets(spec: &Spec, out: &mut Diagnostics<'_>) {
-    let entered = entered(spec);
-    for timeout in spec.timeouts.values() {
-        let state = timeout.state.as_str();
-        let handlers: Vec<&str> =
-            entered.iter().filter(|(_, of)| *of == state).map(|(name, _)| *name).collect();
-        if let Some(first) = handlers.first() {
-            warn_of_resets(spec, timeout, &handlers, first, out);
-        }
-    }
-}
-
-fn warn_of_resets(
+fn obsolete_resets(
     spec: &Spec,
-    timeout: &StateTimeout,
-    handlers: &[&str],
-    first: &str,
+    states: &States<'_>,
+    entered: &Entered<'_>,
     out: &mut Diagnostics<'_>,
 ) {
-    let state = timeout.state.as_str();
-    for reset in &timeout.reset_on {
-        let of_handlers = handlers.iter().filter_map(|name| spec.integrations.get(*name));
-        let ends_one = of_handlers.flat_map(|one| one.endings()).any(|(_, action)| action == reset);
-        let stays = spec
-            .actions
-            .get(reset.as_str())
-            .is_some_and(|action| action.is_taken_from(state) && action.leads_to(state) == state);
-        if ends_one || stays {
-            let message = format!(
-                "obsolete: `{reset}` in `reset_on` of `{state}` is sent by the state's own \
-                 handlers"
-            );
-            let help = format!(
-                "remove it: the timer stands still while `{first}` is in flight, and any action \
-                 restarts it; `reset_on` is for signals of other entities and from outside"
-            );
-            out.warning(reset.span(), message, help);
+    let taking = states.taking_each(spec);
+    let (mut with_handlers, mut ends) = (StateSet::default(), BTreeMap::new());
+    for (name, entered) in entered {
+        with_handlers.join(*entered);
+        for (_, action) in spec.integrations.get(*name).iter().flat_map(|one| one.endings()) {
+            ends.entry(action.as_str()).or_insert_with(StateSet::default).join(*entered);
+        }
+    }
+    for timeout in spec.timeouts.values() {
+        let Some(number) = states.number(&timeout.state) else { continue };
+        let in_state = |sets: &BTreeMap<&str, StateSet>, of: &str| {
+            sets.get(of).is_some_and(|set| set.contains(number))
+        };
+        for reset in timeout.reset_on.iter().filter(|_| with_handlers.contains(number)) {
+            let stays = in_state(&taking, reset)
+                && spec.actions[reset.as_str()].leads_to(&timeout.state) == timeout.state.as_str();
+            if in_state(&ends, reset) || stays {
+                warn_of_reset(timeout, reset, number, entered, out);
+            }
         }
     }
 }
 
-fn refusable_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
-    let started: BTreeSet<&str> = entered(spec).into_iter().map(|(name, _)| name).collect();
-    for integration in started.iter().filter_map(|name| spec.integrations.get(*name)) {
+fn warn_of_reset(
+    timeout: &StateTimeout,
+    reset: &Name,
+    state: usize,
+    entered: &Entered<'_>,
+    out: &mut Diagnostics<'_>,
+) {
+    let message = format!(
+        "obsolete: `{reset}` in `reset_on` of `{}` is sent by the state's own handlers",
+        timeout.state
+    );
+    let help = Help(|| {
+        let first = entered.iter().find(|(_, states)| states.contains(state));
+        format!(
+            "remove it: the timer stands still while `{}` is in flight, and any action \
+             restarts it; `reset_on` is for signals of other entities and from outside",
+            first.map_or("a handler", |(name, _)| name)
+        )
+    });
+    out.warning(reset.span(), message, help);
+}
+
+fn refusable_endings(spec: &Spec, entered: &Entered<'_>, out: &mut Diagnostics<'_>) {
+    let mut refusals = Refusals::of(spec);
+    for integration in entered.keys().filter_map(|name| spec.integrations.get(*name)) {
         let mut seen = BTreeSet::new();
         for (ending, action) in integration.endings() {
             let declared = spec.actions.get(action.as_str());
-            let why = declared.and_then(|declared| refusable::why(spec, ending, declared));
+            let why = declared.and_then(|declared| refusals.why(ending, declared));
             if why.is_some() && seen.insert(action.as_str()) {
                 let name = &integration.name;
                 let message = format!(
@@ -116,40 +133,12 @@ fn doubt(spec: &Spec, timeout: &StateTimeout, action: &Action) -> Option<(String
 
 /// Actions that send each other again at once forever, without a guard that may refuse them: each
 /// round is a record.
-fn endless_schedules(spec: &Spec, out: &mut Diagnostics<'_>) {
-    for action in spec.actions.values() {
-        let starts = action.from.iter().map(|from| (action.name.as_str(), from.as_str()));
-        if starts.into_iter().any(|start| comes_back_at_once(spec, start)) {
-            let message = format!("`{}` is sent again at once, for ever", action.name);
-            let help = "give the `schedule` a delay, or one of the actions on the way a guard";
-            out.warning(action.name.span(), message, help);
-        }
+fn endless_schedules(spec: &Spec, states: &States<'_>, out: &mut Diagnostics<'_>) {
+    for action in endless(spec, states) {
+        let message = format!("`{}` is sent again at once, for ever", action.name);
+        let help = "give the `schedule` a delay, or one of the actions on the way a guard";
+        out.warning(action.name.span(), message, help);
     }
-}
-
-/// Whether `start`, taken in its state, is sent in that state again without a delay.
-fn comes_back_at_once(spec: &Spec, start: (&str, &str)) -> bool {
-    let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
-    while let Some((name, state)) = open.pop() {
-        let Some(action) = spec.actions.get(name).filter(|action| !action.may_be_refused()) else {
-            continue;
-        };
-        let state = action.leads_to(state);
-        for effect in &action.effects {
-            let Effect::Schedule { action: next, delay_ms: 0 } = effect else { continue };
-            let taken = spec.actions.get(next.as_str());
-            let Some(taken) = taken.filter(|taken| taken.is_taken_from(state)) else { continue };
-            let Some(state) = taken.from.iter().find(|from| *from == state) else { continue };
-            let next = (taken.name.as_str(), state.as_str());
-            if next == start {
-                return true;
-            }
-            if seen.insert(next) {
-                open.push(next);
-            }
-        }
-    }
-    false
 }
 
 fn unreachable_states(spec: &Spec, out: &mut Diagnostics<'_>) {
@@ -174,10 +163,9 @@ fn unreachable_states(spec: &Spec, out: &mut Diagnostics<'_>) {
     }
 }
 
-fn idle_integrations(spec: &Spec, out: &mut Diagnostics<'_>) {
-    let started: BTreeSet<&str> = entered(spec).into_iter().map(|(name, _)| name).collect();
+fn idle_integrations(spec: &Spec, entered: &Entered<'_>, out: &mut Diagnostics<'_>) {
     for integration in spec.integrations.values() {
-        if !started.contains(integration.name.as_str()) {
+        if !entered.contains_key(integration.name.as_str()) {
             let message = format!("integration `{}` is never started", integration.name);
             let help = format!(
                 "give an action the effect {{ type = \"trigger\", name = \"{}\" }}",

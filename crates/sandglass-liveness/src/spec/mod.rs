@@ -4,6 +4,7 @@ mod check;
 mod duration;
 mod effect;
 mod endings;
+mod endless;
 pub(crate) mod failure_route;
 pub mod guard;
 mod integration;
@@ -13,6 +14,7 @@ mod lint;
 pub(crate) mod refusable;
 mod section;
 mod spawn;
+mod states;
 mod variable;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +38,14 @@ pub(crate) use variable::type_of;
 pub const SOURCE_MAX_BYTES: usize = 1 << 20;
 /// Most states of one automaton: people and dashboards cannot handle more.
 pub const STATES_MAX: usize = 1_000;
+/// Most variables of one automaton: each transition records them.
+pub const VARIABLES_MAX: usize = 1_000;
+/// Most actions of one automaton.
+pub const ACTIONS_MAX: usize = 1_000;
+/// Most integrations of one automaton.
+pub const INTEGRATIONS_MAX: usize = 1_000;
+/// Most integrations that one action may start: as many handlers as an entity may have at a time.
+pub const DISPATCHES_MAX: usize = crate::decide::IN_FLIGHT_MAX;
 /// Most effects of one action, so that one transition stays one small transaction.
 pub const EFFECTS_MAX: usize = 64;
 /// Most entities that one transition spawns: each is a write of its own, and the next action of their

@@ -1,13 +1,13 @@
 //! Finds endings that may be refused although nothing else would end the handler's state. Only
 //! files are checked: a spec in a journal is obeyed as it is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_model::Object;
 use sandglass_source::Diagnostics;
 use serde_json::Value;
 
-use super::check::entered;
+use super::states::{StateSet, States};
 use super::{Action, Assigned, Integration, Name, Spec, StateTimeout, VariableKind, failure_route};
 
 /// The parameters of every ending but a success.
@@ -46,6 +46,7 @@ pub(crate) fn is_of_ending(name: &str) -> bool {
 }
 
 /// Why an ending may be refused by a state that is declared to accept it.
+#[derive(Clone, Copy)]
 pub(super) enum Why<'s> {
     /// Its guard may not hold.
     Guard,
@@ -55,49 +56,83 @@ pub(super) enum Why<'s> {
     Invariant(&'s Name),
 }
 
-/// Why `action` may be refused as `ending`; `None` if the spec gives no reason. A success has its
-/// own parameters, and becomes a failure if it is refused.
-pub(super) fn why<'s>(spec: &'s Spec, ending: &str, action: &'s Action) -> Option<Why<'s>> {
-    if ending == "on_success" {
-        return None;
-    }
-    if action.guard.is_some() {
-        return Some(Why::Guard);
-    }
-    let mut used = used(spec, action);
-    let unfit = used.find(|(param, kind)| is_unfit(ending, param, *kind));
-    unfit
-        .map(|(param, _)| Why::Param(param))
-        .or_else(|| may_break(spec, action).map(Why::Invariant))
+/// Finds why endings may be refused. Many integrations may have one action as an ending.
+pub(super) struct Refusals<'s> {
+    spec: &'s Spec,
+    states: States<'s>,
+    /// The states in which each invariant holds whatever the variables are.
+    holds: Vec<StateSet>,
+    /// What was found, by the key of the ending and the action.
+    found: BTreeMap<(&'static str, &'s str), Option<Why<'s>>>,
 }
 
-/// An invariant that `action` may break in the state that it leads to: because it changes variables, or
-/// because the invariant holds in another state whatever the variables are.
-fn may_break<'s>(spec: &'s Spec, action: &Action) -> Option<&'s Name> {
-    let to = action.to.as_deref()?;
-    let changes = action.effects.iter().any(|effect| effect.changes().is_some());
-    let broken = spec.invariants.iter().find(|invariant| {
-        let holds_in = |state: &str| invariant.condition.decided_by(state) == Some(true);
-        !holds_in(to) && (changes || action.from.iter().any(|from| holds_in(from)))
-    });
-    broken.map(|invariant| &invariant.name)
+impl<'s> Refusals<'s> {
+    pub(super) fn of(spec: &'s Spec) -> Self {
+        let states = States::of(&spec.states);
+        let holds = spec.invariants.iter().map(|invariant| {
+            let holds = |state: &&str| invariant.condition.decided_by(state) == Some(true);
+            states.set(spec.states.iter().map(Name::as_str).filter(holds))
+        });
+        Self { spec, holds: holds.collect(), states, found: BTreeMap::new() }
+    }
+
+    /// Why `action` may be refused as `ending`; `None` if the spec gives no reason. A success has its
+    /// own parameters, and becomes a failure if it is refused.
+    pub(super) fn why(&mut self, ending: &'static str, action: &'s Action) -> Option<Why<'s>> {
+        if ending == "on_success" {
+            return None;
+        }
+        let key = (ending, action.name.as_str());
+        if let Some(found) = self.found.get(&key) {
+            return *found;
+        }
+        let mut used = used(self.spec, action);
+        let unfit = used.find(|(param, kind)| is_unfit(ending, param, *kind));
+        let why = match unfit {
+            _ if action.guard.is_some() => Some(Why::Guard),
+            Some((param, _)) => Some(Why::Param(param)),
+            None => self.may_break(action).map(Why::Invariant),
+        };
+        self.found.insert(key, why);
+        why
+    }
+
+    /// An invariant that `action` may break in the state that it leads to: because it changes variables,
+    /// or because the invariant holds in another state whatever the variables are.
+    fn may_break(&self, action: &Action) -> Option<&'s Name> {
+        let to = self.states.number(action.to.as_deref()?)?;
+        let changes = action.effects.iter().any(|effect| effect.changes().is_some());
+        let from = self.states.taking(action);
+        let mut invariants = self.spec.invariants.iter().zip(&self.holds);
+        let broken = invariants
+            .find(|(_, holds)| !holds.contains(to) && (changes || from.intersects(**holds)));
+        broken.map(|(invariant, _)| &invariant.name)
+    }
 }
 
 /// Rule 10 for states that may refuse an ending although they are declared to accept it.
 pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
-    let mut seen = BTreeSet::new();
-    for (integration, state) in entered(spec) {
+    let mut refusals = Refusals::of(spec);
+    let states = States::of(&spec.states);
+    let timed = spec.timeouts.iter().filter(|(_, timeout)| always_comes(spec, timeout));
+    let timed = states.set(timed.map(|(state, _)| state.as_str()));
+    for (integration, entered) in states.entered(spec) {
         let Some(integration) = spec.integrations.get(integration) else { continue };
-        if spec.timeouts.get(state).is_some_and(|timeout| always_comes(spec, timeout)) {
-            continue;
-        }
-        for (ending, action) in integration.endings() {
+        let untimed = entered.without(timed);
+        let mut seen = BTreeSet::new();
+        let mut refusable = Vec::new();
+        for (ending, action) in integration.endings().filter(|_| !untimed.is_empty()) {
             let declared = spec.actions.get(action.as_str());
-            let why = declared.and_then(|declared| why(spec, ending, declared));
-            if let Some(why) = why
-                && seen.insert((integration.name.as_str(), action.as_str(), state))
-            {
-                refused_for_ever(integration, ending, action, state, &why, out);
+            let why = declared.and_then(|declared| refusals.why(ending, declared));
+            let why = why.filter(|_| seen.insert(action.as_str()));
+            refusable.extend(why.map(|why| (ending, action, why)));
+        }
+        for state in states.names(untimed) {
+            if out.is_full() {
+                return;
+            }
+            for (ending, action, why) in &refusable {
+                refused_for_ever(integration, ending, action, state, why, out);
             }
         }
     }

@@ -5,16 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_model::{Object, RulesVersion, SpecDigest};
 use sandglass_source::{
-    Diagnostics, Document, Spot, Table, did_you_mean, toml_value, without_repeated_keys, wrong_type,
+    Diagnostics, Document, Spot, Table, did_you_mean, items_of, toml_value, without_repeated_keys,
+    wrong_type,
 };
 use serde_json::Value;
 use toml::de::DeValue;
 
 use super::duration::seconds;
 use super::integration::{self, Declared};
+use super::states::States;
 use super::{
-    Action, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec, StateTimeout, Strictness, Variable,
-    VariableKind, check, effect, guard, invariant, limits, lint, refusable,
+    ACTIONS_MAX, Action, INTEGRATIONS_MAX, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec,
+    StateTimeout, Strictness, VARIABLES_MAX, Variable, VariableKind, check, effect, guard,
+    invariant, limits, lint, refusable,
 };
 
 const SECTIONS: [&str; 8] = [
@@ -85,10 +88,37 @@ fn read(
         out.report_default(&effects, "a list of effects is quoted", "remove the quotes");
     }
     root.only(&SECTIONS, out);
+    if rules >= RulesVersion::V3 {
+        check_counts(&root, out)?;
+    }
     let mut spec = automaton(&root, rules, out)?;
     let are_triggers_known = sections(&root, &mut spec, out);
     check::check(&mut spec, are_triggers_known, out);
     Some(spec)
+}
+
+/// Reports a section with too many entries. None of them is checked then, because that would take long.
+fn check_counts(root: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<()> {
+    let under_actions = root.value("action").into_iter().flat_map(items_of).flat_map(|action| {
+        let action = action.get_ref().as_table();
+        action.and_then(|action| action.get("triggers")).into_iter().flat_map(items_of)
+    });
+    let items = |section: &str| root.value(section).into_iter().flat_map(items_of);
+    for (what, most, one_more) in [
+        ("variables", VARIABLES_MAX, items("state").nth(VARIABLES_MAX)),
+        ("actions", ACTIONS_MAX, items("action").nth(ACTIONS_MAX)),
+        (
+            "integrations",
+            INTEGRATIONS_MAX,
+            items("integration").chain(under_actions).nth(INTEGRATIONS_MAX),
+        ),
+    ] {
+        if let Some(one_more) = one_more {
+            out.error(&one_more.span(), format!("an automaton may have {most} {what} at most"));
+            return None;
+        }
+    }
+    Some(())
 }
 
 /// Whether the file has `strict = true`.
@@ -128,8 +158,9 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
     let initial = table.required_name("initial", out);
     let terminal = table.names("terminal", out);
     let indefinite = table.names("allow_indefinite_states", out);
+    let known = States::of(&states);
     for name in initial.iter().chain(&terminal).chain(&indefinite) {
-        check::known_state(&states, name, out);
+        check::known_state(&known, name, out);
     }
     // What is missing was reported, so this spec is checked only to find further mistakes.
     let nothing = || Name::new("", table.span.clone());

@@ -6,6 +6,7 @@ mod decisions;
 mod effects;
 mod generated;
 mod handlers;
+mod hostile;
 mod idle;
 mod instants;
 mod replays;

@@ -32,7 +32,7 @@ impl Path {
         let mut rest = Rest { text, next: 0 };
         let root = rest.word();
         if !ROOTS.contains(&root) {
-            let hint = did_you_mean(root, ROOTS.iter().copied());
+            let hint = did_you_mean(root, ROOTS.iter().copied()).text();
             return Err(format!("no path begins with {}; {hint}", quoted(root)));
         }
         let mut steps = vec![Step::Key(root.to_owned())];

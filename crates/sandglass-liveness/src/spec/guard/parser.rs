@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use sandglass_source::did_you_mean;
+use sandglass_source::Name;
 use serde_json::Value;
 
 use super::{Among, GUARD_DEPTH_MAX, Guard, Mistake, Operand, Operator};
@@ -15,7 +15,7 @@ const KEYWORDS: [&str; 4] = ["and", "or", "not", "in"];
 pub(super) fn parse(
     text: &str,
     variables: &BTreeMap<String, Variable>,
-) -> Result<(Guard, Vec<Mistake>), Mistake> {
+) -> Result<(Guard, Vec<Name>), Mistake> {
     let mut parser =
         Parser { text, tokens: tokens(text)?, next: 0, variables, unknown: Vec::new() };
     let guard = parser.implied(0)?;
@@ -217,7 +217,7 @@ struct Parser<'a> {
     next: usize,
     variables: &'a BTreeMap<String, Variable>,
     /// The names that are no variables.
-    unknown: Vec<Mistake>,
+    unknown: Vec<Name>,
 }
 
 impl Parser<'_> {
@@ -463,9 +463,7 @@ impl Parser<'_> {
             return Type::of_variable(variable.kind);
         }
         if name != "Status" {
-            let near = did_you_mean(name, self.variables.keys().map(String::as_str));
-            let message = format!("no variable is named `{name}`");
-            self.unknown.push(mistake(at.clone(), message, near));
+            self.unknown.push(Name::new(name, at.clone()));
         }
         Type::Unknown
     }

@@ -2,14 +2,16 @@
 
 use std::ops::Range;
 
+use sandglass_model::RulesVersion;
 use sandglass_source::{
-    Diagnostics, Name, Spot, Table, did_you_mean, items_of, toml_value, wrong_type,
+    Diagnostics, Help, Name, Spot, Table, did_you_mean, items_of, nearest, toml_value, wrong_type,
 };
 use serde_json::Value;
 use toml::de::DeValue;
 
 use super::parser::{OTHER_ENTITY, OTHER_ENTITY_HELP};
-use super::{Among, GUARD_DEPTH_MAX, GUARDS_MAX, Guard, Mistake, Operand, Operator};
+use super::{Among, GUARD_DEPTH_MAX, GUARDS_MAX, Guard, Operand, Operator, TERMS_MAX};
+use crate::spec::states::States;
 use crate::spec::{Spec, check};
 
 /// Reads `guard` of an action: a text, a table, or a list of both, all of which must hold.
@@ -30,7 +32,7 @@ pub(in crate::spec) fn of_trigger(
 ) -> Option<Guard> {
     let to_state = trigger.name("to_state", out);
     if let Some(state) = &to_state {
-        check::known_state(&spec.states, state, out);
+        check::known_state(&States::of(&spec.states), state, out);
     }
     let in_state = to_state.map(|state| Guard::state_in([Value::from(state.as_str())].into_iter()));
     let guard = trigger.value("guard").and_then(|value| all_of(value, trigger, fields, spec, out));
@@ -68,7 +70,8 @@ fn all_of(
             }
         }
     }
-    (!guards.is_empty()).then(|| Guard::all(guards))
+    let guard = (!guards.is_empty()).then(|| Guard::all(guards))?;
+    bounded(guard, &value.span(), spec, out)
 }
 
 /// Reads a condition on variables that is the value of `key`. Reports names that are no variables.
@@ -79,18 +82,38 @@ pub(in crate::spec) fn text(
     out: &mut Diagnostics<'_>,
 ) -> Option<Guard> {
     let (guard, unknown) = parse(text, key, spec, out)?;
-    for doubt in unknown {
-        let at = within(text, &doubt, out.source());
-        // Otherwise the help lists all variables.
-        let near = Some(doubt.help).filter(|help| help.ends_with('?'));
-        let near = near.map(|help| help + " Otherwise, ").unwrap_or_default();
-        let help = format!(
-            "{near}it reads the parameter of that name of an earlier action, and without one \
-             null, which equals nothing else; declare it in a [[state]]"
-        );
-        out.report_default(&at, format!("{key}: {}", doubt.message), help);
+    let place = if unknown.is_empty() { None } else { written_at(text, out.source()) };
+    for name in unknown {
+        let help = Help(|| {
+            let near = nearest(&name, spec.variables.keys().map(String::as_str));
+            let near = near.map(|near| format!("did you mean `{near}`? Otherwise, "));
+            format!(
+                "{}it reads the parameter of that name of an earlier action, and without one \
+                 null, which equals nothing else; declare it in a [[state]]",
+                near.unwrap_or_default()
+            )
+        });
+        let message = format!("{key}: no variable is named `{name}`");
+        out.report_default(&within(text, place, name.span()), message, help);
     }
     Some(guard)
+}
+
+/// Reports a condition that takes too long to evaluate.
+pub(in crate::spec) fn bounded(
+    guard: Guard,
+    at: &Range<usize>,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Option<Guard> {
+    let terms = guard.terms();
+    if terms <= TERMS_MAX || spec.rules < RulesVersion::V3 {
+        return Some(guard);
+    }
+    let message = format!("a condition may have {TERMS_MAX} terms at most, and this has {terms}");
+    let help = "a search in a list counts as 64; let actions keep what it is about in a variable";
+    out.error_with_help(at, message, help);
+    None
 }
 
 /// Reads a condition on fields that is the value of `key`. Any name may be a field.
@@ -108,25 +131,27 @@ fn parse(
     key: &str,
     spec: &Spec,
     out: &mut Diagnostics<'_>,
-) -> Option<(Guard, Vec<Mistake>)> {
+) -> Option<(Guard, Vec<Name>)> {
     let parsed = Guard::parse(text, &spec.variables).map_err(|mistake| {
-        let at = within(text, &mistake, out.source());
+        let at = within(text, written_at(text, out.source()), &mistake.at);
         out.error_with_help(&at, format!("{key}: {}", mistake.message), mistake.help);
     });
     parsed.ok()
 }
 
-/// The place of a mistake in the file: exact if the text is written there without escapes, otherwise
-/// the whole text.
-fn within(text: &Name, mistake: &Mistake, source: &str) -> Range<usize> {
-    let whole = text.span().clone();
-    let written = source.get(whole.clone()).unwrap_or_default();
-    match written.find(text.as_str()).filter(|_| !text.is_empty()) {
-        Some(offset) => {
-            let start = whole.start + offset;
-            start + mistake.at.start..start + mistake.at.end
-        }
-        None => whole,
+/// Where the text is written in the file; `None` if it is written with escapes.
+fn written_at(text: &Name, source: &str) -> Option<usize> {
+    let written = source.get(text.span().clone()).unwrap_or_default();
+    let offset = written.find(text.as_str()).filter(|_| !text.is_empty())?;
+    Some(text.span().start + offset)
+}
+
+/// The place in the file of `part` of a text: exact if it is known where that is written, otherwise the
+/// whole text.
+fn within(text: &Name, written_at: Option<usize>, part: &Range<usize>) -> Range<usize> {
+    match written_at {
+        Some(start) => start + part.start..start + part.end,
+        None => text.span().clone(),
     }
 }
 
