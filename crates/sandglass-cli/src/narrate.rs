@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use sandglass_model::{
-    DeadlineOwner, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Object, Outcome,
-    Record, Spawn, TransitionCause, Unspawnable,
+    DeadlineOwner, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Object, Observed,
+    Outcome, Record, Spawn, TransitionCause, Unspawnable,
 };
 use sandglass_source::{printable, shortened};
 
@@ -47,10 +47,11 @@ impl Narrator {
                 let detail = format!("in {state}{}", by.unwrap_or_default());
                 ("created".into(), detail, Tone::Quiet)
             }
-            Event::Transition { action, from, to, cause, params, .. } => {
+            Event::Transition { action, from, to, cause, params, observed, .. } => {
                 let path = if from == to { to.clone() } else { format!("{from} -> {to}") };
                 let why = self.why(cause, params).map(|why| format!("  ({why})"));
-                (action.clone(), path + &why.unwrap_or_default(), Tone::Strong)
+                let detail = path + &why.unwrap_or_default() + &describe_observed(observed);
+                (action.clone(), detail, Tone::Strong)
             }
             Event::SpecChanged { from, to, .. } => {
                 let (from, to) = (from.to_string(), to.to_string());
@@ -58,19 +59,22 @@ impl Narrator {
             }
             Event::Dispatched(dispatched) => Self::describe_dispatch(dispatched),
             Event::Ended(ended) => self.describe_end(ended),
-            Event::StateIdle { state, idle_ms, after_ms, action, taken, .. } => {
+            Event::StateIdle { state, idle_ms, after_ms, action, taken, observed, .. } => {
                 let (idle, after) = (format_millis(*idle_ms), format_millis(*after_ms));
                 let follows = follows(action, *taken);
-                let detail =
-                    format!("{state} had no action for {idle} (allowed {after}): {follows}");
+                let detail = format!(
+                    "{state} had no action for {idle} (allowed {after}): {follows}{}",
+                    describe_observed(observed)
+                );
                 ("idle".into(), detail, Tone::Doubtful)
             }
             Event::Scheduled { schedule, action, due } => {
                 ("scheduled".into(), format!("{action} for {due} (number {schedule})"), Tone::Quiet)
             }
-            Event::ScheduleDue { schedule, action, taken, unspawnable } => {
+            Event::ScheduleDue { schedule, action, taken, unspawnable, observed } => {
                 let why = unspawnable.as_deref().map(because_unspawnable).unwrap_or_default();
-                let detail = format!("number {schedule}: {}{why}", follows(action, *taken));
+                let (follows, observed) = (follows(action, *taken), describe_observed(observed));
+                let detail = format!("number {schedule}: {follows}{why}{observed}");
                 ("due".into(), detail, Tone::Quiet)
             }
             Event::Emitted { name, action } => {
@@ -168,7 +172,8 @@ impl Narrator {
             Decision::Held => "is dispatched again when its session is resumed".to_owned(),
             Decision::Dropped => "its session is over, nothing follows".to_owned(),
         };
-        ("handler".into(), format!("{name} {how}; {follows}"), tone)
+        let observed = describe_observed(&ended.observed);
+        ("handler".into(), format!("{name} {how}; {follows}{observed}"), tone)
     }
 
     fn why(&self, cause: &TransitionCause, params: &Object) -> Option<String> {
@@ -206,6 +211,11 @@ fn describe_spawned(entity: &EntityRef, refused: Option<&str>) -> (String, Strin
     let refused = refused.map(|why| format!("; it refused its first action: {why}"));
     let tone = if refused.is_some() { Tone::Doubtful } else { Tone::Quiet };
     ("spawned".into(), format!("{entity}{}", refused.unwrap_or_default()), tone)
+}
+
+/// The states of other entities that guards read, as the end of a sentence.
+fn describe_observed(observed: &[Observed]) -> String {
+    observed.iter().map(|one| format!("; {one}")).collect()
 }
 
 /// Why a schedule did not take its action, as the end of a sentence.
@@ -270,6 +280,7 @@ mod tests {
             variables: Object::new(),
             cause,
             trace: TraceContext::root([1; 24]),
+            observed: Vec::new(),
         })
     }
 
@@ -390,6 +401,7 @@ mod tests {
             occurrence: 1,
             action: "Give".to_owned(),
             taken: false,
+            observed: Vec::new(),
         }));
         assert_eq!(
             line.detail,

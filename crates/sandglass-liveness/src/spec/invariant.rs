@@ -64,6 +64,7 @@ fn invariant(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> O
         }
         _ => guard::text(&assert, "assert", spec, out)?,
     };
+    guard::check_own(&asserted, assert.span(), out);
     let condition = if when.is_empty() {
         asserted
     } else {
@@ -72,7 +73,8 @@ fn invariant(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> O
     };
     let invariant = Invariant { name: name?, condition, message: message(&table, out) };
     let (variables, fields) = (spec.initial_variables(), Object::new());
-    let first = Scope { state: &spec.initial, variables: &variables, fields: &fields };
+    let first =
+        Scope { state: &spec.initial, variables: &variables, fields: &fields, observed: &[] };
     if !invariant.condition.holds(first) {
         let help = "it is checked after each transition, and not when an entity is created";
         out.warning(assert.span(), format!("a new entity breaks {}", table.label), help);
@@ -124,6 +126,7 @@ fn field_invariant(
         let (when, require) = (condition("when", out), condition("require", out));
         Guard::implies(when?, require?)
     };
+    guard::check_own(&condition, &table.span, out);
     Some(Invariant { name: name?, condition, message: message(&table, out) })
 }
 

@@ -13,8 +13,8 @@ use toml::de::DeValue;
 use super::duration::seconds;
 use super::integration::{self, Declared};
 use super::{
-    Action, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec, StateTimeout, Strictness, Variable,
-    VariableKind, check, effect, guard, invariant, limits, lint, refusable,
+    Action, Guard, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec, StateTimeout, Strictness,
+    Variable, VariableKind, check, effect, guard, invariant, limits, lint, refusable,
 };
 
 const SECTIONS: [&str; 8] = [
@@ -269,12 +269,14 @@ fn action(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Opti
     let name = table.required_name("name", out);
     let table = table.called("action", name.as_ref());
     let kind = table.text("kind", out).map(|kind| kind.to_string());
+    let guard = guard::read(&table, spec, out);
     let read = Action {
         from: from(&table, kind.as_deref(), spec, out),
         kind,
         to: table.name("to", out),
         params: params(&table, spec, out),
-        guard: guard::read(&table, spec, out),
+        others: guard.as_ref().map(Guard::others).unwrap_or_default(),
+        guard,
         effects: effect::read(&table, out),
         dispatches: Vec::new(),
         hint: table.text("hint", out).map(|hint| hint.to_string()),

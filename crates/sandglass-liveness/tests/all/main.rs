@@ -8,6 +8,7 @@ mod generated;
 mod handlers;
 mod idle;
 mod instants;
+mod others;
 mod replays;
 mod retention;
 mod retries;
