@@ -511,7 +511,7 @@ mod tests {
             ("Order[note].status", 0, "is no bool"),
             ("Order[note].status > 3", 19, "is no counter"),
             ("Order[note].status == 3", 22, "is of another type"),
-            ("Order[items].status == 'Paid'", 6, "`items` can't hold the id of an entity"),
+            ("Order[items].status == 'Paid'", 6, "`items` cannot hold the id of an entity"),
         ] {
             let mistake = Guard::parse(text, &variables()).expect_err(text);
             assert_eq!(mistake.at.start, at, "{text}: {mistake:?}");

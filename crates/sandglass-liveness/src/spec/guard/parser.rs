@@ -477,7 +477,7 @@ impl Parser<'_> {
         };
         let kind = self.type_of(&ids, &ids_at);
         if !kind.fits(Type::Text) && !kind.fits(Type::List) {
-            let message = format!("`{ids}` can't hold the id of an entity");
+            let message = format!("`{ids}` cannot hold the id of an entity");
             return Err(mistake(ids_at, message, "an id is in a string, several are in a list"));
         }
         self.next += 5;

@@ -52,7 +52,7 @@ fn check_reads(guard: Option<&Guard>, owner: &Table<'_, '_>, out: &mut Diagnosti
 pub(in crate::spec) fn check_own(guard: &Guard, at: &Range<usize>, out: &mut Diagnostics<'_>) {
     if !guard.others().is_empty() {
         let message =
-            "an invariant can't read the state of another entity, which may change at any time";
+            "an invariant cannot read the state of another entity, which may change at any time";
         out.error_with_help(at, message, "read it in the `guard` of the action that depends on it");
     }
 }
