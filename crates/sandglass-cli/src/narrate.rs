@@ -47,11 +47,10 @@ impl Narrator {
                 let detail = format!("in {state}{}", by.unwrap_or_default());
                 ("created".into(), detail, Tone::Quiet)
             }
-            Event::Transition { action, from, to, cause, params, observed, .. } => {
+            Event::Transition { action, from, to, cause, params, .. } => {
                 let path = if from == to { to.clone() } else { format!("{from} -> {to}") };
                 let why = self.why(cause, params).map(|why| format!("  ({why})"));
-                let detail = path + &why.unwrap_or_default() + &describe_observed(observed);
-                (action.clone(), detail, Tone::Strong)
+                (action.clone(), path + &why.unwrap_or_default(), Tone::Strong)
             }
             Event::SpecChanged { from, to, .. } => {
                 let (from, to) = (from.to_string(), to.to_string());
@@ -59,22 +58,19 @@ impl Narrator {
             }
             Event::Dispatched(dispatched) => Self::describe_dispatch(dispatched),
             Event::Ended(ended) => self.describe_end(ended),
-            Event::StateIdle { state, idle_ms, after_ms, action, taken, observed, .. } => {
+            Event::StateIdle { state, idle_ms, after_ms, action, taken, .. } => {
                 let (idle, after) = (format_millis(*idle_ms), format_millis(*after_ms));
                 let follows = follows(action, *taken);
-                let detail = format!(
-                    "{state} had no action for {idle} (allowed {after}): {follows}{}",
-                    describe_observed(observed)
-                );
+                let detail =
+                    format!("{state} had no action for {idle} (allowed {after}): {follows}");
                 ("idle".into(), detail, Tone::Doubtful)
             }
             Event::Scheduled { schedule, action, due } => {
                 ("scheduled".into(), format!("{action} for {due} (number {schedule})"), Tone::Quiet)
             }
-            Event::ScheduleDue { schedule, action, taken, unspawnable, observed } => {
+            Event::ScheduleDue { schedule, action, taken, unspawnable, .. } => {
                 let why = unspawnable.as_deref().map(because_unspawnable).unwrap_or_default();
-                let (follows, observed) = (follows(action, *taken), describe_observed(observed));
-                let detail = format!("number {schedule}: {follows}{why}{observed}");
+                let detail = format!("number {schedule}: {}{why}", follows(action, *taken));
                 ("due".into(), detail, Tone::Quiet)
             }
             Event::Emitted { name, action } => {
@@ -104,6 +100,7 @@ impl Narrator {
             | Event::RunStopped(_)
             | Event::SessionResumed { .. } => session::describe(&record.event),
         };
+        let detail = detail + &describe_observed(record.event.observed());
         self.remember(record);
         Line { what: printable(&what).into(), detail: printable(&detail).into(), tone }
     }
@@ -172,8 +169,7 @@ impl Narrator {
             Decision::Held => "is dispatched again when its session is resumed".to_owned(),
             Decision::Dropped => "its session is over, nothing follows".to_owned(),
         };
-        let observed = describe_observed(&ended.observed);
-        ("handler".into(), format!("{name} {how}; {follows}{observed}"), tone)
+        ("handler".into(), format!("{name} {how}; {follows}"), tone)
     }
 
     fn why(&self, cause: &TransitionCause, params: &Object) -> Option<String> {
@@ -401,11 +397,15 @@ mod tests {
             occurrence: 1,
             action: "Give".to_owned(),
             taken: false,
-            observed: Vec::new(),
+            observed: vec![Observed {
+                entity: "Partner/2".parse().expect("a name"),
+                state: Some("Off".to_owned()),
+            }],
         }));
         assert_eq!(
             line.detail,
-            "On had no action for 1.0 s (allowed 1.0 s): Give is refused, by a guard or by the state"
+            "On had no action for 1.0 s (allowed 1.0 s): Give is refused, by a guard or by the \
+             state; Partner/2 is in state `Off`"
         );
     }
 }

@@ -44,8 +44,8 @@ pub enum Guard {
         /// The values that it may have.
         among: Among,
     },
-    /// A value is none of several. Otherwise written as [`Guard::Not`], which differs only for states of
-    /// several other entities.
+    /// A value is not among several. It is used for states of other entities only: if there are several, the
+    /// negation of [`Guard::In`] would hold if one of them is not among these.
     NotIn {
         /// The value.
         value: Operand,
@@ -69,7 +69,7 @@ pub enum Guard {
 pub enum Operand {
     /// The name of the entity's state.
     State,
-    /// The state of another entity. If there are several, what is said of it has to hold for all.
+    /// The state of another entity. If there are several, the condition has to hold for each.
     StateOf(OtherEntities),
     /// The variable of this name, or else the field.
     Named(String),

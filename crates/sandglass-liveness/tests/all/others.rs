@@ -337,7 +337,10 @@ fn mistakes_are_reported_with_advice() {
     ] {
         let parsed = Spec::parse(&format!("{ORDER}{invariant}"));
         let errors = format!("{:?}", parsed.diagnostics);
-        assert!(errors.contains("an invariant cannot read the state of another entity"), "{errors}");
+        assert!(
+            errors.contains("an invariant cannot read the state of another entity"),
+            "{errors}"
+        );
     }
 }
 

@@ -465,7 +465,7 @@ impl Parser<'_> {
         Ok(Some((Operand::Named(name), of)))
     }
 
-    /// The state of another entity: `Type[id].status`, of which the next token is the type.
+    /// The state of another entity: `Type[id].status`. The next token is the type.
     fn state_of(&mut self, entity_type: String, at: Range<usize>) -> Result<Operand, Mistake> {
         let of = self.tokens.get(self.next + 2).cloned();
         let is_closed = self.is_at(3, &Token::CloseList) && self.is_at_word(4, ".status");
