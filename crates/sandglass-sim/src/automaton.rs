@@ -264,8 +264,8 @@ impl Automaton {
 
     /// Has entities of some types read others, of one of `types` types.
     pub(crate) fn with_reads(mut self, types: usize, dice: &Dice) -> Self {
-        self.reads = dice.per_mille(400).then(|| Reads::generate(types, dice));
-        if self.reads.is_some() && dice.per_mille(300) {
+        self.reads = dice.per_mille(600).then(|| Reads::generate(types, dice));
+        if self.reads.is_some() && dice.per_mille(500) {
             "Peek".clone_into(&mut self.later.0);
         }
         self
