@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use sandglass_model::{
-    DeadlineOwner, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Object, Outcome,
-    Record, Spawn, TransitionCause, Unspawnable,
+    DeadlineOwner, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Object, Observed,
+    Outcome, Record, Spawn, TransitionCause, Unspawnable,
 };
 use sandglass_source::{printable, shortened};
 
@@ -68,7 +68,7 @@ impl Narrator {
             Event::Scheduled { schedule, action, due } => {
                 ("scheduled".into(), format!("{action} for {due} (number {schedule})"), Tone::Quiet)
             }
-            Event::ScheduleDue { schedule, action, taken, unspawnable } => {
+            Event::ScheduleDue { schedule, action, taken, unspawnable, .. } => {
                 let why = unspawnable.as_deref().map(because_unspawnable).unwrap_or_default();
                 let detail = format!("number {schedule}: {}{why}", follows(action, *taken));
                 ("due".into(), detail, Tone::Quiet)
@@ -100,6 +100,7 @@ impl Narrator {
             | Event::RunStopped(_)
             | Event::SessionResumed { .. } => session::describe(&record.event),
         };
+        let detail = detail + &describe_observed(record.event.observed());
         self.remember(record);
         Line { what: printable(&what).into(), detail: printable(&detail).into(), tone }
     }
@@ -208,6 +209,11 @@ fn describe_spawned(entity: &EntityRef, refused: Option<&str>) -> (String, Strin
     ("spawned".into(), format!("{entity}{}", refused.unwrap_or_default()), tone)
 }
 
+/// The states of other entities that guards read, as the end of a sentence.
+fn describe_observed(observed: &[Observed]) -> String {
+    observed.iter().map(|one| format!("; {one}")).collect()
+}
+
 /// Why a schedule did not take its action, as the end of a sentence.
 fn because_unspawnable(Unspawnable { entity, reason }: &Unspawnable) -> String {
     format!(", because {entity} cannot be spawned ({reason})")
@@ -270,6 +276,7 @@ mod tests {
             variables: Object::new(),
             cause,
             trace: TraceContext::root([1; 24]),
+            observed: Vec::new(),
         })
     }
 
@@ -390,10 +397,15 @@ mod tests {
             occurrence: 1,
             action: "Give".to_owned(),
             taken: false,
+            observed: vec![Observed {
+                entity: "Partner/2".parse().expect("a name"),
+                state: Some("Off".to_owned()),
+            }],
         }));
         assert_eq!(
             line.detail,
-            "On had no action for 1.0 s (allowed 1.0 s): Give is refused, by a guard or by the state"
+            "On had no action for 1.0 s (allowed 1.0 s): Give is refused, by a guard or by the \
+             state; Partner/2 is in state `Off`"
         );
     }
 }

@@ -222,6 +222,8 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::AskTooLate
         | Refusal::RecordedAtTheEnd { .. }
         | Refusal::GuardRefused { .. }
+        | Refusal::TooManyReads { .. }
+        | Refusal::Unobserved(_)
         | Refusal::InvariantBroken(_)
         | Refusal::Unspawnable(_)
         | Refusal::NotSpawned

@@ -98,6 +98,7 @@ pub fn transition(action: &str) -> Event {
         variables: Object::new(),
         cause: TransitionCause::Requested,
         trace: TraceContext::root([5; 24]),
+        observed: Vec::new(),
     }
 }
 

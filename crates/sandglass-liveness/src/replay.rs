@@ -9,20 +9,22 @@ use std::sync::Arc;
 
 use sandglass_model::{
     Decision, Doing, EntityRef, Event, LimitBreached, Outcome, Position, Record, RunLimits,
-    Sequence, SpawnResult, StopCause, TransitionCause, Unspawnable,
+    Sequence, SpawnResult, StopCause, TransitionCause,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::decide::{
-    Input, Refusal, Resume, Retry, SpawnEnd, TimedOutCall, change_spec, create, decide_events,
+    Input, Known, Refusal, Resume, Retry, SpawnEnd, TimedOutCall, change_spec, create,
+    decide_events,
 };
 use crate::entity::Entity;
 use crate::fold::Fold;
 use crate::session;
 use crate::spec::Spec;
 use claims::{
-    Contradiction, false_ask, false_end, false_first_action, false_spawn, false_spawn_end,
+    Contradiction, false_ask, false_end, false_first_action, false_observation, false_spawn,
+    false_spawn_end,
 };
 
 /// Most divergences that are returned; all are counted.
@@ -243,7 +245,7 @@ impl Replay {
             self.diverges(record, "record", record.event.kind(), "the start of a decision");
             return;
         };
-        let known = unspawnable(&record.event);
+        let known = known(&record.event);
         let decided = decide_events(&spec, entity, &input, record.at, known);
         let decided = decided.map(|(events, _)| events);
         self.resuming = match input {
@@ -261,8 +263,8 @@ impl Replay {
         let spec = entity.and_then(|entity| self.fold.spec(entity.spec));
         let input = Input::Resume(Box::new(Resume { limits, ..*resume }));
         let decided = entity.zip(spec);
-        let decided =
-            decided.map(|(entity, spec)| decide_events(spec, entity, &input, record.at, None));
+        let decided = decided
+            .map(|(entity, spec)| decide_events(spec, entity, &input, record.at, Known::default()));
         if let Some(Ok((events, _))) = decided {
             // The first of them was compared, and does not change the entity.
             self.pending = events.into_iter().skip(1).collect();
@@ -329,9 +331,23 @@ impl Replay {
             (_, Some(name)) => self.false_spawns(name, &record.event),
             _ => return,
         };
+        let found = found.into_iter().chain(self.false_observations(record));
         for Contradiction { what, recorded, expected } in found {
             self.diverges(record, what, recorded, expected);
         }
+    }
+
+    /// The contradictions between the states of other entities that a record states, and these entities.
+    /// Which states they had is not checked, because they may have changed since.
+    fn false_observations(&self, record: &Record) -> Vec<Contradiction> {
+        let reader = record.entity.as_ref().and_then(|name| self.fold.entity(name));
+        let exists = |name: &EntityRef| match self.fold.entity(name) {
+            Some(entity) => reader.is_some_and(|reader| reader.tenant == entity.tenant),
+            // It was removed on purpose.
+            None => self.is_pruned,
+        };
+        let stated = record.event.observed().iter().filter(|one| one.state.is_some());
+        stated.filter(|one| !exists(&one.entity)).map(false_observation).collect()
     }
 
     /// The contradictions between what records of a spawned entity and of its parent state.
@@ -423,12 +439,13 @@ fn follow_the_record(recorded: &Event, expected: &mut Event) {
     }
 }
 
-/// The entity that was known not to be spawnable when the decision was made that `event` begins.
-fn unspawnable(event: &Event) -> Option<&Unspawnable> {
-    match event {
+/// What was known of other entities when the decision was made that `event` begins.
+fn known(event: &Event) -> Known<'_> {
+    let unspawnable = match event {
         Event::ScheduleDue { unspawnable, .. } => unspawnable.as_deref(),
         _ => None,
-    }
+    };
+    Known { unspawnable, observed: Some(event.observed()) }
 }
 
 /// The input that a record carries; `None` if it only follows from another record.

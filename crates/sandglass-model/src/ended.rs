@@ -11,7 +11,7 @@ use crate::cause::Cause;
 use crate::clock::WallTime;
 use crate::id::DispatchId;
 use crate::outcome::Outcome;
-use crate::record::{Decision, Dispatched};
+use crate::record::{Decision, Dispatched, Observed};
 use crate::report::{
     Account, DeadlineReport, EndPoint, Frame, HostCalls, Overrun, Recorded, Recording, RunReport,
     TimeSplit,
@@ -121,6 +121,9 @@ pub struct Ended {
     /// early versions lack it.
     #[serde(default)]
     pub deadline_at: Option<WallTime>,
+    /// The states of other entities that conditions read for the decision.
+    #[serde(default)]
+    pub observed: Vec<Observed>,
 }
 
 impl Ended {
@@ -129,7 +132,7 @@ impl Ended {
     pub fn new(end: Arc<HandlerEnd>, decision: Decision) -> Self {
         let budget = Duration::from_millis(end.deadline.budget_ms);
         let deadline_at = end.started_at.map(|started| started.after(budget));
-        Self { end, decision, deadline_at }
+        Self { end, decision, deadline_at, observed: Vec::new() }
     }
 
     /// Where the guest was when it was stopped or trapped, innermost frame first.
@@ -171,7 +174,7 @@ impl DerefMut for Ended {
 impl Serialize for Ended {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let end = &*self.end;
-        let mut fields = serializer.serialize_struct("Ended", 18)?;
+        let mut fields = serializer.serialize_struct("Ended", 19)?;
         fields.serialize_field("dispatch", &end.dispatch)?;
         fields.serialize_field("attempt", &end.attempt)?;
         fields.serialize_field("outcome", &end.outcome)?;
@@ -191,6 +194,9 @@ impl Serialize for Ended {
         optional(&mut fields, "account", &end.account)?;
         optional(&mut fields, "recording", &end.recording)?;
         optional(&mut fields, "asker_remaining_ms", &end.asker_remaining_ms)?;
+        if !self.observed.is_empty() {
+            fields.serialize_field("observed", &self.observed)?;
+        }
         fields.end()
     }
 }
@@ -219,7 +225,8 @@ mod tests {
         r#""dying_span":"http_call","ended_at":{"place":"inside","call":3},"#,
         r#""host_calls":{"count":0,"by_function":[]},"#,
         r#""time_split_us":{"queue":1,"compile":0,"instantiate":0,"guest":0,"host":0,"#,
-        r#""teardown":0},"recording":{"bytes":7},"asker_remaining_ms":5}"#,
+        r#""teardown":0},"recording":{"bytes":7},"asker_remaining_ms":5,"#,
+        r#""observed":[{"entity":"Order/1","state":"Paid"},{"entity":"Order/2"}]}"#,
     );
 
     #[test]

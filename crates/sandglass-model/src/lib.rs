@@ -51,7 +51,8 @@ pub use outcome::{
     RejectionKind, Trap, TrapKind, TypedFailure,
 };
 pub use record::{
-    DEFAULT_TENANT, Decision, Dispatched, Event, Position, Record, Retried, TransitionCause,
+    DEFAULT_TENANT, Decision, Dispatched, Event, Observed, Position, Record, Retried,
+    TransitionCause,
 };
 pub use report::{
     Account, Allocation, CallPlace, Calls, DeadlineReport, EndPoint, Frame, FunctionCalls,

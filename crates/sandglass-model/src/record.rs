@@ -100,6 +100,10 @@ pub enum Event {
         cause: TransitionCause,
         /// The trace that it belongs to.
         trace: TraceContext,
+        /// The states of other entities that conditions read for the decision, if it begins with this
+        /// record.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        observed: Vec<Observed>,
     },
     /// The entity changed to another version of its spec, which an earlier record contains.
     SpecChanged {
@@ -128,6 +132,9 @@ pub enum Event {
         action: String,
         /// Whether the state takes it; a guard may refuse.
         taken: bool,
+        /// The states of other entities that conditions read for the decision.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        observed: Vec<Observed>,
     },
     /// An action was scheduled for later.
     Scheduled {
@@ -149,6 +156,9 @@ pub enum Event {
         /// The entity that it would have spawned, if it was refused for that.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unspawnable: Option<Box<Unspawnable>>,
+        /// The states of other entities that conditions read for the decision.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        observed: Vec<Observed>,
     },
     /// A transition emitted an event, for those who follow the records.
     Emitted {
@@ -249,6 +259,25 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         to_cancel: bool,
     },
+}
+
+/// The state of another entity, as it was read for a decision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// The entity.
+    pub entity: EntityRef,
+    /// Its state; `None` if there was no such entity of the same tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+}
+
+impl std::fmt::Display for Observed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.state {
+            Some(state) => write!(f, "{} is in state `{state}`", self.entity),
+            None => write!(f, "there is no {}", self.entity),
+        }
+    }
 }
 
 /// The dispatch of a handler, with all of its inputs.
@@ -390,6 +419,18 @@ impl Event {
         "run.stopped",
         "session.resumed",
     ];
+
+    /// The states of other entities that were read for the decision that it begins.
+    #[must_use]
+    pub fn observed(&self) -> &[Observed] {
+        match self {
+            Self::Transition { observed, .. }
+            | Self::StateIdle { observed, .. }
+            | Self::ScheduleDue { observed, .. } => observed,
+            Self::Ended(ended) => &ended.observed,
+            _ => &[],
+        }
+    }
 
     /// The serialized type of the record: one of [`Event::KINDS`].
     #[must_use]

@@ -156,6 +156,7 @@ impl Folder {
         // The spec that is invalid may be the one of the spawned type.
         if !findings.iter().any(is_error) {
             findings.extend(specs.iter().flat_map(|spec| unknown_spawns(spec, &specs)));
+            findings.extend(specs.iter().flat_map(|spec| unknown_reads(spec, &specs)));
         }
         if findings.iter().any(is_error) {
             return Err(FolderError::Wrong(findings));
@@ -262,6 +263,41 @@ fn unknown_spawns((path, spec): &(PathBuf, Spec), specs: &[(PathBuf, Spec)]) -> 
             let known = spawned.actions.values().map(|action| action.name.as_str());
             out.report_default(action.span(), message, did_you_mean(action, known));
         }
+    }
+    Finding::all_of(path.as_path(), &spec.source, out.finish()).collect()
+}
+
+/// Reports guards that read the state of entities whose type has no spec in the folder, or compare it with a
+/// state that the spec does not declare. As for spawned types, only a strict spec must not have them.
+fn unknown_reads((path, spec): &(PathBuf, Spec), specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
+    let mut out = Diagnostics::new(&spec.source);
+    out.set_strict(spec.is_strict);
+    let of_actions = spec.actions.values().map(|one| (&one.name, &one.guard));
+    let of_triggers = spec.integrations.values().map(|one| (&one.name, &one.guard));
+    for (name, guard) in of_actions.chain(of_triggers) {
+        let Some(guard) = guard else { continue };
+        guard.compared_states(&mut |others, state| {
+            let of = &others.entity_type;
+            let Some((_, read)) = specs.iter().find(|(_, other)| *other.name == **of) else {
+                if state.is_none() {
+                    let message = format!(
+                        "no spec of the folder is of the type `{of}`, whose state the guard of \
+                         `{name}` reads"
+                    );
+                    let known = specs.iter().map(|(_, other)| other.name.as_str());
+                    out.report_default(name.span(), message, did_you_mean(of, known));
+                }
+                return;
+            };
+            let unknown = state.filter(|state| read.states.iter().all(|one| **one != **state));
+            if let Some(state) = unknown {
+                let message = format!(
+                    "`{of}`, whose state the guard of `{name}` reads, has no state `{state}`"
+                );
+                let known = read.states.iter().map(Name::as_str);
+                out.report_default(name.span(), message, did_you_mean(state, known));
+            }
+        });
     }
     Finding::all_of(path.as_path(), &spec.source, out.finish()).collect()
 }

@@ -7,24 +7,27 @@ use std::time::Duration;
 
 use sandglass_journal::{self as journal, Batch, Journal};
 use sandglass_liveness::session::Ceilings;
-use sandglass_liveness::{Decided, Entity, Input, Refusal, Spec, decide, decide_knowing};
+use sandglass_liveness::{Decided, Entity, Input, Known, Refusal, Spec, decide_knowing};
 use sandglass_model::{
-    Clock, EntityRef, Entropy, Event as RecordedEvent, Position, Record, Sequence, SpawnObstacle,
-    Unspawnable, WallTime,
+    Clock, EntityRef, Entropy, Event as RecordedEvent, Observed, Position, Record, Sequence,
+    SpawnObstacle, Unspawnable, WallTime,
 };
 use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::metrics::Health;
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::account_sampling::AccountSampling;
+use crate::actor::{Handle, Restored};
 use crate::asking::WaitGraph;
 use crate::blocked::Blocked;
 use crate::conversations::Conversations;
+use crate::error::ActorError;
 use crate::handlers::Handlers;
 use crate::inner::Inner;
 use crate::publish::Event;
 use crate::specs::Specs;
 use crate::table::Table;
+use crate::waking::read_before;
 use crate::watch;
 
 /// What all entities of a runtime share.
@@ -92,19 +95,81 @@ impl Shared {
     }
 
     /// Decides about `input`. An action that would spawn an entity which exists, or whose type has no
-    /// spec, is refused, as far as that is known now.
-    pub(crate) fn decide(
+    /// spec, is refused, as far as that is known now. States of other entities that it depends on are
+    /// read now.
+    ///
+    /// # Errors
+    /// A state cannot be read from the journal.
+    pub(crate) async fn decide(
         &self,
         spec: &Spec,
         entity: &Entity,
         input: &Input,
         at: WallTime,
-    ) -> Result<Decided, Refusal> {
-        let decided = decide(spec, Some(entity), input, at)?;
-        match self.find_unspawnable(&decided.events) {
-            None => Ok(decided),
-            known @ Some(_) => decide_knowing(spec, Some(entity), input, at, known.as_ref()),
+    ) -> Result<Result<Decided, Refusal>, journal::Error> {
+        let (mut unspawnable, mut observed) = (None, Vec::new());
+        // Each turn makes more known: an entity that cannot be spawned once, and a bounded number of states.
+        loop {
+            let known = Known { unspawnable: unspawnable.as_ref(), observed: Some(&observed) };
+            match decide_knowing(spec, Some(entity), input, at, known) {
+                Err(Refusal::Unobserved(names)) => {
+                    // Boxed, because few decisions depend on others.
+                    observed.extend(Box::pin(self.observe(names, entity)).await?);
+                }
+                Ok(decided) if unspawnable.is_none() => {
+                    unspawnable = self.find_unspawnable(&decided.events);
+                    if unspawnable.is_none() {
+                        return Ok(Ok(decided));
+                    }
+                }
+                decided => return Ok(decided),
+            }
         }
+    }
+
+    /// The states of `names` as `reader` sees them.
+    async fn observe(
+        &self,
+        names: Vec<EntityRef>,
+        reader: &Entity,
+    ) -> Result<Vec<Observed>, journal::Error> {
+        let mut observed = Vec::with_capacity(names.len());
+        for entity in names {
+            let state = self.state_of(&entity, reader).await?;
+            observed.push(Observed { entity, state });
+        }
+        Ok(observed)
+    }
+
+    /// The durable state of `name`, if it is an entity of the same tenant as `reader`. This never waits for
+    /// the task of an entity, because two entities may read each other: one that shows nothing is read from
+    /// the journal. So is one without an entry in the table, which is incomplete during recovery.
+    async fn state_of(
+        &self,
+        name: &EntityRef,
+        reader: &Entity,
+    ) -> Result<Option<String>, journal::Error> {
+        if *name == reader.entity {
+            return Ok(Some(reader.state.clone()));
+        }
+        let shown = self.table.lock().awake(name).and_then(Handle::snapshot);
+        let (tenant, state) = match shown {
+            Some(shown) => (shown.tenant.clone(), shown.state.clone()),
+            None => match read_before(self, name, Position(u64::MAX)).await {
+                Ok(Some(Restored { entity, .. })) => (entity.tenant, entity.state),
+                Ok(None) => return Ok(None),
+                Err(ActorError::JournalUnavailable { what }) => {
+                    return Err(journal::Error::Unavailable { what });
+                }
+                Err(ActorError::Closed) => return Err(journal::Error::Closed),
+                Err(error) => {
+                    // Waiting would not help, and the reader may have to end a handler.
+                    tracing::error!(entity = %name, %error, "a guard counts an entity that cannot be read as none");
+                    return Ok(None);
+                }
+            },
+        };
+        Ok((tenant == reader.tenant).then_some(state))
     }
 
     /// The first entity that `events` would spawn and that is known not to be spawnable.

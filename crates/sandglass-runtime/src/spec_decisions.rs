@@ -46,6 +46,7 @@ fn new_state(query: &SpecQuery) -> Result<(bool, String), String> {
     let input = Input::Action { action: action.clone(), params, trace, asked: None };
     match decide(&spec, Some(&entity), &input, now) {
         Ok(decided) => Ok((true, decided.after.state)),
+        // For a guard that reads other entities, no other entity exists.
         Err(Refusal::NotTaken { .. } | Refusal::GuardRefused { .. }) => Ok((false, state.clone())),
         Err(Refusal::UnknownAction { .. }) => {
             Err(format!("unknown action '{action}' in state '{state}'"))

@@ -5,11 +5,13 @@
 //! to a later state, stays in the state, or is counted by a guard, so that every entity comes to
 //! rest.
 
+mod reads;
 mod spawns;
 
 use std::fmt::Write as _;
 
 use crate::dice::Dice;
+use reads::Reads;
 use spawns::Spawns;
 
 /// How far apart the times of a world are.
@@ -125,6 +127,7 @@ pub(crate) struct Automaton {
     /// The first version that has limits.
     limits_from: usize,
     spawns: Option<Spawns>,
+    reads: Option<Reads>,
 }
 
 /// Seconds, by version.
@@ -205,7 +208,17 @@ impl Automaton {
         let goes: Vec<_> = goes.collect();
         let scheduled = ["Touch", "Beat", "Go0", "Start0"];
         let later = ((*dice.pick(&scheduled)).to_owned(), durations(pace.delays(), dice));
-        Self { name, states, handlers, goes, later, limits: None, limits_from: 0, spawns: None }
+        Self {
+            name,
+            states,
+            handlers,
+            goes,
+            later,
+            limits: None,
+            limits_from: 0,
+            spawns: None,
+            reads: None,
+        }
     }
 
     /// Gives limits to most types, as `dice` decides.
@@ -249,6 +262,15 @@ impl Automaton {
         Self { spawns, ..self }
     }
 
+    /// Has entities of some types read others, of one of `types` types.
+    pub(crate) fn with_reads(mut self, types: usize, dice: &Dice) -> Self {
+        self.reads = dice.per_mille(600).then(|| Reads::generate(types, dice));
+        if self.reads.is_some() && dice.per_mille(500) {
+            "Peek".clone_into(&mut self.later.0);
+        }
+        self
+    }
+
     /// Whether its entities are sessions.
     pub(crate) const fn is_session(&self) -> bool {
         self.limits.is_some()
@@ -263,6 +285,7 @@ impl Automaton {
         actions.extend((0..self.handlers.len()).map(|h| format!("Done{h}")));
         let spawns = self.spawns.as_ref().map_or(0, |spawns| spawns.requested.len());
         actions.extend((0..spawns).map(|spawn| format!("Spawn{spawn}")));
+        actions.extend(self.reads.iter().map(|_| "Peek".to_owned()));
         actions
     }
 
@@ -293,10 +316,16 @@ impl Automaton {
             writeln!(out, "[[state]]\nname = \"{variable}\"\ntype = \"{kind}\"")?;
             writeln!(out, "initial = \"{initial}\"")?;
         }
+        if let Some(reads) = &self.reads {
+            reads.write_variable(out)?;
+        }
         out.write_str(INVARIANTS)?;
         action(out, "Touch", &all, None, open, "")?;
         action(out, "Note", &all, None, open, NOTE)?;
         action(out, "Beat", &all, None, open, BEAT)?;
+        if let Some(reads) = &self.reads {
+            action(out, "Peek", &all, None, open, &reads.guard())?;
+        }
         let (scheduled, delay) = &self.later;
         let later = format!("effect = \"schedule {scheduled} {}\"\n", delay[version]);
         action(out, "Later", &all, None, open, &later)?;
@@ -338,11 +367,13 @@ impl Automaton {
             });
             let effects: Vec<&str> =
                 then.as_deref().into_iter().chain([spawn]).filter(|one| !one.is_empty()).collect();
-            let effects = match effects[..] {
+            let mut effects = match effects[..] {
                 [] => String::new(),
                 [one] => format!("effect = {one}\n"),
                 _ => format!("effect = [{}]\n", effects.join(", ")),
             };
+            let reads = self.reads.as_ref().filter(|reads| reads.guards_success);
+            effects.extend(reads.filter(|_| *name == "Done").map(Reads::guard));
             action(out, &format!("{name}{index}"), &from, to, open, &effects)?;
         }
         let again = format!(

@@ -57,6 +57,9 @@ pub enum Invariant {
     /// Each spawn ends once: an entity was created whose first record names the spawn, and took its first
     /// action or refused it, or the spawn was refused for a reason that is true.
     SpawnedOnce,
+    /// A state of another entity that a guard has read was that entity's state shortly before, and one that
+    /// did not exist for it did not exist then in its tenant.
+    TrueReads,
     /// Simulating a seed again leads to the same clock, next random number and log.
     Reproducible,
     /// No state timer fires that the old rule would not have fired, given that handlers re-armed
@@ -88,6 +91,7 @@ impl Invariant {
             Self::TrulySilent => "truly-silent",
             Self::CountedOnce => "counted-once",
             Self::SpawnedOnce => "spawned-once",
+            Self::TrueReads => "true-reads",
             Self::Reproducible => "reproducible",
             Self::OldRuleFires => "old-rule-fires",
         }

@@ -126,11 +126,13 @@ impl Plan {
         let counted = Dice::new(seed, "counted");
         let patient = Dice::new(seed, "patient");
         let spawns = Dice::new(seed, "spawns");
+        let reads = Dice::new(seed, "reads");
         let automata = (0..types).map(|at| {
             let pace = if is_coarse { Pace::Coarse } else { Pace::Usual };
             let generated = Automaton::generate(format!("Kind{at}"), lives, pace, &dice);
             let generated = generated.with_limits(lives, pace, &limits).with_counting(&counted);
-            generated.with_patience(pace, &patient).with_spawns(types, &spawns)
+            let generated = generated.with_patience(pace, &patient).with_spawns(types, &spawns);
+            generated.with_reads(types, &reads)
         });
         (plan, automata.collect())
     }

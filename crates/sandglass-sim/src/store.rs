@@ -101,6 +101,9 @@ impl Store {
         if scene.has(Fault::LostSpawn) {
             refuse_spawned(&mut batch);
         }
+        if scene.has(Fault::FalseRead) {
+            falsify_reads(&mut batch);
+        }
         if scene.has(Fault::LostDisarm) {
             undisarmed::follow(self, &batch);
         }
@@ -187,6 +190,16 @@ fn refuse_spawned(batch: &mut Batch) {
             let (spawned_at, index, entity) = (*spawned_at, *index, entity.clone());
             let reason = SpawnObstacle::Exists;
             *event = Event::SpawnRefused { spawned_at, index, entity, reason };
+        }
+    }
+}
+
+/// Replaces the states that requested actions have read by one that no entity is ever in.
+fn falsify_reads(batch: &mut Batch) {
+    for (_, event) in &mut batch.records {
+        if let Event::Transition { observed, .. } = event {
+            let states = observed.iter_mut().filter_map(|one| one.state.as_mut());
+            states.for_each(|state| "Nowhere".clone_into(state));
         }
     }
 }

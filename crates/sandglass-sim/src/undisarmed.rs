@@ -54,6 +54,7 @@ fn firing(entity: &Entity, spec: &Spec, timeout: &StateTimeout, at: WallTime) ->
         occurrence: 1,
         action: action.clone(),
         taken: true,
+        observed: Vec::new(),
     };
     let transition = Event::Transition {
         action,
@@ -63,6 +64,7 @@ fn firing(entity: &Entity, spec: &Spec, timeout: &StateTimeout, at: WallTime) ->
         variables: entity.variables.clone(),
         cause: TransitionCause::StateIdle,
         trace: TraceContext::root([1; 24]),
+        observed: Vec::new(),
     };
     let sequence = entity.sequence;
     let records = vec![(sequence, idle), (sequence.next(), transition)];

@@ -96,7 +96,7 @@ fn evaluate(spec: &Spec) {
         // The variables of a new entity, and those of an entity that another version left without
         // any.
         for variables in [&variables, &nothing] {
-            let scope = Scope { state: &spec.initial, variables, fields: &nothing };
+            let scope = Scope { state: &spec.initial, variables, fields: &nothing, observed: &[] };
             assert_eq!(condition.holds(scope), condition.holds(scope), "it says yes or no");
         }
     }

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use sandglass_model::signature::stated_shape;
 use sandglass_model::{
-    DeadlineOwner, DispatchId, Dispatched, Event, Object, RulesVersion, Sequence, TraceContext,
-    TransitionCause, Unspawnable, WallTime,
+    DeadlineOwner, DispatchId, Dispatched, EntityRef, Event, Object, Observed, RulesVersion,
+    Sequence, TraceContext, TransitionCause, Unspawnable, WallTime,
 };
 use serde_json::Value;
 
 use super::refusal::{BrokenInvariant, shown};
 use super::spawn::spawns;
-use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, Refusal, SCHEDULES_MAX, effects, size};
+use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, OBSERVED_MAX, Refusal, SCHEDULES_MAX, effects, size};
 use crate::entity::{Entity, FIELDS_MAX_BYTES, fields};
-use crate::spec::{Action, Effect, Integration, Scope, Spec};
+use crate::spec::guard::READS_MAX;
+use crate::spec::{Action, Effect, Integration, OtherEntities, Scope, Spec};
 
 /// What an action may be refused for, besides its state, its guard and parameters of another type.
 #[derive(Clone, Copy, Debug)]
@@ -37,14 +38,21 @@ pub(super) struct ActionContext<'a> {
     /// The time that a waiting asker leaves to what follows a handler, in milliseconds.
     parent_remaining_ms: Option<u64>,
     may_refuse: MayRefuse<'a>,
+    /// The states of other entities that are known; `None` if none will be.
+    observed: Option<&'a [Observed]>,
 }
 
 impl<'a> ActionContext<'a> {
-    pub(super) fn new(spec: &'a Spec, entity: &'a Entity, now: WallTime) -> Self {
+    pub(super) fn new(
+        spec: &'a Spec,
+        entity: &'a Entity,
+        now: WallTime,
+        observed: Option<&'a [Observed]>,
+    ) -> Self {
         let in_flight = entity.in_flight_count();
         let schedules = entity.schedules().len();
         let (parent_remaining_ms, may_refuse) = (None, MayRefuse::Everything(None));
-        Self { spec, entity, now, in_flight, schedules, parent_remaining_ms, may_refuse }
+        Self { spec, entity, now, in_flight, schedules, parent_remaining_ms, may_refuse, observed }
     }
 
     /// For an action that may be refused for this only.
@@ -83,7 +91,7 @@ impl<'a> ActionContext<'a> {
             }
         }
         let state = action.leads_to(&entity.state).to_owned();
-        let after = Scope { state: &state, variables: &variables, fields: &fields };
+        let after = self.scope(&state, &variables, &fields);
         self.check_invariants(name, after)?;
         let schedules = self.schedule_events(action, after)?;
         let transition = Event::Transition {
@@ -94,6 +102,7 @@ impl<'a> ActionContext<'a> {
             variables: variables.clone(),
             cause: cause.clone(),
             trace,
+            observed: Vec::new(),
         };
         let origin = self.origin(cause);
         let started =
@@ -193,12 +202,51 @@ impl<'a> ActionContext<'a> {
         if self.spec.is_terminal(state) || !action.is_taken_from(state) {
             return Err(Refusal::NotTaken { action: action_name, state: state_name });
         }
-        let before =
-            Scope { state, variables: &self.entity.variables, fields: self.entity.fields() };
-        if !action.guard.as_ref().is_none_or(|guard| guard.holds(before)) {
-            return Err(Refusal::GuardRefused { action: action_name, state: state_name });
+        let Some(guard) = &action.guard else { return Ok(action) };
+        let before = self.scope(state, &self.entity.variables, self.entity.fields());
+        let Some(read) = self.read_by(&action.others, before)? else {
+            return Err(Refusal::TooManyReads { action: action_name });
+        };
+        if !guard.holds(before) {
+            let observed = before.observed.iter().filter(|one| read.contains(&one.entity));
+            let observed = observed.cloned().collect();
+            return Err(Refusal::GuardRefused { action: action_name, state: state_name, observed });
         }
         Ok(action)
+    }
+
+    fn scope<'s>(&self, state: &'s str, variables: &'s Object, fields: &'s Object) -> Scope<'s>
+    where
+        'a: 's,
+    {
+        Scope { state, variables, fields, observed: self.observed.unwrap_or_default() }
+    }
+
+    /// The entities that a guard reads, which are known or will never be; `None` if these are too many for
+    /// one guard.
+    fn read_by(
+        &self,
+        others: &[OtherEntities],
+        scope: Scope<'_>,
+    ) -> Result<Option<Vec<EntityRef>>, Refusal> {
+        let mut read: Vec<EntityRef> = Vec::new();
+        for name in others.iter().flat_map(|other| other.names(scope)).flatten() {
+            if !read.contains(&name) {
+                read.push(name);
+            }
+        }
+        if read.len() > READS_MAX {
+            return Ok(None);
+        }
+        if let Some(observed) = self.observed {
+            let is_known = |name: &EntityRef| observed.iter().any(|one| one.entity == *name);
+            let unknown: Vec<EntityRef> =
+                read.iter().filter(|name| !is_known(name)).cloned().collect();
+            if !unknown.is_empty() && observed.len() + unknown.len() <= OBSERVED_MAX {
+                return Err(Refusal::Unobserved(unknown));
+            }
+        }
+        Ok(Some(read))
     }
 
     fn schedule_events(&self, action: &Action, after: Scope<'_>) -> Result<Vec<Event>, Refusal> {
@@ -237,9 +285,14 @@ impl<'a> ActionContext<'a> {
     ) -> Result<Vec<Event>, Refusal> {
         let declared =
             started.action.dispatches.iter().filter_map(|name| self.spec.integrations.get(name));
-        let is_started =
-            |one: &&Integration| one.guard.as_ref().is_none_or(|guard| guard.holds(after));
-        let integrations: Vec<&Integration> = declared.filter(is_started).collect();
+        let mut integrations: Vec<&Integration> = Vec::new();
+        for integration in declared {
+            let is_readable = self.read_by(&integration.others, after)?.is_some();
+            let guard = integration.guard.as_ref();
+            if is_readable && guard.is_none_or(|guard| guard.holds(after)) {
+                integrations.push(integration);
+            }
+        }
         if self.in_flight + integrations.len() > IN_FLIGHT_MAX {
             return Err(Refusal::TooManyInFlight { max: IN_FLIGHT_MAX });
         }

@@ -14,12 +14,12 @@ use sandglass_model::timeout::timeout_text;
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Completion, DeadlineOwner, Decision, Directive, Dispatched,
     Ended, Event, Failure, FailureKind, HandlerEnd, Limit, Object, Outcome, RulesVersion,
-    TransitionCause, Unspawnable, WallTime,
+    TransitionCause, WallTime,
 };
 use serde_json::{Value, json};
 
 use super::action::{ActionContext, MayRefuse, smaller_budget};
-use super::{RERUN_ATTEMPTS_MAX, Refusal};
+use super::{Known, RERUN_ATTEMPTS_MAX, Refusal, unless_unobserved};
 use crate::entity::{Entity, InFlight};
 use crate::session::Session;
 use crate::spec::{FailureCategory, Integration, Name, OnCrash, Spec, failure_route};
@@ -32,7 +32,7 @@ pub(super) fn decide(
     entity: &Entity,
     end: &Arc<HandlerEnd>,
     now: WallTime,
-    unspawnable: Option<&Unspawnable>,
+    known: Known<'_>,
 ) -> Result<Vec<Event>, Refusal> {
     let dispatch = end.dispatch;
     let run = entity.in_flight_handler(dispatch).ok_or(Refusal::UnknownDispatch { dispatch })?;
@@ -44,9 +44,9 @@ pub(super) fn decide(
         // A spec is kept with its entities, so only a damaged journal gets here.
         return Ok(vec![record_end(Arc::clone(end), supersede(NO_ACTION))]);
     };
-    let ending = Ending { spec, entity, run, integration, end, now, unspawnable };
+    let ending = Ending { spec, entity, run, integration, end, now, known };
     let may_go_on = entity.session().is_none_or(Session::is_running);
-    Ok(if may_go_on && is_rerun(integration, run, end) { ending.rerun() } else { ending.decide() })
+    if may_go_on && is_rerun(integration, run, end) { Ok(ending.rerun()) } else { ending.decide() }
 }
 
 /// The end of a handler that was dispatched after the stop of its run had been requested, and so
@@ -71,8 +71,8 @@ struct Ending<'a> {
     /// As it was reported. It may be large, so it is shared with the record.
     end: &'a Arc<HandlerEnd>,
     now: WallTime,
-    /// An entity that is known not to be spawnable.
-    unspawnable: Option<&'a Unspawnable>,
+    /// What is known of other entities.
+    known: Known<'a>,
 }
 
 /// The end with the outcome that is recorded, and the records of its transition, if its action is
@@ -87,38 +87,42 @@ enum Judgment {
 }
 
 impl Ending<'_> {
-    fn decide(&self) -> Vec<Event> {
+    fn decide(&self) -> Result<Vec<Event>, Refusal> {
         if self.is_only_recorded() {
             let action = self.action(&self.end.outcome).unwrap_or(NO_ACTION);
-            return vec![record_end(Arc::clone(self.end), supersede(action))];
+            return Ok(vec![record_end(Arc::clone(self.end), supersede(action))]);
         }
         if self.is_left() {
             let end = self.with_named_action();
             let action = self.action(&end.outcome).unwrap_or(NO_ACTION).to_owned();
-            return vec![record_end(end, supersede(&action))];
+            return Ok(vec![record_end(end, supersede(&action))]);
         }
-        let end = match self.judge() {
+        let end = match self.judge()? {
             Judgment::Succeeds { action, transition } => {
-                return take_action(Arc::clone(self.end), action, transition);
+                return Ok(take_action(Arc::clone(self.end), action, transition));
             }
             Judgment::TooLate { action } => {
-                return vec![record_end(Arc::clone(self.end), supersede(&action))];
+                return Ok(vec![record_end(Arc::clone(self.end), supersede(&action))]);
             }
             Judgment::Fails(end) => end,
         };
         if self.is_held(&end.outcome) {
-            return vec![record_end(end, Decision::Held)];
+            return Ok(vec![record_end(end, Decision::Held)]);
         }
         self.fail(end)
     }
 
     /// Judges the outcome. A success is a failure if it names no action, names one that is not
     /// declared, or if its action is refused in the handler's own state.
-    fn judge(&self) -> Judgment {
+    fn judge(&self) -> Result<Judgment, Refusal> {
         let end = self.with_named_action();
-        let Outcome::Completed(completion) = &end.outcome else { return Judgment::Fails(end) };
+        let Outcome::Completed(completion) = &end.outcome else {
+            return Ok(Judgment::Fails(end));
+        };
         let action = self.action(&end.outcome).unwrap_or(NO_ACTION).to_owned();
-        match self.take(&action, &end.outcome, MayRefuse::Everything(self.unspawnable), None) {
+        let may_refuse = MayRefuse::Everything(self.known.unspawnable);
+        let taken = self.take(&action, &end.outcome, may_refuse, None);
+        Ok(match unless_unobserved(taken)? {
             Ok(transition) => Judgment::Succeeds { action, transition },
             // A replay does not know what existed, so the record has to state this refusal.
             Err(refusal @ Refusal::Unspawnable(_)) => {
@@ -128,7 +132,7 @@ impl Ending<'_> {
                 Judgment::TooLate { action }
             }
             Err(refusal) => Judgment::Fails(self.not_taken(&refusal, completion)),
-        }
+        })
     }
 
     /// The end with its success made a failure, because its action is refused.
@@ -270,8 +274,8 @@ impl Ending<'_> {
             params.insert(failure_route::PARAM.to_owned(), failure);
         }
         let cause = TransitionCause::HandlerEnded { dispatch: dispatched.dispatch };
-        let context = ActionContext::new(self.spec, self.entity, self.now).refused_for(may_refuse);
-        let context = context.after_a_handler(self.end.asker_remaining_ms);
+        let context = ActionContext::new(self.spec, self.entity, self.now, self.known.observed);
+        let context = context.refused_for(may_refuse).after_a_handler(self.end.asker_remaining_ms);
         context.take(action, &params, &cause, dispatched.trace)
     }
 
@@ -295,7 +299,7 @@ impl Ending<'_> {
 
     /// Takes the action of an ending that is not a success. If it is refused in the handler's own
     /// state, tries the other declared endings; in any other state the ending is superseded.
-    fn fail(&self, end: Arc<HandlerEnd>) -> Vec<Event> {
+    fn fail(&self, end: Arc<HandlerEnd>) -> Result<Vec<Event>, Refusal> {
         let own = self.action(&end.outcome).map(str::to_owned);
         let of = self.integration;
         let others = [&of.on_failure, &of.on_timeout, &of.on_interrupted, &of.on_cancelled];
@@ -305,8 +309,11 @@ impl Ending<'_> {
         let mut refused = None;
         for may_refuse in [MayRefuse::Invariants, MayRefuse::Nothing] {
             for action in &actions {
-                match self.take(action, &end.outcome, may_refuse, refused.as_ref()) {
-                    Ok(transition) => return take_action(end, (*action).to_owned(), transition),
+                let taken = self.take(action, &end.outcome, may_refuse, refused.as_ref());
+                match unless_unobserved(taken)? {
+                    Ok(transition) => {
+                        return Ok(take_action(end, (*action).to_owned(), transition));
+                    }
                     Err(refusal) => refused = refused.or(Some(refusal)),
                 }
             }
@@ -318,7 +325,7 @@ impl Ending<'_> {
         let instead =
             if self.is_in_own_state() { of.on_failure.as_deref() } else { own.as_deref() };
         let decision = supersede(instead.unwrap_or(NO_ACTION));
-        vec![record_end(end, decision)]
+        Ok(vec![record_end(end, decision)])
     }
 
     fn rerun(&self) -> Vec<Event> {

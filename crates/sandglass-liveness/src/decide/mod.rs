@@ -16,8 +16,8 @@ use std::sync::Arc;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name, check_signal_name};
 use sandglass_model::{
     AskUntil, Asked, DispatchId, Dispatched, Doing, EntityRef, EntitySignal, Event, HandlerEnd,
-    Incarnation, LastSignal, Limit, ModuleHash, Object, RulesVersion, RunLimits, SpawnedBy,
-    StopCause, TraceContext, TransitionCause, Unspawnable, WallTime,
+    Incarnation, LastSignal, Limit, ModuleHash, Object, Observed, RulesVersion, RunLimits,
+    SpawnedBy, StopCause, TraceContext, TransitionCause, Unspawnable, WallTime,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -59,6 +59,22 @@ pub const ASK_DEPTH_MAX: u32 = 8;
 /// Most attempts of one dispatch that `on_crash = "rerun"` makes by itself: a handler that crashes
 /// its host each time must not do so forever.
 pub const RERUN_ATTEMPTS_MAX: u32 = 8;
+
+/// Most entities whose states are read for one decision, which may try several actions: they are a part of
+/// its record. Any further one counts as one that does not exist.
+pub const OBSERVED_MAX: usize = 64;
+
+/// What is known of other entities when a decision is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// An entity that cannot be spawned. An action that would spawn it is refused. Endings that are not a
+    /// success, and the actions of state timers, are taken nevertheless, because without them the entity
+    /// could stay in its state forever.
+    pub unspawnable: Option<&'a Unspawnable>,
+    /// The states that were read. If the decision depends on others, it is [`Refusal::Unobserved`], and can be
+    /// made once they are among these. `None` if none can be read: then no other entity exists for it.
+    pub observed: Option<&'a [Observed]>,
+}
 
 /// What a decision is about.
 #[derive(Clone, Debug, PartialEq)]
@@ -212,12 +228,10 @@ pub fn decide(
     input: &Input,
     now: WallTime,
 ) -> Result<Decided, Refusal> {
-    decide_knowing(spec, entity, input, now, None)
+    decide_knowing(spec, entity, input, now, Known::default())
 }
 
-/// As [`decide`], if an entity that the decision would spawn is known to be `unspawnable`: an action that
-/// would spawn it is refused. Endings that are not a success, and the actions of state timers, are
-/// taken nevertheless, because without them the entity could stay in its state forever.
+/// As [`decide`], which knows no other entity.
 ///
 /// # Errors
 /// The input is refused, and changes nothing.
@@ -226,7 +240,7 @@ pub fn decide_knowing(
     entity: Option<&Entity>,
     input: &Input,
     now: WallTime,
-    unspawnable: Option<&Unspawnable>,
+    known: Known<'_>,
 ) -> Result<Decided, Refusal> {
     match (entity, input) {
         (None, Input::Create { name, incarnation, tenant, spawned_by }) => {
@@ -237,7 +251,7 @@ pub fn decide_knowing(
         }
         (None, _) => Err(Refusal::UnknownEntity),
         (Some(entity), _) => {
-            let (events, after) = decide_events(spec, entity, input, now, unspawnable)?;
+            let (events, after) = decide_events(spec, entity, input, now, known)?;
             Ok(match after {
                 Some(after) => Decided { events, after },
                 None => Decided::of(spec, entity, events, now),
@@ -278,11 +292,36 @@ pub(crate) fn decide_events(
     entity: &Entity,
     input: &Input,
     now: WallTime,
-    unspawnable: Option<&Unspawnable>,
+    known: Known<'_>,
 ) -> Result<(Vec<Event>, Option<Entity>), Refusal> {
     session::check_admitted(spec, entity, input)?;
-    let events = decide_input(spec, entity, input, now, unspawnable)?;
+    let mut events = decide_input(spec, entity, input, now, known)?;
+    if let (Some(first), Some(observed @ [_, ..])) = (events.first_mut(), known.observed) {
+        record_observed(first, observed);
+    }
     Ok(session::apply_session_rules(spec, entity, events, now))
+}
+
+/// Records what was known of other entities with the decision that depends on it.
+fn record_observed(first: &mut Event, known: &[Observed]) {
+    match first {
+        Event::Transition { observed, .. }
+        | Event::StateIdle { observed, .. }
+        | Event::ScheduleDue { observed, .. } => *observed = known.to_vec(),
+        Event::Ended(ended) => ended.observed = known.to_vec(),
+        // No other decision depends on them.
+        _ => {}
+    }
+}
+
+/// What became of an action, unless states have to be read before that is known.
+fn unless_unobserved(
+    taken: Result<Vec<Event>, Refusal>,
+) -> Result<Result<Vec<Event>, Refusal>, Refusal> {
+    match taken {
+        Err(unobserved @ Refusal::Unobserved(_)) => Err(unobserved),
+        taken => Ok(taken),
+    }
 }
 
 fn decide_input(
@@ -290,10 +329,11 @@ fn decide_input(
     entity: &Entity,
     input: &Input,
     now: WallTime,
-    unspawnable: Option<&Unspawnable>,
+    known: Known<'_>,
 ) -> Result<Vec<Event>, Refusal> {
-    let context = |may_refuse| ActionContext::new(spec, entity, now).refused_for(may_refuse);
-    let refusable = || context(MayRefuse::Everything(unspawnable));
+    let context =
+        |may_refuse| ActionContext::new(spec, entity, now, known.observed).refused_for(may_refuse);
+    let refusable = || context(MayRefuse::Everything(known.unspawnable));
     match input {
         Input::Create { .. } => Err(Refusal::EntityExists),
         Input::Start { limits } => session::start(entity, *limits),
@@ -319,7 +359,7 @@ fn decide_input(
         }
         Input::SpawnEnded(end) => spawn::record_end(entity, end),
         Input::Retry(retry) => retry::decide(spec, entity, retry),
-        Input::HandlerEnded(end) => ending::decide(spec, entity, end, now, unspawnable),
+        Input::HandlerEnded(end) => ending::decide(spec, entity, end, now, known),
         Input::StateIdle { generation, idle_ms } => {
             state_idle(spec, entity, &context(MayRefuse::Invariants), *generation, *idle_ms)
         }
@@ -369,6 +409,7 @@ fn state_idle(
     let action = timeout.on_timeout.to_string();
     let trace = own_trace(entity, b"idle");
     let taken = context.take(&action, &timeout.params, &TransitionCause::StateIdle, trace);
+    let taken = unless_unobserved(taken)?;
     let mut events = vec![Event::StateIdle {
         state: entity.state.clone(),
         after_ms: timer.after_ms,
@@ -376,6 +417,7 @@ fn state_idle(
         occurrence: entity.occurrences_of(&entity.state).saturating_add(1),
         action,
         taken: taken.is_ok(),
+        observed: Vec::new(),
     }];
     events.extend(taken.unwrap_or_default());
     Ok(events)
@@ -393,6 +435,7 @@ fn schedule_due(
         &TransitionCause::Scheduled { schedule: number },
         own_trace(entity, &number.to_be_bytes()),
     );
+    let taken = unless_unobserved(taken)?;
     let unspawnable = match &taken {
         Err(Refusal::Unspawnable(unspawnable)) => Some(Box::new(unspawnable.clone())),
         _ => None,
@@ -402,6 +445,7 @@ fn schedule_due(
         action: schedule.action.clone(),
         taken: taken.is_ok(),
         unspawnable,
+        observed: Vec::new(),
     }];
     events.extend(taken.unwrap_or_default());
     Ok(events)

@@ -1,7 +1,9 @@
 //! Why an input is refused and changes nothing.
 
 use sandglass_model::id::InvalidId;
-use sandglass_model::{DispatchId, SpawnObstacle, Unspawnable};
+use sandglass_model::{DispatchId, EntityRef, Observed, SpawnObstacle, Unspawnable};
+
+use crate::spec::guard::READS_MAX;
 
 /// Why an input is refused and changes nothing. These texts become part of records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,13 +31,24 @@ pub enum Refusal {
         state: String,
     },
     /// The guard of the action does not hold.
-    #[error("the guard of `{action}` doesn't hold in state `{state}`")]
+    #[error("the guard of `{action}` doesn't hold in state `{state}`{}", listed(.observed))]
     GuardRefused {
         /// The action.
         action: String,
         /// The state.
         state: String,
+        /// The states of other entities that it has read.
+        observed: Vec<Observed>,
     },
+    /// The guard of the action reads the states of too many other entities.
+    #[error("the guard of `{action}` reads the states of more than {READS_MAX} entities")]
+    TooManyReads {
+        /// The action.
+        action: String,
+    },
+    /// The states of these entities have to be read before it can be decided.
+    #[error("it depends on the states of other entities, which are not known")]
+    Unobserved(Vec<EntityRef>),
     /// A parameter that the action needs is missing or has another type.
     #[error("`{action}` needs the parameter `{param}`, {wanted}")]
     BadParam {
@@ -315,6 +328,11 @@ fn describe(obstacle: SpawnObstacle) -> &'static str {
         SpawnObstacle::TooMany => "since first actions have spawned too many entities",
         SpawnObstacle::NotRecorded => "which the journal does not take",
     }
+}
+
+/// States of other entities, as the end of a sentence.
+fn listed(observed: &[Observed]) -> String {
+    observed.iter().map(|one| format!("; {one}")).collect()
 }
 
 fn hint(name: Option<&str>) -> String {

@@ -220,8 +220,10 @@ fn cancelled(
         else {
             continue;
         };
-        // It has just been dispatched, so nothing refuses its end.
-        let ended = super::ending::decide(spec, &after, &end, now, None).unwrap_or_default();
+        // It has just been dispatched, so nothing refuses its end. For its action, no other entity exists:
+        // the records of its run state none.
+        let known = super::Known::default();
+        let ended = super::ending::decide(spec, &after, &end, now, known).unwrap_or_default();
         ended.into_iter().for_each(|event| push(&mut after, event));
     }
     events

@@ -5,8 +5,8 @@
 use sandglass_model::report::OVERRUNS_MAX;
 use sandglass_model::{
     Asked, Cause, DEFAULT_TENANT, DeadlineOwner, Dispatched, Ended, EntityRef, Event,
-    HandlerDeadlineExceeded, Incarnation, Object, Outcome, Overrun, SpawnObstacle, SpawnedBy,
-    TraceContext,
+    HandlerDeadlineExceeded, Incarnation, Object, Observed, Outcome, Overrun, SpawnObstacle,
+    SpawnedBy, TraceContext,
 };
 
 use crate::entity::Entity;
@@ -153,6 +153,12 @@ pub(super) fn false_spawn_end(
         _ => {}
     }
     found.0
+}
+
+/// The contradiction that `observed` is the state of an entity which does not exist in the same tenant.
+pub(super) fn false_observation(observed: &Observed) -> Contradiction {
+    let expected = format!("no {} of the same tenant", observed.entity);
+    Contradiction { what: "observed", recorded: observed.to_string(), expected }
 }
 
 struct Found(Vec<Contradiction>);

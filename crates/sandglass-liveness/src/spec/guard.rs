@@ -1,6 +1,7 @@
 //! Conditions: guards of actions, and what invariants assert. Their types are checked when they are
 //! read, so that none fails later.
 
+mod other;
 mod parser;
 mod table;
 
@@ -9,11 +10,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use sandglass_model::Object;
+use sandglass_model::{Object, Observed};
 use serde_json::{Number, Value};
 
 use super::{Name, Variable};
-pub(super) use table::{bounded, fields, of_trigger, predicate, read, text};
+pub use other::{OtherEntities, READS_MAX};
+pub(super) use table::{bounded, check_own, fields, of_trigger, predicate, read, text};
 
 /// Deepest nesting of a guard: deeper than anyone reads, and shallow enough for the stack of a
 /// thread.
@@ -51,6 +53,14 @@ pub enum Guard {
         /// The values that it may have.
         among: Among,
     },
+    /// A value is not among several. It is used for states of other entities only: if there are several, the
+    /// negation of [`Guard::In`] would hold if one of them is not among these.
+    NotIn {
+        /// The value.
+        value: Operand,
+        /// The values that it may not have.
+        among: Among,
+    },
     /// A name has no value, or the empty text or list.
     Empty(String),
     /// A name has the value true.
@@ -68,6 +78,8 @@ pub enum Guard {
 pub enum Operand {
     /// The name of the entity's state.
     State,
+    /// The state of another entity. If there are several, the condition has to hold for each.
+    StateOf(OtherEntities),
     /// The variable of this name, or else the field.
     Named(String),
     /// The length of the list of this name.
@@ -111,6 +123,8 @@ pub struct Scope<'a> {
     pub variables: &'a Object,
     /// Its fields. A variable hides the field of its name.
     pub fields: &'a Object,
+    /// The states of other entities. Any that is not among them counts as one that does not exist.
+    pub observed: &'a [Observed],
 }
 
 /// What is wrong with a condition, and where in its text.
@@ -129,20 +143,18 @@ impl Guard {
         match self {
             Self::Constant(holds) => *holds,
             Self::Compare { left, operator, right } => match (left, right) {
+                (Operand::StateOf(_), _) | (_, Operand::StateOf(_)) => left
+                    .is_each(scope, |left| {
+                        right.is_each(scope, |right| operator.holds(left, right))
+                    }),
                 (other, Operand::Literal(Value::Null)) | (Operand::Literal(Value::Null), other) => {
                     other.is_absent(scope) == (*operator == Operator::Equal) && !operator.orders()
                 }
                 _ => operator.holds(&left.read(scope), &right.read(scope)),
             },
-            Self::In { value, among } => {
-                let value = value.read(scope);
-                match among {
-                    Among::Literals(items) => items.iter().any(|item| are_equal(&value, item)),
-                    Among::Named(name) => match &*scope.get(name) {
-                        Value::Array(items) => items.iter().any(|item| are_equal(&value, item)),
-                        _ => false,
-                    },
-                }
+            Self::In { value, among } => value.is_each(scope, |value| among.contains(value, scope)),
+            Self::NotIn { value, among } => {
+                value.is_each(scope, |value| !among.contains(value, scope))
             }
             Self::Empty(name) => is_empty(&scope.get(name)),
             Self::Is(name) => *scope.get(name) == Value::Bool(true),
@@ -178,8 +190,10 @@ impl Guard {
             // Both may be lists.
             Self::Compare { left: Operand::Named(_), right: Operand::Named(_), .. } => SEARCH_TERMS,
             Self::Compare { .. } => 1,
-            Self::In { among: Among::Literals(items), .. } => items.len().max(1),
-            Self::In { among: Among::Named(_), .. } => SEARCH_TERMS,
+            Self::In { among, .. } | Self::NotIn { among, .. } => match among {
+                Among::Literals(items) => items.len().max(1),
+                Among::Named(_) => SEARCH_TERMS,
+            },
             Self::Not(inner) => inner.terms(),
             Self::All(inner) | Self::Any(inner) => inner.iter().map(Self::terms).sum(),
         }
@@ -236,7 +250,27 @@ impl<'a> Scope<'a> {
     }
 }
 
+impl Among {
+    fn contains(&self, value: &Value, scope: Scope<'_>) -> bool {
+        match self {
+            Self::Literals(items) => items.iter().any(|item| are_equal(value, item)),
+            Self::Named(name) => match &*scope.get(name) {
+                Value::Array(items) => items.iter().any(|item| are_equal(value, item)),
+                _ => false,
+            },
+        }
+    }
+}
+
 impl Operand {
+    /// Whether `test` holds for its value, or for each of several.
+    fn is_each(&self, scope: Scope<'_>, test: impl Fn(&Value) -> bool) -> bool {
+        match self {
+            Self::StateOf(others) => others.states(scope).iter().all(test),
+            _ => test(&self.read(scope)),
+        }
+    }
+
     /// Whether it has no value. A text variable that was never set is empty; a field is only there
     /// once it was given, and then also if it is empty.
     fn is_absent(&self, scope: Scope<'_>) -> bool {
@@ -258,6 +292,8 @@ impl Operand {
                 Cow::Owned(length.map_or(Value::Null, Value::from))
             }
             Self::Literal(value) => Cow::Borrowed(value),
+            // It may have several: `is_each` reads them.
+            Self::StateOf(_) => Cow::Owned(Value::Null),
         }
     }
 }
@@ -339,7 +375,7 @@ mod tests {
         ]);
         let fields = Object::from([("Carrier".to_owned(), json!("ups"))]);
         let (guard, _) = Guard::parse(text, &variables()).expect(text);
-        guard.holds(Scope { state: "Open", variables: &values, fields: &fields })
+        guard.holds(Scope { state: "Open", variables: &values, fields: &fields, observed: &[] })
     }
 
     #[test]
@@ -462,7 +498,7 @@ mod tests {
             ("Gone == null and Missing == null", true),
         ] {
             let (guard, _) = Guard::parse(text, &variables()).expect(text);
-            let scope = Scope { state: "Open", variables: &values, fields: &fields };
+            let scope = Scope { state: "Open", variables: &values, fields: &fields, observed: &[] };
             assert_eq!(guard.holds(scope), expected, "{text}");
         }
     }
@@ -495,7 +531,13 @@ mod tests {
             ("is_true and paid", 0, "a variable is missing after `is_true`"),
             ("min items", 0, "a whole number is missing here"),
             ("list_contains tags", 0, "a value is missing here"),
-            ("Order[order_id].status == 'Paid'", 0, "the state of another entity"),
+            ("Order[note].id == 'Paid'", 0, "of another entity, only its state"),
+            ("Order[note] == 'Paid'", 0, "of another entity, only its state"),
+            ("Order['note'].status == 'Paid'", 0, "of another entity, only its state"),
+            ("Order[note].status", 0, "is no bool"),
+            ("Order[note].status > 3", 19, "is no counter"),
+            ("Order[note].status == 3", 22, "is of another type"),
+            ("Order[items].status == 'Paid'", 6, "`items` cannot hold the id of an entity"),
         ] {
             let mistake = Guard::parse(text, &variables()).expect_err(text);
             assert_eq!(mistake.at.start, at, "{text}: {mistake:?}");

@@ -13,7 +13,7 @@ use toml::de::DeValue;
 use super::duration::seconds;
 use super::guard;
 use super::limits::{self, HandlerLimits};
-use super::{Counted, Integration, IntegrationKind, Name, OnCrash, Spec, failure_route};
+use super::{Counted, Guard, Integration, IntegrationKind, Name, OnCrash, Spec, failure_route};
 
 const KEYS: [&str; 21] = [
     "name",
@@ -91,6 +91,7 @@ pub(super) fn read(
     let integration = Integration {
         name: unique(&name, declared, spec, out),
         trigger: trigger.unwrap_or_else(|| name.clone()),
+        others: guard.as_ref().map(Guard::others).unwrap_or_default(),
         guard,
         declared_under: under.cloned(),
         kind,

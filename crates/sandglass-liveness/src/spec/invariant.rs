@@ -89,6 +89,7 @@ impl<'s> Reader<'s> {
             }
             _ => guard::text(&assert, "assert", self.spec, out)?,
         };
+        guard::check_own(&asserted, assert.span(), out);
         let condition = if when.is_empty() {
             asserted
         } else {
@@ -98,8 +99,12 @@ impl<'s> Reader<'s> {
         let condition = guard::bounded(condition, assert.span(), self.spec, out)?;
         let invariant = Invariant { name: name?, condition, message: message(&table, out) };
         let fields = Object::new();
-        let first =
-            Scope { state: &self.spec.initial, variables: &self.variables, fields: &fields };
+        let first = Scope {
+            state: &self.spec.initial,
+            variables: &self.variables,
+            fields: &fields,
+            observed: &[],
+        };
         if !invariant.condition.holds(first) {
             let help = "it is checked after each transition, and not when an entity is created";
             out.warning(assert.span(), format!("a new entity breaks {}", table.label), help);
@@ -161,6 +166,7 @@ fn field_invariant(
         let (when, require) = (condition("when", out), condition("require", out));
         Guard::implies(when?, require?)
     };
+    guard::check_own(&condition, &table.span, out);
     let condition = guard::bounded(condition, &table.span, spec, out)?;
     Some(Invariant { name: name?, condition, message: message(&table, out) })
 }

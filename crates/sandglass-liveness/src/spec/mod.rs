@@ -27,7 +27,7 @@ use serde_json::Value;
 use crate::session::LimitSettings;
 
 pub use failure_route::FailureCategory;
-pub use guard::{Guard, Scope};
+pub use guard::{Guard, OtherEntities, Scope};
 pub use invariant::{INVARIANTS_MAX, Invariant};
 pub use limits::run_limits;
 pub use sandglass_source::{DIAGNOSTICS_MAX, Diagnostic, Name, Severity};
@@ -171,6 +171,8 @@ pub struct Action {
     pub params: Vec<Name>,
     /// The condition for it to be taken.
     pub guard: Option<Guard>,
+    /// The other entities whose states that condition reads.
+    pub others: Vec<OtherEntities>,
     /// What it does, in order.
     pub effects: Vec<Effect>,
     /// The integrations that it starts, in order.
@@ -320,6 +322,8 @@ pub struct Integration {
     pub trigger: Name,
     /// The condition after the action under which the action starts it; `None` if it always does.
     pub guard: Option<Guard>,
+    /// The other entities whose states that condition reads.
+    pub others: Vec<OtherEntities>,
     /// The action that it is declared under, as one of its triggers.
     pub declared_under: Option<Name>,
     /// What executes its handlers.

@@ -15,7 +15,7 @@ use super::duration::seconds;
 use super::integration::{self, Declared};
 use super::states::States;
 use super::{
-    ACTIONS_MAX, Action, INTEGRATIONS_MAX, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec,
+    ACTIONS_MAX, Action, Guard, INTEGRATIONS_MAX, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec,
     StateTimeout, Strictness, VARIABLES_MAX, Variable, VariableKind, check, effect, guard,
     invariant, limits, lint, refusable,
 };
@@ -300,12 +300,14 @@ fn action(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Opti
     let name = table.required_name("name", out);
     let table = table.called("action", name.as_ref());
     let kind = table.text("kind", out).map(|kind| kind.to_string());
+    let guard = guard::read(&table, spec, out);
     let read = Action {
         from: from(&table, kind.as_deref(), spec, out),
         kind,
         to: table.name("to", out),
         params: params(&table, spec, out),
-        guard: guard::read(&table, spec, out),
+        others: guard.as_ref().map(Guard::others).unwrap_or_default(),
+        guard,
         effects: effect::read(&table, out),
         dispatches: Vec::new(),
         hint: table.text("hint", out).map(|hint| hint.to_string()),

@@ -376,11 +376,7 @@ fn mistakes_are_reported_with_advice() {
             "this is no condition on a field",
         ),
         ("{ not = { field = \"note\", empty = true } }", "3", "must be a table, and is an integer"),
-        (
-            "type = \"max_count\"",
-            "type = \"cross_entity_state\"",
-            "a guard cannot read the state of another entity",
-        ),
+        ("type = \"max_count\"", "type = \"cross_entity_state\"", "has no `entity_type`"),
         ("type = \"max_count\"", "type = \"most\"", "no guard is of type `most`"),
         ("var = \"items\", max", "var = \"paid\", max", "`paid` is no counter"),
         ("\"carrier = 'ups'\"", "\"carrier = 3 +\"", "no variable is named `3 +`"),

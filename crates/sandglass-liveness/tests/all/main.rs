@@ -9,6 +9,7 @@ mod handlers;
 mod hostile;
 mod idle;
 mod instants;
+mod others;
 mod replays;
 mod retention;
 mod retries;

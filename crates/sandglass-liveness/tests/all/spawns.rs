@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sandglass_liveness::decide::{SPAWN_TREE_MAX, SPAWNED_MAX_BYTES, SPAWNING_MAX, SpawnEnd};
 use sandglass_liveness::retention::Survey;
 use sandglass_liveness::{
-    Entity, Fold, Input, Refusal, Replay, Severity, Spec, change_spec, decide_knowing,
+    Entity, Fold, Input, Known, Refusal, Replay, Severity, Spec, change_spec, decide_knowing,
 };
 use sandglass_model::{
     EntityRef, Event, HandlerEnd, Incarnation, Object, Outcome, Position, Record, Sequence, Spawn,
@@ -167,7 +167,8 @@ impl Family {
         let spec = Arc::clone(&self.specs[spec]);
         let now = WallTime::from_millis(self.now);
         let entity = self.fold.entity(name);
-        let decided = decide_knowing(&spec, entity, input, now, unspawnable)?;
+        let known = Known { unspawnable, observed: Some(&[]) };
+        let decided = decide_knowing(&spec, entity, input, now, known)?;
         self.append(Some(name), decided.events.clone());
         assert_eq!(self.entity(name), &decided.after, "the decision folds what a reader folds");
         Ok(decided.events)

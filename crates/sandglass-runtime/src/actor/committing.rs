@@ -80,10 +80,12 @@ impl Actor {
         recording: Option<Recording>,
     ) -> Result<Committed, ActorError> {
         let at = self.shared.clock.wall();
-        let decided =
-            self.shared.decide(&self.spec, &self.entity, input, at).map_err(|refusal| {
-                ActorError::Refused { entity: self.entity.entity.clone(), refusal }
-            })?;
+        let decided = self.shared.decide(&self.spec, &self.entity, input, at).await;
+        let decided = decided.map_err(|error| self.journal_failed(error))?;
+        let decided = decided.map_err(|refusal| ActorError::Refused {
+            entity: self.entity.entity.clone(),
+            refusal,
+        })?;
         let (handlers, tenant) = (&*self.shared.handlers, &self.entity.tenant);
         let reservations = Reservations::reserve(handlers, &decided.events, tenant, parent_budget);
         if let (Input::Action { .. } | Input::Retry(_), Some(busy)) =
@@ -112,7 +114,7 @@ impl Actor {
             .with_snapshot(snapshot)
             .with_recordings(recording.into_iter().collect());
         let appended = self.shared.append(batch).await;
-        let first = appended.map_err(|error| self.append_failed(error))?;
+        let first = appended.map_err(|error| self.journal_failed(error))?;
         self.last = (first.0..).map(Position).take(events.len()).last().unwrap_or(first);
         self.snapshot = due;
         self.pending.succeeded();
@@ -203,7 +205,8 @@ impl Actor {
         }
     }
 
-    fn append_failed(&mut self, error: journal::Error) -> ActorError {
+    /// An append has failed, or reading what a decision depends on.
+    fn journal_failed(&mut self, error: journal::Error) -> ActorError {
         match error {
             journal::Error::Conflict { entity, .. } => {
                 self.give_up_ownership();

@@ -57,9 +57,9 @@ impl Creation {
         let first = match first {
             None => None,
             Some(First::Requested(request)) => {
-                Some(take_requested(shared, &spec, &entity, request, at)?)
+                Some(take_requested(shared, &spec, &entity, request, at).await?)
             }
-            Some(First::Spawned(input)) => match take(shared, &spec, &entity, &input, at) {
+            Some(First::Spawned(input)) => match take(shared, &spec, &entity, &input, at).await {
                 Ok(taken) => Some(taken),
                 Err(ActorError::Refused { refusal, .. }) => {
                     let refused = refusal.to_string();
@@ -123,7 +123,7 @@ fn begin(
 }
 
 /// Decides the first action that a creator requests, which needs slots for all of its handlers.
-fn take_requested(
+async fn take_requested(
     shared: &Shared,
     spec: &Spec,
     entity: &Entity,
@@ -131,7 +131,7 @@ fn take_requested(
     at: WallTime,
 ) -> Result<(Decided, Reservations), ActorError> {
     let (input, _root) = input_of(shared, entity, request)?;
-    let (decided, reservations) = take(shared, spec, entity, &input, at)?;
+    let (decided, reservations) = take(shared, spec, entity, &input, at).await?;
     match reservations.missing() {
         Some(busy) => Err(ActorError::Busy { entity: entity.entity.clone(), busy }),
         None => Ok((decided, reservations)),
@@ -139,7 +139,7 @@ fn take_requested(
 }
 
 /// Decides the action that an entity takes as it is created, and reserves what its handlers need.
-fn take(
+async fn take(
     shared: &Shared,
     spec: &Spec,
     entity: &Entity,
@@ -147,7 +147,7 @@ fn take(
     at: WallTime,
 ) -> Result<(Decided, Reservations), ActorError> {
     let refused = |refusal| ActorError::Refused { entity: entity.entity.clone(), refusal };
-    let mut decided = shared.decide(spec, entity, input, at).map_err(refused)?;
+    let mut decided = shared.decide(spec, entity, input, at).await?.map_err(refused)?;
     let handlers = &*shared.handlers;
     let reservations =
         Reservations::reserve(handlers, &decided.events, &entity.tenant, ParentBudget::default());

@@ -203,6 +203,35 @@ fn a_spawned_type_without_a_spec_is_reported() {
     }
 }
 
+#[test]
+fn guards_that_read_unknown_types_or_states_are_reported() {
+    for (guard, expected) in [
+        ("Other[parent_id].status == 'Open'", None),
+        ("Othr[parent_id].status == 'Open'", Some("of the type `Othr`, whose state the guard")),
+        ("Other[parent_id].status in ['Open', 'Opne']", Some("has no state `Opne`")),
+        ("Other[parent_id].status != 'Opne'", Some("help: did you mean `Open`?")),
+    ] {
+        let action = "[[action]]\nname = \"Read\"\nfrom = [\"Open\"]";
+        let variable = "[[state]]\nname = \"parent_id\"\ntype = \"string\"";
+        let source = format!("{PARENT}\n{variable}\n{action}\nguard = \"{guard}\"\n");
+        let said = |source: &str| {
+            let files = folder(&[("a.ioa.toml", source), ("b.ioa.toml", OTHER)]);
+            match Folder::read(files.path()) {
+                Ok(read) => {
+                    let warnings = read.warnings.iter();
+                    Ok(warnings.map(|one| one.diagnostic.to_string()).collect::<Vec<_>>())
+                }
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        let warnings = said(&source).expect("it can be used");
+        assert_eq!(warnings.len(), usize::from(expected.is_some()), "{guard}: {warnings:?}");
+        assert!(expected.is_none_or(|text| warnings[0].contains(text)), "{guard}: {warnings:?}");
+        let strict = source.replacen("[automaton]", "[automaton]\nstrict = true", 1);
+        assert_eq!(said(&strict).is_err(), expected.is_some(), "{guard}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn one_unreadable_file_makes_the_folder_unreadable() {

@@ -11,6 +11,7 @@ mod folder;
 mod guests;
 mod incident;
 mod modules;
+mod others;
 mod pruning;
 mod reads;
 mod real;

@@ -30,6 +30,8 @@ pub struct Counts {
     pub spawned: u64,
     /// Spawns that were refused.
     pub spawns_refused: u64,
+    /// Decisions that have read other entities.
+    pub read: u64,
     /// Breaches of limits.
     pub breaches: u64,
     /// Runs of sessions that were stopped.
@@ -52,6 +54,7 @@ impl Counts {
     /// Counts one more record.
     pub(super) fn count(&mut self, event: &Event) {
         self.records += 1;
+        self.read += u64::from(!event.observed().is_empty());
         match event {
             Event::Created { .. } => self.entities += 1,
             Event::Dispatched(_) => self.dispatches += 1,
@@ -92,6 +95,7 @@ impl std::ops::AddAssign for Counts {
         self.due += other.due;
         self.spawned += other.spawned;
         self.spawns_refused += other.spawns_refused;
+        self.read += other.read;
         self.breaches += other.breaches;
         self.stopped += other.stopped;
         self.resumed += other.resumed;

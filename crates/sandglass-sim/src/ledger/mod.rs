@@ -6,6 +6,7 @@ mod bounds;
 mod calls;
 mod counts;
 mod kills;
+mod reads;
 mod requests;
 mod runs;
 mod sessions;
@@ -49,6 +50,7 @@ pub(crate) struct Ledger {
     pub(crate) requests: Requests,
     sessions: Sessions,
     spawns: Spawns,
+    reads: reads::Reads,
     kills: Kills,
     pub(crate) watched: Collector,
     violation: Option<Violation>,
@@ -225,7 +227,8 @@ impl Ledger {
         let fold = &self.fold;
         let exists = |name: &EntityRef| fold.entity(name).is_some();
         let of_spawns = self.spawns.record(name, entity, &record.event, exists);
-        let all = [found, doubled, old, of_session, of_calls, of_spawns];
+        let of_reads = self.reads.record(name, entity, &record.event, self.now_ms);
+        let all = [found, doubled, old, of_session, of_calls, of_spawns, of_reads];
         self.report_all(all.into_iter().flatten());
     }
 

@@ -44,6 +44,7 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
         Fault::LostActivity => &[Invariant::TrulySilent],
         Fault::DoubledCall => &[Invariant::CountedOnce],
         Fault::LostSpawn => &[Invariant::SpawnedOnce],
+        Fault::FalseRead => &[Invariant::TrueReads],
     }
 }
 

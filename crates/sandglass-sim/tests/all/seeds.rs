@@ -24,6 +24,7 @@ fn every_invariant_holds_in_the_first_worlds_each_simulated_twice() {
         ("due", counts.due),
         ("spawned", counts.spawned),
         ("refused spawns", counts.spawns_refused),
+        ("reads", counts.read),
         ("breaches", counts.breaches),
         ("stopped runs", counts.stopped),
         ("resumed sessions", counts.resumed),

@@ -6,7 +6,7 @@ use std::ops::Range;
 use sandglass_source::Name;
 use serde_json::Value;
 
-use super::{Among, GUARD_DEPTH_MAX, Guard, Mistake, Operand, Operator};
+use super::{Among, GUARD_DEPTH_MAX, Guard, Mistake, Operand, Operator, OtherEntities};
 use crate::spec::{Variable, VariableKind};
 
 /// Words that join or begin conditions, and are no names in them.
@@ -204,6 +204,9 @@ impl Operand {
     fn shown(&self) -> String {
         match self {
             Self::State => "status".to_owned(),
+            Self::StateOf(OtherEntities { entity_type, ids }) => {
+                format!("{entity_type}[{ids}].status")
+            }
             Self::Named(name) => name.clone(),
             Self::Length(name) => format!("len({name})"),
             Self::Literal(value) => value.to_string(),
@@ -418,7 +421,12 @@ impl Parser<'_> {
             }
             Some((Token::Word(word), _)) if word == "not" && self.is_at_word(1, "in") => {
                 self.next += 2;
-                Ok(Guard::Not(Box::new(self.search(left, of_left)?)))
+                Ok(match self.search(left, of_left)? {
+                    Guard::In { value: value @ Operand::StateOf(_), among } => {
+                        Guard::NotIn { value, among }
+                    }
+                    found => Guard::Not(Box::new(found)),
+                })
             }
             _ => match left {
                 Operand::Literal(Value::Bool(flag)) => Ok(Guard::Constant(flag)),
@@ -447,7 +455,7 @@ impl Parser<'_> {
             return Ok(Some((Operand::Length(self.argument()?), Type::Number)));
         }
         if self.is_at(1, &Token::OpenList) {
-            return Err(mistake(at, OTHER_ENTITY, OTHER_ENTITY_HELP));
+            return Ok(Some((self.state_of(name, at)?, Type::Text)));
         }
         self.next += 1;
         if name == "status" && !self.variables.contains_key("status") {
@@ -455,6 +463,25 @@ impl Parser<'_> {
         }
         let of = self.type_of(&name, &at);
         Ok(Some((Operand::Named(name), of)))
+    }
+
+    /// The state of another entity: `Type[id].status`. The next token is the type.
+    fn state_of(&mut self, entity_type: String, at: Range<usize>) -> Result<Operand, Mistake> {
+        let of = self.tokens.get(self.next + 2).cloned();
+        let is_closed = self.is_at(3, &Token::CloseList) && self.is_at_word(4, ".status");
+        let (Some((Token::Word(ids), ids_at)), true) = (of, is_closed) else {
+            let message = "a guard reads nothing of another entity, only its state";
+            let help =
+                "write `Type[id].status`, where `id` is the variable or field that has its id";
+            return Err(mistake(at, message, help));
+        };
+        let kind = self.type_of(&ids, &ids_at);
+        if !kind.fits(Type::Text) && !kind.fits(Type::List) {
+            let message = format!("`{ids}` cannot hold the id of an entity");
+            return Err(mistake(ids_at, message, "an id is in a string, several are in a list"));
+        }
+        self.next += 5;
+        Ok(Operand::StateOf(OtherEntities { entity_type, ids }))
     }
 
     /// The type of a name. A name that is no variable is kept as doubtful.
@@ -534,7 +561,3 @@ impl Parser<'_> {
         Ok(Guard::In { value, among: Among::Literals(items) })
     }
 }
-
-pub(super) const OTHER_ENTITY: &str = "a guard cannot read the state of another entity";
-pub(super) const OTHER_ENTITY_HELP: &str = "let the other entity ask for this action when it is in that state, or keep what it is about \
-     in a variable that it sets by an action";

@@ -9,8 +9,7 @@ use sandglass_source::{
 use serde_json::Value;
 use toml::de::DeValue;
 
-use super::parser::{OTHER_ENTITY, OTHER_ENTITY_HELP};
-use super::{Among, GUARD_DEPTH_MAX, GUARDS_MAX, Guard, Operand, Operator, TERMS_MAX};
+use super::{Among, GUARD_DEPTH_MAX, GUARDS_MAX, Guard, Operand, Operator, READS_MAX, TERMS_MAX};
 use crate::spec::states::States;
 use crate::spec::{Spec, check};
 
@@ -20,7 +19,9 @@ pub(in crate::spec) fn read(
     spec: &Spec,
     out: &mut Diagnostics<'_>,
 ) -> Option<Guard> {
-    all_of(action.value("guard")?, action, text, spec, out)
+    let guard = all_of(action.value("guard")?, action, text, spec, out);
+    check_reads(guard.as_ref(), action, out);
+    guard
 }
 
 /// Reads the condition for starting an integration that is declared under an action: its `guard`, which
@@ -36,8 +37,26 @@ pub(in crate::spec) fn of_trigger(
     }
     let in_state = to_state.map(|state| Guard::state_in([Value::from(state.as_str())].into_iter()));
     let guard = trigger.value("guard").and_then(|value| all_of(value, trigger, fields, spec, out));
+    check_reads(guard.as_ref(), trigger, out);
     let guards: Vec<Guard> = in_state.into_iter().chain(guard).collect();
     (!guards.is_empty()).then(|| Guard::all(guards))
+}
+
+/// Checks how many other entities a guard reads, as far as the file shows that.
+fn check_reads(guard: Option<&Guard>, owner: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
+    if guard.is_some_and(|guard| guard.others().len() > READS_MAX) {
+        let message = format!("a guard may read the states of {READS_MAX} other entities at most");
+        out.error_with_help(&owner.span_of("guard"), message, "split the action into several");
+    }
+}
+
+/// Checks that the condition of an invariant reads no other entity, whose state may change at any time.
+pub(in crate::spec) fn check_own(guard: &Guard, at: &Range<usize>, out: &mut Diagnostics<'_>) {
+    if !guard.others().is_empty() {
+        let message =
+            "an invariant cannot read the state of another entity, which may change at any time";
+        out.error_with_help(at, message, "read it in the `guard` of the action that depends on it");
+    }
 }
 
 /// Reads the text of a condition that is the value of a key.
@@ -196,10 +215,7 @@ fn from_table(
         return None;
     }
     match kind.as_str() {
-        "cross_entity_state" | "cross_entity_state_in" => {
-            out.error_with_help(&table.span, OTHER_ENTITY, OTHER_ENTITY_HELP);
-            None
-        }
+        "cross_entity_state" | "cross_entity_state_in" => on_others(&kind, table, spec, out),
         "state_in" => {
             let states = table.texts("values", out);
             Some(Guard::state_in(states.iter().map(|state| Value::from(state.as_str()))))
@@ -265,6 +281,55 @@ fn on_field(
     let is_present = Guard::Compare { left, operator: Operator::NotEqual, right };
     let is_one = Guard::In { value: Operand::Named(field), among: Among::Literals(literals) };
     Some(Guard::All(vec![is_present, is_one]))
+}
+
+/// A condition on the states of other entities. `cross_entity_state_in`, which is one of triggers, may
+/// read any field, and does not hold without an id.
+fn on_others(
+    kind: &str,
+    table: &Table<'_, '_>,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Option<Guard> {
+    let entity_type = table.required_name("entity_type", out);
+    let ids = table.required_name("entity_id_source", out)?;
+    let statuses = |key: &str, out: &mut Diagnostics<'_>| -> Vec<Value> {
+        let texts = table.texts(key, out);
+        let given = texts.iter().map(|text| text.as_str()).filter(|text| !text.is_empty());
+        given.map(Value::from).collect()
+    };
+    let allowed = statuses("required_status", out);
+    let forbidden = statuses("forbidden_status", out);
+    let is_required = table.flag("required", out).unwrap_or(false);
+    // As a text, so that its types are checked in one place.
+    let exists = format!("{}[{ids}].status != null", entity_type?);
+    let read_text = if kind == "cross_entity_state" { text } else { fields };
+    let exists = read_text(&Name::new(exists, table.span.clone()), "guard", spec, out)?;
+    let Guard::Compare { left: state, .. } = &exists else { return None };
+    let value = || state.clone();
+    let is_allowed = Guard::In { value: value(), among: Among::Literals(allowed.clone()) };
+    let is_not_forbidden =
+        Guard::NotIn { value: value(), among: Among::Literals(forbidden.clone()) };
+    if kind == "cross_entity_state_in" {
+        return Some(is_allowed);
+    }
+    let mut guards = Vec::new();
+    if !allowed.is_empty() {
+        guards.push(is_allowed);
+    } else if is_required {
+        guards.push(exists);
+    }
+    if !forbidden.is_empty() {
+        guards.push(is_not_forbidden);
+    }
+    if guards.is_empty() {
+        let help = "add `required_status` or `forbidden_status`";
+        out.report_default(&table.span, "the guard allows every state", help);
+    }
+    let guard = Guard::all(guards);
+    // Without an id there is nothing to check, unless the id is required.
+    let may_lack = !is_required && !allowed.is_empty();
+    Some(if may_lack { Guard::Any(vec![Guard::Empty(ids.to_string()), guard]) } else { guard })
 }
 
 fn on_variable(
