@@ -23,6 +23,7 @@ use crate::conversations::Conversations;
 use crate::handlers::Handlers;
 use crate::inner::Inner;
 use crate::publish::Event;
+use crate::quota::SpawnQuota;
 use crate::specs::Specs;
 use crate::table::Table;
 use crate::watch;
@@ -52,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) shutdown_grace_ms: AtomicU64,
     /// Permits for [`WAKING_MAX`](crate::waking::WAKING_MAX) entities that timers wake.
     pub(crate) waking: Arc<Semaphore>,
+    pub(crate) spawn_quota: Arc<SpawnQuota>,
 }
 
 impl Shared {

@@ -34,11 +34,13 @@ pub enum Fault {
     DoubledCall,
     /// An entity that was spawned is recorded as refused.
     LostSpawn,
+    /// Spawned entities that have something to do are not bounded.
+    LostQuota,
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::LostDisarm,
         Self::LateSuccess,
         Self::EarlyAnswer,
@@ -53,6 +55,7 @@ impl Fault {
         Self::LostActivity,
         Self::DoubledCall,
         Self::LostSpawn,
+        Self::LostQuota,
     ];
 
     /// The name, as options spell it.
@@ -73,6 +76,7 @@ impl Fault {
             Self::LostActivity => "lost-activity",
             Self::DoubledCall => "doubled-call",
             Self::LostSpawn => "lost-spawn",
+            Self::LostQuota => "lost-quota",
         }
     }
 }

@@ -55,7 +55,8 @@ pub enum Invariant {
     /// when it happened, or with the end of the handler.
     CountedOnce,
     /// Each spawn ends once: an entity was created whose first record names the spawn, and took its first
-    /// action or refused it, or the spawn was refused for a reason that is true.
+    /// action or refused it, or the spawn was refused for a reason that is true. There are no more spawned
+    /// entities that have not come to rest than may have something to do.
     SpawnedOnce,
     /// Simulating a seed again leads to the same clock, next random number and log.
     Reproducible,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sandglass_source::Diagnostics;
 
 use super::check::entered;
-use super::{Action, Effect, Spec, StateTimeout, refusable};
+use super::{Action, Effect, Spec, StateTimeout, refusable, spawn_cycles};
 
 /// Warns of what is valid in `spec` but doubtful.
 pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
@@ -13,6 +13,7 @@ pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
     refusable_endings(spec, out);
     timers_that_end_nothing(spec, out);
     endless_schedules(spec, out);
+    spawn_cycles::lint(spec, out);
     unreachable_states(spec, out);
     idle_integrations(spec, out);
     timed_and_indefinite(spec, out);

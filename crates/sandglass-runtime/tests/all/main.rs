@@ -12,6 +12,7 @@ mod guests;
 mod incident;
 mod modules;
 mod pruning;
+mod quota;
 mod reads;
 mod real;
 mod requests;
