@@ -112,11 +112,6 @@ from = ["New"]
 to = "Begun"
 
 [[action]]
-name = "Again"
-from = ["New"]
-effect = "spawn('Child', 'Again')"
-
-[[action]]
 name = "Rest"
 from = ["Begun"]
 "#;

@@ -29,13 +29,12 @@ impl Spawns {
     }
 
     /// What an entity spawns by itself: in three of ten cases nothing, in two of ten, if `multiplies`, two
-    /// entities with new ids, and else one with an id of a short list. A single one with a new id could
-    /// spawn the next one, and so on forever; two grow in number until there are too many.
+    /// entities with new ids, and else one with an id of a short list. The two are alike: if only one of
+    /// them spawned others, each could spawn the next one forever, and not be too many.
     fn following(types: usize, multiplies: bool, dice: &Dice) -> String {
-        let one = |id: &str| {
-            let action = *dice.pick(&["Touch", "Go0", "Start0", "Spawn0"]);
-            format!("\"spawn('Kind{}', '{action}', note, '{id}')\"", dice.below(types))
-        };
+        let action = *dice.pick(&["Touch", "Go0", "Start0", "Spawn0"]);
+        let kind = dice.below(types);
+        let one = |id: &str| format!("\"spawn('Kind{kind}', '{action}', note, '{id}')\"");
         match dice.below(10) {
             0..=2 => String::new(),
             3 | 4 if multiplies => [one("{uuid}"), one("{uuid}")].join(", "),
