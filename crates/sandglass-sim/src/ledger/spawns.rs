@@ -39,6 +39,11 @@ impl Spawns {
         Self { busy_max, ..Self::default() }
     }
 
+    /// The task of an entity unwinds: it does not count until its entity is read from the log again.
+    pub(crate) fn note_panic(&mut self, entity: &EntityRef) {
+        self.restless.remove(entity);
+    }
+
     /// Checks the bound after a batch of `entity`. Entities that come to rest and have something to do
     /// again may exceed it.
     pub(super) fn commit(&mut self, entity: &Entity) -> Finding {
