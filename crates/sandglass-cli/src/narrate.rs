@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use sandglass_model::{
     DeadlineOwner, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Object, Observed,
-    Outcome, Record, Spawn, TransitionCause, Unspawnable,
+    Outcome, Record, Spawn, SpawnObstacle, TransitionCause, Unspawnable,
 };
 use sandglass_source::{printable, shortened};
 
@@ -81,7 +81,8 @@ impl Narrator {
                 describe_spawned(entity, action_refused.as_deref())
             }
             Event::SpawnRefused { entity, reason, .. } => {
-                ("spawn refused".into(), format!("{entity} ({reason})"), Tone::Bad)
+                let why = describe_obstacle(*reason);
+                ("spawn refused".into(), format!("{entity} ({reason}: {why})"), Tone::Bad)
             }
             Event::Signal { name, from, dispatch, payload, resets_idle } => {
                 let sender = match (from, dispatch) {
@@ -212,6 +213,22 @@ fn describe_spawned(entity: &EntityRef, refused: Option<&str>) -> (String, Strin
 /// The states of other entities that guards read, as the end of a sentence.
 fn describe_observed(observed: &[Observed]) -> String {
     observed.iter().map(|one| format!("; {one}")).collect()
+}
+
+/// Why an entity is not spawned, and what to do.
+fn describe_obstacle(reason: SpawnObstacle) -> &'static str {
+    match reason {
+        SpawnObstacle::Exists => "an entity of this name exists; give another id",
+        SpawnObstacle::UnknownType => "its type has no spec; load its spec file",
+        SpawnObstacle::TooMany => {
+            "too many spawned entities of the tenant have something to do, or first actions spawn \
+             without end; correct the spec if it spawns its own type again and again, or raise \
+             max_busy_spawned_per_tenant"
+        }
+        SpawnObstacle::NotRecorded => {
+            "the journal does not take its records; see the log of the host"
+        }
+    }
 }
 
 /// Why a schedule did not take its action, as the end of a sentence.

@@ -24,10 +24,6 @@ pub struct Spawn {
     /// The parent's field that its id is stored in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored_in: Option<String>,
-    /// How many entities this spawn may lead to by first actions alone, including its own. If the
-    /// transition is the first action of a spawned entity, its spawns divide what is left of the
-    /// share of that entity; the spawns of any other transition divide a constant.
-    pub share: u32,
     /// The span of the parent's transition.
     pub trace: TraceContext,
 }
@@ -43,8 +39,6 @@ pub struct SpawnedBy {
     pub sequence: Sequence,
     /// The number of the spawn within the transition.
     pub index: u32,
-    /// The [share](Spawn::share) of the spawn.
-    pub share: u32,
     /// Why the entity did not take its first action, if it refused that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action_refused: Option<String>,
@@ -57,7 +51,8 @@ named! {
         Exists = "exists",
         /// There is no spec of its type.
         UnknownType = "unknown_type",
-        /// First actions have spawned too many entities already.
+        /// Too many spawned entities of the tenant have something to do, or too many first actions in a
+        /// row have spawned entities.
         TooMany = "too_many",
         /// The journal will never take its records.
         NotRecorded = "not_recorded",
@@ -135,8 +130,7 @@ mod tests {
         let ids = keys.map(|(incarnation, sequence, index)| {
             let sequence = Sequence(sequence);
             let parent = "Parent/1".parse().expect("a name");
-            let (share, action_refused) = (1, None);
-            let by = SpawnedBy { parent, incarnation, sequence, index, share, action_refused };
+            let by = SpawnedBy { parent, incarnation, sequence, index, action_refused: None };
             assert_eq!(by.derive_incarnation(), by.derive_incarnation());
             (spawn_uuid(incarnation, sequence, index), by.derive_incarnation())
         });

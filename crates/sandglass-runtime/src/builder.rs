@@ -27,6 +27,7 @@ use crate::error::ActorError;
 use crate::handlers::{HandlerRun, Handlers, RunFuture, not_run};
 use crate::inner::Inner;
 use crate::publish::SUBSCRIPTION_MAX;
+use crate::quota::{BUSY_SPAWNED_MAX, SpawnQuota};
 use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::snapshot::{self, SNAPSHOT_EVERY};
@@ -57,6 +58,7 @@ pub struct Builder {
     accounts: AccountSampling,
     ceilings: Ceilings,
     operators: Option<BTreeSet<String>>,
+    busy_spawned_max: u32,
 }
 
 /// Why a runtime cannot start.
@@ -99,6 +101,7 @@ impl Builder {
             accounts: AccountSampling::default(),
             ceilings: Ceilings::default(),
             operators: None,
+            busy_spawned_max: BUSY_SPAWNED_MAX,
         }
     }
 
@@ -169,6 +172,17 @@ impl Builder {
         Self { operators, ..self }
     }
 
+    /// Bounds the spawned entities of one tenant that have something to do; the default is
+    /// [`BUSY_SPAWNED_MAX`]. Beyond that, spawns are refused (`too_many`), and for ten minutes the
+    /// entities that count by then spawn nothing. An entity counts from its creation on until it is at
+    /// rest: while it has handlers in flight or entities to create, or a timer that fires within a
+    /// minute. A chain of first actions that spawn has at most this many entities, and at most 256.
+    #[must_use]
+    pub const fn busy_spawned_max(mut self, per_tenant: u32) -> Self {
+        self.busy_spawned_max = per_tenant;
+        self
+    }
+
     /// Sets upper bounds on the limits of runs. By default specs decide alone.
     /// [`Runtime::set_ceilings`] changes them.
     #[must_use]
@@ -213,6 +227,7 @@ impl Builder {
             operators: self.operators,
             shutdown_grace_ms: AtomicU64::new(0),
             waking: Arc::new(Semaphore::new(WAKING_MAX)),
+            spawn_quota: SpawnQuota::new(self.busy_spawned_max),
         });
         for spec in &new {
             specs::register(&shared, std::slice::from_ref(spec)).await?;
@@ -332,7 +347,9 @@ impl Recovery<'_> {
             timers.follow(&entity, has_work, &spec, &*shared.clock);
             let spec = Some(spec).filter(|spec| !entity.has_ended(spec));
             let counted = Counted::asleep(shared, &entity);
-            let sleep = Sleep::new(spec, last, timers).counted(counted);
+            let (next, now) = (timers.next(), shared.clock.now());
+            let slot = shared.spawn_quota.follow(None, &entity, next, now);
+            let sleep = Sleep::new(spec, last, timers).counted(counted).with_slot(slot);
             shared.table.lock().lay(&name, sleep);
             return Ok(());
         }

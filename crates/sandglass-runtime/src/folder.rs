@@ -8,7 +8,9 @@ use std::sync::Arc;
 use sandglass_host::manifest::{self, Found, Manifests, module_beside};
 use sandglass_host::{AskTarget, Manifest, Secret, TemplateKind, file, templates};
 use sandglass_liveness::Spec;
-use sandglass_liveness::spec::{Action, IntegrationKind, Name, SOURCE_MAX_BYTES, Strictness};
+use sandglass_liveness::spec::{
+    Action, IntegrationKind, Name, SOURCE_MAX_BYTES, Strictness, spawn_cycles,
+};
 use sandglass_source::{Diagnostics, Finding, Severity, did_you_mean};
 
 use crate::host_handlers::Module;
@@ -157,6 +159,7 @@ impl Folder {
         if !findings.iter().any(is_error) {
             findings.extend(specs.iter().flat_map(|spec| unknown_spawns(spec, &specs)));
             findings.extend(specs.iter().flat_map(|spec| unknown_reads(spec, &specs)));
+            findings.extend(endless_spawns(&specs));
         }
         if findings.iter().any(is_error) {
             return Err(FolderError::Wrong(findings));
@@ -300,6 +303,16 @@ fn unknown_reads((path, spec): &(PathBuf, Spec), specs: &[(PathBuf, Spec)]) -> V
         });
     }
     Finding::all_of(path.as_path(), &spec.source, out.finish()).collect()
+}
+
+/// Reports types that spawn each other without end.
+fn endless_spawns(specs: &[(PathBuf, Spec)]) -> Vec<Finding> {
+    let all: Vec<&Spec> = specs.iter().map(|(_, spec)| spec).collect();
+    let found = spawn_cycles(&all).into_iter().flat_map(|(at, diagnostic)| {
+        let (path, spec) = &specs[at];
+        Finding::all_of(path.as_path(), &spec.source, vec![diagnostic])
+    });
+    found.collect()
 }
 
 /// Reports that a spec names a module that its folder does not contain.

@@ -129,6 +129,7 @@ mod panics;
 mod projecting;
 mod pruning;
 mod publish;
+mod quota;
 mod reading;
 mod replay;
 mod request;
@@ -166,6 +167,7 @@ pub use host_handlers::{HostHandlers, Module, handler_now};
 pub use projecting::{ProjectedSubscription, ProjectionGap};
 pub use pruning::Pruned;
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
+pub use quota::BUSY_SPAWNED_MAX;
 pub use replay::replay_journal;
 pub use request::{
     Accepted, NewEntity, Request, Retry, SessionResume, SessionStop, SessionStopped, Signal,

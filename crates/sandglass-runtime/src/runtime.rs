@@ -84,7 +84,8 @@ impl Runtime {
         let ceilings = self.0.shared.ceilings();
         let limits = ceilings.makes_sessions(&spec).then(|| ceilings.effective(&spec, &limits));
         let first = first.map(actor::First::Requested);
-        let begun = self.begin(entity, spec, actor::Creation { create, limits, first })?;
+        let begun =
+            self.begin(entity, spec, actor::Creation { create, limits, first, slot: None })?;
         begun.created.await.map_err(|_| ActorError::Closed)??;
         seen(begun.view, |_| true).await
     }

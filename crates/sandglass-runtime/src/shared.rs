@@ -25,6 +25,7 @@ use crate::error::ActorError;
 use crate::handlers::Handlers;
 use crate::inner::Inner;
 use crate::publish::Event;
+use crate::quota::SpawnQuota;
 use crate::specs::Specs;
 use crate::table::Table;
 use crate::waking::read_before;
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     pub(crate) shutdown_grace_ms: AtomicU64,
     /// Permits for [`WAKING_MAX`](crate::waking::WAKING_MAX) entities that timers wake.
     pub(crate) waking: Arc<Semaphore>,
+    pub(crate) spawn_quota: Arc<SpawnQuota>,
 }
 
 impl Shared {

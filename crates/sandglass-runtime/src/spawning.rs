@@ -9,6 +9,7 @@ use sandglass_model::{
 
 use crate::actor::{Creation, First, Handle, View};
 use crate::error::ActorError;
+use crate::quota::SpawnSlot;
 use crate::reading::seen;
 use crate::runtime::{CreationInProgress, Runtime};
 use crate::watch;
@@ -18,33 +19,22 @@ use crate::watch;
 pub(crate) type SpawnEnded = (SpawnResult, Option<watch::Receiver<View>>);
 
 impl Runtime {
-    /// Creates the entity of `spawn` for `tenant`, unless it exists.
+    /// Creates the entity of `spawn` for `tenant`, unless it exists. `parent` is the slot of the entity
+    /// that spawns it, if that counts as one that was spawned.
     pub(crate) async fn create_spawned(
         &self,
         spawn: &Spawn,
         origin: SpawnedBy,
         tenant: &str,
+        parent: Option<&SpawnSlot>,
     ) -> Result<SpawnEnded, ActorError> {
-        if spawn.share == 0 {
-            return Ok((SpawnResult::Refused(SpawnObstacle::TooMany), None));
-        }
         loop {
-            let Some(creation) = self.creation_of(spawn, &origin, tenant) else {
-                return Ok((SpawnResult::Refused(SpawnObstacle::UnknownType), None));
-            };
-            let (spec, creation) = creation;
-            match self.begin(spawn.entity.clone(), spec, creation) {
-                Ok(CreationInProgress { view, created }) => {
-                    match created.await.map_err(|_| ActorError::Closed)? {
-                        Ok(action_refused) => {
-                            return Ok((SpawnResult::Created { action_refused }, Some(view)));
-                        }
-                        Err(ActorError::EntityExists(_)) => {}
-                        Err(error) => return Err(error),
-                    }
+            // One that exists may be that of this spawn, so it is not refused before that is known.
+            if !self.0.shared.table.lock().contains(&spawn.entity) {
+                match self.create_absent(spawn, &origin, tenant, parent).await {
+                    Err(ActorError::EntityExists(_)) => {}
+                    ended => return ended,
                 }
-                Err(ActorError::EntityExists(_)) => {}
-                Err(error) => return Err(error),
             }
             let view = self.0.reach(&spawn.entity, Handle::watch).ok();
             if let Some(first) = self.first_record(&spawn.entity).await? {
@@ -55,6 +45,29 @@ impl Runtime {
                 let _ = seen(view, |_| true).await;
             }
         }
+    }
+
+    /// Creates the entity of `spawn`, which is not known.
+    async fn create_absent(
+        &self,
+        spawn: &Spawn,
+        origin: &SpawnedBy,
+        tenant: &str,
+        parent: Option<&SpawnSlot>,
+    ) -> Result<SpawnEnded, ActorError> {
+        let refused = |obstacle| Ok((SpawnResult::Refused(obstacle), None));
+        let Some((spec, creation)) = self.creation_of(spawn, origin, tenant) else {
+            return refused(SpawnObstacle::UnknownType);
+        };
+        let shared = &self.0.shared;
+        let Some(slot) = shared.spawn_quota.reserve(tenant, parent, shared.clock.now()) else {
+            return refused(SpawnObstacle::TooMany);
+        };
+        let creation = Creation { slot: Some(slot), ..creation };
+        let begun = self.begin(spawn.entity.clone(), spec, creation)?;
+        let CreationInProgress { view, created } = begun;
+        let action_refused = created.await.map_err(|_| ActorError::Closed)??;
+        Ok((SpawnResult::Created { action_refused }, Some(view)))
     }
 
     fn creation_of(
@@ -77,7 +90,7 @@ impl Runtime {
             let (action, params) = (action.clone(), spawn.params.clone());
             First::Spawned(Input::FirstAction { action, params, trace: spawn.trace })
         });
-        Some((spec, Creation { create, limits, first }))
+        Some((spec, Creation { create, limits, first, slot: None }))
     }
 
     /// The first record of `entity`; `None` if it has none.

@@ -16,6 +16,7 @@ use sandglass_model::{EntityRef, Monotonic, Position, SpecDigest};
 use tokio::sync::Notify;
 
 use crate::actor::{Counted, Handle, Timers};
+use crate::quota::SpawnSlot;
 use crate::specs::Specs;
 
 /// When entities fall asleep.
@@ -66,6 +67,8 @@ pub(crate) struct Sleep {
     /// Keeps it counted and listed, if it is a session that waits to be resumed. Boxed for the same
     /// reason.
     _counted: Option<Box<Counted>>,
+    /// Its slot, if it was spawned and its next timer fires soon. Boxed for the same reason.
+    pub(crate) spawn_slot: Option<Box<SpawnSlot>>,
     /// When it is woken.
     alarm: Monotonic,
     /// How many attempts to read it have failed in a row.
@@ -84,13 +87,19 @@ impl Sleep {
     /// Sleeps until one of `timers` fires or a request arrives.
     pub(crate) fn new(spec: Option<Arc<Spec>>, last: Position, timers: Timers) -> Self {
         let alarm = timers.next();
-        let (held_back_from, _counted) = Default::default();
-        Self { spec, last: Some(last), timers, held_back_from, _counted, alarm, unread: 0 }
+        let (held_back_from, _counted, spawn_slot) = Default::default();
+        let last = Some(last);
+        Self { spec, last, timers, held_back_from, _counted, spawn_slot, alarm, unread: 0 }
     }
 
     /// Adds the counters and lists that it stays in.
     pub(crate) fn counted(self, counted: Option<Box<Counted>>) -> Self {
         Self { _counted: counted, ..self }
+    }
+
+    /// Adds its slot as a spawned entity that still counts.
+    pub(crate) fn with_slot(self, slot: Option<SpawnSlot>) -> Self {
+        Self { spawn_slot: slot.map(Box::new), ..self }
     }
 
     /// Adds the version that was reported not to fit.
@@ -102,8 +111,8 @@ impl Sleep {
     /// alone. It is woken after a while if no request wakes it before.
     pub(crate) fn of_lost(now: Monotonic) -> Self {
         let (alarm, timers) = (now.after(AGAIN_FIRST), Timers::default());
-        let (spec, last, held_back_from, _counted) = Default::default();
-        Self { spec, last, timers, held_back_from, _counted, alarm, unread: 0 }
+        let (spec, last, held_back_from, _counted, spawn_slot) = Default::default();
+        Self { spec, last, timers, held_back_from, _counted, spawn_slot, alarm, unread: 0 }
     }
 
     /// After `entity` could not be read at `now`: if it has a timer, or its type has another spec
@@ -142,16 +151,16 @@ impl Table {
     }
 
     /// Puts an entity to sleep. If `is_asked`, which cannot change meanwhile, it stays awake and
-    /// gets its timers back.
+    /// gets its timers and its slot back.
     pub(crate) fn fall_asleep(
         &self,
         entity: &EntityRef,
         is_asked: impl FnOnce() -> bool,
         sleep: Sleep,
-    ) -> Result<(), Timers> {
+    ) -> Result<(), (Timers, Option<Box<SpawnSlot>>)> {
         let mut entities = self.lock();
         if is_asked() {
-            return Err(sleep.timers);
+            return Err((sleep.timers, sleep.spawn_slot));
         }
         entities.lay(entity, sleep);
         drop(entities);

@@ -12,7 +12,7 @@ use sandglass_http::is_loopback_address;
 use sandglass_journal::RECORDING_MAX_BYTES;
 use sandglass_liveness::Retention;
 use sandglass_liveness::session::Ceilings;
-use sandglass_runtime::ACCOUNTS_ONE_IN;
+use sandglass_runtime::{ACCOUNTS_ONE_IN, BUSY_SPAWNED_MAX};
 use sandglass_source::{
     Diagnostic, Diagnostics, Document, Finding, Severity, Spot, Table, did_you_mean,
 };
@@ -72,6 +72,8 @@ pub(crate) struct Config {
     pub(crate) recording: Option<RecordingLimits>,
     /// The account of one in so many completed handlers is recorded; 0 for none.
     pub(crate) accounts_one_in: u32,
+    /// How many spawned entities of one tenant may have something to do.
+    pub(crate) busy_spawned_max: u32,
     pub(crate) metrics: MetricsConfig,
     /// The largest limits that runs of sessions may have.
     pub(crate) ceilings: Ceilings,
@@ -98,6 +100,7 @@ impl Default for Config {
             http: sandglass_daemon::Settings::default(),
             recording: Some(RecordingLimits::default()),
             accounts_one_in: ACCOUNTS_ONE_IN,
+            busy_spawned_max: BUSY_SPAWNED_MAX,
             ceilings: Ceilings::default(),
             metrics: MetricsConfig {
                 prefix: Prefix::default(),
@@ -283,6 +286,7 @@ impl Config {
                 "max_queued_per_tenant",
                 "max_asking",
                 "max_open_requests",
+                "max_busy_spawned_per_tenant",
             ],
             out,
         );
@@ -292,6 +296,7 @@ impl Config {
         count(table, "max_queued_per_tenant", 0, &mut host.max_queued_per_tenant, out);
         count(table, "max_asking", 0, &mut host.max_asking, out);
         count(table, "max_open_requests", 1, &mut host.max_open_requests, out);
+        count(table, "max_busy_spawned_per_tenant", 1, &mut self.busy_spawned_max, out);
     }
 
     /// The cache outlives the process, as the journal does.
@@ -536,7 +541,7 @@ pub(crate) fn require_same(running: &Config, new: &Config) -> Result<()> {
         ("[metrics]", running.metrics != new.metrics),
         ("[compile]", running.compiling != new.compiling),
         ("[cache]", cache(&running.host) != cache(&new.host)),
-        ("[admission]", admission(&running.host) != admission(&new.host)),
+        ("[admission]", admission(running) != admission(new)),
     ];
     let changed = changed.into_iter().find_map(|(what, changed)| changed.then_some(what));
     match changed {
@@ -551,7 +556,8 @@ fn cache(settings: &sandglass_host::Settings) -> (Option<&Path>, u64) {
     (settings.compiled_cache_dir.as_deref(), settings.compiled_cache_bytes)
 }
 
-fn admission(settings: &sandglass_host::Settings) -> [u64; 6] {
+fn admission(config: &Config) -> [u64; 7] {
+    let settings = &config.host;
     let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     [
         settings.max_runs.into(),
@@ -560,6 +566,7 @@ fn admission(settings: &sandglass_host::Settings) -> [u64; 6] {
         wide(settings.max_queued_per_tenant),
         settings.max_asking.into(),
         settings.max_open_requests.into(),
+        config.busy_spawned_max.into(),
     ]
 }
 
@@ -637,6 +644,7 @@ mod tests {
             max_queued_per_tenant = 3
             max_asking = 4
             max_open_requests = 5
+            max_busy_spawned_per_tenant = 6
             [http]
             max_connections = 6
             max_unauthenticated = 9
@@ -658,7 +666,7 @@ mod tests {
         assert_eq!(config.journal.as_deref(), Some(Path::new("/at/runs.db")));
         assert_eq!((config.listen.port(), config.grace.as_secs()), (1, 3));
         assert_eq!(config.secrets["api"], "API_TOKEN");
-        assert_eq!(admission(&config.host), [5, 0, 2, 3, 4, 5]);
+        assert_eq!(admission(&config), [5, 0, 2, 3, 4, 5, 6]);
         let secs = Duration::from_secs;
         let http = sandglass_daemon::Settings {
             connections: sandglass_http::Settings {

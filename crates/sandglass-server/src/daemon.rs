@@ -113,6 +113,7 @@ impl DaemonServer {
             .handlers(all_handlers)
             .telemetry(base.telemetry.clone())
             .accounts_one_in(config.accounts_one_in)
+            .busy_spawned_max(config.busy_spawned_max)
             .ceilings(mounted::ceilings(&options, config.ceilings.clone()))
             .specs(specs.chain(mounted::specs(&options)))
             .build()

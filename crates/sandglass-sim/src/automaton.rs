@@ -258,7 +258,9 @@ impl Automaton {
 
     /// Has entities of some types spawn others, of one of `types` types.
     pub(crate) fn with_spawns(self, types: usize, dice: &Dice) -> Self {
-        let spawns = dice.per_mille(300).then(|| Spawns::generate(types, dice));
+        // Entities that outlast the pause after too many were spawned would multiply again and again.
+        let is_patient = self.handlers.iter().any(|one| one.budget.iter().any(|of| *of > 60));
+        let spawns = dice.per_mille(300).then(|| Spawns::generate(types, !is_patient, dice));
         Self { spawns, ..self }
     }
 
@@ -369,7 +371,6 @@ impl Automaton {
                 then.as_deref().into_iter().chain([spawn]).filter(|one| !one.is_empty()).collect();
             let mut effects = match effects[..] {
                 [] => String::new(),
-                [one] => format!("effect = {one}\n"),
                 _ => format!("effect = [{}]\n", effects.join(", ")),
             };
             let reads = self.reads.as_ref().filter(|reads| reads.guards_success);
@@ -443,7 +444,7 @@ impl State {
         spawn: &str,
     ) -> std::fmt::Result {
         let Some(timer) = &self.timer else { return Ok(()) };
-        let effect = if spawn.is_empty() { String::new() } else { format!("effect = {spawn}\n") };
+        let effect = if spawn.is_empty() { String::new() } else { format!("effect = [{spawn}]\n") };
         action(out, &format!("Expire{index}"), &[index], Some(timer.leads_to), open, &effect)?;
         writeln!(out, "[[state_timeout]]\nstate = \"S{index}\"")?;
         writeln!(out, "after_seconds = {}", timer.after[version])?;

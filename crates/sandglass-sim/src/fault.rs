@@ -36,11 +36,13 @@ pub enum Fault {
     LostSpawn,
     /// The state that a guard has read is recorded as another one.
     FalseRead,
+    /// Spawned entities that have something to do are not bounded.
+    LostQuota,
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::LostDisarm,
         Self::LateSuccess,
         Self::EarlyAnswer,
@@ -56,6 +58,7 @@ impl Fault {
         Self::DoubledCall,
         Self::LostSpawn,
         Self::FalseRead,
+        Self::LostQuota,
     ];
 
     /// The name, as options spell it.
@@ -77,6 +80,7 @@ impl Fault {
             Self::DoubledCall => "doubled-call",
             Self::LostSpawn => "lost-spawn",
             Self::FalseRead => "false-read",
+            Self::LostQuota => "lost-quota",
         }
     }
 }

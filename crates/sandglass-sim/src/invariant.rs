@@ -55,7 +55,8 @@ pub enum Invariant {
     /// when it happened, or with the end of the handler.
     CountedOnce,
     /// Each spawn ends once: an entity was created whose first record names the spawn, and took its first
-    /// action or refused it, or the spawn was refused for a reason that is true.
+    /// action or refused it, or the spawn was refused for a reason that is true. There are no more spawned
+    /// entities that have not come to rest than may have something to do.
     SpawnedOnce,
     /// A state of another entity that a guard has read was that entity's state shortly before, and one that
     /// did not exist for it did not exist then in its tenant.

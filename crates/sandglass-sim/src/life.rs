@@ -105,12 +105,15 @@ async fn run_process(process: &Process, nth: usize) -> End {
     tokio::spawn(store.clone().sync_for_ever());
     let world = World::new(process.clone());
     let version = scene.story().version;
+    let is_bounded = !scene.has(Fault::LostQuota);
+    let busy_spawned_max = if is_bounded { scene.plan.busy_spawned_max } else { u32::MAX };
     let builder = Runtime::builder(Arc::new(store))
         .clock(Arc::new(WatchedClock::new(process.clone())))
         .entropy(Arc::new(scene.entropy.clone()))
         .handlers(Arc::new(world.clone()))
         .linger(Duration::from_millis(scene.plan.linger_ms))
         .awake_max(scene.plan.awake_max)
+        .busy_spawned_max(busy_spawned_max)
         .specs(scene.specs[version].clone());
     let runtime = match builder.build().await {
         Ok(runtime) => runtime,

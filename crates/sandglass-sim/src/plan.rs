@@ -77,6 +77,8 @@ pub(crate) struct Plan {
     pub(crate) linger_ms: u64,
     /// Most entities that are awake at once.
     pub(crate) awake_max: usize,
+    /// How many spawned entities may have something to do: few, so that worlds stay small.
+    pub(crate) busy_spawned_max: u32,
 }
 
 impl Plan {
@@ -119,6 +121,7 @@ impl Plan {
             jumps: dice.per_mille(150) && !is_coarse,
             linger_ms: *dice.pick(&[0, 0, 1_000, 5_000]),
             awake_max: *dice.pick(&[1, 10, 2_000]),
+            busy_spawned_max: *Dice::new(seed, "quota").pick(&[3, 10, 40]),
         };
         let lives = if kind == Kind::Long { Lives::Last } else { Lives::End };
         let types = 1 + dice.below(3);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::automaton::{Automaton, ResetOn, VERSIONS};
 use crate::coverage::Coverage;
 use crate::invariant::{Invariant, Violation};
-use crate::ledger::{Counts, Ledger};
+use crate::ledger::{Counts, Ledger, Spawns};
 use crate::life::{End, live};
 use crate::old_rule::{OldRule, RuleCounts};
 use crate::plan::{Options, Plan};
@@ -73,6 +73,7 @@ pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
     }
     ledger.has_one_order = plan.slowest_ms == 0 && !plan.jumps;
     ledger.has_steady_clock = !plan.jumps;
+    ledger.spawns = Spawns::bounded(plan.busy_spawned_max);
     let specs = specs(&automata, options.reset_on, &mut ledger);
     ledger.use_parsed_specs(specs.iter().flatten());
     let scene = Arc::new(Scene::new(plan, ledger, automata, specs));

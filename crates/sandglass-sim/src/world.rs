@@ -291,7 +291,10 @@ impl World {
             }
             Ending::Hang | Ending::NotRun => std::future::pending().await,
             // Like a panicking host, but without the panic hook, which would print a message.
-            Ending::Panic => std::panic::resume_unwind(Box::new("the dice say so")),
+            Ending::Panic => {
+                self.0.ledger().spawns.note_panic(&run.entity);
+                std::panic::resume_unwind(Box::new("the dice say so"))
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use ::metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_recorder,
 };
-use sandglass_model::OutcomeKind;
+use sandglass_model::{OutcomeKind, SpawnObstacle};
 
 use crate::table::{Families, Prefix};
 pub use dispatches::{DispatchEnded, DispatchMetrics, HostCallMetrics};
@@ -117,6 +117,11 @@ impl Metrics {
     /// A dispatch was refused.
     pub fn dispatch_refused(&self, reason: Refusal) {
         self.report(|families| families.refused.count([reason.as_str()]));
+    }
+
+    /// An entity was not spawned.
+    pub fn spawn_refused(&self, reason: SpawnObstacle) {
+        self.report(|families| families.spawns_refused.count([reason.as_str()]));
     }
 
     /// The entity's state no longer takes the action of an ending.

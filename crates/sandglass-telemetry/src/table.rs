@@ -201,6 +201,9 @@ metrics! {
     Counters refused(reason) Count
         "handler_dispatches_refused_total"
         "Dispatches that the host refused";
+    Counters spawns_refused(reason) Count
+        "entity_spawns_refused_total"
+        "Entities that were not spawned although the transition of their parent was taken, by reason; too_many shows entities that spawn others without end";
     Counters superseded(entity_type, action) Count
         "handler_outcomes_superseded_total"
         "Endings whose action the present state of the entity no longer takes";

@@ -83,7 +83,7 @@ impl<'a> ActionContext<'a> {
         let entity = self.entity;
         let mut variables = self.variables_after(action, params)?;
         let mut fields = self.fields_after(params, cause)?;
-        let spawns = spawns(entity, action, params, cause, trace, self.may_refuse)?;
+        let spawns = spawns(entity, action, params, trace, self.may_refuse)?;
         for spawn in &spawns {
             match spawn.stored_in.as_ref().and_then(|name| variables.get_mut(name)) {
                 Some(variable) => *variable = Value::from(spawn.entity.id()),

@@ -30,7 +30,7 @@ pub use commands::{Command, commands, handler_cause};
 pub use refusal::{BrokenInvariant, Refusal, UnfitParam};
 pub use retry::Retry;
 pub use session::{Resume, directive, works_only_for};
-pub use spawn::{SPAWN_TREE_MAX, SPAWNED_MAX_BYTES, SPAWNING_MAX, SpawnEnd};
+pub use spawn::{SPAWNED_MAX_BYTES, SPAWNING_MAX, SpawnEnd};
 pub use spec_change::change_spec;
 
 /// Most handlers of one entity that are queued or in flight: an entity is one

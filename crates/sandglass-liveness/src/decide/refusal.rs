@@ -325,7 +325,9 @@ fn describe(obstacle: SpawnObstacle) -> &'static str {
     match obstacle {
         SpawnObstacle::Exists => "which exists already; give another id",
         SpawnObstacle::UnknownType => "whose type has no spec; load its spec file",
-        SpawnObstacle::TooMany => "since first actions have spawned too many entities",
+        SpawnObstacle::TooMany => {
+            "since too many spawned entities of the tenant have something to do"
+        }
         SpawnObstacle::NotRecorded => "which the journal does not take",
     }
 }

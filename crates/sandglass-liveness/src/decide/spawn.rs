@@ -18,9 +18,6 @@ pub const SPAWNING_MAX: usize = 64;
 /// Largest parameters for all the entities that one transition spawns, in bytes as JSON: they go into
 /// one transaction of the journal.
 pub const SPAWNED_MAX_BYTES: usize = 4 << 20;
-/// Most entities that one transition leads to by first actions alone. An action whose first actions take
-/// it again would otherwise double the entities until the host has no memory left.
-pub const SPAWN_TREE_MAX: u32 = 256;
 
 /// How a spawn ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +35,6 @@ pub(super) fn spawns(
     entity: &Entity,
     action: &Action,
     params: &Object,
-    cause: &TransitionCause,
     trace: TraceContext,
     may_refuse: MayRefuse<'_>,
 ) -> Result<Vec<Spawn>, Refusal> {
@@ -57,11 +53,6 @@ pub(super) fn spawns(
     let each_max_bytes = PARAMS_MAX_BYTES.min(SPAWNED_MAX_BYTES / effects.len());
     let sequence = entity.sequence.next();
     let trace = trace.of_transition(entity.incarnation, sequence);
-    let left = match cause {
-        TransitionCause::Spawned => entity.spawned_by().map_or(0, |by| by.share.saturating_sub(1)),
-        _ => SPAWN_TREE_MAX,
-    };
-    let share = left / u32::try_from(effects.len()).unwrap_or(u32::MAX);
     let mut spawns: Vec<Spawn> = Vec::new();
     for (index, effect) in (0..).zip(effects) {
         let new_id = spawn_uuid(entity.incarnation, sequence, index);
@@ -89,7 +80,6 @@ pub(super) fn spawns(
             action: effect.initial_action.as_ref().map(ToString::to_string),
             params,
             stored_in: effect.store_id_in.as_ref().map(ToString::to_string),
-            share,
             trace,
         });
     }

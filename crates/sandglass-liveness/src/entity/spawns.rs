@@ -48,7 +48,6 @@ impl Entity {
             incarnation: self.incarnation,
             sequence: spawned_at,
             index: spawn.index,
-            share: spawn.share,
             action_refused: None,
         }
     }

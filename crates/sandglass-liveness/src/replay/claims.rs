@@ -89,7 +89,6 @@ pub(super) fn false_spawn(
     found.same("entity of a spawn", name, &spawn.entity);
     found.same("incarnation of a spawned entity", &incarnation, &by.derive_incarnation());
     found.same("tenant of a spawned entity", tenant.unwrap_or(DEFAULT_TENANT), &*parent.tenant);
-    found.same("share of a spawn", &by.share, &spawn.share);
     found.0
 }
 
@@ -135,9 +134,11 @@ pub(super) fn false_spawn_end(
     let origin = parent.origin_of(*spawned_at, spawn);
     let by = child.and_then(Entity::spawned_by).filter(|by| by.is_same_spawn(&origin));
     match end {
-        Event::SpawnRefused { reason: SpawnObstacle::Exists, .. }
-            if child.is_none() || by.is_some() =>
-        {
+        Event::SpawnRefused { reason, .. } if by.is_some() => {
+            let expected = format!("that {} was spawned", spawn.entity);
+            found.push("reason of a refused spawn", reason.to_string(), expected);
+        }
+        Event::SpawnRefused { reason: SpawnObstacle::Exists, .. } if child.is_none() => {
             let expected = format!("another entity {}", spawn.entity);
             found.push("reason of a refused spawn", "exists".to_owned(), expected);
         }

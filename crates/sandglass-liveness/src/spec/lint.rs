@@ -7,7 +7,7 @@ use sandglass_source::{Diagnostics, Help};
 use super::endless::endless;
 use super::refusable::{self, Refusals};
 use super::states::{StateSet, States};
-use super::{Action, Name, Spec, StateTimeout};
+use super::{Action, Name, Spec, StateTimeout, spawn_cycles};
 
 /// Warns of what is valid in `spec` but doubtful.
 pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
@@ -17,6 +17,7 @@ pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
     refusable_endings(spec, &entered, out);
     timers_that_end_nothing(spec, out);
     endless_schedules(spec, &states, out);
+    spawn_cycles::lint(spec, out);
     unreachable_states(spec, out);
     idle_integrations(spec, &entered, out);
     timed_and_indefinite(spec, out);

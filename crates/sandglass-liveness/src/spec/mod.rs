@@ -14,6 +14,7 @@ mod lint;
 pub(crate) mod refusable;
 mod section;
 mod spawn;
+mod spawn_cycles;
 mod states;
 mod variable;
 
@@ -32,6 +33,7 @@ pub use invariant::{INVARIANTS_MAX, Invariant};
 pub use limits::run_limits;
 pub use sandglass_source::{DIAGNOSTICS_MAX, Diagnostic, Name, Severity};
 pub(crate) use spawn::NEW_ID;
+pub use spawn_cycles::spawn_cycles;
 pub(crate) use variable::type_of;
 
 /// Largest spec file, in bytes: a thousand times what people write by hand.

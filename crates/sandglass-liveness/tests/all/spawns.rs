@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use sandglass_liveness::decide::{SPAWN_TREE_MAX, SPAWNED_MAX_BYTES, SPAWNING_MAX, SpawnEnd};
+use sandglass_liveness::decide::{SPAWNED_MAX_BYTES, SPAWNING_MAX, SpawnEnd};
 use sandglass_liveness::retention::Survey;
+use sandglass_liveness::spec::spawn_cycles;
 use sandglass_liveness::{
     Entity, Fold, Input, Known, Refusal, Replay, Severity, Spec, change_spec, decide_knowing,
 };
@@ -109,11 +110,6 @@ type = "string"
 name = "Begin"
 from = ["New"]
 to = "Begun"
-
-[[action]]
-name = "Again"
-from = ["New"]
-effect = "spawn('Child', 'Again')"
 
 [[action]]
 name = "Rest"
@@ -271,7 +267,7 @@ fn a_transition_records_what_it_emits_and_spawns_and_stores_the_new_id() {
     let emitted = Event::Emitted { name: "Splitting".to_owned(), action: "Split".to_owned() };
     assert_eq!(events[1], emitted);
     let spawn = spawn_of(&events);
-    assert_eq!((spawn.index, spawn.share, spawn.entity.id().len()), (0, SPAWN_TREE_MAX, 36));
+    assert_eq!((spawn.index, spawn.entity.id().len()), (0, 36));
     assert_eq!(family.entity(&parent()).variables["child"], spawn.entity.id());
     // `text` is a parameter of this action, and no field of the parent before it.
     let expected = json!({
@@ -405,24 +401,6 @@ fn a_spawn_ends_once_and_only_a_spawned_entity_has_a_first_action() {
 }
 
 #[test]
-fn only_spawns_by_first_actions_share_what_is_left() {
-    let mut family = Family::new();
-    let events = family.act("Split", Object::new()).expect("taken");
-    let spawn = spawn_of(&events).clone();
-    let by = family.entity(&parent()).origin_of(Sequence(1), &spawn);
-    let by = SpawnedBy { share: 6, ..by };
-    let name = spawn.entity;
-    let input = create(name.clone(), by.derive_incarnation(), Some(by));
-    family.tell(&name, &input, None).expect("new");
-    let (action, trace) = ("Again".to_owned(), spawn.trace);
-    let first = Input::FirstAction { action, params: Object::new(), trace };
-    let events = family.tell(&name, &first, None).expect("taken");
-    assert_eq!(spawn_of(&events).share, 5);
-    let events = family.tell(&name, &request("Again", Object::new()), None).expect("taken");
-    assert_eq!(spawn_of(&events).share, SPAWN_TREE_MAX, "a request begins anew");
-}
-
-#[test]
 fn spawns_are_bounded_in_number_and_size() {
     let mut family = Family::new();
     let large = "x".repeat(SPAWNED_MAX_BYTES / 4);
@@ -508,16 +486,22 @@ fn a_false_statement_about_a_spawn_is_a_divergence() {
             true
         }
     };
+    let refused = |reason| {
+        move |event: &mut Event| {
+            let Event::Spawned { spawned_at, index, entity, .. } = event else { return false };
+            let (spawned_at, index, entity) = (*spawned_at, *index, entity.clone());
+            *event = Event::SpawnRefused { spawned_at, index, entity, reason };
+            true
+        }
+    };
     let is_child = |name: &str| name == "Begin";
-    let forgeries: [&dyn Fn(&mut Event) -> bool; 15] = [
+    let forgeries: [&dyn Fn(&mut Event) -> bool; 14] = [
         &by(|by| by.index += 1),
         &by(|by| by.sequence.0 += 1),
-        &by(|by| by.share += 1),
         &by(|by| by.incarnation = Incarnation::from_bytes([8; 16])),
         &by(|by| by.parent = child("none")),
         &by(|by| by.action_refused = Some("no".to_owned())),
         &spawning(|spawn| spawn.entity = child("other")),
-        &spawning(|spawn| spawn.share += 1),
         &spawning(|spawn| drop(spawn.params.remove("text"))),
         &|event| match event {
             Event::Created { spawned_by: Some(_), incarnation, .. } => {
@@ -549,15 +533,8 @@ fn a_false_statement_about_a_spawn_is_a_divergence() {
             }
             _ => false,
         },
-        &|event| match event {
-            Event::Spawned { spawned_at, index, entity, .. } => {
-                let (spawned_at, index, entity) = (*spawned_at, *index, entity.clone());
-                let reason = SpawnObstacle::Exists;
-                *event = Event::SpawnRefused { spawned_at, index, entity, reason };
-                true
-            }
-            _ => false,
-        },
+        &refused(SpawnObstacle::Exists),
+        &refused(SpawnObstacle::TooMany),
     ];
     for (nth, forge) in forgeries.into_iter().enumerate() {
         assert!(forged(forge) > 0, "forgery {nth}");
@@ -641,4 +618,63 @@ fn a_trigger_that_no_integration_has_emits_an_event() {
     let events = family.tell(&name, &request("Later", Object::new()), None).expect("taken");
     assert_eq!(kinds(&events), ["transition", "emitted"]);
     assert_eq!(family.divergences(), 0);
+}
+
+/// A type whose action `Grow` has the effect `grow`, and `Split` the effect `split`, with more lines.
+fn cell(name: &str, grow: &str, split: &str) -> String {
+    format!(
+        "[automaton]\nname = \"{name}\"\nstates = [\"New\", \"Growing\"]\ninitial = \"New\"\n\
+         allow_indefinite_states = [\"New\", \"Growing\"]\n\
+         [[action]]\nname = \"Grow\"\nfrom = [\"New\"]\nto = \"Growing\"\neffect = \"{grow}\"\n\
+         [[action]]\nname = \"Split\"\nfrom = [\"Growing\"]\n{split}\n\
+         [[integration]]\nname = \"work\"\nmodule = \"work\"\ndeadline = \"9s\"\non_success = \"Split\"\n\
+         on_failure = \"Split\"\non_timeout = \"Split\"\n"
+    )
+}
+
+/// The warnings of spawns without end in a spec.
+fn cycles(source: &str) -> Vec<String> {
+    let parsed = Spec::parse(source);
+    assert!(parsed.spec.is_some(), "{:#?}", parsed.diagnostics);
+    let found = parsed.diagnostics.iter().map(ToString::to_string);
+    found.filter(|found| found.contains("without end")).collect()
+}
+
+#[test]
+fn a_type_that_spawns_itself_without_a_delay_or_a_guard_is_reported() {
+    let again = "effect = [\"spawn('Cell', 'Grow')\", \"spawn('Cell', 'Grow')\"]";
+    for grow in ["schedule Split 0", "trigger work"] {
+        let found = cycles(&cell("Cell", grow, again));
+        let [found] = &found[..] else { panic!("{grow}: {found:?}") };
+        assert!(found.contains("Cell.Split -> Cell.Grow -> Cell.Split"), "{found}");
+        assert!(found.contains("guard") && found.contains("too_many"), "{found}");
+    }
+    let found = cycles(&cell("Cell", "spawn('Cell', 'Grow')", ""));
+    assert!(found[0].contains(": Cell.Grow -> Cell.Grow"), "{found:?}");
+    for (grow, split) in [
+        ("schedule Split 5", again),
+        ("schedule Split 0", "effect = \"spawn('Cell', 'Split')\""),
+        ("schedule Split 0", "effect = \"spawn('Cell', 'Grow', child, 'fixed')\""),
+        ("schedule Split 0", "effect = \"spawn('Other', 'Grow')\""),
+        ("schedule Split 0", ""),
+        ("trigger work", &format!("guard = \"status == 'Growing'\"\n{again}")),
+    ] {
+        assert_eq!(cycles(&cell("Cell", grow, split)), [""; 0], "{grow}, {split}");
+    }
+}
+
+#[test]
+fn types_that_spawn_each_other_are_reported_once() {
+    let spawning = |name: &str, other: &str| {
+        let effect = format!("effect = \"spawn('{other}', 'Grow')\"");
+        let source = cell(name, "schedule Split 0", &effect);
+        assert_eq!(cycles(&source), [""; 0], "it is not known by itself");
+        Spec::parse(&source).spec.expect("valid")
+    };
+    let types = [spawning("A", "B"), spawning("B", "C"), spawning("C", "A"), spawning("D", "A")];
+    let found = spawn_cycles(&types.iter().collect::<Vec<_>>());
+    let [(0, found)] = &found[..] else { panic!("{found:?}") };
+    let expected = "A.Split -> B.Grow -> B.Split -> C.Grow -> C.Split -> A.Grow -> A.Split";
+    assert!(found.to_string().contains(expected), "{found}");
+    assert_eq!(spawn_cycles(&[&types[0], &types[1], &types[3]]), []);
 }

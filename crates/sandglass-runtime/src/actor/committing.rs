@@ -49,6 +49,7 @@ impl Actor {
     /// Ends what was in flight when the host ended, starts what follows, changes to the present version
     /// of its spec, and enforces a limit that has passed meanwhile.
     pub(crate) async fn recover(&mut self) -> Result<(), ActorError> {
+        self.count_spawned();
         let lost = self.entity.in_flight().into_iter();
         let ends: Vec<HandlerEnd> =
             lost.map(|run| HandlerEnd::interrupted(&run.dispatched)).collect();
@@ -247,6 +248,7 @@ impl Actor {
                 }
             }
             RecordedEvent::Dispatched(dispatched) => self.note_default_budget(dispatched),
+            RecordedEvent::SpawnRefused { reason, .. } => metrics.spawn_refused(*reason),
             RecordedEvent::Ended(ended) => {
                 if let Decision::Superseded { action } = &ended.decision {
                     metrics.outcome_superseded(entity_type, action);

@@ -13,6 +13,7 @@ use super::reservations::Reservations;
 use super::{Actor, Channels, Restored};
 use crate::asking::ParentBudget;
 use crate::error::ActorError;
+use crate::quota::SpawnSlot;
 use crate::request::Request;
 use crate::shared::{Shared, recorded};
 use crate::snapshot;
@@ -23,6 +24,8 @@ pub(crate) struct Creation {
     /// The limits of its first run, if it is a session.
     pub(crate) limits: Option<RunLimits>,
     pub(crate) first: Option<First>,
+    /// Its slot, if it is spawned.
+    pub(crate) slot: Option<SpawnSlot>,
 }
 
 /// The action that an entity takes as it is created.
@@ -40,6 +43,7 @@ pub(crate) struct Created {
     first: Option<(Durable, Reservations)>,
     /// Why it did not take its first action, if it was spawned and refused that.
     pub(crate) action_refused: Option<String>,
+    slot: Option<SpawnSlot>,
 }
 
 impl Creation {
@@ -50,7 +54,7 @@ impl Creation {
         spec: Arc<Spec>,
         name: EntityRef,
     ) -> Result<Created, ActorError> {
-        let Self { mut create, limits, first } = self;
+        let Self { mut create, limits, first, slot } = self;
         let at = shared.clock.wall();
         let (mut created, mut entity) = begin(&spec, &name, &create, limits, at)?;
         let mut action_refused = None;
@@ -98,7 +102,7 @@ impl Creation {
         };
         let last = Position(place.0.saturating_add(count).saturating_sub(1));
         let due = snapshot::Due { records: count };
-        Ok(Created { restored: Restored { spec, entity, last, due }, first, action_refused })
+        Ok(Created { restored: Restored { spec, entity, last, due }, first, action_refused, slot })
     }
 }
 
@@ -158,8 +162,9 @@ async fn take(
 impl Created {
     /// Its task, which has carried out what it began with.
     pub(crate) fn begin(self, shared: Arc<Shared>, channels: Channels) -> Actor {
-        let Self { restored, first, .. } = self;
+        let Self { restored, first, slot, .. } = self;
         let mut actor = Actor::new(shared, restored, channels);
+        actor.spawn_slot = slot;
         if let Some((durable, reservations)) = first {
             actor.act_on(durable, reservations);
         }

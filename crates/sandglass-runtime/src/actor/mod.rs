@@ -25,6 +25,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use crate::activity::Identity;
 use crate::error::ActorError;
 use crate::publish::{Event, Snapshot};
+use crate::quota::SpawnSlot;
 use crate::shared::Shared;
 use crate::snapshot;
 use crate::specs::Specs;
@@ -87,6 +88,8 @@ pub(crate) struct Actor {
     busy_at: Monotonic,
     /// Its permit, if a timer woke it, until it has done what the timer is for.
     permit: Option<OwnedSemaphorePermit>,
+    /// Its slot, if it was spawned and has something to do.
+    spawn_slot: Option<SpawnSlot>,
     pending: pending::PendingRecords,
     /// A stop of its run that the journal has not taken.
     unrecorded: Option<sessions::Unrecorded>,
@@ -115,6 +118,7 @@ impl Actor {
             is_closing: false,
             busy_at: shared.clock.now(),
             permit: None,
+            spawn_slot: None,
             _counted: shared.telemetry.metrics.hold(Level::Entities),
             mailbox: channels.mailbox,
             shown: channels.shown,
@@ -144,6 +148,7 @@ impl Actor {
         let is_own = sleep.last.is_none_or(|last| restored.last == last);
         let mut actor = Self::new(shared, restored, channels);
         actor.timers = sleep.timers;
+        actor.spawn_slot = sleep.spawn_slot.map(|slot| *slot);
         actor.held_back_from = sleep.held_back_from.map(|version| *version);
         actor.permit = permit;
         if !is_own {
@@ -164,6 +169,7 @@ impl Actor {
             self.create_spawned().await;
             self.await_activity().await;
             self.update_timers(|_, _, _| ());
+            self.count_spawned();
             let (wake, can_rest, is_watched) =
                 (self.wake_at(), self.can_rest(), self.shown.is_watched());
             if wake > self.shared.clock.now() && self.pending.is_quiet() {
@@ -229,7 +235,7 @@ impl Actor {
         let spec = (!self.has_ended()).then(|| Arc::clone(&self.spec));
         let counted = Counted::asleep(&self.shared, &self.entity);
         let sleep = Sleep::new(spec, self.last, timers).held_back_from(self.held_back_from);
-        let sleep = sleep.counted(counted);
+        let sleep = sleep.counted(counted).with_slot(self.spawn_slot.take());
         self.session_metrics = session_metrics::SessionMetrics::default();
         let has_new_work = || {
             let outdated = self.specs.has_changed().unwrap_or(false);
@@ -238,8 +244,8 @@ impl Actor {
         let answer = self.shared.table.fall_asleep(&self.entity.entity, has_new_work, sleep);
         match answer {
             Ok(()) => true,
-            Err(timers) => {
-                self.timers = timers;
+            Err((timers, slot)) => {
+                (self.timers, self.spawn_slot) = (timers, slot.map(|slot| *slot));
                 self.count_status();
                 false
             }

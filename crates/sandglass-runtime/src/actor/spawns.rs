@@ -31,7 +31,7 @@ impl Actor {
             spawning.map(|(spawned_at, spawn)| (spawned_at, Arc::clone(spawn))).collect();
         let created = spawning.iter().map(|(spawned_at, spawn)| {
             let origin = self.entity.origin_of(*spawned_at, spawn);
-            runtime.create_spawned(spawn, origin, &self.entity.tenant)
+            runtime.create_spawned(spawn, origin, &self.entity.tenant, self.spawn_slot.as_ref())
         });
         let created = join_all(created).await;
         let (mut inputs, mut failed, mut held) = (Vec::new(), None, Vec::new());
@@ -72,6 +72,15 @@ impl Actor {
         }
         if let Some(what) = failed {
             self.pending.failed(&what, self.shared.clock.now());
+        }
+    }
+
+    /// Counts it among the spawned entities of its tenant while it has something to do.
+    pub(super) fn count_spawned(&mut self) {
+        let (slot, now) = (self.spawn_slot.take(), self.shared.clock.now());
+        if self.ownership == Ownership::Owner {
+            let next = self.timers.next();
+            self.spawn_slot = self.shared.spawn_quota.follow(slot, &self.entity, next, now);
         }
     }
 

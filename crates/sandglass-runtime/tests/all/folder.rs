@@ -232,6 +232,19 @@ fn guards_that_read_unknown_types_or_states_are_reported() {
     }
 }
 
+#[test]
+fn types_that_spawn_each_other_without_end_are_reported() {
+    let action = "[[action]]\nname = \"Spawn\"\nfrom = [\"Open\"]";
+    let parent = format!("{PARENT}\n{action}\neffect = \"spawn('Other', 'Begin')\"\n");
+    let other = format!("{OTHER}effect = \"spawn('Parent', 'Spawn')\"\n");
+    let files = folder(&[("a.ioa.toml", &parent), ("b.ioa.toml", &other)]);
+    let read = Folder::read(files.path()).expect("it can be used");
+    let [found] = &read.warnings[..] else { panic!("{:?}", read.warnings) };
+    let said = found.diagnostic.to_string();
+    assert!(said.contains("Parent.Spawn -> Other.Begin -> Parent.Spawn"), "{said}");
+    assert!(found.path.ends_with("a.ioa.toml"), "{found:?}");
+}
+
 #[cfg(unix)]
 #[test]
 fn one_unreadable_file_makes_the_folder_unreadable() {

@@ -13,6 +13,7 @@ mod incident;
 mod modules;
 mod others;
 mod pruning;
+mod quota;
 mod reads;
 mod real;
 mod requests;

@@ -35,7 +35,7 @@ use requests::Requests;
 use runs::Runs;
 pub(crate) use runs::{Key, Truth};
 use sessions::Sessions;
-use spawns::Spawns;
+pub(crate) use spawns::Spawns;
 
 /// A violated invariant and what was observed, if a check found one.
 type Finding = Option<(Invariant, String)>;
@@ -49,7 +49,7 @@ pub(crate) struct Ledger {
     pub(crate) calls: Calls,
     pub(crate) requests: Requests,
     sessions: Sessions,
-    spawns: Spawns,
+    pub(crate) spawns: Spawns,
     reads: reads::Reads,
     kills: Kills,
     pub(crate) watched: Collector,
@@ -157,6 +157,8 @@ impl Ledger {
             let found = self.fold.entity(name).and_then(|entity| self.sessions.commit(entity));
             self.report_all(found);
             let found = self.fold.entity(name).and_then(|entity| self.calls.commit(entity));
+            self.report_all(found);
+            let found = self.fold.entity(name).and_then(|entity| self.spawns.commit(entity));
             self.report_all(found);
         }
     }

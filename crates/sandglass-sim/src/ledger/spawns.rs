@@ -1,6 +1,6 @@
 //! What became of each spawn: one entity, whose first record names the spawn, or a recorded refusal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_liveness::Entity;
 use sandglass_model::{EntityRef, Event, Incarnation, Sequence, SpawnObstacle, TransitionCause};
@@ -23,13 +23,41 @@ struct Record {
 
 /// All spawns of a seed.
 #[derive(Debug, Default)]
-pub(super) struct Spawns {
+pub(crate) struct Spawns {
     spawns: BTreeMap<Key, Record>,
     /// The spawn of each spawned entity.
     by_child: BTreeMap<EntityRef, Key>,
+    /// The spawned entities that have not come to rest since they were created.
+    restless: BTreeSet<EntityRef>,
+    /// How many spawned entities may have something to do.
+    busy_max: usize,
 }
 
 impl Spawns {
+    pub(crate) fn bounded(busy_max: u32) -> Self {
+        let busy_max = usize::try_from(busy_max).unwrap_or(usize::MAX);
+        Self { busy_max, ..Self::default() }
+    }
+
+    /// The task of an entity unwinds: it does not count until its entity is read from the log again.
+    pub(crate) fn note_panic(&mut self, entity: &EntityRef) {
+        self.restless.remove(entity);
+    }
+
+    /// Checks the bound after a batch of `entity`. Entities that come to rest and have something to do
+    /// again may exceed it.
+    pub(super) fn commit(&mut self, entity: &Entity) -> Finding {
+        if entity.is_at_rest() {
+            self.restless.remove(&entity.entity);
+        }
+        let (restless, max) = (self.restless.len(), self.busy_max);
+        (restless > max).then(|| {
+            let what =
+                format!("{restless} spawned entities have something to do, of at most {max}");
+            (Invariant::SpawnedOnce, what)
+        })
+    }
+
     /// Checks the next record of `name`, which is `parent` before it; `exists` says whether there is an
     /// entity of a name.
     pub(super) fn record(
@@ -72,8 +100,17 @@ impl Spawns {
                 })
             }
             Event::SpawnRefused { spawned_at, index, reason, .. } => {
+                // Those that exist or are to be created, without this one. Which of them had something to do
+                // is not known here.
+                let spawned =
+                    self.spawns.values().filter(|spawn| spawn.created.is_some() || !spawn.is_over);
+                let is_full = spawned.count() > self.busy_max;
                 self.end(&key_of(*spawned_at, *index)?, |spawn| {
-                    let is_true = *reason != SpawnObstacle::Exists || exists(&spawn.child);
+                    let is_true = match reason {
+                        SpawnObstacle::Exists => exists(&spawn.child),
+                        SpawnObstacle::TooMany => is_full,
+                        SpawnObstacle::UnknownType | SpawnObstacle::NotRecorded => true,
+                    };
                     spawn.created.is_none() && is_true
                 })
             }
@@ -87,6 +124,7 @@ impl Spawns {
             Some(spawn) if spawn.child == *name && spawn.created.is_none() && !spawn.is_over => {
                 spawn.created = Some(refused.cloned());
                 self.by_child.insert(name.clone(), key);
+                self.restless.insert(name.clone());
                 None
             }
             spawn => Some(format!("{name} is created by {key:?}, of which is known: {spawn:?}")),

@@ -43,7 +43,7 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
         Fault::BusyTask => &[Invariant::NobodyStuck],
         Fault::LostActivity => &[Invariant::TrulySilent],
         Fault::DoubledCall => &[Invariant::CountedOnce],
-        Fault::LostSpawn => &[Invariant::SpawnedOnce],
+        Fault::LostSpawn | Fault::LostQuota => &[Invariant::SpawnedOnce],
         Fault::FalseRead => &[Invariant::TrueReads],
     }
 }

@@ -1,7 +1,7 @@
 //! Counters that are exported at zero before their first event. A counter that first appears at 1 hides
 //! that event from `increase()`.
 
-use sandglass_model::{Directive, Limit, OutcomeKind};
+use sandglass_model::{Directive, Limit, OutcomeKind, SpawnObstacle};
 
 use super::sessions::directive;
 use super::{CancelTarget, Metrics, OpenwopRefusal, Refusal, ResumedBy, SpansDropped};
@@ -43,6 +43,9 @@ impl Metrics {
         let Some(families) = self.families() else { return };
         for reason in Refusal::ALL {
             families.refused.expect([reason.as_str()]);
+        }
+        for reason in SpawnObstacle::ALL {
+            families.spawns_refused.expect([reason.as_str()]);
         }
         for reason in SpansDropped::ALL {
             families.spans_dropped.expect([reason.as_str()]);

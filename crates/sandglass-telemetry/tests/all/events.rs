@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandglass_model::{Action, Directive, Limit, OutcomeKind};
+use sandglass_model::{Action, Directive, Limit, OutcomeKind, SpawnObstacle};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::{
     CancelTarget, CompiledCode, DispatchEnded, DroppedTelemetry, Health, Level, OpenwopRefusal,
@@ -52,6 +52,7 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     metrics.spans_dropped(SpansDropped::QueueFull, 3);
     metrics.dispatch_interrupted("Session", "Ask");
     metrics.dispatch_refused(Refusal::QueueFull);
+    metrics.spawn_refused(SpawnObstacle::TooMany);
     metrics.outcome_superseded("Session", "Ask");
     metrics.tick_interval(Duration::from_millis(10));
     metrics.tick_lateness(Duration::from_micros(80));
