@@ -2,17 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sandglass_model::Object;
 use sandglass_source::Diagnostics;
 
 use super::check::entered;
+use super::refusable::Given;
 use super::{Action, Effect, Spec, StateTimeout, refusable};
 
 /// Warns of what is valid in `spec` but doubtful.
 pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
     obsolete_resets(spec, out);
-    refusable_endings(spec, out);
     timers_that_end_nothing(spec, out);
     endless_schedules(spec, out);
+    if refusable::are_invariants_checked(spec) {
+        timers_that_break_invariants(spec, out);
+        schedules_that_break_invariants(spec, out);
+    }
     unreachable_states(spec, out);
     idle_integrations(spec, out);
     timed_and_indefinite(spec, out);
@@ -61,34 +66,13 @@ fn warn_of_resets(
     }
 }
 
-fn refusable_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
-    let started: BTreeSet<&str> = entered(spec).into_iter().map(|(name, _)| name).collect();
-    for integration in started.iter().filter_map(|name| spec.integrations.get(*name)) {
-        let mut seen = BTreeSet::new();
-        for (ending, action) in integration.endings() {
-            let declared = spec.actions.get(action.as_str());
-            let why = declared.and_then(|declared| refusable::why(spec, ending, declared));
-            if why.is_some() && seen.insert(action.as_str()) {
-                let name = &integration.name;
-                let message = format!(
-                    "integration `{name}`: `{ending}` is `{action}`, which may be refused by its \
-                     guard, for the type of a parameter or by an invariant"
-                );
-                let help = "where it is refused, `on_failure` is taken instead, and where that is \
-                            refused, too, the state's timer has to end it; name an action that is \
-                            always taken";
-                out.warning(action.span(), message, help);
-            }
-        }
-    }
-}
-
 /// Timers after which an entity may still be in their state. They fire again, so that it is not
 /// forgotten; but unless something else ends the state, it goes on forever.
 fn timers_that_end_nothing(spec: &Spec, out: &mut Diagnostics<'_>) {
     for timeout in spec.timeouts.values() {
         let (state, name) = (&timeout.state, &timeout.on_timeout);
         let declared = spec.actions.get(name.as_str());
+        let declared = declared.filter(|action| action.is_taken_from(state));
         if let Some((doubt, help)) = declared.and_then(|action| doubt(spec, timeout, action)) {
             let message = format!("the timer of state `{state}` takes `{name}`, {doubt}");
             out.warning(name.span(), message, help);
@@ -112,6 +96,28 @@ fn doubt(spec: &Spec, timeout: &StateTimeout, action: &Action) -> Option<(String
         let doubt = "which stays in the state, and no more often than `max_occurrences`";
         (doubt.to_owned(), "take `max_occurrences` away, or name an action that leaves the state")
     })
+}
+
+/// Timers whose actions may break an invariant. They are taken nevertheless, because they have to end the
+/// state.
+fn timers_that_break_invariants(spec: &Spec, out: &mut Diagnostics<'_>) {
+    for timeout in spec.timeouts.values() {
+        let (state, name) = (&timeout.state, &timeout.on_timeout);
+        let declared = spec.actions.get(name.as_str());
+        let Some(action) = declared.filter(|action| action.is_taken_from(state)) else { continue };
+        let given = Given::Params(&timeout.params);
+        if let Some(broken) = refusable::may_break(spec, action, state, given) {
+            let message = format!(
+                "the timer of state `{state}` takes `{name}`, which may break the invariant \
+                 `{broken}`"
+            );
+            let help = format!(
+                "it is taken nevertheless, because it has to end the state; let `{name}` set what \
+                 the invariant asserts, or name another action"
+            );
+            out.warning(name.span(), message, help);
+        }
+    }
 }
 
 /// Actions that send each other again at once forever, without a guard that may refuse them: each
@@ -150,6 +156,36 @@ fn comes_back_at_once(spec: &Spec, start: (&str, &str)) -> bool {
         }
     }
     false
+}
+
+/// Scheduled actions that may break an invariant. If they would, they are dropped.
+fn schedules_that_break_invariants(spec: &Spec, out: &mut Diagnostics<'_>) {
+    let (nothing, mut found) = (Object::new(), BTreeMap::new());
+    for action in spec.actions.values() {
+        for effect in &action.effects {
+            let (Effect::Schedule { action: name, .. } | Effect::ScheduleAt { action: name, .. }) =
+                effect
+            else {
+                continue;
+            };
+            let Some(sent) = spec.actions.get(name.as_str()) else { continue };
+            let broken = *found.entry(name.as_str()).or_insert_with(|| {
+                let given = Given::Params(&nothing);
+                sent.from.iter().find_map(|from| refusable::may_break(spec, sent, from, given))
+            });
+            if let Some(broken) = broken {
+                let message = format!(
+                    "`{}` schedules `{name}`, which may break the invariant `{broken}`",
+                    action.name
+                );
+                let help = format!(
+                    "then it is refused, and not sent again; let `{name}` set what the invariant \
+                     asserts, or schedule another action"
+                );
+                out.warning(name.span(), message, help);
+            }
+        }
+    }
 }
 
 fn unreachable_states(spec: &Spec, out: &mut Diagnostics<'_>) {

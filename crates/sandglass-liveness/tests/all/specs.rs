@@ -423,7 +423,10 @@ fn an_ending_that_a_guard_may_refuse_needs_a_timer_in_its_state() {
     assert!(found[0].contains("no timer that always ends it"), "it may be used up: {found:#?}");
     let guarded = limited.replace("max_occurrences = 2\n", "");
     let warned = warnings(&guarded);
-    assert!(warned.iter().any(|one| one.message.contains("may be refused")), "{warned:#?}");
+    assert!(
+        warned.iter().any(|one| one.message.contains("whose guard may refuse it")),
+        "{warned:#?}"
+    );
     let (untimed, _) = guarded.split_once("[[state_timeout]]").expect("a timer");
     let indefinite = untimed.replace("= [\"Idle\"]\n\n", "= [\"Idle\", \"Executing\"]\n\n");
     let found = errors(&indefinite);
@@ -532,7 +535,11 @@ fn valid_but_doubtful_specs_are_warned_of() {
             "deadline = \"900s\"\nconfig = { timeout_secs = \"5\" }",
             "`timeout_secs` in the config of integration `run_tools` is no deadline",
         ),
-        ("name = \"Stop\"", "name = \"Stop\"\nguard = \"rounds > 0\"", "may be refused"),
+        (
+            "name = \"Stop\"",
+            "name = \"Stop\"\nguard = \"rounds > 0\"",
+            "`on_cancelled` is `Stop`, whose guard may refuse it\n  help: then another ending is taken, or, if each is refused, none, until the timer",
+        ),
         (
             "\"Stopped\"]\ninitial",
             "\"Stopped\", \"Limbo\"]\ninitial",
