@@ -51,15 +51,21 @@ struct Failures<'s> {
     all: Vec<(&'s Name, BTreeSet<&'s str>)>,
     /// Those that all states of a set take. Many integrations may start in one large set.
     taken: BTreeMap<BTreeSet<String>, Vec<&'s Name>>,
+    /// Whether there may be further ones, because an action or its states could not be read.
+    may_be_more: bool,
 }
 
 impl<'s> Failures<'s> {
     fn of(spec: &'s Spec) -> Self {
         let is_failure = |name: &str| name.starts_with("Fail") || name.ends_with("Failed");
         let all = spec.actions.values().filter(|action| is_failure(&action.name));
+        let declared: BTreeSet<&str> = spec.states.iter().map(Name::as_str).collect();
+        let is_unknown = |from: &Name| !declared.contains(from.as_str());
+        let may_be_more =
+            spec.unread.has_action || all.clone().any(|action| action.from.iter().any(is_unknown));
         let from = |action: &'s Action| action.from.iter().map(Name::as_str).collect();
         let all = all.map(|action| (&action.name, from(action))).collect();
-        Self { all, taken: BTreeMap::new() }
+        Self { all, taken: BTreeMap::new(), may_be_more }
     }
 
     fn taken_by(&mut self, states: &BTreeSet<String>) -> &[&'s Name] {
@@ -86,6 +92,7 @@ fn on_failure(
         return None;
     }
     let span = integration.name.span();
+    let may_be_more = failures.may_be_more;
     let failures = failures.taken_by(states);
     let message = format!("integration `{}` has no `on_failure`", integration.name);
     let only = if let [only] = failures { Some(*only) } else { None };
@@ -93,6 +100,10 @@ fn on_failure(
         let help = format!("add `on_failure = \"{action}\"`");
         out.report_default(span, format!("{message}; it takes `{action}`"), help);
         return Some(Name::new(action.as_str(), span.clone()));
+    }
+    if failures.is_empty() && may_be_more {
+        // What is wrong there was reported.
+        return None;
     }
     let state = states.first().map_or("STATE", String::as_str);
     let names: Vec<String> =
@@ -134,7 +145,13 @@ fn on_timeout(
         "integration `{}` has no `on_timeout`; if its deadline passes, it takes `{fallback}`",
         integration.name
     );
-    let help = format!("add `on_timeout = \"{fallback}\"`, or declare an action `{ON_TIMEOUT}`");
+    let refusing = |action: &Action| {
+        let mut states = states.iter().filter(|state| !action.is_taken_from(state));
+        states.next().map(|state| format!("add `{state}` to `from` of `{ON_TIMEOUT}`"))
+    };
+    let other = declared.and_then(refusing);
+    let other = other.unwrap_or_else(|| format!("declare an action `{ON_TIMEOUT}`"));
+    let help = format!("add `on_timeout = \"{fallback}\"`, or {other}");
     out.report_default(span, message, help);
     Some(fallback)
 }

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_model::Object;
-use sandglass_source::Diagnostics;
+use sandglass_source::{Diagnostics, nearest};
 
 use super::check::entered;
 use super::refusable::Given;
 use super::{Action, Effect, Spec, StateTimeout, refusable};
+
+/// Most emitted names that are compared with triggers.
+const EMITTED_MAX: usize = 100;
 
 /// Warns of what is valid in `spec` but doubtful.
 pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
@@ -212,8 +215,17 @@ fn unreachable_states(spec: &Spec, out: &mut Diagnostics<'_>) {
 
 fn idle_integrations(spec: &Spec, out: &mut Diagnostics<'_>) {
     let started: BTreeSet<&str> = entered(spec).into_iter().map(|(name, _)| name).collect();
+    // The first names that are emitted: a trigger that no integration has may mean this one, which was
+    // reported.
+    let effects = spec.actions.values().flat_map(|action| &action.effects);
+    let emitted = effects.filter_map(|effect| match effect {
+        Effect::Emit { event } => Some(event.as_str()),
+        _ => None,
+    });
+    let emitted: BTreeSet<&str> = emitted.take(EMITTED_MAX).collect();
     for integration in spec.integrations.values() {
-        if !started.contains(integration.name.as_str()) {
+        let is_meant = || nearest(&integration.trigger, emitted.iter().copied()).is_some();
+        if !started.contains(integration.name.as_str()) && !is_meant() {
             let message = format!("integration `{}` is never started", integration.name);
             let help = format!(
                 "give an action the effect {{ type = \"trigger\", name = \"{}\" }}",

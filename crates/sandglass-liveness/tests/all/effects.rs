@@ -387,7 +387,7 @@ fn mistakes_are_reported_with_advice() {
         (
             "\"carrier = 'ups'\"",
             "\"paid = 'maybe'\"",
-            "`paid` is a bool\n  help: it cannot hold \"maybe\"",
+            "`paid` is a bool\n  help: it cannot be \"maybe\"; write true or false",
         ),
         ("\"score = items\"", "\"items = paid\"", "`items` is a counter, and `paid` is a bool"),
         ("\"append(tags, ", "\"append(carrier, ", "`carrier` is no list"),

@@ -80,14 +80,23 @@ pub(in crate::spec) fn text(
 ) -> Option<Guard> {
     let (guard, unknown) = parse(text, key, spec, out)?;
     for doubt in unknown {
+        let name = text.get(doubt.at.clone()).unwrap_or_default();
+        let near = Some(doubt.help.as_str()).filter(|help| help.ends_with('?'));
+        // A name that an effect changes becomes a variable. That is reported there, unless it is misspelled
+        // here, too.
+        let is_changed = spec.unread.changed.contains(name);
+        if spec.unread.may_be_variable(name) || (is_changed && near.is_none()) {
+            continue;
+        }
         let at = within(text, &doubt, out.source());
-        // Otherwise the help lists all variables.
-        let near = Some(doubt.help).filter(|help| help.ends_with('?'));
-        let near = near.map(|help| help + " Otherwise, ").unwrap_or_default();
-        let help = format!(
-            "{near}it reads the parameter of that name of an earlier action, and without one \
-             null, which equals nothing else; declare it in a [[state]]"
-        );
+        let otherwise = "it reads the parameter of that name of an earlier action, and without one \
+                         null, which equals nothing else; declare it in a [[state]]";
+        let help = match near {
+            Some(near) if is_changed => near.to_owned(),
+            Some(near) => format!("{near} Otherwise, {otherwise}"),
+            // The help would list all variables.
+            None => otherwise.to_owned(),
+        };
         out.report_default(&at, format!("{key}: {}", doubt.message), help);
     }
     Some(guard)
