@@ -228,8 +228,8 @@ fn a_secret_in_a_configuration_that_no_manifest_grants_is_a_warning() {
     assert_eq!(
         messages,
         [
-            "`a` of `asks` needs the secret `TWO`, which no manifest grants to `asker`",
-            "`c` of `plain` needs the secret `THREE`, which no manifest grants to `plain`",
+            "integration `asks` needs secrets that no manifest grants to `asker`: `TWO`",
+            "integration `plain` needs secrets that no manifest grants to `plain`: `THREE`",
         ]
     );
     assert!(found.iter().all(|one| one["severity"] == "warning"), "{found:?}");

@@ -350,21 +350,28 @@ fn ungranted_secrets(
             }
             Some(ModuleSource::File(_)) | None => false,
         };
-        for (key, value) in &integration.config {
-            let secrets = templates(value).filter(|one| one.kind == TemplateKind::Secret);
-            for secret in secrets.filter(|one| !granted(one.name)) {
-                let message = format!(
-                    "`{key}` of `{}` needs the secret `{}`, which no manifest grants to `{module}`",
-                    integration.name, secret.name
-                );
-                let help = format!(
-                    "its dispatches are rejected: add `secrets = [\"{}\"]` to `[grants]` of its {}",
-                    secret.name,
-                    manifest::FILE_NAME
-                );
-                out.warning(module.span(), message, help);
-            }
+        let templates = integration.config.values().flat_map(|value| templates(value));
+        let secrets = templates.filter(|one| one.kind == TemplateKind::Secret);
+        let missing: BTreeSet<&str> =
+            secrets.map(|secret| secret.name).filter(|name| !granted(name)).collect();
+        if missing.is_empty() {
+            continue;
         }
+        let named = |quote: char| {
+            let named = missing.iter().map(|name| format!("{quote}{name}{quote}"));
+            named.collect::<Vec<_>>().join(", ")
+        };
+        let message = format!(
+            "integration `{}` needs secrets that no manifest grants to `{module}`: {}",
+            integration.name,
+            named('`')
+        );
+        let help = format!(
+            "its dispatches are rejected: add `secrets = [{}]` to `[grants]` of its {}",
+            named('"'),
+            manifest::FILE_NAME
+        );
+        out.warning(module.span(), message, help);
     }
     Finding::all_of(path, &spec.source, out.finish()).collect()
 }

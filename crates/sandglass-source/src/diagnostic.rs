@@ -158,8 +158,7 @@ impl<'s> Diagnostics<'s> {
     ) {
         let mut known = known.iter().copied();
         if self.is_strict {
-            let message = format!("unknown key `{key}` in {label}");
-            self.error_with_help(span, message, did_you_mean(key, known));
+            self.error_with_help(span, unknown_key(key, label), did_you_mean(key, known));
             return;
         }
         if self.ignored.len() > NAMED_MAX {
@@ -169,8 +168,7 @@ impl<'s> Diagnostics<'s> {
         if self.ignored.iter().any(|(_, ignored)| ignored.starts_with(&what)) {
             return;
         }
-        let near = known.find(|known| is_one_slip(key, known));
-        let near = near.filter(|_| key.len() >= ONE_SLIP_MIN_LEN);
+        let near = known.find(|known| is_misspelling(key, known));
         let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
         self.ignored.push((span.clone(), what + &near));
     }
@@ -199,7 +197,16 @@ impl<'s> Diagnostics<'s> {
     pub fn finish(mut self) -> Vec<Diagnostic> {
         self.warn_of_ignored();
         self.found.sort_by_key(|one| (one.span.start, one.severity));
-        self.found.dedup();
+        // A key may be unknown, and a misspelling of a required one.
+        let what = |one: &Diagnostic| match one.message.strip_prefix(UNKNOWN_KEY) {
+            Some(_) => UNKNOWN_KEY.to_owned(),
+            None => one.message.clone(),
+        };
+        self.found.dedup_by(|one, other| {
+            let is_same = (&one.span, one.severity, &one.help, one.code)
+                == (&other.span, other.severity, &other.help, other.code);
+            is_same && what(one) == what(other)
+        });
         if self.dropped > 0 {
             let kept = self.found.iter().filter(|one| one.severity == Severity::Error).count();
             let severity = if self.errors > kept { Severity::Error } else { Severity::Warning };
@@ -214,6 +221,8 @@ impl<'s> Diagnostics<'s> {
     /// Adds the one warning about all keys that nothing acts on.
     fn warn_of_ignored(&mut self) {
         let mut ignored = std::mem::take(&mut self.ignored);
+        // Those that are misspellings of required keys were reported.
+        ignored.retain(|(span, _)| self.found.iter().all(|found| found.span != *span));
         ignored.sort_by_key(|(span, _)| span.start);
         let Some((first, _)) = ignored.first() else { return };
         let mut names: Vec<&str> =
@@ -268,6 +277,19 @@ impl<'s> Diagnostics<'s> {
         let before = &self.source[self.line_starts[line - 1]..at];
         (line, before.chars().count() + 1)
     }
+}
+
+/// The start of the error of an unknown key.
+const UNKNOWN_KEY: &str = "unknown key `";
+
+/// Formats the error of an unknown key.
+pub(crate) fn unknown_key(key: &str, label: &str) -> String {
+    format!("{UNKNOWN_KEY}{key}` in {label}")
+}
+
+/// Whether `key` was probably meant to be `known`.
+pub(crate) fn is_misspelling(key: &str, known: &str) -> bool {
+    key.len() >= ONE_SLIP_MIN_LEN && is_one_slip(key, known)
 }
 
 /// Returns the name among `known` that `wanted` was probably meant to be. `None` for a text that is

@@ -1,5 +1,7 @@
 //! Parses the text of one TOML file into its tables, within bounds.
 
+use std::collections::BTreeSet;
+
 use toml::Spanned;
 use toml::de::DeTable;
 use toml_parser::lexer::TokenKind;
@@ -28,15 +30,31 @@ impl<'s> Document<'s> {
             return None;
         }
         let (document, errors) = DeTable::parse_recoverable(source);
-        let mut last = None;
+        let (mut last, mut repeated) = (None, BTreeSet::new());
         for error in &errors {
             let span = error.span().unwrap_or(0..0);
             let what = (out.line(span.start), error.message());
             // Brackets that are nested too deep are errors one by one; one report per line is enough.
-            if last != Some(what) {
-                out.error(&span, error.message());
+            if last == Some(what) {
+                continue;
             }
             last = Some(what);
+            let word = word_at(source, span.start);
+            match error.message() {
+                // All tables of the name follow from the first one.
+                DUPLICATE if !repeated.insert(word) => {}
+                DUPLICATE if is_header(source, span.start) => {
+                    let message = format!("`[{word}]` and `[[{word}]]` are both in the file");
+                    let help = format!("write each of them as `[[{word}]]`");
+                    out.error_with_help(&span, message, help);
+                }
+                DUPLICATE => out.error_with_help(&span, error.message(), "remove one of the two"),
+                message if is_unquoted(message) && !word.is_empty() => {
+                    let help = format!("if it is a text, quote it: \"{word}\"");
+                    out.error_with_help(&span, message, help);
+                }
+                message => out.error(&span, message),
+            }
         }
         // Errors that follow from a misread line would mislead.
         errors.is_empty().then_some(Self(document))
@@ -59,6 +77,29 @@ pub fn not_text(source: &[u8], what: &str) -> Vec<Diagnostic> {
     let help = format!("{what} is TOML, and TOML is UTF-8");
     out.error_with_help(&(valid..valid), format!("byte {valid} is no UTF-8"), help);
     out.finish()
+}
+
+/// The message of the TOML parser about a key or table that is repeated.
+const DUPLICATE: &str = "duplicate key";
+
+/// Whether this message of the TOML parser is about a value that begins as no value does.
+fn is_unquoted(message: &str) -> bool {
+    ["string values must be quoted", "invalid boolean"]
+        .iter()
+        .any(|start| message.starts_with(start))
+}
+
+/// The word that begins at a place; empty if none does.
+fn word_at(source: &str, at: usize) -> &str {
+    let rest = source.get(at..).unwrap_or_default();
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != '-');
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+/// Whether the line of a place is the header of a table.
+fn is_header(source: &str, at: usize) -> bool {
+    let before = source.get(..at).unwrap_or_default();
+    before.rsplit('\n').next().is_some_and(|line| line.trim_start().starts_with('['))
 }
 
 /// Finds a key with too many parts, because each dot nests one table deeper.

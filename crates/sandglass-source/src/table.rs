@@ -11,6 +11,7 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::diagnostic::{is_misspelling, unknown_key};
 use crate::{Diagnostics, Name, duration, size, toml_value};
 
 /// A value with its place in the file.
@@ -125,12 +126,23 @@ impl<'t, 's> Table<'t, 's> {
         self.text(key, out)
     }
 
-    /// Reports an error if there is no `key`.
+    /// Reports an error if there is no `key`, at the key that is probably a misspelling of it if there
+    /// is one.
     pub fn require(&self, key: &str, out: &mut Diagnostics<'_>) {
-        if !self.has(key) {
-            let help = format!("add `{key} = ...`");
-            out.error_with_help(&self.span, format!("{} has no `{key}`", self.label), help);
+        if self.has(key) {
+            return;
         }
+        let misspelled = self.entries().find(|(found, ..)| is_misspelling(found, key));
+        let (span, message, help) = match misspelled {
+            Some((found, span, _)) => {
+                (span, unknown_key(found, &self.label), format!("did you mean `{key}`?"))
+            }
+            None => {
+                let message = format!("{} has no `{key}`", self.label);
+                (self.span.clone(), message, format!("add `{key} = ...`"))
+            }
+        };
+        out.error_with_help(&span, message, help);
     }
 
     /// Reads a list of names; a single name counts as a list of one.

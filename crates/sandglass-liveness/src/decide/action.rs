@@ -24,7 +24,8 @@ pub(super) enum MayRefuse<'a> {
     /// Invariants. The action has to end the state, because it is that of a timer, or of an ending that is
     /// not a success: what does not fit is left out, and spawns are refused one by one.
     Invariants,
-    /// Not even invariants, because the handler ends in an action: the last resort of an ending.
+    /// Not even invariants: the last resort of an ending and of a timer, after which the entity could stay in
+    /// its state for ever.
     Nothing,
 }
 

@@ -22,6 +22,7 @@ use super::action::{ActionContext, MayRefuse, smaller_budget};
 use super::{Known, RERUN_ATTEMPTS_MAX, Refusal, unless_unobserved};
 use crate::entity::{Entity, InFlight};
 use crate::session::Session;
+use crate::spec::refusable::REFUSED;
 use crate::spec::{FailureCategory, Integration, Name, OnCrash, Spec, failure_route};
 
 /// The action of an end that has none, as it is recorded.
@@ -260,7 +261,7 @@ impl Ending<'_> {
         if self.spec.rules >= RulesVersion::V3
             && let Some(refused) = refused
         {
-            params.insert("refused".to_owned(), json!(refused.to_string()));
+            params.insert(REFUSED.to_owned(), json!(refused.to_string()));
         }
         if self.spec.rules >= RulesVersion::V3
             && let Some(hint) = self.hint(outcome)

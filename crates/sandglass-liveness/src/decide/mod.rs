@@ -23,6 +23,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::entity::{Entity, parent_fields};
+use crate::spec::refusable::REFUSED;
 use crate::spec::{Spec, VariableKind};
 
 use action::{ActionContext, MayRefuse};
@@ -361,7 +362,7 @@ fn decide_input(
         Input::Retry(retry) => retry::decide(spec, entity, retry),
         Input::HandlerEnded(end) => ending::decide(spec, entity, end, now, known),
         Input::StateIdle { generation, idle_ms } => {
-            state_idle(spec, entity, &context(MayRefuse::Invariants), *generation, *idle_ms)
+            state_idle(spec, entity, context, *generation, *idle_ms)
         }
         Input::ScheduleDue { schedule } => schedule_due(entity, refusable(), *schedule),
         Input::Signal { name, from, dispatch, payload } => {
@@ -393,10 +394,10 @@ fn asked_by(entity: &Entity, asked: &Asked) -> Result<TransitionCause, Refusal> 
     Ok(TransitionCause::Asked(asked.clone()))
 }
 
-fn state_idle(
+fn state_idle<'a>(
     spec: &Spec,
     entity: &Entity,
-    context: &ActionContext<'_>,
+    context: impl Fn(MayRefuse<'a>) -> ActionContext<'a>,
     generation: u64,
     idle_ms: u64,
 ) -> Result<Vec<Event>, Refusal> {
@@ -408,8 +409,18 @@ fn state_idle(
     }
     let action = timeout.on_timeout.to_string();
     let trace = own_trace(entity, b"idle");
-    let taken = context.take(&action, &timeout.params, &TransitionCause::StateIdle, trace);
-    let taken = unless_unobserved(taken)?;
+    let take = |may_refuse, params: &Object| {
+        context(may_refuse).take(&action, params, &TransitionCause::StateIdle, trace)
+    };
+    let taken = match unless_unobserved(take(MayRefuse::Invariants, &timeout.params))? {
+        // It has to end the state, so that it is taken nevertheless.
+        Err(refusal @ Refusal::InvariantBroken(_)) => {
+            let mut params = timeout.params.clone();
+            params.insert(REFUSED.to_owned(), Value::from(refusal.to_string()));
+            unless_unobserved(take(MayRefuse::Nothing, &params))?
+        }
+        taken => taken,
+    };
     let mut events = vec![Event::StateIdle {
         state: entity.state.clone(),
         after_ms: timer.after_ms,

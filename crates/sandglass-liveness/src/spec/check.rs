@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_model::RulesVersion;
-use sandglass_source::{Diagnostics, Help, did_you_mean, nearest};
+use sandglass_source::{DIAGNOSTICS_MAX, Diagnostics, Help, did_you_mean, nearest};
 
 use super::guard::DECISION_TERMS_MAX;
 use super::states::States;
@@ -154,11 +154,15 @@ fn add_terminal_states(spec: &mut Spec) {
 
 /// The action of a timer is taken from the timer's state.
 fn add_timed_states(spec: &mut Spec, out: &mut Diagnostics<'_>) {
-    let Spec { timeouts, actions, terminal, .. } = spec;
+    let Spec { timeouts, actions, terminal, states, .. } = spec;
+    let declared: BTreeSet<&str> = states.iter().map(Name::as_str).collect();
     for timeout in timeouts.values().filter(|timeout| !terminal.contains(timeout.state.as_str())) {
         let (state, name) = (&timeout.state, &timeout.on_timeout);
         let Some(action) = actions.get_mut(name.as_str()) else { continue };
-        if !action.is_taken_from(state) {
+        // An undeclared state was reported.
+        let is_declared = |state: &Name| declared.contains(state.as_str());
+        if !action.is_taken_from(state) && is_declared(state) && action.from.iter().all(is_declared)
+        {
             let message =
                 format!("state `{state}` does not accept `{name}`, which its timer takes");
             out.report_default(
@@ -189,16 +193,23 @@ fn check_effect(
 ) {
     if let Effect::Schedule { action, .. } | Effect::ScheduleAt { action, .. } = effect
         && !actions.contains(action.as_str())
+        && !spec.unread.has_action
     {
         let help = did_you_mean(action, actions.iter().map(String::as_str));
         out.error_with_help(action.span(), format!("no action is named `{action}`"), help);
     }
     let Some((variable, _)) = effect.changes() else { return };
     let Some(kind) = kind_of(spec, variable, out) else { return };
-    if let Some((called, help)) = misused(effect, kind) {
+    if let Some((called, only)) = misused(effect, kind) {
+        let help = format!("it is a {}; {only}", kind.as_str());
         out.error_with_help(variable.span(), format!("`{variable}` is no {called}"), help);
         return;
     }
+    let used_in = match effect {
+        Effect::Append { .. } => "an item of ",
+        Effect::RemoveAt { .. } => "an index of ",
+        _ => "",
+    };
     let (variable, used_as) = (variable.clone(), effect.uses(kind));
     match effect {
         Effect::Increment { by: value, .. }
@@ -206,7 +217,7 @@ fn check_effect(
         | Effect::Set { value, .. }
         | Effect::Append { value, .. }
         | Effect::RemoveAt { index: value, .. } => {
-            check_assigned(spec, params, &variable, used_as, value, out);
+            check_assigned(spec, params, (&variable, used_in), used_as, value, out);
         }
         Effect::Trigger { .. }
         | Effect::Schedule { .. }
@@ -222,7 +233,7 @@ const fn misused(effect: &Effect, kind: VariableKind) -> Option<(&'static str, &
         (
             Effect::Increment { .. } | Effect::Decrement { .. },
             VariableKind::String | VariableKind::Bool | VariableKind::List,
-        ) => Some(("counter", "only counters are incremented")),
+        ) => Some(("counter", "only counters and numbers are counted")),
         (Effect::Append { .. } | Effect::RemoveAt { .. }, VariableKind::List) => None,
         (Effect::Append { .. } | Effect::RemoveAt { .. }, _) => {
             Some(("list", "only lists have items"))
@@ -231,11 +242,12 @@ const fn misused(effect: &Effect, kind: VariableKind) -> Option<(&'static str, &
     }
 }
 
-/// Checks what an effect uses, which has to become a `kind`, and converts a literal to that.
+/// Checks what an effect uses in its variable, which has to become a `kind`, and converts a literal to
+/// that.
 fn check_assigned(
     spec: &Spec,
     params: &[Name],
-    variable: &Name,
+    (variable, used_in): (&Name, &str),
     kind: VariableKind,
     value: &mut Assigned,
     out: &mut Diagnostics<'_>,
@@ -244,22 +256,25 @@ fn check_assigned(
         Assigned::Literal(literal) => match kind.hold(literal) {
             Some(held) => *literal = held,
             None => {
-                let message = format!("`{variable}` is a {}", kind.as_str());
-                let help = format!("it cannot hold {literal}");
+                let message = format!("{used_in}`{variable}` is a {}", kind.as_str());
+                let help = format!("it cannot be {literal}; write {}", kind.holds());
                 out.error_with_help(variable.span(), message, help);
             }
         },
         Assigned::Param(param) if !params.contains(param) => {
-            let near = did_you_mean(param, params.iter().map(Name::as_str));
+            let near = nearest(param, params.iter().map(Name::as_str));
+            let near = near.map(|near| format!("did you mean `{near}`? Otherwise, "));
+            let help = format!("{}add it to `params` of the action", near.unwrap_or_default());
             let message = format!("the action has no parameter `{param}`");
-            out.report_default(param.span(), message, near);
+            out.report_default(param.span(), message, help);
         }
         Assigned::Param(_) => {}
         Assigned::Variable(from) => {
             let from_kind = kind_of(spec, from, out);
             if let Some(from_kind) = from_kind.filter(|from| kind.hold(&from.zero()).is_none()) {
                 let (is, from_is) = (kind.as_str(), from_kind.as_str());
-                let message = format!("`{variable}` is a {is}, and `{from}` is a {from_is}");
+                let message =
+                    format!("{used_in}`{variable}` is a {is}, and `{from}` is a {from_is}");
                 out.error_with_help(from.span(), message, "both must have one type");
             }
         }
@@ -281,9 +296,14 @@ fn declare_changed(spec: &mut Spec, action: &Action, out: &mut Diagnostics<'_>) 
             _ => VariableKind::String,
         };
         let known = spec.variables.keys().map(String::as_str);
-        let near = did_you_mean(variable, known);
-        let message = format!("no variable is named `{variable}`, so it is a {}", kind.as_str());
-        out.report_default(variable.span(), message, near);
+        let near =
+            nearest(variable, known).map(|near| format!("did you mean `{near}`? Otherwise, "));
+        let help = format!("{}declare it in a [[state]]", near.unwrap_or_default());
+        if !spec.unread.may_be_variable(variable) {
+            let message =
+                format!("no variable is named `{variable}`, so it is a {}", kind.as_str());
+            out.report_default(variable.span(), message, help);
+        }
         let name = variable.clone();
         let declared = Variable { name, kind, initial: kind.zero() };
         spec.variables.insert(variable.to_string(), declared);
@@ -314,7 +334,7 @@ fn set_by_params(spec: &Spec, action: &mut Action) {
 
 fn kind_of(spec: &Spec, variable: &Name, out: &mut Diagnostics<'_>) -> Option<VariableKind> {
     let found = spec.variables.get(variable.as_str());
-    if found.is_none() {
+    if found.is_none() && !spec.unread.may_be_variable(variable) {
         let help = did_you_mean(variable, spec.variables.keys().map(String::as_str));
         out.error_with_help(variable.span(), format!("no variable is named `{variable}`"), help);
     }
@@ -434,11 +454,11 @@ fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
         for (ending, action) in integration.endings().filter(|(_, one)| seen.insert(one.as_str())) {
             match taking.get(action.as_str()) {
                 Some(taking) => not_taken.push((ending, action, waits_in.without(*taking))),
+                None if spec.unread.has_action => {}
                 None => {
-                    let first = states.names(waits_in).next();
-                    first
-                        .iter()
-                        .for_each(|state| undeclared(integration, ending, action, state, out));
+                    if let Some(state) = states.names(waits_in).next() {
+                        undeclared(spec, integration, (ending, action), state, out);
+                    }
                 }
             }
         }
@@ -452,7 +472,9 @@ fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
                 ends_in_terminal(integration, state, out);
             }
             for (ending, action, missing) in &not_taken {
-                if states.number(state).is_some_and(|number| missing.contains(number)) {
+                if states.number(state).is_some_and(|number| missing.contains(number))
+                    && !has_unknown_states(spec, &states, action)
+                {
                     report_not_taken(integration, ending, action, state, out);
                 }
             }
@@ -460,11 +482,17 @@ fn check_endings(spec: &Spec, out: &mut Diagnostics<'_>) {
     }
 }
 
+/// Whether an action is taken in a state that is not declared, which was reported.
+fn has_unknown_states(spec: &Spec, states: &States<'_>, action: &Name) -> bool {
+    let declared = spec.actions.get(action.as_str());
+    declared.is_some_and(|one| one.from.iter().any(|from| states.number(from).is_none()))
+}
+
 /// Reports an ending that is no action.
 fn undeclared(
+    spec: &Spec,
     integration: &Integration,
-    ending: &str,
-    action: &Name,
+    (ending, action): (&str, &Name),
     state: &str,
     out: &mut Diagnostics<'_>,
 ) {
@@ -472,8 +500,14 @@ fn undeclared(
         "integration `{}`: `{ending}` is `{action}`, which is not declared",
         integration.name
     );
-    let help =
-        format!("add an [[action]] `{action}` from `{state}`, or name another one in `{ending}`");
+    let help = Help(|| {
+        let meant = spec.nearest_action(action);
+        let meant = meant.map(|meant| format!("did you mean `{meant}`? Otherwise, "));
+        format!(
+            "{}add an [[action]] `{action}` from `{state}`, or name another one in `{ending}`",
+            meant.unwrap_or_default()
+        )
+    });
     out.error_with_help(action.span(), message, help);
 }
 
@@ -510,10 +544,11 @@ fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
         known_state(&states, state, out);
         match spec.actions.get(action.as_str()) {
             // If it has none, that was reported when it was read.
-            None if action.is_empty() => {}
+            None if action.is_empty() || spec.unread.has_action => {}
             None => {
-                let names = spec.actions.values().map(|action| action.name.as_str());
-                let help = did_you_mean(action, names);
+                let names: BTreeSet<&str> =
+                    spec.actions.values().map(|action| action.name.as_str()).collect();
+                let help = did_you_mean(action, names.iter().copied());
                 out.error_with_help(action.span(), format!("no action is named `{action}`"), help);
             }
             Some(_) if spec.is_terminal(state) => {
@@ -524,9 +559,11 @@ fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
             Some(_) => {}
         }
     }
+    let meant = meant_states(spec);
     for state in &spec.states {
         let name = state.as_str();
         let ends = spec.is_terminal(name)
+            || meant.contains(name)
             || spec.indefinite.contains(name)
             || spec.timeouts.contains_key(name);
         if ends {
@@ -542,4 +579,12 @@ fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
             out.report_default(state.span(), message, help);
         }
     }
+}
+
+/// The states that are probably meant by undeclared ones, which were reported, in what ends states.
+fn meant_states(spec: &Spec) -> BTreeSet<&str> {
+    let declared: BTreeSet<&str> = spec.states.iter().map(Name::as_str).collect();
+    let named = spec.timeouts.keys().chain(&spec.terminal).chain(&spec.indefinite);
+    let unknown = named.filter(|name| !declared.contains(name.as_str())).take(DIAGNOSTICS_MAX);
+    unknown.filter_map(|name| nearest(name, declared.iter().copied())).collect()
 }

@@ -28,9 +28,10 @@ fn seconds_as(
     out: &mut Diagnostics<'_>,
 ) -> Option<u64> {
     let value = table.value(key)?;
-    let read = match number(value.get_ref()) {
-        Some(seconds) => millis(seconds),
-        None => Err(wrong_type(key, &table.label, "a number of seconds", value)),
+    let read = match (number(value.get_ref()), value.get_ref().as_str()) {
+        (Some(seconds), _) => millis(seconds),
+        (None, Some(text)) => Err(format!("`{key}`: `{text}` is no number of seconds")),
+        (None, None) => Err(wrong_type(key, &table.label, "a number of seconds", value)),
     };
     read.map_err(|message| out.error_with_help(&value.span(), message, help)).ok()
 }

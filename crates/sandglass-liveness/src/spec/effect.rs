@@ -87,6 +87,9 @@ fn from_text(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Optio
     let name =
         |text: &str, out: &mut Diagnostics<'_>| valid_name(Name::new(text, item.span()), out);
     if let Some((variable, operator, value)) = assignment(text) {
+        if value.is_empty() {
+            return no_value(text, item, out);
+        }
         let (variable, value) = (name(variable, out)?, parse_assigned(value, item, out)?);
         return Some(match operator {
             "+=" => Effect::Increment { variable, by: value },
@@ -95,6 +98,9 @@ fn from_text(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Optio
         });
     }
     if let Some((function, arguments)) = call(text) {
+        if arguments.iter().any(|argument| argument.is_empty()) {
+            return no_value(text, item, out);
+        }
         return match (function, &arguments[..]) {
             ("append", [list, value]) => Some(Effect::Append {
                 variable: name(list, out)?,
@@ -140,6 +146,13 @@ fn unknown(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option<
     None
 }
 
+fn no_value(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
+    let help =
+        "write a whole number, true, false, a quoted text, `params.PARAMETER`, or a variable";
+    out.error_with_help(&item.span(), format!("a value is missing in `{}`", text.trim()), help);
+    None
+}
+
 pub(super) fn count_effect(verb: &str, variable: Name, by: Assigned) -> Effect {
     match verb {
         "increment" => Effect::Increment { variable, by },
@@ -164,7 +177,8 @@ fn schedule_effect(
             Some(Effect::Schedule { action, delay_ms })
         }
         Err(message) => {
-            out.error_with_help(&item.span(), message, HELP);
+            let help = "write \"schedule ACTION SECONDS\", such as \"schedule Remind 60\"";
+            out.error_with_help(&item.span(), message, help);
             None
         }
     }

@@ -51,15 +51,20 @@ struct Defaults<'s> {
     taken: BTreeMap<StateSet, Vec<&'s Name>>,
     /// The states that take the action of a passed deadline, if the spec declares it.
     on_timeout: Option<StateSet>,
+    /// Whether there may be further failures, because an action or its states could not be read.
+    may_be_more: bool,
 }
 
 impl<'s> Defaults<'s> {
     fn of(spec: &'s Spec, states: &'s States<'s>) -> Self {
         let is_failure = |name: &str| name.starts_with("Fail") || name.ends_with("Failed");
         let failures = spec.actions.values().filter(|action| is_failure(&action.name));
+        let is_unknown = |from: &Name| states.number(from).is_none();
+        let may_be_more = spec.unread.has_action
+            || failures.clone().any(|action| action.from.iter().any(is_unknown));
         let failures = failures.map(|action| (&action.name, states.taking(action))).collect();
         let on_timeout = spec.actions.get(ON_TIMEOUT).map(|action| states.taking(action));
-        Self { states, failures, taken: BTreeMap::new(), on_timeout }
+        Self { states, failures, taken: BTreeMap::new(), on_timeout, may_be_more }
     }
 
     fn failures_taken_by(&mut self, states: StateSet) -> &[&'s Name] {
@@ -83,6 +88,7 @@ fn on_failure(
         return None;
     }
     let span = integration.name.span();
+    let may_be_more = defaults.may_be_more;
     let state = defaults.states.names(states).next().unwrap_or("STATE");
     let failures = defaults.failures_taken_by(states);
     let message = format!("integration `{}` has no `on_failure`", integration.name);
@@ -91,6 +97,10 @@ fn on_failure(
         let help = format!("add `on_failure = \"{action}\"`");
         out.report_default(span, format!("{message}; it takes `{action}`"), help);
         return Some(Name::new(action.as_str(), span.clone()));
+    }
+    if failures.is_empty() && may_be_more {
+        // What is wrong there was reported.
+        return None;
     }
     let names: Vec<String> =
         failures.iter().take(NAMED_MAX).map(|name| format!("`{name}`")).collect();
@@ -128,7 +138,11 @@ fn on_timeout(
         "integration `{}` has no `on_timeout`; if its deadline passes, it takes `{fallback}`",
         integration.name
     );
-    let help = format!("add `on_timeout = \"{fallback}\"`, or declare an action `{ON_TIMEOUT}`");
+    let missing = defaults.on_timeout.map(|taking| states.without(taking));
+    let missing = missing.and_then(|missing| defaults.states.names(missing).next());
+    let other = missing.map(|state| format!("add `{state}` to `from` of `{ON_TIMEOUT}`"));
+    let other = other.unwrap_or_else(|| format!("declare an action `{ON_TIMEOUT}`"));
+    let help = format!("add `on_timeout = \"{fallback}\"`, or {other}");
     out.report_default(span, message, help);
     Some(fallback)
 }

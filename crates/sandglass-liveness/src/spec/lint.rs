@@ -2,22 +2,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sandglass_source::{Diagnostics, Help};
+use sandglass_model::Object;
+use sandglass_source::{Diagnostics, Help, nearest};
 
 use super::endless::endless;
-use super::refusable::{self, Refusals};
+use super::refusable::{self, Given};
 use super::states::{StateSet, States};
-use super::{Action, Name, Spec, StateTimeout, spawn_cycles};
+use super::{Action, Effect, Name, Spec, StateTimeout, spawn_cycles};
+
+/// Most emitted names that are compared with triggers.
+const EMITTED_MAX: usize = 100;
 
 /// Warns of what is valid in `spec` but doubtful.
 pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
     let states = States::of(&spec.states);
     let entered = states.entered(spec);
     obsolete_resets(spec, &states, &entered, out);
-    refusable_endings(spec, &entered, out);
     timers_that_end_nothing(spec, out);
     endless_schedules(spec, &states, out);
     spawn_cycles::lint(spec, out);
+    if refusable::are_invariants_checked(spec) {
+        timers_that_break_invariants(spec, out);
+        schedules_that_break_invariants(spec, out);
+    }
     unreachable_states(spec, out);
     idle_integrations(spec, &entered, out);
     timed_and_indefinite(spec, out);
@@ -79,34 +86,13 @@ fn warn_of_reset(
     out.warning(reset.span(), message, help);
 }
 
-fn refusable_endings(spec: &Spec, entered: &Entered<'_>, out: &mut Diagnostics<'_>) {
-    let mut refusals = Refusals::of(spec);
-    for integration in entered.keys().filter_map(|name| spec.integrations.get(*name)) {
-        let mut seen = BTreeSet::new();
-        for (ending, action) in integration.endings() {
-            let declared = spec.actions.get(action.as_str());
-            let why = declared.and_then(|declared| refusals.why(ending, declared));
-            if why.is_some() && seen.insert(action.as_str()) {
-                let name = &integration.name;
-                let message = format!(
-                    "integration `{name}`: `{ending}` is `{action}`, which may be refused by its \
-                     guard, for the type of a parameter or by an invariant"
-                );
-                let help = "where it is refused, `on_failure` is taken instead, and where that is \
-                            refused, too, the state's timer has to end it; name an action that is \
-                            always taken";
-                out.warning(action.span(), message, help);
-            }
-        }
-    }
-}
-
 /// Timers after which an entity may still be in their state. They fire again, so that it is not
 /// forgotten; but unless something else ends the state, it goes on forever.
 fn timers_that_end_nothing(spec: &Spec, out: &mut Diagnostics<'_>) {
     for timeout in spec.timeouts.values() {
         let (state, name) = (&timeout.state, &timeout.on_timeout);
         let declared = spec.actions.get(name.as_str());
+        let declared = declared.filter(|action| action.is_taken_from(state));
         if let Some((doubt, help)) = declared.and_then(|action| doubt(spec, timeout, action)) {
             let message = format!("the timer of state `{state}` takes `{name}`, {doubt}");
             out.warning(name.span(), message, help);
@@ -132,6 +118,28 @@ fn doubt(spec: &Spec, timeout: &StateTimeout, action: &Action) -> Option<(String
     })
 }
 
+/// Timers whose actions may break an invariant. They are taken nevertheless, because they have to end the
+/// state.
+fn timers_that_break_invariants(spec: &Spec, out: &mut Diagnostics<'_>) {
+    for timeout in spec.timeouts.values() {
+        let (state, name) = (&timeout.state, &timeout.on_timeout);
+        let declared = spec.actions.get(name.as_str());
+        let Some(action) = declared.filter(|action| action.is_taken_from(state)) else { continue };
+        let given = Given::Params(&timeout.params);
+        if let Some(broken) = refusable::may_break(spec, action, state, given) {
+            let message = format!(
+                "the timer of state `{state}` takes `{name}`, which may break the invariant \
+                 `{broken}`"
+            );
+            let help = format!(
+                "it is taken nevertheless, because it has to end the state; let `{name}` set what \
+                 the invariant asserts, or name another action"
+            );
+            out.warning(name.span(), message, help);
+        }
+    }
+}
+
 /// Actions that send each other again at once forever, without a guard that may refuse them: each
 /// round is a record.
 fn endless_schedules(spec: &Spec, states: &States<'_>, out: &mut Diagnostics<'_>) {
@@ -139,6 +147,36 @@ fn endless_schedules(spec: &Spec, states: &States<'_>, out: &mut Diagnostics<'_>
         let message = format!("`{}` is sent again at once, for ever", action.name);
         let help = "give the `schedule` a delay, or one of the actions on the way a guard";
         out.warning(action.name.span(), message, help);
+    }
+}
+
+/// Scheduled actions that may break an invariant. If they would, they are dropped.
+fn schedules_that_break_invariants(spec: &Spec, out: &mut Diagnostics<'_>) {
+    let (nothing, mut found) = (Object::new(), BTreeMap::new());
+    for action in spec.actions.values() {
+        for effect in &action.effects {
+            let (Effect::Schedule { action: name, .. } | Effect::ScheduleAt { action: name, .. }) =
+                effect
+            else {
+                continue;
+            };
+            let Some(sent) = spec.actions.get(name.as_str()) else { continue };
+            let broken = *found.entry(name.as_str()).or_insert_with(|| {
+                let given = Given::Params(&nothing);
+                sent.from.iter().find_map(|from| refusable::may_break(spec, sent, from, given))
+            });
+            if let Some(broken) = broken {
+                let message = format!(
+                    "`{}` schedules `{name}`, which may break the invariant `{broken}`",
+                    action.name
+                );
+                let help = format!(
+                    "then it is refused, and not sent again; let `{name}` set what the invariant \
+                     asserts, or schedule another action"
+                );
+                out.warning(name.span(), message, help);
+            }
+        }
     }
 }
 
@@ -165,8 +203,17 @@ fn unreachable_states(spec: &Spec, out: &mut Diagnostics<'_>) {
 }
 
 fn idle_integrations(spec: &Spec, entered: &Entered<'_>, out: &mut Diagnostics<'_>) {
+    // The first names that are emitted: a trigger that no integration has may mean this one, which was
+    // reported.
+    let effects = spec.actions.values().flat_map(|action| &action.effects);
+    let emitted = effects.filter_map(|effect| match effect {
+        Effect::Emit { event } => Some(event.as_str()),
+        _ => None,
+    });
+    let emitted: BTreeSet<&str> = emitted.take(EMITTED_MAX).collect();
     for integration in spec.integrations.values() {
-        if !entered.contains_key(integration.name.as_str()) {
+        let is_meant = || nearest(&integration.trigger, emitted.iter().copied()).is_some();
+        if !entered.contains_key(integration.name.as_str()) && !is_meant() {
             let message = format!("integration `{}` is never started", integration.name);
             let help = format!(
                 "give an action the effect {{ type = \"trigger\", name = \"{}\" }}",

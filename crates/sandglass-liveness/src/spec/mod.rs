@@ -91,6 +91,28 @@ pub struct Spec {
     pub limits: Option<Limits>,
     /// The host functions that it limits by name. Only a host knows which functions exist.
     pub timed_functions: Vec<Name>,
+    /// What could not be read.
+    unread: Unread,
+}
+
+/// Declarations of a file that could not be read, so that their uses are not reported as well.
+#[derive(Clone, Debug, Default)]
+struct Unread {
+    /// Variables without a type.
+    variables: BTreeSet<String>,
+    /// Names that effects change. If no variable has such a name, that is reported at the effect.
+    changed: BTreeSet<String>,
+    /// Whether a variable has no name.
+    has_variable: bool,
+    /// Whether an action has no name.
+    has_action: bool,
+}
+
+impl Unread {
+    /// Whether `name` may be a variable.
+    fn may_be_variable(&self, name: &str) -> bool {
+        self.has_variable || self.variables.contains(name)
+    }
 }
 
 /// What a spec declares about its entities as sessions.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_model::{Object, RulesVersion, SpecDigest};
 use sandglass_source::{
-    Diagnostics, Document, Spot, Table, did_you_mean, items_of, toml_value, without_repeated_keys,
-    wrong_type,
+    Diagnostics, Document, Spot, Table, did_you_mean, items_of, nearest, toml_value,
+    without_repeated_keys, wrong_type,
 };
 use serde_json::Value;
 use toml::de::DeValue;
@@ -15,9 +15,9 @@ use super::duration::seconds;
 use super::integration::{self, Declared};
 use super::states::States;
 use super::{
-    ACTIONS_MAX, Action, Guard, INTEGRATIONS_MAX, Name, Parsed, SOURCE_MAX_BYTES, STATES_MAX, Spec,
-    StateTimeout, Strictness, VARIABLES_MAX, Variable, VariableKind, check, effect, guard,
-    invariant, limits, lint, refusable,
+    ACTIONS_MAX, Action, Effect, Guard, INTEGRATIONS_MAX, Name, Parsed, SOURCE_MAX_BYTES,
+    STATES_MAX, Spec, StateTimeout, Strictness, Unread, VARIABLES_MAX, Variable, VariableKind,
+    check, effect, guard, invariant, limits, lint, refusable,
 };
 
 const SECTIONS: [&str; 8] = [
@@ -182,10 +182,18 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
         timeouts: BTreeMap::new(),
         limits: None,
         timed_functions: Vec::new(),
+        unread: Unread::default(),
     })
 }
 
 fn states(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
+    if let Some(value) = table.value("states")
+        && value.get_ref().as_str().is_some_and(|text| text.contains(','))
+    {
+        let help = "write each state as a text of its own: [\"A\", \"B\"]";
+        out.error_with_help(&value.span(), "`states` in [automaton] is one text", help);
+        return Vec::new();
+    }
     let states = table.names("states", out);
     table.require("states", out);
     if table.value("states").is_some_and(is_empty_list) {
@@ -214,7 +222,7 @@ fn set_of(names: &[Name]) -> BTreeSet<String> {
 /// Reads all sections but the first. Returns whether it is known what triggers each integration.
 fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) -> bool {
     for table in root.tables("state", called("[[state]]"), out) {
-        if let Some(variable) = variable(&table, out) {
+        if let Some(variable) = variable(&table, &mut spec.unread, out) {
             declare(VARIABLE, variable.name.clone(), variable, &mut spec.variables, out);
         }
     }
@@ -224,8 +232,14 @@ fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) ->
     let all = all.unwrap_or_default();
     spec.timed_functions.extend_from_slice(&all.timed_functions);
     let mut triggers = Vec::new();
-    for table in root.tables("action", called("[[action]]"), out) {
-        if let Some(action) = action(&table, spec, out) {
+    let actions = root.tables("action", called("[[action]]"), out);
+    let effects: Vec<Vec<Effect>> = actions.iter().map(|table| effects(table, out)).collect();
+    let changed = effects.iter().flatten().filter_map(Effect::changes);
+    spec.unread.changed = changed.map(|(variable, _)| variable.to_string()).collect();
+    for (table, effects) in actions.into_iter().zip(effects) {
+        let action = action(&table, effects, spec, out);
+        spec.unread.has_action |= action.is_none();
+        if let Some(action) = action {
             let under = table.tables("triggers", called("[[action.triggers]]"), out);
             triggers.push((action.name.clone(), under));
             declare("action", action.name.clone(), action, &mut spec.actions, out);
@@ -267,33 +281,57 @@ fn declare<T>(
         let message = format!("{what} `{name}` is declared twice; the last one holds");
         out.report_default(name.span(), message, "remove the other one");
     } else if among.contains_key(&key) {
-        out.error(name.span(), format!("{what} `{name}` is declared twice"));
+        let message = format!("{what} `{name}` is declared twice");
+        out.error_with_help(name.span(), message, "rename or remove one of the two");
         // Kept with the first one, so that the mistakes of both are found.
         key = format!("{name} at byte {}", name.span().start);
     }
     among.insert(key, declared);
 }
 
-fn variable(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Variable> {
+fn variable(
+    table: &Table<'_, '_>,
+    unread: &mut Unread,
+    out: &mut Diagnostics<'_>,
+) -> Option<Variable> {
     table.only(&["name", "type", "initial"], out);
     let name = table.required_name("name", out);
-    let kind_name = table.required_text("type", out)?;
+    let table = table.called(VARIABLE, name.as_ref());
+    unread.has_variable |= name.is_none();
+    let Some(kind_name) = table.required_text("type", out) else {
+        unread.variables.extend(name.map(|name| name.to_string()));
+        return None;
+    };
     // The state itself, as some files declare it.
     if kind_name.as_str() == "status" && name.as_deref() == Some("status") {
         return None;
     }
     let kind = VariableKind::named(&kind_name).unwrap_or_else(|| {
+        let near = nearest(&kind_name, VariableKind::NAMES).and_then(VariableKind::named);
+        let kind = near.unwrap_or(VariableKind::String);
         let help = did_you_mean(&kind_name, VariableKind::NAMES);
-        let message = format!("no variable is of type `{kind_name}`, so it is a string");
+        let message = format!("no variable is of type `{kind_name}`, so it is a {}", kind.as_str());
         out.report_default(kind_name.span(), message, help);
-        VariableKind::String
+        kind
     });
     let initial =
         table.value("initial").map_or_else(|| kind.zero(), |value| kind.initial(value, out));
     Some(Variable { name: name?, kind, initial })
 }
 
-fn action(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Option<Action> {
+/// The effects of an action. They are read first, because they show which names are variables.
+fn effects(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Effect> {
+    let name = table.value("name").and_then(|name| name.get_ref().as_str());
+    let name = name.map(|name| Name::new(name, table.span.clone()));
+    effect::read(&table.called("action", name.as_ref()), out)
+}
+
+fn action(
+    table: &Table<'_, '_>,
+    effects: Vec<Effect>,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) -> Option<Action> {
     const KEYS: [&str; 9] =
         ["name", "kind", "from", "to", "params", "guard", "effect", "hint", "triggers"];
     table.only(&KEYS, out);
@@ -308,7 +346,7 @@ fn action(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Opti
         params: params(&table, spec, out),
         others: guard.as_ref().map(Guard::others).unwrap_or_default(),
         guard,
-        effects: effect::read(&table, out),
+        effects,
         dispatches: Vec::new(),
         hint: table.text("hint", out).map(|hint| hint.to_string()),
         name: name?,

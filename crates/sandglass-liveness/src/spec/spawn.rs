@@ -169,6 +169,7 @@ pub(super) fn check(
         if let Some(action) = &spawn.initial_action
             && spawn.entity_type == spec.name
             && !actions.contains(action.as_str())
+            && !spec.unread.has_action
         {
             let help = did_you_mean(action, actions.iter().map(String::as_str));
             out.error_with_help(action.span(), format!("no action is named `{action}`"), help);

@@ -99,10 +99,6 @@ impl StateSet {
         self.0.iter().zip(other.0).all(|(word, other)| word & !other == 0)
     }
 
-    pub(super) fn intersects(self, other: Self) -> bool {
-        self.0.iter().zip(other.0).any(|(word, other)| word & other != 0)
-    }
-
     pub(super) fn is_empty(self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }

@@ -383,7 +383,7 @@ fn mistakes_are_reported_with_advice() {
         (
             "\"carrier = 'ups'\"",
             "\"paid = 'maybe'\"",
-            "`paid` is a bool\n  help: it cannot hold \"maybe\"",
+            "`paid` is a bool\n  help: it cannot be \"maybe\"; write true or false",
         ),
         ("\"score = items\"", "\"items = paid\"", "`items` is a counter, and `paid` is a bool"),
         ("\"append(tags, ", "\"append(carrier, ", "`carrier` is no list"),
@@ -502,8 +502,90 @@ fn an_action_without_effects_that_is_named_after_items_counts_them() {
 fn an_ending_that_may_break_an_invariant_is_doubtful() {
     let doubt = "`on_timeout` is `HandlerTimedOut`, which may break the invariant `paid_in_full`";
     let warned = said(ORDER, Severity::Warning);
-    let doubts: Vec<_> = warned.iter().filter(|one| one.contains("may break")).collect();
+    let of_ending = |one: &&String| one.contains("may break") && one.contains("integration");
+    let doubts: Vec<_> = warned.iter().filter(of_ending).collect();
     assert!(matches!(doubts[..], [one] if one.contains(doubt)), "{warned:#?}");
+}
+
+/// `FULL` with actions that end `Idle`: `effects`, a timer or a schedule, and an invariant of the state
+/// `Failed`.
+fn expiring(expire: &str, timer: &str, assert: &str) -> String {
+    format!(
+        "{FULL}\n[[action]]\nname = \"Expire\"\nfrom = [\"Idle\"]\nto = \"Failed\"\n{expire}\n\n\
+         [[action]]\nname = \"Plan\"\nfrom = [\"Idle\"]\neffect = \"schedule Expire 60\"\n\n\
+         [[state_timeout]]\nstate = \"Idle\"\nafter_seconds = 60\non_timeout = \"Expire\"\n{timer}\n\n\
+         [[invariant]]\nname = \"known\"\nwhen = [\"Failed\"]\nassert = \"{assert}\"\n"
+    )
+}
+
+#[test]
+fn an_action_is_doubtful_only_if_it_may_break_an_invariant() {
+    let (ending, timer, schedule) = (
+        "`on_failure` is `Fail`, which may break the invariant `known`",
+        "the timer of state `Idle` takes `Expire`, which may break the invariant `known`",
+        "`Plan` schedules `Expire`, which may break the invariant `known`",
+    );
+    let params = "params = [\"note\", \"reason\"]";
+    let given = "params = { note = \"late\", reason = \"late\" }";
+    for (expire, of_timer, assert, expected) in [
+        ("", "", "note != ''", &[ending, timer, schedule][..]),
+        // Endings give these; others do not.
+        ("", "", "error != 'x'", &[ending, timer, schedule]),
+        ("", "", "error_message != null", &[ending, timer, schedule]),
+        ("effect = \"note = 'late'\"", "", "note != ''", &[ending]),
+        ("effect = \"note = ''\"", "", "note != ''", &[ending, timer, schedule]),
+        (params, given, "note != ''", &[ending, schedule]),
+        (params, given, "reason != null", &[ending, schedule]),
+        ("effect = \"append(tags, params.note)\"", "", "len(tags) > 0", &[ending, timer, schedule]),
+        ("effect = \"append(tags, 'x')\"", "", "len(tags) >= 0 or true", &[]),
+        ("", "", "status == 'Failed'", &[]),
+        ("", "", "status != 'Failed' or Status == 'Failed'", &[]),
+        (
+            "effect = \"spawn('Session', 'Note', child)\"",
+            "",
+            "child != 'x'",
+            &[ending, timer, schedule],
+        ),
+    ] {
+        let warned = said(&expiring(expire, of_timer, assert), Severity::Warning);
+        let doubts: Vec<_> = warned.iter().filter(|one| one.contains("may break")).collect();
+        assert_eq!(doubts.len(), expected.len(), "{expire} {assert}: {doubts:#?}");
+        for doubt in expected {
+            assert!(doubts.iter().any(|one| one.contains(doubt)), "{doubt}: {doubts:#?}");
+        }
+    }
+}
+
+#[test]
+fn an_action_that_stays_in_its_state_may_break_an_invariant() {
+    let stays = FULL.replace("from = [\"Working\"]\nto = \"Failed\"", "from = [\"Working\"]");
+    let source = format!("{stays}\n[[invariant]]\nname = \"no_error\"\nassert = \"error == ''\"\n")
+        .replace(
+            "allow_indefinite_states = [\"Idle\", \"Working\"]",
+            "allow_indefinite_states = [\"Idle\", \"Working\", \"Failed\"]",
+        );
+    let warned = said(&source, Severity::Warning);
+    let doubt = "`on_failure` is `Fail`, which may break the invariant `no_error`";
+    assert!(warned.iter().any(|one| one.contains(doubt)), "{warned:#?}");
+    // An invariant of what the action does not change still holds.
+    let warned = said(&source.replace("error == ''", "note == ''"), Severity::Warning);
+    assert!(!warned.iter().any(|one| one.contains("may break")), "{warned:#?}");
+}
+
+#[test]
+fn a_timer_ends_its_state_even_if_its_action_breaks_an_invariant() {
+    let mut life = Life::of(&expiring("", "", "note != ''"));
+    let timer = life.entity().idle_timer(&life.spec).expect("nothing is in flight");
+    life.now += 60_000;
+    let idle = Input::StateIdle { generation: timer.generation, idle_ms: 60_000 };
+    life.tell(idle).expect("idle");
+    assert_eq!(life.state(), "Failed");
+    let Some(Event::Transition { params, .. }) = life.log.last().map(|record| &record.event) else {
+        panic!("{:?}", life.log)
+    };
+    let refused = params["refused"].as_str().expect("the record says why");
+    assert!(refused.contains("`known`"), "{refused}");
+    assert_eq!(divergences(&life.log), 0);
 }
 
 #[test]

@@ -399,7 +399,7 @@ fn a_mistake_hides_none_of_the_others() {
     let timer = "state = \"Executing\"\nafter_seconds = 300\non_timeout = \"Fail\"";
     let bad = "state = \"Exec\"\nafter_seconds = \"soon\"\non_timeout = \"Fial\"";
     let found = errors(&SESSION.replace(timer, bad));
-    for said in ["must be a number of seconds", "`Exec` is no declared", "is named `Fial`"] {
+    for said in ["`soon` is no number of seconds", "`Exec` is no declared", "is named `Fial`"] {
         assert!(found.iter().any(|error| error.contains(said)), "{said}: {found:#?}");
     }
 }
@@ -423,7 +423,10 @@ fn an_ending_that_a_guard_may_refuse_needs_a_timer_in_its_state() {
     assert!(found[0].contains("no timer that always ends it"), "it may be used up: {found:#?}");
     let guarded = limited.replace("max_occurrences = 2\n", "");
     let warned = warnings(&guarded);
-    assert!(warned.iter().any(|one| one.message.contains("may be refused")), "{warned:#?}");
+    assert!(
+        warned.iter().any(|one| one.message.contains("whose guard may refuse it")),
+        "{warned:#?}"
+    );
     let (untimed, _) = guarded.split_once("[[state_timeout]]").expect("a timer");
     let indefinite = untimed.replace("= [\"Idle\"]\n\n", "= [\"Idle\", \"Executing\"]\n\n");
     let found = errors(&indefinite);
@@ -532,7 +535,11 @@ fn valid_but_doubtful_specs_are_warned_of() {
             "deadline = \"900s\"\nconfig = { timeout_secs = \"5\" }",
             "`timeout_secs` in the config of integration `run_tools` is no deadline",
         ),
-        ("name = \"Stop\"", "name = \"Stop\"\nguard = \"rounds > 0\"", "may be refused"),
+        (
+            "name = \"Stop\"",
+            "name = \"Stop\"\nguard = \"rounds > 0\"",
+            "`on_cancelled` is `Stop`, whose guard may refuse it\n  help: then another ending is taken, or, if each is refused, none, until the timer",
+        ),
         (
             "\"Stopped\"]\ninitial",
             "\"Stopped\", \"Limbo\"]\ninitial",
@@ -824,6 +831,124 @@ fn a_fault_of_an_integration_is_reported_once() {
             one.contains("no integration has the trigger") || one.contains("does not accept")
         };
         assert!(!all.iter().any(follows), "{all:#?}");
+    }
+}
+
+/// What is reported of `source` and not of `valid`, without places.
+fn added(valid: &str, source: &str) -> Vec<String> {
+    let all = |source: &str| {
+        let found = Spec::parse(source).diagnostics;
+        found.into_iter().map(|one| (one.line, one.message, one.help.unwrap_or_default()))
+    };
+    let known: Vec<String> = all(valid).map(|(_, message, _)| message).collect();
+    let new = all(source).filter(|(_, message, _)| !known.contains(message));
+    new.map(|(line, message, help)| format!("{line}: {message}; {help}")).collect()
+}
+
+#[test]
+fn each_fault_is_reported_once_and_where_it_is() {
+    let used = SESSION.replace("to = \"Done\"", "to = \"Done\"\nguard = \"rounds > 1\"");
+    let failure = "name = \"Fail\"\nfrom = [\"Executing\"]";
+    let unnamed = SESSION.replace("on_failure = \"Fail\"\n", "");
+    let timed = "name = \"HandlerTimedOut\"\nfrom = [\"Executing\"]";
+    let default = SESSION.replace("on_timeout = \"HandlerTimedOut\"\n", "");
+    for (valid, old, new, expected) in [
+        (
+            &used,
+            "type = \"counter\"",
+            "type = 5",
+            "11: `type` in variable `rounds` must be a string",
+        ),
+        (&used, "type = \"counter\"\n", "", "9: variable `rounds` has no `type`; add `type"),
+        (
+            &used,
+            "name = \"rounds\"",
+            "nam = \"rounds\"",
+            "10: unknown key `nam` in [[state]]; did you mean `name`?",
+        ),
+        (
+            &used,
+            "type = \"counter\"",
+            "type = \"conter\"",
+            "11: no variable is of type `conter`, so it is a counter; did",
+        ),
+        (
+            &used,
+            "[[state]]\nname = \"rounds\"\ntype = \"counter\"\n",
+            "",
+            "19: no variable is named `rounds`, so it is a counter; declare it",
+        ),
+        (
+            &used,
+            "\"increment rounds\"",
+            "\"rounds += \"",
+            "22: a value is missing in `rounds +=`; write a whole number",
+        ),
+        (
+            &used,
+            "\"increment rounds\"",
+            "\"increment note\"",
+            "22: `note` is no counter; it is a string",
+        ),
+        (
+            &used,
+            "states = [\"Idle\", \"Executing\", \"Done\", \"Failed\", \"TimedOut\", \"Stopped\"]",
+            "states = \"Idle, Done\"",
+            "4: `states` in [automaton] is one text; write each",
+        ),
+        (
+            &unnamed,
+            failure,
+            "name = \"Fail\"\nfrom = [\"Executin\"]",
+            "47: `Executin` is no declared state; did you mean",
+        ),
+        (
+            &used,
+            "name = \"Fail\"",
+            "nme = \"Fail\"",
+            "47: unknown key `nme` in [[action]]; did you mean `name`?",
+        ),
+        (
+            &used,
+            "state = \"Executing\"",
+            "state = \"Executin\"",
+            "73: `Executin` is no declared state; did you mean",
+        ),
+        (
+            &used,
+            "on_timeout = \"Fail\"",
+            "on_timout = \"Fail\"",
+            "75: unknown key `on_timout` in [[state_timeout]]; did you mean `on_timeout`?",
+        ),
+        (
+            &used,
+            "allow_indefinite_states = [\"Idle\"]",
+            "allow_indefinite_states = [\"Idel\"]",
+            "7: `Idel` is no declared state; did you mean `Idle`?",
+        ),
+        (
+            &used,
+            "after_seconds = 300",
+            "after_seconds = \"5m\"",
+            "74: `after_seconds`: `5m` is no number of seconds; write",
+        ),
+        (
+            &used,
+            "trigger = \"run_tools\"",
+            "trigger = \"run_tool\"",
+            "22: no integration has the trigger `run_tools`, so that an event of this name is emitted; did you mean `run_tool`?",
+        ),
+        (
+            &default,
+            timed,
+            "name = \"HandlerTimedOut\"\nfrom = [\"Idle\"]",
+            "61: integration `run_tools` has no `on_timeout`; if its deadline passes, it takes `Fail`; add `on_timeout = \"Fail\"`, or add `Executing` to `from` of `HandlerTimedOut`",
+        ),
+    ] {
+        assert!(valid.contains(old), "{old}");
+        let found = added(valid, &valid.replacen(old, new, 1));
+        let [one] = &found[..] else { panic!("{new}: {found:#?}") };
+        assert!(one.starts_with(expected), "{new}: {one}");
     }
 }
 

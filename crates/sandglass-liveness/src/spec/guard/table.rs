@@ -103,14 +103,21 @@ pub(in crate::spec) fn text(
     let (guard, unknown) = parse(text, key, spec, out)?;
     let place = if unknown.is_empty() { None } else { written_at(text, out.source()) };
     for name in unknown {
+        let near = || nearest(&name, spec.variables.keys().map(String::as_str));
+        // A name that an effect changes becomes a variable. That is reported there, unless it is misspelled
+        // here, too.
+        let is_changed = spec.unread.changed.contains(name.as_str());
+        if spec.unread.may_be_variable(&name) || (is_changed && near().is_none()) {
+            continue;
+        }
         let help = Help(|| {
-            let near = nearest(&name, spec.variables.keys().map(String::as_str));
-            let near = near.map(|near| format!("did you mean `{near}`? Otherwise, "));
-            format!(
-                "{}it reads the parameter of that name of an earlier action, and without one \
-                 null, which equals nothing else; declare it in a [[state]]",
-                near.unwrap_or_default()
-            )
+            let otherwise = "it reads the parameter of that name of an earlier action, and without \
+                             one null, which equals nothing else; declare it in a [[state]]";
+            match near() {
+                Some(near) if is_changed => format!("did you mean `{near}`?"),
+                Some(near) => format!("did you mean `{near}`? Otherwise, {otherwise}"),
+                None => otherwise.to_owned(),
+            }
         });
         let message = format!("{key}: no variable is named `{name}`");
         out.report_default(&within(text, place, name.span()), message, help);
