@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::Object;
@@ -131,9 +131,16 @@ pub struct TypedFailure {
     /// A sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnostic: Option<String>,
-    /// Further facts.
-    #[serde(default)]
+    /// Further facts; empty if the guest stated them in another form than an object.
+    #[serde(default, deserialize_with = "object_or_empty")]
     pub details: Object,
+}
+
+fn object_or_empty<'de, D: Deserializer<'de>>(details: D) -> Result<Object, D::Error> {
+    Ok(match Value::deserialize(details)? {
+        Value::Object(details) => details.into_iter().collect(),
+        _ => Object::new(),
+    })
 }
 
 named! {

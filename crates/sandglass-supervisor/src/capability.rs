@@ -216,7 +216,7 @@ impl Guest {
             call_error: None,
             refusal: None,
             is_synthetic: false,
-            requests: Requests::default(),
+            requests: Requests::new(telemetry.redactor.clone()),
             open_requests: Arc::default(),
             log,
             spans: Spans::new(Arc::clone(&telemetry), span, trace.span_id, Arc::clone(&grants)),
@@ -261,7 +261,7 @@ impl Guest {
     /// Notes why the present call failed, for `host_last_error`.
     pub fn fail(&mut self, why: impl ToString) {
         let mut why = self.redactor.text(why.to_string());
-        log::truncate(&mut why, LAST_ERROR_MAX_BYTES);
+        log::truncate(&mut why, LAST_ERROR_MAX_BYTES as usize);
         self.call_error = Some(log::cut(&why, STORY_ERROR_MAX_BYTES));
         self.last_error = why;
         self.has_failed = true;
@@ -293,8 +293,7 @@ impl Guest {
 
     /// Why a call was refused, if the guest has not asked since then.
     pub fn take_refusal(&mut self) -> Option<String> {
-        let of_request = || Some(self.redactor.text(self.requests.refusal()?));
-        self.refusal.take().or_else(of_request)
+        self.refusal.take().or_else(|| self.requests.refusal())
     }
 
     /// Takes why the present call has failed, if it has stated that.

@@ -11,12 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use memchr::memmem;
 use serde_json::Value;
 
+use crate::capability::log::truncate;
 use crate::measured::Measured;
 use crate::origin::CallOrigin;
 use crate::sync::lock;
 
 /// The replacement of a secret in a text.
-const REDACTED: &str = "[redacted]";
+pub(crate) const REDACTED: &str = "[redacted]";
 
 /// The start of the names of the variables that [`Secret::granted`] reads. A manifest can therefore
 /// not request the value of any other variable.
@@ -185,6 +186,16 @@ impl Redactor {
         })
     }
 
+    /// Returns `start`, the start of a longer text, without the secrets. Its end may be a part of a secret,
+    /// in which others may have been replaced, so as much is removed there as the longest can become.
+    pub fn start_of_text(&self, start: String) -> String {
+        let longest = self.held().first().map_or(0, |secret| secret.expose().len());
+        let mut start = self.text(start);
+        let kept = start.len().saturating_sub(longest * REDACTED.len() / REDACTED_FROM_BYTES);
+        truncate(&mut start, kept);
+        start
+    }
+
     /// Whether `bytes` contain a secret, in one of its forms.
     pub fn finds(&self, bytes: &[u8]) -> bool {
         let held = self.held();
@@ -240,6 +251,20 @@ mod tests {
             redactor.json(json!({"n": 987654, "m": 12})),
             json!({"n": "[redacted]", "m": 12})
         );
+    }
+
+    #[test]
+    fn the_start_of_a_text_shows_no_part_of_a_secret() {
+        let (redactor, secret) = (Redactor::default(), "hunter22hush99");
+        redactor.hide(&Secret::new(secret));
+        redactor.hide(&Secret::new("er22"));
+        // The first one is replaced by less, so the start of the second one moves to the front.
+        let text = format!("{secret} and {secret}");
+        for cut in 0..=text.len() {
+            let start = redactor.start_of_text(text[..cut].to_owned());
+            assert!(format!("{REDACTED} and ").starts_with(&start), "{cut}: {start}");
+        }
+        assert_eq!(Redactor::default().start_of_text("plain".to_owned()), "plain");
     }
 
     #[test]

@@ -290,7 +290,7 @@ impl Supervision {
         }
         let (calls, calls_omitted) = accounting.calls(functions, start);
         let (requests, requests_omitted) =
-            self.guest.requests.report(&self.guest.redactor, (start, end), accounting.cut_since());
+            self.guest.requests.report((start, end), accounting.cut_since());
         let in_host = accounting.total();
         Account {
             host_calls: accounting.report(functions),

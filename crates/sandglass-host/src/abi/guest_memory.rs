@@ -166,7 +166,8 @@ pub(crate) fn text(
     }
 }
 
-/// As [`text`], but of a longer text the first `max` bytes, up to a character's end.
+/// As [`text`], but of a longer text the first `max` bytes, without the secrets and what may be a part of
+/// one.
 pub(crate) fn start_of_text(
     caller: &mut Caller<'_, RunStore>,
     what: &'static str,
@@ -178,14 +179,16 @@ pub(crate) fn start_of_text(
     let bytes = slice(memory, what, ptr, len)?;
     store.memory.count_read(what, len.cast_unsigned().min(max), max)?;
     let start = &bytes[..bytes.len().min(max as usize)];
-    match str::from_utf8(start) {
-        Ok(text) => Ok(text.to_owned()),
+    let is_whole = start.len() == bytes.len();
+    let text = match str::from_utf8(start) {
+        Ok(text) => text.to_owned(),
         // Cut in the middle of a character.
-        Err(error) if error.error_len().is_none() && start.len() < bytes.len() => {
-            Ok(String::from_utf8_lossy(&start[..error.valid_up_to()]).into_owned())
+        Err(error) if error.error_len().is_none() && !is_whole => {
+            String::from_utf8_lossy(&start[..error.valid_up_to()]).into_owned()
         }
-        Err(error) => Err(Unreadable::NotUtf8 { what, at: error.valid_up_to() }.into()),
-    }
+        Err(error) => return Err(Unreadable::NotUtf8 { what, at: error.valid_up_to() }.into()),
+    };
+    Ok(if is_whole { text } else { store.guest().redactor.start_of_text(text) })
 }
 
 /// A copy of the bytes at (`ptr`, `len`), if the account of the run has room for it. It is not

@@ -65,8 +65,8 @@ impl FailureCategory {
         match outcome {
             Outcome::Failed(failure) => Some(match failure.kind {
                 FailureKind::TypedFailure => {
-                    let category = typed(outcome).and_then(|typed| typed.get("category")?.as_str());
-                    category.and_then(Self::named).unwrap_or(Self::Permanent)
+                    let typed = failure.typed();
+                    typed.and_then(|typed| Self::named(&typed.category)).unwrap_or(Self::Permanent)
                 }
                 FailureKind::GuestFailure | FailureKind::NoAction | FailureKind::ActionNotTaken => {
                     Self::Permanent
@@ -99,18 +99,14 @@ impl FailureCategory {
     }
 }
 
-/// The typed failure that a guest returned.
-fn typed(outcome: &Outcome) -> Option<&Value> {
-    let Outcome::Failed(failure) = outcome else { return None };
-    let typed = failure.result.as_ref()?.get("typed_failure")?;
-    typed.is_object().then_some(typed)
-}
-
 /// The value of [`PARAM`]: the typed failure that the guest returned, or what the host knows in its
 /// place.
 pub(crate) fn envelope(category: FailureCategory, outcome: &Outcome) -> Value {
-    if let Some(typed) = typed(outcome) {
-        return typed.clone();
+    if let Outcome::Failed(failure) = outcome
+        && failure.typed().is_some()
+        && let Some(result) = &failure.result
+    {
+        return result["typed_failure"].clone();
     }
     let (kind, message) = outcome.error().unwrap_or_default();
     let (retryability, applied) = category.advice();

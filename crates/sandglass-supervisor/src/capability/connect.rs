@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::http::{HttpError, Request, Response};
+use crate::secret::Redactor;
 
 /// Size of an envelope, in bytes.
 const ENVELOPE_BYTES: usize = 5;
@@ -13,8 +14,8 @@ const COMPRESSED: u8 = 1;
 const END: u8 = 2;
 
 /// How much of a failed response is shown, in bytes: more than a guest reads of an error, because
-/// secrets are removed before it is cut.
-const SHOWN_BYTES: usize = 4096;
+/// where it is cut, parts of secrets are removed with their surroundings.
+const SHOWN_BYTES: usize = 64 << 10;
 
 /// Headers of a call, unless the guest sets them.
 const HEADERS: [(&str, &str); 2] =
@@ -97,12 +98,17 @@ pub fn request(url: &str, headers: &str, body: bytes::Bytes) -> Result<Request, 
 /// The messages of `response`.
 ///
 /// # Errors
-/// Its status is not a success, or its body is not a sequence of whole messages.
-pub fn messages(response: &Response) -> Result<Messages<'_>, HttpError> {
+/// Its status is not a success, or its body is not a sequence of whole messages. The error has no secrets.
+pub fn messages<'r>(
+    response: &'r Response,
+    redactor: &Redactor,
+) -> Result<Messages<'r>, HttpError> {
     let Response { status, body, .. } = response;
     let failed = |why| Err(HttpError::Transport(why));
     if !(200..300).contains(status) {
-        let text = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES)]);
+        let start = String::from_utf8_lossy(&body[..body.len().min(SHOWN_BYTES)]).into_owned();
+        let is_whole = body.len() <= SHOWN_BYTES;
+        let text = if is_whole { redactor.text(start) } else { redactor.start_of_text(start) };
         return failed(format!("the call failed with HTTP {status}: {text}"));
     }
     let mut error = None;
@@ -145,6 +151,10 @@ fn end_error(message: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn messages(response: &Response) -> Result<Messages<'_>, HttpError> {
+        super::messages(response, &Redactor::default())
+    }
+
     fn response(status: u16, parts: &[(u8, &[u8])]) -> Response {
         let mut body = Vec::new();
         for (flags, message) in parts {
@@ -165,7 +175,7 @@ mod tests {
         let json = serde_json::to_string(&messages).expect("texts");
         assert_eq!((json.as_str(), messages.error), (r#"["{\"n\":1}",""]"#, None));
         let none = response(200, &[]);
-        let none = super::messages(&none).expect("whole");
+        let none = self::messages(&none).expect("whole");
         assert_eq!(serde_json::to_string(&none).expect("texts"), "[]");
     }
 
@@ -177,6 +187,18 @@ mod tests {
         assert_eq!(messages.iter().collect::<Vec<_>>(), ["1"]);
         let why = messages.error.expect("it failed");
         assert_eq!(why, "the server ended the stream: unavailable: try later");
+    }
+
+    #[test]
+    fn a_failed_response_is_shown_without_secrets_and_parts_of_them() {
+        let (redactor, secret) = (Redactor::default(), "hunter22".repeat(100));
+        redactor.hide(&crate::secret::Secret::new(&secret));
+        for before in 0..secret.len() {
+            let body = format!("{}{secret}", "x".repeat(SHOWN_BYTES - before));
+            let failed = Response { status: 503, headers: Vec::new(), body: body.into() };
+            let error = super::messages(&failed, &redactor).expect_err("no success").to_string();
+            assert!(error.contains("HTTP 503: xxx") && !error.contains("xh"), "{before}");
+        }
     }
 
     #[test]

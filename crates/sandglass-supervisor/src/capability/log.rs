@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::Guest;
 use super::run_telemetry::RunTelemetry;
 use crate::covered;
+use crate::secret::REDACTED;
 
 /// Most lines of one run. Further ones are counted and dropped: a flood must not fill a disk or slow
 /// down other handlers.
@@ -93,6 +94,11 @@ impl GuestLog {
         if self.has_room() {
             self.emit_within_rate(level, &self.line(message), None);
         }
+    }
+
+    /// Writes the start of a line whose rest is not kept, as [`GuestLog::write`] does.
+    pub fn write_start(&self, level: Level, start: String) {
+        self.write(level, self.telemetry.redactor.start_of_text(start));
     }
 
     /// How much telemetry of the run was dropped, lines and everything else.
@@ -192,18 +198,27 @@ fn flatten(event: &serde_json::Map<String, Value>) -> Vec<(String, Value)> {
     parts
 }
 
-/// The longest prefix of `text` that has at most `max` bytes.
-fn prefix(text: &str, max: u32) -> &str {
-    &text[..text.floor_char_boundary(max as usize)]
+/// The longest prefix of `text` that has at most `max` bytes, and ends neither in a character nor in the
+/// replacement of a secret.
+pub(crate) fn prefix(text: &str, max: usize) -> &str {
+    let end = text.floor_char_boundary(max);
+    if end == text.len() {
+        return text;
+    }
+    // A replacement that begins before `from` ends at `end` or before.
+    let from = text.ceil_char_boundary((end + 1).saturating_sub(REDACTED.len()));
+    let around = &text[from..text.floor_char_boundary(end + REDACTED.len())];
+    &text[..around.find(REDACTED).map_or(end, |at| end.min(from + at))]
 }
 
-/// Cuts `text` to at most `max` bytes, between two characters.
-pub fn truncate(text: &mut String, max: u32) {
+/// Cuts `text` to at most `max` bytes, as [`prefix`] does.
+pub(crate) fn truncate(text: &mut String, max: usize) {
     text.truncate(prefix(text, max).len());
 }
 
-/// Returns `text` as one line of at most `max` bytes.
+/// Returns `text`, which has no secrets any more, as one line of at most `max` bytes.
 pub fn cut(text: &str, max: u32) -> String {
+    let max = max as usize;
     let mut line = one_line(prefix(text, max));
     // Escapes may have made it longer.
     truncate(&mut line, max);
@@ -241,6 +256,20 @@ mod tests {
         let mut text = "aé".to_owned();
         truncate(&mut text, 2);
         assert_eq!(text, "a");
+    }
+
+    #[test]
+    fn the_replacement_of_a_secret_is_not_cut() {
+        let (text, end) = ("é[redacted]é", "é[redacted]".len());
+        for max in 2..=text.len() {
+            let kept = match max {
+                max if max < end => "é",
+                max if max < text.len() => "é[redacted]",
+                _ => text,
+            };
+            assert_eq!(prefix(text, max), kept, "{max}");
+        }
+        assert_eq!(cut("a[redacted]", 5), "a");
     }
 
     #[test]

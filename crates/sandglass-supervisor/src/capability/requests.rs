@@ -18,13 +18,16 @@ use crate::secret::Redactor;
 use crate::sync::lock;
 use crate::text::printable;
 
-/// How much of an error is kept, in bytes: many times what reports show, so that no secret is cut into
-/// a part that the redactor misses.
+/// How much of an error is kept, in bytes. It has no secrets any more, but more may become known before it
+/// is reported, and reports show less of it.
 const ERROR_KEPT_MAX_BYTES: u32 = 4096;
 
 /// The requests of one run. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Requests(Arc<OnceLock<Mutex<SentRequests>>>);
+pub struct Requests {
+    redactor: Redactor,
+    sent: Arc<OnceLock<Mutex<SentRequests>>>,
+}
 
 #[derive(Debug, Default)]
 struct SentRequests {
@@ -41,7 +44,7 @@ struct SentRequests {
 #[derive(Debug)]
 struct NotedRequest {
     number: u64,
-    /// The address as the guest wrote it: parsing rewrites it, and a secret in it.
+    /// The whole address as the guest wrote it: parsing rewrites it, and a secret in it.
     raw: String,
     request: OutgoingRequest,
     since: Monotonic,
@@ -64,7 +67,7 @@ pub(super) struct Journey {
 
 impl Measured for Requests {
     fn uncharged_bytes(&self) -> u64 {
-        self.0.get().map_or(0, |sent| lock(sent).bytes)
+        self.sent.get().map_or(0, |sent| lock(sent).bytes)
     }
 }
 
@@ -78,6 +81,16 @@ impl NotedRequest {
 }
 
 impl Requests {
+    /// No requests yet. `redactor` removes the secrets of the run from what is kept and reported.
+    pub fn new(redactor: Redactor) -> Self {
+        Self { redactor, sent: Arc::default() }
+    }
+
+    /// Why a request failed, as it is kept: the secrets are removed before it is cut.
+    fn reason(&self, why: &HttpError) -> String {
+        log::cut(&self.redactor.text(why.to_string()), ERROR_KEPT_MAX_BYTES)
+    }
+
     /// Notes that `request` is sent now. Its journey reports what happens to it.
     pub fn begin(&self, request: &mut Request, clock: &Arc<dyn Clock>) -> RequestInFlight {
         let number = AtomicU64::new(self.note(request, clock));
@@ -101,7 +114,7 @@ impl Requests {
             status: None,
             error: None,
         };
-        let mut sent = lock(self.0.get_or_init(Mutex::default));
+        let mut sent = lock(self.sent.get_or_init(Mutex::default));
         let number = sent.count;
         sent.count += 1;
         let one = NotedRequest { number, raw, request, since: clock.now(), until: None };
@@ -114,7 +127,7 @@ impl Requests {
     /// The address of the last request, as the guest wrote it, that was without a response `since`
     /// then; `None` if there is none.
     pub fn unfinished_since(&self, since: Monotonic) -> Option<String> {
-        let sent = lock(self.0.get()?);
+        let sent = lock(self.sent.get()?);
         let is_open = |one: &&NotedRequest| {
             one.request.outcome == RequestOutcome::Unfinished
                 && one.until.is_none_or(|until| until >= since)
@@ -125,20 +138,20 @@ impl Requests {
     /// Notes that a request failed. If it is not granted, the guest has to ask why.
     pub(super) fn note_refusal(&self, why: &HttpError) {
         if why.is_denial()
-            && let Some(sent) = self.0.get()
+            && let Some(sent) = self.sent.get()
         {
-            lock(sent).refusal = Some(log::cut(&why.to_string(), ERROR_KEPT_MAX_BYTES));
+            lock(sent).refusal = Some(self.reason(why));
         }
     }
 
     /// Why the last request was refused that is not granted, unless the guest has asked since.
     pub(super) fn refusal(&self) -> Option<String> {
-        lock(self.0.get()?).refusal.clone()
+        lock(self.sent.get()?).refusal.clone()
     }
 
     /// Notes that the guest asks for the last error.
     pub(super) fn forget_refusal(&self) {
-        if let Some(sent) = self.0.get() {
+        if let Some(sent) = self.sent.get() {
             lock(sent).refusal = None;
         }
     }
@@ -147,12 +160,11 @@ impl Requests {
     /// out. If the run ended inside a host call, that call began at `cut`.
     pub fn report(
         &self,
-        redactor: &Redactor,
         (start, end): (Monotonic, Monotonic),
         cut: Option<Monotonic>,
     ) -> (Vec<OutgoingRequest>, u64) {
-        let Some(sent) = self.0.get() else { return (Vec::new(), 0) };
-        let sent = lock(sent);
+        let Some(sent) = self.sent.get() else { return (Vec::new(), 0) };
+        let (sent, redactor) = (lock(sent), &self.redactor);
         let requests = sent.held.iter().map(|one| OutgoingRequest {
             method: well_known_method(&one.request.method).to_owned(),
             host: printable(&redactor.text(one.request.host.clone())),
@@ -254,17 +266,18 @@ impl Journey {
 
     /// Ends the present request. A status that has arrived is kept.
     fn end(&self, outcome: RequestOutcome, status: Option<u16>, why: Option<&HttpError>) {
+        let reason = why.map(|why| self.requests.reason(why));
         self.note(|one, now| {
             one.until = Some(now);
             one.request.outcome = outcome;
             one.request.status = status.or(one.request.status);
-            one.request.error = why.map(|why| log::cut(&why.to_string(), ERROR_KEPT_MAX_BYTES));
+            one.request.error = reason;
         });
     }
 
     /// Changes the present request, unless it has ended.
     fn note(&self, how: impl FnOnce(&mut NotedRequest, Monotonic)) {
-        let Some(sent) = self.requests.0.get() else { return };
+        let Some(sent) = self.requests.sent.get() else { return };
         let (mut sent, number) = (lock(sent), self.number.load(Ordering::Relaxed));
         let SentRequests { held, bytes, .. } = &mut *sent;
         let one = held.iter_mut().find(|one| one.number == number);
@@ -335,17 +348,22 @@ mod tests {
         requests.begin(&mut request.expect("valid"), &clock)
     }
 
-    fn report(requests: &Requests, redactor: &Redactor) -> (Vec<OutgoingRequest>, u64) {
-        requests.report(redactor, (Monotonic::default(), Monotonic::default()), None)
+    fn report(requests: &Requests) -> (Vec<OutgoingRequest>, u64) {
+        requests.report((Monotonic::default(), Monotonic::default()), None)
+    }
+
+    fn with_redactor() -> (Requests, Redactor) {
+        let redactor = Redactor::default();
+        (Requests::new(redactor.clone()), redactor)
     }
 
     #[test]
     fn queries_logins_and_secrets_are_not_reported() {
-        let (requests, redactor) = (Requests::default(), Redactor::default());
+        let (requests, redactor) = with_redactor();
         let url = "http://me:hush@api.example:8080/v1/s%20ecret/charge?token=t#part";
         send(&requests, "post", url).ended(Ok(202));
         redactor.hide(&Secret::new("s ecret"));
-        let (reported, _) = report(&requests, &redactor);
+        let (reported, _) = report(&requests);
         let [one] = reported.as_slice() else { panic!("{reported:?}") };
         assert_eq!((one.method.as_str(), one.host.as_str()), ("POST", "api.example:8080"));
         assert!(one.path.starts_with("/v1/") && one.path.ends_with("/charge"), "{one:?}");
@@ -359,7 +377,7 @@ mod tests {
         for method in ["purge", "hunter22", &"x".repeat(64)] {
             send(&requests, method, "http://x/").ended(Ok(200));
         }
-        let (reported, _) = report(&requests, &Redactor::default());
+        let (reported, _) = report(&requests);
         let methods: Vec<_> = reported.iter().map(|one| one.method.as_str()).collect();
         assert_eq!(methods, ["PURGE", "_OTHER", "_OTHER"]);
         assert!(!reported[1].is_idempotent());
@@ -370,10 +388,10 @@ mod tests {
         for secret in
             ["hunter22\\hush99", "hunter22\thush99", "hunter22?hush99", "hunter22/../hush99"]
         {
-            let (requests, redactor) = (Requests::default(), Redactor::default());
+            let (requests, redactor) = with_redactor();
             redactor.hide(&Secret::new(secret));
             send(&requests, "post", &format!("http://x/at/{secret}")).ended(Ok(200));
-            let (reported, _) = report(&requests, &redactor);
+            let (reported, _) = report(&requests);
             assert_eq!(reported[0].path, "/[REDACTED]", "{secret:?}");
         }
     }
@@ -385,7 +403,7 @@ mod tests {
         for _ in 0..100 {
             send(&requests, "GET", "http://x/look").ended(Ok(200));
         }
-        let (reported, _) = report(&requests, &Redactor::default());
+        let (reported, _) = report(&requests);
         assert_eq!(reported[0].path, "/charge");
     }
 
@@ -397,7 +415,7 @@ mod tests {
             send(&requests, "post", "http://x/quick").ended(Ok(200));
         }
         drop(send(&requests, "post", "http://x/given-up"));
-        let (reported, omitted) = report(&requests, &Redactor::default());
+        let (reported, omitted) = report(&requests);
         let expected = (STORY_REQUESTS_MAX, 102 - STORY_REQUESTS_MAX as u64);
         assert_eq!((reported.len(), omitted), expected);
         let of = |outcome| reported.iter().filter(move |one| one.outcome == outcome);
@@ -406,7 +424,7 @@ mod tests {
         let paths: Vec<_> = of(RequestOutcome::GivenUp).map(|one| one.path.as_str()).collect();
         assert_eq!(paths, ["/given-up"]);
         hanging.ended(Err(&HttpError::TooManyRedirects));
-        let (reported, _) = report(&requests, &Redactor::default());
+        let (reported, _) = report(&requests);
         assert_eq!(reported[0].outcome, RequestOutcome::Failed);
         let late = HttpError::TimedOut(std::time::Duration::from_secs(1));
         let refused = HttpError::NotAllowed("x".to_owned());
@@ -414,20 +432,20 @@ mod tests {
             [(late, RequestOutcome::GivenUp), (refused, RequestOutcome::Refused)]
         {
             send(&requests, "post", "http://x/last").ended(Err(&error));
-            let (reported, _) = report(&requests, &Redactor::default());
+            let (reported, _) = report(&requests);
             assert_eq!(reported.last().map(|one| one.outcome), Some(outcome));
         }
     }
 
     #[test]
     fn reasons_are_reported_without_secrets_and_a_refusal_until_the_guest_asks() {
-        let (requests, redactor) = (Requests::default(), Redactor::default());
+        let (requests, redactor) = with_redactor();
         redactor.hide(&Secret::new("hunter22"));
         let empty = requests.uncharged_bytes();
         let refused = HttpError::NotAllowed(format!("hunter22.{}", "x".repeat(10_000)));
         send(&requests, "GET", "http://x/").ended(Err(&refused));
         requests.note_refusal(&refused);
-        let (reported, _) = report(&requests, &redactor);
+        let (reported, _) = report(&requests);
         let error = reported[0].error.as_deref().expect("a reason");
         assert!(error.starts_with("the host `[redacted].x"), "{error}");
         assert_eq!(error.len(), STORY_ERROR_MAX_BYTES as usize);
@@ -437,8 +455,34 @@ mod tests {
         send(&requests, "GET", "http://x/").ended(Err(&HttpError::TooLarge(7)));
         requests.note_refusal(&HttpError::TooLarge(7));
         assert_eq!(requests.refusal(), None, "a failure is no refusal");
-        let (reported, _) = report(&requests, &redactor);
+        let (reported, _) = report(&requests);
         let error = reported[1].error.as_deref();
         assert_eq!(error, Some("the response is larger than the 7 bytes allowed"));
+    }
+
+    #[test]
+    fn a_secret_across_a_cut_is_not_reported_in_part() {
+        let (requests, redactor) = with_redactor();
+        let secret = "hunter22".repeat(200);
+        redactor.hide(&Secret::new(&secret));
+        // Replaced secrets move what follows them to the front, whatever it was cut to before.
+        let texts = (0..16).map(|more| format!("{}{}", "x".repeat(more), [&*secret; 4].join("/")));
+        for text in texts {
+            let refused = HttpError::NotAllowed(text.clone());
+            send(&requests, "GET", &format!("http://x/{text}")).ended(Err(&refused));
+            requests.note_refusal(&refused);
+            let (reported, _) = report(&requests);
+            let last = reported.last().expect("one");
+            let refusal = requests.refusal().expect("refused");
+            let error = last.error.clone().expect("a reason");
+            for shown in [&last.path, &error, &refusal] {
+                assert!(shown.contains("[redacted]") && !shown.contains("hunter"), "{shown}");
+            }
+        }
+        // Parsing rewrites this secret, far from the start of the address.
+        redactor.hide(&Secret::new("rewritten\\hush99"));
+        let far = format!("http://x/{}/rewritten\\hush99", "x/".repeat(5_000));
+        send(&requests, "GET", &far).ended(Ok(200));
+        assert_eq!(report(&requests).0.last().map(|one| one.path.as_str()), Some("/[REDACTED]"));
     }
 }

@@ -12,6 +12,7 @@
 //! what the call was about or null, its result or null (the run ended inside it), and what it wrote
 //! to the guest's memory. Recordings are stored in journals, so the format is a contract.
 
+mod diagnostic;
 mod header;
 mod memory;
 pub mod packing;

@@ -1,12 +1,12 @@
 //! Writes a recording, call by call, within bounds. A run that exceeds them has no recording, because a
 //! part of it could only replay a part of the run.
 
-use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use minicbor::Encoder;
 use sandglass_model::{Recording, WholeRecording};
 
+use super::diagnostic::to_diagnostic;
 use super::packing::{Packer, Unrecordable};
 use super::secrets::SeenSecrets;
 use super::{
@@ -16,17 +16,6 @@ use crate::secret::Secret;
 
 /// Longest recorded text of one call's arguments, in bytes.
 const KEPT_ARGUMENTS_BYTES: usize = 64 << 10;
-
-/// The text of arguments, up to twice the recorded length.
-struct Shown(String);
-
-impl fmt::Write for Shown {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        let room = (2 * KEPT_ARGUMENTS_BYTES).saturating_sub(self.0.len());
-        self.0.push_str(&part[..part.floor_char_boundary(room)]);
-        if part.len() > room { Err(fmt::Error) } else { Ok(()) }
-    }
-}
 
 /// The recording of a running handler.
 #[derive(Debug)]
@@ -90,14 +79,8 @@ impl Recorder {
         let mut packer = Packer::of_arguments(&self.seen, COMPARED_BYTES, COMPARED_BYTES_OF_CALL);
         arguments(&mut packer);
         let packed = packer.finish().unwrap_or_default();
-        let kept = (self.limits.arguments == KeepArguments::Yes).then(|| {
-            // Secrets are removed from twice the length, so that none is cut by the final length.
-            let mut text = Shown(String::new());
-            let _ = write!(text, "{}", minicbor::display(&packed));
-            let mut text = self.seen.redacted(text.0);
-            text.truncate(text.floor_char_boundary(KEPT_ARGUMENTS_BYTES));
-            text
-        });
+        let kept = (self.limits.arguments == KeepArguments::Yes)
+            .then(|| to_diagnostic(&packed, &self.seen, KEPT_ARGUMENTS_BYTES).0);
         let mut out = Encoder::new(std::mem::take(&mut self.out));
         out.array(6)
             .and_then(|out| out.str(function)?.u64(hash(&packed))?.encode(kept))

@@ -2,13 +2,13 @@
 //! ends the run where the recorded one was ended.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use minicbor::Decoder;
 use minicbor::data::{Token, Type};
 use sandglass_model::{CallPlace, Cause, EndPoint};
 
+use super::diagnostic::to_diagnostic;
 use super::packing::{Packer, Unpacker, Unreadable, WITH_SECRETS};
 use super::run_recording::Source;
 use super::secrets::{GivenSecrets, SeenSecrets};
@@ -19,8 +19,8 @@ use crate::run::Phase;
 use crate::secret::Redactor;
 use crate::sync::lock;
 
-/// Most characters of arguments or of a result that are shown.
-const SHOWN_CHARS: usize = 2_000;
+/// Most bytes of arguments or of a result that are shown.
+const SHOWN_BYTES: usize = 2_000;
 
 /// How the recorded run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +189,7 @@ impl Replayer {
             found.calls
         };
         let recording = Arc::clone(&self.recording);
-        let came = ActualCall { function, arguments: self.seen.redacted(to_diagnostic(&packed)) };
+        let came = ActualCall { function, arguments: shown(&packed, &self.seen) };
         if self.next >= recording.len() {
             return Err(self.differs("a host call too many", "no further host call", &came));
         }
@@ -214,7 +214,7 @@ impl Replayer {
                 number,
                 function: entry.about.unwrap_or(function).to_owned(),
                 arguments: came.arguments.clone(),
-                answer: answer.map(|answer| to_diagnostic(&recording[answer..entry.writes])),
+                answer: answer.map(|answer| shown(&recording[answer..entry.writes], &self.seen)),
             });
         }
         self.source_of_result(&entry, number, is_executed, &came)
@@ -387,22 +387,13 @@ struct ActualCall<'a> {
     arguments: String,
 }
 
-/// Formats CBOR in its diagnostic notation, shortened.
-fn to_diagnostic(cbor: &[u8]) -> String {
-    use fmt::Write as _;
-    struct Shortened(String);
-    impl fmt::Write for Shortened {
-        fn write_str(&mut self, part: &str) -> fmt::Result {
-            let room = SHOWN_CHARS.saturating_sub(self.0.len());
-            self.0.extend(part.chars().take(room));
-            if room <= part.len() { Err(fmt::Error) } else { Ok(()) }
-        }
+/// Formats CBOR for people, shortened.
+fn shown(cbor: &[u8], seen: &SeenSecrets) -> String {
+    let (mut text, is_cut) = to_diagnostic(cbor, seen, SHOWN_BYTES);
+    if is_cut {
+        text.push('…');
     }
-    let mut cut = Shortened(String::new());
-    if write!(cut, "{}", minicbor::display(cbor)).is_err() {
-        cut.0.push('…');
-    }
-    cut.0
+    text
 }
 
 /// Returns the names of the secrets that a recording needs, with their lengths in bytes.

@@ -108,9 +108,9 @@ impl SeenSecrets {
         !self.held.is_empty() && self.redactor.finds(bytes)
     }
 
-    /// Returns `text` without the secrets.
-    pub fn redacted(&self, text: String) -> String {
-        self.redactor.text(text)
+    /// Returns `text`, which `is_whole` or the start of a longer one, without the secrets.
+    pub fn redacted(&self, text: String, is_whole: bool) -> String {
+        if is_whole { self.redactor.text(text) } else { self.redactor.start_of_text(text) }
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn link(linker: &mut Linker<RunStore>, functions: &mut Functions) -> 
             let wait = caller.data().outside().send(request);
             let Some(answer) = race.call(wait).await else { return Ok(None) };
             let answer = answer?;
-            let messages = connect::messages(&answer.response)?;
+            let messages = connect::messages(&answer.response, &caller.data().guest().redactor)?;
             let written = json_for_buffer(caller.data(), &messages, out_len)?;
             if let Some(error) = messages.error {
                 // The messages count nevertheless; the ABI has no other place for the error.

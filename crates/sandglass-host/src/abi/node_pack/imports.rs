@@ -211,7 +211,7 @@ const fn status_of(is_too_large: bool) -> NodeStatus {
 
 /// Writes a line to the host's log, and to the log of the workflow that invoked the node.
 fn log(store: &mut RunStore, level: Level, message: String) -> Result<()> {
-    let line = cut(&message, LINE_MAX_BYTES);
+    let line = cut(&store.guest().redactor.text(message.clone()), LINE_MAX_BYTES);
     if !store.guest().log.is_full() {
         node(store)?.access.log(level, &line);
     }

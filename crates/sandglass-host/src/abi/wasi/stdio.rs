@@ -15,8 +15,8 @@ use sandglass_supervisor::capability::log::{GuestLog, LINE_MAX_BYTES, Level};
 use sandglass_supervisor::capability::outside::Outside;
 use sandglass_supervisor::run::Run;
 
-/// How much of a line is kept, in bytes: more than is logged, so that a secret at the cut is removed
-/// before the line is cut.
+/// How much of a line is kept, in bytes: more than is logged, because where it is cut, parts of secrets
+/// are removed with their surroundings.
 const KEPT_BYTES: usize = 4 * LINE_MAX_BYTES as usize;
 
 /// One of the two streams. Clones write to the same.
@@ -61,7 +61,12 @@ impl Lines {
 
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.partial);
-        self.log.write(self.level, String::from_utf8_lossy(&line).into_owned());
+        let text = String::from_utf8_lossy(&line).into_owned();
+        if line.len() < KEPT_BYTES {
+            self.log.write(self.level, text);
+        } else {
+            self.log.write_start(self.level, text);
+        }
     }
 }
 

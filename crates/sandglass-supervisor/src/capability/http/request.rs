@@ -23,10 +23,6 @@ const METHOD_MAX_BYTES: usize = 64;
 /// Most bytes of the names and values of all headers of one request; servers reject much smaller ones.
 const HEADERS_MAX_BYTES: usize = 256 << 10;
 
-/// How much of a path is kept for reports: many times what they show, so that no secret is cut into a
-/// part that the redactor misses.
-const PATH_KEPT_MAX_CHARS: usize = 4096;
-
 /// Most headers of one request; servers reject more.
 const MAX_HEADERS: usize = 100;
 
@@ -64,7 +60,7 @@ fn is_kept_across_origins(name: &HeaderName) -> bool {
 /// A request of a guest, checked as far as possible without sending it.
 #[derive(Debug)]
 pub struct Request {
-    /// The address as the guest wrote it, shortened: secrets are searched in it.
+    /// The whole address as the guest wrote it: secrets are searched in it.
     pub(in crate::capability) raw: String,
     pub(super) method: Method,
     pub(super) url: Url,
@@ -245,7 +241,7 @@ impl Request {
                 url.len()
             ));
         }
-        let raw = url.chars().take(PATH_KEPT_MAX_CHARS).collect();
+        let raw = url.to_owned();
         let url = Url::parse(url).map_err(|error| format!("the URL is not valid: {error}"))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!(
@@ -279,12 +275,12 @@ impl Request {
         const HEADER_BYTES: usize = 512;
         let texts = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
         let headers = texts.sum::<usize>() + self.headers.len() * HEADER_BYTES;
-        (2 * self.url.as_str().len() + headers) as u64
+        (self.raw.len() + 2 * self.url.as_str().len() + headers) as u64
     }
 
     /// Method, host (with its port unless that is the default) and path: what reports may show.
     pub fn destination(&self) -> (String, String, String) {
-        let path: String = self.url.path().chars().take(PATH_KEPT_MAX_CHARS).collect();
+        let path = self.url.path().to_owned();
         (self.method.as_str().to_owned(), host_and_port(&self.url), path)
     }
 
@@ -315,7 +311,7 @@ impl Request {
         }
         self.url = url;
         // The server chose the location, which may contain a secret that was sent to it.
-        self.raw = location.chars().take(PATH_KEPT_MAX_CHARS).collect();
+        location.clone_into(&mut self.raw);
         Ok(self)
     }
 }
