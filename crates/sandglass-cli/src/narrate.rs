@@ -81,8 +81,8 @@ impl Narrator {
                 describe_spawned(entity, action_refused.as_deref())
             }
             Event::SpawnRefused { entity, reason, .. } => {
-                let why = describe_obstacle(*reason);
-                ("spawn refused".into(), format!("{entity} ({reason}: {why})"), Tone::Bad)
+                let detail = format!("{entity} ({reason}: {})", describe_obstacle(*reason));
+                ("spawn refused".into(), detail, Tone::Bad)
             }
             Event::Signal { name, from, dispatch, payload, resets_idle } => {
                 let sender = match (from, dispatch) {

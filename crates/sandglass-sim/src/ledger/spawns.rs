@@ -1,6 +1,6 @@
 //! What became of each spawn: one entity, whose first record names the spawn, or a recorded refusal.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sandglass_liveness::Entity;
 use sandglass_model::{EntityRef, Event, Incarnation, Sequence, SpawnObstacle, TransitionCause};
@@ -27,8 +27,8 @@ pub(crate) struct Spawns {
     spawns: BTreeMap<Key, Record>,
     /// The spawn of each spawned entity.
     by_child: BTreeMap<EntityRef, Key>,
-    /// The spawned entities that have not come to rest since they were created.
-    restless: BTreeSet<EntityRef>,
+    /// The spawned entities that have not come to rest since they were created, with their tenants.
+    restless: BTreeMap<EntityRef, String>,
     /// How many spawned entities may have something to do.
     busy_max: usize,
 }
@@ -50,7 +50,11 @@ impl Spawns {
         if entity.is_at_rest() {
             self.restless.remove(&entity.entity);
         }
-        let (restless, max) = (self.restless.len(), self.busy_max);
+        if let Some(tenant) = self.restless.get_mut(&entity.entity) {
+            tenant.clone_from(&entity.tenant);
+        }
+        let of_tenant = self.restless.values().filter(|tenant| **tenant == entity.tenant);
+        let (restless, max) = (of_tenant.count(), self.busy_max);
         (restless > max).then(|| {
             let what =
                 format!("{restless} spawned entities have something to do, of at most {max}");
@@ -124,7 +128,8 @@ impl Spawns {
             Some(spawn) if spawn.child == *name && spawn.created.is_none() && !spawn.is_over => {
                 spawn.created = Some(refused.cloned());
                 self.by_child.insert(name.clone(), key);
-                self.restless.insert(name.clone());
+                // Its tenant is added with the rest of the batch.
+                self.restless.insert(name.clone(), String::new());
                 None
             }
             spawn => Some(format!("{name} is created by {key:?}, of which is known: {spawn:?}")),
