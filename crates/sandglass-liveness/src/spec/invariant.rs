@@ -9,6 +9,9 @@ use sandglass_model::Object;
 /// Most invariants of an automaton: each is evaluated for each transition.
 pub const INVARIANTS_MAX: usize = 256;
 
+/// The condition that a state takes no action.
+const NO_FURTHER: &str = "no_further_transitions";
+
 /// What holds after each transition.
 #[derive(Clone, Debug)]
 pub struct Invariant {
@@ -47,7 +50,7 @@ fn invariant(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> O
     }
     let assert = table.required_text("assert", out)?;
     let asserted = match function(&assert) {
-        ("no_further_transitions", None) => {
+        (NO_FURTHER, None) => {
             when.iter().for_each(|state| check_ended(state, &table, spec, out));
             return None;
         }
@@ -60,6 +63,14 @@ fn invariant(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> O
                         state, and assert it in the second";
             let message = format!("{} is not checked", table.label);
             out.report_default(assert.span(), message, help);
+            return None;
+        }
+        (name, None)
+            if name.len().abs_diff(NO_FURTHER.len()) <= 2
+                && strsim::osa_distance(name, NO_FURTHER) <= 2 =>
+        {
+            let help = format!("did you mean `{NO_FURTHER}`?");
+            out.error_with_help(assert.span(), format!("`{name}` is no condition"), help);
             return None;
         }
         _ => guard::text(&assert, "assert", spec, out)?,
