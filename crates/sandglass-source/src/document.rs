@@ -33,12 +33,12 @@ impl<'s> Document<'s> {
         let (mut last, mut repeated) = (None, BTreeSet::new());
         for error in &errors {
             let span = error.span().unwrap_or(0..0);
-            let what = (out.line(span.start), error.message());
-            // Brackets that are nested too deep are errors one by one; one report per line is enough.
-            if last == Some(what) {
+            let line = Some(out.line(span.start));
+            // Others of a line follow from the first one.
+            if last == line {
                 continue;
             }
-            last = Some(what);
+            last = line;
             let word = word_at(source, span.start);
             match error.message() {
                 // All tables of the name follow from the first one.
@@ -49,6 +49,9 @@ impl<'s> Document<'s> {
                     out.error_with_help(&span, message, help);
                 }
                 DUPLICATE => out.error_with_help(&span, error.message(), "remove one of the two"),
+                message if message.starts_with("key with no value") => {
+                    out.error_with_help(&span, message, "write KEY = VALUE");
+                }
                 message if is_unquoted(message) && !word.is_empty() => {
                     let help = format!("if it is a text, quote it: \"{word}\"");
                     out.error_with_help(&span, message, help);
@@ -84,9 +87,9 @@ const DUPLICATE: &str = "duplicate key";
 
 /// Whether this message of the TOML parser is about a value that begins as no value does.
 fn is_unquoted(message: &str) -> bool {
-    ["string values must be quoted", "invalid boolean"]
-        .iter()
-        .any(|start| message.starts_with(start))
+    let kinds =
+        ["string values must be quoted", "invalid boolean", "invalid float", "invalid integer"];
+    kinds.iter().any(|kind| message.starts_with(kind))
 }
 
 /// The word that begins at a place; empty if none does.

@@ -14,6 +14,9 @@ use toml::de::{DeTable, DeValue};
 use crate::diagnostic::{is_misspelling, unknown_key};
 use crate::{Diagnostics, Name, duration, size, toml_value};
 
+/// Shortest start of a key that is probably meant as that key.
+const KEY_START_MIN_LEN: usize = 4;
+
 /// A value with its place in the file.
 pub type Spot<'t, 's> = &'t Spanned<DeValue<'s>>;
 
@@ -132,9 +135,8 @@ impl<'t, 's> Table<'t, 's> {
         if self.has(key) {
             return;
         }
-        let misspelled = self.entries().find(|(found, ..)| is_misspelling(found, key));
-        let (span, message, help) = match misspelled {
-            Some((found, span, _)) => {
+        let (span, message, help) = match self.misspelled(key) {
+            Some((found, span)) => {
                 (span, unknown_key(found, &self.label), format!("did you mean `{key}`?"))
             }
             None => {
@@ -143,6 +145,15 @@ impl<'t, 's> Table<'t, 's> {
             }
         };
         out.error_with_help(&span, message, help);
+    }
+
+    /// The key that is probably meant as `key`, or that is the start of it, and its place.
+    #[must_use]
+    pub fn misspelled(&self, key: &str) -> Option<(&'t str, Range<usize>)> {
+        let is_start = |found: &str| found.len() >= KEY_START_MIN_LEN && key.starts_with(found);
+        let is_meant = |found: &str| is_misspelling(found, key) || is_start(found);
+        let found = self.entries().find(|(found, ..)| is_meant(found));
+        found.map(|(found, span, _)| (found, span))
     }
 
     /// Reads a list of names; a single name counts as a list of one.

@@ -38,7 +38,7 @@ pub enum Refusal {
         /// The state.
         state: String,
         /// The states of other entities that it has read.
-        observed: Vec<Observed>,
+        observed: Box<[Observed]>,
     },
     /// The guard of the action reads the states of too many other entities.
     #[error("the guard of `{action}` reads the states of more than {READS_MAX} entities")]

@@ -50,8 +50,10 @@ fn check_actions(spec: &mut Spec, out: &mut Diagnostics<'_>) {
             let help = format!("take `{terminal}` out of `from` or out of `terminal`");
             out.error_with_help(terminal.span(), message, help);
         }
+        let are_known = !spec.unread.params.contains(action.name.as_str());
+        let params = are_known.then_some(&action.params[..]);
         for effect in &mut action.effects {
-            check_effect(spec, &names, &action.params, effect, out);
+            check_effect(spec, &names, params, effect, out);
         }
         set_by_params(spec, action);
         spawn::check(spec, action, &names, out);
@@ -187,7 +189,7 @@ pub(super) fn known_state(states: &States<'_>, state: &Name, out: &mut Diagnosti
 fn check_effect(
     spec: &Spec,
     actions: &BTreeSet<String>,
-    params: &[Name],
+    params: Option<&[Name]>,
     effect: &mut Effect,
     out: &mut Diagnostics<'_>,
 ) {
@@ -246,7 +248,7 @@ const fn misused(effect: &Effect, kind: VariableKind) -> Option<(&'static str, &
 /// that.
 fn check_assigned(
     spec: &Spec,
-    params: &[Name],
+    params: Option<&[Name]>,
     (variable, used_in): (&Name, &str),
     kind: VariableKind,
     value: &mut Assigned,
@@ -261,14 +263,14 @@ fn check_assigned(
                 out.error_with_help(variable.span(), message, help);
             }
         },
-        Assigned::Param(param) if !params.contains(param) => {
+        Assigned::Param(param) => {
+            let Some(params) = params.filter(|params| !params.contains(param)) else { return };
             let near = nearest(param, params.iter().map(Name::as_str));
             let near = near.map(|near| format!("did you mean `{near}`? Otherwise, "));
             let help = format!("{}add it to `params` of the action", near.unwrap_or_default());
             let message = format!("the action has no parameter `{param}`");
             out.report_default(param.span(), message, help);
         }
-        Assigned::Param(_) => {}
         Assigned::Variable(from) => {
             let from_kind = kind_of(spec, from, out);
             if let Some(from_kind) = from_kind.filter(|from| kind.hold(&from.zero()).is_none()) {

@@ -32,6 +32,9 @@ const HELP: &str = "write \"trigger NAME\", \"VARIABLE = VALUE\", \"VARIABLE += 
                     \"append(LIST, params.P)\", \"schedule ACTION SECONDS\" or \"emit EVENT\", or \
                     tables such as { type = \"trigger\", name = \"...\" }";
 
+const VALUE_HELP: &str =
+    "write a whole number, true, false, a quoted text, `params.PARAMETER`, or a variable";
+
 /// Returns `source` with the quotes around lists of tables of `effect` blanked out, as in
 /// `effect = '[{ .. }]'`, and their places. All places in the text stay as they were.
 pub(super) fn without_quotes(source: &str) -> (Cow<'_, str>, Vec<Range<usize>>) {
@@ -147,9 +150,8 @@ fn unknown(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option<
 }
 
 fn no_value(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
-    let help =
-        "write a whole number, true, false, a quoted text, `params.PARAMETER`, or a variable";
-    out.error_with_help(&item.span(), format!("a value is missing in `{}`", text.trim()), help);
+    let message = format!("a value is missing in `{}`", text.trim());
+    out.error_with_help(&item.span(), message, VALUE_HELP);
     None
 }
 
@@ -224,6 +226,10 @@ fn parse_assigned(text: &str, item: Spot<'_, '_>, out: &mut Diagnostics<'_>) -> 
     let name =
         |text: &str, out: &mut Diagnostics<'_>| valid_name(Name::new(text, item.span()), out);
     let is_quoted = text.starts_with(['"', '\'']);
+    if !is_quoted && text.contains(|c: char| c.is_whitespace() || "[]{}()+*/".contains(c)) {
+        out.error_with_help(&item.span(), format!("`{text}` is no value"), VALUE_HELP);
+        return None;
+    }
     Some(match (text, text.parse::<i64>(), text.strip_prefix("params.")) {
         (_, Ok(number), _) => Assigned::Literal(Value::from(number)),
         ("true" | "false", ..) => Assigned::Literal(Value::from(text == "true")),
@@ -322,8 +328,8 @@ fn amount_of(
 fn list_append(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Option<Effect> {
     table.only(&["type", "var", "list", "param", "value"], out);
     let variable = list(table, out)?;
-    let value = match table.text("value", out) {
-        Some(text) => Assigned::Literal(Value::from(text.as_str())),
+    let value = match table.value("value") {
+        Some(value) => Assigned::Literal(toml_value::to_json(value.get_ref())),
         None => Assigned::Param(table.name("param", out).unwrap_or_else(|| variable.clone())),
     };
     Some(Effect::Append { variable, value })

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use sandglass_source::{Diagnostics, Table};
+use sandglass_source::{Diagnostics, Table, nearest};
 use serde_json::Value;
 
 use super::states::States;
@@ -12,6 +12,9 @@ use sandglass_model::Object;
 
 /// Most invariants of an automaton: each is evaluated for each transition.
 pub const INVARIANTS_MAX: usize = 256;
+
+/// The condition that a state takes no action.
+const NO_FURTHER: &str = "no_further_transitions";
 
 /// What holds after each transition.
 #[derive(Clone, Debug)]
@@ -72,7 +75,7 @@ impl<'s> Reader<'s> {
         }
         let assert = table.required_text("assert", out)?;
         let asserted = match function(&assert) {
-            ("no_further_transitions", None) => {
+            (NO_FURTHER, None) => {
                 when.iter().for_each(|state| self.check_ended(state, &table, out));
                 return None;
             }
@@ -85,6 +88,11 @@ impl<'s> Reader<'s> {
                             state, and assert it in the second";
                 let message = format!("{} is not checked", table.label);
                 out.report_default(assert.span(), message, help);
+                return None;
+            }
+            (name, None) if nearest(name, [NO_FURTHER]).is_some() => {
+                let help = format!("did you mean `{NO_FURTHER}`?");
+                out.error_with_help(assert.span(), format!("`{name}` is no condition"), help);
                 return None;
             }
             _ => guard::text(&assert, "assert", self.spec, out)?,

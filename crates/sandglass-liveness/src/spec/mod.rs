@@ -106,6 +106,8 @@ struct Unread {
     has_variable: bool,
     /// Whether an action has no name.
     has_action: bool,
+    /// Actions with parameters that could not be read.
+    params: BTreeSet<String>,
 }
 
 impl Unread {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_model::{Object, RulesVersion, SpecDigest};
 use sandglass_source::{
-    Diagnostics, Document, Spot, Table, did_you_mean, items_of, nearest, toml_value,
+    Diagnostics, Document, Spot, Table, did_you_mean, items_of, nearest, toml_value, valid_name,
     without_repeated_keys, wrong_type,
 };
 use serde_json::Value;
@@ -87,11 +87,11 @@ fn read(
     for effects in quoted {
         out.report_default(&effects, "a list of effects is quoted", "remove the quotes");
     }
-    root.only(&SECTIONS, out);
     if rules >= RulesVersion::V3 {
         check_counts(&root, out)?;
     }
     let mut spec = automaton(&root, rules, out)?;
+    root.only(&SECTIONS, out);
     let are_triggers_known = sections(&root, &mut spec, out);
     check::check(&mut spec, are_triggers_known, out);
     Some(spec)
@@ -142,7 +142,9 @@ fn automaton(root: &Table<'_, '_>, rules: RulesVersion, out: &mut Diagnostics<'_
         "conversation",
         "strict",
     ];
-    if !root.has("automaton") {
+    if root.misspelled("automaton").is_some() {
+        root.require("automaton", out);
+    } else if !root.has("automaton") {
         let help = "start it with [automaton], `name`, `states` and `initial`";
         out.error_with_help(&(0..0), "the file has no [automaton]", help);
     }
@@ -205,7 +207,8 @@ fn states(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Vec<Name> {
     let mut seen = BTreeSet::new();
     for state in &states {
         if !seen.insert(state.as_str()) {
-            out.error(state.span(), format!("state `{state}` is declared twice"));
+            let message = format!("state `{state}` is declared twice");
+            out.error_with_help(state.span(), message, "remove one of the two");
         }
     }
     states
@@ -240,6 +243,13 @@ fn sections(root: &Table<'_, '_>, spec: &mut Spec, out: &mut Diagnostics<'_>) ->
         let action = action(&table, effects, spec, out);
         spec.unread.has_action |= action.is_none();
         if let Some(action) = action {
+            let are_params_unread = match table.value("params") {
+                Some(value) => items_of(value).len() > action.params.len(),
+                None => table.misspelled("params").is_some(),
+            };
+            if are_params_unread {
+                spec.unread.params.insert(action.name.to_string());
+            }
             let under = table.tables("triggers", called("[[action.triggers]]"), out);
             triggers.push((action.name.clone(), under));
             declare("action", action.name.clone(), action, &mut spec.actions, out);
@@ -383,13 +393,20 @@ fn from(
 /// The names of an action's parameters: strings, or tables with a `name`. A `type` must fit the variable
 /// of that name; other keys of these tables are not checked.
 fn params(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> Vec<Name> {
-    let Some(DeValue::Array(items)) = table.value("params").map(toml::Spanned::get_ref) else {
-        return table.names("params", out);
-    };
+    let Some(value) = table.value("params") else { return Vec::new() };
     let mut names = Vec::new();
-    for item in items.iter() {
+    for item in items_of(value) {
         match item.get_ref() {
-            DeValue::String(text) => names.push(Name::new(text.as_ref(), item.span())),
+            DeValue::String(text) if text.contains(',') => {
+                let message = format!("a parameter of {} has a comma in its name", table.label);
+                let help = "write each parameter as a text of its own: [\"a\", \"b\"]";
+                out.report_default(&item.span(), message, help);
+                let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+                names.extend(parts.map(|part| Name::new(part, item.span())));
+            }
+            DeValue::String(text) => {
+                names.extend(valid_name(Name::new(text.as_ref(), item.span()), out));
+            }
             DeValue::Table(values) => {
                 let label = format!("a parameter of {}", table.label);
                 let table = Table { values, label, span: item.span() };

@@ -379,7 +379,7 @@ fn mistakes_are_reported_with_advice() {
         ("type = \"max_count\"", "type = \"cross_entity_state\"", "has no `entity_type`"),
         ("type = \"max_count\"", "type = \"most\"", "no guard is of type `most`"),
         ("var = \"items\", max", "var = \"paid\", max", "`paid` is no counter"),
-        ("\"carrier = 'ups'\"", "\"carrier = 3 +\"", "no variable is named `3 +`"),
+        ("\"carrier = 'ups'\"", "\"carrier = 3 +\"", "`3 +` is no value"),
         (
             "\"carrier = 'ups'\"",
             "\"paid = 'maybe'\"",

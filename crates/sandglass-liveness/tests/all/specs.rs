@@ -499,6 +499,29 @@ fn reads_the_looser_spellings_of_users() {
 }
 
 #[test]
+fn syntax_errors_say_what_to_write() {
+    for (old, new, expected) in [
+        (
+            "initial = \"Idle\"",
+            "initial = Idle",
+            "5:11: error: invalid float, expected `inf`\n  help: if it is a text, quote it: \"Idle\"",
+        ),
+        ("params = [\"text\"]", "params = [text]", "help: if it is a text, quote it: \"text\""),
+        (
+            "[[action]]\nname = \"Pause\"",
+            "[action]\nname = \"Pause\"",
+            "error: `[action]` and `[[action]]` are both in the file\n  help: write each of them as `[[action]]`",
+        ),
+        ("to = \"Done\"", "to: \"Done\"", "help: write KEY = VALUE"),
+    ] {
+        assert!(SESSION.contains(old), "{old}");
+        let found = Spec::parse(&SESSION.replacen(old, new, 1)).diagnostics;
+        let [one] = &found[..] else { panic!("{new}: {found:#?}") };
+        assert!(one.to_string().contains(expected), "{new}: {one}");
+    }
+}
+
+#[test]
 fn two_syntax_errors_are_two_diagnostics() {
     let found = Spec::parse("[automaton]\nname = \nstates = [\"x\"]\ninitial = = 3\n").diagnostics;
     assert!(found.len() >= 2, "{found:#?}");
@@ -943,6 +966,36 @@ fn each_fault_is_reported_once_and_where_it_is() {
             timed,
             "name = \"HandlerTimedOut\"\nfrom = [\"Idle\"]",
             "61: integration `run_tools` has no `on_timeout`; if its deadline passes, it takes `Fail`; add `on_timeout = \"Fail\"`, or add `Executing` to `from` of `HandlerTimedOut`",
+        ),
+        (
+            &used,
+            "after_seconds = 300",
+            "after = 300",
+            "74: unknown key `after` in [[state_timeout]]; did you mean `after_seconds`?",
+        ),
+        (
+            &used,
+            "params = [\"text\"]",
+            "params = [5]",
+            "27: `params` in action `Note` must be a list of names",
+        ),
+        (
+            &used,
+            "params = [\"text\"]",
+            "params = \"text, more\"",
+            "27: a parameter of action `Note` has a comma in its name; write each",
+        ),
+        (
+            &used,
+            "\"increment rounds\"",
+            "\"note = ['x']\"",
+            "22: `['x']` is no value; write a whole number",
+        ),
+        (
+            &used,
+            "[automaton]",
+            "[automton]",
+            "2: unknown key `automton` in the file; did you mean `automaton`?",
         ),
     ] {
         assert!(valid.contains(old), "{old}");
