@@ -13,6 +13,7 @@ use sandglass_model::Object;
 use serde_json::{Number, Value};
 
 use super::Variable;
+use crate::entity::Fields;
 pub(super) use table::{fields, of_trigger, predicate, read, text};
 
 /// Deepest nesting of a guard: deeper than anyone reads, and shallow enough for the stack of a
@@ -101,7 +102,7 @@ pub struct Scope<'a> {
     /// Its variables.
     pub variables: &'a Object,
     /// Its fields. A variable hides the field of its name.
-    pub fields: &'a Object,
+    pub fields: &'a Fields,
 }
 
 /// What is wrong with a condition, and where in its text.
@@ -312,7 +313,7 @@ mod tests {
             ("score".to_owned(), json!(-0.5)),
             ("tags".to_owned(), json!(["a", "b c"])),
         ]);
-        let fields = Object::from([("Carrier".to_owned(), json!("ups"))]);
+        let fields = Object::from([("Carrier".to_owned(), json!("ups"))]).into();
         let (guard, _) = Guard::parse(text, &variables()).expect(text);
         guard.holds(Scope { state: "Open", variables: &values, fields: &fields })
     }
@@ -429,6 +430,7 @@ mod tests {
         let values = Object::from([("note".to_owned(), json!(""))]);
         let fields =
             Object::from([("Carrier".to_owned(), json!("")), ("Gone".to_owned(), json!(null))]);
+        let fields = fields.into();
         for (text, expected) in [
             ("note == null", true),
             ("note != null", false),

@@ -4,7 +4,7 @@ use sandglass_source::{Diagnostics, Table};
 use serde_json::Value;
 
 use super::{Guard, Name, Scope, Spec, check, guard};
-use sandglass_model::Object;
+use crate::entity::Fields;
 
 /// Most invariants of an automaton: each is evaluated for each transition.
 pub const INVARIANTS_MAX: usize = 256;
@@ -71,7 +71,7 @@ fn invariant(table: &Table<'_, '_>, spec: &Spec, out: &mut Diagnostics<'_>) -> O
         Guard::implies(Guard::state_in(states), asserted)
     };
     let invariant = Invariant { name: name?, condition, message: message(&table, out) };
-    let (variables, fields) = (spec.initial_variables(), Object::new());
+    let (variables, fields) = (spec.initial_variables(), Fields::default());
     let first = Scope { state: &spec.initial, variables: &variables, fields: &fields };
     if !invariant.condition.holds(first) {
         let help = "it is checked after each transition, and not when an entity is created";
