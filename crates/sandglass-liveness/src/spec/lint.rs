@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sandglass_source::Diagnostics;
 
 use super::check::entered;
-use super::{Action, Effect, Spec, StateTimeout, refusable};
+use super::{Action, Effect, IntegrationKind, Spec, StateTimeout, refusable};
 
 /// Warns of what is valid in `spec` but doubtful.
 pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
@@ -15,6 +15,7 @@ pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
     endless_schedules(spec, out);
     unreachable_states(spec, out);
     idle_integrations(spec, out);
+    successes_that_end_nothing(spec, out);
     timed_and_indefinite(spec, out);
 }
 
@@ -183,6 +184,29 @@ fn idle_integrations(spec: &Spec, out: &mut Diagnostics<'_>) {
                 "give an action the effect {{ type = \"trigger\", name = \"{}\" }}",
                 integration.trigger
             );
+            out.warning(integration.name.span(), message, help);
+        }
+    }
+}
+
+/// In a spec that is not strict, a success with an empty action changes nothing. In a state without a timer,
+/// nothing else may end the state then.
+fn successes_that_end_nothing(spec: &Spec, out: &mut Diagnostics<'_>) {
+    if spec.is_strict || out.is_strict() {
+        return;
+    }
+    let timed: BTreeSet<&str> = spec.timeouts.values().map(|one| one.state.as_str()).collect();
+    let mut seen = BTreeSet::new();
+    for (name, state) in entered(spec) {
+        let may_last = spec.indefinite.contains(state) || spec.is_terminal(state);
+        let Some(integration) = spec.integrations.get(name) else { continue };
+        let picks = integration.kind == IntegrationKind::Wasm && integration.on_success.is_none();
+        if picks && !may_last && !timed.contains(state) && seen.insert(name) {
+            let message = format!(
+                "integration `{name}` has no `on_success`; if its guest returns an empty action, the \
+                 entity stays in `{state}`, which has no timer"
+            );
+            let help = "add `on_success = \"ACTION\"`, or a `state_timeout` for the state";
             out.warning(integration.name.span(), message, help);
         }
     }
