@@ -46,7 +46,7 @@ pub(crate) struct EntityView {
 
 impl EntityView {
     pub(crate) fn new(snapshot: &Snapshot) -> Self {
-        let mut fields = (*snapshot.fields).clone();
+        let mut fields = snapshot.fields.to_object();
         fields.extend(snapshot.variables.clone());
         Self {
             entity_type: snapshot.entity.entity_type().to_owned(),

@@ -19,7 +19,7 @@ use crate::session::{HandlerWatch, RecordedCalls, Session, Watched};
 use crate::spec::Spec;
 use ended_dispatch::EndedDispatches;
 pub use ended_dispatch::{ENDED_DISPATCHES_MAX, EndedDispatch};
-pub use fields::FIELDS_MAX_BYTES;
+pub use fields::{FIELDS_MAX_BYTES, Fields};
 pub use snapshot::{SNAPSHOT_MAX_BYTES, SNAPSHOT_VERSION, Unusable};
 pub(crate) use spawns::parent_fields;
 
@@ -38,8 +38,7 @@ pub struct Entity {
     pub state: String,
     /// Its variables.
     pub variables: Object,
-    /// Shared, because entities are copied with each decision.
-    fields: Arc<Object>,
+    fields: Fields,
     /// How many transitions it has taken.
     pub sequence: Sequence,
     in_flight: BTreeMap<DispatchId, InFlight>,
@@ -73,7 +72,7 @@ pub struct InFlight {
     /// The entity's fields when it was dispatched. They are not serialized, because no snapshot is
     /// taken while there is such a handler.
     #[serde(skip)]
-    pub fields: Arc<Object>,
+    pub fields: Fields,
     /// Whether the entity has left the state that started it, so that it is being stopped and its
     /// outcome changes nothing.
     pub left: bool,
@@ -120,7 +119,11 @@ impl Entity {
             tenant: tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.to_owned()),
             state: state.clone(),
             variables: variables.clone(),
-            fields: Arc::new(spawned_by.iter().flat_map(|by| parent_fields(&by.parent)).collect()),
+            fields: spawned_by
+                .iter()
+                .flat_map(|by| parent_fields(&by.parent))
+                .collect::<Object>()
+                .into(),
             sequence: Sequence(0),
             in_flight: BTreeMap::new(),
             past: EndedDispatches::default(),
@@ -145,7 +148,7 @@ impl Entity {
             // The state's timer was stopped while the session had no run.
             Event::RunStarted { .. } => self.restart_idle(at),
             Event::Transition { to, variables, params, .. } => {
-                self.fields = fields::after(&self.fields, params).0;
+                self.fields = self.fields.after(params).0;
                 self.apply_transition(spec, to, variables);
                 self.restart_idle(at);
             }
@@ -227,7 +230,7 @@ impl Entity {
         self.past.forget(dispatched.dispatch);
         let run = InFlight {
             dispatched: Arc::new(dispatched.clone()),
-            fields: Arc::clone(&self.fields),
+            fields: self.fields.clone(),
             left: false,
             recorded_calls: RecordedCalls::default(),
             order,
@@ -262,14 +265,14 @@ impl Entity {
 
     /// Its fields when the handler of `dispatch` was dispatched; the present ones if none is in flight.
     #[must_use]
-    pub fn fields_of(&self, dispatch: DispatchId) -> Arc<Object> {
+    pub fn fields_of(&self, dispatch: DispatchId) -> Fields {
         let handler = self.in_flight_handler(dispatch);
-        Arc::clone(handler.map_or(&self.fields, |handler| &handler.fields))
+        handler.map_or(&self.fields, |handler| &handler.fields).clone()
     }
 
     /// Its fields: the last values of the parameters of all actions that it took.
     #[must_use]
-    pub const fn fields(&self) -> &Arc<Object> {
+    pub const fn fields(&self) -> &Fields {
         &self.fields
     }
 

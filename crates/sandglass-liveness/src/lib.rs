@@ -28,7 +28,7 @@ pub use decide::{
     Command, Decided, Input, Known, Refusal, Resume, Retry, SpawnEnd, TimedOutCall, change_spec,
     commands, decide, decide_knowing,
 };
-pub use entity::{EndedDispatch, Entity, IdleTimer, InFlight, Schedule};
+pub use entity::{EndedDispatch, Entity, Fields, IdleTimer, InFlight, Schedule};
 pub use fold::Fold;
 pub use replay::{Divergence, Replay, Summary};
 pub use retention::Retention;

@@ -487,6 +487,10 @@ mod tests {
         assert_eq!((typed.version, &*typed.category), (1, "transient"));
         assert_eq!((&*typed.code, typed.diagnostic.as_deref()), ("ProviderUnavailable", None));
         assert_eq!(serde_json::to_value(&typed).expect("plain data"), declared);
+        let mut listed = result.clone();
+        listed["typed_failure"]["details"] = json!(["a list"]);
+        let typed = failure(FailureKind::TypedFailure, Some(listed)).typed().expect("typed");
+        assert_eq!((&*typed.category, typed.details), ("transient", Object::new()));
         for other in [
             failure(FailureKind::InvalidShape, Some(result)),
             failure(FailureKind::TypedFailure, Some(json!({ "error": { "code": "E1" } }))),

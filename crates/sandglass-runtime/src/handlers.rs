@@ -9,9 +9,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use sandglass_liveness::Fields;
 use sandglass_model::{
     Busy, Cancellation, CancelledBy, Cause, DispatchId, Dispatched, EntityRef, Frame, ModuleHash,
-    Monotonic, Object, Outcome, Recovery, Rejection, RunReport, TraceContext,
+    Monotonic, Outcome, Recovery, Rejection, RunReport, TraceContext,
 };
 use tokio::sync::Notify;
 
@@ -90,7 +91,7 @@ pub struct HandlerRun {
     /// Its record: integration, module, action, state, variables, budget.
     pub dispatched: Dispatched,
     /// The fields of the entity when it was dispatched.
-    pub fields: Arc<Object>,
+    pub fields: Fields,
     /// The tenant of the entity.
     pub tenant: String,
     /// The longest wait for its start, after which it is rejected.

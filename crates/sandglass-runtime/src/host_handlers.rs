@@ -231,7 +231,8 @@ fn fields(run: &HandlerRun) -> Map<String, Value> {
     let Dispatched { state, variables, .. } = &run.dispatched;
     // Variables come last: a parameter of the name of a variable may have set it, or not.
     let mut fields: Map<String, Value> =
-        [&*run.fields, variables].into_iter().flatten().map(owned).collect();
+        run.fields.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    fields.extend(variables.iter().map(owned));
     fields.insert("Id".to_owned(), run.entity.id().into());
     fields.insert("Status".to_owned(), state.as_str().into());
     fields

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sandglass_liveness::session::{HandlerWatch, Shown, StatusView, Watched};
-use sandglass_liveness::{Entity, Session};
+use sandglass_liveness::{Entity, Fields, Session};
 use sandglass_model::{
     DispatchId, EntityRef, Incarnation, LastSignal, Object, Record, RunReport, Sequence,
     SpecDigest, WallTime,
@@ -72,7 +72,7 @@ pub struct Snapshot {
     pub variables: Object,
     /// Its fields: the last values of the parameters of all actions that it took. A variable of the
     /// same name takes precedence.
-    pub fields: Arc<Object>,
+    pub fields: Fields,
     /// How many transitions it has taken.
     pub sequence: Sequence,
     /// The handlers that are queued or in flight, in the order of their dispatch.
@@ -148,7 +148,7 @@ impl Snapshot {
             tenant: entity.tenant.clone(),
             state: entity.state.clone(),
             variables: entity.variables.clone(),
-            fields: Arc::clone(entity.fields()),
+            fields: entity.fields().clone(),
             sequence: entity.sequence,
             in_flight: entity.in_flight().into_iter().map(view).collect(),
             schedules: entity.schedules().len(),

@@ -1,7 +1,5 @@
 //! Takes an action: its transition, what it schedules, and the handlers that it dispatches.
 
-use std::sync::Arc;
-
 use sandglass_model::signature::stated_shape;
 use sandglass_model::{
     DeadlineOwner, DispatchId, Dispatched, EntityRef, Event, Object, Observed, RulesVersion,
@@ -12,7 +10,7 @@ use serde_json::Value;
 use super::refusal::{BrokenInvariant, shown};
 use super::spawn::spawns;
 use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, OBSERVED_MAX, Refusal, SCHEDULES_MAX, effects, size};
-use crate::entity::{Entity, FIELDS_MAX_BYTES, fields};
+use crate::entity::{Entity, FIELDS_MAX_BYTES, Fields};
 use crate::spec::guard::READS_MAX;
 use crate::spec::{Action, Effect, Integration, OtherEntities, Scope, Spec};
 
@@ -88,7 +86,7 @@ impl<'a> ActionContext<'a> {
         for spawn in &spawns {
             match spawn.stored_in.as_ref().and_then(|name| variables.get_mut(name)) {
                 Some(variable) => *variable = Value::from(spawn.entity.id()),
-                None => fields = fields::after_spawn(&fields, spawn),
+                None => fields = fields.after_spawn(spawn),
             }
         }
         let state = action.leads_to(&entity.state).to_owned();
@@ -118,12 +116,8 @@ impl<'a> ActionContext<'a> {
 
     /// The fields after an action with `params`. Only a request is refused because they do not fit: the
     /// ending of a handler or a timer has to be taken.
-    fn fields_after(
-        &self,
-        params: &Object,
-        cause: &TransitionCause,
-    ) -> Result<Arc<Object>, Refusal> {
-        let (fields, all_fit) = fields::after(self.entity.fields(), params);
+    fn fields_after(&self, params: &Object, cause: &TransitionCause) -> Result<Fields, Refusal> {
+        let (fields, all_fit) = self.entity.fields().after(params);
         let is_request = matches!(cause, TransitionCause::Requested | TransitionCause::Asked(_));
         if !all_fit && is_request && self.spec.rules >= RulesVersion::V3 {
             let what = "parameters of all actions of the entity";
@@ -216,7 +210,7 @@ impl<'a> ActionContext<'a> {
         Ok(action)
     }
 
-    fn scope<'s>(&self, state: &'s str, variables: &'s Object, fields: &'s Object) -> Scope<'s>
+    fn scope<'s>(&self, state: &'s str, variables: &'s Object, fields: &'s Fields) -> Scope<'s>
     where
         'a: 's,
     {

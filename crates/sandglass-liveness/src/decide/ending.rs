@@ -198,17 +198,21 @@ impl Ending<'_> {
         route.or(self.integration.on_failure.as_ref()).map(Name::as_str)
     }
 
-    /// Whether nothing waits for the handler: it was started in a state that takes no action, or is a
-    /// message that nothing answers. (Specs of earlier versions of the rules have no such handlers.)
+    /// Whether nothing waits for the handler: it was started in a state that takes no action, is a
+    /// message that nothing answers, or its guest names the empty action in a spec that is not strict.
+    /// (Specs of earlier versions of the rules have no such handlers.)
     fn is_only_recorded(&self) -> bool {
         let starts_in_terminal =
             self.is_in_own_state() && self.spec.is_terminal(&self.entity.state);
-        let is_answered = match &self.end.outcome {
-            Outcome::Completed(completion) => self.success_action(completion).is_some(),
-            _ => true,
+        let changes_nothing = match &self.end.outcome {
+            Outcome::Completed(completion) if self.success_action(completion).is_none() => {
+                let is_message = self.integration.on_failure.is_none();
+                let is_empty = completion.result.get("action").is_some_and(|action| action == "");
+                is_message || is_empty && !self.spec.is_strict
+            }
+            _ => false,
         };
-        let is_message = self.integration.on_failure.is_none() && !is_answered;
-        self.spec.rules >= RulesVersion::V3 && (starts_in_terminal || is_message)
+        self.spec.rules >= RulesVersion::V3 && (starts_in_terminal || changes_nothing)
     }
 
     /// Whether the stop of its run ended the handler: killed it, made it fail, because its host calls

@@ -130,7 +130,7 @@ fn first_params(entity: &Entity, effect: &SpawnEffect, params: &Object) -> Objec
     }
     let copied = effect.copy_fields.iter().filter_map(|field| {
         let value = entity.variables.get(field.as_str());
-        let value = value.or_else(|| entity.fields().get(field.as_str()))?;
+        let value = value.or_else(|| entity.fields().get(field))?;
         Some((field.to_string(), value.clone()))
     });
     let mut first = params.clone();

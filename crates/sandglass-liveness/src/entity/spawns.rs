@@ -5,13 +5,13 @@ use std::sync::Arc;
 use sandglass_model::{EntityRef, Sequence, Spawn, SpawnedBy};
 use serde_json::{Value, json};
 
-use super::{Entity, fields};
+use super::Entity;
 
 impl Entity {
     /// Adds an entity that it spawns, whose id is stored in a field unless it has such a variable.
     pub(super) fn apply_spawning(&mut self, spawn: &Spawn) {
         if spawn.stored_in.as_ref().is_some_and(|name| !self.variables.contains_key(name)) {
-            self.fields = fields::after_spawn(&self.fields, spawn);
+            self.fields = self.fields.after_spawn(spawn);
         }
         self.spawning.insert((self.sequence, spawn.index), Arc::new(spawn.clone()));
     }

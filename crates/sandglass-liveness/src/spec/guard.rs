@@ -15,6 +15,7 @@ use sandglass_model::{Object, Observed};
 use serde_json::{Number, Value};
 
 use super::{Name, Variable};
+use crate::entity::Fields;
 pub use other::{OtherEntities, READS_MAX};
 pub(super) use table::{bounded, check_own, fields, of_trigger, predicate, read, text};
 
@@ -123,7 +124,7 @@ pub struct Scope<'a> {
     /// Its variables.
     pub variables: &'a Object,
     /// Its fields. A variable hides the field of its name.
-    pub fields: &'a Object,
+    pub fields: &'a Fields,
     /// The states of other entities. Any that is not among them counts as one that does not exist.
     pub observed: &'a [Observed],
 }
@@ -343,7 +344,7 @@ mod tests {
             ("score".to_owned(), json!(-0.5)),
             ("tags".to_owned(), json!(["a", "b c"])),
         ]);
-        let fields = Object::from([("Carrier".to_owned(), json!("ups"))]);
+        let fields = Object::from([("Carrier".to_owned(), json!("ups"))]).into();
         let (guard, _) = Guard::parse(text, &variables()).expect(text);
         guard.holds(Scope { state: "Open", variables: &values, fields: &fields, observed: &[] })
     }
@@ -416,7 +417,7 @@ mod tests {
     #[test]
     fn what_is_known_is_left_out() {
         let values = Object::from([("items".to_owned(), json!(3))]);
-        let fields = Object::from([("Carrier".to_owned(), json!("ups"))]);
+        let fields = Object::from([("Carrier".to_owned(), json!("ups"))]).into();
         let known = Scope { state: "Open", variables: &values, fields: &fields, observed: &[] };
         for (text, left) in [
             ("status in ['Open', 'Paid'] and paid", "paid"),
@@ -469,6 +470,7 @@ mod tests {
         let values = Object::from([("note".to_owned(), json!(""))]);
         let fields =
             Object::from([("Carrier".to_owned(), json!("")), ("Gone".to_owned(), json!(null))]);
+        let fields = fields.into();
         for (text, expected) in [
             ("note == null", true),
             ("note != null", false),

@@ -3,12 +3,13 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
+use sandglass_model::Object;
 use sandglass_source::{Diagnostics, Table, nearest};
 use serde_json::Value;
 
 use super::states::States;
 use super::{Guard, Name, Scope, Spec, check, guard};
-use sandglass_model::Object;
+use crate::entity::Fields;
 
 /// Most invariants of an automaton: each is evaluated for each transition.
 pub const INVARIANTS_MAX: usize = 256;
@@ -106,7 +107,7 @@ impl<'s> Reader<'s> {
         };
         let condition = guard::bounded(condition, assert.span(), self.spec, out)?;
         let invariant = Invariant { name: name?, condition, message: message(&table, out) };
-        let fields = Object::new();
+        let fields = Fields::default();
         let first = Scope {
             state: &self.spec.initial,
             variables: &self.variables,

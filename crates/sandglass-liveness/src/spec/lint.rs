@@ -8,7 +8,7 @@ use sandglass_source::{Diagnostics, Help, nearest};
 use super::endless::endless;
 use super::refusable::{self, Given};
 use super::states::{StateSet, States};
-use super::{Action, Effect, Name, Spec, StateTimeout, spawn_cycles};
+use super::{Action, Effect, IntegrationKind, Name, Spec, StateTimeout, spawn_cycles};
 
 /// Most emitted names that are compared with triggers.
 const EMITTED_MAX: usize = 100;
@@ -27,6 +27,7 @@ pub(super) fn lint(spec: &Spec, out: &mut Diagnostics<'_>) {
     }
     unreachable_states(spec, out);
     idle_integrations(spec, &entered, out);
+    successes_that_end_nothing(spec, &states, &entered, out);
     timed_and_indefinite(spec, out);
 }
 
@@ -219,6 +220,35 @@ fn idle_integrations(spec: &Spec, entered: &Entered<'_>, out: &mut Diagnostics<'
                 "give an action the effect {{ type = \"trigger\", name = \"{}\" }}",
                 integration.trigger
             );
+            out.warning(integration.name.span(), message, help);
+        }
+    }
+}
+
+/// In a spec that is not strict, a success with an empty action changes nothing. In a state without a timer,
+/// nothing else may end the state then.
+fn successes_that_end_nothing(
+    spec: &Spec,
+    states: &States<'_>,
+    entered: &Entered<'_>,
+    out: &mut Diagnostics<'_>,
+) {
+    if spec.is_strict || out.is_strict() {
+        return;
+    }
+    let timed = spec.timeouts.values().map(|one| one.state.as_str());
+    let may_last = spec.terminal.iter().chain(&spec.indefinite).map(String::as_str);
+    let ended = states.set(timed.chain(may_last));
+    for (name, entered) in entered {
+        let Some(integration) = spec.integrations.get(*name) else { continue };
+        let picks = integration.kind == IntegrationKind::Wasm && integration.on_success.is_none();
+        let stays_in = states.names(entered.without(ended)).next();
+        if let Some(state) = stays_in.filter(|_| picks) {
+            let message = format!(
+                "integration `{name}` has no `on_success`; if its guest returns an empty action, the \
+                 entity stays in `{state}`, which has no timer"
+            );
+            let help = "add `on_success = \"ACTION\"`, or a `state_timeout` for the state";
             out.warning(integration.name.span(), message, help);
         }
     }

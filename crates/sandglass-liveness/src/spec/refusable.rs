@@ -180,6 +180,7 @@ pub(super) fn may_break<'s>(
         fields.insert(STATUS.to_owned(), Value::from(to));
         fields_before.insert(STATUS.to_owned(), Value::from(state));
     }
+    let (fields, fields_before) = (fields.into(), fields_before.into());
     let before = Scope { state, variables: &nothing, fields: &fields_before, observed: &[] };
     let after = Scope { state: to, variables: &variables, fields: &fields, observed: &[] };
     let may_break = |condition: &Guard| {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use sandglass_liveness::{Command, Input, Refusal};
 use sandglass_model::{
-    Cancellation, CancelledBy, Cause, DeadlineOwner, Decision, Event, Failure, FailureKind,
-    Incarnation, LimitBreach, LimitKind, Object, Outcome, Rejection, RejectionKind, Sequence,
-    TraceContext, TransitionCause, Trap, TrapKind,
+    Cancellation, CancelledBy, Cause, Completion, DeadlineOwner, Decision, Event, Failure,
+    FailureKind, Incarnation, LimitBreach, LimitKind, Object, Outcome, Rejection, RejectionKind,
+    RulesVersion, Sequence, TraceContext, TransitionCause, Trap, TrapKind,
 };
 use serde_json::json;
 
@@ -117,6 +117,39 @@ fn a_success_without_a_usable_action_is_a_failure_that_keeps_the_result() {
         assert_eq!(failure.kind, kind);
         assert_eq!(failure.result, Some(json!({ "success": true })));
     }
+}
+
+#[test]
+fn an_empty_action_changes_nothing_in_a_spec_that_is_not_strict() {
+    let lenient = SESSION.replace("strict = true\n", "");
+    let strict = lenient.replace("[automaton]\n", "[automaton]\nstrict = true\n");
+    let result = json!({ "success": true, "action": "", "params": { "n": 1 } });
+    let completion = Completion { action: None, params: Object::new(), result };
+    for (source, rules, state) in [
+        (&lenient, RulesVersion::V3, "Executing"),
+        (&strict, RulesVersion::V3, "Failed"),
+        (&lenient, RulesVersion::V2, "Failed"),
+    ] {
+        let mut life = Life::under(source, rules);
+        let dispatch = life.start();
+        let before = life.log.len();
+        life.end(dispatch, Outcome::Completed(completion.clone())).expect("in flight");
+        assert_eq!(life.state(), state, "{rules:?}");
+        if state == "Executing" {
+            let (outcome, decision) = outcome(&life.log[before].event);
+            assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+            assert_eq!(*decision, Decision::Superseded { action: "none".to_owned() });
+            assert_eq!(life.log.len() - before, 1);
+        }
+        assert_eq!(divergences(&life.log), 0);
+    }
+    // An action that is declared is taken all the same.
+    let source =
+        lenient.replace("on_failure = \"Fail\"", "on_success = \"Finish\"\non_failure = \"Fail\"");
+    let mut life = Life::of(&source);
+    let dispatch = life.start();
+    life.end(dispatch, Outcome::Completed(completion)).expect("in flight");
+    assert_eq!(life.state(), "Done");
 }
 
 #[test]
@@ -440,12 +473,26 @@ fn a_failure_takes_the_route_of_its_category_with_the_failure_as_parameter() {
         let (kind, message) = (FailureKind::TypedFailure, String::new());
         Outcome::Failed(Failure { kind, message, result: Some(result) })
     };
+    let with_list = Outcome::Failed(Failure {
+        kind: FailureKind::TypedFailure,
+        message: String::new(),
+        result: Some(json!({ "typed_failure": {
+            "category": "transient", "code": "Busy", "details": ["a list"]
+        } })),
+    });
+    let shapeless = Outcome::Failed(Failure {
+        kind: FailureKind::InvalidShape,
+        message: String::new(),
+        result: Some(json!({ "typed_failure": { "category": "transient" } })),
+    });
     let trap = Trap { kind: TrapKind::Unreachable, message: "abort".to_owned() };
     let missing = Rejection { kind: RejectionKind::UnknownModule, message: "none".to_owned() };
     let denied = Failure { kind: FailureKind::Denied, message: "no".to_owned(), result: None };
     for (outcome, action, category) in [
         (Outcome::Failed(denied), "Finish", Some("authorization")),
         (typed("transient"), "Pause", Some("transient")),
+        (with_list, "Pause", Some("transient")),
+        (shapeless, "Stop", Some("ambiguous")),
         (typed("budget"), "Fail", None),
         (Outcome::Trapped(trap), "Stop", Some("ambiguous")),
         (Outcome::Rejected(missing), "Finish", Some("integrity")),

@@ -280,7 +280,7 @@ fn a_transition_records_what_it_emits_and_spawns_and_stores_the_new_id() {
     family.carry_out();
     assert!(family.entity(&parent()).is_at_rest());
     let child = family.entity(&spawned);
-    assert_eq!(child.fields()["parent_type"], "JobParent");
+    assert_eq!(child.fields().get("parent_type"), Some(&json!("JobParent")));
     assert_eq!((child.state.as_str(), &child.variables["job_parent_id"]), ("Begun", &json!("one")));
     let first = family.log.iter().find(|record| {
         record.entity.as_ref() == Some(&spawned) && record.event.kind() == "transition"

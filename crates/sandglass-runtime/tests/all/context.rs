@@ -73,8 +73,8 @@ impl Handlers for WithFields {
     fn start(&self, mut run: HandlerRun) -> RunFuture {
         let earlier = json!({ "city": "Oslo", "weight": 3, "note": "earlier" });
         let mut fields: Object = serde_json::from_value(earlier).expect("an object");
-        fields.extend((*run.fields).clone());
-        run.fields = Arc::new(fields);
+        fields.extend(run.fields.to_object());
+        run.fields = fields.into();
         self.0.start(run)
     }
 }

@@ -8,7 +8,7 @@ impl Guard {
     #[must_use]
     pub(in crate::spec) fn reduced(&self, known: Scope<'_>) -> Self {
         let is_unknown =
-            |name: &str| !known.variables.contains_key(name) && !known.fields.contains_key(name);
+            |name: &str| !known.variables.contains_key(name) && known.fields.get(name).is_none();
         match self {
             Self::Not(inner) => match inner.reduced(known) {
                 Self::Constant(holds) => Self::Constant(!holds),
