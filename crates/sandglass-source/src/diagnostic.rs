@@ -303,11 +303,13 @@ pub fn is_one_slip(one: &str, other: &str) -> bool {
     let (mut one, mut other) = (one.chars(), other.chars());
     let next = |chars: &std::str::Chars<'_>| chars.clone().next();
     while next(&one).is_some() && next(&one) == next(&other) {
-        (one.next(), other.next());
+        one.next();
+        other.next();
     }
     let last = |chars: &std::str::Chars<'_>| chars.clone().next_back();
     while last(&one).is_some() && last(&one) == last(&other) {
-        (one.next_back(), other.next_back());
+        one.next_back();
+        other.next_back();
     }
     match [one, other].map(|mut rest| [rest.next(), rest.next(), rest.next()]) {
         [[Some(a), Some(b), None], [Some(c), Some(d), None]] => (a, b) == (d, c),
