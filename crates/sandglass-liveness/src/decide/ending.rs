@@ -90,8 +90,12 @@ enum Judgment {
 impl Ending<'_> {
     fn decide(&self) -> Result<Vec<Event>, Refusal> {
         if self.is_only_recorded() {
-            let action = self.action(&self.end.outcome).unwrap_or(NO_ACTION);
-            return Ok(vec![record_end(Arc::clone(self.end), supersede(action))]);
+            let action = match &self.end.outcome {
+                Outcome::Completed(completion) => self.success_action(completion),
+                outcome => self.action(outcome),
+            };
+            let decision = supersede(action.unwrap_or(NO_ACTION));
+            return Ok(vec![record_end(Arc::clone(self.end), decision)]);
         }
         if self.is_left() {
             let end = self.with_named_action();

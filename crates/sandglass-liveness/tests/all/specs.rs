@@ -771,6 +771,8 @@ fn a_spec_of_another_runtime_loads_with_defaults_that_keep_the_promise() {
          `on_failure = \"Fail\"`",
         "40:8: warning: integration `call_model` has no `on_timeout`; if its deadline passes, it \
          takes `Fail`",
+        "40:8: warning: integration `call_model` has no `on_success`; if its guest returns an empty \
+         action, the entity stays in `Thinking`",
         "45:14: warning: `max_memory` of integration `call_model` is `lots`, and limits nothing",
         "48:1: warning: `api_key` is declared twice in one table; the last one holds",
     ];

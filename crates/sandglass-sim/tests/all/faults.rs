@@ -24,6 +24,7 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
             Invariant::ReplayAgrees,
             Invariant::OneDecision,
             Invariant::OneStop,
+            Invariant::NobodyStuck,
             Invariant::CountedOnce,
         ],
         Fault::SwappedRecords => &[
