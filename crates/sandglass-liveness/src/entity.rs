@@ -19,7 +19,7 @@ use crate::session::{HandlerWatch, RecordedCalls, Session, Watched};
 use crate::spec::Spec;
 use ended_dispatch::EndedDispatches;
 pub use ended_dispatch::{ENDED_DISPATCHES_MAX, EndedDispatch};
-pub use fields::{FIELDS_MAX_BYTES, Fields};
+pub use fields::{FIELDS_MAX_BYTES, Fields, ID, STATUS};
 pub use snapshot::{SNAPSHOT_MAX_BYTES, SNAPSHOT_VERSION, Unusable};
 pub(crate) use spawns::parent_fields;
 

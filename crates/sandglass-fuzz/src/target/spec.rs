@@ -97,7 +97,8 @@ fn evaluate(spec: &Spec) {
         // any.
         for variables in [&variables, &nothing] {
             let fields = &Fields::default();
-            let scope = Scope { state: &spec.initial, variables, fields, observed: &[] };
+            let scope =
+                Scope { id: Some("1"), state: &spec.initial, variables, fields, observed: &[] };
             assert_eq!(condition.holds(scope), condition.holds(scope), "it says yes or no");
         }
     }

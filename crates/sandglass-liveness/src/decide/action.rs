@@ -214,7 +214,8 @@ impl<'a> ActionContext<'a> {
     where
         'a: 's,
     {
-        Scope { state, variables, fields, observed: self.observed.unwrap_or_default() }
+        let (id, observed) = (Some(self.entity.entity.id()), self.observed.unwrap_or_default());
+        Scope { id, state, variables, fields, observed }
     }
 
     /// The entities that a guard reads, which are known or will never be; `None` if these are too many for

@@ -13,7 +13,12 @@ use crate::decide::size;
 /// each of its handlers, and in its snapshots.
 pub const FIELDS_MAX_BYTES: usize = 1 << 20;
 
-/// The fields of an entity, by their names. Copies share them, and after an action, the fields that it
+/// The field with the id of an entity.
+pub const ID: &str = "Id";
+/// The field with the state of an entity.
+pub const STATUS: &str = "Status";
+
+/// The fields of an entity, by their names, without [`ID`] and [`STATUS`], which no action sets. Copies share them, and after an action, the fields that it
 /// does not set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields {
@@ -52,7 +57,8 @@ impl Fields {
     pub(crate) fn after(&self, params: &Object) -> (Self, bool) {
         let mut after = self.clone();
         let mut all_fit = true;
-        for (name, value) in params {
+        let is_own = |name: &str| [ID, STATUS].contains(&name);
+        for (name, value) in params.iter().filter(|(name, _)| !is_own(name)) {
             let replaced = after.fields.get(name.as_str()).map_or(0, |field| field.bytes);
             let bytes = size(&(name, value), FIELDS_MAX_BYTES).unwrap_or(FIELDS_MAX_BYTES + 1);
             if after.bytes - replaced + bytes > FIELDS_MAX_BYTES {

@@ -15,7 +15,7 @@ use sandglass_model::{Object, Observed};
 use serde_json::{Number, Value};
 
 use super::{Name, Variable};
-use crate::entity::Fields;
+use crate::entity::{Fields, ID, STATUS};
 pub use other::{OtherEntities, READS_MAX};
 pub(super) use table::{bounded, check_own, fields, of_trigger, predicate, read, text};
 
@@ -119,7 +119,9 @@ pub enum Operator {
 /// What a condition reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
-    /// The entity's state.
+    /// The entity's id; `None` if it is not known.
+    pub id: Option<&'a str>,
+    /// Its state.
     pub state: &'a str,
     /// Its variables.
     pub variables: &'a Object,
@@ -214,8 +216,8 @@ impl<'a> Scope<'a> {
         let found = self.variables.get(name).or_else(|| self.fields.get(name));
         match found {
             Some(value) => Cow::Borrowed(value),
-            // The spelling in conditions on fields.
-            None if name == "Status" => Cow::Owned(Value::from(self.state)),
+            None if name == STATUS => Cow::Owned(Value::from(self.state)),
+            None if name == ID => Cow::Owned(self.id.into()),
             None => Cow::Owned(Value::Null),
         }
     }
@@ -346,7 +348,13 @@ mod tests {
         ]);
         let fields = Object::from([("Carrier".to_owned(), json!("ups"))]).into();
         let (guard, _) = Guard::parse(text, &variables()).expect(text);
-        guard.holds(Scope { state: "Open", variables: &values, fields: &fields, observed: &[] })
+        guard.holds(Scope {
+            id: Some("o-1"),
+            state: "Open",
+            variables: &values,
+            fields: &fields,
+            observed: &[],
+        })
     }
 
     #[test]
@@ -389,7 +397,7 @@ mod tests {
             "status in ['Open', 'Closed']",
             "status not in ['Closed']",
             "status == 'Open' => len(tags) == 2",
-            "Status == 'Open'",
+            "Status == 'Open' and Id == 'o-1'",
             "'a' in tags and !('x' in tags)",
             "items in [1, 2, 3]",
             "not empty(tags) and empty(nothing)",
@@ -418,7 +426,13 @@ mod tests {
     fn what_is_known_is_left_out() {
         let values = Object::from([("items".to_owned(), json!(3))]);
         let fields = Object::from([("Carrier".to_owned(), json!("ups"))]).into();
-        let known = Scope { state: "Open", variables: &values, fields: &fields, observed: &[] };
+        let known = Scope {
+            id: Some("o-1"),
+            state: "Open",
+            variables: &values,
+            fields: &fields,
+            observed: &[],
+        };
         for (text, left) in [
             ("status in ['Open', 'Paid'] and paid", "paid"),
             ("status in ['Paid'] and paid", "false"),
@@ -480,7 +494,13 @@ mod tests {
             ("Gone == null and Missing == null", true),
         ] {
             let (guard, _) = Guard::parse(text, &variables()).expect(text);
-            let scope = Scope { state: "Open", variables: &values, fields: &fields, observed: &[] };
+            let scope = Scope {
+                id: Some("o-1"),
+                state: "Open",
+                variables: &values,
+                fields: &fields,
+                observed: &[],
+            };
             assert_eq!(guard.holds(scope), expected, "{text}");
         }
     }

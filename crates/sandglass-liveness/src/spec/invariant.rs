@@ -109,6 +109,7 @@ impl<'s> Reader<'s> {
         let invariant = Invariant { name: name?, condition, message: message(&table, out) };
         let fields = Fields::default();
         let first = Scope {
+            id: None,
             state: &self.spec.initial,
             variables: &self.variables,
             fields: &fields,

@@ -12,6 +12,7 @@ use super::{
     Action, Assigned, Effect, Guard, Integration, Name, Scope, Spec, StateTimeout, VariableKind,
     failure_route,
 };
+use crate::entity::STATUS;
 
 /// The parameters of every ending but a success.
 const ENDING_PARAMS: [&str; 4] = ["cause", "dispatch_id", "error", "integration"];
@@ -42,9 +43,6 @@ pub(crate) const REFUSED: &str = "refused";
 const INVARIANTS_CHECKED_MAX: usize = 1 << 28;
 /// Most endings of an integration: one for each kind, and failure routes.
 const ENDINGS_MAX: usize = 11;
-
-/// The field with the state, as conditions on fields name it.
-const STATUS: &str = "Status";
 
 /// Whether `params` are those of an ending other than a success.
 pub(crate) fn are_of_ending(params: &Object) -> bool {
@@ -181,8 +179,10 @@ pub(super) fn may_break<'s>(
         fields_before.insert(STATUS.to_owned(), Value::from(state));
     }
     let (fields, fields_before) = (fields.into(), fields_before.into());
-    let before = Scope { state, variables: &nothing, fields: &fields_before, observed: &[] };
-    let after = Scope { state: to, variables: &variables, fields: &fields, observed: &[] };
+    let before =
+        Scope { id: None, state, variables: &nothing, fields: &fields_before, observed: &[] };
+    let after =
+        Scope { id: None, state: to, variables: &variables, fields: &fields, observed: &[] };
     let may_break = |condition: &Guard| {
         let left = condition.reduced(after);
         if let Guard::Constant(holds) = left {

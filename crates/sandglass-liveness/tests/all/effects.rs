@@ -278,6 +278,18 @@ fn fields_are_the_last_parameters_of_all_actions() {
 }
 
 #[test]
+fn no_parameter_sets_the_id_or_the_state_that_conditions_read() {
+    let mut life = Life::of(ORDER);
+    let false_ones = json!({ "paid": true, "Status": "Draft", "Id": "z" });
+    let refusal = take(&mut life, "Pay", false_ones.clone()).expect_err("no items");
+    assert!(refusal.to_string().contains("`paid_in_full`"), "{refusal}");
+    take(&mut life, "Edit", false_ones).expect("it holds in this state");
+    let names: Vec<&str> = life.entity().fields().iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["paid"]);
+    assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
 fn fields_are_bounded_and_never_keep_a_handler_from_ending() {
     let mut life = Life::of(ORDER);
     let large = "x".repeat(FIELDS_MAX_BYTES - 100);

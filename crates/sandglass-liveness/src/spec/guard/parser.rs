@@ -7,6 +7,7 @@ use sandglass_source::Name;
 use serde_json::Value;
 
 use super::{Among, GUARD_DEPTH_MAX, Guard, Mistake, Operand, Operator, OtherEntities};
+use crate::entity::{ID, STATUS};
 use crate::spec::{Variable, VariableKind};
 
 /// Words that join or begin conditions, and are no names in them.
@@ -489,7 +490,7 @@ impl Parser<'_> {
         if let Some(variable) = self.variables.get(name) {
             return Type::of_variable(variable.kind);
         }
-        if name != "Status" {
+        if ![ID, STATUS].contains(&name) {
             self.unknown.push(Name::new(name, at.clone()));
         }
         Type::Unknown
