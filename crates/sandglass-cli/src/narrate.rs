@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use sandglass_model::{
-    DeadlineOwner, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Object, Observed,
-    Outcome, Record, Spawn, SpawnObstacle, TransitionCause, Unspawnable,
+    DeadlineOwner, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, NO_ACTION, Object,
+    Observed, Outcome, Record, Spawn, SpawnObstacle, TransitionCause, Unspawnable,
 };
 use sandglass_source::{printable, shortened};
 
@@ -165,6 +165,9 @@ impl Narrator {
         };
         let follows = match &ended.decision {
             Decision::Take { action } => format!("takes {action}"),
+            Decision::Superseded { action } if action == NO_ACTION => {
+                "it names no action, nothing changes".to_owned()
+            }
             Decision::Superseded { action } => format!("{action} is superseded, nothing changes"),
             Decision::Rerun => "runs again".to_owned(),
             Decision::Held => "is dispatched again when its session is resumed".to_owned(),

@@ -51,7 +51,7 @@ pub use outcome::{
     RejectionKind, Trap, TrapKind, TypedFailure,
 };
 pub use record::{
-    DEFAULT_TENANT, Decision, Dispatched, Event, Observed, Position, Record, Retried,
+    DEFAULT_TENANT, Decision, Dispatched, Event, NO_ACTION, Observed, Position, Record, Retried,
     TransitionCause,
 };
 pub use report::{

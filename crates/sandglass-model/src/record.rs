@@ -349,6 +349,10 @@ pub struct Retried {
     pub budget_ms: Option<u64>,
 }
 
+/// The action in the record of a handler's end that names no action and changes nothing: a success with an
+/// empty action, or a message.
+pub const NO_ACTION: &str = "none";
+
 /// What follows from a handler's end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
@@ -358,9 +362,9 @@ pub enum Decision {
         /// The action.
         action: String,
     },
-    /// The entity's state has changed and no longer takes it: nothing follows.
+    /// The entity's state has changed and no longer takes it, or there is none: nothing follows.
     Superseded {
-        /// The action that would have been taken.
+        /// The action that would have been taken, or [`NO_ACTION`].
         action: String,
     },
     /// The integration allows another attempt of a lost handler: the next record.

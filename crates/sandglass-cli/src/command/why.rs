@@ -8,7 +8,7 @@ use sandglass_insight::why::{
 };
 use sandglass_journal::SqliteJournal;
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, Event, Outcome, OutcomeKind, Record, Retried,
+    Decision, DispatchId, Dispatched, Event, NO_ACTION, Outcome, OutcomeKind, Record, Retried,
 };
 use sandglass_source::printable;
 
@@ -357,6 +357,9 @@ fn describe_decision(decision: &Decision, taken: Option<&Taken>) -> String {
     match (decision, taken) {
         (Decision::Take { .. }, Some(taken)) => format!("takes {}", transition_text(taken)),
         (Decision::Take { action }, None) => format!("takes {action}"),
+        (Decision::Superseded { action }, _) if action == NO_ACTION => {
+            "nothing: it names no action".to_owned()
+        }
         (Decision::Superseded { action }, _) => {
             format!("nothing: its entity no longer takes {action}")
         }

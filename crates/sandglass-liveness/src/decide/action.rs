@@ -218,27 +218,33 @@ impl<'a> ActionContext<'a> {
         Scope { id, state, variables, fields, observed }
     }
 
-    /// The entities that a guard reads, which are known or will never be; `None` if these are too many for
-    /// one guard.
+    /// The entities that a guard reads. Errors with those that have to be read first. `None` if they are too
+    /// many for one guard, or with those that were read for other guards, for one decision.
     fn read_by(
         &self,
         others: &[OtherEntities],
         scope: Scope<'_>,
     ) -> Result<Option<Vec<EntityRef>>, Refusal> {
         let mut read: Vec<EntityRef> = Vec::new();
-        for name in others.iter().flat_map(|other| other.names(scope)).flatten() {
-            if !read.contains(&name) {
-                read.push(name);
+        for other in others {
+            let Some(names) = other.names(scope) else { return Ok(None) };
+            for name in names.into_iter().flatten() {
+                if !read.contains(&name) {
+                    read.push(name);
+                }
             }
-        }
-        if read.len() > READS_MAX {
-            return Ok(None);
+            if read.len() > READS_MAX {
+                return Ok(None);
+            }
         }
         if let Some(observed) = self.observed {
             let is_known = |name: &EntityRef| observed.iter().any(|one| one.entity == *name);
             let unknown: Vec<EntityRef> =
                 read.iter().filter(|name| !is_known(name)).cloned().collect();
-            if !unknown.is_empty() && observed.len() + unknown.len() <= OBSERVED_MAX {
+            if observed.len() + unknown.len() > OBSERVED_MAX {
+                return Ok(None);
+            }
+            if !unknown.is_empty() {
                 return Err(Refusal::Unobserved(unknown));
             }
         }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use sandglass_model::timeout::timeout_text;
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Completion, DeadlineOwner, Decision, Directive, Dispatched,
-    Ended, Event, Failure, FailureKind, HandlerEnd, Limit, Object, Outcome, RulesVersion,
-    TransitionCause, WallTime,
+    Ended, Event, Failure, FailureKind, HandlerEnd, Limit, NO_ACTION, Object, Outcome,
+    RulesVersion, TransitionCause, WallTime,
 };
 use serde_json::{Value, json};
 
@@ -24,9 +24,6 @@ use crate::entity::{Entity, InFlight};
 use crate::session::Session;
 use crate::spec::refusable::REFUSED;
 use crate::spec::{FailureCategory, Integration, Name, OnCrash, Spec, failure_route};
-
-/// The action of an end that has none, as it is recorded.
-const NO_ACTION: &str = "none";
 
 pub(super) fn decide(
     spec: &Spec,

@@ -62,7 +62,7 @@ pub const ASK_DEPTH_MAX: u32 = 8;
 pub const RERUN_ATTEMPTS_MAX: u32 = 8;
 
 /// Most entities whose states are read for one decision, which may try several actions: they are a part of
-/// its record. Any further one counts as one that does not exist.
+/// its record. A guard that would read further ones does not hold.
 pub const OBSERVED_MAX: usize = 64;
 
 /// What is known of other entities when a decision is made.

@@ -174,11 +174,16 @@ impl Guard {
         match self {
             Self::Constant(_) | Self::Empty(_) | Self::Is(_) => 1,
             // Both may be lists.
-            Self::Compare { left: Operand::Named(_), right: Operand::Named(_), .. } => SEARCH_TERMS,
+            Self::Compare { left: Operand::Named(_), right: Operand::Named(_), .. }
+            | Self::Compare { left: Operand::StateOf(_), .. }
+            | Self::Compare { right: Operand::StateOf(_), .. } => SEARCH_TERMS,
             Self::Compare { .. } => 1,
-            Self::In { among, .. } | Self::NotIn { among, .. } => match among {
-                Among::Literals(items) => items.len().max(1),
-                Among::Named(_) => SEARCH_TERMS,
+            Self::In { value, among } | Self::NotIn { value, among } => match (value, among) {
+                (Operand::StateOf(_), Among::Literals(states)) => {
+                    SEARCH_TERMS.max(READS_MAX * states.len())
+                }
+                (_, Among::Literals(items)) => items.len().max(1),
+                (_, Among::Named(_)) => SEARCH_TERMS,
             },
             Self::Not(inner) => inner.terms(),
             Self::All(inner) | Self::Any(inner) => inner.iter().map(Self::terms).sum(),

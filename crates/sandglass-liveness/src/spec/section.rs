@@ -94,6 +94,8 @@ fn read(
     root.only(&SECTIONS, out);
     let are_triggers_known = sections(&root, &mut spec, out);
     check::check(&mut spec, are_triggers_known, out);
+    // Only these checks need it.
+    spec.unread = Unread::default();
     Some(spec)
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use sandglass_liveness::{Command, Input, Refusal};
 use sandglass_model::{
     Cancellation, CancelledBy, Cause, Completion, DeadlineOwner, Decision, Event, Failure,
-    FailureKind, Incarnation, LimitBreach, LimitKind, Object, Outcome, Rejection, RejectionKind,
-    RulesVersion, Sequence, TraceContext, TransitionCause, Trap, TrapKind,
+    FailureKind, Incarnation, LimitBreach, LimitKind, NO_ACTION, Object, Outcome, Rejection,
+    RejectionKind, RulesVersion, Sequence, TraceContext, TransitionCause, Trap, TrapKind,
 };
 use serde_json::json;
 
@@ -138,7 +138,7 @@ fn an_empty_action_changes_nothing_in_a_spec_that_is_not_strict() {
         if state == "Executing" {
             let (outcome, decision) = outcome(&life.log[before].event);
             assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
-            assert_eq!(*decision, Decision::Superseded { action: "none".to_owned() });
+            assert_eq!(*decision, Decision::Superseded { action: NO_ACTION.to_owned() });
             assert_eq!(life.log.len() - before, 1);
         }
         assert_eq!(divergences(&life.log), 0);
@@ -447,7 +447,7 @@ fn a_message_without_endings_changes_nothing() {
         life.tell(Input::HandlerEnded(Arc::new(end_of_run(&run, ended.clone()))))
             .expect("in flight");
         let (outcome, decision) = outcome(&life.log[before].event);
-        let none = Decision::Superseded { action: "none".to_owned() };
+        let none = Decision::Superseded { action: NO_ACTION.to_owned() };
         assert_eq!((outcome, decision), (&ended, &none));
         assert_eq!((life.state(), life.log.len() - before), ("Executing", 1));
     }

@@ -458,8 +458,16 @@ fn what_one_guard_and_one_decision_read_is_bounded() {
     world.act("Set", json!({ "parcels": ids(READS_MAX + 1) }), &[]).expect("taken");
     let refused = world.act("Check", json!({}), &[]).expect_err("too many");
     assert!(matches!(refused, Refusal::TooManyReads { .. }), "{refused}");
+    // Nor can equal, invalid or empty ids hide a further one.
+    for hidden in ["p0", "\u{0}", ""] {
+        let mut ids = vec![hidden.to_owned(); READS_MAX];
+        ids.push("last".to_owned());
+        world.act("Set", json!({ "parcels": ids }), &[]).expect("taken");
+        let refused = world.act("Check", json!({}), &[]).expect_err("too many");
+        assert!(matches!(refused, Refusal::TooManyReads { .. }), "{hidden:?}: {refused}");
+    }
     assert_eq!(world.divergences(), Vec::<String>::new());
-    // An action with triggers that read more than a decision may: the last ones count as missing.
+    // An action with triggers that read more than a decision may: the last ones do not start.
     let triggers: String = (0..6)
         .map(|n| {
             format!(

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use sandglass_journal::{self as journal, Batch, Expected, Recording};
 use sandglass_liveness::{Command, Decided, Entity, Input, commands};
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, Event as RecordedEvent, HandlerEnd, Outcome, OutcomeKind,
-    Position, Sequence, TraceContext, TransitionCause, WallTime,
+    Decision, DispatchId, Dispatched, Event as RecordedEvent, HandlerEnd, NO_ACTION, Outcome,
+    OutcomeKind, Position, Sequence, TraceContext, TransitionCause, WallTime,
 };
 use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
 
@@ -250,7 +250,9 @@ impl Actor {
             RecordedEvent::Dispatched(dispatched) => self.note_default_budget(dispatched),
             RecordedEvent::SpawnRefused { reason, .. } => metrics.spawn_refused(*reason),
             RecordedEvent::Ended(ended) => {
-                if let Decision::Superseded { action } = &ended.decision {
+                if let Decision::Superseded { action } = &ended.decision
+                    && action != NO_ACTION
+                {
                     metrics.outcome_superseded(entity_type, action);
                 }
                 let run = before.in_flight_handler(ended.dispatch);

@@ -19,18 +19,18 @@ pub struct OtherEntities {
 }
 
 impl OtherEntities {
-    /// Their names, one more than may be read at most; `None` in place of one that is no valid id. Empty ids
-    /// stand for nothing.
-    pub(crate) fn names(&self, scope: Scope<'_>) -> Vec<Option<EntityRef>> {
+    /// Their names, with `None` in place of an id that is not valid. Empty ids are skipped. `None` if there
+    /// are more than [`READS_MAX`] ids.
+    pub(crate) fn names(&self, scope: Scope<'_>) -> Option<Vec<Option<EntityRef>>> {
         let ids = scope.get(&self.ids);
         let ids = match &*ids {
             one @ Value::String(_) => std::slice::from_ref(one),
+            Value::Array(ids) if ids.len() > READS_MAX => return None,
             Value::Array(ids) => ids,
             _ => &[],
         };
         let ids = ids.iter().filter_map(Value::as_str).filter(|id| !id.is_empty());
-        let names = ids.map(|id| EntityRef::new(self.entity_type.as_str(), id).ok());
-        names.take(READS_MAX + 1).collect()
+        Some(ids.map(|id| EntityRef::new(self.entity_type.as_str(), id).ok()).collect())
     }
 
     /// Their states, null for one that does not exist. Without an id there is one that does not exist.
@@ -39,7 +39,8 @@ impl OtherEntities {
             let mut observed = scope.observed.iter();
             observed.find(|one| one.entity == *name).and_then(|one| one.state.as_deref())
         };
-        let names = self.names(scope);
+        // Too many were refused before.
+        let names = self.names(scope).unwrap_or_default();
         let states = names.iter().map(|name| name.as_ref().and_then(state_of).into());
         if names.is_empty() { vec![Value::Null] } else { states.collect() }
     }

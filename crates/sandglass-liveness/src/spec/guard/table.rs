@@ -19,9 +19,7 @@ pub(in crate::spec) fn read(
     spec: &Spec,
     out: &mut Diagnostics<'_>,
 ) -> Option<Guard> {
-    let guard = all_of(action.value("guard")?, action, text, spec, out);
-    check_reads(guard.as_ref(), action, out);
-    guard
+    all_of(action.value("guard")?, action, text, spec, out)
 }
 
 /// Reads the condition for starting an integration that is declared under an action: its `guard`, which
@@ -37,17 +35,8 @@ pub(in crate::spec) fn of_trigger(
     }
     let in_state = to_state.map(|state| Guard::state_in([Value::from(state.as_str())].into_iter()));
     let guard = trigger.value("guard").and_then(|value| all_of(value, trigger, fields, spec, out));
-    check_reads(guard.as_ref(), trigger, out);
     let guards: Vec<Guard> = in_state.into_iter().chain(guard).collect();
     (!guards.is_empty()).then(|| Guard::all(guards))
-}
-
-/// Checks how many other entities a guard reads, as far as the file shows that.
-fn check_reads(guard: Option<&Guard>, owner: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
-    if guard.is_some_and(|guard| guard.others().len() > READS_MAX) {
-        let message = format!("a guard may read the states of {READS_MAX} other entities at most");
-        out.error_with_help(&owner.span_of("guard"), message, "split the action into several");
-    }
 }
 
 /// Checks that the condition of an invariant reads no other entity, whose state may change at any time.
@@ -90,6 +79,12 @@ fn all_of(
         }
     }
     let guard = (!guards.is_empty()).then(|| Guard::all(guards))?;
+    // A list may have further ones.
+    if guard.others().len() > READS_MAX {
+        let message = format!("a guard may read the states of {READS_MAX} other entities at most");
+        out.error_with_help(&value.span(), message, "split the action into several");
+        return None;
+    }
     bounded(guard, &value.span(), spec, out)
 }
 
