@@ -1,4 +1,4 @@
-// Spins for ever.
+// Spins forever.
 import { answer } from "../template/sandglass";
 
 function hang(_context: string): string {

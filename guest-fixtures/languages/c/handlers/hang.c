@@ -1,4 +1,4 @@
-/* Sleeps for ever, whatever its sleep says. */
+/* Sleeps forever, whatever its sleep says. */
 #include <unistd.h>
 
 #include "sandglass.h"

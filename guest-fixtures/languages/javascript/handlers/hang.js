@@ -1,4 +1,4 @@
-// Sleeps for ever, and catches what it can.
+// Sleeps forever, and catches what it can.
 const HOUR_MS = 3_600_000;
 
 export async function handle() {

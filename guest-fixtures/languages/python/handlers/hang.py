@@ -1,4 +1,4 @@
-"""Sleeps for ever, and catches what it can."""
+"""Sleeps forever, and catches what it can."""
 
 import time
 

@@ -19,8 +19,8 @@ pub struct OtherEntities {
 }
 
 impl OtherEntities {
-    /// Their names, one more than may be read at most; `None` in place of one that is no valid id. Empty ids
-    /// stand for nothing.
+    /// Their names, at most one more than may be read; `None` for an id that is not valid. Empty ids are
+    /// skipped.
     pub(crate) fn names(&self, scope: Scope<'_>) -> Vec<Option<EntityRef>> {
         let ids = scope.get(&self.ids);
         let ids = match &*ids {

@@ -45,7 +45,8 @@ pub(in crate::spec) fn of_trigger(
 /// Checks how many other entities a guard reads, as far as the file shows that.
 fn check_reads(guard: Option<&Guard>, owner: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
     if guard.is_some_and(|guard| guard.others().len() > READS_MAX) {
-        let message = format!("a guard may read the states of {READS_MAX} other entities at most");
+        let message =
+            format!("a guard may name {READS_MAX} other entities or lists of them at most");
         out.error_with_help(&owner.span_of("guard"), message, "split the action into several");
     }
 }
@@ -136,8 +137,10 @@ pub(in crate::spec) fn bounded(
     if terms <= TERMS_MAX || spec.rules < RulesVersion::V3 {
         return Some(guard);
     }
-    let message = format!("a condition may have {TERMS_MAX} terms at most, and this has {terms}");
-    let help = "a search in a list counts as 64; let actions keep what it is about in a variable";
+    let message =
+        format!("a condition may have {TERMS_MAX} terms at most, and this one has {terms}");
+    let help = "a search in a list counts as 64; let an action store its result in a variable, and \
+                compare the variable";
     out.error_with_help(at, message, help);
     None
 }
