@@ -143,7 +143,7 @@ fn a_strict_check_refuses_what_others_only_warn_of() {
     let declared = folder.write("strict.ioa.toml", declared);
     for said in [sandglass(&[&"check", &"--strict", &lenient]), sandglass(&[&"check", &declared])] {
         said.exits(1)
-            .says("state `Thinking` may last for ever")
+            .says("state `Thinking` may last forever")
             .says("unknown key `webhook` in the file")
             .says("integration `call_model` has no `on_failure`")
             .says("integration `announce` has no `module`");

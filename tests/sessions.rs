@@ -17,7 +17,7 @@ use serde_json::Value;
 /// What is said of the sessions' limits, where a test says nothing else.
 const LIMITS: &str = "\n[limits]\nabort_timeout = \"100ms\"\ninactivity_warn = \"500ms\"\n";
 
-/// A daemon whose sessions wait for ever in a host call.
+/// A daemon whose sessions wait forever in a host call.
 struct Daemon {
     folder: Folder,
     running: Running,

@@ -294,7 +294,7 @@ after_seconds = 1
 on_timeout = "SwitchOff"
 "#;
 
-/// Waits for ever in a handler that nobody but a deadline or a signal ends.
+/// Waits forever in a handler that nobody but a deadline or a signal ends.
 pub(crate) const WAITER: &str = r#"
 [automaton]
 name = "Waiter"

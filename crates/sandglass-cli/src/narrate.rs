@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(
             line.detail,
             "On had no action for 1.0 s (allowed 1.0 s): Give is refused, by a guard or by the \
-             state; Partner/2 is in state `Off`"
+             state; Partner/2 was in state `Off`"
         );
     }
 }

@@ -198,7 +198,7 @@ fn sleeps() -> Vec<Member> {
 fn polls() -> Vec<Member> {
     vec![
         member(
-            "poll for ever",
+            "poll forever",
             "polls for the longest time that 64 bits of nanoseconds can express",
             killed(wat!("sleeps_until_the_end_of_time"), [POLL]),
         ),

@@ -274,8 +274,8 @@ pub struct Observed {
 impl std::fmt::Display for Observed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.state {
-            Some(state) => write!(f, "{} is in state `{state}`", self.entity),
-            None => write!(f, "there is no {}", self.entity),
+            Some(state) => write!(f, "{} was in state `{state}`", self.entity),
+            None => write!(f, "there was no {}", self.entity),
         }
     }
 }

@@ -174,7 +174,7 @@ impl Builder {
 
     /// Bounds the spawned entities of one tenant that have something to do; the default is
     /// [`BUSY_SPAWNED_MAX`]. Beyond that, spawns are refused (`too_many`), and for ten minutes the
-    /// entities that count by then spawn nothing. An entity counts from its creation on until it is at
+    /// entities that counted at that time spawn nothing. An entity counts from its creation until it is at
     /// rest: while it has handlers in flight or entities to create, or a timer that fires within a
     /// minute. A chain of first actions that spawn has at most this many entities, and at most 256.
     #[must_use]

@@ -2,8 +2,8 @@
 //! and again would grow in number until the host has no memory left.
 //!
 //! An entity counts from the moment when it is to be created until it has come to rest, so a chain of
-//! entities that each spawn the next one may continue forever. If a tenant has too many, those that count
-//! by then spawn nothing for [`PAUSE`]. Without that pause, each one that comes to rest would be replaced,
+//! entities that each spawn the next one may continue forever. If a tenant has too many, those that counted
+//! at that time spawn nothing for [`PAUSE`]. Without that pause, each one that comes to rest would be replaced,
 //! and the number of all entities would grow for as long as the disk has space.
 //!
 //! Nothing of this is recorded, except for the refusals: a restart counts the entities that it finds.

@@ -166,7 +166,12 @@ impl Shared {
                 Err(ActorError::Closed) => return Err(journal::Error::Closed),
                 Err(error) => {
                     // Waiting would not help, and the reader may have to end a handler.
-                    tracing::error!(entity = %name, %error, "a guard counts an entity that cannot be read as none");
+                    tracing::error!(
+                        entity = %name,
+                        %error,
+                        "an entity that a guard reads is damaged in the journal; for the guard, it does \
+                         not exist; see `sandglass journal`"
+                    );
                     return Ok(None);
                 }
             },

@@ -63,7 +63,7 @@ impl Base {
         format!("{scheme}://{address}")
     }
 
-    /// Takes in the observations of metrics, for ever.
+    /// Takes in the observations of metrics, forever.
     pub(crate) async fn upkeep_metrics(&self) -> Infallible {
         let mut ticks = every(METRICS_UPKEEP);
         loop {

@@ -44,7 +44,7 @@ fn of_folder(path: &Path, secrets: &BTreeMap<String, String>, report: &Report) -
     let folder = Folder::read(path).map_err(wrong)?;
     let secret = |name: &str| {
         let variable = secrets.get(name).ok_or_else(|| {
-            format!("add `{name} = \"VARIABLE\"` to [secrets] of the file of `--config`")
+            format!("add `{name} = \"VARIABLE\"` to [secrets] in the file that `--config` names")
         })?;
         Secret::from_environment(variable)
             .ok_or_else(|| format!("the environment has no `{variable}`"))

@@ -576,7 +576,7 @@ mod tests {
         drop(armed);
         // One tick may have been under way; after it nothing is woken.
         let more = (0..100).take_while(|_| ticks.recv_timeout(REFIRE * 100).is_ok()).count();
-        assert!(more < 100, "it ticks for ever");
+        assert!(more < 100, "it ticks forever");
     }
 
     #[test]

@@ -203,7 +203,7 @@ metrics! {
         "Dispatches that the host refused";
     Counters spawns_refused(reason) Count
         "entity_spawns_refused_total"
-        "Entities that were not spawned although the transition of their parent was taken, by reason; too_many shows entities that spawn others without end";
+        "Entities that were not spawned although the transition of their parent was taken, by reason; too_many: a bound on spawned entities was reached";
     Counters superseded(entity_type, action) Count
         "handler_outcomes_superseded_total"
         "Endings whose action the present state of the entity no longer takes";

@@ -111,8 +111,10 @@ impl Builder {
         self
     }
 
-    /// Sets what decides actions of specs that guests pass to `host_evaluate_spec`. It is executed on a
-    /// thread; at most four are at the same time, besides [`Settings::max_blocking_calls`]. By default, each such call returns an error.
+    /// Sets what decides actions of specs that guests pass to `host_evaluate_spec`. A spec is evaluated
+    /// on a thread of its own, within the handler's deadline. A host evaluates at most four specs at the
+    /// same time, in addition to [`Settings::max_blocking_calls`]; further calls wait. By default, each
+    /// such call returns an error.
     #[must_use]
     pub fn spec_evaluator(self, evaluator: Arc<dyn SpecEvaluator>) -> Self {
         Self { evaluator: Some(evaluator), ..self }

@@ -51,7 +51,7 @@ fn evaluates(spec_len: u32) -> String {
     )
 }
 
-/// Returns the query, panics, or waits for ever.
+/// Returns the query, panics, or waits forever.
 #[derive(Debug)]
 enum Script {
     Echo,

@@ -17,13 +17,13 @@ use crate::spec::{Action, Effect, Integration, OtherEntities, Scope, Spec};
 /// What an action may be refused for, besides its state, its guard and parameters of another type.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MayRefuse<'a> {
-    /// Bounds, invariants, and entities that cannot be spawned, of which this one is known, if there is one.
+    /// Bounds, invariants, and an entity that cannot be spawned: this one, if one is known.
     Everything(Option<&'a Unspawnable>),
     /// Invariants. The action has to end the state, because it is that of a timer, or of an ending that is
     /// not a success: what does not fit is left out, and spawns are refused one by one.
     Invariants,
-    /// Not even invariants: the last resort of an ending and of a timer, after which the entity could stay in
-    /// its state for ever.
+    /// Nothing but its state, its guard and unfit parameters: the last attempt to take an ending or the action
+    /// of a timer, because without it the entity could stay in its state forever.
     Nothing,
 }
 

@@ -1,5 +1,5 @@
-//! What a handler's end becomes: every ending of a handler, also a missed deadline, is a transition
-//! of its entity.
+//! What a handler's end becomes: every failure of a handler, also a missed deadline, is a transition
+//! of its entity. Only a success with an empty action, and the end of a message, change nothing.
 //!
 //! This is the only place that decides about an end. A decision depends on the spec, on the
 //! entity as its records made it, and on what the record of the end will state; on nothing else,

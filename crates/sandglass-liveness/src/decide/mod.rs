@@ -72,8 +72,9 @@ pub struct Known<'a> {
     /// success, and the actions of state timers, are taken nevertheless, because without them the entity
     /// could stay in its state forever.
     pub unspawnable: Option<&'a Unspawnable>,
-    /// The states that were read. If the decision depends on others, it is [`Refusal::Unobserved`], and can be
-    /// made once they are among these. `None` if none can be read: then no other entity exists for it.
+    /// The states that were read. If the decision depends on further ones, it returns
+    /// [`Refusal::Unobserved`]; the caller reads them and decides again. `None` if states cannot be read:
+    /// then no other entity exists for the decision.
     pub observed: Option<&'a [Observed]>,
 }
 

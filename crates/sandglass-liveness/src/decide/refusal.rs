@@ -326,7 +326,8 @@ fn describe(obstacle: SpawnObstacle) -> &'static str {
         SpawnObstacle::Exists => "which exists already; give another id",
         SpawnObstacle::UnknownType => "whose type has no spec; load its spec file",
         SpawnObstacle::TooMany => {
-            "since too many spawned entities of the tenant have something to do"
+            "which the host refuses, because too many spawned entities of the tenant have something to \
+             do"
         }
         SpawnObstacle::NotRecorded => "which the journal does not take",
     }

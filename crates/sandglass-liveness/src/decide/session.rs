@@ -220,8 +220,8 @@ fn cancelled(
         else {
             continue;
         };
-        // It has just been dispatched, so nothing refuses its end. For its action, no other entity exists:
-        // the records of its run state none.
+        // It has just been dispatched, so nothing refuses its end. Guards of its action see no other entity,
+        // because the record of this decision has no place for states.
         let known = super::Known::default();
         let ended = super::ending::decide(spec, &after, &end, now, known).unwrap_or_default();
         ended.into_iter().for_each(|event| push(&mut after, event));

@@ -18,8 +18,8 @@ pub const ID: &str = "Id";
 /// The field with the state of an entity.
 pub const STATUS: &str = "Status";
 
-/// The fields of an entity, by their names, without [`ID`] and [`STATUS`], which no action sets. Copies share them, and after an action, the fields that it
-/// does not set.
+/// The fields of an entity, by name, without [`ID`] and [`STATUS`], which no action sets. Clones share all of
+/// them; after an action, only the fields that it sets are new.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields {
     fields: Arc<BTreeMap<Arc<str>, Arc<Field>>>,
@@ -30,7 +30,8 @@ pub struct Fields {
 #[derive(Debug, PartialEq)]
 struct Field {
     value: Value,
-    /// Its size with its name, as JSON; too large for all fields if it exceeds their bound.
+    /// The size of its name and value, as JSON; more than [`FIELDS_MAX_BYTES`] if it was not measured to
+    /// the end.
     bytes: usize,
 }
 
@@ -86,7 +87,7 @@ impl Fields {
     }
 }
 
-/// All of them, also those that a bound would leave out.
+/// Keeps all fields, also if they exceed [`FIELDS_MAX_BYTES`].
 impl From<Object> for Fields {
     fn from(fields: Object) -> Self {
         let fields: BTreeMap<_, _> = fields

@@ -571,7 +571,7 @@ fn check_timeouts(spec: &Spec, out: &mut Diagnostics<'_>) {
         if ends {
             continue;
         }
-        let message = format!("state `{state}` may last for ever");
+        let message = format!("state `{state}` may last forever");
         let help = "give it a [[state_timeout]], or list it in `terminal` or \
                     `allow_indefinite_states`";
         // An entity that waits for its first action has no work yet.

@@ -75,11 +75,11 @@ struct Search {
     cyclic: BTreeSet<usize>,
 }
 
-/// When a pair of a complete component was reached: no pair that leads to it is part of that.
+/// The number of each pair of a complete component. It is larger than all others, so that `min` ignores it.
 const COMPLETE: usize = usize::MAX;
 
 impl Search {
-    /// The numbers of the actions that come back.
+    /// Returns the numbers of the actions that lead back to themselves.
     fn of(graph: &Graph<'_>) -> BTreeSet<usize> {
         let reached = vec![(0, 0); graph.nodes.len() * graph.states];
         let mut search = Self { reached, count: 0, open: Vec::new(), cyclic: BTreeSet::new() };

@@ -145,7 +145,7 @@ fn timers_that_break_invariants(spec: &Spec, out: &mut Diagnostics<'_>) {
 /// round is a record.
 fn endless_schedules(spec: &Spec, states: &States<'_>, out: &mut Diagnostics<'_>) {
     for action in endless(spec, states) {
-        let message = format!("`{}` is sent again at once, for ever", action.name);
+        let message = format!("`{}` is sent again at once, forever", action.name);
         let help = "give the `schedule` a delay, or one of the actions on the way a guard";
         out.warning(action.name.span(), message, help);
     }
@@ -246,7 +246,7 @@ fn successes_that_end_nothing(
         if let Some(state) = stays_in.filter(|_| picks) {
             let message = format!(
                 "integration `{name}` has no `on_success`; if its guest returns an empty action, the \
-                 entity stays in `{state}`, which has no timer"
+                 entity may stay in `{state}` forever, because the state has no timer"
             );
             let help = "add `on_success = \"ACTION\"`, or a `state_timeout` for the state";
             out.warning(integration.name.span(), message, help);

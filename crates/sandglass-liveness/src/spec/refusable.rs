@@ -212,12 +212,12 @@ struct Doubt<'s> {
     ending: &'static str,
     action: &'s Name,
     why: Why<'s>,
-    /// The states in which it could keep the entity for ever.
+    /// The states in which it could keep the entity forever.
     states: StateSet,
 }
 
 /// Rule 10 for states that may refuse an ending although they are declared to accept it. Unless that
-/// could keep the entity in the state for ever, it is only doubtful.
+/// could keep the entity in the state forever, it is only doubtful.
 pub(super) fn check(spec: &Spec, out: &mut Diagnostics<'_>) {
     let states = States::of(&spec.states);
     let terminal = states.set(spec.terminal.iter().map(String::as_str));
@@ -352,7 +352,7 @@ impl Doubt<'_> {
         let (states, has) = if named.len() == 1 { ("state", "has") } else { ("states", "have") };
         let message = format!(
             "{}, and {states} {}{more} {has} no timer that always ends it: the entity could stay \
-             there for ever",
+             there forever",
             self.message(),
             named.join(", ")
         );

@@ -79,7 +79,7 @@ impl<'s> Graph<'s> {
             let (at, _, action) = graph.actions[from];
             graph.next[from].extend(places.after(specs[at], action));
             for spawn in action.spawns() {
-                // An entity with another id exists the second time.
+                // Any other id names an entity that exists when it is spawned again.
                 let is_new = match &spawn.id {
                     SpawnId::Template(template) => template.contains(NEW_ID),
                     SpawnId::Param(param) => !action.params.contains(param),

@@ -293,7 +293,7 @@ fn a_lost_handler_is_started_again_only_if_the_spec_allows_it() {
     }
     let last = sandglass_liveness::decide::RERUN_ATTEMPTS_MAX;
     life.tell(ended(dispatch, last, Outcome::Interrupted)).expect("known");
-    assert_eq!(life.state(), "TimedOut", "not for ever");
+    assert_eq!(life.state(), "TimedOut", "not forever");
 }
 
 #[test]

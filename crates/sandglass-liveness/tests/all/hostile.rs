@@ -154,13 +154,13 @@ fn what_one_decision_evaluates_and_starts_is_bounded() {
     let guard =
         |terms: usize| format!("guard = \"{}true\"", "status == 's0' and ".repeat(terms - 1));
     assert!(Spec::parse(&go(&guard(1_024))).spec.is_some());
-    refused(&go(&guard(1_025)), "1024 terms at most, and this has 1025");
+    refused(&go(&guard(1_025)), "1024 terms at most, and this one has 1025");
     let searches =
         |count: usize| format!("guard = \"{}\"", vec!["!('x' in l)"; count].join(" and "));
     assert!(Spec::parse(&go(&searches(16))).spec.is_some());
-    refused(&go(&searches(17)), "and this has 1088");
+    refused(&go(&searches(17)), "and this one has 1088");
     let items = format!("guard = \"status in [{}]\"", "'s0',".repeat(1_025));
-    refused(&go(&items), "and this has 1025");
+    refused(&go(&items), "and this one has 1025");
     let invariants = |count: usize| {
         let assert = vec!["!('x' in l)"; 16].join(" and ");
         repeated(count, |number| {

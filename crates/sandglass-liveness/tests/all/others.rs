@@ -359,10 +359,11 @@ fn a_request_records_what_was_read_and_a_refusal_names_it() {
     world.act("Set", json!({ "parcel": "a" }), &[]).expect("reads nothing");
     assert_eq!(world.log.last().expect("a record").event.observed(), &[]);
     let refused = world.act("Check", json!({}), &[("a", "Torn")]).expect_err("torn");
-    let expected = "the guard of `Check` doesn't hold in state `Open`; Parcel/a is in state `Torn`";
+    let expected =
+        "the guard of `Check` doesn't hold in state `Open`; Parcel/a was in state `Torn`";
     assert_eq!(refused.to_string(), expected);
     let refused = world.act("Check", json!({}), &[]).expect_err("missing");
-    assert!(refused.to_string().ends_with("; there is no Parcel/a"), "{refused}");
+    assert!(refused.to_string().ends_with("; there was no Parcel/a"), "{refused}");
     let events = world.act("Check", json!({}), &[("a", "Ready")]).expect("taken");
     assert_eq!(events[0].observed(), observed(&[("a", "Ready")], &[]));
     assert_eq!(world.divergences(), Vec::<String>::new());
@@ -391,8 +392,8 @@ fn a_replay_finds_a_false_statement_about_another_entity() {
     };
     for (new, found) in [
         (Vec::new(), "depends on the states of other entities"),
-        (observed(&[("a", "Torn")], &[]), "Parcel/a is in state `Torn`"),
-        (observed(&[], &["a"]), "there is no Parcel/a"),
+        (observed(&[("a", "Torn")], &[]), "Parcel/a was in state `Torn`"),
+        (observed(&[], &["a"]), "there was no Parcel/a"),
         (observed(&[("a", "Ready"), ("b", "Ready")], &[]), "no Parcel/b of the same tenant"),
         (observed(&[("a", "Ready"), ("other", "Ready")], &[]), "no Parcel/other of the same"),
     ] {
@@ -441,7 +442,7 @@ fn the_end_of_a_handler_records_what_was_read_for_both_decisions() {
         assert_eq!(ended.decision, Decision::Take { action: expected.to_owned() });
         assert_eq!(ended.observed, observed(states, &[]));
         let failure = ended.outcome.error().map(|(_, message)| message.to_owned());
-        let is_named = failure.is_some_and(|why| why.contains("Parcel/a is in state `Torn`"));
+        let is_named = failure.is_some_and(|why| why.contains("Parcel/a was in state `Torn`"));
         assert_eq!(is_named, expected == "Tear");
         assert_eq!(world.divergences(), Vec::<String>::new());
     }

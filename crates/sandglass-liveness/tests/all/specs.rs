@@ -84,7 +84,7 @@ fn reads_the_documented_file() {
     assert_eq!(spec.timeouts["Executing"].after_ms, 300_000);
     let said: Vec<String> = warnings(DOCUMENTED).iter().map(ToString::to_string).collect();
     assert_eq!(said.len(), 1, "{said:#?}");
-    assert!(said[0].contains("state `Idle` may last for ever"), "{said:#?}");
+    assert!(said[0].contains("state `Idle` may last forever"), "{said:#?}");
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn every_mistake_has_a_place_and_advice() {
     mistake(
         "[[state_timeout]]\nstate = \"Executing\"",
         "[[state_timeout]]\nstate = \"Idle\"",
-        "state `Executing` may last for ever",
+        "state `Executing` may last forever",
     );
     mistake("after_seconds = 300", "after_seconds = 0", "0 seconds is not above zero");
     mistake("max_occurrences = 2", "max_occurrences = 0", "whole number from 1");
@@ -608,7 +608,7 @@ fn valid_but_doubtful_specs_are_warned_of() {
         (
             "action = \"ProcessToolCalls\", delay_seconds = 60",
             "action = \"Later\", delay_seconds = 0",
-            "`Later` is sent again at once, for ever",
+            "`Later` is sent again at once, forever",
         ),
     ] {
         let unlimited = SESSION.replace("max_occurrences = 2\n", "");
@@ -762,9 +762,9 @@ fn a_spec_of_another_runtime_loads_with_defaults_that_keep_the_promise() {
     assert!(spec.actions["AgentCompleted"].from.is_empty(), "an output is not taken");
     let said = said(MOVED);
     let expected = [
-        "4:11: warning: state `Created` may last for ever",
-        "4:22: warning: state `Thinking` may last for ever",
-        "4:34: warning: state `Waiting` may last for ever",
+        "4:11: warning: state `Created` may last forever",
+        "4:22: warning: state `Thinking` may last forever",
+        "4:34: warning: state `Waiting` may last forever",
         "6:1: warning: kept, but not acted on: `lifecycle_property` in [automaton], `webhook` in \
          the file, `liveness` in the file\n",
         "40:8: warning: integration `call_model` has no `on_failure`; it takes `Fail`\n  help: add \
@@ -772,7 +772,7 @@ fn a_spec_of_another_runtime_loads_with_defaults_that_keep_the_promise() {
         "40:8: warning: integration `call_model` has no `on_timeout`; if its deadline passes, it \
          takes `Fail`",
         "40:8: warning: integration `call_model` has no `on_success`; if its guest returns an empty \
-         action, the entity stays in `Thinking`",
+         action, the entity may stay in `Thinking` forever",
         "45:14: warning: `max_memory` of integration `call_model` is `lots`, and limits nothing",
         "48:1: warning: `api_key` is declared twice in one table; the last one holds",
     ];
@@ -786,7 +786,7 @@ fn a_spec_of_another_runtime_loads_with_defaults_that_keep_the_promise() {
 fn a_strict_check_turns_what_is_assumed_into_errors() {
     let found = errors(MOVED);
     for said in [
-        "`Thinking` may last for ever",
+        "`Thinking` may last forever",
         "unknown key `webhook` in the file",
         "no `on_failure`",
         "no `on_timeout`",

@@ -15,7 +15,7 @@ const WAYS: [&str; 23] = [
     "sleep by the monotonic clock",
     "sleep by the real-time clock",
     "sleep by wasi:clocks, for a time",
-    "poll for ever",
+    "poll forever",
     "drip progress",
     "slow-drip HTTP body",
     "connect to nowhere",

@@ -138,7 +138,7 @@ fn last_read(records: &[Record], name: &EntityRef) -> Option<(String, Option<Str
 async fn a_request_depends_on_the_present_state_of_the_other_entity() {
     let world = pair(&[]).await;
     let refused = world.send("Follow").await.expect_err("it is not open");
-    assert!(refused.to_string().contains("Session/two is in state `Idle`"), "{refused}");
+    assert!(refused.to_string().contains("Session/two was in state `Idle`"), "{refused}");
     open(&world).await;
     world.send("Follow").await.expect("it is open now");
     let expected = ("Session/two".to_owned(), Some("Open".to_owned()));
@@ -170,7 +170,7 @@ async fn an_entity_of_another_tenant_is_as_one_that_does_not_exist() {
     open(&world).await;
     let foreign = world.send("Follow").await.expect_err("it is another tenant's");
     assert_eq!(foreign.to_string(), missing.to_string());
-    assert!(foreign.to_string().contains("there is no Session/two"), "{foreign}");
+    assert!(foreign.to_string().contains("there was no Session/two"), "{foreign}");
     // A tenant reads its own entities.
     let three: EntityRef = "Session/three".parse().expect("a name");
     world.runtime.create_for(three.clone(), "acme").await.expect("new");

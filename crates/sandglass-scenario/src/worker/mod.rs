@@ -214,7 +214,7 @@ impl Worker {
         // request may be on its way, made by a director that has not read the records yet. If the
         // notice were taken before it arrives, time would pass over them.
         let is_real_time = self.time.virtual_from.is_none();
-        // Created once: a command every second must not postpone the next tick for ever.
+        // Created once: a command every second must not postpone the next tick forever.
         let mut upkeep = every(UPKEEP_EVERY);
         loop {
             tokio::select! {

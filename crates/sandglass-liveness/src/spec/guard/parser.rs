@@ -471,7 +471,7 @@ impl Parser<'_> {
         let of = self.tokens.get(self.next + 2).cloned();
         let is_closed = self.is_at(3, &Token::CloseList) && self.is_at_word(4, ".status");
         let (Some((Token::Word(ids), ids_at)), true) = (of, is_closed) else {
-            let message = "a guard reads nothing of another entity, only its state";
+            let message = "a guard can read only the state of another entity";
             let help =
                 "write `Type[id].status`, where `id` is the variable or field that has its id";
             return Err(mistake(at, message, help));

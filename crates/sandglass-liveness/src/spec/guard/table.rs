@@ -81,7 +81,8 @@ fn all_of(
     let guard = (!guards.is_empty()).then(|| Guard::all(guards))?;
     // A list may have further ones.
     if guard.others().len() > READS_MAX {
-        let message = format!("a guard may read the states of {READS_MAX} other entities at most");
+        let message =
+            format!("a guard may name {READS_MAX} other entities or lists of them at most");
         out.error_with_help(&value.span(), message, "split the action into several");
         return None;
     }
@@ -131,8 +132,9 @@ pub(in crate::spec) fn bounded(
     if terms <= TERMS_MAX || spec.rules < RulesVersion::V3 {
         return Some(guard);
     }
-    let message = format!("a condition may have {TERMS_MAX} terms at most, and this has {terms}");
-    let help = "a search in a list counts as 64; let actions keep what it is about in a variable";
+    let message =
+        format!("a condition may have {TERMS_MAX} terms at most, and this one has {terms}");
+    let help = "a search in a list counts as 64; let an action store its result in a variable, and compare the variable";
     out.error_with_help(at, message, help);
     None
 }
