@@ -314,11 +314,11 @@ fn mistakes_are_reported_with_advice() {
     let fields: Vec<String> =
         (0..=READS_MAX).map(|n| format!("Parcel[field{n}].status == 'Ready'")).collect();
     for (guard, message) in [
-        ("\"Parcel[parcel].size == 'Ready'\"".to_owned(), "only its state"),
+        ("\"Parcel[parcel].size == 'Ready'\"".to_owned(), "can read only the state"),
         ("\"Parcel[parcel].status == 3\"".to_owned(), "is of another type"),
         (table("").replace("\"parcel\"", "\"\""), "is no valid name"),
         (table("").replace("entity_type = \"Parcel\", ", ""), "has no `entity_type`"),
-        (format!("\"{}\"", fields.join(" and ")), "states of 16 other entities at most"),
+        (format!("\"{}\"", fields.join(" and ")), "may name 16 other entities"),
     ] {
         let errors = said(&guard, Severity::Error);
         assert!(errors.contains(message), "{guard}: {errors}");

@@ -31,6 +31,10 @@ pub(crate) struct Spawns {
     restless: BTreeMap<EntityRef, String>,
     /// How many spawned entities may have something to do.
     busy_max: usize,
+    /// Whether more than that existed or were to be created at some time, so that there may have been too
+    /// many: spawns are refused for some time after that, too. Which of them had something to do is not known
+    /// here.
+    was_full: bool,
 }
 
 impl Spawns {
@@ -81,6 +85,9 @@ impl Spawns {
                 let (created, has_acted, is_over) = (None, false, false);
                 let record = Record { child, has_action, created, has_acted, is_over };
                 let doubled = self.spawns.insert(key, record);
+                let spawned =
+                    self.spawns.values().filter(|spawn| spawn.created.is_some() || !spawn.is_over);
+                self.was_full |= spawned.count() > self.busy_max;
                 doubled.map(|_| format!("{name} spawns {} twice", spawn.entity))
             }
             Event::Created { spawned_by: Some(by), .. } => {
@@ -104,15 +111,11 @@ impl Spawns {
                 })
             }
             Event::SpawnRefused { spawned_at, index, reason, .. } => {
-                // Those that exist or are to be created, without this one. Which of them had something to do
-                // is not known here.
-                let spawned =
-                    self.spawns.values().filter(|spawn| spawn.created.is_some() || !spawn.is_over);
-                let is_full = spawned.count() > self.busy_max;
+                let was_full = self.was_full;
                 self.end(&key_of(*spawned_at, *index)?, |spawn| {
                     let is_true = match reason {
                         SpawnObstacle::Exists => exists(&spawn.child),
-                        SpawnObstacle::TooMany => is_full,
+                        SpawnObstacle::TooMany => was_full,
                         SpawnObstacle::UnknownType | SpawnObstacle::NotRecorded => true,
                     };
                     spawn.created.is_none() && is_true
