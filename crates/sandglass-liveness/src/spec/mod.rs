@@ -1,6 +1,7 @@
 //! What an entity may do: its spec file, read and checked.
 
 mod check;
+mod components;
 mod duration;
 mod effect;
 mod endings;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sandglass_source::{Diagnostic, Diagnostics};
 
+use super::components::components;
 use super::spawn::NEW_ID;
 use super::{Action, Effect, Name, SpawnId, Spec};
 
@@ -97,7 +98,8 @@ impl<'s> Graph<'s> {
 
     /// One cycle in each component that has a spawn between types for which `is_meant`.
     fn cycles(&self, is_meant: fn(usize, usize) -> bool) -> Vec<Cycle<'s>> {
-        let (components, mut seen) = (components(&self.next), BTreeSet::new());
+        let components = components(self.next.len(), |node| self.next[node].iter().copied());
+        let mut seen = BTreeSet::new();
         let mut cycles = Vec::new();
         for &(from, to, spawned) in &self.spawns {
             let spec = self.actions[from].0;
@@ -185,48 +187,5 @@ impl<'s> Places<'s> {
         let node = *self.by_name.get(&(entity_type, action))?;
         let initial = *self.initial.get(entity_type)?;
         self.taken.contains(&(node, initial)).then_some(node)
-    }
-}
-
-/// The number of the strongly connected component of each node (Kosaraju's algorithm).
-fn components(next: &[Vec<usize>]) -> Vec<usize> {
-    let mut previous = vec![Vec::new(); next.len()];
-    for (from, to) in
-        next.iter().enumerate().flat_map(|(from, to)| to.iter().map(move |to| (from, to)))
-    {
-        previous[*to].push(from);
-    }
-    let (mut is_seen, mut done) = (vec![false; next.len()], Vec::with_capacity(next.len()));
-    for start in 0..next.len() {
-        visit(next, start, &mut is_seen, &mut done);
-    }
-    let (mut is_seen, mut component) = (vec![false; next.len()], vec![0; next.len()]);
-    for start in done.into_iter().rev() {
-        let mut members = Vec::new();
-        visit(&previous, start, &mut is_seen, &mut members);
-        for member in members {
-            component[member] = start;
-        }
-    }
-    component
-}
-
-/// Adds the nodes that `start` leads to and that were not seen, each behind those that it leads to.
-fn visit(next: &[Vec<usize>], start: usize, is_seen: &mut [bool], done: &mut Vec<usize>) {
-    if std::mem::replace(&mut is_seen[start], true) {
-        return;
-    }
-    let mut open = vec![(start, 0)];
-    while let Some((node, at)) = open.last_mut() {
-        let (of, taken) = (*node, *at);
-        *at += 1;
-        match next[of].get(taken) {
-            Some(&to) if !std::mem::replace(&mut is_seen[to], true) => open.push((to, 0)),
-            Some(_) => {}
-            None => {
-                done.push(of);
-                open.pop();
-            }
-        }
     }
 }
