@@ -101,7 +101,7 @@ impl Narrator {
             | Event::RunStopped(_)
             | Event::SessionResumed { .. } => session::describe(&record.event),
         };
-        let detail = detail + &describe_observed(record.event.observed());
+        let detail = detail + &Observed::format_all(record.event.observed());
         self.remember(record);
         Line { what: printable(&what).into(), detail: printable(&detail).into(), tone }
     }
@@ -211,11 +211,6 @@ fn describe_spawned(entity: &EntityRef, refused: Option<&str>) -> (String, Strin
     let refused = refused.map(|why| format!("; it refused its first action: {why}"));
     let tone = if refused.is_some() { Tone::Doubtful } else { Tone::Quiet };
     ("spawned".into(), format!("{entity}{}", refused.unwrap_or_default()), tone)
-}
-
-/// The states of other entities that guards read, as the end of a sentence.
-fn describe_observed(observed: &[Observed]) -> String {
-    observed.iter().map(|one| format!("; {one}")).collect()
 }
 
 /// Why an entity is not spawned, and what to do.

@@ -271,6 +271,14 @@ pub struct Observed {
     pub state: Option<String>,
 }
 
+impl Observed {
+    /// Formats several as the end of a sentence.
+    #[must_use]
+    pub fn format_all(observed: &[Self]) -> String {
+        observed.iter().map(|one| format!("; {one}")).collect()
+    }
+}
+
 impl std::fmt::Display for Observed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.state {

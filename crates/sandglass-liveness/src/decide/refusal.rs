@@ -31,7 +31,7 @@ pub enum Refusal {
         state: String,
     },
     /// The guard of the action does not hold.
-    #[error("the guard of `{action}` doesn't hold in state `{state}`{}", listed(.observed))]
+    #[error("the guard of `{action}` doesn't hold in state `{state}`{}", Observed::format_all(.observed))]
     GuardRefused {
         /// The action.
         action: String,
@@ -331,11 +331,6 @@ fn describe(obstacle: SpawnObstacle) -> &'static str {
         }
         SpawnObstacle::NotRecorded => "which the journal does not take",
     }
-}
-
-/// States of other entities, as the end of a sentence.
-fn listed(observed: &[Observed]) -> String {
-    observed.iter().map(|one| format!("; {one}")).collect()
 }
 
 fn hint(name: Option<&str>) -> String {
