@@ -75,6 +75,7 @@ pages! {
     "ask",
     "signal",
     "daemon",
+    "spawn",
 }
 
 /// Finds the page of a code, in any case, with `-` or `_`.
@@ -86,7 +87,7 @@ pub(crate) fn named(code: &str) -> Option<&'static Page> {
 }
 
 /// Pages about several codes, which each of them lists.
-const FAMILIES: [&str; 3] = ["ask", "signal", "daemon"];
+const FAMILIES: [&str; 4] = ["ask", "signal", "daemon", "spawn"];
 
 /// The command that explains `code`.
 pub(crate) fn command(code: &str) -> String {
@@ -168,7 +169,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use sandglass_model::signature::TIMED_OUT;
-    use sandglass_model::{FailureKind, LimitKind, OutcomeKind, RejectionKind, TrapKind};
+    use sandglass_model::{
+        FailureKind, LimitKind, OutcomeKind, RejectionKind, SpawnObstacle, TrapKind,
+    };
 
     use super::*;
 
@@ -184,6 +187,7 @@ mod tests {
         codes.extend(LimitKind::ALL.iter().map(|kind| kind.as_str()));
         codes.extend(sandglass_model::AskError::KINDS);
         codes.extend(sandglass_model::SignalError::KINDS);
+        codes.extend(SpawnObstacle::ALL.iter().map(|reason| reason.as_str()));
         codes.insert(TIMED_OUT);
         codes
     }
@@ -253,6 +257,7 @@ mod tests {
             (" trapped", "trapped"),
             ("ask_cycle", "ask"),
             ("signal_refused", "signal"),
+            ("spawn_refused", "spawn"),
             ("not_taken", "daemon"),
             ("method_not_allowed", "daemon"),
         ] {
