@@ -48,7 +48,7 @@ pub const PRUNE_MAX_ENTITIES: usize = 64;
 pub struct Batch {
     /// The entity that they are about; `None` for a spec.
     pub entity: Option<EntityRef>,
-    /// Where the entity has to be for the batch to be appended.
+    /// What the journal has to contain of the entity for the batch to be appended.
     pub expected: Expected,
     /// When they were decided.
     pub at: WallTime,
@@ -93,25 +93,37 @@ impl fmt::Debug for Recording {
     }
 }
 
-/// Where an entity has to be for a batch to be appended.
+/// What the journal has to contain of an entity for a batch to be appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// It must not exist yet.
+    /// No record: it must not exist yet.
     None,
-    /// Its last record must have this sequence.
-    At(Sequence),
-    /// Anywhere. For records about no entity.
+    /// Its last record must be the one at this position. The position of a durable record is not
+    /// assigned again, so a writer that does not know the last record is refused, even if that
+    /// record did not advance the sequence. The journal knows the sequence of the record at this
+    /// position, and checks those of the batch against it.
+    At(Position),
+    /// Anything. For records about no entity, and for a copy of a journal, which has one writer.
     Any,
 }
 
 impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::None => f.write_str("absent"),
-            Self::At(sequence) => write!(f, "at sequence {sequence}"),
-            Self::Any => f.write_str("anywhere"),
+            Self::None => f.write_str("no record of it"),
+            Self::At(position) => write!(f, "its last record at position {position}"),
+            Self::Any => f.write_str("any records of it"),
         }
     }
+}
+
+/// The last record of an entity, on which the next batch has to follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastRecord {
+    /// Its position.
+    pub position: Position,
+    /// The entity's sequence with it.
+    pub sequence: Sequence,
 }
 
 /// The positions of a batch: without gaps, from `first` to `last`.
@@ -181,8 +193,8 @@ impl Batch {
         Ok((lines, total + recorded + snapshot))
     }
 
-    /// Whether the batch may be appended if the entity's last record has the sequence `found`.
-    pub(crate) fn admit(&self, found: Option<Sequence>) -> Result<(), Error> {
+    /// Whether the batch may be appended if the entity's last record is `found`.
+    pub(crate) fn admit(&self, found: Option<LastRecord>) -> Result<(), Error> {
         if self.records.is_empty() {
             return Err(invalid("it has no records"));
         }
@@ -190,16 +202,17 @@ impl Batch {
         let Some(entity) = &self.entity else { return self.admit_without_entity() };
         let met = match self.expected {
             Expected::None => found.is_none(),
-            Expected::At(sequence) => found == Some(sequence),
+            Expected::At(position) => found.is_some_and(|last| last.position == position),
             Expected::Any => true,
         };
         if !met {
             let (entity, expected) = (entity.clone(), self.expected);
             return Err(Error::Conflict { entity, expected, found });
         }
+        let sequence = found.map(|last| last.sequence);
         self.records
             .iter()
-            .try_fold(found, |at, (sequence, event)| follow(at, *sequence, event).map(Some))?;
+            .try_fold(sequence, |at, (sequence, event)| follow(at, *sequence, event).map(Some))?;
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use sandglass_model::{
 };
 
 use crate::{
-    BATCH_MAX_RECORDS, Batch, Entry, Error, Expected, Health, Journal, PAGE_MAX_BYTES,
+    BATCH_MAX_RECORDS, Batch, Entry, Error, Expected, Health, Journal, LastRecord, PAGE_MAX_BYTES,
     PAGE_MAX_ENTRIES, PRUNE_MAX_ENTITIES, Page, Place, Positions, RECORD_MAX_BYTES,
     RECORDING_MAX_BYTES, Recording, SEARCHED_MAX, SNAPSHOT_MAX_BYTES, Snapshot,
 };
@@ -27,6 +27,7 @@ macro_rules! conformance_tests {
             gives_back_what_was_appended
             numbers_records_from_one_without_gaps
             refuses_a_batch_whose_entity_is_elsewhere
+            a_batch_behind_another_record_is_refused
             refuses_batches_that_cannot_be_meant
             takes_nothing_of_a_refused_batch
             refuses_what_is_too_large
@@ -157,6 +158,12 @@ pub fn recording(dispatch: DispatchId, attempt: u32, bytes: usize) -> Recording 
     Recording { dispatch, attempt, body: vec![0xff; bytes].into() }
 }
 
+/// Expects the last record of an entity at `position`.
+#[must_use]
+pub const fn at(position: u64) -> Expected {
+    Expected::At(Position(position))
+}
+
 /// A batch about `entity`.
 #[must_use]
 pub fn batch(entity: &EntityRef, expected: Expected, records: Vec<(u64, Event)>) -> Batch {
@@ -172,8 +179,7 @@ pub fn creation(entity: &EntityRef) -> Batch {
 
 /// The batch of one step of `entity` to `sequence`.
 #[must_use]
-pub fn step(entity: &EntityRef, sequence: u64) -> Batch {
-    let expected = Expected::At(Sequence(sequence - 1));
+pub fn step(entity: &EntityRef, expected: Expected, sequence: u64) -> Batch {
     batch(entity, expected, vec![(sequence, transition("Go"))])
 }
 
@@ -246,34 +252,71 @@ pub async fn numbers_records_from_one_without_gaps(journal: Subject) {
 pub async fn refuses_a_batch_whose_entity_is_elsewhere(journal: Subject) {
     let entity = session("a");
     let conflict = |expected, found| Error::Conflict { entity: entity.clone(), expected, found };
-    let at = |sequence| Expected::At(Sequence(sequence));
-    assert_eq!(refused(&journal, step(&entity, 1)).await, conflict(at(0), None));
+    let found = |position, sequence| {
+        Some(LastRecord { position: Position(position), sequence: Sequence(sequence) })
+    };
+    let absent = refused(&journal, step(&entity, at(1), 1)).await;
+    assert_eq!(absent, conflict(at(1), None));
     append(&journal, creation(&entity)).await;
-    let found = Some(Sequence(0));
-    assert_eq!(refused(&journal, creation(&entity)).await, conflict(Expected::None, found));
-    assert_eq!(refused(&journal, step(&entity, 2)).await, conflict(at(1), found));
-    append(&journal, step(&entity, 1)).await;
-    assert_eq!(refused(&journal, step(&entity, 1)).await, conflict(at(0), Some(Sequence(1))));
-    let signal = batch(&entity, at(1), vec![(1, signal("x"))]);
-    append(&journal, signal).await;
-    append(&journal, step(&entity, 2)).await;
+    let exists = refused(&journal, creation(&entity)).await;
+    assert_eq!(exists, conflict(Expected::None, found(1, 0)));
+    append(&journal, creation(&session("b"))).await;
+    let of_another = refused(&journal, step(&entity, at(2), 1)).await;
+    assert_eq!(of_another, conflict(at(2), found(1, 0)));
+    append(&journal, step(&entity, at(1), 1)).await;
+    let earlier = refused(&journal, step(&entity, at(1), 1)).await;
+    assert_eq!(earlier, conflict(at(1), found(3, 1)));
+    assert_eq!(
+        earlier.to_string(),
+        "Session/a has its last record at position 3 (sequence 1), \
+         and the batch expects its last record at position 1"
+    );
+    append(&journal, batch(&entity, at(3), vec![(1, signal("x"))])).await;
+    append(&journal, step(&entity, at(4), 2)).await;
+}
+
+/// Records that do not advance the sequence are followed by position, too. Otherwise two writers
+/// could each record an end of one handler.
+pub async fn a_batch_behind_another_record_is_refused(journal: Subject) {
+    let (entity, one) = (session("a"), DispatchId::from_bytes([1; 16]));
+    append(&journal, creation(&entity)).await;
+    let asked = vec![(1, transition("Go")), (1, dispatched(one, 1))];
+    let seen = Expected::At(append(&journal, batch(&entity, at(1), asked)).await.last);
+    // One writer ends the handler as interrupted and runs it again: the sequence stays.
+    let rerun = vec![(1, ended(one, 1)), (1, dispatched(one, 2))];
+    append(&journal, batch(&entity, seen, rerun)).await;
+    // The other writer, which has not seen that, ends it as completed, or records something else.
+    let found = Some(LastRecord { position: Position(5), sequence: Sequence(1) });
+    let completed = vec![(1, ended(one, 1)), (2, transition("Done"))];
+    for stale in [completed, vec![(1, ended(one, 1))], vec![(1, signal("x"))]] {
+        let error = refused(&journal, batch(&entity, seen, stale)).await;
+        assert_eq!(error, Error::Conflict { entity: entity.clone(), expected: seen, found });
+    }
+    assert_eq!(journal.last().await, Ok(Position(5)));
+    append(&journal, step(&entity, at(5), 2)).await;
+    // Another life of the name has the same sequences at other positions.
+    assert_eq!(journal.prune(vec![(entity.clone(), Position(6))]).await, Ok(vec![6]));
+    append(&journal, creation(&entity)).await;
+    let of_the_former = refused(&journal, step(&entity, at(1), 1)).await;
+    assert!(matches!(of_the_former, Error::Conflict { .. }), "{of_the_former:?}");
+    append(&journal, step(&entity, at(7), 1)).await;
 }
 
 /// See its name.
 pub async fn refuses_batches_that_cannot_be_meant(journal: Subject) {
     let entity = session("a");
     append(&journal, creation(&entity)).await;
-    let at = Expected::At(Sequence(0));
+    let first = at(1);
     let new = session("new");
     let spec_record = spec("x").records.remove(0);
     let senseless = [
-        batch(&entity, at, vec![]),
-        batch(&entity, at, vec![(0, created())]),
-        batch(&entity, at, vec![(0, transition("Go"))]),
-        batch(&entity, at, vec![(2, transition("Go"))]),
-        batch(&entity, at, vec![(1, signal("x"))]),
-        batch(&entity, at, vec![(1, transition("Go")), (1, transition("Go"))]),
-        batch(&entity, at, vec![(0, spec_record.1.clone())]),
+        batch(&entity, first, vec![]),
+        batch(&entity, first, vec![(0, created())]),
+        batch(&entity, first, vec![(0, transition("Go"))]),
+        batch(&entity, first, vec![(2, transition("Go"))]),
+        batch(&entity, first, vec![(1, signal("x"))]),
+        batch(&entity, first, vec![(1, transition("Go")), (1, transition("Go"))]),
+        batch(&entity, first, vec![(0, spec_record.1.clone())]),
         batch(&new, Expected::None, vec![(1, created())]),
         batch(&new, Expected::None, vec![(1, transition("Go"))]),
         Batch { expected: Expected::None, ..spec("x") },
@@ -327,7 +370,7 @@ pub async fn one_of_many_racing_appenders_wins(journal: Subject) {
     append(&journal, creation(&entity)).await;
     let racing: Vec<_> = (0..16)
         .map(|_| {
-            let (journal, batch) = (Arc::clone(&journal), step(&entity, 1));
+            let (journal, batch) = (Arc::clone(&journal), step(&entity, at(1), 1));
             tokio::spawn(async move { journal.append(batch).await })
         })
         .collect();
@@ -369,7 +412,7 @@ pub async fn pages_are_bounded_and_go_on(journal: Subject) {
     let entity = session("a");
     append(&journal, creation(&entity)).await;
     for sequence in 1..25 {
-        append(&journal, step(&entity, sequence)).await;
+        append(&journal, step(&entity, at(sequence), sequence)).await;
     }
     let (mut from, mut found) = (Some(Position(0)), Vec::new());
     while let Some(start) = from {
@@ -408,9 +451,9 @@ pub async fn reads_one_entity_alone(journal: Subject) {
     let (a, b) = (session("a"), session("b"));
     append(&journal, creation(&a)).await;
     append(&journal, creation(&b)).await;
-    append(&journal, step(&a, 1)).await;
-    append(&journal, step(&b, 1)).await;
-    append(&journal, step(&a, 2)).await;
+    append(&journal, step(&a, at(1), 1)).await;
+    append(&journal, step(&b, at(2), 1)).await;
+    append(&journal, step(&a, at(3), 2)).await;
     let first = journal.read_entity(a.clone(), Position(0), 2).await.expect("readable");
     let places =
         |page: &Page| -> Vec<u64> { page.entries.iter().map(|entry| entry.position().0).collect() };
@@ -436,10 +479,9 @@ pub async fn finds_kinds_of_records_and_states_where_to_continue(journal: Subjec
     let a = session("a");
     append(&journal, spec("early")).await;
     append(&journal, creation(&a)).await;
-    append(&journal, step(&a, 1)).await;
-    let at = Expected::At(Sequence(1));
-    append(&journal, batch(&a, at, vec![(1, signal("x")), (1, signal("y"))])).await;
-    append(&journal, step(&a, 2)).await;
+    append(&journal, step(&a, at(2), 1)).await;
+    append(&journal, batch(&a, at(3), vec![(1, signal("x")), (1, signal("y"))])).await;
+    append(&journal, step(&a, at(5), 2)).await;
     assert_eq!(found(0, 10).await, (vec![2, 4, 5], 7, true));
     // A page that is full ends before the next record that is wanted, wherever that is.
     assert_eq!(found(0, 1).await, (vec![2], 4, false));
@@ -447,16 +489,16 @@ pub async fn finds_kinds_of_records_and_states_where_to_continue(journal: Subjec
     assert_eq!(found(6, 10).await, (vec![], 7, true));
     assert_eq!(found(7, 10).await, (vec![], 7, true));
     // One search is bounded, also if it finds nothing.
-    let mut sequence = 2;
+    let (mut sequence, mut last) = (2, Position(6));
     for _ in 0..SEARCHED_MAX.div_ceil(u64::try_from(BATCH_MAX_RECORDS).expect("a few")) {
         let steps = (1..=u64::try_from(BATCH_MAX_RECORDS).expect("a few"))
             .map(|one| (sequence + one, transition("Go")));
-        append(&journal, batch(&a, Expected::At(Sequence(sequence)), steps.collect())).await;
+        last = append(&journal, batch(&a, Expected::At(last), steps.collect())).await.last;
         sequence += u64::try_from(BATCH_MAX_RECORDS).expect("a few");
     }
     assert_eq!(found(6, 10).await, (vec![], 6 + SEARCHED_MAX, false));
-    let at = Expected::At(Sequence(sequence));
-    let last = append(&journal, batch(&a, at, vec![(sequence, signal("z"))])).await.last.0;
+    let z = batch(&a, Expected::At(last), vec![(sequence, signal("z"))]);
+    let last = append(&journal, z).await.last.0;
     assert_eq!(found(6 + SEARCHED_MAX, 10).await, (vec![last], last + 1, true));
 }
 
@@ -469,8 +511,8 @@ pub async fn reads_entity_by_entity(journal: Subject) {
         append(&journal, creation(name)).await;
     }
     append(&journal, spec("late")).await;
-    for name in &names {
-        append(&journal, step(name, 1)).await;
+    for (name, position) in names.iter().zip(1..) {
+        append(&journal, step(name, at(position), 1)).await;
     }
     names.sort();
     let mut expected = vec![(None, 7)];
@@ -500,13 +542,12 @@ pub async fn reads_entity_by_entity(journal: Subject) {
 pub async fn finds_who_asked_for_a_dispatch(journal: Subject) {
     let (a, b) = (session("a"), session("b"));
     let life = Incarnation::random().expect("randomness");
-    let at = WallTime::from_millis(1_700_000_000_000);
-    let of = |sequence| DispatchId::derive(life, Sequence(sequence), 0, at);
+    let of = |sequence| DispatchId::derive(life, Sequence(sequence), 0, AT);
     append(&journal, creation(&a)).await;
     let asked = vec![(0, created()), (1, transition("Go")), (1, dispatched(of(1), 1))];
     append(&journal, batch(&b, Expected::None, asked)).await;
     let again = vec![(1, dispatched(of(1), 2)), (1, dispatched(of(2), 1))];
-    append(&journal, batch(&b, Expected::At(Sequence(1)), again)).await;
+    append(&journal, batch(&b, at(4), again)).await;
     assert_eq!(journal.find_dispatch(of(1)).await, Ok(Some((b.clone(), Position(4)))));
     assert_eq!(journal.find_dispatch(of(2)).await, Ok(Some((b, Position(6)))));
     assert_eq!(journal.find_dispatch(of(3)).await, Ok(None));
@@ -517,17 +558,17 @@ pub async fn gives_back_what_was_recorded_of_a_run(journal: Subject) {
     let (entity, one) = (session("a"), DispatchId::from_bytes([1; 16]));
     let two = DispatchId::from_bytes([2; 16]);
     append(&journal, creation(&entity)).await;
-    let at = Expected::At(Sequence(0));
     let both = vec![(0, ended(one, 1)), (0, signal("x")), (0, ended(two, 7)), (0, ended(two, 8))];
     let recorded = vec![recording(two, 7, 3), recording(one, 1, 0)];
-    append(&journal, batch(&entity, at, both).with_recordings(recorded)).await;
+    append(&journal, batch(&entity, at(1), both).with_recordings(recorded)).await;
     assert_eq!(journal.recording(one, 1).await, Ok(Some(vec![])));
     assert_eq!(journal.recording(two, 7).await, Ok(Some(vec![0xff; 3])));
     for (dispatch, attempt) in [(one, 2), (two, 8), (DispatchId::from_bytes([3; 16]), 1)] {
         assert_eq!(journal.recording(dispatch, attempt).await, Ok(None));
     }
     let largest = vec![recording(two, 9, RECORDING_MAX_BYTES)];
-    append(&journal, batch(&entity, at, vec![(0, ended(two, 9))]).with_recordings(largest)).await;
+    let end = batch(&entity, at(5), vec![(0, ended(two, 9))]);
+    append(&journal, end.with_recordings(largest)).await;
     let kept = journal.recording(two, 9).await.expect("readable");
     assert_eq!(kept.map(|body| body.len()), Some(RECORDING_MAX_BYTES));
 }
@@ -536,16 +577,15 @@ pub async fn gives_back_what_was_recorded_of_a_run(journal: Subject) {
 pub async fn refuses_recordings_of_runs_that_do_not_end_in_the_batch(journal: Subject) {
     let (entity, one) = (session("a"), DispatchId::from_bytes([1; 16]));
     append(&journal, creation(&entity)).await;
-    let at = Expected::At(Sequence(0));
-    let with = |event, recorded| batch(&entity, at, vec![(0, event)]).with_recordings(recorded);
-    let first = with(ended(one, 1), vec![recording(one, 1, 1)]);
-    append(&journal, first.clone()).await;
+    let first = batch(&entity, at(1), vec![(0, ended(one, 1))]);
+    append(&journal, first.with_recordings(vec![recording(one, 1, 1)])).await;
+    let with = |event, recorded| batch(&entity, at(2), vec![(0, event)]).with_recordings(recorded);
     let senseless = [
-        first,
+        with(ended(one, 1), vec![recording(one, 1, 1)]),
         with(signal("x"), vec![recording(one, 2, 1)]),
         with(ended(one, 2), vec![recording(one, 3, 1)]),
         with(ended(one, 2), vec![recording(one, 2, 1), recording(one, 2, 1)]),
-        batch(&entity, at, vec![(0, ended(one, 2)), (0, ended(one, 1))])
+        batch(&entity, at(2), vec![(0, ended(one, 2)), (0, ended(one, 1))])
             .with_recordings(vec![recording(one, 2, 1), recording(one, 1, 1)]),
     ];
     for batch in senseless {
@@ -565,10 +605,10 @@ pub async fn keeps_the_last_snapshot_of_each_entity(journal: Subject) {
     append(&journal, creation(&a).with_snapshot(text("a at 0"))).await;
     append(&journal, creation(&b).with_snapshot(text("b at 0"))).await;
     let pair = vec![(1, transition("Go")), (1, signal("x"))];
-    let pair = batch(&a, Expected::At(Sequence(0)), pair);
+    let pair = batch(&a, at(1), pair);
     append(&journal, pair.with_snapshot(text("a at 1"))).await;
-    append(&journal, step(&a, 2)).await;
-    let refused_one = step(&a, 2).with_snapshot(text("of a refused batch"));
+    append(&journal, step(&a, at(4), 2)).await;
+    let refused_one = step(&a, at(4), 2).with_snapshot(text("of a refused batch"));
     refused(&journal, refused_one).await;
     let of = |entity: &EntityRef, position, body: &str| {
         let (entity, position) = (entity.clone(), Position(position));
@@ -579,7 +619,7 @@ pub async fn keeps_the_last_snapshot_of_each_entity(journal: Subject) {
     assert_eq!(journal.snapshot(session("c")).await, Ok(None));
     let of_none = refused(&journal, spec("x").with_snapshot(text("x"))).await;
     assert!(matches!(of_none, Error::Invalid { .. }), "{of_none:?}");
-    let large = step(&a, 3).with_snapshot(Some("x".repeat(SNAPSHOT_MAX_BYTES + 1)));
+    let large = step(&a, at(5), 3).with_snapshot(Some("x".repeat(SNAPSHOT_MAX_BYTES + 1)));
     assert!(matches!(refused(&journal, large).await, Error::TooLarge { .. }));
 }
 
@@ -589,12 +629,12 @@ pub async fn prunes_whole_entities_and_keeps_their_places(journal: Subject) {
     let gone = DispatchId::from_bytes([1; 16]);
     append(&journal, creation(&a)).await;
     append(&journal, creation(&b).with_snapshot(Some("b".to_owned()))).await;
-    append(&journal, step(&a, 1)).await;
+    append(&journal, step(&a, at(1), 1)).await;
     let records = vec![(0, dispatched(gone, 1)), (0, ended(gone, 1))];
-    let end = batch(&b, Expected::At(Sequence(0)), records);
+    let end = batch(&b, at(2), records);
     append(&journal, end.with_recordings(vec![recording(gone, 1, 3)])).await;
     append(&journal, creation(&c)).await;
-    append(&journal, step(&b, 1)).await;
+    append(&journal, step(&b, at(5), 1)).await;
     let entities =
         vec![(b.clone(), Position(7)), (a.clone(), Position(1)), (session("d"), Position(2))];
     assert_eq!(journal.prune(entities).await, Ok(vec![4, 0, 0]), "of a there are later ones");
@@ -631,7 +671,7 @@ pub async fn a_closed_journal_says_so(journal: Subject) {
     journal.close().await;
     journal.close().await;
     assert_eq!(journal.health(), Health::Closed);
-    assert_eq!(refused(&journal, step(&entity, 1)).await, Error::Closed);
+    assert_eq!(refused(&journal, step(&entity, at(1), 1)).await, Error::Closed);
     assert_eq!(journal.read(Position(0), 1).await, Err(Error::Closed));
     assert_eq!(journal.read_entity(entity, Position(0), 1).await, Err(Error::Closed));
     assert_eq!(journal.read_by_entity(None, 1).await, Err(Error::Closed));

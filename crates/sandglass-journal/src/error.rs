@@ -2,22 +2,23 @@
 
 use std::path::PathBuf;
 
-use sandglass_model::{EntityRef, Sequence};
+use sandglass_model::EntityRef;
 
-use crate::Expected;
+use crate::{Expected, LastRecord};
 
 /// Why a journal could not do what was requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The entity is not where the appender expects it: read it again.
-    #[error("{entity} is {}, and the batch expects it to be {expected}", found_text(.found))]
+    /// The last record of the entity is not the one that the appender expects: another writer has
+    /// appended since. Read the entity again.
+    #[error("{entity} {}, and the batch expects {expected}", found_text(.found))]
     Conflict {
         /// The entity.
         entity: EntityRef,
-        /// Where the batch expects it.
+        /// What the batch expects.
         expected: Expected,
-        /// Where it is; `None` if it does not exist.
-        found: Option<Sequence>,
+        /// Its last record; `None` if it does not exist.
+        found: Option<LastRecord>,
     },
     /// The batch is invalid: a defect of the appender.
     #[error("batch is not valid: {what}")]
@@ -84,6 +85,11 @@ fn damaged_text(place: &str) -> String {
     }
 }
 
-fn found_text(found: &Option<Sequence>) -> String {
-    found.map_or_else(|| "absent".to_owned(), |sequence| format!("at sequence {sequence}"))
+fn found_text(found: &Option<LastRecord>) -> String {
+    match found {
+        None => "does not exist".to_owned(),
+        Some(LastRecord { position, sequence }) => {
+            format!("has its last record at position {position} (sequence {sequence})")
+        }
+    }
 }

@@ -24,7 +24,7 @@ use sandglass_model::{DispatchId, EntityRef, Position};
 
 pub use around::Around;
 pub use batch::{
-    BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Expected, PRUNE_MAX_ENTITIES, Positions,
+    BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Expected, LastRecord, PRUNE_MAX_ENTITIES, Positions,
     RECORD_MAX_BYTES, RECORDING_MAX_BYTES, Recording, SNAPSHOT_MAX_BYTES, Snapshot,
 };
 pub use error::Error;
@@ -45,7 +45,7 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub type Answer<'a, T> = Pending<'a, Result<T, Error>>;
 
 /// An append-only log of records, in terms that a shared SQL database can implement: a batch is
-/// appended only if its entity is where the appender expects it.
+/// appended only if the appender knows the last record of its entity.
 pub trait Journal: Send + Sync + fmt::Debug {
     /// Appends all records of `batch`, or none. Returns when they are durable.
     ///

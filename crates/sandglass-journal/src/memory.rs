@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::batch::{few_enough, recorded_twice};
 use crate::{
-    Answer, Batch, ByEntity, Entry, Error, Health, Journal, OfKinds, PAGE_MAX_BYTES,
+    Answer, Batch, ByEntity, Entry, Error, Health, Journal, LastRecord, OfKinds, PAGE_MAX_BYTES,
     PAGE_MAX_ENTRIES, Page, Pending, Place, Positions, Recording, SEARCHED_MAX, Snapshot,
 };
 
@@ -95,8 +95,10 @@ impl Inner {
         }
         let Batch { entity, at, .. } = &batch;
         let known = self.by_entity.get(entity).and_then(|places| places.last());
-        let head = known.and_then(|place| self.record(*place)).map(|record| record.sequence);
-        batch.admit(head.filter(|_| entity.is_some()))?;
+        let last = known
+            .and_then(|place| self.record(*place))
+            .map(|record| LastRecord { position: record.position, sequence: record.sequence });
+        batch.admit(last.filter(|_| entity.is_some()))?;
         let of = |recording: &Recording| (recording.dispatch, recording.attempt);
         let is_known = |one: &&Recording| self.recordings.contains_key(&of(one));
         if let Some(known) = batch.recordings.iter().find(is_known) {

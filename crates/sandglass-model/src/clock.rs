@@ -2,6 +2,7 @@
 //! provides both.
 
 use std::fmt;
+use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -113,12 +114,22 @@ impl fmt::Display for WallTime {
     }
 }
 
+/// What [`Clock::until`] returns.
+pub type Until<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
 /// A source of time. Whatever is tested in virtual time takes one in its constructor.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The present moment for waiting and measuring.
     fn now(&self) -> Monotonic;
     /// The present moment for people and records.
     fn wall(&self) -> WallTime;
+    /// A future that ends once this clock has reached `at`. `None` if the clock follows the timers of
+    /// the caller's executor, so that the caller waits with those. A simulator that drives several
+    /// hosts returns one: it decides when each of them goes on, and their executors need no timers.
+    fn until(&self, at: Monotonic) -> Option<Until<'_>> {
+        let _ = at;
+        None
+    }
     /// Whether it is the operating system's clock, so that the processor's counter may measure
     /// short intervals in its place.
     fn is_of_the_system(&self) -> bool {

@@ -39,7 +39,7 @@ pub mod trace;
 pub use ask::{Answered, Ask, AskError, AskUntil, Asked};
 pub use busy::{Busy, BusyScope};
 pub use cause::{Cause, FirstCause};
-pub use clock::{Clock, Monotonic, SystemClock, WallTime};
+pub use clock::{Clock, Monotonic, SystemClock, Until, WallTime};
 pub use ended::{Ended, HandlerEnd};
 pub use entity_signal::{EntitySignal, SignalError};
 pub use entropy::{Entropy, NoEntropy, SystemEntropy};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use sandglass_model::{Clock, Monotonic, WallTime};
 
-/// Waits until `clock` has reached `at`; pending forever if that is never.
+/// Waits until `clock` has reached `at`; pending forever if that is never. If the clock does not wait
+/// by itself, tokio's timers do.
 #[allow(clippy::disallowed_methods, reason = "waiting happens here, and is checked by the clock")]
 pub async fn until(clock: &dyn Clock, at: Monotonic) {
     loop {
@@ -12,7 +13,10 @@ pub async fn until(clock: &dyn Clock, at: Monotonic) {
         if left.is_zero() {
             return;
         }
-        tokio::time::sleep(left).await;
+        match clock.until(at) {
+            Some(reached) => reached.await,
+            None => tokio::time::sleep(left).await,
+        }
     }
 }
 

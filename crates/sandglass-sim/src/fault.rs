@@ -16,8 +16,8 @@ pub enum Fault {
     DoubledDispatch,
     /// After a restart, some entities at rest are forgotten, and so are their timers.
     LostTimer,
-    /// Some batches expect a sequence that the entity does not have.
-    WrongSequence,
+    /// Some batches expect another last position than the entity has.
+    WrongPosition,
     /// The disk reports batches as synced, and a crash loses the last ones.
     FalseSync,
     /// A crash keeps only a part of a batch.
@@ -48,7 +48,7 @@ impl Fault {
         Self::EarlyAnswer,
         Self::DoubledDispatch,
         Self::LostTimer,
-        Self::WrongSequence,
+        Self::WrongPosition,
         Self::FalseSync,
         Self::TornBatch,
         Self::SwappedRecords,
@@ -70,7 +70,7 @@ impl Fault {
             Self::EarlyAnswer => "early-answer",
             Self::DoubledDispatch => "doubled-dispatch",
             Self::LostTimer => "lost-timer",
-            Self::WrongSequence => "wrong-sequence",
+            Self::WrongPosition => "wrong-position",
             Self::FalseSync => "false-sync",
             Self::TornBatch => "torn-batch",
             Self::SwappedRecords => "swapped-records",

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use sandglass_journal::{Batch, Expected, Journal as _, Settings, SqliteJournal};
-use sandglass_model::{Event, Record, Sequence};
+use sandglass_model::{Event, Position, Record};
 
 /// Writes `records`, which must be a whole log, to the new file `path`.
 ///
@@ -17,13 +17,13 @@ pub fn write_journal(path: &Path, records: &[Record]) -> anyhow::Result<()> {
         .with_context(|| format!("cannot create the journal `{}`", path.display()))?;
     let threads = tokio::runtime::Builder::new_current_thread().build()?;
     threads.block_on(async {
-        let mut sequences = std::collections::BTreeMap::<_, Sequence>::new();
+        let mut positions = std::collections::BTreeMap::<_, Position>::new();
         for record in records {
             let expected = match (&record.entity, &record.event) {
                 (None, _) => Expected::Any,
                 (Some(_), Event::Created { .. }) => Expected::None,
                 (Some(entity), _) => {
-                    Expected::At(sequences.get(entity).copied().unwrap_or_default())
+                    Expected::At(positions.get(entity).copied().unwrap_or_default())
                 }
             };
             let events = vec![(record.sequence, record.event.clone())];
@@ -31,7 +31,7 @@ pub fn write_journal(path: &Path, records: &[Record]) -> anyhow::Result<()> {
             let placed = opened.journal.append(batch).await?;
             anyhow::ensure!(placed.first == record.position, "record {} moved", record.position);
             if let Some(entity) = &record.entity {
-                sequences.insert(entity.clone(), record.sequence);
+                positions.insert(entity.clone(), record.position);
             }
         }
         opened.journal.close().await;

@@ -7,7 +7,7 @@ use sandglass_journal::{
     Around, Batch, ByEntity, Entry, Error, Expected, Health, Journal, MemoryJournal, OfKinds, Page,
     Pending, Place, Positions, Snapshot,
 };
-use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, Sequence, SpawnObstacle};
+use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, SpawnObstacle};
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::disk::{SyncedBatch, records};
@@ -86,11 +86,11 @@ impl Store {
             }
             return Err(Error::Unavailable { what: "the disk is full".to_owned() });
         }
-        if scene.has(Fault::WrongSequence)
+        if scene.has(Fault::WrongPosition)
             && scene.store.per_mille(50)
-            && let Expected::At(sequence) = batch.expected
+            && let Expected::At(position) = batch.expected
         {
-            batch.expected = Expected::At(Sequence(sequence.0 + 1));
+            batch.expected = Expected::At(Position(position.0 + 1));
         }
         if scene.has(Fault::SwappedRecords) {
             swap_records(&mut batch);

@@ -4,7 +4,7 @@
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sandglass_model::{Clock, Monotonic, WallTime};
+use sandglass_model::{Clock, Monotonic, Until, WallTime};
 
 use crate::invariant::Invariant;
 use crate::scene::Process;
@@ -47,5 +47,9 @@ impl Clock for WatchedClock {
 
     fn wall(&self) -> WallTime {
         self.process.clock.wall()
+    }
+
+    fn until(&self, at: Monotonic) -> Option<Until<'_>> {
+        Some(Box::pin(self.process.until(at)))
     }
 }

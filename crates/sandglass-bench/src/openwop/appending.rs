@@ -99,9 +99,8 @@ async fn append_one(
                 dispatched.dispatch = DispatchId::derive(incarnation, *sequence, 0, at);
             }
         }
-        let last = records.last().map(|(sequence, _)| *sequence);
-        journal.append(Batch::new(entity.clone(), expected, at, records)).await?;
-        expected = last.map_or(Expected::None, Expected::At);
+        let batch = Batch::new(entity.clone(), expected, at, records);
+        expected = Expected::At(journal.append(batch).await?.last);
     }
     Ok(())
 }

@@ -128,12 +128,12 @@ fn an_entity_that_another_process_writes_takes_no_signals() {
     let entity: EntityRef = "Session/1".parse().expect("a name");
     world.block_on(async {
         let page = world.journal.read(Position(1), 100).await.expect("readable");
-        let mut records =
-            page.entries.into_iter().map(|entry| entry.into_record().expect("intact"));
+        let records = page.into_records().expect("intact");
+        let last = records.last().expect("there are some").position;
         let is_transition = |record: &Record| matches!(record.event, Event::Transition { .. });
-        let stolen = records.find(is_transition).expect("the transition");
+        let stolen = records.into_iter().find(is_transition).expect("the transition");
         let next = vec![(stolen.sequence.next(), stolen.event)];
-        let batch = Batch::new(entity, Expected::At(stolen.sequence), stolen.at, next);
+        let batch = Batch::new(entity, Expected::At(last), stolen.at, next);
         world.journal.append(batch).await.expect("it follows");
     });
     world.post("/v1/entities/Session/1/signals/PartnerReplied", "").refuses(503, "unavailable");

@@ -9,9 +9,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use sandglass_journal::conformance::{batch, creation, session, signal, step};
+use sandglass_journal::conformance::{at, batch, creation, session, signal, step};
 use sandglass_journal::{Entry, Expected, Found, Journal, Page, Salvage, Settings, SqliteJournal};
-use sandglass_model::{Position, Sequence};
+use sandglass_model::Position;
 use tokio::runtime::Builder;
 
 use crate::promise;
@@ -159,10 +159,10 @@ impl Whole {
 async fn append(journal: &SqliteJournal) {
     let entity = session("a");
     journal.append(creation(&entity)).await.expect("appended");
-    journal.append(step(&entity, 1)).await.expect("appended");
+    let mut last = journal.append(step(&entity, at(1), 1)).await.expect("appended").last;
     let rest: Vec<_> = (3..=RECORDS).map(|number| (1, signal(number))).collect();
     for some in rest.chunks(10) {
-        let some = batch(&entity, Expected::At(Sequence(1)), some.to_vec());
-        journal.append(some).await.expect("appended");
+        let some = batch(&entity, Expected::At(last), some.to_vec());
+        last = journal.append(some).await.expect("appended").last;
     }
 }

@@ -15,7 +15,7 @@ use super::groups::Counters;
 use super::row::{self, Row};
 use super::{GROUP_MAX_RECORDS, fault, pruned, reader, recording, snapshot};
 use crate::batch::{Line, recorded_twice};
-use crate::{Batch, Error, Positions};
+use crate::{Batch, Error, LastRecord, Positions};
 
 /// A request to the writer.
 #[derive(Debug)]
@@ -181,7 +181,7 @@ fn append(
 ) -> rusqlite::Result<Result<Positions, Error>> {
     let entity = job.batch.entity.as_ref();
     let found = match entity {
-        Some(entity) => head(transaction, entity)?,
+        Some(entity) => last_record(transaction, entity)?,
         None => None,
     };
     if let Err(refused) = job.batch.admit(found) {
@@ -215,13 +215,18 @@ fn move_head(transaction: &Transaction<'_>, before: i64, last: i64) -> rusqlite:
         .execute([before, last])
 }
 
-/// The sequence of the entity's last record.
-fn head(transaction: &Transaction<'_>, entity: &EntityRef) -> rusqlite::Result<Option<Sequence>> {
+/// The entity's last record.
+fn last_record(
+    transaction: &Transaction<'_>,
+    entity: &EntityRef,
+) -> rusqlite::Result<Option<LastRecord>> {
     let mut statement = transaction.prepare_cached(
-        "SELECT sequence FROM records WHERE entity_type = ?1 AND entity_id = ?2 \
+        "SELECT position, sequence FROM records WHERE entity_type = ?1 AND entity_id = ?2 \
          ORDER BY position DESC LIMIT 1",
     )?;
-    let sequence: Option<i64> =
-        statement.query_row([entity.entity_type(), entity.id()], |row| row.get(0)).optional()?;
-    Ok(sequence.and_then(|sequence| u64::try_from(sequence).ok()).map(Sequence))
+    let found = statement.query_row([entity.entity_type(), entity.id()], |row| {
+        let sequence = u64::try_from(row.get::<_, i64>(1)?).unwrap_or_default();
+        Ok(LastRecord { position: reader::position(row.get(0)?), sequence: Sequence(sequence) })
+    });
+    found.optional()
 }

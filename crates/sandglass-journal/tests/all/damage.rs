@@ -3,7 +3,7 @@
 use std::fs;
 use std::ops::ControlFlow;
 
-use sandglass_journal::conformance::{session, step};
+use sandglass_journal::conformance::{at, session, step};
 use sandglass_journal::{Entry, Error, Found, Journal, Opened, Salvage, SqliteJournal};
 use sandglass_model::Position;
 
@@ -67,7 +67,7 @@ async fn recovered(scratch: &Scratch) -> (Vec<u64>, Position) {
     let torn = recovered.iter().map(|torn| torn.position.0).collect();
     let last = journal.last().await.expect("readable");
     let sequence = if last == Position(4) { 3 } else { 2 };
-    let next = journal.append(step(&session("a"), sequence)).await.expect("goes on");
+    let next = journal.append(step(&session("a"), at(last.0), sequence)).await.expect("goes on");
     assert_eq!(next.first.0, last.0 + 1);
     journal.close().await;
     assert_eq!(read(scratch).1, [0; 0], "all of it is whole again");
@@ -378,7 +378,7 @@ async fn frames_of_an_earlier_generation_of_the_log_are_not_damage() {
     assert_eq!(busy, Ok(0), "the next write begins the log anew");
     let log = writing.path().join("journal.db-wal");
     let before = fs::metadata(&log).expect("there").len();
-    opened.journal.append(step(&session("a"), 4)).await.expect("it follows");
+    opened.journal.append(step(&session("a"), at(5), 4)).await.expect("it follows");
     assert_eq!(fs::metadata(&log).expect("there").len(), before, "written over what was there");
     assert_eq!(read(&writing), (vec![1, 2, 3, 4, 5, 6], vec![]));
     let crashed = Scratch::new();

@@ -8,13 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sandglass_journal::conformance::{
-    batch, creation, dispatched, ended, recording, session, signal, step,
+    at, batch, creation, dispatched, ended, recording, session, signal, step,
 };
-use sandglass_journal::{
-    Error, Expected, FORMAT, Health, Journal, Settings, SqliteJournal, SqliteReader,
-};
+use sandglass_journal::{Error, FORMAT, Health, Journal, Settings, SqliteJournal, SqliteReader};
 use sandglass_model::{
-    CallPlace, DispatchId, EndPoint, Event, Position, RulesVersion, Sequence, SpecDigest, WallTime,
+    CallPlace, DispatchId, EndPoint, Event, Position, RulesVersion, SpecDigest, WallTime,
 };
 
 use crate::scratch::{Scratch, append_five, shared};
@@ -31,7 +29,7 @@ async fn an_answered_append_survives_a_crash() {
     drop(opened);
     let journal = shared(scratch.open().expect("the same file"));
     assert_eq!(journal.last().await, Ok(Position(5)));
-    let next = journal.append(step(&session("a"), 4)).await.expect("goes on");
+    let next = journal.append(step(&session("a"), at(5), 4)).await.expect("goes on");
     assert_eq!(next.first, Position(6));
 }
 
@@ -96,7 +94,7 @@ async fn a_reader_notices_a_writer_that_comes_later() {
     let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
     assert_eq!(reader.last(), Ok(Position(5)));
     let journal = shared(scratch.open().expect("whole"));
-    journal.append(step(&session("a"), 4)).await.expect("appended");
+    journal.append(step(&session("a"), at(5), 4)).await.expect("appended");
     assert_eq!(reader.last(), Ok(Position(6)));
     assert_eq!(reader.read(Position(6), 1).expect("readable").entries.len(), 1);
 }
@@ -210,8 +208,7 @@ async fn an_earlier_format_is_read_as_it_is_and_upgraded_when_it_is_written() {
         let back = back[..(FORMAT - format) as usize].concat();
         let scratch = Scratch::with_five_records().await;
         let journal = shared(scratch.open().expect("a journal"));
-        let at = Expected::At(Sequence(3));
-        let asked = batch(&session("a"), at, vec![(3, dispatched(dispatch, 1))]);
+        let asked = batch(&session("a"), at(5), vec![(3, dispatched(dispatch, 1))]);
         journal.append(asked).await.expect("it follows");
         journal.close().await;
         scratch.sql(&back);
@@ -229,7 +226,7 @@ async fn an_earlier_format_is_read_as_it_is_and_upgraded_when_it_is_written() {
 
         let journal = shared(scratch.open().expect("the same journal"));
         assert_eq!(journal.find_dispatch(dispatch).await, found);
-        let end = batch(&session("a"), at, vec![(3, ended(dispatch, 1))]);
+        let end = batch(&session("a"), at(6), vec![(3, ended(dispatch, 1))]);
         let end = end.with_recordings(vec![recording(dispatch, 1, 5)]);
         journal.append(end).await.expect("goes on");
         assert_eq!(journal.recording(dispatch, 1).await, Ok(Some(vec![0xff; 5])));
@@ -263,19 +260,17 @@ async fn a_full_disk_refuses_appends_until_there_is_space_and_loses_nothing() {
     let journal = SqliteJournal::open(scratch.journal(), settings).expect("a new file").journal;
     let entity = session("a");
     journal.append(creation(&entity)).await.expect("there is room");
-    let large = |sequence| {
-        let at = Expected::At(Sequence(sequence));
-        batch(&entity, at, vec![(sequence, signal("x".repeat(2 << 20)))])
-    };
-    let error = journal.append(large(0)).await.expect_err("no room");
+    let large =
+        |last, sequence| batch(&entity, at(last), vec![(sequence, signal("x".repeat(2 << 20)))]);
+    let error = journal.append(large(1, 0)).await.expect_err("no room");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(matches!(journal.health(), Health::Failing { .. }));
 
-    journal.append(step(&entity, 1)).await.expect("a small one still has room");
+    journal.append(step(&entity, at(1), 1)).await.expect("a small one still has room");
     assert_eq!(journal.health(), Health::Working);
     journal.close().await;
     let roomier = shared(scratch.open().expect("whole"));
-    roomier.append(large(1)).await.expect("there is room now");
+    roomier.append(large(2, 1)).await.expect("there is room now");
     assert_eq!(roomier.last().await, Ok(Position(3)));
 }
 
@@ -304,7 +299,7 @@ async fn people_can_read_how_a_handler_ended_with_sql() {
         ended.dying_span = Some("host_http_call".to_owned());
     }
     let records = vec![(3, dispatched(dispatch, 1)), (3, end)];
-    let batch = batch(&session("a"), Expected::At(Sequence(3)), records);
+    let batch = batch(&session("a"), at(5), records);
     journal.append(batch).await.expect("it follows");
     journal.close().await;
     let connection = rusqlite::Connection::open(scratch.journal()).expect("a SQLite file");

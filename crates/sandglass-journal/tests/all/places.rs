@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use sandglass_journal::conformance::{session, step};
+use sandglass_journal::conformance::{at, session, step};
 use sandglass_journal::{Error, Journal, Settings, SqliteJournal};
 use sandglass_model::Position;
 
@@ -42,7 +42,7 @@ async fn a_link_leads_to_the_same_journal_with_its_log_and_its_lock() {
         let second = open(&path).map(drop).expect_err("it has a writer");
         assert!(second.to_string().contains("in use"), "{second}");
     }
-    opened.journal.append(step(&session("a"), 4)).await.expect("the writer isn't disturbed");
+    opened.journal.append(step(&session("a"), at(5), 4)).await.expect("the writer isn't disturbed");
     opened.journal.close().await;
     assert_eq!(fs::read_dir(elsewhere.path()).expect("there").count(), 2, "nothing beside a link");
     shared(open(&elsewhere.journal()).expect("the first has let go"));

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use sandglass_journal::conformance::{creation, session, step};
+use sandglass_journal::conformance::{at, creation, session, step};
 use sandglass_journal::{Entry, Error, Found, Salvage, SqliteJournal};
 use sandglass_model::Position;
 
@@ -12,7 +12,7 @@ use crate::scratch::{Scratch, shared};
 async fn pruned() -> Scratch {
     let scratch = Scratch::with_five_records().await;
     let journal = shared(scratch.open().expect("a journal"));
-    for batch in [creation(&session("b")), creation(&session("c")), step(&session("b"), 1)] {
+    for batch in [creation(&session("b")), creation(&session("c")), step(&session("b"), at(6), 1)] {
         journal.append(batch).await.expect("it follows");
     }
     let entities = vec![(session("b"), Position(8))];

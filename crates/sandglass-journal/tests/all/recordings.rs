@@ -2,9 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use sandglass_journal::conformance::{batch, creation, ended, recording, session};
-use sandglass_journal::{Error, Expected, Journal, SqliteJournal};
-use sandglass_model::{DispatchId, Position, Sequence};
+use sandglass_journal::conformance::{at, batch, creation, ended, recording, session};
+use sandglass_journal::{Error, Journal, SqliteJournal};
+use sandglass_model::{DispatchId, Position};
 
 use crate::scratch::{Scratch, shared};
 
@@ -17,8 +17,8 @@ async fn with_two_recordings() -> Scratch {
     let journal = shared(scratch.open().expect("a new file"));
     let entity = session("a");
     journal.append(creation(&entity)).await.expect("new");
-    for dispatch in [FIRST, LAST] {
-        let end = batch(&entity, Expected::At(Sequence(0)), vec![(0, ended(dispatch, 1))]);
+    for (dispatch, last) in [(FIRST, 1), (LAST, 2)] {
+        let end = batch(&entity, at(last), vec![(0, ended(dispatch, 1))]);
         let end = end.with_recordings(vec![recording(dispatch, 1, 10_000)]);
         journal.append(end).await.expect("it follows");
     }
@@ -73,7 +73,7 @@ async fn a_torn_recording_at_the_end_goes_with_its_batch_and_may_come_again() {
         let last = if edit.starts_with("position") { Position(4) } else { Position(3) };
         assert_eq!(torn, [last.0], "{edit}");
         assert_eq!(opened.journal.recording(LAST, 1).await, Ok(None), "{edit}");
-        let end = batch(&session("a"), Expected::At(Sequence(0)), vec![(0, ended(LAST, 1))]);
+        let end = batch(&session("a"), at(last.0 - 1), vec![(0, ended(LAST, 1))]);
         let end = end.with_recordings(vec![recording(LAST, 1, 3)]);
         let again = opened.journal.append(end).await.expect("there is nothing of it");
         assert_eq!(again.last, last, "{edit}");

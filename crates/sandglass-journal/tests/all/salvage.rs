@@ -4,7 +4,7 @@ use std::fs;
 
 use sandglass_journal::conformance::{batch, creation, session, signal};
 use sandglass_journal::{Entry, Expected, Found, Salvage};
-use sandglass_model::{EntityRef, Position, Sequence};
+use sandglass_model::{EntityRef, Position};
 
 use crate::scratch::{Scratch, shared};
 
@@ -16,11 +16,11 @@ pub(crate) async fn many() -> Scratch {
     let scratch = Scratch::new();
     let journal = shared(scratch.open().expect("a new file"));
     let entity = session("a");
-    journal.append(creation(&entity)).await.expect("appended");
+    let mut last = journal.append(creation(&entity)).await.expect("appended").last;
     let records = (1..RECORDS).map(|number| (0, signal(number))).collect::<Vec<_>>();
     for some in records.chunks(100) {
-        let some = batch(&entity, Expected::At(Sequence(0)), some.to_vec());
-        journal.append(some).await.expect("appended");
+        let some = batch(&entity, Expected::At(last), some.to_vec());
+        last = journal.append(some).await.expect("appended").last;
     }
     journal.close().await;
     scratch

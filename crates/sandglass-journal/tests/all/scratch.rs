@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sandglass_journal::conformance::{creation, session, signal, step};
+use sandglass_journal::conformance::{at, creation, session, signal, step};
 use sandglass_journal::{
-    Batch, Error, Expected, Journal, Opened, Page, Settings, SqliteJournal, conformance,
+    Batch, Error, Journal, Opened, Page, Settings, SqliteJournal, conformance,
 };
-use sandglass_model::{Position, Sequence};
+use sandglass_model::Position;
 
 /// A folder of its own for each test.
 #[derive(Debug)]
@@ -74,9 +74,9 @@ pub(crate) async fn append_five(journal: &SqliteJournal) {
     let pair = vec![(2, conformance::transition("Go")), (2, signal("half way"))];
     let batches: [Batch; 4] = [
         creation(&entity),
-        step(&entity, 1),
-        conformance::batch(&entity, Expected::At(Sequence(1)), pair),
-        step(&entity, 3),
+        step(&entity, at(1), 1),
+        conformance::batch(&entity, at(2), pair),
+        step(&entity, at(4), 3),
     ];
     for batch in batches {
         journal.append(batch).await.expect("each follows on the one before");

@@ -1,7 +1,7 @@
 //! Snapshots that were changed behind the journal's back, and those of a torn end.
 
 use sandglass_journal::Snapshot;
-use sandglass_journal::conformance::{session, step};
+use sandglass_journal::conformance::{at, session, step};
 use sandglass_model::Position;
 
 use crate::scratch::{Scratch, shared};
@@ -10,7 +10,7 @@ use crate::scratch::{Scratch, shared};
 async fn with_a_snapshot() -> Scratch {
     let scratch = Scratch::with_five_records().await;
     let journal = shared(scratch.open().expect("a journal"));
-    let step = step(&session("a"), 4).with_snapshot(Some("as it is".to_owned()));
+    let step = step(&session("a"), at(5), 4).with_snapshot(Some("as it is".to_owned()));
     journal.append(step).await.expect("it follows");
     journal.close().await;
     scratch
@@ -34,7 +34,7 @@ async fn a_snapshot_that_was_changed_is_passed_over_and_the_journal_is_whole() {
         let kept = journal.snapshot(session("a")).await.expect("readable");
         assert_eq!(kept.is_none(), edited, "{edit}");
         assert_eq!(journal.snapshot(session("b")).await, Ok(None), "{edit}");
-        let step = step(&session("a"), 5).with_snapshot(Some("again".to_owned()));
+        let step = step(&session("a"), at(6), 5).with_snapshot(Some("again".to_owned()));
         journal.append(step).await.expect("one more");
         let kept = journal.snapshot(session("a")).await.expect("readable");
         assert_eq!(kept.map(|kept| kept.position), Some(Position(7)), "{edit}");

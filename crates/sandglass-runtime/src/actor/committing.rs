@@ -109,9 +109,8 @@ impl Actor {
         let Decided { events, after } = decided;
         let sequences: Vec<Sequence> = self.entity.sequences(&events).collect();
         let records = sequences.iter().copied().zip(events.iter().cloned()).collect();
-        let expected = Expected::At(self.entity.sequence);
         let (due, snapshot) = self.snapshot.after(events.len(), &after);
-        let batch = Batch::new(after.entity.clone(), expected, at, records)
+        let batch = Batch::new(after.entity.clone(), Expected::At(self.last), at, records)
             .with_snapshot(snapshot)
             .with_recordings(recording.into_iter().collect());
         let appended = self.shared.append(batch).await;

@@ -5,6 +5,7 @@ mod asks;
 mod context;
 mod creations;
 mod disk;
+mod driven;
 mod endings;
 mod faults;
 mod folder;

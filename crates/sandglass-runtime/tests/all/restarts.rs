@@ -1,8 +1,9 @@
 //! A restart loses nothing: no entity, no timer, no handler's end.
 
-use sandglass_model::{Event, Outcome};
+use sandglass_model::{Event, Outcome, OutcomeKind, Record};
+use sandglass_runtime::ActorError;
 
-use crate::world::{Act, SESSION, World, completed, counts, one, pass};
+use crate::world::{Act, SESSION, World, completed, counts, failed, one, pass};
 
 #[tokio::test(start_paused = true)]
 async fn what_was_in_flight_ends_as_interrupted() {
@@ -36,6 +37,30 @@ async fn a_lost_handler_is_started_again_if_the_spec_allows_it() {
     assert_ne!(started[0].dispatched.trace, started[1].dispatched.trace);
     let dispatch = started[0].dispatched.dispatch;
     assert_eq!(world.runtime.outcome(&one(), dispatch).await, Ok(completed()));
+    world.replays().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_another_process_runs_again_is_not_ended_by_the_first_one() {
+    let source =
+        SESSION.replace("on_success = \"Finish\"", "on_crash = \"rerun\"\non_success = \"Finish\"");
+    let acts = [Act::Answer(100, failed()), Act::Answer(500, completed())];
+    let world = World::with(&source, &acts).await;
+    world.send("ProcessToolCalls").await.expect("taken");
+    pass(60).await;
+    let another = world.start_another().await;
+    let sequence = another.entity(&one()).await.expect("there").sequence;
+    assert_eq!(sequence, world.now().await.sequence, "its records do not advance the sequence");
+    pass(60).await;
+    assert_eq!(world.send("Touch").await, Err(ActorError::Fenced { entity: one() }));
+    let done = another.wait_until(&one(), |snapshot| snapshot.state == "Done").await;
+    assert!(done.is_ok(), "{done:?}");
+    let ended = |record: Record| match record.event {
+        Event::Ended(ended) => Some((ended.attempt, ended.outcome.kind())),
+        _ => None,
+    };
+    let ends: Vec<_> = world.records().await.into_iter().filter_map(ended).collect();
+    assert_eq!(ends, [(1, OutcomeKind::Interrupted), (2, OutcomeKind::Completed)]);
     world.replays().await;
 }
 

@@ -205,7 +205,7 @@ async fn a_sleeper_that_another_process_writes_is_given_up() {
     world.send("Wait").await.expect("taken");
     let mut stolen = world.records().await.pop().expect("the transition");
     stolen.sequence = stolen.sequence.next();
-    let expected = Expected::At(world.now().await.sequence);
+    let expected = Expected::At(stolen.position);
     let records = vec![(stolen.sequence, stolen.event)];
     let batch = Batch::new(one(), expected, stolen.at, records);
     settle().await;

@@ -156,7 +156,8 @@ async fn a_snapshot_that_cannot_be_used_is_skipped() {
             payload: serde_json::Value::Null,
             resets_idle: false,
         };
-        let batch = Batch::new(one(), Expected::At(sequence), AT, vec![(sequence, signal)]);
+        let last = journal.0.last().await.expect("readable");
+        let batch = Batch::new(one(), Expected::At(last), AT, vec![(sequence, signal)]);
         let batch = batch.with_snapshot(Some(spoil(&good.body)));
         journal.0.append(batch).await.expect("it follows");
         let again = started(&journal).await;

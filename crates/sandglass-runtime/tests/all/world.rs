@@ -501,6 +501,12 @@ impl World {
         self
     }
 
+    /// Starts another runtime over the same journal, as if this one were in a process that was paused.
+    pub(crate) async fn start_another(&self) -> Runtime {
+        let Self { source, journal, script, clock, .. } = self;
+        build(source, journal, script, *clock, Telemetry::disabled()).await
+    }
+
     pub(crate) async fn send(&self, action: &str) -> Result<(), ActorError> {
         self.runtime.send(&one(), action, Object::new()).await.map(|_| ())
     }

@@ -136,9 +136,9 @@ async fn write_history(path: &Path, entity: &EntityRef) {
         };
         let records = (next..(next + 250).min(HISTORY)).map(of).collect();
         let batch = Batch::new(entity.clone(), expected, touched.at, records);
-        journal.append(batch).await.expect("it follows");
+        let positions = journal.append(batch).await.expect("it follows");
         next += 250;
-        expected = Expected::At(Sequence(next - 1));
+        expected = Expected::At(positions.last);
     }
     journal.close().await;
 }

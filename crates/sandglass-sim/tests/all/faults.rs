@@ -13,7 +13,7 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
         Fault::EarlyAnswer => &[Invariant::DurableFirst],
         Fault::DoubledDispatch => &[Invariant::AtMostOnce],
         Fault::LostTimer => &[Invariant::NobodyStuck],
-        Fault::WrongSequence => &[Invariant::AppendsFit],
+        Fault::WrongPosition => &[Invariant::AppendsFit],
         Fault::FalseSync => &[
             Invariant::AcknowledgedOnce,
             Invariant::AppendsFit,
