@@ -77,7 +77,8 @@ impl BenchHost {
         Ok(Self { integration: load(&self.inner, guest)?, ..self.clone() })
     }
 
-    fn dispatch(&self, budget: Duration) -> Dispatch {
+    /// A dispatch of the guest with this budget.
+    pub(crate) fn dispatch(&self, budget: Duration) -> Dispatch {
         Dispatch::new(self.entity.clone(), "Measure", self.context.clone())
             .deadline(DispatchDeadline::after(budget))
             // By default, the budget also bounds the wait in the queue. A handler with a budget
@@ -95,7 +96,15 @@ impl BenchHost {
     /// # Errors
     /// The guest did not complete.
     pub(crate) async fn complete_in_place(&self) -> Result<(), Failure> {
-        let report = self.inner.run_in_place(&self.integration, self.dispatch(LONG)).await?;
+        self.complete_dispatch(self.dispatch(LONG)).await
+    }
+
+    /// Executes a dispatch in place on the caller's task.
+    ///
+    /// # Errors
+    /// The guest did not complete.
+    pub(crate) async fn complete_dispatch(&self, dispatch: Dispatch) -> Result<(), Failure> {
+        let report = self.inner.run_in_place(&self.integration, dispatch).await?;
         check_completed(&report.outcome)
     }
 
