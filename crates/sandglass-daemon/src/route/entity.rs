@@ -180,9 +180,11 @@ pub(crate) async fn act(
         trace,
         expected: act.expected_sequence.map(Sequence),
     };
+    let may_read = principal.require(Permission::Read).is_ok();
+    let to_error = if may_read { Error::for_reader } else { Error::from };
     let taking = async {
         find_entity(&daemon, &principal, &entity).await?;
-        Ok::<_, Error>(daemon.runtime().request(&entity, request).await?)
+        daemon.runtime().request(&entity, request).await.map_err(to_error)
     };
     let accepted =
         within(settings.request_timeout, taking).await.map_err(|_| super::too_long())??;

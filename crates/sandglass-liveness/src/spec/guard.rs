@@ -5,6 +5,7 @@ mod other;
 mod parser;
 mod reduced;
 mod table;
+mod unmet;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
