@@ -434,6 +434,26 @@ fn mistakes_are_reported_with_advice() {
             "assert: no variable is named `itms`",
         ),
         ("initial = \"0\"", "initial = \"none\"", "`initial` must be a counter, and is \"none\""),
+        (
+            "assert = \"items <= 50\"",
+            "assert = \"items <= 50 or status == 'Piad'\"",
+            "`Piad` is no declared state, so the entity is never in it\n  help: did you mean `Paid`?",
+        ),
+        (
+            "field = \"Status\", equals = \"Draft\"",
+            "field = \"Status\", equals = \"Drift\"",
+            "`Drift` is no declared state",
+        ),
+        (
+            "guard = [\"items >= 0\"",
+            "guard = [{ type = \"state_in\", values = [\"Drift\"] }, \"items >= 0\"",
+            "`Drift` is no declared state",
+        ),
+        (
+            "guard = [\"items >= 0\"",
+            "guard = [\"not (Status in ['Draft', 'Drift'])\"",
+            "`Drift` is no declared state",
+        ),
     ] {
         let source = ORDER.replacen(old, new, 1);
         let warnings = said(&source, Severity::Warning);
@@ -442,6 +462,12 @@ fn mistakes_are_reported_with_advice() {
         let strict = source.replacen("[automaton]", "[automaton]\nstrict = true", 1);
         assert!(!said(&strict, Severity::Error).is_empty(), "{new}");
     }
+    let states = "\"items <= 50 or status in ['Paid', 'Drift', 'Pa']\"";
+    let source = ORDER.replacen("\"items <= 50\"", states, 1);
+    let found = Spec::parse(&source).diagnostics.into_iter();
+    let found = found.filter(|one| one.message.contains("is no declared state"));
+    let places: Vec<&str> = found.map(|one| &source[one.span]).collect();
+    assert_eq!(places, ["Drift", "Pa"]);
     let warned = said(&ORDER.replace("\"items <= 50\"", "\"items > 0\""), Severity::Warning);
     let expected = "a new entity breaks invariant `few_items`";
     assert!(warned.iter().any(|warning| warning.contains(expected)), "{warned:#?}");
