@@ -494,6 +494,32 @@ fn quoted_lists_and_undeclared_variables_work_as_others_do() {
 }
 
 #[test]
+fn an_undeclared_variable_is_a_number_if_a_condition_compares_it_with_one() {
+    let actions = "[[action]]\nname = \"Weigh\"\nfrom = [\"Draft\"]\nparams = [\"kg\"]\n\
+                   effect = [\"weight = params.kg\", \"set most 10\", \"label = params.kg\", \
+                   \"text = params.kg\", \"text = 'none'\"]\n\n\
+                   [[action]]\nname = \"Send\"\nfrom = [\"Draft\"]\n\
+                   guard = \"weight in [3, 4] and most >= weight and label == '3' and (text != 1 or text > 1)\"\n\n";
+    let source = ORDER.replacen("[[action]]\n", &format!("{actions}[[action]]\n"), 1);
+    let warned = said(&source, Severity::Warning);
+    for (name, kind) in
+        [("weight", "number"), ("most", "number"), ("label", "string"), ("text", "string")]
+    {
+        let expected = format!("no variable is named `{name}`, so it is a {kind}");
+        assert!(warned.iter().any(|one| one.contains(&expected)), "{expected}: {warned:#?}");
+    }
+    let mut life = Life::of(&source);
+    let refused = take(&mut life, "Send", json!({})).expect_err("it weighs nothing");
+    let unmet = "`weight in [3, 4]` does not hold (weight is 0)";
+    assert_eq!(refused.unmet(), Some(unmet));
+    let refused = take(&mut life, "Weigh", json!({ "kg": "much" })).expect_err("no number");
+    assert!(matches!(refused, Refusal::UnfitParam(_)), "{refused}");
+    take(&mut life, "Weigh", json!({ "kg": 3 })).expect("taken");
+    take(&mut life, "Send", json!({})).expect("the guard holds");
+    assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
 fn an_action_without_effects_that_is_named_after_items_counts_them() {
     let named = "[[state]]\nname = \"total\"\ntype = \"counter\"\n\n\
                  [[action]]\nname = \"QuickAddItems\"\nfrom = [\"Draft\"]\n\n\
