@@ -216,6 +216,11 @@ fn effects_count_and_change_lists() {
     assert_eq!(variable(&life, "tags"), json!(["by web", "last"]));
     take(&mut life, "Add", json!({ "tags_index": 9 })).expect("nothing is there");
     assert_eq!(variable(&life, "tags"), json!(["by web", "last"]));
+    for (value, item) in [(json!(7), "7"), (json!(["a"]), "[\"a\"]")] {
+        let mut life = Life::of(ORDER);
+        take(&mut life, "Add", json!({ "tags": value })).expect("any value is an item");
+        assert_eq!(variable(&life, "tags"), json!(["new", "by web", item]));
+    }
     take(&mut life, "Move", json!({ "lost": 100 })).expect_err("few_items");
     take(&mut life, "Move", json!({ "lost": 3 })).expect("taken");
     // 2 + 5 - 3 - 1 + 3, and the number that was set to it stops at 0.
