@@ -118,6 +118,19 @@ impl Error {
         &self.message
     }
 
+    /// As from `error`, with what only a client that may read the entity may know.
+    pub(crate) fn for_reader(error: ActorError) -> Self {
+        let unmet = match &error {
+            ActorError::Refused { refusal, .. } => {
+                refusal.unmet().map(|unmet| format!(": {unmet}"))
+            }
+            _ => None,
+        };
+        let mut error = Self::from(error);
+        error.message.extend(unmet);
+        error
+    }
+
     pub(crate) fn closing() -> Self {
         Self::new(
             Code::ShuttingDown,
@@ -221,7 +234,7 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::AskCycle
         | Refusal::AskTooLate
         | Refusal::RecordedAtTheEnd { .. }
-        | Refusal::GuardRefused { .. }
+        | Refusal::GuardRefused(_)
         | Refusal::TooManyReads { .. }
         | Refusal::Unobserved(_)
         | Refusal::InvariantBroken(_)

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use sandglass_insight::why::{Explanation, Host, Inquiry, Which};
 use sandglass_journal::Entry;
 use sandglass_model::{Decision, DispatchId, EntityRef, Event, HandlerEnd, Position, Record};
-use sandglass_runtime::{ActorError, Snapshot};
+use sandglass_runtime::{Accepted, ActorError, Snapshot};
 
 use crate::Daemon;
 use crate::access::Principal;
 use crate::error::{Code, Error};
-use crate::view::{DispatchView, OutcomeView};
+use crate::view::{DispatchView, NotSpawnedView, OutcomeView};
 
 /// Entries that are read from a history at once.
 const READ_PAGE: usize = 256;
@@ -118,29 +118,40 @@ async fn resolve_frames(daemon: &Daemon, explanation: &mut Explanation) {
     }
 }
 
-/// Reads the outcomes of those of `dispatches` that have ended. Their first records are at `from` or
-/// later.
-pub(crate) async fn read_outcomes(
+/// What became of an action besides its transition: how its handlers ended, and which entities were
+/// not spawned.
+pub(crate) type Results = (Vec<OutcomeView>, Vec<NotSpawnedView>);
+
+/// Reads what became of an action so far from the records of its entity.
+pub(crate) async fn read_results(
     daemon: &Daemon,
     entity: &EntityRef,
-    dispatches: &[DispatchId],
-    from: Position,
-) -> Result<Vec<OutcomeView>, Error> {
-    let mut outcomes = Vec::new();
-    if dispatches.is_empty() {
-        return Ok(outcomes);
-    }
-    fold_records(daemon, entity, from, |record| {
-        if let Event::Ended(ended) = record.event
-            && dispatches.contains(&ended.dispatch)
-            && ended.decision != Decision::Rerun
+    accepted: &Accepted,
+) -> Result<Results, Error> {
+    let mut results = Results::default();
+    fold_records(daemon, entity, accepted.position, |record| {
+        add_result(&mut results, accepted, record.event);
+    })
+    .await?;
+    Ok(results)
+}
+
+fn add_result((outcomes, not_spawned): &mut Results, accepted: &Accepted, event: Event) {
+    match event {
+        Event::Ended(ended)
+            if accepted.dispatches.contains(&ended.dispatch)
+                && ended.decision != Decision::Rerun =>
         {
             let HandlerEnd { dispatch, outcome, .. } = Arc::unwrap_or_clone(ended.end);
             outcomes.push(OutcomeView { dispatch, outcome });
         }
-    })
-    .await?;
-    Ok(outcomes)
+        Event::SpawnRefused { spawned_at, entity, reason, .. }
+            if spawned_at == accepted.sequence =>
+        {
+            not_spawned.push(NotSpawnedView { entity, reason });
+        }
+        _ => {}
+    }
 }
 
 /// Passes each intact record of an entity, from `from` on, to `fold`.
@@ -176,7 +187,29 @@ async fn fold_entries(
 
 #[cfg(test)]
 mod tests {
+    use sandglass_model::{Sequence, SpawnObstacle};
+
     use super::*;
+
+    #[test]
+    fn only_entities_that_the_action_was_to_spawn_are_reported() {
+        let accepted = Accepted {
+            sequence: Sequence(3),
+            state: "Open".to_owned(),
+            dispatches: Vec::new(),
+            position: Position(9),
+        };
+        let mut results = Results::default();
+        for (spawned_at, id) in [(2, "earlier"), (3, "own"), (4, "later")] {
+            let entity = EntityRef::new("Parcel", id).expect("a name");
+            let (spawned_at, reason) = (Sequence(spawned_at), SpawnObstacle::Exists);
+            let refused = Event::SpawnRefused { spawned_at, index: 0, entity, reason };
+            add_result(&mut results, &accepted, refused);
+        }
+        let found = serde_json::to_value(&results.1).expect("plain data");
+        let expected = serde_json::json!([{ "entity": "Parcel/own", "reason": "exists" }]);
+        assert_eq!((results.0.len(), found), (0, expected));
+    }
 
     #[test]
     fn a_hidden_entity_hides_its_dispatch_and_an_unreadable_journal_does_not() {

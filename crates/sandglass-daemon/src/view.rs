@@ -6,8 +6,8 @@ use sandglass_journal::Entry;
 use sandglass_liveness::session::StatusView;
 use sandglass_model::{
     Cause, DeadlineReport, Decision, DispatchId, Dispatched, Ended, EntityRef, HostCalls,
-    ModuleHash, Object, Outcome, Position, Record, Sequence, SpecDigest, TimeSplit, TraceContext,
-    WallTime,
+    ModuleHash, Object, Outcome, Position, Record, Sequence, SpawnObstacle, SpecDigest, TimeSplit,
+    TraceContext, WallTime,
 };
 use sandglass_runtime::{Accepted, RunView, Snapshot};
 use serde::{Deserialize, Serialize};
@@ -136,9 +136,22 @@ pub(crate) struct WaitedView {
     pub(crate) entity: Option<EntityView>,
     /// How the handlers that the action started ended; only of those that have.
     pub(crate) outcomes: Vec<OutcomeView>,
+    /// The entities that the action was to spawn, and that were not created.
+    pub(crate) not_spawned: Vec<NotSpawnedView>,
     /// Why this is incomplete, if it is. The transition was taken in any case.
     #[serde(rename = "untold", skip_serializing_if = "Option::is_none")]
     pub(crate) incomplete: Option<String>,
+}
+
+/// An entity that was not spawned.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct NotSpawnedView {
+    /// TYPE/ID.
+    #[schema(value_type = String)]
+    pub(crate) entity: EntityRef,
+    /// Why, as in the record `spawn_refused`.
+    #[schema(value_type = String)]
+    pub(crate) reason: SpawnObstacle,
 }
 
 /// How a handler ended.

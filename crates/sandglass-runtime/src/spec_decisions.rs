@@ -47,9 +47,9 @@ fn new_state(query: &SpecQuery) -> Result<(bool, String), String> {
     match decide(&spec, Some(&entity), &input, now) {
         Ok(decided) => Ok((true, decided.after.state)),
         // For a guard that reads other entities, no other entity exists.
-        Err(
-            Refusal::NotTaken { .. } | Refusal::GuardRefused { .. } | Refusal::TooManyReads { .. },
-        ) => Ok((false, state.clone())),
+        Err(Refusal::NotTaken { .. } | Refusal::GuardRefused(_) | Refusal::TooManyReads { .. }) => {
+            Ok((false, state.clone()))
+        }
         Err(Refusal::UnknownAction { .. }) => {
             Err(format!("unknown action '{action}' in state '{state}'"))
         }

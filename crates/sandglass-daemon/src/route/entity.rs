@@ -22,8 +22,8 @@ use crate::extract::{
     Action, ActionPath, Body, Caller, Entity, EntityPath, NoQuery, Payload, QueryParams,
     SignalName, SignalPath, Trace,
 };
-use crate::find::{find_entity, page_limit, read_outcomes};
-use crate::view::{EntityView, HistoryPage, OutcomeView, TakenView, WaitedView};
+use crate::find::{Results, find_entity, page_limit, read_results};
+use crate::view::{EntityView, HistoryPage, TakenView, WaitedView};
 
 /// Settings of a new entity.
 #[derive(Default, Deserialize, ToSchema)]
@@ -146,9 +146,10 @@ impl TryFrom<String> for Timeout {
 ///
 /// The response comes when the transition is durable and its handlers are started. They execute in
 /// the background, even if the client disconnects. With `wait=settled` the response comes when the
-/// entity has settled, and contains how the handlers ended: a handler that failed or timed out is an
-/// outcome, not an error. If the time is over before that, the response is 202 with the present
-/// state, and the handlers continue. A `traceparent` makes the action part of that trace.
+/// entity has settled, and contains how the handlers ended, and which entities were not spawned: a
+/// handler that failed or timed out is an outcome, not an error. If the time is over before that, the
+/// response is 202 with the present state, and the handlers continue. A `traceparent` makes the action
+/// part of that trace.
 #[utoipa::path(post, path = "/v1/entities/{type}/{id}/actions/{action}", tag = "entities",
     params(EntityPath, ActionPath, WaitParams), request_body = Act,
     responses(
@@ -180,9 +181,11 @@ pub(crate) async fn act(
         trace,
         expected: act.expected_sequence.map(Sequence),
     };
+    let may_read = principal.require(Permission::Read).is_ok();
+    let to_error = if may_read { Error::for_reader } else { Error::from };
     let taking = async {
         find_entity(&daemon, &principal, &entity).await?;
-        Ok::<_, Error>(daemon.runtime().request(&entity, request).await?)
+        daemon.runtime().request(&entity, request).await.map_err(to_error)
     };
     let accepted =
         within(settings.request_timeout, taking).await.map_err(|_| super::too_long())??;
@@ -212,24 +215,25 @@ async fn wait_until_settled(
         Ok(snapshot) => (snapshot.is_ok(), snapshot),
         Err(_) => (false, runtime.entity(entity).await),
     };
-    let outcomes = read_outcomes(daemon, entity, &accepted.dispatches, accepted.position).await;
-    waited_view(settled, snapshot, outcomes)
+    let results = read_results(daemon, entity, accepted).await;
+    waited_view(settled, snapshot, results)
 }
 
 fn waited_view(
     settled: bool,
     snapshot: Result<Arc<Snapshot>, ActorError>,
-    outcomes: Result<Vec<OutcomeView>, Error>,
+    results: Result<Results, Error>,
 ) -> WaitedView {
     let (entity, no_entity) = match snapshot {
         Ok(snapshot) => (Some(EntityView::new(&snapshot)), None),
         Err(error) => (None, Some(error.to_string())),
     };
-    let (outcomes, no_outcomes) = match outcomes {
-        Ok(outcomes) => (outcomes, None),
-        Err(error) => (Vec::new(), Some(error.message().to_owned())),
+    let (results, no_results) = match results {
+        Ok(results) => (results, None),
+        Err(error) => (Results::default(), Some(error.message().to_owned())),
     };
-    WaitedView { settled, entity, outcomes, incomplete: no_entity.or(no_outcomes) }
+    let (outcomes, not_spawned) = results;
+    WaitedView { settled, entity, outcomes, not_spawned, incomplete: no_entity.or(no_results) }
 }
 
 /// Sends a signal to an entity

@@ -62,6 +62,25 @@ fn a_key_permits_only_what_it_lists() {
 }
 
 #[test]
+fn only_a_key_that_may_read_learns_which_values_a_guard_has_read() {
+    let blind = "a-key-that-only-acts";
+    let keys = [
+        Key::new("ann", ANN).expect("a key"),
+        Key::new("carl", blind).expect("a key").may([Permission::Act]),
+    ];
+    let world = World::of(Make { keys: keys.into_iter().collect(), ..Make::default() });
+    world.with(ANN, "POST", "/v1/entities/Session/1").is(201);
+    let refused = "Session/1 refuses: the guard of `Settle` doesn't hold in state `Idle`";
+    for (key, message) in [
+        (blind, refused.to_owned()),
+        (ANN, format!("{refused}: `sum > 0` does not hold (sum is 0)")),
+    ] {
+        let answer = world.with(key, "POST", "/v1/entities/Session/1/actions/Settle");
+        assert_eq!(answer.refuses(409, "not_taken")["message"], message);
+    }
+}
+
+#[test]
 fn only_keys_that_may_operate_stop_and_resume_sessions() {
     let actor = "a-key-that-acts-and-reads";
     let may = [Permission::Read, Permission::Act, Permission::Deploy];

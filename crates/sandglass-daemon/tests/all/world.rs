@@ -59,6 +59,11 @@ from = ["Idle", "Executing", "Failed"]
 effect = ["increment sum"]
 
 [[action]]
+name = "Settle"
+from = ["Idle"]
+guard = "sum > 0"
+
+[[action]]
 name = "Finish"
 from = ["Executing", "Failed"]
 to = "Done"

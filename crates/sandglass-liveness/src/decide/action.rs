@@ -7,7 +7,7 @@ use sandglass_model::{
 };
 use serde_json::Value;
 
-use super::refusal::{BrokenInvariant, shown};
+use super::refusal::{BrokenInvariant, UnmetGuard, shown};
 use super::spawn::spawns;
 use super::{HANDED_MAX_BYTES, IN_FLIGHT_MAX, OBSERVED_MAX, Refusal, SCHEDULES_MAX, effects, size};
 use crate::entity::{Entity, FIELDS_MAX_BYTES, Fields};
@@ -78,7 +78,7 @@ impl<'a> ActionContext<'a> {
         cause: &TransitionCause,
         trace: TraceContext,
     ) -> Result<Vec<Event>, Refusal> {
-        let action = self.check_admitted(name)?;
+        let action = self.check_admitted(name, cause)?;
         let entity = self.entity;
         let mut variables = self.variables_after(action, params)?;
         let mut fields = self.fields_after(params, cause)?;
@@ -187,7 +187,7 @@ impl<'a> ActionContext<'a> {
         }
     }
 
-    fn check_admitted(&self, name: &str) -> Result<&'a Action, Refusal> {
+    fn check_admitted(&self, name: &str, cause: &TransitionCause) -> Result<&'a Action, Refusal> {
         let state = &self.entity.state;
         let Some(action) = self.spec.actions.get(name) else {
             let nearest = self.spec.nearest_action(name).map(str::to_owned);
@@ -205,7 +205,12 @@ impl<'a> ActionContext<'a> {
         if !guard.holds(before) {
             let observed = before.observed.iter().filter(|one| read.contains(&one.entity));
             let observed = observed.cloned().collect();
-            return Err(Refusal::GuardRefused { action: action_name, state: state_name, observed });
+            // The refusals of other actions become part of records, or are shown to a guest that asks.
+            let is_request = matches!(cause, TransitionCause::Requested);
+            let unmet = is_request.then(|| guard.describe_unmet(before)).flatten();
+            let (action, state) = (action_name, state_name);
+            let guard = UnmetGuard { action, state, observed, unmet };
+            return Err(Refusal::GuardRefused(Box::new(guard)));
         }
         Ok(action)
     }

@@ -28,7 +28,7 @@ use crate::spec::{Spec, VariableKind};
 
 use action::{ActionContext, MayRefuse};
 pub use commands::{Command, commands, handler_cause};
-pub use refusal::{BrokenInvariant, Refusal, UnfitParam};
+pub use refusal::{BrokenInvariant, Refusal, UnfitParam, UnmetGuard};
 pub use retry::Retry;
 pub use session::{Resume, directive, works_only_for};
 pub use spawn::{SPAWNED_MAX_BYTES, SPAWNING_MAX, SpawnEnd};

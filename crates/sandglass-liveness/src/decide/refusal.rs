@@ -31,15 +31,8 @@ pub enum Refusal {
         state: String,
     },
     /// The guard of the action does not hold.
-    #[error("the guard of `{action}` doesn't hold in state `{state}`{}", Observed::format_all(.observed))]
-    GuardRefused {
-        /// The action.
-        action: String,
-        /// The state.
-        state: String,
-        /// The states of other entities that it has read.
-        observed: Box<[Observed]>,
-    },
+    #[error(transparent)]
+    GuardRefused(Box<UnmetGuard>),
     /// The guard of the action reads the states of too many other entities.
     #[error("the guard of `{action}` reads the states of more than {READS_MAX} entities")]
     TooManyReads {
@@ -271,6 +264,33 @@ pub enum Refusal {
         /// The number.
         number: u64,
     },
+}
+
+impl Refusal {
+    /// The part of a guard that does not hold, with the values that it has read (each cut at 80
+    /// characters), for a client that may read the entity. It is not in the text of the refusal, which
+    /// may become part of records and may be shown to handlers of other entities.
+    #[must_use]
+    pub fn unmet(&self) -> Option<&str> {
+        match self {
+            Self::GuardRefused(guard) => guard.unmet.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+/// A guard that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the guard of `{action}` doesn't hold in state `{state}`{}", Observed::format_all(.observed))]
+pub struct UnmetGuard {
+    /// The action.
+    pub action: String,
+    /// The state.
+    pub state: String,
+    /// The states of other entities that it has read.
+    pub observed: Box<[Observed]>,
+    /// What does not hold, if a client requested the action: the [`Refusal::unmet`].
+    pub unmet: Option<String>,
 }
 
 /// A parameter whose type does not fit the variable that an effect changes with it.

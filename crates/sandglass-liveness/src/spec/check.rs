@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sandglass_model::RulesVersion;
 use sandglass_source::{DIAGNOSTICS_MAX, Diagnostics, Help, did_you_mean, nearest};
+use serde_json::Value;
 
 use super::guard::DECISION_TERMS_MAX;
 use super::states::States;
@@ -74,8 +75,9 @@ fn complete_effects(
         |variable: &&Variable| variable.kind == VariableKind::Counter && variable.name != *ITEMS;
     let others = spec.variables.values().filter(is_other);
     let others: Vec<String> = others.map(|variable| variable.name.to_string()).collect();
+    let numbers = compared_as_numbers(spec, actions);
     for action in actions.values() {
-        declare_changed(spec, action, out);
+        declare_changed(spec, action, &numbers, out);
     }
     // If it is declared as another type, or an effect shows that it is one, it counts nothing.
     let items = spec.variables.get(ITEMS).map_or(VariableKind::Counter, |items| items.kind);
@@ -83,7 +85,7 @@ fn complete_effects(
     let counters: Vec<String> = items.then(|| ITEMS.to_owned()).into_iter().chain(others).collect();
     for action in actions.values_mut() {
         count_items(spec, &counters, action, out);
-        declare_changed(spec, action, out);
+        declare_changed(spec, action, &numbers, out);
     }
 }
 
@@ -283,17 +285,51 @@ fn check_assigned(
     }
 }
 
+/// The names that conditions compare as numbers, and that no effect sets to anything else.
+fn compared_as_numbers(spec: &Spec, actions: &BTreeMap<String, Action>) -> BTreeSet<String> {
+    let of_actions = actions.values().filter_map(|action| action.guard.as_ref());
+    let of_triggers = spec.integrations.values().filter_map(|one| one.guard.as_ref());
+    let of_invariants = spec.invariants.iter().map(|one| &one.condition);
+    let mut names = BTreeSet::new();
+    for condition in of_actions.chain(of_triggers).chain(of_invariants) {
+        condition.numbers(&mut names);
+    }
+    let may_be_number = |value: &Assigned| match value {
+        Assigned::Literal(value) => VariableKind::Number.hold(value).is_some(),
+        Assigned::Variable(from) => spec
+            .variables
+            .get(from.as_str())
+            .is_some_and(|from| matches!(from.kind, VariableKind::Counter | VariableKind::Number)),
+        Assigned::Param(_) => true,
+    };
+    let effects = actions.values().flat_map(|action| &action.effects);
+    for (variable, value) in effects.filter_map(Effect::changes) {
+        if !may_be_number(value) {
+            names.remove(variable.as_str());
+        }
+    }
+    names.into_iter().map(str::to_owned).collect()
+}
+
 /// Declares the variables that the effects of `action` change and no [[state]] declares, unless the file
-/// is strict.
-fn declare_changed(spec: &mut Spec, action: &Action, out: &mut Diagnostics<'_>) {
+/// is strict. Those that `numbers` names are numbers.
+fn declare_changed(
+    spec: &mut Spec,
+    action: &Action,
+    numbers: &BTreeSet<String>,
+    out: &mut Diagnostics<'_>,
+) {
     for effect in &action.effects {
         let Some((variable, value)) = effect.changes() else { continue };
         if out.is_strict() || spec.variables.contains_key(variable.as_str()) {
             continue;
         }
+        let is_number = numbers.contains(variable.as_str());
         let kind = match (effect, value) {
             (Effect::Increment { .. } | Effect::Decrement { .. }, _) => VariableKind::Counter,
             (Effect::Append { .. } | Effect::RemoveAt { .. }, _) => VariableKind::List,
+            (_, Assigned::Literal(Value::Number(_))) => VariableKind::Counter,
+            _ if is_number => VariableKind::Number,
             (_, Assigned::Literal(value)) => VariableKind::of(value),
             _ => VariableKind::String,
         };

@@ -5,6 +5,7 @@ mod other;
 mod parser;
 mod reduced;
 mod table;
+mod unmet;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -17,7 +18,9 @@ use serde_json::{Number, Value};
 use super::{Name, Variable};
 use crate::entity::{Fields, ID, STATUS};
 pub use other::{OtherEntities, READS_MAX};
-pub(super) use table::{bounded, check_own, fields, of_trigger, predicate, read, text};
+pub(super) use table::{
+    bounded, check_own, check_states, fields, of_trigger, predicate, read, text,
+};
 
 /// Deepest nesting of a guard: deeper than anyone reads, and shallow enough for the stack of a
 /// thread.

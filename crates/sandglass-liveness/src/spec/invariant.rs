@@ -96,7 +96,11 @@ impl<'s> Reader<'s> {
                 out.error_with_help(assert.span(), format!("`{name}` is no condition"), help);
                 return None;
             }
-            _ => guard::text(&assert, "assert", self.spec, out)?,
+            _ => {
+                let asserted = guard::text(&assert, "assert", self.spec, out)?;
+                guard::check_states(&asserted, assert.span(), self.spec, out);
+                asserted
+            }
         };
         guard::check_own(&asserted, assert.span(), out);
         let condition = if when.is_empty() {
@@ -177,6 +181,7 @@ fn field_invariant(
         Guard::implies(when?, require?)
     };
     guard::check_own(&condition, &table.span, out);
+    guard::check_states(&condition, &table.span, spec, out);
     let condition = guard::bounded(condition, &table.span, spec, out)?;
     Some(Invariant { name: name?, condition, message: message(&table, out) })
 }

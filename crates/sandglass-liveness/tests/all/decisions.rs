@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use sandglass_liveness::{Command, Input, Refusal};
 use sandglass_model::{
-    Cancellation, CancelledBy, Cause, Completion, DeadlineOwner, Decision, Event, Failure,
-    FailureKind, Incarnation, LimitBreach, LimitKind, NO_ACTION, Object, Outcome, Rejection,
-    RejectionKind, RulesVersion, Sequence, TraceContext, TransitionCause, Trap, TrapKind,
+    AskUntil, Cancellation, CancelledBy, Cause, Completion, DeadlineOwner, Decision, Event,
+    Failure, FailureKind, Incarnation, LimitBreach, LimitKind, NO_ACTION, Object, Outcome,
+    Rejection, RejectionKind, RulesVersion, Sequence, TraceContext, TransitionCause, Trap,
+    TrapKind,
 };
 use serde_json::json;
 
 use crate::generated::{busy, divergences};
-use crate::session::{Life, SESSION, completed, end_of_run, ended, timed_out};
+use crate::session::{Life, SESSION, ask_of, completed, end_of_run, ended, timed_out};
 
 fn failed() -> Outcome {
     Outcome::Failed(Failure {
@@ -327,11 +328,42 @@ fn effects_set_variables_and_a_guard_reads_them() {
     let source = SESSION.replace("name = \"Pause\"", "name = \"Pause\"\nguard = \"note == 'go'\"");
     let mut life = Life::of(&source);
     life.start();
-    assert!(matches!(life.act("Pause"), Err(Refusal::GuardRefused { .. })));
+    assert!(matches!(life.act("Pause"), Err(Refusal::GuardRefused(_))));
     let params = Object::from([("text".to_owned(), json!("go"))]);
     life.act_with("Note", params).expect("taken");
     assert_eq!(life.entity().variables["note"], json!("go"));
     life.act("Pause").expect("the guard holds now");
+}
+
+#[test]
+fn only_a_request_learns_which_values_a_guard_has_read() {
+    let guarded = ["Finish", "Fail"].iter().fold(SESSION.to_owned(), |source, action| {
+        let name = format!("name = \"{action}\"");
+        source.replace(&name, &format!("{name}\nguard = \"rounds > 0 and note == 'go'\""))
+    });
+    let mut life = Life::of(&guarded);
+    let dispatch = life.start();
+    let note = Object::from([("text".to_owned(), json!("confidential"))]);
+    life.act_with("Note", note).expect("taken");
+    let refused = life.act("Finish").expect_err("the guard does not hold");
+    let unmet = "`note == \"go\"` does not hold (note is \"confidential\")";
+    assert_eq!(refused.unmet(), Some(unmet));
+    let text = "the guard of `Finish` doesn't hold in state `Executing`";
+    assert_eq!(refused.to_string(), text);
+
+    let asker = (*life.entity().in_flight()[0].dispatched).clone();
+    let asked = ask_of(&Life::other(), &asker, AskUntil::Transition);
+    let refused = life.asked("Finish", asked).expect_err("the guard does not hold");
+    assert_eq!((refused.unmet(), refused.to_string().as_str()), (None, text));
+
+    let from = life.log.len();
+    life.end(dispatch, completed(Some("Finish"))).expect("it was in flight");
+    let Outcome::Failed(failure) = outcome(&life.log[from].event).0 else { panic!("a failure") };
+    assert_eq!(failure.message, format!("the result's action can't be taken: {text}"));
+    let (action, params, ..) = transition(&life.log[from + 1].event);
+    let refused = "the guard of `Fail` doesn't hold in state `Executing`";
+    assert_eq!((action, &params["refused"]), ("HandlerTimedOut", &json!(refused)));
+    assert_eq!(divergences(&life.log), 0);
 }
 
 #[test]

@@ -216,6 +216,11 @@ fn effects_count_and_change_lists() {
     assert_eq!(variable(&life, "tags"), json!(["by web", "last"]));
     take(&mut life, "Add", json!({ "tags_index": 9 })).expect("nothing is there");
     assert_eq!(variable(&life, "tags"), json!(["by web", "last"]));
+    for (value, item) in [(json!(7), "7"), (json!(["a"]), "[\"a\"]")] {
+        let mut life = Life::of(ORDER);
+        take(&mut life, "Add", json!({ "tags": value })).expect("any value is an item");
+        assert_eq!(variable(&life, "tags"), json!(["new", "by web", item]));
+    }
     take(&mut life, "Move", json!({ "lost": 100 })).expect_err("few_items");
     take(&mut life, "Move", json!({ "lost": 3 })).expect("taken");
     // 2 + 5 - 3 - 1 + 3, and the number that was set to it stops at 0.
@@ -434,6 +439,26 @@ fn mistakes_are_reported_with_advice() {
             "assert: no variable is named `itms`",
         ),
         ("initial = \"0\"", "initial = \"none\"", "`initial` must be a counter, and is \"none\""),
+        (
+            "assert = \"items <= 50\"",
+            "assert = \"items <= 50 or status == 'Piad'\"",
+            "`Piad` is no declared state, so the entity is never in it\n  help: did you mean `Paid`?",
+        ),
+        (
+            "field = \"Status\", equals = \"Draft\"",
+            "field = \"Status\", equals = \"Drift\"",
+            "`Drift` is no declared state",
+        ),
+        (
+            "guard = [\"items >= 0\"",
+            "guard = [{ type = \"state_in\", values = [\"Drift\"] }, \"items >= 0\"",
+            "`Drift` is no declared state",
+        ),
+        (
+            "guard = [\"items >= 0\"",
+            "guard = [\"not (Status in ['Draft', 'Drift'])\"",
+            "`Drift` is no declared state",
+        ),
     ] {
         let source = ORDER.replacen(old, new, 1);
         let warnings = said(&source, Severity::Warning);
@@ -442,6 +467,12 @@ fn mistakes_are_reported_with_advice() {
         let strict = source.replacen("[automaton]", "[automaton]\nstrict = true", 1);
         assert!(!said(&strict, Severity::Error).is_empty(), "{new}");
     }
+    let states = "\"items <= 50 or status in ['Paid', 'Drift', 'Pa']\"";
+    let source = ORDER.replacen("\"items <= 50\"", states, 1);
+    let found = Spec::parse(&source).diagnostics.into_iter();
+    let found = found.filter(|one| one.message.contains("is no declared state"));
+    let places: Vec<&str> = found.map(|one| &source[one.span]).collect();
+    assert_eq!(places, ["Drift", "Pa"]);
     let warned = said(&ORDER.replace("\"items <= 50\"", "\"items > 0\""), Severity::Warning);
     let expected = "a new entity breaks invariant `few_items`";
     assert!(warned.iter().any(|warning| warning.contains(expected)), "{warned:#?}");
@@ -464,6 +495,32 @@ fn quoted_lists_and_undeclared_variables_work_as_others_do() {
     assert_eq!(variable(&life, "itms"), json!(5));
     take(&mut life, "Check", json!({ "Reference": "r" })).expect("taken");
     assert_eq!(life.entity().in_flight_count(), 1);
+    assert_eq!(divergences(&life.log), 0);
+}
+
+#[test]
+fn an_undeclared_variable_is_a_number_if_a_condition_compares_it_with_one() {
+    let actions = "[[action]]\nname = \"Weigh\"\nfrom = [\"Draft\"]\nparams = [\"kg\"]\n\
+                   effect = [\"weight = params.kg\", \"set most 10\", \"label = params.kg\", \
+                   \"text = params.kg\", \"text = 'none'\"]\n\n\
+                   [[action]]\nname = \"Send\"\nfrom = [\"Draft\"]\n\
+                   guard = \"weight in [3, 4] and most >= weight and label == '3' and (text != 1 or text > 1)\"\n\n";
+    let source = ORDER.replacen("[[action]]\n", &format!("{actions}[[action]]\n"), 1);
+    let warned = said(&source, Severity::Warning);
+    for (name, kind) in
+        [("weight", "number"), ("most", "number"), ("label", "string"), ("text", "string")]
+    {
+        let expected = format!("no variable is named `{name}`, so it is a {kind}");
+        assert!(warned.iter().any(|one| one.contains(&expected)), "{expected}: {warned:#?}");
+    }
+    let mut life = Life::of(&source);
+    let refused = take(&mut life, "Send", json!({})).expect_err("it weighs nothing");
+    let unmet = "`weight in [3, 4]` does not hold (weight is 0)";
+    assert_eq!(refused.unmet(), Some(unmet));
+    let refused = take(&mut life, "Weigh", json!({ "kg": "much" })).expect_err("no number");
+    assert!(matches!(refused, Refusal::UnfitParam(_)), "{refused}");
+    take(&mut life, "Weigh", json!({ "kg": 3 })).expect("taken");
+    take(&mut life, "Send", json!({})).expect("the guard holds");
     assert_eq!(divergences(&life.log), 0);
 }
 

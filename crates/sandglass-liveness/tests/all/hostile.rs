@@ -33,10 +33,15 @@ fn integration(number: usize, more: &str) -> String {
 /// Specs by what is repeated in them, and how often.
 type Shape = (&'static str, fn(usize) -> String);
 
-const SHAPES: [Shape; 9] = [
+const SHAPES: [Shape; 10] = [
     ("names in one guard that are not known", |count| {
         let guard = repeated(count, |number| format!("n{number} and "));
         head(2) + &action("Go", &["s0"], &format!("to = \"s1\"\nguard = \"{guard}true\""))
+    }),
+    ("states in one guard that are not declared", |count| {
+        let states = repeated(count, |number| format!("'n{number}',"));
+        let guard = format!("guard = \"status in [{states}]\"");
+        head(2) + &action("Go", &["s0"], &format!("to = \"s1\"\n{guard}"))
     }),
     ("names in effects that are not known", |count| {
         let of = |number| {

@@ -61,28 +61,30 @@ impl Guard {
     /// Calls `see` with the other entities whose states it reads, and with each text that these are compared
     /// with, or none.
     pub fn compared_states(&self, see: &mut dyn FnMut(&OtherEntities, Option<&str>)) {
-        let mut compare = |operand: &Operand, texts: &[Value]| {
+        self.compared(&mut |operand, texts| {
             let Operand::StateOf(others) = operand else { return };
             see(others, None);
             texts.iter().for_each(|text| see(others, text.as_str()));
-        };
+        });
+    }
+
+    /// Calls `see` with each value that it compares, and the literals that this is compared with.
+    pub(super) fn compared<'g>(&'g self, see: &mut dyn FnMut(&'g Operand, &'g [Value])) {
         match self {
             Self::Compare { left, right, .. } => {
                 for (one, other) in [(left, right), (right, left)] {
                     match other {
-                        Operand::Literal(text) => compare(one, std::slice::from_ref(text)),
-                        _ => compare(one, &[]),
+                        Operand::Literal(value) => see(one, std::slice::from_ref(value)),
+                        _ => see(one, &[]),
                     }
                 }
             }
             Self::In { value, among } | Self::NotIn { value, among } => match among {
-                Among::Literals(texts) => compare(value, texts),
-                Among::Named(_) => compare(value, &[]),
+                Among::Literals(values) => see(value, values),
+                Among::Named(_) => see(value, &[]),
             },
-            Self::Not(inner) => inner.compared_states(see),
-            Self::All(inner) | Self::Any(inner) => {
-                inner.iter().for_each(|one| one.compared_states(see));
-            }
+            Self::Not(inner) => inner.compared(see),
+            Self::All(inner) | Self::Any(inner) => inner.iter().for_each(|one| one.compared(see)),
             Self::Constant(_) | Self::Empty(_) | Self::Is(_) => {}
         }
     }

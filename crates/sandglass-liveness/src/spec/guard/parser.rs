@@ -202,7 +202,7 @@ impl Type {
 }
 
 impl Operand {
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         match self {
             Self::State => "status".to_owned(),
             Self::StateOf(OtherEntities { entity_type, ids }) => {

@@ -1,5 +1,9 @@
 //! What is left of a condition if only some of what it reads is known.
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
 use super::{Among, Guard, Operand, Scope};
 
 impl Guard {
@@ -40,6 +44,35 @@ impl Guard {
             }
             Self::Empty(name) | Self::Is(name) => is_one(name),
             _ => false,
+        }
+    }
+
+    /// Adds the names that it compares as numbers to `names`.
+    pub(in crate::spec) fn numbers<'g>(&'g self, names: &mut BTreeSet<&'g str>) {
+        let is_number = |operand: &Operand| {
+            matches!(operand, Operand::Length(_) | Operand::Literal(Value::Number(_)))
+        };
+        let mut add = |operand: &'g Operand| {
+            if let Operand::Named(name) = operand {
+                names.insert(name);
+            }
+        };
+        match self {
+            // Only numbers have an order.
+            Self::Compare { left, operator, right }
+                if operator.orders() || is_number(left) || is_number(right) =>
+            {
+                add(left);
+                add(right);
+            }
+            Self::In { value, among: Among::Literals(items) }
+                if items.iter().any(Value::is_number) =>
+            {
+                add(value);
+            }
+            Self::Not(inner) => inner.numbers(names),
+            Self::All(parts) | Self::Any(parts) => parts.iter().for_each(|one| one.numbers(names)),
+            _ => {}
         }
     }
 

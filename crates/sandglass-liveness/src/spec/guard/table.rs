@@ -1,5 +1,6 @@
 //! Reads the `guard` of an action, and conditions that are written as tables.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use sandglass_model::RulesVersion;
@@ -10,6 +11,7 @@ use serde_json::Value;
 use toml::de::DeValue;
 
 use super::{Among, GUARD_DEPTH_MAX, GUARDS_MAX, Guard, Operand, Operator, READS_MAX, TERMS_MAX};
+use crate::entity::STATUS;
 use crate::spec::states::States;
 use crate::spec::{Spec, check};
 
@@ -48,6 +50,54 @@ pub(in crate::spec) fn check_own(guard: &Guard, at: &Range<usize>, out: &mut Dia
     }
 }
 
+/// Reports texts that a condition compares the state of the entity itself with, and that are no states.
+pub(in crate::spec) fn check_states(
+    guard: &Guard,
+    at: &Range<usize>,
+    spec: &Spec,
+    out: &mut Diagnostics<'_>,
+) {
+    let is_state = |operand: &Operand| match operand {
+        Operand::State => true,
+        Operand::Named(name) => name == STATUS && !spec.variables.contains_key(STATUS),
+        _ => false,
+    };
+    let mut named: Vec<&str> = Vec::new();
+    guard.compared(&mut |operand, values| {
+        if is_state(operand) {
+            named.extend(values.iter().filter_map(Value::as_str));
+        }
+    });
+    // If the states cannot be read, that is the mistake, as for each other use of one.
+    if named.is_empty() || spec.states.is_empty() {
+        return;
+    }
+    let (states, mut seen) = (States::of(&spec.states), BTreeSet::new());
+    let mut from = Some(at.start);
+    for state in named.into_iter().filter(|state| states.number(state).is_none()) {
+        if seen.insert(state) {
+            // Each search begins behind the last one, so that all take time by the size of the text.
+            let found = from.and_then(|from| quoted_at(state, from..at.end, out.source()));
+            from = found.as_ref().map(|found| found.end);
+            let message = format!("`{state}` is no declared state, so the entity is never in it");
+            let help = did_you_mean(state, spec.states.iter().map(Name::as_str));
+            out.report_default(found.as_ref().unwrap_or(at), message, help);
+        }
+    }
+}
+
+/// The first place in a part of `source` where `text` is written in quotes.
+fn quoted_at(text: &str, part: Range<usize>, source: &str) -> Option<Range<usize>> {
+    let start = part.start;
+    let part = source.get(part)?;
+    let mut found = part.match_indices(text).map(|(at, _)| at..at + text.len());
+    let found = found.find(|found| {
+        let quote = part[..found.start].chars().next_back();
+        matches!(quote, Some('\'' | '"')) && part[found.end..].chars().next() == quote
+    })?;
+    Some(start + found.start..start + found.end)
+}
+
 /// Reads the text of a condition that is the value of a key.
 type ReadText = fn(&Name, &str, &Spec, &mut Diagnostics<'_>) -> Option<Guard>;
 
@@ -79,6 +129,7 @@ fn all_of(
         }
     }
     let guard = (!guards.is_empty()).then(|| Guard::all(guards))?;
+    check_states(&guard, &value.span(), spec, out);
     // A list may have further ones.
     if guard.others().len() > READS_MAX {
         let message =
