@@ -2,6 +2,7 @@
 //! answers. Clients repeat requests, give up before they are answered, and act at the very instant
 //! of deadlines.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -352,9 +353,9 @@ impl Clients {
         });
     }
 
-    /// Resumes each blocked session once, so that it finishes the work that it still has, and
-    /// returns how many there were. Sessions with [`RUNS_MAX`] runs stay blocked.
-    pub(crate) async fn resume_all(&self) -> usize {
+    /// Resumes each blocked session among `names` once, so that it finishes the work that it still
+    /// has, and returns how many there were. Sessions with [`RUNS_MAX`] runs stay blocked.
+    pub(crate) async fn resume_all(&self, names: &BTreeSet<EntityRef>) -> usize {
         let blocked: Vec<EntityRef> = {
             let ledger = self.process.scene.ledger();
             let is_blocked = |entity: &Entity| {
@@ -365,7 +366,8 @@ impl Clients {
                 })
             };
             let blocked = ledger.entities().filter(|(entity, _)| is_blocked(entity));
-            blocked.map(|(entity, _)| entity.entity.clone()).collect()
+            let blocked = blocked.map(|(entity, _)| &entity.entity);
+            blocked.filter(|name| names.contains(name)).cloned().collect()
         };
         for name in &blocked {
             let (id, _) = self.process.scene.new_request();

@@ -145,10 +145,12 @@ async fn take_steps(process: &Process, runtime: &Runtime) -> End {
     process.calm();
     wait_for_rest(process).await;
     // First, everything that is scheduled comes due. Then stopped sessions are resumed and come to
-    // rest again, until no session can be resumed.
+    // rest again, until no session can be resumed. Those that are spawned from here on stay stopped: if
+    // sessions spawn sessions, there is always another one.
     process.pause_ms(DUE_MS).await;
+    let names = scene.ledger().entities().map(|(entity, _)| entity.entity.clone()).collect();
     for round in 0.. {
-        if scene.ledger().is_violated() || clients.resume_all().await == 0 {
+        if scene.ledger().is_violated() || clients.resume_all(&names).await == 0 {
             break;
         }
         if round == RESUMES_MAX {
