@@ -150,6 +150,8 @@ async fn take_steps(process: &Process, runtime: &Runtime) -> End {
     process.pause_ms(DUE_MS).await;
     let names = scene.ledger().entities().map(|(entity, _)| entity.entity.clone()).collect();
     for round in 0.. {
+        // What came due, and requests that were still on their way, may have started handlers.
+        wait_for_rest(process).await;
         if scene.ledger().is_violated() || clients.resume_all(&names).await == 0 {
             break;
         }
@@ -157,7 +159,6 @@ async fn take_steps(process: &Process, runtime: &Runtime) -> End {
             let what = format!("sessions can still be resumed after {RESUMES_MAX} rounds");
             process.ledger().report(Invariant::NobodyStuck, what);
         }
-        wait_for_rest(process).await;
         process.pause_ms(DUE_MS).await;
     }
     check_all(process, runtime, usize::MAX).await;
