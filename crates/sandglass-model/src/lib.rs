@@ -6,6 +6,7 @@
 //! - [`ask`], [`entity_signal`], [`busy`]: requests and signals from one entity to another, and
 //!   refusals.
 //! - [`spawn`]: entities that another entity creates.
+//! - [`partition`], [`cursor`]: the parts of a store that several hosts share, and places in it.
 //! - [`id`], [`clock`], [`entropy`], [`trace`]: names and ids, time, randomness, trace contexts.
 //!
 //! The serialized names of these types are contracts with journals, clients and guests: a Rust item
@@ -18,6 +19,7 @@ pub mod ask;
 pub mod busy;
 pub mod cause;
 pub mod clock;
+pub mod cursor;
 pub mod ended;
 pub mod entity_signal;
 pub mod entropy;
@@ -25,6 +27,7 @@ pub mod id;
 pub mod limit;
 mod named;
 pub mod outcome;
+pub mod partition;
 pub mod record;
 pub mod report;
 pub mod rules;
@@ -40,6 +43,7 @@ pub use ask::{Answered, Ask, AskError, AskUntil, Asked};
 pub use busy::{Busy, BusyScope};
 pub use cause::{Cause, FirstCause};
 pub use clock::{Clock, Monotonic, SystemClock, Until, WallTime};
+pub use cursor::{CURSOR_MAX_BYTES, Cursor, InvalidCursor};
 pub use ended::{Ended, HandlerEnd};
 pub use entity_signal::{EntitySignal, SignalError};
 pub use entropy::{Entropy, NoEntropy, SystemEntropy};
@@ -50,6 +54,7 @@ pub use outcome::{
     HandlerDeadlineExceeded, LimitBreach, LimitKind, Outcome, OutcomeKind, Rejection,
     RejectionKind, Trap, TrapKind, TypedFailure,
 };
+pub use partition::{PARTITIONS, Partition};
 pub use record::{
     DEFAULT_TENANT, Decision, Dispatched, Event, NO_ACTION, Observed, Position, Record, Retried,
     TransitionCause,
