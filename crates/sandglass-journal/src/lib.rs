@@ -12,7 +12,9 @@ mod around;
 mod batch;
 pub mod conformance;
 mod error;
+mod journals;
 mod memory;
+mod merged;
 mod new_file;
 mod page;
 mod sqlite;
@@ -28,7 +30,9 @@ pub use batch::{
     RECORD_MAX_BYTES, RECORDING_MAX_BYTES, Recording, SNAPSHOT_MAX_BYTES, Snapshot,
 };
 pub use error::Error;
+pub use journals::{Across, Journals};
 pub use memory::MemoryJournal;
+pub use merged::{Merged, Part, merge};
 pub use new_file::NewFile;
 pub use page::{
     ByEntity, Entry, OfKinds, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, SEARCHED_MAX,

@@ -6,6 +6,7 @@ mod conforms;
 mod damage;
 mod files;
 mod forged;
+mod journals;
 mod places;
 mod pruned;
 mod recordings;
