@@ -32,26 +32,17 @@ impl Partition {
 
     /// The partition of `entity`, for ever.
     ///
-    /// If the id has a part in braces, as in `42{customer-7}`, that part alone decides, whatever the
-    /// type: entities that name the same part share a partition. Otherwise the type and the id
-    /// decide. The part begins behind the first `{` and ends before the next `}`; an empty one does
-    /// not count. This is the rule of Redis Cluster's hash tags
+    /// The id alone decides, whatever the type, so `Order/42` and `Invoice/42` share a partition. If
+    /// the id has a part in braces, only that part counts, so `Parcel/1{42}` shares it, too. The part
+    /// begins behind the first `{` and ends before the next `}`; an empty one does not count, as in
+    /// the hash tags of Redis Cluster
     /// (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>). The number is
-    /// the first eight bytes of the SHA-256 of the text, as a big-endian integer, modulo
+    /// the first eight bytes of the SHA-256 of that text, as a big-endian integer, modulo
     /// [`PARTITIONS`].
     #[must_use]
     pub fn of(entity: &EntityRef) -> Self {
-        let id = entity.id();
-        let mut hash = Sha256::new();
-        if let Some(affinity) = affinity(id) {
-            hash.update(affinity);
-        } else {
-            hash.update(entity.entity_type());
-            hash.update("/");
-            hash.update(id);
-        }
         // The last of the eight bytes decides, because 64 divides 256.
-        Self(hash.finalize()[7] % PARTITIONS)
+        Self(Sha256::digest(affinity(entity.id()))[7] % PARTITIONS)
     }
 
     /// Its number, below [`PARTITIONS`].
@@ -75,11 +66,10 @@ impl fmt::Display for Partition {
     }
 }
 
-/// The part of an id in braces; `None` if there is none, or it is empty.
-fn affinity(id: &str) -> Option<&str> {
-    let (_, behind) = id.split_once('{')?;
-    let (affinity, _) = behind.split_once('}')?;
-    (!affinity.is_empty()).then_some(affinity)
+/// The part of an id in braces; the whole id if there is none, or it is empty.
+fn affinity(id: &str) -> &str {
+    let behind = id.split_once('{').and_then(|(_, behind)| behind.split_once('}'));
+    behind.map(|(affinity, _)| affinity).filter(|affinity| !affinity.is_empty()).unwrap_or(id)
 }
 
 #[cfg(test)]
@@ -92,19 +82,20 @@ mod tests {
 
     #[test]
     fn the_partition_of_a_name_never_changes() {
-        let names = ["Order/1", "Order/2", "Session/healthy", "Order/a{b}c", "Run/{b}", "Order/{}"];
-        // Computed with `printf %s Order/1 | sha256sum`; the eighth byte modulo 64.
-        assert_eq!(names.map(of), [44, 61, 2, 10, 10, 21]);
+        let names = ["Order/1", "Order/2", "Session/healthy", "Order/a{b}c", "Order/{}", "Order/é"];
+        // The eighth byte of `printf %s 1 | sha256sum`, and so on, modulo 64.
+        assert_eq!(names.map(of), [33, 46, 57, 10, 10, 19]);
     }
 
     #[test]
-    fn a_part_in_braces_decides_alone() {
-        assert_eq!(of("Order/1{customer-7}"), of("Parcel/2{customer-7}x"));
-        assert_eq!(of("Order/{customer-7}{other}"), of("Parcel/{customer-7}"));
-        // Without a complete part, the whole name counts.
-        for name in ["Order/}a{", "Order/{a", "Order/a}"] {
-            let whole = Sha256::digest(name)[7] % PARTITIONS;
-            assert_eq!(of(name), whole, "{name}");
+    fn the_id_decides_or_its_part_in_braces() {
+        assert_eq!(of("Order/42"), of("Invoice/42"));
+        assert_eq!(of("Order/42"), of("Parcel/1{42}x"));
+        assert_eq!(of("Order/{42}{other}"), of("Parcel/{42}"));
+        // Without a complete part, the whole id counts.
+        for id in ["}a{", "{a", "a}", "{}a", "{}{a}"] {
+            let whole = Sha256::digest(id)[7] % PARTITIONS;
+            assert_eq!(of(&format!("Order/{id}")), whole, "{id}");
         }
     }
 
