@@ -2,6 +2,7 @@
 //! share. What is about an entity goes to the journal of its partition; records of all partitions are
 //! read as one stream, at a [`Cursor`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -152,6 +153,29 @@ impl Journals {
         }
         let Some((entity, _)) = self.find_dispatch(dispatch).await? else { return Ok(None) };
         self.of(&entity).recording(dispatch, attempt).await
+    }
+
+    /// [`Journal::prune`]. The entities of each journal are removed at once, or not at all.
+    ///
+    /// # Errors
+    /// As [`Journal::prune`]; the entities of other journals may be removed.
+    pub async fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Result<Vec<u64>, Error> {
+        if let [only] = &*self.journals {
+            return only.prune(entities).await;
+        }
+        let mut counts = vec![0; entities.len()];
+        let mut by_journal = BTreeMap::<usize, Vec<(usize, (EntityRef, Position))>>::new();
+        for (number, entity) in entities.into_iter().enumerate() {
+            by_journal.entry(self.index_of(&entity.0)).or_default().push((number, entity));
+        }
+        for (index, named) in by_journal {
+            let (numbers, named): (Vec<_>, Vec<_>) = named.into_iter().unzip();
+            let removed = self.journals[index].prune(named).await?;
+            for (number, records) in numbers.into_iter().zip(removed) {
+                counts[number] = records;
+            }
+        }
+        Ok(counts)
     }
 
     /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`](crate::PAGE_MAX_ENTRIES)) behind `after`

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::Duration;
 
-use sandglass_journal::{self as journal, Journal, PAGE_MAX_ENTRIES, Place};
+use futures_util::future::try_join_all;
+use sandglass_journal::{self as journal, Journal, Journals, PAGE_MAX_ENTRIES, Place};
 use sandglass_liveness::fold::Unfit;
 use sandglass_liveness::session::Ceilings;
 use sandglass_liveness::{Fold, Spec, change_spec};
 use sandglass_model::{
-    Clock, EntityRef, Entropy, Position, Rejection, RejectionKind, SystemClock, SystemEntropy,
+    Clock, EntityRef, Entropy, Position, Rejection, RejectionKind, SpecDigest, SystemClock,
+    SystemEntropy,
 };
 use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::metrics::Health;
@@ -48,7 +50,7 @@ const RECOVERING_MAX: usize = 256;
 
 /// The parts of a runtime.
 pub struct Builder {
-    journal: Arc<dyn Journal>,
+    journals: Journals,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     handlers: Arc<dyn Handlers>,
@@ -89,9 +91,9 @@ pub enum BuildError {
 }
 
 impl Builder {
-    pub(crate) fn new(journal: Arc<dyn Journal>) -> Self {
+    pub(crate) fn new(journals: Journals) -> Self {
         Self {
-            journal,
+            journals,
             clock: Arc::new(SystemClock::new()),
             entropy: Arc::new(SystemEntropy),
             handlers: Arc::new(NoHandlers),
@@ -198,11 +200,10 @@ impl Builder {
     /// The journal cannot be read, contains a record that does not fit, or takes no appends.
     pub async fn build(self) -> Result<Runtime, BuildError> {
         let types = specs::by_type(self.specs).map_err(BuildError::DoubledType)?;
-        let mut fold = Fold::with_parsed(types.values().cloned());
-        let behind_specs = read_specs(&*self.journal, &mut fold).await?;
-        let recorded = Specs { types: BTreeMap::new(), known: fold.specs().clone() };
-        let (specs, _) = recorded.reloaded(types);
-        let new = specs.new_since(&recorded);
+        let each = self.journals.all().iter().map(|journal| read_specs(&**journal, &types));
+        let begun = try_join_all(each).await?;
+        let known = begun.iter().flat_map(|begun| begun.specs.clone()).collect();
+        let (specs, _) = Specs { types: BTreeMap::new(), known }.reloaded(types);
         let metrics = &self.telemetry.metrics;
         // It could be read; it counts as working until an append fails.
         metrics.journal_health(Health::Healthy);
@@ -211,7 +212,7 @@ impl Builder {
         let shared = Arc::new(Shared {
             clock: self.clock,
             entropy: self.entropy,
-            journal: self.journal,
+            journal: self.journals,
             handlers: self.handlers,
             telemetry: self.telemetry,
             events,
@@ -229,19 +230,21 @@ impl Builder {
             waking: Arc::new(Semaphore::new(WAKING_MAX)),
             spawn_quota: SpawnQuota::new(self.busy_spawned_max),
         });
-        for spec in &new {
-            specs::register(&shared, std::slice::from_ref(spec)).await?;
-        }
+        let each = shared.journal.all().iter().zip(&begun);
+        try_join_all(each.map(|(journal, begun)| begun.register(&shared, &**journal))).await?;
         let (closing, _) = watch::channel(false);
         let tasks = Mutex::new(JoinSet::new());
         let (reloading, shutdown) = Default::default();
         let threads = tokio::runtime::Handle::current();
         let inner = Inner { shared, tasks, threads, closing, reloading, shutdown };
         let runtime = Runtime(Arc::new(inner));
-        let due = snapshot::Due::default();
-        let recovery =
-            Recovery { runtime: &runtime, fold, current: None, due, waiting: Vec::new() };
-        recovery.run(behind_specs).await?;
+        for (journal, begun) in runtime.0.shared.journal.all().iter().zip(begun) {
+            let fold = Fold::of(runtime.0.shared.specs().known.clone());
+            let due = snapshot::Due::default();
+            let recovery =
+                Recovery { runtime: &runtime, fold, current: None, due, waiting: Vec::new() };
+            recovery.run(&**journal, begun.behind).await?;
+        }
         let (inner, weak) = (&runtime.0, Arc::downgrade(&runtime.0));
         inner.shared.runtime.send_replace(Some(Weak::clone(&weak)));
         let closing = inner.closing.subscribe();
@@ -250,23 +253,48 @@ impl Builder {
     }
 }
 
-/// Folds the specs at the beginning of a journal, and returns the position behind them.
-async fn read_specs(journal: &dyn Journal, fold: &mut Fold) -> Result<Option<Place>, BuildError> {
-    let mut after = None;
+/// The beginning of a journal.
+struct Begun {
+    /// The specs that are recorded there.
+    specs: BTreeMap<SpecDigest, Arc<Spec>>,
+    /// The last of their records.
+    behind: Option<Place>,
+}
+
+impl Begun {
+    /// Records the specs in use that `journal` does not contain. One at a time, because each may be
+    /// as large as a batch.
+    async fn register(&self, shared: &Shared, journal: &dyn Journal) -> Result<(), BuildError> {
+        for (digest, spec) in &shared.specs().known {
+            if !self.specs.contains_key(digest) {
+                specs::register_in(shared, journal, std::slice::from_ref(spec)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the specs at the beginning of a journal. Those of `types` need not be parsed again.
+async fn read_specs(
+    journal: &dyn Journal,
+    types: &BTreeMap<String, Arc<Spec>>,
+) -> Result<Begun, BuildError> {
+    let mut fold = Fold::with_parsed(types.values().cloned());
+    let mut behind = None;
     loop {
-        let page = journal.read_by_entity(after.clone(), PAGE_MAX_ENTRIES).await?;
+        let page = journal.read_by_entity(behind.clone(), PAGE_MAX_ENTRIES).await?;
         for entry in page.entries {
             let place = Place::of(&entry);
             let record = entry.into_record()?;
             if record.entity.is_some() {
-                return Ok(after);
+                return Ok(Begun { specs: fold.specs().clone(), behind });
             }
             let position = record.position;
             fold.apply(&record).map_err(|unfit| BuildError::Unfit { position, unfit })?;
-            after = place;
+            behind = place;
         }
         if page.next.is_none() {
-            return Ok(after);
+            return Ok(Begun { specs: fold.specs().clone(), behind });
         }
     }
 }
@@ -286,8 +314,11 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    async fn run(mut self, mut after: Option<Place>) -> Result<(), BuildError> {
-        let journal = Arc::clone(&self.runtime.0.shared.journal);
+    async fn run(
+        mut self,
+        journal: &dyn Journal,
+        mut after: Option<Place>,
+    ) -> Result<(), BuildError> {
         loop {
             let page = journal.read_by_entity(after, PAGE_MAX_ENTRIES).await?;
             after = page.next;
@@ -301,7 +332,7 @@ impl Recovery<'_> {
                 fitted.map_err(|unfit| BuildError::Unfit { position, unfit })?;
                 self.current = name.map(|name| (name, position));
                 self.due.records += 1;
-                if let Some(skipped) = self.skip(&*journal).await? {
+                if let Some(skipped) = self.skip(journal).await? {
                     after = Some(skipped);
                     break;
                 }

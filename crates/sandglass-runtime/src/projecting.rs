@@ -116,15 +116,16 @@ async fn project(
 
 /// The integration of `dispatch`, which its first record names.
 async fn integration_of(shared: &Shared, dispatch: DispatchId) -> Result<String, ActorError> {
+    let gone = |position| damaged(position, format!("there is no record of dispatch {dispatch}"));
     let found = shared.journal.find_dispatch(dispatch).await?;
-    let position = found.map_or(Position(0), |(_, position)| position);
-    let page = shared.journal.read(position, 1).await?;
+    let (entity, position) = found.ok_or_else(|| gone(Position(0)))?;
+    let page = shared.journal.read_entity(entity, position, 1).await?;
     let first = page.entries.into_iter().next().map(Entry::into_record).transpose()?;
     match first.map(|record| record.event) {
         Some(RecordedEvent::Dispatched(dispatched)) if dispatched.dispatch == dispatch => {
             Ok(dispatched.integration)
         }
-        _ => Err(damaged(position, format!("there is no record of dispatch {dispatch}"))),
+        _ => Err(gone(position)),
     }
 }
 

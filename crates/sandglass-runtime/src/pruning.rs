@@ -55,7 +55,7 @@ async fn prune(inner: &Inner, retention: Retention) -> Result<Pruned, ActorError
     for piece in ended.chunks(PIECE) {
         let mut going = Vec::with_capacity(PIECE);
         for (last, entity) in piece {
-            if is_kept(inner, retention, *last).await? {
+            if is_kept(inner, retention, entity, *last).await? {
                 break;
             }
             going.push((entity.clone(), *last));
@@ -71,9 +71,14 @@ async fn prune(inner: &Inner, retention: Retention) -> Result<Pruned, ActorError
 }
 
 /// Whether an entity with this last record is too young to be removed.
-async fn is_kept(inner: &Inner, retention: Retention, last: Position) -> Result<bool, ActorError> {
+async fn is_kept(
+    inner: &Inner,
+    retention: Retention,
+    entity: &EntityRef,
+    last: Position,
+) -> Result<bool, ActorError> {
     let Retention::OlderThan(age) = retention else { return Ok(false) };
-    let page = inner.shared.journal.read(last, 1).await?;
+    let page = inner.shared.journal.read_entity(entity.clone(), last, 1).await?;
     let Some(entry) = page.entries.into_iter().next() else { return Ok(true) };
     let record = entry.into_record()?;
     Ok(!retention::is_older(record.at, age, inner.shared.clock.wall()))

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use sandglass_journal::{PAGE_MAX_ENTRIES, Page};
+use sandglass_journal::{Merged, PAGE_MAX_ENTRIES, Page};
 use sandglass_liveness::Spec;
 use sandglass_model::{
-    Decision, DispatchId, EntityRef, Event as RecordedEvent, Frame, ModuleHash, Outcome, Position,
+    Cursor, Decision, DispatchId, EntityRef, Event as RecordedEvent, Frame, ModuleHash, Outcome,
+    Position,
 };
 
 use crate::actor::{Handle, View};
@@ -76,13 +77,12 @@ impl Runtime {
         Ok(self.0.shared.journal.read_entity(entity.clone(), from, limit).await?)
     }
 
-    /// Up to `limit` records of the whole journal from `from` on: specs, and records of all
-    /// entities.
+    /// Up to `limit` records of all journals behind `after`: specs, and records of all entities.
     ///
     /// # Errors
-    /// The journal cannot be read.
-    pub async fn records(&self, from: Position, limit: usize) -> Result<Page, ActorError> {
-        Ok(self.0.shared.journal.read(from, limit).await?)
+    /// A journal cannot be read.
+    pub async fn records(&self, after: Cursor, limit: usize) -> Result<Merged, ActorError> {
+        Ok(self.0.shared.journal.read_behind(after, None, limit).await?)
     }
 
     /// The entity of `dispatch` and the position of its first record, whether it has ended or not;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use sandglass_journal::Journal;
+use sandglass_journal::{Journal, Journals};
 use sandglass_liveness::{self as liveness, Input, Spec};
 use sandglass_model::{
     Cause, DispatchId, Dispatched, EntityRef, Event as RecordedEvent, Incarnation, Object, Retried,
@@ -23,7 +23,7 @@ use crate::request::{Accepted, NewEntity, Request, Retry, Signal};
 use crate::specs::{self, ReloadError, Reloaded};
 use crate::{timer, waking, watch};
 
-/// The entities of one journal. Cheap to clone; when the last clone is dropped,
+/// The entities of one store. Cheap to clone; when the last clone is dropped,
 /// everything stops at once and the journal stays as it is.
 #[derive(Clone)]
 pub struct Runtime(pub(crate) Arc<Inner>);
@@ -39,7 +39,12 @@ pub(crate) struct CreationInProgress {
 impl Runtime {
     /// A builder of a runtime over `journal`.
     pub fn builder(journal: Arc<dyn Journal>) -> Builder {
-        Builder::new(journal)
+        Self::builder_over(journal.into())
+    }
+
+    /// A builder of a runtime over all journals of a store.
+    pub fn builder_over(journals: Journals) -> Builder {
+        Builder::new(journals)
     }
 
     /// Creates an entity for the tenant [`sandglass_model::DEFAULT_TENANT`].
@@ -243,7 +248,7 @@ impl Runtime {
         let found = journal.find_dispatch(dispatch).await?;
         let unknown = || ActorError::UnknownDispatch { entity: entity.clone(), dispatch };
         let (_, at) = found.filter(|(of, _)| of == entity).ok_or_else(unknown)?;
-        let page = journal.read(at, 1).await?;
+        let page = journal.read_entity(entity.clone(), at, 1).await?;
         let record = page.entries.into_iter().next().ok_or_else(unknown)?;
         match record.into_record()?.event {
             RecordedEvent::Dispatched(dispatched) => Ok(*dispatched),

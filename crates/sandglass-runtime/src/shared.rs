@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use sandglass_journal::{self as journal, Batch, Journal};
+use sandglass_journal::{self as journal, Batch, Journals, Positions};
 use sandglass_liveness::session::Ceilings;
 use sandglass_liveness::{Decided, Entity, Input, Known, Refusal, Spec, decide_knowing};
 use sandglass_model::{
@@ -35,7 +35,7 @@ use crate::watch;
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
-    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) journal: Journals,
     pub(crate) handlers: Arc<dyn Handlers>,
     pub(crate) telemetry: Telemetry,
     pub(crate) events: broadcast::Sender<Event>,
@@ -71,10 +71,18 @@ impl Shared {
         *self.present_ceilings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ceilings);
     }
 
-    /// Appends, measures, and notes whether appends work.
+    /// Appends to the journal of the batch's entity, measures, and notes whether appends work.
     pub(crate) async fn append(&self, batch: Batch) -> Result<Position, journal::Error> {
+        self.append_by(self.journal.append(batch)).await
+    }
+
+    /// As [`Shared::append`], with the future result of an append.
+    pub(crate) async fn append_by(
+        &self,
+        appending: impl Future<Output = Result<Positions, journal::Error>>,
+    ) -> Result<Position, journal::Error> {
         let begun = self.clock.now();
-        let answer = self.journal.append(batch).await;
+        let answer = appending.await;
         let metrics = &self.telemetry.metrics;
         let works = !matches!(
             answer,

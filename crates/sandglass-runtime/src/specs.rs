@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sandglass_journal::{self as journal, Batch, Expected};
+use futures_util::future::try_join_all;
+use sandglass_journal::{self as journal, Batch, Expected, Journal};
 use sandglass_liveness::decide::directive;
 use sandglass_liveness::session::{Ceilings, LimitSettings};
 use sandglass_liveness::{Entity, Spec};
@@ -81,15 +82,27 @@ impl Specs {
     }
 }
 
-/// Records that `specs` came into use: all of them, or none.
+/// Records in every journal that `specs` came into use: all of them, or none. If one of several
+/// journals fails, others may contain them; they are recorded there again with the next attempt.
 pub(crate) async fn register(shared: &Shared, specs: &[Arc<Spec>]) -> Result<(), journal::Error> {
+    let each = shared.journal.all().iter().map(|journal| register_in(shared, &**journal, specs));
+    try_join_all(each).await?;
+    Ok(())
+}
+
+/// Records in one journal that `specs` came into use: all of them, or none.
+pub(crate) async fn register_in(
+    shared: &Shared,
+    journal: &dyn Journal,
+    specs: &[Arc<Spec>],
+) -> Result<(), journal::Error> {
     if specs.is_empty() {
         return Ok(());
     }
     let records: Vec<_> = specs.iter().map(|spec| (Sequence(0), spec.registered())).collect();
     let at = shared.clock.wall();
     let batch = Batch::new(None, Expected::Any, at, records.clone());
-    let first = shared.append(batch).await?;
+    let first = shared.append_by(journal.append(batch)).await?;
     for ((sequence, event), place) in records.into_iter().zip(first.0..) {
         shared.publish(recorded(Position(place), at, None, sequence, event));
     }

@@ -107,7 +107,7 @@ pub(crate) async fn read_before(
         }
         if is_first && next.is_some() {
             let skipped =
-                snapshot::skip_to(&*shared.journal, &mut fold, name, last..before).await?;
+                snapshot::skip_to(shared.journal.of(name), &mut fold, name, last..before).await?;
             if let Some(at) = skipped {
                 (last, next) = (at, Some(Position(at.0.saturating_add(1))));
                 due = snapshot::Due::default();
