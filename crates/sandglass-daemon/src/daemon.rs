@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sandglass_host::TickerHealth;
 use sandglass_http::{SharedSlots, Slot};
-use sandglass_journal::{Health, Journal};
+use sandglass_journal::{Health, Journals};
 use sandglass_model::{Clock, EntityRef};
 use sandglass_runtime::{HostHandlers, RunView, Runtime};
 use sandglass_telemetry::metrics::CancelTarget;
@@ -39,8 +39,8 @@ pub struct Parts {
     pub runtime: Runtime,
     /// The handlers that the runtime uses.
     pub handlers: HostHandlers,
-    /// The journal that the runtime writes.
-    pub journal: Arc<dyn Journal>,
+    /// The journals that the runtime writes.
+    pub journals: Journals,
     /// The exporter of the metrics.
     pub exporter: Exporter,
     /// The clock that the runtime uses.
@@ -201,7 +201,7 @@ impl Daemon {
         let reasons = [
             (host.ticker_health() != TickerHealth::Healthy, ReasonCode::Ticker),
             (host.kills_overdue() > 0, ReasonCode::KillOverdue),
-            (self.0.parts.journal.health() != Health::Working, ReasonCode::Journal),
+            (self.0.parts.journals.health() != Health::Working, ReasonCode::Journal),
             (self.is_closing(), ReasonCode::ShuttingDown),
         ];
         reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()

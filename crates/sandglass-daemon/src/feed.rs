@@ -14,8 +14,8 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use sandglass_http::timer::within;
 use sandglass_insight::projection::Shape;
-use sandglass_journal::{self as journal, Entry, Journal};
-use sandglass_model::Position;
+use sandglass_journal::{self as journal, Entry, Journals};
+use sandglass_model::{Cursor, Partition, Position};
 use sandglass_runtime::{Event, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -26,7 +26,7 @@ use crate::recent_kills::RecentKills;
 /// many readers.
 const HELD_ENTRIES: usize = 1;
 
-/// Entries that a reader of one format searches at once; together they have
+/// Entries that a reader of one format, or of several partitions, searches at once; together they have
 /// [`sandglass_journal::PAGE_MAX_BYTES`], unless the last one is larger.
 const SEARCHED_ENTRIES: usize = 64;
 
@@ -40,18 +40,27 @@ pub(crate) struct Feed {
 
 /// What a reader reads.
 pub(crate) struct Extent {
-    /// The records behind this position.
-    pub(crate) after: Position,
+    /// The records behind this cursor.
+    pub(crate) after: Cursor,
     /// Up to this one; `None` to continue with each record that is written.
-    pub(crate) until: Option<Position>,
+    pub(crate) until: Option<Cursor>,
     /// Only records that have a form in this format.
     pub(crate) shape: Option<Shape>,
+}
+
+/// An entry of the stream.
+pub(crate) struct Found {
+    pub(crate) entry: Entry,
+    /// Its partition; `None` if the store has only one journal.
+    pub(crate) partition: Option<Partition>,
+    /// The cursor behind it.
+    pub(crate) cursor: Cursor,
 }
 
 /// What a reader finds.
 #[expect(clippy::large_enum_variant, reason = "nearly every one is an entry")]
 pub(crate) enum Item {
-    Entry(Entry),
+    Entry(Found),
     /// Everything of the extent was read.
     End,
 }
@@ -96,17 +105,24 @@ impl Feed {
     pub(crate) fn read(
         &self,
         extent: &Extent,
-        journal: Arc<dyn Journal>,
+        journals: Journals,
         closing: watch::Receiver<bool>,
         poll_every: Duration,
     ) -> impl Stream<Item = Item> + use<> {
-        let &Extent { after, until, shape } = extent;
-        let next = Position(after.0.saturating_add(1));
+        let Extent { after, until, shape } = extent;
         let recorded = if shape.is_some() { &self.projected } else { &self.recorded }.clone();
-        let found = VecDeque::new();
-        let is_over = false;
-        let reader =
-            Reader { journal, next, until, shape, found, is_over, recorded, closing, poll_every };
+        let reader = Reader {
+            journals,
+            passed: after.clone(),
+            searched: after.clone(),
+            until: until.clone(),
+            shape: *shape,
+            found: VecDeque::new(),
+            is_over: false,
+            recorded,
+            closing,
+            poll_every,
+        };
         unfold(reader, async |mut reader| Some((reader.next_item().await?, reader)))
     }
 }
@@ -118,12 +134,16 @@ impl Drop for Feed {
 }
 
 struct Reader {
-    journal: Arc<dyn Journal>,
-    next: Position,
-    until: Option<Position>,
+    journals: Journals,
+    /// The cursor behind the last entry that was returned.
+    passed: Cursor,
+    /// The cursor behind all entries that were searched.
+    searched: Cursor,
+    until: Option<Cursor>,
     shape: Option<Shape>,
-    /// Entries before `next` that were found and not returned yet.
-    found: VecDeque<Entry>,
+    /// Entries up to `searched` that were found and not returned yet, with the indexes of their
+    /// journals.
+    found: VecDeque<(usize, Entry)>,
     is_over: bool,
     recorded: watch::Receiver<()>,
     closing: watch::Receiver<bool>,
@@ -136,13 +156,19 @@ impl Reader {
             if self.is_over || *self.closing.borrow() {
                 return None;
             }
-            if let Some(entry) = self.found.pop_front() {
-                if self.until.is_none_or(|until| entry.position() <= until) {
-                    return Some(Item::Entry(entry));
+            while let Some((journal, entry)) = self.found.pop_front() {
+                if self.until.as_ref().is_none_or(|until| entry.position() <= until.at(journal)) {
+                    self.passed.advance(journal, last_position(&entry));
+                    let partition = Partition::all().nth(journal);
+                    let partition = partition.filter(|_| self.journals.is_partitioned());
+                    return Some(Item::Entry(Found {
+                        entry,
+                        partition,
+                        cursor: self.passed.clone(),
+                    }));
                 }
-                self.found.clear();
             }
-            if self.until.is_some_and(|until| self.next > until) {
+            if self.is_at_end() {
                 self.is_over = true;
                 return Some(Item::End);
             }
@@ -150,7 +176,7 @@ impl Reader {
             self.recorded.mark_unchanged();
             match self.search().await {
                 Ok(true) => {}
-                Ok(false) if self.until.is_some_and(|until| self.next > until) => {}
+                Ok(false) if self.is_at_end() => {}
                 // Records of which the runtime reports nothing are found by polling.
                 Ok(false) => {
                     let woken = wake(&mut self.recorded, &mut self.closing);
@@ -164,25 +190,34 @@ impl Reader {
         }
     }
 
-    /// Reads on in the journal, and returns whether there was anything to read.
-    async fn search(&mut self) -> Result<bool, journal::Error> {
-        let Some(shape) = self.shape else {
-            let page = self.journal.read(self.next, HELD_ENTRIES).await?;
-            let Some(entry) = page.entries.into_iter().next() else { return Ok(false) };
-            self.next = Position(entry.position().0.saturating_add(entry.places()));
-            if !matches!(entry, Entry::Pruned { .. }) {
-                self.found.push_back(entry);
-            }
-            return Ok(true);
-        };
-        let page = self.journal.read_kinds(shape.kinds(), self.next, SEARCHED_ENTRIES).await?;
-        self.next = page.next;
-        self.found.extend(page.entries.into_iter().filter(|entry| match entry {
-            Entry::Record(record) => shape.needs(&record.event).is_some(),
-            other => other.damage().is_some(),
-        }));
-        Ok(!page.is_end || !self.found.is_empty())
+    /// Whether everything up to `until` was searched.
+    fn is_at_end(&self) -> bool {
+        self.until.as_ref().is_some_and(|until| until.is_within(&self.searched))
     }
+
+    /// Reads on in the journals, and returns whether there was anything to read.
+    async fn search(&mut self) -> Result<bool, journal::Error> {
+        let kinds = self.shape.map(|shape| shape.kinds());
+        let limit = match (kinds, self.journals.is_partitioned()) {
+            (None, false) => HELD_ENTRIES,
+            _ => SEARCHED_ENTRIES,
+        };
+        let page = self.journals.read_behind(self.searched.clone(), kinds, limit).await?;
+        self.searched = page.next;
+        let had_entries = !page.entries.is_empty();
+        let shape = self.shape;
+        self.found.extend(page.entries.into_iter().filter(|(_, entry)| match (entry, shape) {
+            (Entry::Record(record), Some(shape)) => shape.needs(&record.event).is_some(),
+            (Entry::Record(_), None) => true,
+            (other, _) => other.damage().is_some(),
+        }));
+        Ok(!page.is_end || !self.found.is_empty() || had_entries && shape.is_none())
+    }
+}
+
+/// The last position that an entry stands for.
+fn last_position(entry: &Entry) -> Position {
+    Position(entry.position().0.saturating_add(entry.places()).saturating_sub(1))
 }
 
 /// Waits until something is recorded, or the daemon is closing.

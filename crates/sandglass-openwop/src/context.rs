@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandglass_journal::Journal;
+use sandglass_journal::Journals;
 use sandglass_model::{DispatchId, EntityRef, WallTime};
 use sandglass_workflow::definition::Definition;
 use sandglass_workflow::error::RunError;
@@ -69,7 +69,7 @@ impl Context {
 
     /// The context that the records of `run` lead to.
     pub(crate) async fn read(
-        journal: &dyn Journal,
+        journals: &Journals,
         library: &Library,
         run: &EntityRef,
     ) -> Result<Self, ReadError> {
@@ -81,10 +81,10 @@ impl Context {
             }
             events.push(entry.event);
         };
-        folded.read_on(journal, run, take).await?;
+        folded.read_on(journals, run, take).await?;
         let projection = folded.projection;
         let begin = projection.begin.ok_or(ReadError::NoBeginning)?;
-        let definition = library.pinned(journal, &begin).await?;
+        let definition = library.pinned(journals, &begin).await?;
         let (failed, origin) = (projection.failed, projection.origin);
         let mut context = Self { failed, origin, since, ..Self::new(begin, definition) };
         events.iter().for_each(|event| context.apply(event));

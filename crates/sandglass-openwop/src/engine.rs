@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sandglass_host::Host;
-use sandglass_journal::Journal;
+use sandglass_journal::Journals;
 use sandglass_model::Clock;
 use sandglass_runtime::{ActorError, Runtime};
 use sandglass_telemetry::Metrics;
@@ -17,7 +17,7 @@ use crate::settings::Settings;
 /// What all parts of an OpenWOP host share.
 pub(crate) struct Engine {
     pub(crate) host: Host,
-    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) journals: Journals,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) library: Library,
     pub(crate) settings: Settings,
@@ -30,13 +30,13 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(
         host: Host,
-        journal: Arc<dyn Journal>,
+        journals: Journals,
         clock: Arc<dyn Clock>,
         library: Library,
         settings: Settings,
     ) -> Self {
         let (contexts, active, definitions_recorded) = Default::default();
-        Self { host, journal, clock, library, settings, contexts, active, definitions_recorded }
+        Self { host, journals, clock, library, settings, contexts, active, definitions_recorded }
     }
 
     /// Where the metrics of the host go.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use sandglass_journal::Journal;
+use sandglass_journal::Journals;
 use sandglass_model::{EntityRef, Event as RecordedEvent};
 use sandglass_runtime::{Event, Runtime};
 use tokio::task::JoinHandle;
@@ -19,7 +19,7 @@ const SWEEP_EVERY: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Feeds {
-    journal: Arc<dyn Journal>,
+    journals: Journals,
     logs: Arc<Mutex<Logs>>,
     following: JoinHandle<()>,
     /// What all logs take in memory, in bytes.
@@ -42,7 +42,7 @@ impl Feeds {
         let logs = Arc::<Mutex<Logs>>::default();
         let mut events = runtime.subscribe();
         let mut breaches = Breaches::new(engine.host.telemetry().tracer.clone());
-        let journal = Arc::clone(&engine.journal);
+        let journals = engine.journals.clone();
         let engine = Arc::clone(engine);
         let following = tokio::spawn({
             let logs = Arc::clone(&logs);
@@ -69,7 +69,7 @@ impl Feeds {
                 }
             }
         });
-        Self { journal, logs, following, held: Arc::default() }
+        Self { journals, logs, following, held: Arc::default() }
     }
 
     /// Whether the log of `run` may be read: if all logs take fewer than `max_bytes`, or if it is being
@@ -83,9 +83,9 @@ impl Feeds {
         let (log, is_new) = lock(&self.logs).enter(run, &self.held);
         if is_new {
             // Before anything that may fail: a simultaneous request receives the same log.
-            tokio::spawn(RunLog::follow(Arc::downgrade(&log), Arc::clone(&self.journal)));
+            tokio::spawn(RunLog::follow(Arc::downgrade(&log), self.journals.clone()));
         }
-        log.catch_up(&*self.journal).await?;
+        log.catch_up(&self.journals).await?;
         Ok(log)
     }
 }

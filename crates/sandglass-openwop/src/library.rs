@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::stream::{StreamExt as _, iter};
 use sandglass_host::{Abi, Host, Integration, Manifest, file};
-use sandglass_journal::{Journal, PAGE_MAX_ENTRIES};
+use sandglass_journal::{Journals, PAGE_MAX_ENTRIES};
 use sandglass_liveness::decide::PARAMS_MAX_BYTES;
 use sandglass_model::{EntityRef, Event, GuestLimits, ModuleHash, Position};
 use sandglass_runtime::{ActorError, Runtime};
@@ -220,7 +220,7 @@ impl Library {
     /// The definition that a run began with.
     pub(crate) async fn pinned(
         &self,
-        journal: &dyn Journal,
+        journals: &Journals,
         begin: &Begin,
     ) -> Result<Arc<Definition>, ReadError> {
         let known = {
@@ -235,7 +235,7 @@ impl Library {
             digest: begin.digest.clone(),
         };
         let entity = entity_of(&begin.workflow, &begin.digest);
-        let page = journal.read_entity(entity, Position(1), PAGE_MAX_ENTRIES).await?;
+        let page = journals.read_entity(entity, Position(1), PAGE_MAX_ENTRIES).await?;
         let text = page.into_records()?.into_iter().find_map(|record| match record.event {
             Event::Transition { mut params, .. } => params.remove("definition"),
             _ => None,

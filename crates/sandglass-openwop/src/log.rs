@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use sandglass_http::timer::within;
-use sandglass_journal::{Journal, PAGE_MAX_ENTRIES};
+use sandglass_journal::{Journals, PAGE_MAX_ENTRIES};
 use sandglass_model::{EntityRef, Position, WallTime};
 use tokio::sync::{Mutex, Notify, watch};
 
@@ -71,12 +71,12 @@ impl Folded {
     /// Reads to the end of what `journal` has of `run`, and passes each event to `take`.
     pub(crate) async fn read_on(
         &mut self,
-        journal: &dyn Journal,
+        journals: &Journals,
         run: &EntityRef,
         mut take: impl FnMut(Entry),
     ) -> Result<(), ReadError> {
         loop {
-            let page = journal.read_entity(run.clone(), self.next, PAGE_MAX_ENTRIES).await?;
+            let page = journals.read_entity(run.clone(), self.next, PAGE_MAX_ENTRIES).await?;
             let next = page.next;
             for record in page.into_records()? {
                 for event in self.projection.apply(&record)? {
@@ -180,11 +180,11 @@ impl RunLog {
     }
 
     /// Reads what was recorded since.
-    pub(crate) async fn catch_up(&self, journal: &dyn Journal) -> Result<(), ReadError> {
+    pub(crate) async fn catch_up(&self, journals: &Journals) -> Result<(), ReadError> {
         let mut folded = self.reading.lock().await;
         let mut new = Vec::new();
         let take = |entry| new.push(Arc::new(Line { entry, text: Default::default() }));
-        let read = folded.read_on(journal, &self.run, take).await;
+        let read = folded.read_on(journals, &self.run, take).await;
         let has_more = !new.is_empty();
         self.held.add(new.iter().map(|line: &Arc<Line>| taken_by(&line.entry.event)).sum());
         self.entries.write().unwrap_or_else(PoisonError::into_inner).append(&mut new);
@@ -229,12 +229,12 @@ impl RunLog {
     }
 
     /// Keeps the log of `weak` up to date until its run is over or it has no readers.
-    pub(crate) async fn follow(weak: Weak<Self>, journal: Arc<dyn Journal>) {
+    pub(crate) async fn follow(weak: Weak<Self>, journals: Journals) {
         let Some(recorded) = weak.upgrade().map(|log| Arc::clone(&log.recorded)) else { return };
         loop {
             let read = {
                 let Some(log) = weak.upgrade() else { return };
-                let read = log.catch_up(&*journal).await;
+                let read = log.catch_up(&journals).await;
                 if let Err(error) = &read {
                     tracing::warn!(run = %log.run, %error, "the log of a run can't be read on");
                 }

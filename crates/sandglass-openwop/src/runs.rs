@@ -241,8 +241,8 @@ impl Runs {
         let mut projection = Projection::default();
         let mut next = Some(Position(1));
         while let (Some(from), None) = (next, &projection.begin) {
-            let journal = &self.engine.journal;
-            let page = journal.read_entity(entity.clone(), from, PAGE_MAX_ENTRIES).await?;
+            let journals = &self.engine.journals;
+            let page = journals.read_entity(entity.clone(), from, PAGE_MAX_ENTRIES).await?;
             next = page.next;
             for record in page.into_records()? {
                 projection.apply(&record)?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sandglass_host::{CompileHelper, Host};
 use sandglass_http::Tls;
-use sandglass_journal::{Journal, MemoryJournal, Opened, SqliteJournal};
+use sandglass_journal::{Journal, Journals, MemoryJournal, Opened, SqliteJournal};
 use sandglass_model::{Clock, SystemClock};
 use sandglass_runtime::SpecDecisions;
 use sandglass_telemetry::Telemetry;
@@ -89,13 +89,10 @@ pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
 }
 
 /// Opens or creates the journal at `path`; without a path, the journal is in memory.
-pub(crate) async fn open_journal(
-    path: Option<PathBuf>,
-    report: &Report,
-) -> Result<Arc<dyn Journal>> {
+pub(crate) async fn open_journals(path: Option<PathBuf>, report: &Report) -> Result<Journals> {
     let Some(path) = path else {
         report("there is no journal: everything is in memory, and is lost when this process ends");
-        return Ok(Arc::new(MemoryJournal::new()));
+        return Ok(Journals::from(Arc::new(MemoryJournal::new()) as Arc<dyn Journal>));
     };
     let opening = tokio::task::spawn_blocking(move || {
         SqliteJournal::open(&path, sandglass_journal::Settings::default())
@@ -104,7 +101,7 @@ pub(crate) async fn open_journal(
     for torn in recovered {
         report(&format!("recovered the journal: position {}: {}", torn.position, torn.what));
     }
-    Ok(Arc::new(journal))
+    Ok(Journals::from(Arc::new(journal) as Arc<dyn Journal>))
 }
 
 /// Ticks, the first time at once. A late tick delays those after it.

@@ -15,7 +15,7 @@ use sandglass_openwop::OpenWop;
 use sandglass_runtime::{Handlers, HostHandlers, Pruned, Runtime};
 use sandglass_telemetry::prometheus::Exporter;
 
-use crate::base::{Base, every, listen, open_journal};
+use crate::base::{Base, every, listen, open_journals};
 use crate::config::{self, Config, MetricsConfig};
 use crate::error::Result;
 use crate::folder::{self, Served};
@@ -92,7 +92,7 @@ impl DaemonServer {
         let base = start_base(&options, &config, tls, &modules)?;
         folder::check_timed_functions(&specs, &base.host)?;
         let specs = specs.into_iter().map(|(_, spec)| spec);
-        let journal = open_journal(config.journal.clone(), &report).await?;
+        let journals = open_journals(config.journal.clone(), &report).await?;
         let modules = Modules::open(modules, config.journal.as_deref().map(modules_beside))?;
         for (name, by) in modules.uploaded() {
             report(&format!(
@@ -103,12 +103,12 @@ impl DaemonServer {
             HostHandlers::new(base.host.clone(), Arc::clone(&base.clock), modules.for_handlers())
                 .recording(config.recording);
         handlers.compile().await;
-        let mounted = Mounted::read(&options, &base, &journal, &config, &report).await?;
+        let mounted = Mounted::read(&options, &base, &journals, &config, &report).await?;
         let all_handlers: Arc<dyn Handlers> = match &mounted {
             Some(mounted) => Arc::new(mounted.handlers.clone().beside(Arc::new(handlers.clone()))),
             None => Arc::new(handlers.clone()),
         };
-        let runtime = Runtime::builder(Arc::clone(&journal))
+        let runtime = Runtime::builder_over(journals.clone())
             .clock(Arc::clone(&base.clock))
             .handlers(all_handlers)
             .telemetry(base.telemetry.clone())
@@ -125,7 +125,7 @@ impl DaemonServer {
         let parts = Parts {
             runtime,
             handlers,
-            journal,
+            journals,
             exporter: base.exporter.clone(),
             clock: Arc::clone(&base.clock),
             modules,

@@ -2,10 +2,9 @@
 //! host and HTTP interface.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use sandglass_http::key::Digest;
-use sandglass_journal::Journal;
+use sandglass_journal::Journals;
 use sandglass_liveness::Spec;
 use sandglass_liveness::session::Ceilings;
 use sandglass_openwop::{OpenWop, RunHandlers, Service, Settings};
@@ -28,7 +27,7 @@ impl Mounted {
     pub(crate) async fn read(
         options: &DaemonOptions,
         base: &Base,
-        journal: &Arc<dyn Journal>,
+        journals: &Journals,
         config: &Config,
         report: &Report,
     ) -> Result<Option<Self>> {
@@ -46,7 +45,7 @@ impl Mounted {
         settings.packs.max_memory_bytes = settings.packs.max_memory_bytes.min(most);
         let packs = options.packs.as_deref();
         let library = openwop::library(&base.host, workflows, packs, &settings, report).await?;
-        let handlers = openwop::handlers(base, journal, library, settings);
+        let handlers = openwop::handlers(base, journals, library, settings);
         Ok(Some(Self { handlers, key }))
     }
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 use sandglass_host::{CompileHelper, Host};
 use sandglass_http::key::{Digest, KEY_MIN_BYTES};
 use sandglass_http::{Serving, Tls, is_loopback_address, serve};
-use sandglass_journal::Journal;
+use sandglass_journal::Journals;
 use sandglass_openwop::{LeftOut, Library, OpenWop, RunHandlers, Service, Settings};
 use sandglass_runtime::Runtime;
 use sandglass_telemetry::Prefix;
 use sandglass_telemetry::prometheus::Exporter;
 
-use crate::base::{Base, listen, open_journal};
+use crate::base::{Base, listen, open_journals};
 use crate::error::{Error, Result};
 use crate::tls::{TlsFiles, warn_of_plain_http};
 use crate::{Report, Server, Stopped};
@@ -85,11 +85,11 @@ impl OpenWopServer {
         let exporter = Exporter::new(Prefix::default());
         let compile_helper = options.compile_helper.clone();
         let base = Base::start(tls, exporter, host_settings(&settings), compile_helper)?;
-        let journal = open_journal(options.journal.clone(), &report).await?;
+        let journals = open_journals(options.journal.clone(), &report).await?;
         let (packs, workflows) = (options.packs.as_deref(), options.workflows.as_path());
         let library = library(&base.host, workflows, packs, &settings, &report).await?;
-        let handlers = handlers(&base, &journal, library, settings);
-        let runtime = Runtime::builder(Arc::clone(&journal))
+        let handlers = handlers(&base, &journals, library, settings);
+        let runtime = Runtime::builder_over(journals)
             .clock(Arc::clone(&base.clock))
             .handlers(Arc::new(handlers.clone()))
             .telemetry(base.telemetry.clone())
@@ -188,12 +188,12 @@ pub(crate) async fn library(
 
 pub(crate) fn handlers(
     base: &Base,
-    journal: &Arc<dyn Journal>,
+    journals: &Journals,
     library: Library,
     settings: Settings,
 ) -> RunHandlers {
     let (host, clock) = (base.host.clone(), Arc::clone(&base.clock));
-    RunHandlers::new(host, Arc::clone(journal), clock, library, settings)
+    RunHandlers::new(host, journals.clone(), clock, library, settings)
 }
 
 /// The key in an environment variable. No message contains it.

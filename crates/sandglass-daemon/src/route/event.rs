@@ -15,9 +15,9 @@ use futures_util::{Stream, StreamExt as _};
 use sandglass_http::Slot;
 use sandglass_insight::projection::Shape;
 use sandglass_journal::{self as journal, Entry};
-use sandglass_model::Position;
+use sandglass_model::{Cursor, InvalidCursor, Partition};
 use sandglass_runtime::{ActorError, Runtime};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use utoipa::{IntoParams, ToSchema};
 
@@ -25,7 +25,7 @@ use crate::Daemon;
 use crate::access::{Keys, Permission, Principal};
 use crate::error::{Code, Error};
 use crate::extract::{Caller, QueryParams};
-use crate::feed::{Extent, Item};
+use crate::feed::{Extent, Found, Item};
 use crate::view::EntryView;
 
 /// The header with which a client that reconnects names the last event that it has received.
@@ -62,9 +62,9 @@ impl From<Format> for Shape {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FollowParams {
-    /// Only records after this position of the journal, 0 for all; by default only new ones.
+    /// Only records after the event with this `id`, 0 for all; by default only new ones.
     /// `Last-Event-ID` takes precedence.
-    after: Option<u64>,
+    after: Option<String>,
     /// Only records that have a form in this format, in that form.
     #[serde(rename = "as")]
     #[param(inline)]
@@ -76,7 +76,8 @@ pub(crate) struct FollowParams {
 
 /// Every record as it is written
 ///
-/// Server-sent events: `id` is the position in the journal, `event` the type of the record (or
+/// Server-sent events: `id` is the position in the journal, or a text that stands for the positions in
+/// all partitions of a shared one; `event` the type of the record (or
 /// `damaged`), `data` the record. A client that reconnects with `Last-Event-ID` continues after it;
 /// no record is omitted, however slowly the client reads. The stream ends when the daemon does, or
 /// when the key is removed.
@@ -85,7 +86,7 @@ pub(crate) struct FollowParams {
 /// the record in that format. A reader that resumes receives the same forms as one that did not.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     params(FollowParams,
-        ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was received")),
+        ("Last-Event-ID" = Option<String>, Header, description = "The last event that was received")),
     responses(
         (status = 200, content_type = "text/event-stream", body = String, description = "The stream",
             headers(("sandglass-keep-alive-ms" = u64,
@@ -101,22 +102,20 @@ pub(crate) async fn follow(
     let keys = daemon.watch_keys();
     require_to_follow(&principal)?;
     let slot = daemon.subscriber(&principal)?;
-    let journal = &daemon.parts().journal;
-    let last = journal.last().await?;
-    let after = match last_event_id(&headers)?.or(params.after.map(Position)) {
-        Some(after) if after > last => {
-            let message = format!(
-                "the journal ends at {last}, before {after}: it is a different journal; start \
-                 without a position"
-            );
-            return Err(Error::new(Code::AheadOfJournal, message));
-        }
-        after => after.unwrap_or(last),
+    let journals = &daemon.parts().journals;
+    let end = journals.end().await?;
+    let after = match last_event_id(&headers)? {
+        Some(after) => Some(after),
+        None => params.after.as_deref().map(after_param).transpose()?,
+    };
+    let after = match after {
+        Some(after) => within(after, &end)?,
+        None => end.clone(),
     };
     let keep_alive = daemon.settings().keep_alive;
-    let until = (params.follow == Some(false)).then_some(last);
+    let until = (params.follow == Some(false)).then_some(end);
     let extent = Extent { after, until, shape: params.format.map(Shape::from) };
-    let items = daemon.feed().read(&extent, Arc::clone(journal), daemon.closing(), keep_alive);
+    let items = daemon.feed().read(&extent, journals.clone(), daemon.closing(), keep_alive);
     let items = items.take_until(wait_for_key_removal(keys, uri, headers));
     let events: BoxStream<'static, Event> = match extent.shape {
         None => items.map(event).boxed(),
@@ -175,51 +174,91 @@ pub(super) async fn wait_for_key_removal(
     pending().await
 }
 
-fn last_event_id(headers: &HeaderMap) -> Result<Option<Position>, Error> {
+fn last_event_id(headers: &HeaderMap) -> Result<Option<Cursor>, Error> {
     // A client that has not received any event sends an empty header.
     let Some(value) = headers.get(LAST_EVENT_ID).filter(|value| !value.is_empty()) else {
         return Ok(None);
     };
-    let position = value.to_str().ok().and_then(|text| text.parse().ok());
-    position.map(|position| Some(Position(position))).ok_or_else(|| {
-        Error::new(Code::BadHeader, "`Last-Event-ID` must be the position of an event")
-    })
+    let cursor = value.to_str().map_err(|_| InvalidCursor).and_then(str::parse);
+    cursor
+        .map(Some)
+        .map_err(|invalid| Error::new(Code::BadHeader, format!("`Last-Event-ID` is {invalid}")))
+}
+
+fn after_param(after: &str) -> Result<Cursor, Error> {
+    after.parse().map_err(|invalid| Error::new(Code::BadQuery, format!("`after` is {invalid}")))
+}
+
+/// A cursor of a client, if it can be one of a journal that ends at `end`.
+fn within(after: Cursor, end: &Cursor) -> Result<Cursor, Error> {
+    if after.is_within(end) {
+        return Ok(after);
+    }
+    if after == Cursor::start(1) {
+        return Ok(Cursor::start(end.positions().len()));
+    }
+    let message = match (after.positions(), end.positions()) {
+        ([after], [end]) => format!("the journal ends at {end}, before {after}"),
+        ([_], _) => "the journal has partitions, and the position is of one without".to_owned(),
+        (_, [_]) => "the journal has no partitions, and the position is of one with".to_owned(),
+        _ => match after.first_beyond(end) {
+            Some((partition, after, end)) => {
+                format!("partition {partition} of the journal ends at {end}, before {after}")
+            }
+            None => "the journal ends before the position".to_owned(),
+        },
+    };
+    let message = format!("{message}: it is a different journal; start without a position");
+    Err(Error::new(Code::AheadOfJournal, message))
+}
+
+/// An entry in its partition.
+#[derive(Serialize)]
+struct InPartition {
+    #[serde(flatten)]
+    entry: EntryView,
+    partition: Partition,
 }
 
 fn event(item: Item) -> Event {
-    let entry = match item {
-        Item::Entry(entry) => entry,
+    let Found { entry, partition, cursor } = match item {
+        Item::Entry(found) => found,
         Item::End => return Event::default().event("end").data("{}"),
     };
-    // A damaged entry can span several positions; a client that reconnects continues after all.
-    let last = entry.position().0.saturating_add(entry.places()).saturating_sub(1);
     let kind = match &entry {
         Entry::Record(record) => record.event.kind(),
         _ => "damaged",
     };
-    let data = serde_json::to_string(&EntryView(entry)).expect("plain data with text for keys");
-    Event::default().id(last.to_string()).event(kind).data(data)
+    let entry = EntryView(entry);
+    let data = match partition {
+        Some(partition) => serde_json::to_string(&InPartition { entry, partition }),
+        None => serde_json::to_string(&entry),
+    };
+    let data = data.expect("plain data with text for keys");
+    Event::default().id(cursor.to_string()).event(kind).data(data)
 }
 
 /// The event of an item in the format `shape`: `Some(None)` if it has none there, `None` if the
 /// journal cannot be read now.
 async fn projected_event(runtime: &Runtime, shape: Shape, item: Item) -> Option<Option<Event>> {
-    let record = match item {
-        Item::Entry(Entry::Record(record)) => record,
+    let (record, partition, cursor) = match item {
+        Item::Entry(Found { entry: Entry::Record(record), partition, cursor }) => {
+            (record, partition, cursor)
+        }
         other => return Some(Some(event(other))),
     };
-    let position = record.position;
     match runtime.project(shape, &record).await {
         Ok(None) => Some(None),
         Ok(Some(projected)) => {
             let data = serde_json::to_string(&projected).expect("plain data with text for keys");
-            let event = Event::default().id(position.to_string()).event(projected.kind());
+            let event = Event::default().id(cursor.to_string()).event(projected.kind());
             Some(Some(event.data(data)))
         }
         // The records before it are gone for good, which its reader has to know.
         Err(ActorError::Journal(error @ journal::Error::Damaged { .. })) => {
             let what = format!("it cannot be projected: {error}");
-            Some(Some(event(Item::Entry(Entry::Damaged { position, what }))))
+            let entry = Entry::Damaged { position: record.position, what };
+            Some(Some(event(Item::Entry(Found { entry, partition, cursor }))))
         }
         Err(error) => {
             tracing::warn!(%error, "failed to read the journal; a stream of events ends");

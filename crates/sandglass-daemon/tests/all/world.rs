@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sandglass_daemon::{Daemon, DeclaredModule, Keys, Modules, Parts, Serving, Settings};
 use sandglass_host::{Host, Manifest};
-use sandglass_journal::{Journal, MemoryJournal};
+use sandglass_journal::{Journal, Journals, MemoryJournal};
 use sandglass_liveness::Spec;
 use sandglass_model::SystemClock;
 use sandglass_runtime::{HostHandlers, Runtime};
@@ -256,9 +256,9 @@ async fn serve(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
         .build()
         .await
         .expect("an empty journal");
-    let journal: Arc<dyn Journal> = journal;
+    let journals = Journals::from(journal as Arc<dyn Journal>);
     let operated_elsewhere = BTreeSet::from([ELSEWHERE.to_owned()]);
-    let parts = Parts { runtime, handlers, journal, exporter, clock, modules, operated_elsewhere };
+    let parts = Parts { runtime, handlers, journals, exporter, clock, modules, operated_elsewhere };
     let daemon = Daemon::new(parts, make.settings, make.keys);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let serving = daemon.serve(listener).expect("it has an address");

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use sandglass_host::Host;
-use sandglass_journal::Journal;
+use sandglass_journal::Journals;
 use sandglass_model::{
     Busy, Cause, Clock, Completion, DispatchId, Dispatched, ModuleHash, Outcome, RunReport,
 };
@@ -58,12 +58,12 @@ impl RunHandlers {
     #[must_use]
     pub fn new(
         host: Host,
-        journal: Arc<dyn Journal>,
+        journals: Journals,
         clock: Arc<dyn Clock>,
         library: Library,
         settings: Settings,
     ) -> Self {
-        let engine = Engine::new(host, journal, clock, library, settings);
+        let engine = Engine::new(host, journals, clock, library, settings);
         Self { engine: Arc::new(engine), others: None }
     }
 
@@ -185,7 +185,7 @@ impl Execution {
         let is_first = self.run.dispatched.attempt == 1;
         let kept = match &params.begin {
             Some(begin) if is_first => {
-                let definition = engine.library.pinned(&*engine.journal, begin).await?;
+                let definition = engine.library.pinned(&engine.journals, begin).await?;
                 let mut context = Context::beginning(begin.clone(), definition);
                 params.events.iter().for_each(|event| context.apply(event));
                 Some(context)
@@ -204,7 +204,7 @@ impl Execution {
                 Ok(context)
             }
             (Some(context), Some(Next::Replay { .. } | Next::Expiry { .. })) => Ok(context),
-            _ => Context::read(&*engine.journal, &engine.library, &self.run.entity).await,
+            _ => Context::read(&engine.journals, &engine.library, &self.run.entity).await,
         }
     }
 

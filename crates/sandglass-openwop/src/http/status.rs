@@ -20,12 +20,12 @@ pub(super) async fn health(State(host): State<OpenWop>) -> Result<Response, Erro
     let sandbox = &engine.host;
     let ticker = sandbox.ticker_health() != TickerHealth::Healthy;
     let overdue = sandbox.kills_overdue() > 0;
-    let journal = engine.journal.health() != Health::Working;
+    let is_failing = engine.journals.health() != Health::Working;
     let closing = *host.0.closing.borrow();
     let reasons = [
         (ticker, "ticker"),
         (overdue, "kill_overdue"),
-        (journal, "journal"),
+        (is_failing, "journal"),
         (closing, "shutting_down"),
     ];
     let reasons: Vec<&str> =

@@ -221,7 +221,7 @@ impl Child<'_> {
         let engine = &self.execution.engine;
         let (mut folded, mut last) = (Folded::default(), None);
         let take = |entry: Entry| last = Some(entry.event.payload);
-        folded.read_on(&*engine.journal, child, take).await?;
+        folded.read_on(&engine.journals, child, take).await?;
         Ok(Some(match last.and_then(|last| last.ending()) {
             None => return Ok(None),
             Some(Ending::Cancelled(_)) => {
@@ -232,7 +232,7 @@ impl Child<'_> {
             }
             Some(Ending::Completed(completed)) => {
                 let begin = folded.projection.begin.ok_or(ReadError::NoBeginning)?;
-                let definition = engine.library.pinned(&*engine.journal, &begin).await?;
+                let definition = engine.library.pinned(&engine.journals, &begin).await?;
                 let outputs = completed.outputs.unwrap_or_default();
                 let mut masked = outputs.clone();
                 engine.library.masks(&definition).mask_all_outputs(&mut masked);

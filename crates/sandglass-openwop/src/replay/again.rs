@@ -132,10 +132,11 @@ async fn replay(
     of: &PackNode,
     origin: &Origin,
 ) -> Result<Option<Difference>, String> {
-    let journal = &engine.journal;
+    let journals = &engine.journals;
     let unreadable =
         |error: sandglass_journal::Error| format!("the journal can't be read: {error}");
-    let recording = journal.recording(origin.dispatch, origin.attempt).await.map_err(unreadable)?;
+    let recording =
+        journals.recording(origin.dispatch, origin.attempt).await.map_err(unreadable)?;
     let Some(recording) = recording else {
         return Err("nothing was recorded of it".to_owned());
     };
@@ -194,13 +195,13 @@ async fn find_end(
     engine: &Engine,
     origin: &Origin,
 ) -> Result<Option<Ended>, sandglass_journal::Error> {
-    let journal = &engine.journal;
-    let Some((entity, at)) = journal.find_dispatch(origin.dispatch).await? else {
+    let journals = &engine.journals;
+    let Some((entity, at)) = journals.find_dispatch(origin.dispatch).await? else {
         return Ok(None);
     };
     let mut next = Some(at);
     while let Some(from) = next {
-        let page = journal.read_entity(entity.clone(), from, PAGE_MAX_ENTRIES).await?;
+        let page = journals.read_entity(entity.clone(), from, PAGE_MAX_ENTRIES).await?;
         next = page.next;
         for record in page.into_records()? {
             match record.event {

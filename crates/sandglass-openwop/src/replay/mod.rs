@@ -175,7 +175,7 @@ async fn read(
         }
     };
     let mut folded = Folded::default();
-    folded.read_on(&*engine.journal, source, take).await?;
+    folded.read_on(&engine.journals, source, take).await?;
     Ok((folded.events > 0).then_some(entries))
 }
 

@@ -90,7 +90,7 @@ impl Service {
     pub(crate) async fn definition_of(&self, log: &RunLog) -> Result<Arc<Definition>, Error> {
         let begin = log.folded().await.projection.begin;
         let begin = begin.ok_or_else(|| Error::no_run(log.run.id()))?;
-        Ok(self.engine().library.pinned(&*self.engine().journal, &begin).await?)
+        Ok(self.engine().library.pinned(&self.engine().journals, &begin).await?)
     }
 
     /// The state of a run.

@@ -303,8 +303,13 @@ async fn started(make: Make, journal: Arc<dyn Journal>, folder: &Path) -> (OpenW
         let id = definition["id"].as_str().expect("an id");
         assert!(library.definition(id).is_some(), "{id} is left out: {left_out:#?}");
     }
-    let handlers =
-        RunHandlers::new(host.clone(), Arc::clone(&journal), Arc::clone(&clock), library, settings);
+    let handlers = RunHandlers::new(
+        host.clone(),
+        Arc::clone(&journal).into(),
+        Arc::clone(&clock),
+        library,
+        settings,
+    );
     let runtime = Runtime::builder(Arc::clone(&journal))
         .clock(clock)
         .handlers(Arc::new(handlers.clone()))
