@@ -10,7 +10,10 @@ use futures_util::future::{join_all, try_join_all};
 use sandglass_model::{Cursor, DispatchId, EntityRef, PARTITIONS, Partition, Position};
 
 use crate::merged::{self, Merged, Part};
-use crate::{Answer, Batch, Error, Health, Journal, Page, Positions, Snapshot};
+use crate::{
+    Answer, Batch, EntityEntry, Error, Health, Journal, Page, Positions, Resting, Select, Selected,
+    SelectedPlace, Snapshot, entities,
+};
 
 /// The journals of one store. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -36,6 +39,17 @@ pub trait Across: Send + Sync + fmt::Debug {
 
     /// As [`Journals::end`].
     fn end(&self) -> Answer<'_, Cursor>;
+
+    /// As [`Journals::rest`].
+    fn rest(&self, entities: Vec<Resting>) -> Answer<'_, ()>;
+
+    /// As [`Journals::select`].
+    fn select(
+        &self,
+        which: Select,
+        after: Option<SelectedPlace>,
+        limit: usize,
+    ) -> Answer<'_, Selected>;
 }
 
 impl From<Arc<dyn Journal>> for Journals {
@@ -153,6 +167,56 @@ impl Journals {
         }
         let Some((entity, _)) = self.find_dispatch(dispatch).await? else { return Ok(None) };
         self.of(&entity).recording(dispatch, attempt).await
+    }
+
+    /// [`Journal::last_of`].
+    ///
+    /// # Errors
+    /// As [`Journal::last_of`].
+    pub async fn last_of(&self, entity: EntityRef) -> Result<Option<EntityEntry>, Error> {
+        let index = self.index_of(&entity);
+        self.journals[index].last_of(entity).await
+    }
+
+    /// [`Journal::rest`].
+    ///
+    /// # Errors
+    /// As [`Journal::rest`]; the rest of entities in other journals may be noted.
+    pub async fn rest(&self, entities: Vec<Resting>) -> Result<(), Error> {
+        if let Some(across) = &self.across {
+            return across.rest(entities).await;
+        }
+        let mut by_journal = vec![Vec::new(); self.journals.len()];
+        for resting in entities {
+            by_journal[self.index_of(&resting.entity)].push(resting);
+        }
+        let some = self.journals.iter().zip(by_journal).filter(|(_, resting)| !resting.is_empty());
+        try_join_all(some.map(|(journal, resting)| journal.rest(resting))).await?;
+        Ok(())
+    }
+
+    /// [`Journal::select`], of all journals. In the order of [`Select::Ended`], positions of
+    /// different journals are compared as numbers.
+    ///
+    /// # Errors
+    /// As [`Journal::select`].
+    pub async fn select(
+        &self,
+        which: Select,
+        after: Option<SelectedPlace>,
+        limit: usize,
+    ) -> Result<Selected, Error> {
+        if let Some(across) = &self.across {
+            return across.select(which, after, limit).await;
+        }
+        let limit = entities::page_size(limit);
+        let each =
+            self.journals.iter().map(|journal| journal.select(which.clone(), after.clone(), limit));
+        let pages = try_join_all(each).await?;
+        let has_more = pages.iter().any(|page| page.next.is_some());
+        let entries = pages.into_iter().flat_map(|page| page.entries);
+        let keyed = entries.filter_map(|entry| Some((which.key_of(&entry)?, entry)));
+        Ok(Selected::merged(keyed.collect(), has_more, limit))
     }
 
     /// [`Journal::prune`]. The entities of each journal are removed at once, or not at all.

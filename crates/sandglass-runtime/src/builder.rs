@@ -1,5 +1,6 @@
-//! Builds a runtime: reads its journal entity by entity, ends what was in flight when the previous
-//! runtime ended, and arms the timers, before it accepts requests.
+//! Builds a runtime: reads the entities that were awake when the previous runtime ended, ends what
+//! they had in flight, and arms the timers that fire soon, before it accepts requests. What it reads
+//! is proportional to what was in flight, however many entities sleep.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,13 +9,16 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use sandglass_journal::{self as journal, Journal, Journals, PAGE_MAX_ENTRIES, Place};
+use sandglass_journal::{
+    self as journal, EntityEntry, Journal, Journals, PAGE_MAX_ENTRIES, SELECTED_MAX, Select,
+    SelectedPlace,
+};
 use sandglass_liveness::fold::Unfit;
 use sandglass_liveness::session::Ceilings;
 use sandglass_liveness::{Fold, Spec, change_spec};
 use sandglass_model::{
     Clock, EntityRef, Entropy, Position, Rejection, RejectionKind, SpecDigest, SystemClock,
-    SystemEntropy,
+    SystemEntropy, WallTime,
 };
 use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::metrics::Health;
@@ -28,14 +32,15 @@ use crate::conversations::Conversations;
 use crate::error::ActorError;
 use crate::handlers::{HandlerRun, Handlers, RunFuture, not_run};
 use crate::inner::Inner;
+use crate::loading::{Round, load_rounds};
 use crate::publish::SUBSCRIPTION_MAX;
 use crate::quota::{BUSY_SPAWNED_MAX, SpawnQuota};
+use crate::resting::{Rests, write_notes};
 use crate::runtime::Runtime;
 use crate::shared::Shared;
-use crate::snapshot::{self, SNAPSHOT_EVERY};
 use crate::specs::{self, Specs};
 use crate::table::{Rest, Sleep, Table};
-use crate::waking::{WAKING_MAX, watch_alarms};
+use crate::waking::{Unread, WAKING_MAX, read_before, wake_outdated, watch_alarms};
 use crate::watch;
 
 /// How long an entity stays awake by default with nothing to do: as long as the next step of a
@@ -192,17 +197,19 @@ impl Builder {
         Self { ceilings, ..self }
     }
 
-    /// Reads the journal, and recovers the entities that had handlers in flight or change to
-    /// another version of their spec. The others sleep. Needs a tokio runtime, on whose threads all
-    /// entities live.
+    /// Reads the entities that the journal has as awake, and recovers those that had handlers in
+    /// flight. The others sleep; those that change to another version of their spec are woken one
+    /// after the other from then on. Needs a tokio runtime, on whose threads all entities live.
     ///
     /// # Errors
-    /// The journal cannot be read, contains a record that does not fit, or takes no appends.
+    /// The journal cannot be read, one of these entities has a record that does not fit, or the
+    /// journal takes no appends.
     pub async fn build(self) -> Result<Runtime, BuildError> {
         let types = specs::by_type(self.specs).map_err(BuildError::DoubledType)?;
         let each = self.journals.all().iter().map(|journal| read_specs(&**journal, &types));
-        let begun = try_join_all(each).await?;
-        let known = begun.iter().flat_map(|begun| begun.specs.clone()).collect();
+        let recorded = try_join_all(each).await?;
+        let known = recorded.iter().flatten().map(|(digest, spec)| (*digest, Arc::clone(spec)));
+        let known = known.collect();
         let (specs, _) = Specs { types: BTreeMap::new(), known }.reloaded(types);
         let metrics = &self.telemetry.metrics;
         // It could be read; it counts as working until an append fails.
@@ -219,6 +226,7 @@ impl Builder {
             journal_works: AtomicBool::new(true),
             wait_graph: WaitGraph::default(),
             conversations: Conversations::default(),
+            rests: Rests::default(),
             runtime: watch::Sender::new(None),
             specs: watch::Sender::new(Arc::new(specs)),
             table: Table::new(self.rest),
@@ -230,161 +238,138 @@ impl Builder {
             waking: Arc::new(Semaphore::new(WAKING_MAX)),
             spawn_quota: SpawnQuota::new(self.busy_spawned_max),
         });
-        let each = shared.journal.all().iter().zip(&begun);
-        try_join_all(each.map(|(journal, begun)| begun.register(&shared, &**journal))).await?;
+        let each = shared.journal.all().iter().zip(&recorded);
+        try_join_all(
+            each.map(|(journal, recorded)| register_missing(&shared, &**journal, recorded)),
+        )
+        .await?;
         let (closing, _) = watch::channel(false);
         let tasks = Mutex::new(JoinSet::new());
         let (reloading, shutdown) = Default::default();
         let threads = tokio::runtime::Handle::current();
         let inner = Inner { shared, tasks, threads, closing, reloading, shutdown };
         let runtime = Runtime(Arc::new(inner));
-        for (journal, begun) in runtime.0.shared.journal.all().iter().zip(begun) {
-            let fold = Fold::of(runtime.0.shared.specs().known.clone());
-            let due = snapshot::Due::default();
-            let recovery =
-                Recovery { runtime: &runtime, fold, current: None, due, waiting: Vec::new() };
-            recovery.run(&**journal, begun.behind).await?;
-        }
+        let round = Recovery { runtime: &runtime, waiting: Vec::new() }.run().await?;
         let (inner, weak) = (&runtime.0, Arc::downgrade(&runtime.0));
         inner.shared.runtime.send_replace(Some(Weak::clone(&weak)));
-        let closing = inner.closing.subscribe();
-        inner.spawn(watch_alarms(Arc::clone(&inner.shared), weak, closing));
+        let (shared, closing) = (|| Arc::clone(&inner.shared), || inner.closing.subscribe());
+        inner.spawn(watch_alarms(shared(), Weak::clone(&weak), closing()));
+        inner.spawn(load_rounds(shared(), round, closing()));
+        inner.spawn(write_notes(shared(), closing()));
+        inner.spawn(wake_outdated(shared(), weak, inner.shared.specs(), closing()));
         Ok(runtime)
     }
 }
 
-/// The beginning of a journal.
-struct Begun {
-    /// The specs that are recorded there.
-    specs: BTreeMap<SpecDigest, Arc<Spec>>,
-    /// The last of their records.
-    behind: Option<Place>,
-}
-
-impl Begun {
-    /// Records the specs in use that `journal` does not contain. One at a time, because each may be
-    /// as large as a batch.
-    async fn register(&self, shared: &Shared, journal: &dyn Journal) -> Result<(), BuildError> {
-        for (digest, spec) in &shared.specs().known {
-            if !self.specs.contains_key(digest) {
-                specs::register_in(shared, journal, std::slice::from_ref(spec)).await?;
-            }
+/// Records the specs in use that `journal` does not contain. One at a time, because each may be as
+/// large as a batch.
+async fn register_missing(
+    shared: &Shared,
+    journal: &dyn Journal,
+    recorded: &RecordedSpecs,
+) -> Result<(), BuildError> {
+    for (digest, spec) in &shared.specs().known {
+        if !recorded.contains_key(digest) {
+            specs::register_in(shared, journal, std::slice::from_ref(spec)).await?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
-/// Reads the specs at the beginning of a journal. Those of `types` need not be parsed again.
+type RecordedSpecs = BTreeMap<SpecDigest, Arc<Spec>>;
+
+/// Folds the specs of a journal. Those of `types` need not be parsed again.
 async fn read_specs(
     journal: &dyn Journal,
     types: &BTreeMap<String, Arc<Spec>>,
-) -> Result<Begun, BuildError> {
+) -> Result<RecordedSpecs, BuildError> {
     let mut fold = Fold::with_parsed(types.values().cloned());
-    let mut behind = None;
+    let mut after = None;
     loop {
-        let page = journal.read_by_entity(behind.clone(), PAGE_MAX_ENTRIES).await?;
+        let page = journal.read_by_entity(after.clone(), PAGE_MAX_ENTRIES).await?;
         for entry in page.entries {
-            let place = Place::of(&entry);
             let record = entry.into_record()?;
             if record.entity.is_some() {
-                return Ok(Begun { specs: fold.specs().clone(), behind });
+                return Ok(fold.specs().clone());
             }
             let position = record.position;
             fold.apply(&record).map_err(|unfit| BuildError::Unfit { position, unfit })?;
-            behind = place;
         }
-        if page.next.is_none() {
-            return Ok(Begun { specs: fold.specs().clone(), behind });
+        after = page.next;
+        if after.is_none() {
+            return Ok(fold.specs().clone());
         }
     }
 }
 
 type Recovered = oneshot::Receiver<Result<(), ActorError>>;
 
-/// The entities of a journal, one after the other. In memory are only the one that is being read
-/// and those that are being recovered.
+/// Recovers the entities that were awake when the previous runtime ended, one after the other. In
+/// memory are only the one that is being read and those that are being recovered.
 struct Recovery<'a> {
     runtime: &'a Runtime,
-    fold: Fold,
-    /// The entity that is being read, and its last record.
-    current: Option<(EntityRef, Position)>,
-    /// Its records since its last snapshot.
-    due: snapshot::Due,
     waiting: Vec<(EntityRef, Recovered)>,
 }
 
 impl Recovery<'_> {
-    async fn run(
-        mut self,
-        journal: &dyn Journal,
-        mut after: Option<Place>,
-    ) -> Result<(), BuildError> {
+    /// Reads the entities that are awake or listed, and then loads those whose timers fire soon.
+    /// Returns what is left to be loaded.
+    async fn run(mut self) -> Result<Round, BuildError> {
+        let shared = &self.runtime.0.shared;
+        let which = || Select::Due { until: WallTime::from_millis(SelectedPlace::FIRST) };
+        let mut after = None;
         loop {
-            let page = journal.read_by_entity(after, PAGE_MAX_ENTRIES).await?;
-            after = page.next;
+            let page = shared.journal.select(which(), after, SELECTED_MAX).await?;
             for entry in page.entries {
-                let record = entry.into_record()?;
-                let (name, position) = (record.entity.clone(), record.position);
-                if self.current.as_ref().map(|(name, _)| name) != name.as_ref() {
-                    self.finish_current().await?;
-                }
-                let fitted = self.fold.apply(&record);
-                fitted.map_err(|unfit| BuildError::Unfit { position, unfit })?;
-                self.current = name.map(|name| (name, position));
-                self.due.records += 1;
-                if let Some(skipped) = self.skip(journal).await? {
-                    after = Some(skipped);
-                    break;
-                }
+                self.recover(entry).await?;
             }
+            if shared.rests.fill_a_write() {
+                // While the disk is full, these entities keep their entries in the table.
+                let _ = shared.write_rests().await;
+            }
+            after = page.next;
             if after.is_none() {
                 break;
             }
         }
-        self.finish_current().await?;
-        self.wait_until_recovered().await
+        self.wait_until_recovered().await?;
+        let mut round = Round::begin(shared);
+        round.load_page(shared).await?;
+        Ok(round)
     }
 
-    /// Continues behind the snapshot of the entity that is being read, if there is a usable one.
-    async fn skip(&mut self, journal: &dyn Journal) -> Result<Option<Place>, BuildError> {
-        let Some((name, last)) = &mut self.current else { return Ok(None) };
-        if self.due.records != SNAPSHOT_EVERY {
-            return Ok(None);
-        }
-        let range = *last..Position(u64::MAX);
-        let skipped = snapshot::skip_to(journal, &mut self.fold, name, range).await?;
-        let Some(position) = skipped else { return Ok(None) };
-        *last = position;
-        self.due = snapshot::Due::default();
-        Ok(Some(Place { entity: Some(name.clone()), position }))
-    }
-
-    /// Lets the entity that was read sleep. If it has something in flight, or changes to another
-    /// version of its spec, starts its task instead.
-    async fn finish_current(&mut self) -> Result<(), BuildError> {
-        let Some((name, last)) = self.current.take() else { return Ok(()) };
-        let due = std::mem::take(&mut self.due);
-        // The fold contains no entity without its spec.
-        let Some(entity) = self.fold.take(&name) else { return Ok(()) };
-        let Some(spec) = self.fold.spec(entity.spec).cloned() else { return Ok(()) };
-        let shared = &self.runtime.0.shared;
-        shared.conversations.note(&spec, &entity, last);
-        let newest = shared.specs().newest(&entity);
-        let changes_spec =
-            newest.is_some_and(|newest| change_spec(&spec, &entity, &newest).is_ok());
+    /// Lets an entity sleep. If it has something in flight, or changes to another version of its
+    /// spec, starts its task instead.
+    async fn recover(&mut self, entry: EntityEntry) -> Result<(), BuildError> {
+        let (shared, name) = (&self.runtime.0.shared, entry.entity);
+        let Some(restored) = read_before(shared, &name, Position(u64::MAX)).await? else {
+            return Ok(());
+        };
+        let Restored { spec, entity, last, .. } = &restored;
+        shared.note_conversation(spec, entity, *last);
+        let newest = shared.specs().newest(entity);
+        let changes_spec = newest.is_some_and(|newest| change_spec(spec, entity, &newest).is_ok());
         if entity.is_at_rest() && !changes_spec {
             let mut timers = Timers::default();
             let has_work = false; // It is settled.
-            timers.follow(&entity, has_work, &spec, &*shared.clock);
-            let spec = Some(spec).filter(|spec| !entity.has_ended(spec));
-            let counted = Counted::asleep(shared, &entity);
+            timers.follow(entity, has_work, spec, &*shared.clock);
+            let counted = Counted::asleep(shared, entity);
             let (next, now) = (timers.next(), shared.clock.now());
-            let slot = shared.spawn_quota.follow(None, &entity, next, now);
-            let sleep = Sleep::new(spec, last, timers).counted(counted).with_slot(slot);
-            shared.table.lock().lay(&name, sleep);
+            let slot = shared.spawn_quota.follow(None, entity, next, now);
+            let is_counted = counted.is_some() || slot.is_some();
+            let rest = shared.rest_of(spec, entity, next, is_counted);
+            let obeyed = Some(Arc::clone(spec)).filter(|spec| !entity.has_ended(spec));
+            let sleep = Sleep::new(obeyed, *last, timers).counted(counted).with_slot(slot);
+            let is_noted = entry.rest.is_some_and(|noted| noted.is_listed == rest.is_listed);
+            if !is_noted || sleep.is_needed(now) {
+                shared.table.lock().lay(&name, sleep);
+            }
+            if !is_noted {
+                shared.rests.add(&name, *last, rest);
+            }
             return Ok(());
         }
-        let recovered = start(self.runtime, &name, Restored { spec, entity, last, due });
+        let recovered = start(self.runtime, &name, restored);
         self.waiting.push((name, recovered));
         if self.waiting.len() >= RECOVERING_MAX {
             self.wait_until_recovered().await?;
@@ -398,6 +383,15 @@ impl Recovery<'_> {
             answer.map_err(|error| BuildError::Recovery { entity, error: Box::new(error) })?;
         }
         Ok(())
+    }
+}
+
+impl From<Unread> for BuildError {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::Journal(error) => Self::Journal(error),
+            Unread::Unfit { position, unfit } => Self::Unfit { position, unfit },
+        }
     }
 }
 

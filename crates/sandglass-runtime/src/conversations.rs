@@ -1,12 +1,13 @@
 //! What the last ended session of each conversation leaves for the next one, of the same type and
-//! tenant: it is in the journal, and here in memory, so that no search is needed.
+//! tenant: it is in the journal, and here in memory, so that no search is needed. The journal lists
+//! these sessions, so that a start reads them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_liveness::session::{conversation, left_for_conversation};
 use sandglass_liveness::{Entity, Spec};
-use sandglass_model::{Position, Recovery};
+use sandglass_model::{EntityRef, Position, Recovery};
 
 /// Conversations that are remembered; beyond them, the one whose session ended first is forgotten.
 /// Each takes about 1 KB.
@@ -21,32 +22,57 @@ pub(crate) struct Conversations(Mutex<Ended>);
 
 #[derive(Debug, Default)]
 struct Ended {
-    last: BTreeMap<Key, (Position, Arc<Recovery>)>,
+    last: BTreeMap<Key, Left>,
     by_position: BTreeMap<Position, Key>,
+}
+
+/// What a session has left.
+#[derive(Debug)]
+struct Left {
+    entity: EntityRef,
+    /// Its last record then.
+    position: Position,
+    recovery: Arc<Recovery>,
 }
 
 impl Conversations {
     /// Notes that `entity`, whose last record is at `position`, has ended, if it is a session that
-    /// belongs to a conversation.
-    pub(crate) fn note(&self, spec: &Spec, entity: &Entity, position: Position) {
-        let Some((value, recovery)) = left_for_conversation(spec, entity) else { return };
+    /// belongs to a conversation. Returns the session that is not kept any more because of that, and
+    /// its last record.
+    pub(crate) fn note(
+        &self,
+        spec: &Spec,
+        entity: &Entity,
+        position: Position,
+    ) -> Option<(EntityRef, Position)> {
+        let (value, recovery) = left_for_conversation(spec, entity)?;
         let key = key(entity, value);
         let mut ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = &mut *ended;
         // At a start, entities are read in the order of their names.
-        if let Some((before, _)) = ended.last.get(&key) {
-            if *before >= position {
-                return;
+        if let Some(before) = ended.last.get(&key) {
+            if before.position >= position {
+                return None;
             }
-            ended.by_position.remove(before);
+            ended.by_position.remove(&before.position);
         }
         ended.by_position.insert(position, key.clone());
-        ended.last.insert(key, (position, Arc::new(recovery)));
+        let left = Left { entity: entity.entity.clone(), position, recovery: Arc::new(recovery) };
+        let mut replaced = ended.last.insert(key, left);
         if ended.last.len() > CONVERSATIONS_MAX
             && let Some((_, first)) = ended.by_position.pop_first()
         {
-            ended.last.remove(&first);
+            replaced = ended.last.remove(&first);
         }
+        let replaced = replaced.filter(|left| left.entity != entity.entity)?;
+        Some((replaced.entity, replaced.position))
+    }
+
+    /// Whether what `entity` has left is kept for its conversation.
+    pub(crate) fn is_kept(&self, spec: &Spec, entity: &Entity) -> bool {
+        let Some(value) = conversation(spec, entity) else { return false };
+        let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.last.get(&key(entity, value)).is_some_and(|left| left.entity == entity.entity)
     }
 
     /// What the last ended session of the conversation of `entity` has left; `None` if there is
@@ -54,7 +80,7 @@ impl Conversations {
     pub(crate) fn find(&self, spec: &Spec, entity: &Entity) -> Option<Arc<Recovery>> {
         let key = key(entity, conversation(spec, entity)?);
         let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.last.get(&key).map(|(_, recovery)| Arc::clone(recovery))
+        ended.last.get(&key).map(|left| Arc::clone(&left.recovery))
     }
 }
 

@@ -3,7 +3,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandglass_model::EntityRef;
+use sandglass_liveness::Spec;
+use sandglass_model::{EntityRef, Monotonic};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
@@ -11,7 +12,7 @@ use crate::actor::{Handle, View, channels};
 use crate::error::ActorError;
 use crate::shared::Shared;
 use crate::specs::Specs;
-use crate::table::Entities;
+use crate::table::{Entities, Sleep};
 use crate::waking;
 use crate::watch;
 
@@ -31,7 +32,8 @@ pub(crate) struct Inner {
 
 impl Inner {
     /// Applies `then` to an entity, which is woken if it sleeps. The entity cannot fall asleep
-    /// meanwhile, nor before it has checked its mailbox.
+    /// meanwhile, nor before it has checked its mailbox. If the table does not contain it, its task
+    /// finds out whether it exists.
     pub(crate) fn reach<T>(
         &self,
         entity: &EntityRef,
@@ -39,10 +41,10 @@ impl Inner {
     ) -> Result<T, ActorError> {
         let mut entities = self.shared.table.lock();
         if entities.awake(entity).is_none() {
-            if !entities.contains(entity) {
+            if entities.is_leaving(entity) {
                 return Err(ActorError::UnknownEntity(entity.clone()));
             }
-            self.wake(&mut entities, entity, None);
+            self.wake(&mut entities, entity, Sleep::stored(None, Monotonic::NEVER), None);
         }
         entities.awake(entity).map(then).ok_or(ActorError::Closed)
     }
@@ -51,7 +53,22 @@ impl Inner {
     pub(crate) fn wake_due(&self, permit: OwnedSemaphorePermit) {
         let mut entities = self.shared.table.lock();
         if let Some(entity) = entities.due(self.shared.clock.now()) {
-            self.wake(&mut entities, &entity, Some(permit));
+            let stored = Sleep::stored(None, Monotonic::NEVER);
+            self.wake(&mut entities, &entity, stored, Some(permit));
+        }
+    }
+
+    /// Wakes an entity that the journal has as one that obeys `spec`, unless it is awake.
+    pub(crate) fn wake_stored(
+        &self,
+        entity: &EntityRef,
+        spec: Option<Arc<Spec>>,
+        permit: OwnedSemaphorePermit,
+    ) {
+        let mut entities = self.shared.table.lock();
+        if entities.awake(entity).is_none() {
+            let stored = Sleep::stored(spec, Monotonic::NEVER);
+            self.wake(&mut entities, entity, stored, Some(permit));
         }
     }
 
@@ -65,22 +82,26 @@ impl Inner {
     ) -> Option<EntityRef> {
         let mut entities = self.shared.table.lock();
         let entity = entities.outdated(after, specs)?;
-        self.wake(&mut entities, &entity, Some(permit));
+        let stored = Sleep::stored(None, Monotonic::NEVER);
+        self.wake(&mut entities, &entity, stored, Some(permit));
         Some(entity)
     }
 
-    /// Starts the task of an entity that sleeps, unless the runtime is shutting down.
+    /// Starts the task of an entity that is not awake, unless the runtime is shutting down. `stored`
+    /// is what is known of one without an entry.
     fn wake(
         &self,
         entities: &mut Entities,
         entity: &EntityRef,
+        stored: Sleep,
         permit: Option<OwnedSemaphorePermit>,
     ) {
         if *self.closing.borrow() {
             return;
         }
         let (handle, channels) = channels(View::Waking, self.closing.subscribe());
-        if let Some(sleep) = entities.rouse(entity, handle) {
+        if let Some(sleep) = entities.rouse(entity, handle, stored) {
+            self.shared.table.note_roused();
             let shared = Arc::clone(&self.shared);
             let life = waking::wake(shared, entity.clone(), sleep, channels, permit);
             self.spawn_life(entity.clone(), life);

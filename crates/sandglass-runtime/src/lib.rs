@@ -125,6 +125,7 @@ mod handlers;
 #[cfg(feature = "guests")]
 mod host_handlers;
 mod inner;
+mod loading;
 mod panics;
 mod projecting;
 mod pruning;
@@ -133,6 +134,7 @@ mod quota;
 mod reading;
 mod replay;
 mod request;
+mod resting;
 mod runtime;
 mod sessions;
 mod shared;

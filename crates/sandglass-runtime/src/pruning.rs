@@ -1,7 +1,9 @@
 //! Removes entities that have ended, while the others continue.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use sandglass_journal::{EntityEntry, Journal, SELECTED_MAX, Select};
 use sandglass_liveness::{Retention, retention};
 use sandglass_model::{EntityRef, Position};
 
@@ -13,6 +15,8 @@ use crate::table::Sleep;
 /// Entities that are removed at once: appends wait for some milliseconds meanwhile, and proceed
 /// between two batches.
 const PIECE: usize = 8;
+/// Entities that are looked up at once.
+const PAGE: usize = 256;
 
 /// What was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,36 +42,73 @@ impl Runtime {
 }
 
 async fn prune(inner: &Inner, retention: Retention) -> Result<Pruned, ActorError> {
-    let mut ended = {
-        let entities = inner.shared.table.lock();
-        let mut ended = entities.ended();
-        // Without them, their parents would create them a second time.
-        let spawning = entities.spawning();
-        ended.retain(|(_, entity)| !spawning.contains(entity));
-        ended
-    };
-    ended.sort_unstable();
-    if let Retention::Keep(most) = retention {
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        ended.truncate(ended.len().saturating_sub(most));
-    }
+    // Those that have just fallen asleep are among the ended ones, too.
+    inner.shared.write_rests().await?;
+    // Without them, their parents would create them a second time.
+    let spawning = inner.shared.table.lock().spawning();
     let mut pruned = Pruned::default();
-    for piece in ended.chunks(PIECE) {
-        let mut going = Vec::with_capacity(PIECE);
-        for (last, entity) in piece {
-            if is_kept(inner, retention, entity, *last).await? {
-                break;
-            }
-            going.push((entity.clone(), *last));
-        }
-        let is_over = going.len() < piece.len();
-        remove(inner, going, &mut pruned).await?;
-        if is_over || *inner.closing.borrow() {
-            break;
-        }
-        tokio::task::yield_now().await;
+    for journal in inner.shared.journal.all() {
+        prune_in(inner, &**journal, retention, &spawning, &mut pruned).await?;
     }
     Ok(pruned)
+}
+
+/// Prunes one journal. Of several, each keeps its share of the entities to keep, rounded up, because
+/// positions of different journals cannot be compared.
+async fn prune_in(
+    inner: &Inner,
+    journal: &dyn Journal,
+    retention: Retention,
+    spawning: &BTreeSet<EntityRef>,
+    pruned: &mut Pruned,
+) -> Result<(), ActorError> {
+    let mut left = match retention {
+        Retention::Keep(most) => {
+            let journals = u64::try_from(inner.shared.journal.all().len()).unwrap_or(u64::MAX);
+            count_ended(journal).await?.saturating_sub(most.div_ceil(journals))
+        }
+        Retention::OlderThan(_) => u64::MAX,
+    };
+    let mut after = None;
+    loop {
+        let page = journal.select(Select::Ended, after, PAGE).await?;
+        for piece in page.entries.chunks(PIECE) {
+            let mut going = Vec::with_capacity(PIECE);
+            let mut is_over = false;
+            for EntityEntry { entity, last, .. } in piece {
+                is_over = left == 0 || is_kept(inner, retention, entity, last.position).await?;
+                if is_over {
+                    break;
+                }
+                left -= 1;
+                if !spawning.contains(entity) {
+                    going.push((entity.clone(), last.position));
+                }
+            }
+            remove(inner, going, pruned).await?;
+            if is_over || *inner.closing.borrow() {
+                return Ok(());
+            }
+            tokio::task::yield_now().await;
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// How many entities have ended and rest.
+async fn count_ended(journal: &dyn Journal) -> Result<u64, ActorError> {
+    let (mut count, mut after) = (0_u64, None);
+    loop {
+        let page = journal.select(Select::Ended, after, SELECTED_MAX).await?;
+        count = count.saturating_add(u64::try_from(page.entries.len()).unwrap_or(u64::MAX));
+        after = page.next;
+        if after.is_none() {
+            return Ok(count);
+        }
+    }
 }
 
 /// Whether an entity with this last record is too young to be removed.
@@ -84,33 +125,36 @@ async fn is_kept(
     Ok(!retention::is_older(record.at, age, inner.shared.clock.wall()))
 }
 
-/// From the table first, so that nothing wakes them meanwhile.
+/// Nothing wakes the entities meanwhile.
 async fn remove(
     inner: &Inner,
     going: Vec<(EntityRef, Position)>,
     pruned: &mut Pruned,
 ) -> Result<(), ActorError> {
     let table = &inner.shared.table;
-    let (mut named, mut taken): (Vec<_>, Vec<(EntityRef, Sleep)>) = Default::default();
+    let (mut named, mut taken): (Vec<_>, Vec<Option<Sleep>>) = Default::default();
     for (entity, last) in going {
-        if let Some(sleep) = table.lock().take_out(&entity, last) {
-            named.push((entity.clone(), last));
-            taken.push((entity, sleep));
+        let (is_taken, sleep) = table.lock().take_out(&entity, last);
+        if is_taken {
+            named.push((entity, last));
+            taken.push(sleep);
         }
     }
     if named.is_empty() {
         return Ok(());
     }
-    let answer = inner.shared.journal.prune(named).await;
+    let answer = inner.shared.journal.prune(named.clone()).await;
     let removed = answer.as_ref().map_or(&[][..], Vec::as_slice);
-    for (number, (entity, sleep)) in taken.into_iter().enumerate() {
-        match removed.get(number) {
-            Some(records @ 1..) => {
+    for (number, ((entity, _), sleep)) in named.into_iter().zip(taken).enumerate() {
+        table.lock().left(&entity);
+        match (removed.get(number), sleep) {
+            (Some(records @ 1..), _) => {
                 pruned.entities += 1;
                 pruned.records += records;
             }
             // Another process has written to it, or the disk fails.
-            Some(0) | None => table.put_back(&entity, sleep),
+            (_, Some(sleep)) => table.put_back(&entity, sleep),
+            (_, None) => {}
         }
     }
     answer.map(|_| ()).map_err(ActorError::from)

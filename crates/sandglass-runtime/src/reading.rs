@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sandglass_journal::{Merged, PAGE_MAX_ENTRIES, Page};
+use sandglass_journal::{Merged, Page, Select, SelectedPlace};
 use sandglass_liveness::Spec;
 use sandglass_model::{
     Cursor, Decision, DispatchId, EntityRef, Event as RecordedEvent, Frame, ModuleHash, Outcome,
@@ -28,12 +28,19 @@ impl Runtime {
         self.wait_until(entity, |_| true).await
     }
 
-    /// Up to `limit` entities (at most [`PAGE_MAX_ENTRIES`]) behind `after` in the order
-    /// of their names; from the first one on if `after` is `None`.
-    #[must_use]
-    pub fn entities(&self, after: Option<&EntityRef>, limit: usize) -> Vec<EntityRef> {
-        let entities = self.0.shared.table.lock();
-        entities.names(after).take(limit.min(PAGE_MAX_ENTRIES)).cloned().collect()
+    /// Up to `limit` entities (at most [`sandglass_journal::SELECTED_MAX`]) behind `after` in the order of their
+    /// names, awake or asleep; from the first one on if `after` is `None`.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub async fn entities(
+        &self,
+        after: Option<&EntityRef>,
+        limit: usize,
+    ) -> Result<Vec<EntityRef>, ActorError> {
+        let after = after.cloned().map(SelectedPlace::of_name);
+        let page = self.0.shared.journal.select(Select::All, after, limit).await?;
+        Ok(page.entries.into_iter().map(|entry| entry.entity).collect())
     }
 
     /// All handlers that are queued or in flight: at most
@@ -60,7 +67,7 @@ impl Runtime {
     }
 
     /// Up to `limit` of the entity's records (at most
-    /// [`PAGE_MAX_ENTRIES`], and of some [`sandglass_journal::PAGE_MAX_BYTES`] together)
+    /// [`sandglass_journal::PAGE_MAX_ENTRIES`], and of some [`sandglass_journal::PAGE_MAX_BYTES`] together)
     /// from `from` on, in the order of their positions.
     ///
     /// # Errors
@@ -71,7 +78,7 @@ impl Runtime {
         from: Position,
         limit: usize,
     ) -> Result<Page, ActorError> {
-        if !self.0.shared.table.lock().contains(entity) {
+        if !self.0.shared.is_known(entity).await? {
             return Err(ActorError::UnknownEntity(entity.clone()));
         }
         Ok(self.0.shared.journal.read_entity(entity.clone(), from, limit).await?)

@@ -9,7 +9,8 @@ use std::time::Duration;
 use sandglass_journal::{Journal, Journals};
 use sandglass_liveness::{self as liveness, Input, Spec};
 use sandglass_model::{
-    Cause, DispatchId, Dispatched, EntityRef, Event as RecordedEvent, Incarnation, Object, Retried,
+    Cause, DispatchId, Dispatched, EntityRef, Event as RecordedEvent, Incarnation, Monotonic,
+    Object, Retried,
 };
 use tokio::sync::oneshot;
 
@@ -21,6 +22,7 @@ use crate::publish::Snapshot;
 use crate::reading::seen;
 use crate::request::{Accepted, NewEntity, Request, Retry, Signal};
 use crate::specs::{self, ReloadError, Reloaded};
+use crate::table::Sleep;
 use crate::{timer, waking, watch};
 
 /// The entities of one store. Cheap to clone; when the last clone is dropped,
@@ -34,6 +36,13 @@ pub(crate) struct CreationInProgress {
     /// Whether it was created, and why it did not take its first action, if it was spawned and refused
     /// that.
     pub(crate) created: oneshot::Receiver<Result<Option<String>, ActorError>>,
+}
+
+/// How a creation began.
+pub(crate) enum Begun {
+    Started(CreationInProgress),
+    /// An entity of this name is being read from the journal, which may not have one.
+    LookedUp(actor::Creation, watch::Receiver<View>),
 }
 
 impl Runtime {
@@ -89,8 +98,20 @@ impl Runtime {
         let ceilings = self.0.shared.ceilings();
         let limits = ceilings.makes_sessions(&spec).then(|| ceilings.effective(&spec, &limits));
         let first = first.map(actor::First::Requested);
-        let begun =
-            self.begin(entity, spec, actor::Creation { create, limits, first, slot: None })?;
+        let mut creation = actor::Creation { create, limits, first, slot: None };
+        let begun = loop {
+            if self.0.shared.is_known(&entity).await? {
+                return Err(ActorError::EntityExists(entity));
+            }
+            match self.begin(entity.clone(), Arc::clone(&spec), creation)? {
+                Begun::Started(begun) => break begun,
+                Begun::LookedUp(back, view) => {
+                    creation = back;
+                    // The next turn finds what this shows.
+                    let _ = seen(view, |_| true).await;
+                }
+            }
+        };
         begun.created.await.map_err(|_| ActorError::Closed)??;
         seen(begun.view, |_| true).await
     }
@@ -102,18 +123,24 @@ impl Runtime {
         entity: EntityRef,
         spec: Arc<Spec>,
         creation: actor::Creation,
-    ) -> Result<CreationInProgress, ActorError> {
+    ) -> Result<Begun, ActorError> {
         let (handle, channels) = channels(View::New, self.0.closing.subscribe());
         let view = handle.watch();
         let (reply, created) = oneshot::channel();
         let (shared, name) = (Arc::clone(&self.0.shared), entity.clone());
-        let life = async move {
+        let life = |creation: actor::Creation| async move {
             match creation.append(&shared, spec, name.clone()).await {
                 Ok(created) => {
                     let action_refused = created.action_refused.clone();
                     let actor = created.begin(shared, channels);
                     let _ = reply.send(Ok(action_refused));
                     Box::pin(actor.run_loop()).await;
+                }
+                Err(error @ ActorError::EntityExists(_)) => {
+                    let _ = reply.send(Err(error));
+                    // The journal has one, and requests to it may be in the mailbox.
+                    let stored = Sleep::stored(None, Monotonic::NEVER);
+                    waking::wake(shared, name, stored, channels, None).await;
                 }
                 Err(error) => {
                     shared.table.lock().forget(&name);
@@ -126,12 +153,16 @@ impl Runtime {
         if *self.0.closing.borrow() {
             return Err(ActorError::Closed);
         }
+        if let Some(looked_up) = entities.awake(&entity).filter(|handle| handle.is_waking()) {
+            return Ok(Begun::LookedUp(creation, looked_up.watch()));
+        }
         if !entities.enter(entity.clone(), handle) {
             return Err(ActorError::EntityExists(entity));
         }
+        let life = life(creation);
         // Before the lock is released, so that a shutdown waits for it.
         self.0.spawn_life(entity, life);
-        Ok(CreationInProgress { view, created })
+        Ok(Begun::Started(CreationInProgress { view, created }))
     }
 
     /// Sends `action` to `entity`. Returns once it is durable and its handlers are started; they
@@ -194,11 +225,11 @@ impl Runtime {
     }
 
     /// Kills the handler of `dispatch`, or all handlers of the entity, as cancelled, and returns
-    /// how many that were. It waits for no mailbox and no disk.
+    /// how many that were. It waits for no mailbox, and for the disk only if the entity sleeps.
     ///
     /// # Errors
-    /// There is no such entity.
-    pub fn cancel(
+    /// There is no such entity, or it sleeps and the journal cannot be read.
+    pub async fn cancel(
         &self,
         entity: &EntityRef,
         dispatch: Option<DispatchId>,
@@ -206,14 +237,15 @@ impl Runtime {
     ) -> Result<usize, ActorError> {
         let stops = {
             let entities = self.0.shared.table.lock();
-            let stops = entities.awake(entity).map(|handle| handle.stops.clone());
-            if stops.is_none() && !entities.contains(entity) {
-                return Err(ActorError::UnknownEntity(entity.clone()));
-            }
-            stops
+            let awake = entities.awake(entity).filter(|handle| !handle.is_waking());
+            awake.map(|handle| handle.stops.clone())
         };
-        // An entity that sleeps has nothing in flight.
-        Ok(stops.map_or(0, |stops| stops.kill(dispatch, Cause::Cancel, reason)))
+        match stops {
+            Some(stops) => Ok(stops.kill(dispatch, Cause::Cancel, reason)),
+            // An entity that sleeps has nothing in flight.
+            None if self.0.shared.is_known(entity).await? => Ok(0),
+            None => Err(ActorError::UnknownEntity(entity.clone())),
+        }
     }
 
     /// Starts one more attempt of a handler that has ended without success: with the dispatch id
@@ -321,6 +353,7 @@ impl Runtime {
             () = timer::until(&*clock, over) => tracing::warn!("handlers outlived the grace"),
         }
         tasks.shutdown().await;
+        self.0.shared.write_last_rests().await;
         self.0.shared.journal.close().await;
     }
 
@@ -366,8 +399,9 @@ mod tests {
             let name = format!("Door/{number}").parse().expect("a valid name");
             runtime.create(name).await.expect_err("no disk");
         }
-        // The task that waits for alarms, and the last creation.
-        assert!(runtime.0.tasks().len() <= 2, "{}", runtime.0.tasks().len());
-        assert_eq!(runtime.entities(None, 10), []);
+        // The tasks that wait for alarms, load entities, note rests and change specs, and the last
+        // creation.
+        assert!(runtime.0.tasks().len() <= 5, "{}", runtime.0.tasks().len());
+        assert_eq!(runtime.entities(None, 10).await, Ok(vec![]));
     }
 }

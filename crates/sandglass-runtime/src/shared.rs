@@ -21,14 +21,14 @@ use crate::actor::{Handle, Restored};
 use crate::asking::WaitGraph;
 use crate::blocked::Blocked;
 use crate::conversations::Conversations;
-use crate::error::ActorError;
 use crate::handlers::Handlers;
 use crate::inner::Inner;
 use crate::publish::Event;
 use crate::quota::SpawnQuota;
+use crate::resting::Rests;
 use crate::specs::Specs;
 use crate::table::Table;
-use crate::waking::read_before;
+use crate::waking::{Unread, read_before};
 use crate::watch;
 
 /// What all entities of a runtime share.
@@ -42,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) journal_works: AtomicBool,
     pub(crate) wait_graph: WaitGraph,
     pub(crate) conversations: Conversations,
+    pub(crate) rests: Rests,
     /// Through which asks reach entities; `None` until all entities are recovered.
     pub(crate) runtime: watch::Sender<Option<Weak<Inner>>>,
     pub(crate) specs: watch::Sender<Arc<Specs>>,
@@ -127,7 +128,7 @@ impl Shared {
                     observed.extend(Box::pin(self.observe(names, entity)).await?);
                 }
                 Ok(decided) if unspawnable.is_none() => {
-                    unspawnable = self.find_unspawnable(&decided.events);
+                    unspawnable = self.find_unspawnable(&decided.events).await?;
                     if unspawnable.is_none() {
                         return Ok(Ok(decided));
                     }
@@ -153,7 +154,7 @@ impl Shared {
 
     /// The durable state of `name`, if it is an entity of the same tenant as `reader`. This never waits for
     /// the task of an entity, because two entities may read each other: one that shows nothing is read from
-    /// the journal. So is one without an entry in the table, which is incomplete during recovery.
+    /// the journal.
     async fn state_of(
         &self,
         name: &EntityRef,
@@ -168,11 +169,11 @@ impl Shared {
             None => match read_before(self, name, Position(u64::MAX)).await {
                 Ok(Some(Restored { entity, .. })) => (entity.tenant, entity.state),
                 Ok(None) => return Ok(None),
-                Err(ActorError::JournalUnavailable { what }) => {
-                    return Err(journal::Error::Unavailable { what });
-                }
-                Err(ActorError::Closed) => return Err(journal::Error::Closed),
-                Err(error) => {
+                Err(Unread::Journal(
+                    error @ (journal::Error::Unavailable { .. } | journal::Error::Closed),
+                )) => return Err(error),
+                Err(unread) => {
+                    let error = journal::Error::from(unread);
                     // Waiting would not help, and the reader may have to end a handler.
                     tracing::error!(
                         entity = %name,
@@ -188,18 +189,35 @@ impl Shared {
     }
 
     /// The first entity that `events` would spawn and that is known not to be spawnable.
-    fn find_unspawnable(&self, events: &[RecordedEvent]) -> Option<Unspawnable> {
-        events.iter().find_map(|event| {
-            let RecordedEvent::Spawning(spawn) = event else { return None };
+    async fn find_unspawnable(
+        &self,
+        events: &[RecordedEvent],
+    ) -> Result<Option<Unspawnable>, journal::Error> {
+        for event in events {
+            let RecordedEvent::Spawning(spawn) = event else { continue };
             let reason = if !self.specs().types.contains_key(spawn.entity.entity_type()) {
                 SpawnObstacle::UnknownType
-            } else if self.table.lock().contains(&spawn.entity) {
+            // Boxed, because few decisions spawn entities.
+            } else if Box::pin(self.is_known(&spawn.entity)).await? {
                 SpawnObstacle::Exists
             } else {
-                return None;
+                continue;
             };
-            Some(Unspawnable { entity: spawn.entity.clone(), reason })
-        })
+            return Ok(Some(Unspawnable { entity: spawn.entity.clone(), reason }));
+        }
+        Ok(None)
+    }
+
+    /// Whether an entity of this name exists or is being created.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub(crate) async fn is_known(&self, entity: &EntityRef) -> Result<bool, journal::Error> {
+        let known = self.table.lock().knows(entity);
+        match known {
+            Some(known) => Ok(known),
+            None => Ok(self.journal.last_of(entity.clone()).await?.is_some()),
+        }
     }
 
     /// How long a shutdown waits for handlers.

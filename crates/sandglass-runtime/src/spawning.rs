@@ -11,7 +11,7 @@ use crate::actor::{Creation, First, Handle, View};
 use crate::error::ActorError;
 use crate::quota::SpawnSlot;
 use crate::reading::seen;
-use crate::runtime::{CreationInProgress, Runtime};
+use crate::runtime::{Begun, CreationInProgress, Runtime};
 use crate::watch;
 
 /// What became of a spawn, and the view of the entity. While that is held, the entity stays awake, so that
@@ -30,7 +30,7 @@ impl Runtime {
     ) -> Result<SpawnEnded, ActorError> {
         loop {
             // One that exists may be that of this spawn, so it is not refused before that is known.
-            if !self.0.shared.table.lock().contains(&spawn.entity) {
+            if !self.0.shared.is_known(&spawn.entity).await? {
                 match self.create_absent(spawn, &origin, tenant, parent).await {
                     Err(ActorError::EntityExists(_)) => {}
                     ended => return ended,
@@ -65,7 +65,10 @@ impl Runtime {
         };
         let creation = Creation { slot: Some(slot), ..creation };
         let begun = self.begin(spawn.entity.clone(), spec, creation)?;
-        let CreationInProgress { view, created } = begun;
+        // Otherwise it is being looked up for another request, or created by one.
+        let Begun::Started(CreationInProgress { view, created }) = begun else {
+            return Err(ActorError::EntityExists(spawn.entity.clone()));
+        };
         let action_refused = created.await.map_err(|_| ActorError::Closed)??;
         Ok((SpawnResult::Created { action_refused }, Some(view)))
     }

@@ -1,10 +1,14 @@
-//! The table of a runtime's entities: which are awake and how they are reached, which sleep and
-//! when their timers wake them.
+//! The table of a runtime's entities: which are awake and how they are reached, and which of those
+//! that sleep are woken soon.
 //!
-//! An entity that sleeps has no task: it has an entry here, and its records in the journal.
-//! Requests are put into mailboxes under the lock of the table, and an entity falls asleep under
-//! the same lock, and only if its mailbox is empty. So no request is lost, and requests keep their
-//! order.
+//! An entity that sleeps has no task: it has its records in the journal, and an entry here only if
+//! its timer fires within [`HORIZON`], if it is counted, or until the journal has noted how it
+//! rests. Requests are put into mailboxes under the lock of the table, and an entity falls asleep
+//! under the same lock, and only if its mailbox is empty. So no request is lost, and requests keep
+//! their order.
+//!
+//! A name without an entry may be that of an entity or not. A request to it begins a task as one to
+//! a sleeping entity does; if the journal has no such entity, that task refuses the request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -28,12 +32,18 @@ pub(crate) struct Rest {
     pub(crate) awake_max: usize,
 }
 
-/// All entities of a runtime: as many as the journal contains. What bounds the journal bounds them.
+/// How long before its timer fires a sleeping entity is in memory. Timers of this time keep their
+/// precision on the monotonic clock; later ones are kept as times of the calendar in the journal.
+pub(crate) const HORIZON: Duration = Duration::from_secs(600);
+
+/// The entities of a runtime that are awake, or are woken soon.
 pub(crate) struct Table {
     entities: Mutex<Entities>,
     rest: Rest,
     /// Notified when an entity falls asleep: its alarm may be the first.
     fallen_asleep: Notify,
+    /// Notified when an entity wakes whose entry was loaded from the journal.
+    roused: Notify,
 }
 
 #[derive(Default)]
@@ -42,6 +52,10 @@ pub(crate) struct Entities {
     /// When sleepers are woken: those that have a timer.
     alarms: BTreeSet<(Monotonic, EntityRef)>,
     awake: usize,
+    /// How many entries were loaded from the journal and not woken yet.
+    loaded: usize,
+    /// Entities that are being removed. Nothing wakes them.
+    leaving: BTreeSet<EntityRef>,
 }
 
 /// Where an entity is.
@@ -73,6 +87,8 @@ pub(crate) struct Sleep {
     alarm: Monotonic,
     /// How many attempts to read it have failed in a row.
     unread: u8,
+    /// Whether the entry was loaded from the journal, which knows only when to wake it.
+    is_loaded: bool,
 }
 
 /// First wait after an entity could not be read: the longest delay until a working disk is noticed.
@@ -88,8 +104,26 @@ impl Sleep {
     pub(crate) fn new(spec: Option<Arc<Spec>>, last: Position, timers: Timers) -> Self {
         let alarm = timers.next();
         let (held_back_from, _counted, spawn_slot) = Default::default();
-        let last = Some(last);
-        Self { spec, last, timers, held_back_from, _counted, spawn_slot, alarm, unread: 0 }
+        let (last, is_loaded) = (Some(last), false);
+        Self {
+            spec,
+            last,
+            timers,
+            held_back_from,
+            _counted,
+            spawn_slot,
+            alarm,
+            unread: 0,
+            is_loaded,
+        }
+    }
+
+    /// An entity of which only the journal knows more than `spec`, which it obeyed when it fell
+    /// asleep, and when to wake it.
+    pub(crate) fn stored(spec: Option<Arc<Spec>>, alarm: Monotonic) -> Self {
+        let (last, held_back_from, _counted, spawn_slot) = Default::default();
+        let (timers, unread, is_loaded) = (Timers::default(), 0, alarm != Monotonic::NEVER);
+        Self { spec, last, timers, held_back_from, _counted, spawn_slot, alarm, unread, is_loaded }
     }
 
     /// Adds the counters and lists that it stays in.
@@ -112,7 +146,29 @@ impl Sleep {
     pub(crate) fn of_lost(now: Monotonic) -> Self {
         let (alarm, timers) = (now.after(AGAIN_FIRST), Timers::default());
         let (spec, last, held_back_from, _counted, spawn_slot) = Default::default();
-        Self { spec, last, timers, held_back_from, _counted, spawn_slot, alarm, unread: 0 }
+        let is_loaded = false;
+        Self {
+            spec,
+            last,
+            timers,
+            held_back_from,
+            _counted,
+            spawn_slot,
+            alarm,
+            unread: 0,
+            is_loaded,
+        }
+    }
+
+    /// Whether its entry must stay in memory although the journal has noted how it rests.
+    pub(crate) fn is_needed(&self, now: Monotonic) -> bool {
+        let is_soon = self.alarm <= now.after(HORIZON);
+        is_soon || self.unread > 0 || self._counted.is_some() || self.spawn_slot.is_some()
+    }
+
+    /// Whether nothing is known of it that a request would not find in the journal.
+    pub(crate) fn is_superfluous(&self) -> bool {
+        self.last.is_none() && self.alarm == Monotonic::NEVER
     }
 
     /// After `entity` could not be read at `now`: if it has a timer, or its type has another spec
@@ -125,7 +181,7 @@ impl Sleep {
             Monotonic::NEVER => Monotonic::NEVER,
             alarm => alarm.max(again),
         };
-        Self { alarm, unread: self.unread.saturating_add(1), ..self }
+        Self { alarm, unread: self.unread.saturating_add(1), is_loaded: false, ..self }
     }
 
     /// Whether entities of its type are to obey another spec than it does.
@@ -137,7 +193,8 @@ impl Sleep {
 
 impl Table {
     pub(crate) fn new(rest: Rest) -> Self {
-        Self { entities: Mutex::default(), rest, fallen_asleep: Notify::new() }
+        let (fallen_asleep, roused) = (Notify::new(), Notify::new());
+        Self { entities: Mutex::default(), rest, fallen_asleep, roused }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Entities> {
@@ -174,6 +231,41 @@ impl Table {
         self.fallen_asleep.notify_one();
     }
 
+    /// Adds the entry of an entity that the journal wants to be woken at `alarm`, unless it has one.
+    pub(crate) fn load(&self, entity: &EntityRef, spec: Option<Arc<Spec>>, alarm: Monotonic) {
+        let mut entities = self.lock();
+        if !entities.slots.contains_key(entity) && !entities.leaving.contains(entity) {
+            entities.lay(entity, Sleep::stored(spec, alarm));
+            drop(entities);
+            self.fallen_asleep.notify_one();
+        }
+    }
+
+    /// Waits until fewer than `most` entries are loaded.
+    pub(crate) async fn has_room_to_load(&self, most: usize) {
+        while self.lock().loaded >= most {
+            self.roused.notified().await;
+        }
+    }
+
+    /// Removes the entry of a sleeping entity, of which the journal has noted how it rests at
+    /// `last`, unless it is needed.
+    pub(crate) fn evict(&self, entity: &EntityRef, last: Position, now: Monotonic) {
+        let mut entities = self.lock();
+        let is_evicted = matches!(
+            entities.slots.get(entity),
+            Some(Slot::Asleep(sleep)) if sleep.last == Some(last) && !sleep.is_needed(now)
+        );
+        if is_evicted {
+            entities.remove(entity);
+        }
+    }
+
+    /// Notes that an entity wakes.
+    pub(crate) fn note_roused(&self) {
+        self.roused.notify_one();
+    }
+
     /// Waits until an entity has fallen asleep since the last call.
     pub(crate) async fn fallen_asleep(&self) {
         self.fallen_asleep.notified().await;
@@ -185,8 +277,17 @@ impl Entities {
         self.slots.len()
     }
 
-    pub(crate) fn contains(&self, entity: &EntityRef) -> bool {
-        self.slots.contains_key(entity)
+    /// Whether an entity of this name exists; `None` if only the journal knows.
+    pub(crate) fn knows(&self, entity: &EntityRef) -> Option<bool> {
+        match self.slots.get(entity)? {
+            Slot::Awake(handle) => (!handle.is_waking()).then_some(true),
+            Slot::Asleep(_) => Some(true),
+        }
+    }
+
+    /// Whether the entity is being removed.
+    pub(crate) fn is_leaving(&self, entity: &EntityRef) -> bool {
+        self.leaving.contains(entity)
     }
 
     /// The handle of the entity, if it is awake.
@@ -205,20 +306,9 @@ impl Entities {
         })
     }
 
-    /// The names behind `after`, without entities whose creation is not durable yet.
-    pub(crate) fn names(&self, after: Option<&EntityRef>) -> impl Iterator<Item = &EntityRef> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let slots = self.slots.range((from, Bound::Unbounded));
-        let durable = slots.filter(|(_, slot)| match slot {
-            Slot::Awake(handle) => !handle.is_new(),
-            Slot::Asleep(_) => true,
-        });
-        durable.map(|(name, _)| name)
-    }
-
     /// Adds an entity that is awake; false if the name is taken.
     pub(crate) fn enter(&mut self, entity: EntityRef, handle: Handle) -> bool {
-        if self.slots.contains_key(&entity) {
+        if self.slots.contains_key(&entity) || self.leaving.contains(&entity) {
             return false;
         }
         self.slots.insert(entity, Slot::Awake(handle));
@@ -233,20 +323,41 @@ impl Entities {
         }
     }
 
-    /// Makes a sleeping entity one that is awake and reached by `handle`; returns what was in
-    /// memory of it.
-    pub(crate) fn rouse(&mut self, entity: &EntityRef, handle: Handle) -> Option<Sleep> {
-        let slot = self.slots.get_mut(entity).filter(|slot| matches!(slot, Slot::Asleep(_)))?;
-        let Slot::Asleep(sleep) = std::mem::replace(slot, Slot::Awake(handle)) else { return None };
+    /// Makes an entity that is not awake one that is reached by `handle`; returns what was in memory
+    /// of it, or `stored` if nothing was.
+    pub(crate) fn rouse(
+        &mut self,
+        entity: &EntityRef,
+        handle: Handle,
+        stored: Sleep,
+    ) -> Option<Sleep> {
+        if self.awake(entity).is_some() || self.leaving.contains(entity) {
+            return None;
+        }
+        let sleep = self.remove(entity).unwrap_or(stored);
+        self.slots.insert(entity.clone(), Slot::Awake(handle));
+        self.awake += 1;
+        Some(sleep)
+    }
+
+    /// Removes the entry of an entity that sleeps.
+    fn remove(&mut self, entity: &EntityRef) -> Option<Sleep> {
+        match self.slots.get(entity)? {
+            Slot::Awake(_) => return None,
+            Slot::Asleep(_) => {}
+        }
+        let Some(Slot::Asleep(sleep)) = self.slots.remove(entity) else { return None };
         if sleep.alarm != Monotonic::NEVER {
             self.alarms.remove(&(sleep.alarm, entity.clone()));
         }
-        self.awake += 1;
+        self.loaded -= usize::from(sleep.is_loaded);
         Some(sleep)
     }
 
     /// Adds an entity that sleeps, or puts one to sleep that is awake.
     pub(crate) fn lay(&mut self, entity: &EntityRef, sleep: Sleep) {
+        self.remove(entity);
+        self.loaded += usize::from(sleep.is_loaded);
         if sleep.alarm != Monotonic::NEVER {
             self.alarms.insert((sleep.alarm, entity.clone()));
         }
@@ -255,30 +366,31 @@ impl Entities {
         }
     }
 
-    /// The entities that have ended and sleep, with their last records.
-    pub(crate) fn ended(&self) -> Vec<(Position, EntityRef)> {
-        let ended = self.slots.iter().filter_map(|(name, slot)| match slot {
-            Slot::Asleep(Sleep { spec: None, last: Some(last), .. }) => Some((*last, name.clone())),
-            Slot::Asleep(_) | Slot::Awake(_) => None,
-        });
-        ended.collect()
-    }
-
     /// The spawned entities whose parents have not recorded their creation. Such a parent is awake.
     pub(crate) fn spawning(&self) -> BTreeSet<EntityRef> {
         let parents = self.all_awake().filter_map(Handle::snapshot);
         parents.flat_map(|parent| parent.spawning.clone()).collect()
     }
 
-    /// Removes an entity that has ended and sleeps, if this is its last record.
-    pub(crate) fn take_out(&mut self, entity: &EntityRef, last: Position) -> Option<Sleep> {
-        let slot = self.slots.get(entity)?;
-        let is_it =
-            matches!(slot, Slot::Asleep(Sleep { spec: None, last: Some(at), .. }) if *at == last);
-        let removed = is_it.then(|| self.slots.remove(entity)).flatten();
-        let Some(Slot::Asleep(sleep)) = removed else { return None };
-        self.alarms.remove(&(sleep.alarm, entity.clone()));
-        Some(sleep)
+    /// Takes out an entity that has ended, if it sleeps and this is its last record, so that nothing
+    /// wakes it until [`Entities::left`]. Returns whether it does, with its entry if it had one.
+    pub(crate) fn take_out(&mut self, entity: &EntityRef, last: Position) -> (bool, Option<Sleep>) {
+        let is_asleep = match self.slots.get(entity) {
+            None => true,
+            Some(Slot::Asleep(Sleep { spec: None, last: at, .. })) => {
+                at.is_none_or(|at| at == last)
+            }
+            Some(_) => false,
+        };
+        if !is_asleep || !self.leaving.insert(entity.clone()) {
+            return (false, None);
+        }
+        (true, self.remove(entity))
+    }
+
+    /// The entity was removed, or is to be kept after all.
+    pub(crate) fn left(&mut self, entity: &EntityRef) {
+        self.leaving.remove(entity);
     }
 
     /// The first sleeper behind `after` that obeys another spec than `specs` has for its type.

@@ -3,9 +3,11 @@
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use sandglass_journal as journal;
+use sandglass_journal::{self as journal, Select};
 use sandglass_liveness::Fold;
+use sandglass_liveness::fold::Unfit;
 use sandglass_model::{EntityRef, Position};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -51,17 +53,21 @@ pub(crate) async fn wake(
             }
             Box::pin(actor.run_loop()).await;
         }
-        // Its task was lost before it was created.
+        // There is no such entity, or its task was lost before it was created.
         Ok(None) if sleep.last.is_none() => {
             shared.table.lock().forget(&entity);
             channels.refuse(&ActorError::UnknownEntity(entity));
         }
         read => {
-            let gone = || damaged(Position(0), format!("{entity} is gone"));
-            let error = read.err().unwrap_or_else(gone);
+            let gone = || Unread::of(Position(0), format!("{entity} is gone"));
+            let error = ActorError::from(read.err().unwrap_or_else(gone));
             tracing::error!(%entity, %error, "an entity cannot be read from the journal");
             let sleep = sleep.unread(&entity, &shared.specs(), shared.clock.now());
-            shared.table.put_back(&entity, sleep);
+            if sleep.is_superfluous() {
+                shared.table.lock().forget(&entity);
+            } else {
+                shared.table.put_back(&entity, sleep);
+            }
             channels.refuse(&error);
         }
     }
@@ -82,12 +88,52 @@ pub(crate) async fn unless_lost(
     }
 }
 
+/// Why an entity cannot be read.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    Journal(journal::Error),
+    /// A record does not fit the ones before it.
+    Unfit {
+        position: Position,
+        unfit: Unfit,
+    },
+}
+
+impl Unread {
+    fn of(position: Position, what: String) -> Self {
+        Self::Journal(journal::Error::Damaged { place: format!("position {position}"), what })
+    }
+}
+
+impl From<journal::Error> for Unread {
+    fn from(error: journal::Error) -> Self {
+        Self::Journal(error)
+    }
+}
+
+impl From<Unread> for journal::Error {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::Journal(error) => error,
+            Unread::Unfit { position, unfit } => {
+                Self::Damaged { place: format!("position {position}"), what: unfit.to_string() }
+            }
+        }
+    }
+}
+
+impl From<Unread> for ActorError {
+    fn from(unread: Unread) -> Self {
+        journal::Error::from(unread).into()
+    }
+}
+
 /// An entity as its records before `before` make it; `None` if it has none.
 pub(crate) async fn read_before(
     shared: &Shared,
     name: &EntityRef,
     before: Position,
-) -> Result<Option<Restored>, ActorError> {
+) -> Result<Option<Restored>, Unread> {
     let mut fold = Fold::of(shared.specs().known.clone());
     let (mut next, mut last) = (Some(Position(0)), Position(0));
     let mut due = snapshot::Due::default();
@@ -103,7 +149,8 @@ pub(crate) async fn read_before(
             }
             last = record.position;
             due.records += 1;
-            fold.apply(&record).map_err(|unfit| damaged(last, unfit.to_string()))?;
+            let position = last;
+            fold.apply(&record).map_err(|unfit| Unread::Unfit { position, unfit })?;
         }
         if is_first && next.is_some() {
             let skipped =
@@ -116,14 +163,12 @@ pub(crate) async fn read_before(
     }
     let Some(entity) = fold.take(name) else { return Ok(None) };
     let spec = fold.spec(entity.spec).cloned();
-    let spec = spec.ok_or_else(|| damaged(last, format!("the spec of {name} is gone")))?;
+    let spec = spec.ok_or_else(|| Unread::of(last, format!("the spec of {name} is gone")))?;
     Ok(Some(Restored { spec, entity, last, due }))
 }
 
-fn damaged(position: Position, what: String) -> ActorError {
-    let place = format!("position {position}");
-    ActorError::Journal(journal::Error::Damaged { place, what })
-}
+/// The wait after the journal could not be read.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// Wakes the sleepers that obey another spec than `specs` has for their type, so that they change
 /// to it, until all have or a later reload replaces `specs`.
@@ -133,22 +178,65 @@ pub(crate) async fn wake_outdated(
     specs: Arc<Specs>,
     mut closing: watch::Receiver<bool>,
 ) {
-    let mut after: Option<EntityRef> = None;
-    loop {
-        let permit = tokio::select! {
-            biased;
-            _ = closing.changed() => return,
-            permit = Arc::clone(&shared.waking).acquire_owned() => permit,
-        };
-        let (Ok(permit), Some(runtime)) = (permit, runtime.upgrade()) else { return };
-        if !Arc::ptr_eq(&specs, &shared.specs()) {
-            return;
+    let wake = async {
+        // The journal may not have noted yet that these rest.
+        let mut after: Option<EntityRef> = None;
+        loop {
+            let (permit, runtime) = permit_for(&shared, &runtime, &specs).await?;
+            after = runtime.wake_outdated(after.as_ref(), &specs, permit);
+            if after.is_none() {
+                break;
+            }
         }
-        after = runtime.wake_outdated(after.as_ref(), &specs, permit);
-        if after.is_none() {
-            return;
+        for (entity_type, spec) in &specs.types {
+            let (entity_type, spec) = (entity_type.clone(), spec.digest);
+            let which = Select::OtherSpec { entity_type, spec };
+            let mut after = None;
+            loop {
+                let selecting = shared.journal.select(which.clone(), after.clone(), WAKING_MAX);
+                let page = match selecting.await {
+                    Ok(page) => page,
+                    Err(journal::Error::Closed) => return None,
+                    Err(error) => {
+                        tracing::warn!(
+                            %error,
+                            "the entities that obey an earlier spec cannot be read; it is tried again"
+                        );
+                        timer::until(&*shared.clock, shared.clock.now().after(AGAIN)).await;
+                        continue;
+                    }
+                };
+                for entry in page.entries {
+                    let (permit, runtime) = permit_for(&shared, &runtime, &specs).await?;
+                    let obeyed = entry.rest.and_then(|rest| rest.spec);
+                    let obeyed = obeyed.and_then(|digest| specs.known.get(&digest).cloned());
+                    runtime.wake_stored(&entry.entity, obeyed, permit);
+                }
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
         }
+        Some(())
+    };
+    tokio::select! {
+        biased;
+        _ = closing.changed() => {}
+        _ = wake => {}
     }
+}
+
+/// The permit to wake one more entity; `None` if a later reload replaced `specs`, or the runtime is
+/// gone.
+async fn permit_for(
+    shared: &Shared,
+    runtime: &Weak<Inner>,
+    specs: &Arc<Specs>,
+) -> Option<(OwnedSemaphorePermit, Arc<Inner>)> {
+    let permit = Arc::clone(&shared.waking).acquire_owned().await.ok()?;
+    let runtime = runtime.upgrade()?;
+    Arc::ptr_eq(specs, &shared.specs()).then_some((permit, runtime))
 }
 
 /// Wakes sleepers when their timers fire, until the runtime shuts down or is gone.

@@ -65,7 +65,7 @@ impl Clients {
             0..=49 => self.act(name),
             50..=59 => self.act_twice(name),
             60..=67 => self.signal(name),
-            68..=75 => self.cancel(&name),
+            68..=75 => self.cancel(&name).await,
             76..=83 => self.retry(None),
             84..=92 => self.read_snapshot(name),
             93 | 94 => self.trouble_the_disk(),
@@ -241,11 +241,11 @@ impl Clients {
         });
     }
 
-    fn cancel(&self, name: &EntityRef) {
+    async fn cancel(&self, name: &EntityRef) {
         let first = |entity: &Entity| entity.in_flight().first().map(|run| run.dispatched.dispatch);
         let dispatch: Option<DispatchId> = self.process.scene.ledger().entity(name).and_then(first);
         let dispatch = dispatch.filter(|_| self.process.scene.clients.per_mille(500));
-        let answer = self.runtime.cancel(name, dispatch, "a client is tired of it");
+        let answer = self.runtime.cancel(name, dispatch, "a client is tired of it").await;
         let which = dispatch.map_or_else(|| "all".to_owned(), short);
         self.process.ledger().add_line(|| format!("      {name} cancel {which}: {answer:?}"));
     }

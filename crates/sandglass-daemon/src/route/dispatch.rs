@@ -136,7 +136,7 @@ pub(crate) async fn cancel(
     let by = &principal.owner;
     let recorded =
         if reason.is_empty() { format!("by {by}") } else { format!("by {by}: {reason}") };
-    if daemon.runtime().cancel(&entity, Some(dispatch), &recorded)? == 0 {
+    if daemon.runtime().cancel(&entity, Some(dispatch), &recorded).await? == 0 {
         let message = format!("dispatch {dispatch} of {entity} has ended");
         return Err(Error::new(Code::NotInFlight, message));
     }

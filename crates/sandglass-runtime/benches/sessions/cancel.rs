@@ -92,7 +92,7 @@ async fn cancel(runtime: &Runtime, number: usize, is_of_session: bool) -> Durati
         let stop = SessionStop { run_seq: None, cause };
         runtime.stop_session(&name, stop).await.expect("it runs");
     } else {
-        runtime.cancel(&name, None, "").expect("it lives");
+        runtime.cancel(&name, None, "").await.expect("it lives");
     }
     runtime.settled(&name).await.expect("it lives");
     begun.elapsed()

@@ -33,9 +33,9 @@ impl Handle {
         }
     }
 
-    /// Whether its creation is not durable yet.
-    pub(crate) fn is_new(&self) -> bool {
-        matches!(*self.view.borrow(), View::New)
+    /// Whether it is being read from the journal, which may not have it.
+    pub(crate) fn is_waking(&self) -> bool {
+        matches!(*self.view.borrow(), View::Waking)
     }
 }
 

@@ -120,7 +120,7 @@ impl Actor {
         self.pending.succeeded();
         let before = std::mem::replace(&mut self.entity, after);
         if events.iter().any(|event| matches!(event, RecordedEvent::RunStopped(_))) {
-            self.shared.conversations.note(&self.spec, &self.entity, self.last);
+            self.shared.note_conversation(&self.spec, &self.entity, self.last);
         }
         self.count_status();
         self.show();

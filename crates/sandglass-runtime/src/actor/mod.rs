@@ -162,6 +162,7 @@ impl Actor {
     pub(crate) async fn run_loop(mut self) {
         loop {
             if self.is_closing && self.is_done() {
+                self.note_rest_at_shutdown();
                 return;
             }
             self.follow_spec().await;
@@ -234,6 +235,8 @@ impl Actor {
         let timers = std::mem::take(&mut self.timers);
         let spec = (!self.has_ended()).then(|| Arc::clone(&self.spec));
         let counted = Counted::asleep(&self.shared, &self.entity);
+        let is_counted = counted.is_some() || self.spawn_slot.is_some();
+        let rest = self.shared.rest_of(&self.spec, &self.entity, timers.next(), is_counted);
         let sleep = Sleep::new(spec, self.last, timers).held_back_from(self.held_back_from);
         let sleep = sleep.counted(counted).with_slot(self.spawn_slot.take());
         self.session_metrics = session_metrics::SessionMetrics::default();
@@ -243,13 +246,29 @@ impl Actor {
         };
         let answer = self.shared.table.fall_asleep(&self.entity.entity, has_new_work, sleep);
         match answer {
-            Ok(()) => true,
+            Ok(()) => {
+                self.shared.rests.add(&self.entity.entity, self.last, rest);
+                true
+            }
             Err((timers, slot)) => {
                 (self.timers, self.spawn_slot) = (timers, slot.map(|slot| *slot));
                 self.count_status();
                 false
             }
         }
+    }
+
+    /// Has the journal note how the entity rests, so that the next start need not read it.
+    fn note_rest_at_shutdown(&mut self) {
+        let is_at_rest = self.entity.is_at_rest() && self.pending.is_quiet();
+        if !is_at_rest || self.unrecorded.is_some() || self.ownership != Ownership::Owner {
+            return;
+        }
+        let next = self.update_timers(|timers, _, _| timers.next());
+        let is_counted =
+            Counted::asleep(&self.shared, &self.entity).is_some() || self.spawn_slot.is_some();
+        let rest = self.shared.rest_of(&self.spec, &self.entity, next, is_counted);
+        self.shared.rests.add(&self.entity.entity, self.last, rest);
     }
 
     /// Another process writes the entity's records.

@@ -91,7 +91,7 @@ async fn the_handlers_of_a_settled_ask_end_when_their_asker_is_gone() {
     world.send(START).await.expect("taken");
     pass(5).await;
     assert_eq!(counts(&world.script)["running"], 2);
-    assert_eq!(world.runtime.cancel(&one(), None, "enough"), Ok(1));
+    assert_eq!(world.runtime.cancel(&one(), None, "enough").await, Ok(1));
     assert_eq!(world.until("Stopped").await, 0);
     settle().await;
     assert_eq!(world.state_of(&two()).await, "Stopped", "its declared on_cancelled");
@@ -113,7 +113,7 @@ async fn what_follows_an_asked_handler_ends_with_the_asker_too() {
     world.send(START).await.expect("taken");
     pass(5).await;
     assert_eq!(counts(&world.script), [("started", 3), ("running", 2)].into());
-    world.runtime.cancel(&one(), None, "").expect("there");
+    world.runtime.cancel(&one(), None, "").await.expect("there");
     settle().await;
     assert_eq!(world.state_of(&two()).await, "Stopped");
     world.replays().await;
@@ -195,7 +195,7 @@ async fn an_ask_for_a_transition_leaves_its_handlers_to_themselves() {
     let world = of_two(&[hangs, Act::Answer(60, completed())]).await;
     world.send(START).await.expect("taken");
     pass(5).await;
-    world.runtime.cancel(&one(), None, "").expect("there");
+    world.runtime.cancel(&one(), None, "").await.expect("there");
     assert_eq!(world.until("Stopped").await, 0);
     pass(56).await;
     assert_eq!(world.state_of(&two()).await, "Done");

@@ -63,7 +63,7 @@ async fn cancelling_needs_no_disk() {
     let world = World::of(&[Act::Hang]).await;
     world.send("ProcessToolCalls").await.expect("taken");
     world.journal.set_failing(disk_full());
-    assert_eq!(world.runtime.cancel(&one(), None, "stop"), Ok(1));
+    assert_eq!(world.runtime.cancel(&one(), None, "stop").await, Ok(1));
     settle().await;
     assert_eq!(counts(&world.script)["running"], 0);
     world.journal.set_failing(None);
@@ -149,7 +149,7 @@ async fn an_end_is_reduced_to_what_the_journal_takes_and_stays_the_same_end() {
 
     let world = World::of(&[Act::Hang]).await;
     world.send("ProcessToolCalls").await.expect("taken");
-    assert_eq!(world.runtime.cancel(&one(), None, &message), Ok(1));
+    assert_eq!(world.runtime.cancel(&one(), None, &message).await, Ok(1));
     assert_eq!(world.until("Stopped").await, 0, "cancelled, and not failed");
     world.replays().await;
 }

@@ -145,7 +145,7 @@ async fn a_run_whose_task_is_lost_ends_as_interrupted() {
     let outcome = soon(runtime.outcome(&one(), accepted.dispatches[0])).await;
     assert_eq!(outcome.expect("it has settled"), Ok(Outcome::Interrupted));
     assert_eq!(state(&runtime).await, "Waiting", "as on_interrupted says");
-    let stopped = runtime.cancel(&one(), None, "").expect("there is such an entity");
+    let stopped = runtime.cancel(&one(), None, "").await.expect("there is such an entity");
     assert_eq!(stopped, 0, "nothing is in flight");
 }
 

@@ -64,7 +64,7 @@ async fn a_new_version_gets_new_dispatches_and_handlers_in_flight_finish_with_th
     runtime.send(&new, "ProcessToolCalls", Object::new()).await.expect("taken");
     assert_eq!(ran(&mut events, &new).await, Some(hash));
     assert_eq!(runtime.settled(&new).await.expect("it lives").state, "Done");
-    runtime.cancel(&old, None, "enough").expect("it lives");
+    runtime.cancel(&old, None, "enough").await.expect("it lives");
     assert_eq!(ran(&mut events, &old).await, Some(ModuleHash::of(WAITS.as_bytes())));
 }
 

@@ -59,7 +59,7 @@ async fn an_ended_entity_is_removed_and_its_name_is_free() {
     let (journal, runtime) = doors().await;
     let pruned = runtime.prune(Retention::Keep(0)).await;
     assert_eq!(pruned, Ok(Pruned { entities: 2, records: 4 }));
-    assert_eq!(runtime.entities(None, 9), [door("c")]);
+    assert_eq!(runtime.entities(None, 9).await.expect("readable"), [door("c")]);
     let gone = runtime.send(&door("a"), "Shut", Object::new()).await;
     assert_eq!(gone, Err(ActorError::UnknownEntity(door("a"))));
     runtime.create(door("a")).await.expect("another life");
@@ -84,7 +84,7 @@ async fn young_and_newest_entities_are_kept() {
     assert_eq!(runtime.prune(older(7_201)).await, Ok(Pruned::default()));
     assert_eq!(runtime.prune(Retention::Keep(2)).await, Ok(Pruned::default()));
     assert_eq!(runtime.prune(older(5_000)).await, Ok(Pruned { entities: 1, records: 2 }));
-    assert_eq!(runtime.entities(None, 9), [door("b"), door("c")]);
+    assert_eq!(runtime.entities(None, 9).await.expect("readable"), [door("b"), door("c")]);
     assert_eq!(all(&journal).await.into_records().expect("whole").len(), 4);
     assert_eq!(runtime.entity(&door("b")).await.expect("there").state, "Shut");
 }

@@ -43,7 +43,7 @@ async fn many_entities_on_many_threads_survive_in_one_file() {
     }
     runtime.shutdown(Duration::from_secs(10)).await;
     let (runtime, journal) = open(&path).await;
-    assert_eq!(runtime.entities(None, 1_000).len(), names.len());
+    assert_eq!(runtime.entities(None, 1_000).await.expect("readable").len(), names.len());
     for name in &names {
         assert_eq!(runtime.entity(name).await.expect("there").sequence.0, 7);
     }

@@ -104,11 +104,15 @@ async fn a_thousand_entities_live_side_by_side() {
     for name in &names {
         assert_eq!(world.runtime.settled(name).await.expect("it lives").state, "Done");
     }
-    let first = world.runtime.entities(None, 1_000);
+    let first = world.runtime.entities(None, 1_000).await.expect("readable");
     assert_eq!(first.len(), 1_000);
     assert!(first.is_sorted());
-    assert_eq!(world.runtime.entities(first.last(), 1_000), [one()]);
-    assert_eq!(world.runtime.entities(None, usize::MAX), first, "a page is bounded");
+    assert_eq!(world.runtime.entities(first.last(), 1_000).await.expect("readable"), [one()]);
+    assert_eq!(
+        world.runtime.entities(None, usize::MAX).await.expect("readable"),
+        first,
+        "a page is bounded"
+    );
     world.replays().await;
 }
 

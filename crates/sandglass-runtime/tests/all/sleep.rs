@@ -55,7 +55,7 @@ async fn an_entity_sleeps_when_it_has_had_nothing_to_do_for_a_while() {
     }
     linger(2, 1).await;
     assert_eq!(awake(&exporter), 0);
-    assert_eq!(runtime.cancel(&one(), None, ""), Ok(0), "which wakes no entity");
+    assert_eq!(runtime.cancel(&one(), None, "").await, Ok(0), "which wakes no entity");
     assert_eq!(runtime.history(&one(), Position(0), 10).await.expect("there").entries.len(), 4);
     assert_eq!(awake(&exporter), 0);
     assert_eq!(runtime.entity(&one()).await.expect("there").sequence, Sequence(3));

@@ -83,7 +83,7 @@ async fn a_handler_without_a_slot_is_rejected_after_the_proposed_wait_and_can_be
     world.script.is_full.store(true, Ordering::SeqCst);
     pass_ms(1_002).await;
     assert_eq!((world.state().await.as_str(), world.now().await.in_flight.len()), ("Executing", 1));
-    assert_eq!(world.runtime.cancel(&one(), None, "enough"), Ok(1));
+    assert_eq!(world.runtime.cancel(&one(), None, "enough").await, Ok(1));
     settle().await;
     assert_eq!(world.state().await, "Stopped", "cancelled, and not rejected");
     world.replays().await;

@@ -277,7 +277,7 @@ impl Worker {
             }
             Command::Cancel { entity, by, reason } => match runtime.session_status(&entity).await {
                 Ok(None | Some(StatusView { run_seq: None, .. })) => {
-                    runtime.cancel(&entity, None, &reason).map(|_| None)
+                    runtime.cancel(&entity, None, &reason).await.map(|_| None)
                 }
                 Ok(Some(_)) => {
                     let cause = StopCause::Operator { by, reason };

@@ -225,7 +225,7 @@ async fn run_to_end(
                     return Err(unavailable("stopped before the handler had ended"));
                 }
                 is_cancelled = true;
-                runtime.cancel(entity, None, "interrupted").map_err(unavailable)?;
+                runtime.cancel(entity, None, "interrupted").await.map_err(unavailable)?;
             }
         }
     }
