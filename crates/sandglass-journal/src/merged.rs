@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use sandglass_model::{Cursor, Position, WallTime};
+use sandglass_model::{Cursor, Position, Record, WallTime};
 
-use crate::{Entry, Error, Journal, PAGE_MAX_ENTRIES};
+use crate::{Entry, Error, Journal, PAGE_MAX_ENTRIES, Page};
 
 /// Entries of all journals of a store.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +15,17 @@ pub struct Merged {
     pub next: Cursor,
     /// Whether the present end of each journal was reached.
     pub is_end: bool,
+}
+
+impl Merged {
+    /// The records, if all of them are intact, without those that were pruned.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for the first entry that is not.
+    pub fn into_records(self) -> Result<Vec<Record>, Error> {
+        let entries = self.entries.into_iter().map(|(_, entry)| entry).collect();
+        Page { entries, next: None }.into_records()
+    }
 }
 
 /// What was read from one journal.
@@ -91,7 +102,7 @@ pub fn merge(after: Cursor, mut parts: Vec<Part>, limit: usize) -> Merged {
 
 #[cfg(test)]
 mod tests {
-    use sandglass_model::{Record, Sequence};
+    use sandglass_model::Sequence;
 
     use super::*;
     use crate::conformance::{created, session};

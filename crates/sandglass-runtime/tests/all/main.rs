@@ -13,6 +13,7 @@ mod guests;
 mod incident;
 mod modules;
 mod others;
+mod partitions;
 mod pruning;
 mod quota;
 mod reads;

@@ -20,8 +20,9 @@ async fn histories_are_read_in_pages_and_the_journal_too() {
     }
     let own: Vec<_> = all.iter().filter(|record| record.entity == Some(one())).cloned().collect();
     assert_eq!(found, own);
-    let page = world.runtime.records(Position(2), 3).await.expect("readable");
-    assert_eq!((page.next, page.into_records()), (Some(Position(5)), Ok(all[1..4].to_vec())));
+    let page = world.runtime.records(Position(1).into(), 3).await.expect("readable");
+    assert_eq!(page.next, Position(4).into());
+    assert_eq!(page.into_records(), Ok(all[1..4].to_vec()));
     let nobody = "Session/nobody".parse().expect("a valid name");
     let absent = world.runtime.history(&nobody, Position(0), 1).await;
     assert_eq!(absent, Err(ActorError::UnknownEntity(nobody)));

@@ -288,7 +288,7 @@ async fn an_unreadable_sleeper_changes_to_its_new_spec_once_it_is_readable() {
     pass(2_000).await;
     journal.1.store(false, Ordering::SeqCst);
     pass(300).await;
-    let records = runtime.records(Position(0), 100).await.expect("readable");
+    let records = runtime.records(Position(0).into(), 100).await.expect("readable");
     let records = records.into_records().expect("whole");
     let changes = records.iter().filter(|record| record.event.kind() == "spec_changed");
     assert_eq!(changes.count(), 2, "though no caller has asked them");
