@@ -42,8 +42,9 @@ pub use page::{
     ByEntity, Entry, OfKinds, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, SEARCHED_MAX,
 };
 pub use sqlite::{
-    APPLICATION_ID, BackedUp, Copied, FORMAT, Found, GROUP_MAX_RECORDS, GroupSizes, Opened,
-    QUEUE_MAX_BATCHES, QUEUE_MAX_BYTES, Salvage, Settings, SqliteJournal, SqliteReader, TornRecord,
+    APPLICATION_ID, BackedUp, CheckProgress, Checking, Copied, FORMAT, Found, GROUP_MAX_RECORDS,
+    GroupSizes, Opened, QUEUE_MAX_BATCHES, QUEUE_MAX_BYTES, Salvage, Settings, SqliteJournal,
+    SqliteReader, TornRecord,
 };
 
 /// The future result of a call of a [`Journal`].
@@ -165,7 +166,8 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// As [`Journal::read`].
     fn last(&self) -> Answer<'_, Position>;
 
-    /// Whether appends work, judging by the last one.
+    /// Whether appends work, judging by the last one, and whether the journal is intact as far as it
+    /// was checked.
     fn health(&self) -> Health;
 
     /// Finishes the calls before this one, and releases all resources. Later calls return
@@ -178,7 +180,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
 pub enum Health {
     /// Appends work.
     Working,
-    /// The last one failed; the next one may work again.
+    /// The last one failed, and the next one may work again; or the journal was found to be damaged.
     Failing {
         /// Why.
         what: String,

@@ -12,17 +12,31 @@ use crate::Error;
 /// The time between two equal lines of the log.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// Why the last append failed, if it did.
+/// Why the journal is not sound.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Failing(Arc<Mutex<Option<String>>>);
+pub(super) struct Failing(Arc<Mutex<Why>>);
+
+#[derive(Debug, Default)]
+struct Why {
+    /// Why the last append failed, if it did.
+    append: Option<String>,
+    /// Damage that a check found. It stays until the journal is opened again.
+    damage: Option<String>,
+}
 
 impl Failing {
     pub(super) fn why(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let why = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        why.append.clone().or_else(|| why.damage.clone())
+    }
+
+    /// Notes damage that a check has found.
+    pub(super) fn note_damage(&self, what: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).damage = Some(what);
     }
 
     fn set(&self, why: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).append = why;
     }
 }
 

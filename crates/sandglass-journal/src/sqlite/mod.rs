@@ -2,6 +2,7 @@
 //! checks at its opening.
 
 mod backup;
+mod check;
 mod defense;
 mod entities;
 mod failing;
@@ -21,7 +22,7 @@ mod tail;
 mod writer;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -31,6 +32,7 @@ use sandglass_model::{DispatchId, EntityRef, Position};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use backup::{BackedUp, Copied};
+pub use check::CheckProgress;
 pub use file::{APPLICATION_ID, FORMAT};
 pub use groups::GroupSizes;
 pub use reader::SqliteReader;
@@ -68,13 +70,34 @@ pub struct Settings {
     /// Largest size of the file, in bytes; appends beyond it return [`Error::Unavailable`]. `None`
     /// leaves it to the disk.
     pub max_bytes: Option<u64>,
+    /// How much of it is read when it is opened.
+    pub checking: Checking,
+}
+
+/// When a journal is checked completely, which reads all of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checking {
+    /// When it is opened: a damaged journal is refused.
+    #[default]
+    AtOpening,
+    /// Later, by [`SqliteJournal::check`]: opening reads only the end, which alone can be torn. A
+    /// journal of an earlier format is read completely nevertheless, before it is converted.
+    Later,
 }
 
 impl Settings {
     /// Settings with a largest size of the file, in bytes.
     #[must_use]
     pub fn max_bytes(self, bytes: u64) -> Self {
-        Self { max_bytes: Some(bytes) }
+        Self { max_bytes: Some(bytes), ..self }
+    }
+}
+
+impl Settings {
+    /// Settings with a time of the complete check.
+    #[must_use]
+    pub fn checking(self, checking: Checking) -> Self {
+        Self { checking, ..self }
     }
 }
 
@@ -101,6 +124,7 @@ pub struct SqliteJournal {
     failing: Failing,
     groups: Arc<groups::Counters>,
     closed: AtomicBool,
+    path: PathBuf,
 }
 
 impl SqliteJournal {
@@ -112,8 +136,8 @@ impl SqliteJournal {
     }
 
     /// Opens the journal at `path`, or creates it if nothing or an empty file is there. Links are
-    /// followed first; a file with several names is refused. Reads it completely in order to check
-    /// it, and converts an earlier format to [`FORMAT`]; blocks meanwhile.
+    /// followed first; a file with several names is refused. Checks it as the settings state, and
+    /// converts an earlier format to [`FORMAT`]; blocks meanwhile.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if another process has it open or I/O fails; [`Error::Foreign`] and
@@ -150,8 +174,8 @@ impl SqliteJournal {
             serve_reads(reading, requests);
         })?;
         let room = Arc::new(Semaphore::new(QUEUE_MAX_BYTES));
-        let closed = AtomicBool::new(false);
-        let journal = Self { reader, writer, room, failing, groups, closed };
+        let (closed, path) = (AtomicBool::new(false), path.to_owned());
+        let journal = Self { reader, writer, room, failing, groups, closed, path };
         Ok(Opened { journal, recovered })
     }
 
@@ -163,6 +187,19 @@ impl SqliteJournal {
     /// [`Error::Unavailable`].
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<SqliteReader, Error> {
         SqliteReader::open(path.as_ref())
+    }
+
+    /// Reads the whole journal, as [`SqliteReader::check`], while it is in use. If it is damaged, the
+    /// [health](Journal::health) states that from then on.
+    ///
+    /// # Errors
+    /// As [`SqliteReader::check`].
+    pub fn check(&self, progress: &CheckProgress) -> Result<Option<Position>, Error> {
+        let checked = SqliteReader::open(&self.path)?.check(progress);
+        if let Err(error @ Error::Damaged { .. }) = &checked {
+            self.failing.note_damage(error.to_string());
+        }
+        checked
     }
 
     /// How many batches its transactions have had since it was opened.
@@ -299,9 +336,17 @@ fn open_whole(
     settings: &Settings,
 ) -> Result<(Connection, Vec<TornRecord>), Error> {
     let mut connection = file::open_writer(path, present, settings)?;
-    let recovered = tail::recover(&mut connection, path)?;
+    let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
+    let format = file::stamp(&connection).map_err(failed)?.1;
+    let checking = if format < FORMAT { Checking::AtOpening } else { settings.checking };
+    let recovered = tail::recover(&mut connection, path, checking)?;
     file::begin_writing(&connection, path)?;
     file::upgrade(&mut connection, path)?;
+    if checking == Checking::AtOpening
+        && let Some(why) = entities::flaw(&connection).map_err(failed)?
+    {
+        file::rebuild_entities(&mut connection, path, &why).map_err(failed)?;
+    }
     Ok((connection, recovered))
 }
 

@@ -68,9 +68,10 @@ pub(super) fn find(
     statement.query_row(params![dispatch.to_string(), attempt], decode).optional()
 }
 
-/// Reads all recordings, and returns those that are not intact or whose handler does not end at
-/// their position: all of them if they are few, otherwise more than one write can tear.
-pub(super) fn flaws(snapshot: &Connection) -> rusqlite::Result<Flaws> {
+/// Reads all recordings from the position `first` on, and returns those that are not intact or whose
+/// handler does not end at their position: all of them if they are few, otherwise more than one write
+/// can tear.
+pub(super) fn flaws(snapshot: &Connection, first: i64) -> rusqlite::Result<Flaws> {
     let mut flaws = Flaws::new();
     if !file::has_snapshots(snapshot)? {
         return Ok(flaws);
@@ -79,11 +80,11 @@ pub(super) fn flaws(snapshot: &Connection) -> rusqlite::Result<Flaws> {
         "SELECT {}, EXISTS (SELECT 1 FROM records WHERE records.position = recordings.position \
          AND kind = 'ended' AND iif(json_valid(records.body), \
          records.body ->> '$.dispatch' = dispatch AND records.body ->> '$.attempt' = attempt, 0)) \
-         FROM recordings ORDER BY position",
+         FROM recordings WHERE position >= ?1 ORDER BY position",
         columns()
     );
     let mut statement = snapshot.prepare(&sql)?;
-    let mut rows = statement.query([])?;
+    let mut rows = statement.query([first])?;
     while let Some(found) = rows.next()?
         && flaws.len() <= GROUP_MAX_RECORDS
     {

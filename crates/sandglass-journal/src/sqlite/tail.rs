@@ -1,12 +1,14 @@
 //! Handles the end of a journal when it is opened: a last batch that is incomplete is set aside, so
-//! that appends continue behind the last complete one. Damage anywhere else refuses the opening.
+//! that appends continue behind the last complete one. Damage anywhere else, as far as it is read,
+//! refuses the opening.
 
 use std::path::Path;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use sandglass_model::Position;
 
-use super::{entities, fault, file, pruned, reader, recording, snapshot};
+use super::check::entities_flawed;
+use super::{Checking, entities, fault, file, pruned, reader, recording, snapshot};
 use crate::{Error, PAGE_MAX_ENTRIES};
 
 /// A record at the end that was incomplete when the journal was opened. What was left of it, and of
@@ -19,13 +21,20 @@ pub struct TornRecord {
     pub what: String,
 }
 
-/// Reads the whole journal, and sets aside what is torn at its end.
-pub(super) fn recover(connection: &mut Connection, path: &Path) -> Result<Vec<TornRecord>, Error> {
-    check_pages(connection, path)?;
+/// Sets aside what is torn at the end of a journal. Reads all of it, or only its end, which alone
+/// can be torn.
+pub(super) fn recover(
+    connection: &mut Connection,
+    path: &Path,
+    checking: Checking,
+) -> Result<Vec<TornRecord>, Error> {
     let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
+    if checking == Checking::AtOpening {
+        check_structure(connection, path)?;
+    }
     let transaction =
         connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    let (mut torn, last, cut) = look_at_end(&transaction, path)?;
+    let (mut torn, last, cut) = look_at_end(&transaction, path, checking)?;
     if cut <= last || !torn.is_empty() {
         note_whole_ones(&mut torn, cut, last);
         set_aside(&transaction, cut, &torn).map_err(failed)?;
@@ -37,13 +46,16 @@ pub(super) fn recover(connection: &mut Connection, path: &Path) -> Result<Vec<To
 /// Reads the whole journal without changing it, and returns its last position if all of it,
 /// including its end, is intact.
 pub(super) fn check(snapshot: &Connection, path: &Path) -> Result<Position, Error> {
-    check_pages(snapshot, path)?;
-    let (mut torn, last, cut) = look_at_end(snapshot, path)?;
+    check_structure(snapshot, path)?;
+    let (mut torn, last, cut) = look_at_end(snapshot, path, Checking::AtOpening)?;
     note_whole_ones(&mut torn, cut, last);
     if let Some(first) = torn.into_iter().next() {
         return Err(damaged(path, first, ""));
     }
     let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
+    if let Some(what) = entities::flaw(snapshot).map_err(failed)? {
+        return Err(fault::damaged(path, entities_flawed(&what)));
+    }
     let has_all = file::stamp(snapshot).map_err(failed)?.1 >= file::SINCE_WHERE_WRITES_BEGAN;
     let lost = if has_all { file::lost_indexes(snapshot).map_err(failed)? } else { Vec::new() };
     if let Some(name) = lost.first() {
@@ -56,19 +68,43 @@ pub(super) fn check(snapshot: &Connection, path: &Path) -> Result<Position, Erro
 
 /// The damaged entries at the end, the key of the last record, and the first that cannot stay: all
 /// behind what existed before the last write.
-fn look_at_end(snapshot: &Connection, path: &Path) -> Result<(Vec<TornRecord>, i64, i64), Error> {
+fn look_at_end(
+    snapshot: &Connection,
+    path: &Path,
+    checking: Checking,
+) -> Result<(Vec<TornRecord>, i64, i64), Error> {
     let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
     let whole = reader::given_out_before(snapshot).map_err(failed)?;
-    let torn = scan(snapshot, path, whole)?;
+    let torn = scan(snapshot, path, whole, checking)?;
     let last = reader::last(snapshot).map_err(failed)?;
     let cut = cut(snapshot, &torn, last).map_err(failed)?;
     // The last positions may have been pruned.
     let goes = cut <= last || !torn.is_empty();
     if goes && cut <= whole {
-        let what = "the batch that it was appended with is not whole".to_owned();
-        return Err(damaged(path, TornRecord { position: reader::position(cut), what }, TOO_MUCH));
+        let (position, what) = (reader::position(cut), TORN_BATCH.to_owned());
+        return Err(damaged(path, TornRecord { position, what }, TOO_MUCH));
     }
     Ok((torn, last, cut))
+}
+
+/// What is wrong with a record whose batch lost its end.
+pub(super) const TORN_BATCH: &str = "the batch that it was appended with is not whole";
+
+/// The first record of a batch at the end that is not whole.
+pub(super) fn torn_batch(snapshot: &Connection) -> rusqlite::Result<Option<Position>> {
+    let last = reader::last(snapshot)?;
+    let cut = cut(snapshot, &[], last)?;
+    Ok((cut <= last).then(|| reader::position(cut)))
+}
+
+/// Checks everything but the records and the table of entities.
+pub(super) fn check_structure(snapshot: &Connection, path: &Path) -> Result<(), Error> {
+    let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
+    check_pages(snapshot, path)?;
+    match pruned::flaw(snapshot).map_err(failed)? {
+        Some((position, what)) => Err(damaged_at(path, position, what)),
+        None => Ok(()),
+    }
 }
 
 /// Whether SQLite considers the file sound, including its indexes: the last record of an entity is
@@ -86,16 +122,21 @@ fn check_pages(connection: &Connection, path: &Path) -> Result<(), Error> {
 
 /// The damaged entries at the end, behind the position `whole`. An entry with a damaged recording
 /// is damaged, too.
-fn scan(snapshot: &Connection, path: &Path, whole: i64) -> Result<Vec<TornRecord>, Error> {
+fn scan(
+    snapshot: &Connection,
+    path: &Path,
+    whole: i64,
+    checking: Checking,
+) -> Result<Vec<TornRecord>, Error> {
+    let first = match checking {
+        Checking::AtOpening => 1,
+        Checking::Later => whole.saturating_add(1).max(1),
+    };
     let mut torn: Vec<TornRecord> = Vec::new();
     let failed = |error: rusqlite::Error| fault::of(path, "checking", &error);
-    let mut flaws = recording::flaws(snapshot).map_err(failed)?;
-    let mut end = Position(1);
-    let flaw = pruned::flaw(snapshot).map_err(failed)?;
-    if let Some((position, what)) = flaw {
-        return Err(damaged(path, TornRecord { position, what: what.to_owned() }, ""));
-    }
-    let mut from = Some(Position(1));
+    let mut flaws = recording::flaws(snapshot, first).map_err(failed)?;
+    let mut end = reader::position(first);
+    let mut from = Some(end);
     while let Some(start) = from {
         let page = reader::all(snapshot, start, PAGE_MAX_ENTRIES).map_err(failed)?;
         for entry in page.entries {
@@ -122,6 +163,11 @@ fn scan(snapshot: &Connection, path: &Path, whole: i64) -> Result<Vec<TornRecord
 
 /// Why the damage is not a torn end.
 const TOO_MUCH: &str = ", and it was there before the last write, which alone can be torn";
+
+/// The error about damage at a position.
+pub(super) fn damaged_at(path: &Path, position: Position, what: &str) -> Error {
+    damaged(path, TornRecord { position, what: what.to_owned() }, "")
+}
 
 fn damaged(path: &Path, first: TornRecord, more: &str) -> Error {
     Error::Damaged {
@@ -150,11 +196,9 @@ fn first_torn(torn: &[TornRecord], last: i64) -> i64 {
 
 /// Intact records of an incomplete batch: they are removed, too, and reported.
 fn note_whole_ones(torn: &mut Vec<TornRecord>, cut: i64, last: i64) {
-    let whole =
-        (cut..first_torn(torn, last)).filter_map(|key| u64::try_from(key).ok()).map(|key| {
-            let what = "the batch that it was appended with is not whole".to_owned();
-            TornRecord { position: Position(key), what }
-        });
+    let whole = (cut..first_torn(torn, last))
+        .filter_map(|key| u64::try_from(key).ok())
+        .map(|key| TornRecord { position: Position(key), what: TORN_BATCH.to_owned() });
     torn.splice(0..0, whole);
 }
 

@@ -45,7 +45,7 @@ async fn a_cancelled_handler_takes_on_cancelled_with_the_reason() {
     world.send("ProcessToolCalls").await.expect("taken");
     pass(5).await;
     let dispatch = world.now().await.in_flight[0].dispatch;
-    assert_eq!(world.runtime.cancel(&one(), Some(dispatch), "maintenance"), Ok(1));
+    assert_eq!(world.runtime.cancel(&one(), Some(dispatch), "maintenance").await, Ok(1));
     assert_eq!(world.until("Stopped").await, 0);
     let Ok(Outcome::Cancelled(cancellation)) = world.runtime.outcome(&one(), dispatch).await else {
         panic!("cancelled")

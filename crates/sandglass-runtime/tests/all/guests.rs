@@ -300,7 +300,7 @@ async fn a_handler_that_is_cancelled_while_it_waits_for_its_slot_never_starts() 
     ) {}
     runtime.send(&entity("B"), "Begin", Object::new()).await.expect("taken");
     for name in ["B", "A"] {
-        assert_eq!(runtime.cancel(&entity(name), None, "enough"), Ok(1));
+        assert_eq!(runtime.cancel(&entity(name), None, "enough").await, Ok(1));
         let settled = runtime.settled(&entity(name)).await.expect("it lives");
         assert_eq!(settled.state, "Stopped", "{name}");
     }
