@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use sandglass_model::{
-    Decision, Doing, EntityRef, Event, LimitBreached, Outcome, Position, Record, RunLimits,
-    Sequence, SpawnResult, StopCause, TransitionCause,
+    Decision, Doing, EntityRef, Event, LimitBreached, Outcome, Partition, Position, Record,
+    RunLimits, Sequence, SpawnResult, StopCause, TransitionCause,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -44,6 +44,8 @@ pub struct Replay {
     last: Position,
     /// Whether entities were removed on purpose.
     is_pruned: bool,
+    /// The partition whose journal is replayed; `None` if it contains all entities.
+    partition: Option<Partition>,
     summary: Summary,
 }
 
@@ -98,6 +100,13 @@ impl Replay {
     #[must_use]
     pub fn with_parsed(specs: impl IntoIterator<Item = Arc<Spec>>) -> Self {
         Self { fold: Fold::with_parsed(specs), ..Self::default() }
+    }
+
+    /// Replays the journal of one partition alone. What its records state about entities of other
+    /// partitions, such as those that asked or spawned an entity, is not checked.
+    #[must_use]
+    pub fn of_partition(self, partition: Partition) -> Self {
+        Self { partition: Some(partition), ..self }
     }
 
     /// Replays the next record.
@@ -322,11 +331,10 @@ impl Replay {
             }
             (Event::Transition { cause: TransitionCause::Asked(asked), trace, .. }, name) => {
                 let entity = name.as_ref().and_then(|name| self.fold.entity(name));
-                let asker = self.fold.entity(&asked.by);
-                if asker.is_none() && self.is_pruned {
+                if !self.is_known(&asked.by) {
                     return;
                 }
-                false_ask(entity, asker, asked, *trace)
+                false_ask(entity, self.fold.entity(&asked.by), asked, *trace)
             }
             (_, Some(name)) => self.false_spawns(name, &record.event),
             _ => return,
@@ -343,8 +351,7 @@ impl Replay {
         let reader = record.entity.as_ref().and_then(|name| self.fold.entity(name));
         let exists = |name: &EntityRef| match self.fold.entity(name) {
             Some(entity) => reader.is_some_and(|reader| reader.tenant == entity.tenant),
-            // It was removed on purpose.
-            None => self.is_pruned,
+            None => !self.is_known(name),
         };
         let stated = record.event.observed().iter().filter(|one| one.state.is_some());
         stated.filter(|one| !exists(&one.entity)).map(false_observation).collect()
@@ -352,27 +359,33 @@ impl Replay {
 
     /// The contradictions between what records of a spawned entity and of its parent state.
     fn false_spawns(&self, name: &EntityRef, event: &Event) -> Vec<Contradiction> {
-        // Nothing is known of entities that were removed on purpose.
-        let is_known = |entity: Option<&Entity>| entity.is_some() || !self.is_pruned;
         match event {
             Event::Created { spawned_by: Some(by), incarnation, tenant, .. } => {
                 let parent = self.fold.entity(&by.parent);
                 let found = || false_spawn(parent, by, (name, *incarnation), tenant.as_deref());
-                is_known(parent).then(found)
+                self.is_known(&by.parent).then(found)
             }
             Event::Transition { cause: TransitionCause::Spawned, .. } => {
                 let by = self.fold.entity(name).and_then(Entity::spawned_by);
                 let parent = by.and_then(|by| self.fold.entity(&by.parent));
-                is_known(parent).then(|| false_first_action(parent, by, event))
+                let is_known = by.map_or(!self.is_pruned, |by| self.is_known(&by.parent));
+                is_known.then(|| false_first_action(parent, by, event))
             }
             Event::Spawned { entity, .. } | Event::SpawnRefused { entity, .. } => {
                 let (parent, child) = (self.fold.entity(name), self.fold.entity(entity));
-                let parent = parent.filter(|_| is_known(child));
+                let parent = parent.filter(|_| self.is_known(entity));
                 parent.map(|parent| false_spawn_end(parent, child, event))
             }
             _ => None,
         }
         .unwrap_or_default()
+    }
+
+    /// Whether the absence of an entity means that it does not exist: it was not removed on purpose,
+    /// and is not in the journal of another partition.
+    fn is_known(&self, name: &EntityRef) -> bool {
+        let is_elsewhere = self.partition.is_some_and(|own| Partition::of(name) != own);
+        self.fold.entity(name).is_some() || !(self.is_pruned || is_elsewhere)
     }
 
     /// Reports what a decision should have recorded.

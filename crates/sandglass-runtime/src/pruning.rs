@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures_util::future::try_join_all;
 use sandglass_journal::{EntityEntry, Journal, SELECTED_MAX, Select};
 use sandglass_liveness::{Retention, retention};
 use sandglass_model::{EntityRef, Position};
@@ -46,29 +47,41 @@ async fn prune(inner: &Inner, retention: Retention) -> Result<Pruned, ActorError
     inner.shared.write_rests().await?;
     // Without them, their parents would create them a second time.
     let spawning = inner.shared.table.lock().spawning();
+    let journals = inner.shared.journal.all();
+    let most = match retention {
+        Retention::Keep(most) => {
+            let ended =
+                try_join_all(journals.iter().map(|journal| count_ended(&**journal))).await?;
+            shares(&ended, most)
+        }
+        Retention::OlderThan(_) => vec![u64::MAX; journals.len()],
+    };
     let mut pruned = Pruned::default();
-    for journal in inner.shared.journal.all() {
-        prune_in(inner, &**journal, retention, &spawning, &mut pruned).await?;
+    for (journal, most) in journals.iter().zip(most) {
+        prune_in(inner, &**journal, retention, most, &spawning, &mut pruned).await?;
     }
     Ok(pruned)
 }
 
-/// Prunes one journal. Of several, each keeps its share of the entities to keep, rounded up, because
-/// positions of different journals cannot be compared.
+/// How many of the `ended` entities of each journal may be removed, so that `kept` are left. Each
+/// journal loses the same share of its oldest ones, rounded down, because positions of different
+/// journals cannot be compared.
+fn shares(ended: &[u64], kept: u64) -> Vec<u64> {
+    let all: u128 = ended.iter().map(|ended| u128::from(*ended)).sum();
+    let removed = all.saturating_sub(kept.into());
+    let share = |ended: &u64| (u128::from(*ended) * removed).checked_div(all).unwrap_or_default();
+    ended.iter().map(|ended| u64::try_from(share(ended)).unwrap_or(*ended)).collect()
+}
+
+/// Removes at most `left` entities from one journal.
 async fn prune_in(
     inner: &Inner,
     journal: &dyn Journal,
     retention: Retention,
+    mut left: u64,
     spawning: &BTreeSet<EntityRef>,
     pruned: &mut Pruned,
 ) -> Result<(), ActorError> {
-    let mut left = match retention {
-        Retention::Keep(most) => {
-            let journals = u64::try_from(inner.shared.journal.all().len()).unwrap_or(u64::MAX);
-            count_ended(journal).await?.saturating_sub(most.div_ceil(journals))
-        }
-        Retention::OlderThan(_) => u64::MAX,
-    };
     let mut after = None;
     loop {
         let page = journal.select(Select::Ended, after, PAGE).await?;
@@ -158,4 +171,19 @@ async fn remove(
         }
     }
     answer.map(|_| ()).map_err(ActorError::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_journal_loses_its_share_and_enough_are_kept() {
+        assert_eq!(shares(&[10], 4), [6]);
+        assert_eq!(shares(&[10, 0, 30], 20), [5, 0, 15]);
+        assert_eq!(shares(&[3, 3, 3], 8), [0, 0, 0]);
+        assert_eq!(shares(&[3, 3], 7), [0, 0]);
+        assert_eq!(shares(&[0, 0], 0), [0, 0]);
+        assert_eq!(shares(&[u64::MAX, u64::MAX], 0), [u64::MAX, u64::MAX]);
+    }
 }

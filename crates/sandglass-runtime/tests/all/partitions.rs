@@ -83,7 +83,7 @@ async fn records(journal: &MemoryJournal) -> Vec<Record> {
 /// Checks that each journal replays alone, and holds only entities of its partition.
 async fn check(stores: &[Arc<MemoryJournal>]) {
     for (partition, journal) in Partition::all().zip(stores) {
-        let mut replay = Replay::new();
+        let mut replay = Replay::new().of_partition(partition);
         for record in records(journal).await {
             let of = record.entity.as_ref().map(Partition::of);
             assert!(of.is_none_or(|of| of == partition), "{record:?} is in {partition}");
@@ -153,6 +153,10 @@ async fn entities_of_all_partitions_survive_a_restart() {
     }
     assert_eq!(seen, all);
 
+    // Those that sleep again can be pruned.
+    pass(10).await;
+    let kept = runtime.prune(Retention::Keep(2 * COUNT as u64)).await.expect("memory works");
+    assert_eq!(kept.entities, 0);
     let pruned = runtime.prune(Retention::Keep(0)).await.expect("memory works");
     assert_eq!(pruned.entities, 2 * COUNT as u64);
     assert_eq!(names(&runtime).await, []);
