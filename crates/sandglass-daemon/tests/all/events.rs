@@ -1,10 +1,14 @@
 //! The stream of events: complete, in order, and resumable.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_daemon::{Key, Permission, Settings};
+use sandglass_journal::{Journals, MemoryJournal};
+use sandglass_model::{Cursor, EntityRef, PARTITIONS, Partition, Position};
 use serde_json::Value;
 
 use crate::client::{connect, request};
@@ -32,11 +36,17 @@ impl Reader {
 
     /// The position, type and record of the next event; `None` at the end.
     fn event(&mut self) -> Option<(u64, String, Value)> {
+        let (id, kind, data) = self.event_at_cursor()?;
+        Some((id.parse().unwrap_or_default(), kind, data))
+    }
+
+    /// The id, type and record of the next event; `None` at the end.
+    fn event_at_cursor(&mut self) -> Option<(String, String, Value)> {
         let (mut id, mut kind) = (None, String::new());
         loop {
             let line = self.line()?;
             if let Some(value) = line.strip_prefix("id: ") {
-                id = value.parse().ok();
+                id = Some(value.to_owned());
             } else if let Some(value) = line.strip_prefix("event: ") {
                 value.clone_into(&mut kind);
             } else if let Some(value) = line.strip_prefix("data: ") {
@@ -213,4 +223,64 @@ fn removing_a_key_ends_its_stream_and_no_other() {
     let bearer = [("authorization", "Bearer a-key-that-ann-has")];
     world.ask("POST", "/v1/entities/Session/1", &bearer, b"").is(201);
     assert_eq!(ann.event().map(|(_, kind, _)| kind), Some("created".to_owned()));
+}
+
+/// The partitions and positions of records. Records of one millisecond and of different partitions
+/// have no order.
+fn places(events: &[(String, String, Value)]) -> BTreeSet<(u64, u64)> {
+    let number = |record: &Value, name: &str| record[name].as_u64().expect("a number");
+    let place = |record: &Value| (number(record, "partition"), number(record, "position"));
+    let places: BTreeSet<_> = events.iter().map(|(_, _, record)| place(record)).collect();
+    assert_eq!(places.len(), events.len(), "each of them once");
+    places
+}
+
+#[test]
+fn a_partitioned_journal_is_followed_at_a_cursor() {
+    let journals = Journals::partitioned(|_| Arc::new(MemoryJournal::new()));
+    let world = World::of(Make { journals: Some(journals), ..Make::default() });
+    let mut live = Reader::of(&world, &[], "");
+    const SESSIONS: usize = 20;
+    for number in 0..SESSIONS {
+        world.post(&format!("/v1/entities/Session/{number}"), "").is(201);
+        world.post(&format!("/v1/entities/Session/{number}/actions/Touch"), "").is(200);
+    }
+    let events = |reader: &mut Reader, count: usize| -> Vec<(String, String, Value)> {
+        (0..count).map(|_| reader.event_at_cursor().expect("the stream continues")).collect()
+    };
+    let seen = events(&mut live, 2 * SESSIONS);
+    let mut positions = BTreeMap::<u64, u64>::new();
+    for (id, kind, record) in &seen {
+        assert_eq!(record["event"]["type"], *kind);
+        let name: EntityRef = record["entity"].as_str().expect("a name").parse().expect("valid");
+        let partition = record["partition"].as_u64().expect("its partition");
+        assert_eq!(partition, u64::from(Partition::of(&name).number()));
+        let position = record["position"].as_u64().expect("its position");
+        let before = positions.insert(partition, position);
+        assert!(before.is_none_or(|before| before + 1 == position), "{id}");
+    }
+    assert!(positions.len() > 10, "{positions:?}");
+    // A client that reconnects continues behind what it has received, wherever that was.
+    for at in [0, 7, SESSIONS, 2 * SESSIONS - 2] {
+        let mut again = Reader::of(&world, &[("last-event-id", &seen[at].0)], "?after=0");
+        let found = events(&mut again, seen.len() - at - 1);
+        assert!(places(&found) == places(&seen[at + 1..]), "behind {}", seen[at].0);
+    }
+    // Three specs in each partition come first.
+    let mut all = Reader::of(&world, &[], "?after=0&follow=false");
+    let specs = events(&mut all, 3 * usize::from(PARTITIONS));
+    assert!(specs.iter().all(|(_, kind, _)| kind == "spec_registered"));
+    assert_eq!(places(&events(&mut all, seen.len())), places(&seen));
+    assert_eq!(all.event().map(|(_, kind, _)| kind), Some("end".to_owned()));
+    // The cursor behind every record ends at once; those of other journals are refused.
+    let last = &seen[seen.len() - 1].0;
+    let mut over = Reader::of(&world, &[], &format!("?after={last}&follow=false"));
+    assert_eq!(over.event().map(|(_, kind, _)| kind), Some("end".to_owned()));
+    let beyond = Cursor::new((0..PARTITIONS).map(|_| Position(1_000)));
+    for foreign in ["7".to_owned(), beyond.to_string()] {
+        world.get(&format!("/v1/events?after={foreign}")).refuses(409, "ahead_of_journal");
+    }
+    world.get("/v1/events?after=p!").refuses(400, "bad_query");
+    let headers = [("last-event-id", "pAAAA")];
+    world.ask("GET", "/v1/events", &headers, b"").refuses(400, "bad_header");
 }

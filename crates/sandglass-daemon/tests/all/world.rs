@@ -156,6 +156,8 @@ pub(crate) struct Make {
     pub(crate) modules: Option<PathBuf>,
     /// By default with at most eight handlers in flight.
     pub(crate) host: Option<sandglass_host::Settings>,
+    /// By default the one of the world.
+    pub(crate) journals: Option<Journals>,
 }
 
 impl Answer {
@@ -248,7 +250,8 @@ async fn serve(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
     let handlers = HostHandlers::new(host, clock.clone(), modules.for_handlers());
     let elsewhere = BOUNDED.replace("Bounded", ELSEWHERE);
     let specs = [SESSION, BOUNDED, &elsewhere];
-    let runtime = Runtime::builder(journal.clone())
+    let journals = make.journals.unwrap_or_else(|| Journals::from(journal as Arc<dyn Journal>));
+    let runtime = Runtime::builder_over(journals.clone())
         .handlers(Arc::new(handlers.clone()))
         .clock(clock.clone())
         .telemetry(telemetry)
@@ -256,7 +259,6 @@ async fn serve(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
         .build()
         .await
         .expect("an empty journal");
-    let journals = Journals::from(journal as Arc<dyn Journal>);
     let operated_elsewhere = BTreeSet::from([ELSEWHERE.to_owned()]);
     let parts = Parts { runtime, handlers, journals, exporter, clock, modules, operated_elsewhere };
     let daemon = Daemon::new(parts, make.settings, make.keys);
