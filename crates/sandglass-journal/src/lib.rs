@@ -12,10 +12,12 @@ mod around;
 mod batch;
 pub mod conformance;
 mod error;
+mod failing;
 mod memory;
 mod new_file;
 mod page;
 mod sqlite;
+pub mod store;
 
 use std::fmt;
 use std::pin::Pin;
@@ -56,7 +58,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`Error::Conflict`], [`Error::Invalid`], [`Error::TooLarge`],
-    /// [`Error::Unavailable`], [`Error::Damaged`] or [`Error::Closed`].
+    /// [`Error::Unavailable`], [`Error::Damaged`], [`Error::Disowned`] or [`Error::Closed`].
     fn append(&self, batch: Batch) -> Answer<'_, Positions>;
 
     /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) from `from` on.
@@ -146,6 +148,12 @@ pub enum Health {
     /// The last one failed; the next one may work again.
     Failing {
         /// Why.
+        what: String,
+    },
+    /// Another host owns it, or its store lost records that were acknowledged: nothing is appended
+    /// here again.
+    Disowned {
+        /// Why, and what to do.
         what: String,
     },
     /// The journal is closed.

@@ -6,6 +6,7 @@
 //! - [`ask`], [`entity_signal`], [`busy`]: requests and signals from one entity to another, and
 //!   refusals.
 //! - [`spawn`]: entities that another entity creates.
+//! - [`partition`]: the parts of a shared journal.
 //! - [`id`], [`clock`], [`entropy`], [`trace`]: names and ids, time, randomness, trace contexts.
 //!
 //! The serialized names of these types are contracts with journals, clients and guests: a Rust item
@@ -25,6 +26,7 @@ pub mod id;
 pub mod limit;
 mod named;
 pub mod outcome;
+pub mod partition;
 pub mod record;
 pub mod report;
 pub mod rules;
@@ -50,6 +52,7 @@ pub use outcome::{
     HandlerDeadlineExceeded, LimitBreach, LimitKind, Outcome, OutcomeKind, Rejection,
     RejectionKind, Trap, TrapKind, TypedFailure,
 };
+pub use partition::Partition;
 pub use record::{
     DEFAULT_TENANT, Decision, Dispatched, Event, NO_ACTION, Observed, Position, Record, Retried,
     TransitionCause,

@@ -3,7 +3,6 @@
 
 mod backup;
 mod defense;
-mod failing;
 mod fault;
 mod file;
 mod groups;
@@ -36,11 +35,11 @@ pub use reader::SqliteReader;
 pub use salvage::{Found, Salvage};
 pub use tail::TornRecord;
 
+use crate::store::{Failing, Failures};
 use crate::{
     Answer, BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, ByEntity, Error, Health, Journal, OfKinds,
     Page, Pending, Place, Positions, RECORDING_MAX_BYTES, SNAPSHOT_MAX_BYTES, Snapshot,
 };
-use failing::{Failing, Failures};
 use writer::{Job, Prune, Request, Writer};
 
 /// Most batches in the writer's queue; further callers wait outside. Several full groups, so that

@@ -12,12 +12,14 @@ use crate::Error;
 /// The time between two equal lines of the log.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// Why the last append failed, if it did.
+/// Why the last append failed, if it did; shared between a writer and its callers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Failing(Arc<Mutex<Option<String>>>);
+pub struct Failing(Arc<Mutex<Option<String>>>);
 
 impl Failing {
-    pub(super) fn why(&self) -> Option<String> {
+    /// The reason; `None` if the last append worked.
+    #[must_use]
+    pub fn why(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -28,7 +30,7 @@ impl Failing {
 
 /// The state that the writer keeps.
 #[derive(Debug)]
-pub(super) struct Failures {
+pub struct Failures {
     shared: Failing,
     clock: SystemClock,
     last: Option<LoggedFailure>,
@@ -43,12 +45,14 @@ struct LoggedFailure {
 }
 
 impl Failures {
-    pub(super) fn new(shared: Failing) -> Self {
+    /// Shows failures through `shared`.
+    #[must_use]
+    pub fn new(shared: Failing) -> Self {
         Self { shared, clock: SystemClock::new(), last: None }
     }
 
     /// Notes the result of a group of batches.
-    pub(super) fn note<T>(&mut self, written: &Result<T, Error>, batches: usize) {
+    pub fn note<T>(&mut self, written: &Result<T, Error>, batches: usize) {
         match written {
             Ok(_) => self.works_again(),
             Err(error) => self.failed(error.to_string(), batches, self.clock.now()),
