@@ -5,7 +5,8 @@ use std::fmt;
 use sandglass_model::{DispatchId, EntityRef, Position};
 
 use crate::{
-    Answer, Batch, ByEntity, Health, Journal, OfKinds, Page, Pending, Place, Positions, Snapshot,
+    Answer, Batch, ByEntity, EntityEntry, Health, Journal, OfKinds, Page, Pending, Place,
+    Positions, Resting, Select, Selected, SelectedPlace, Snapshot,
 };
 
 /// A journal that wraps another one: each method calls the inner journal unless it is overridden.
@@ -52,6 +53,26 @@ pub trait Around: Send + Sync + fmt::Debug {
     /// [`Journal::snapshot`].
     fn snapshot(&self, entity: EntityRef) -> Answer<'_, Option<Snapshot>> {
         self.inner().snapshot(entity)
+    }
+
+    /// [`Journal::last_of`].
+    fn last_of(&self, entity: EntityRef) -> Answer<'_, Option<EntityEntry>> {
+        self.inner().last_of(entity)
+    }
+
+    /// [`Journal::rest`].
+    fn rest(&self, entities: Vec<Resting>) -> Answer<'_, ()> {
+        self.inner().rest(entities)
+    }
+
+    /// [`Journal::select`].
+    fn select(
+        &self,
+        which: Select,
+        after: Option<SelectedPlace>,
+        limit: usize,
+    ) -> Answer<'_, Selected> {
+        self.inner().select(which, after, limit)
     }
 
     /// [`Journal::health`].
@@ -105,6 +126,23 @@ impl<A: Around> Journal for A {
 
     fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Answer<'_, Vec<u64>> {
         self.inner().prune(entities)
+    }
+
+    fn last_of(&self, entity: EntityRef) -> Answer<'_, Option<EntityEntry>> {
+        Around::last_of(self, entity)
+    }
+
+    fn rest(&self, entities: Vec<Resting>) -> Answer<'_, ()> {
+        Around::rest(self, entities)
+    }
+
+    fn select(
+        &self,
+        which: Select,
+        after: Option<SelectedPlace>,
+        limit: usize,
+    ) -> Answer<'_, Selected> {
+        Around::select(self, which, after, limit)
     }
 
     fn last(&self) -> Answer<'_, Position> {

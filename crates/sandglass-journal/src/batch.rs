@@ -306,6 +306,6 @@ fn invalid(what: impl Into<String>) -> Error {
     Error::Invalid { what: what.into() }
 }
 
-fn at_most(what: &'static str, size: usize, limit: usize) -> Result<(), Error> {
+pub(crate) fn at_most(what: &'static str, size: usize, limit: usize) -> Result<(), Error> {
     if size > limit { Err(Error::TooLarge { what, size, limit }) } else { Ok(()) }
 }

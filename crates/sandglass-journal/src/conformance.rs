@@ -12,9 +12,10 @@ use sandglass_model::{
 };
 
 use crate::{
-    BATCH_MAX_RECORDS, Batch, Entry, Error, Expected, Health, Journal, LastRecord, PAGE_MAX_BYTES,
-    PAGE_MAX_ENTRIES, PRUNE_MAX_ENTITIES, Page, Place, Positions, RECORD_MAX_BYTES,
-    RECORDING_MAX_BYTES, Recording, SEARCHED_MAX, SNAPSHOT_MAX_BYTES, Snapshot,
+    BATCH_MAX_RECORDS, Batch, EntityEntry, Entry, Error, Expected, Health, Journal, LastRecord,
+    PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, PRUNE_MAX_ENTITIES, Page, Place, Positions, RECORD_MAX_BYTES,
+    RECORDING_MAX_BYTES, REST_MAX_ENTITIES, Recording, Rest, Resting, SEARCHED_MAX,
+    SNAPSHOT_MAX_BYTES, Select, SelectedPlace, Snapshot,
 };
 
 /// Defines a test for each fact, in a module `$name`. `$open` is an expression of
@@ -43,6 +44,12 @@ macro_rules! conformance_tests {
             refuses_recordings_of_runs_that_do_not_end_in_the_batch
             keeps_the_last_snapshot_of_each_entity
             prunes_whole_entities_and_keeps_their_places
+            last_of_equals_the_last_record
+            due_finds_what_is_in_flight_first
+            an_append_clears_a_rest_and_a_rest_for_an_older_position_is_skipped
+            pages_of_entities_have_no_gaps_and_repeat_nothing
+            finds_ended_entities_and_those_with_another_spec
+            pruned_entities_are_not_found
             a_closed_journal_says_so
         }
     };
@@ -663,6 +670,202 @@ pub async fn prunes_whole_entities_and_keeps_their_places(journal: Subject) {
     assert!(matches!(journal.prune(many).await, Err(Error::TooLarge { .. })));
 }
 
+/// A note that the entity whose last record is at `last` rests until `wake_at`, in milliseconds.
+fn rests(entity: &EntityRef, last: u64, wake_at: Option<i64>) -> Resting {
+    let spec = Some(SpecDigest::of("spec", RulesVersion::CURRENT));
+    let rest = Rest { wake_at: wake_at.map(WallTime::from_millis), spec, is_listed: false };
+    Resting { entity: entity.clone(), last: Position(last), rest }
+}
+
+/// All entities that `which` selects, read in pages of `limit`.
+async fn selected(journal: &Subject, which: &Select, limit: usize) -> Vec<EntityEntry> {
+    let (mut after, mut found) = (None::<SelectedPlace>, Vec::new());
+    loop {
+        let page = journal.select(which.clone(), after.clone(), limit).await.expect("readable");
+        assert!(page.entries.len() <= limit.max(1));
+        assert!(page.next.is_none() || page.next > after, "a page always gets on");
+        found.extend(page.entries);
+        after = page.next;
+        if after.is_none() {
+            return found;
+        }
+    }
+}
+
+async fn names(journal: &Subject, which: &Select) -> Vec<String> {
+    let found = selected(journal, which, 1_000).await;
+    found.iter().map(|entry| entry.entity.id().to_owned()).collect()
+}
+
+const fn due(until: i64) -> Select {
+    Select::Due { until: WallTime::from_millis(until) }
+}
+
+/// See its name.
+pub async fn last_of_equals_the_last_record(journal: Subject) {
+    let (a, b) = (session("a"), session("b"));
+    append(&journal, creation(&a)).await;
+    append(&journal, batch(&b, Expected::None, vec![(0, created()), (1, transition("Go"))])).await;
+    append(&journal, step(&a, at(1), 1)).await;
+    append(&journal, spec("late")).await;
+    for (entity, position, sequence) in [(&a, 4, 1), (&b, 3, 1)] {
+        let found = journal.last_of(entity.clone()).await.expect("readable").expect("it exists");
+        let last = LastRecord { position: Position(position), sequence: Sequence(sequence) };
+        assert_eq!(found, EntityEntry { entity: entity.clone(), last, rest: None });
+        let records = journal.read_entity(entity.clone(), Position(0), 10).await.expect("readable");
+        assert_eq!(records.entries.last().map(Entry::position), Some(last.position));
+    }
+    assert_eq!(journal.last_of(session("c")).await, Ok(None));
+    let noted = rests(&b, 3, Some(7));
+    assert_eq!(journal.rest(vec![noted.clone()]).await, Ok(()));
+    let found = journal.last_of(b).await.expect("readable").expect("it exists");
+    assert_eq!((found.last.position, found.rest), (Position(3), Some(noted.rest)));
+}
+
+/// See its name.
+pub async fn due_finds_what_is_in_flight_first(journal: Subject) {
+    let all = ["late", "soon", "awake", "sooner", "never", "listed", "exact"].map(session);
+    for entity in &all {
+        append(&journal, creation(entity)).await;
+    }
+    let [late, soon, _, sooner, never, listed, exact] = &all;
+    let mut is_listed = rests(listed, 6, Some(5_000));
+    is_listed.rest.is_listed = true;
+    let noted = vec![
+        rests(late, 1, Some(3_001)),
+        rests(soon, 2, Some(2_000)),
+        rests(sooner, 4, Some(1_000)),
+        rests(never, 5, None),
+        is_listed,
+        rests(exact, 7, Some(3_000)),
+    ];
+    assert_eq!(journal.rest(noted).await, Ok(()));
+    assert_eq!(names(&journal, &due(3_000)).await, ["awake", "listed", "sooner", "soon", "exact"]);
+    assert_eq!(names(&journal, &due(i64::MIN)).await, ["awake", "listed"]);
+    assert_eq!(names(&journal, &due(i64::MAX)).await.len(), 6, "all but the one without a timer");
+    let mut earlier = rests(late, 1, Some(-5));
+    earlier.rest.spec = None;
+    assert_eq!(journal.rest(vec![earlier]).await, Ok(()), "it is noted anew");
+    let found = names(&journal, &due(1_000)).await;
+    assert_eq!(found, ["awake", "listed", "late", "sooner"], "the last note holds");
+}
+
+/// See its name.
+pub async fn an_append_clears_a_rest_and_a_rest_for_an_older_position_is_skipped(journal: Subject) {
+    let (a, b) = (session("a"), session("b"));
+    append(&journal, creation(&a)).await;
+    append(&journal, creation(&b)).await;
+    let notes = vec![rests(&a, 1, Some(5)), rests(&b, 2, None)];
+    assert_eq!(journal.rest(notes).await, Ok(()));
+    assert_eq!(names(&journal, &due(4)).await, Vec::<String>::new());
+    // A batch that is refused clears nothing.
+    refused(&journal, step(&a, at(7), 1)).await;
+    assert_eq!(names(&journal, &due(4)).await, Vec::<String>::new());
+    append(&journal, step(&a, at(1), 1)).await;
+    assert_eq!(names(&journal, &due(4)).await, ["a"], "it is awake");
+    let older = vec![rests(&a, 1, None), rests(&session("c"), 1, None)];
+    assert_eq!(journal.rest(older).await, Ok(()), "both are skipped");
+    let found = journal.last_of(a.clone()).await.expect("readable").expect("it exists");
+    assert_eq!((found.last.position, found.rest), (Position(3), None));
+    assert_eq!(journal.last_of(session("c")).await, Ok(None));
+    // Records that do not advance the sequence clear it, too.
+    assert_eq!(journal.rest(vec![rests(&a, 3, None)]).await, Ok(()));
+    assert_eq!(names(&journal, &due(4)).await, Vec::<String>::new());
+    append(&journal, batch(&a, at(3), vec![(1, signal("x"))])).await;
+    assert_eq!(names(&journal, &due(4)).await, ["a"]);
+    let many = vec![rests(&a, 4, None); REST_MAX_ENTITIES + 1];
+    assert!(matches!(journal.rest(many).await, Err(Error::TooLarge { .. })));
+}
+
+/// See its name.
+pub async fn pages_of_entities_have_no_gaps_and_repeat_nothing(journal: Subject) {
+    append(&journal, spec("early")).await;
+    let mut entities: Vec<EntityRef> = (0..40).map(|number| session(&number.to_string())).collect();
+    entities.push(EntityRef::new("Order", "1").expect("a valid name"));
+    for (entity, position) in entities.iter().zip(2..) {
+        assert_eq!(append(&journal, creation(entity)).await.last, Position(position));
+    }
+    let mut notes = Vec::new();
+    for (number, entity) in entities.iter().enumerate().filter(|(number, _)| number % 3 > 0) {
+        // Many have the same time.
+        let mut note = rests(entity, number as u64 + 2, Some(number as i64 / 7));
+        if number % 3 == 1 {
+            note.rest.spec = None;
+        }
+        notes.push(note);
+    }
+    assert_eq!(journal.rest(notes).await, Ok(()));
+    let of_type = Select::OtherSpec {
+        entity_type: "Session".to_owned(),
+        spec: SpecDigest::of("another", RulesVersion::CURRENT),
+    };
+    let counts = [(Select::All, 41), (due(i64::MAX), 41), (Select::Ended, 14), (of_type, 13)];
+    for (which, count) in counts {
+        let at_once = selected(&journal, &which, 1_000).await;
+        assert_eq!(at_once.len(), count, "{which:?}");
+        for limit in [0, 1, 2, 7, 13, 40, 41] {
+            assert_eq!(selected(&journal, &which, limit).await, at_once, "{which:?} by {limit}");
+        }
+    }
+    let mut by_name = entities.clone();
+    by_name.sort();
+    let all = selected(&journal, &Select::All, 10).await;
+    assert_eq!(all.into_iter().map(|entry| entry.entity).collect::<Vec<_>>(), by_name);
+}
+
+/// See its name.
+pub async fn finds_ended_entities_and_those_with_another_spec(journal: Subject) {
+    let digest = |source: &str| SpecDigest::of(source, RulesVersion::CURRENT);
+    let all = ["z", "y", "x", "w", "v", "u"].map(session);
+    for entity in &all {
+        append(&journal, creation(entity)).await;
+    }
+    let order = EntityRef::new("Order", "1").expect("a valid name");
+    append(&journal, creation(&order)).await;
+    let obeying = |entity, last, spec: Option<&str>| {
+        let mut note = rests(entity, last, None);
+        note.rest.spec = spec.map(digest);
+        note
+    };
+    let notes = vec![
+        obeying(&all[0], 1, None),
+        obeying(&all[1], 2, Some("old")),
+        obeying(&all[2], 3, Some("new")),
+        obeying(&all[3], 4, Some("older")),
+        obeying(&all[4], 5, None),
+        obeying(&order, 7, Some("old")),
+    ];
+    assert_eq!(journal.rest(notes).await, Ok(()));
+    assert_eq!(names(&journal, &Select::Ended).await, ["z", "v"], "by their last records");
+    let other = |spec| Select::OtherSpec { entity_type: "Session".to_owned(), spec: digest(spec) };
+    assert_eq!(names(&journal, &other("new")).await, ["w", "y"], "awake ones are not among them");
+    assert_eq!(names(&journal, &other("newest")).await, ["w", "x", "y"]);
+    append(&journal, step(&all[3], at(4), 1)).await;
+    append(&journal, step(&all[0], at(1), 1)).await;
+    assert_eq!(names(&journal, &other("new")).await, ["y"]);
+    assert_eq!(names(&journal, &Select::Ended).await, ["v"]);
+}
+
+/// See its name.
+pub async fn pruned_entities_are_not_found(journal: Subject) {
+    let (a, b) = (session("a"), session("b"));
+    append(&journal, creation(&a)).await;
+    append(&journal, creation(&b)).await;
+    let mut note = rests(&a, 1, None);
+    note.rest.spec = None;
+    assert_eq!(journal.rest(vec![note.clone()]).await, Ok(()));
+    assert_eq!(journal.prune(vec![(a.clone(), Position(1))]).await, Ok(vec![1]));
+    for which in [Select::All, due(i64::MAX)] {
+        assert_eq!(names(&journal, &which).await, ["b"], "{which:?}");
+    }
+    assert_eq!(names(&journal, &Select::Ended).await, Vec::<String>::new());
+    assert_eq!(journal.last_of(a.clone()).await, Ok(None));
+    assert_eq!(journal.rest(vec![note]).await, Ok(()), "it is skipped");
+    assert_eq!(journal.last_of(a.clone()).await, Ok(None));
+    append(&journal, creation(&a)).await;
+    assert_eq!(names(&journal, &due(0)).await, ["a", "b"], "another life of the same name");
+}
+
 /// See its name.
 pub async fn a_closed_journal_says_so(journal: Subject) {
     let entity = session("a");
@@ -681,4 +884,7 @@ pub async fn a_closed_journal_says_so(journal: Subject) {
     assert_eq!(journal.snapshot(session("a")).await, Err(Error::Closed));
     assert_eq!(journal.prune(Vec::new()).await, Err(Error::Closed));
     assert_eq!(journal.last().await, Err(Error::Closed));
+    assert_eq!(journal.last_of(session("a")).await, Err(Error::Closed));
+    assert_eq!(journal.rest(Vec::new()).await, Err(Error::Closed));
+    assert_eq!(journal.select(Select::All, None, 1).await, Err(Error::Closed));
 }

@@ -11,6 +11,7 @@
 mod around;
 mod batch;
 pub mod conformance;
+mod entities;
 mod error;
 mod failing;
 mod memory;
@@ -28,6 +29,9 @@ pub use around::Around;
 pub use batch::{
     BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, Expected, LastRecord, PRUNE_MAX_ENTITIES, Positions,
     RECORD_MAX_BYTES, RECORDING_MAX_BYTES, Recording, SNAPSHOT_MAX_BYTES, Snapshot,
+};
+pub use entities::{
+    EntityEntry, REST_MAX_ENTITIES, Rest, Resting, SELECTED_MAX, Select, Selected, SelectedPlace,
 };
 pub use error::Error;
 pub use memory::MemoryJournal;
@@ -125,6 +129,33 @@ pub trait Journal: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Unavailable`], [`Error::Damaged`] or [`Error::Closed`].
     fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Answer<'_, Vec<u64>>;
+
+    /// What is known of `entity` without reading its records; `None` if it has none.
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    fn last_of(&self, entity: EntityRef) -> Answer<'_, Option<EntityEntry>>;
+
+    /// Notes how entities rest, at most [`REST_MAX_ENTITIES`]. One whose last record is not the
+    /// given one is skipped, because it is awake again. The next append to an entity clears its
+    /// rest. A note that is lost does no harm: its entity counts as awake.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Unavailable`], [`Error::Damaged`] or [`Error::Closed`].
+    fn rest(&self, entities: Vec<Resting>) -> Answer<'_, ()>;
+
+    /// Up to `limit` entities (at most [`SELECTED_MAX`]) behind `after`; from the first one on if
+    /// `after` is `None`. An entity that falls asleep or wakes between two pages can be in both, or
+    /// in neither.
+    ///
+    /// # Errors
+    /// As [`Journal::read`].
+    fn select(
+        &self,
+        which: Select,
+        after: Option<SelectedPlace>,
+        limit: usize,
+    ) -> Answer<'_, Selected>;
 
     /// The position of the last record, even if it was pruned; 0 if there was none.
     ///

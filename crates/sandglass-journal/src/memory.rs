@@ -9,8 +9,9 @@ use tokio::sync::watch;
 
 use crate::batch::{few_enough, recorded_twice};
 use crate::{
-    Answer, Batch, ByEntity, Entry, Error, Health, Journal, LastRecord, OfKinds, PAGE_MAX_BYTES,
-    PAGE_MAX_ENTRIES, Page, Pending, Place, Positions, Recording, SEARCHED_MAX, Snapshot,
+    Answer, Batch, ByEntity, EntityEntry, Entry, Error, Health, Journal, LastRecord, OfKinds,
+    PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Pending, Place, Positions, Recording, Rest, Resting,
+    SEARCHED_MAX, Select, Selected, SelectedPlace, Snapshot, entities,
 };
 
 /// A journal that is lost with its process, and grows until then.
@@ -31,6 +32,8 @@ struct Inner {
     dispatches: BTreeMap<DispatchId, usize>,
     recordings: BTreeMap<(DispatchId, u32), Arc<[u8]>>,
     snapshots: BTreeMap<EntityRef, Snapshot>,
+    /// How entities rest, by the positions of their last records.
+    rests: BTreeMap<EntityRef, (Position, Rest)>,
     failing: Option<String>,
     /// How many appends fail before all work again; `None` if they fail until that is changed.
     failures_left: Option<u32>,
@@ -94,10 +97,7 @@ impl Inner {
             return Err(Error::Unavailable { what });
         }
         let Batch { entity, at, .. } = &batch;
-        let known = self.by_entity.get(entity).and_then(|places| places.last());
-        let last = known
-            .and_then(|place| self.record(*place))
-            .map(|record| LastRecord { position: record.position, sequence: record.sequence });
+        let last = self.last_record(entity);
         batch.admit(last.filter(|_| entity.is_some()))?;
         let of = |recording: &Recording| (recording.dispatch, recording.attempt);
         let is_known = |one: &&Recording| self.recordings.contains_key(&of(one));
@@ -199,6 +199,53 @@ impl Inner {
         Position(u64::try_from(self.records.len()).unwrap_or(u64::MAX))
     }
 
+    fn last_record(&self, entity: &Option<EntityRef>) -> Option<LastRecord> {
+        let record = self.record(*self.by_entity.get(entity)?.last()?)?;
+        Some(LastRecord { position: record.position, sequence: record.sequence })
+    }
+
+    fn entry(&self, entity: EntityRef) -> Option<EntityEntry> {
+        let key = Some(entity);
+        let last = self.last_record(&key)?;
+        let entity = key?;
+        let noted = self.rests.get(&entity).filter(|(at, _)| *at == last.position);
+        let rest = noted.map(|(_, rest)| rest.clone());
+        Some(EntityEntry { entity, last, rest })
+    }
+
+    fn rest(&mut self, resting: Resting) {
+        let Resting { entity, last, rest } = resting;
+        let known = self.last_record(&Some(entity.clone()));
+        if known.is_some_and(|known| known.position == last) {
+            self.rests.insert(entity, (last, rest));
+        }
+    }
+
+    fn select(&self, which: &Select, after: Option<SelectedPlace>, limit: usize) -> Selected {
+        let limit = entities::page_size(limit);
+        let is_by_name = matches!(which, Select::All | Select::OtherSpec { .. });
+        let from = after.as_ref().filter(|_| is_by_name).map(|after| after.entity.clone());
+        let found = self
+            .by_entity
+            .range(&from..)
+            .filter_map(|(name, _)| {
+                let entry = self.entry(name.clone()?)?;
+                Some((key_in(which, &entry)?, entry))
+            })
+            .filter(|(key, entry)| {
+                after
+                    .as_ref()
+                    .is_none_or(|after| (*key, &entry.entity) > (after.key, &after.entity))
+            });
+        let mut found: Vec<_> =
+            if is_by_name { found.take(limit + 1).collect() } else { found.collect() };
+        found.sort_by(|(key, entry), (other, another)| {
+            (key, &entry.entity).cmp(&(other, &another.entity))
+        });
+        found.truncate(limit + 1);
+        Selected::page(found, limit)
+    }
+
     fn record(&self, place: usize) -> Option<&Record> {
         self.records.get(place)?.as_ref()
     }
@@ -220,8 +267,30 @@ impl Inner {
             }
         }
         self.by_entity.remove(&key);
-        key.and_then(|entity| self.snapshots.remove(&entity));
+        if let Some(entity) = key {
+            self.snapshots.remove(&entity);
+            self.rests.remove(&entity);
+        }
         u64::try_from(places.len()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The key of `entry` in the order of `which`; `None` if it is not one of them.
+fn key_in(which: &Select, entry: &EntityEntry) -> Option<i64> {
+    let rest = entry.rest.as_ref();
+    match which {
+        Select::All => Some(0),
+        Select::Due { until } => {
+            let key = rest.map_or(Some(SelectedPlace::FIRST), Rest::due_key)?;
+            (key <= until.as_millis()).then_some(key)
+        }
+        Select::Ended => {
+            rest?.spec.is_none().then(|| i64::try_from(entry.last.position.0).unwrap_or(i64::MAX))
+        }
+        Select::OtherSpec { entity_type, spec } => {
+            let is_other = rest?.spec.is_some_and(|obeyed| obeyed != *spec);
+            (is_other && entry.entity.entity_type() == entity_type).then_some(0)
+        }
     }
 }
 
@@ -288,6 +357,31 @@ impl Journal for MemoryJournal {
             }
             Ok(entities.into_iter().map(|(entity, last)| inner.prune(entity, last)).collect())
         })
+    }
+
+    fn last_of(&self, entity: EntityRef) -> Answer<'_, Option<EntityEntry>> {
+        Box::pin(async move { Ok(self.open()?.entry(entity)) })
+    }
+
+    fn rest(&self, entities: Vec<Resting>) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let mut inner = self.open()?;
+            entities::few_enough(&entities)?;
+            if let Some(what) = &inner.failing {
+                return Err(Error::Unavailable { what: what.clone() });
+            }
+            entities.into_iter().for_each(|resting| inner.rest(resting));
+            Ok(())
+        })
+    }
+
+    fn select(
+        &self,
+        which: Select,
+        after: Option<SelectedPlace>,
+        limit: usize,
+    ) -> Answer<'_, Selected> {
+        Box::pin(async move { Ok(self.open()?.select(&which, after, limit)) })
     }
 
     fn last(&self) -> Answer<'_, Position> {

@@ -8,6 +8,7 @@ use sandglass_model::Event;
 use sha2::{Digest, Sha256};
 
 pub use crate::batch::{Line, few_enough, recorded_twice};
+pub use crate::entities::{few_enough as few_resting, page_size};
 pub use crate::failing::{Failing, Failures};
 
 use crate::batch::{self, RECORD_MAX_VALUES};

@@ -12,7 +12,8 @@ use super::{fault, file};
 use crate::Error;
 
 /// The tables of a journal, in any format.
-const TABLES: [&str; 6] = ["records", "head", "torn_records", "recordings", "snapshots", "pruned"];
+const TABLES: [&str; 7] =
+    ["records", "head", "torn_records", "recordings", "snapshots", "pruned", "entities"];
 
 /// How many steps of SQLite's virtual machine pass between two checks of their number.
 const STEPS_BETWEEN_CHECKS: u16 = 10_000;

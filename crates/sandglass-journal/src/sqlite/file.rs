@@ -9,18 +9,21 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction};
 
-use super::{Settings, defense, fault};
+use super::{Settings, defense, entities, fault};
 use crate::{Error, NewFile};
 
 /// The application id in the header of the SQLite file: "SdGl".
 pub const APPLICATION_ID: u32 = 0x5364_476c;
 /// The format that this version writes, and the newest that it reads.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// The format that introduced snapshots, recordings and the pruning of entities.
 const SINCE_SNAPSHOTS: u32 = 3;
 /// The first format whose header states where the last write began, and which has today's indexes.
 pub(super) const SINCE_WHERE_WRITES_BEGAN: u32 = 4;
+
+/// The first format with a table of entities.
+pub(super) const SINCE_ENTITIES: u32 = 6;
 
 /// How long SQLite waits for another process with the file (an SQL prompt, for example) before an
 /// operation fails.
@@ -38,10 +41,14 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// What later formats add. Formats 2 and 5 only announced records of later kinds.
 const LATER: [(u32, &str); 2] =
     [(3, include_str!("format-3.sql")), (4, include_str!("format-4.sql"))];
+/// The table of entities, which can be made again from the records.
+const ENTITIES: &str = include_str!("format-6.sql");
 const INDEXES: &str = include_str!("indexes.sql");
 /// The statements that add it.
 const INDEX_NAMES: [&str; 4] =
     ["records_of_entity", "dispatches_by_id", "recordings_of_dispatch", "snapshots_by_position"];
+/// Those that format 6 added.
+const ENTITY_INDEX_NAMES: [&str; 3] = ["entities_by_due", "entities_by_spec", "ended_entities"];
 const VIEWS: &str = include_str!("views.sql");
 
 /// How an existing file is opened: by one thread only.
@@ -234,9 +241,19 @@ fn add_later(transaction: &Transaction<'_>, format: u32) -> rusqlite::Result<()>
     for (_, adds) in LATER.iter().filter(|(later, _)| *later > format) {
         transaction.execute_batch(adds)?;
     }
-    transaction.execute_batch(INDEXES)?;
+    if format < SINCE_ENTITIES {
+        // The index of records by entity is one of them, and makes filling the table fast.
+        make_entities(transaction)?;
+    }
     transaction.execute_batch(VIEWS)?;
     transaction.pragma_update(None, "user_version", FORMAT)
+}
+
+/// Makes the table of entities with all entities awake, and all indexes that are missing.
+fn make_entities(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.execute_batch(ENTITIES)?;
+    transaction.execute_batch(INDEXES)?;
+    entities::rebuild(transaction)
 }
 
 /// Converts an intact journal to the newest format, with all of its indexes. Its contents do not
@@ -245,6 +262,9 @@ pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Er
     let mut upgraded = || -> rusqlite::Result<()> {
         let format = stamp(connection)?.1;
         if format == FORMAT {
+            if entities::is_lost(connection)? {
+                return rebuild_entities(connection, path, "it is missing");
+            }
             let lost = lost_indexes(connection)?;
             if lost.is_empty() {
                 return Ok(());
@@ -259,13 +279,28 @@ pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), Er
     upgraded().map_err(|error| fault::of(path, "upgrading", &error))
 }
 
-/// The missing indexes of a journal of the newest format. Indexes contain nothing that the records
-/// do not.
+/// Makes the table of entities again, because of what is wrong with it.
+pub(super) fn rebuild_entities(
+    connection: &mut Connection,
+    path: &Path,
+    why: &str,
+) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    make_entities(&transaction)?;
+    transaction.commit()?;
+    tracing::warn!(journal = %path.display(), why, "made the table of entities again");
+    Ok(())
+}
+
+/// The missing indexes of a journal of format 4 or a later one. Indexes contain nothing that the
+/// records do not.
 pub(super) fn lost_indexes(connection: &Connection) -> rusqlite::Result<Vec<&'static str>> {
+    let has_entities = stamp(connection)?.1 >= SINCE_ENTITIES;
+    let of_entities = ENTITY_INDEX_NAMES.into_iter().filter(|_| has_entities);
     let mut known =
         connection.prepare("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = ?1")?;
     let mut lost = Vec::new();
-    for name in INDEX_NAMES {
+    for name in INDEX_NAMES.into_iter().chain(of_entities) {
         if !known.exists([name])? {
             lost.push(name);
         }

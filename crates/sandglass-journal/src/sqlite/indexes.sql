@@ -11,3 +11,10 @@ CREATE INDEX IF NOT EXISTS dispatches_by_id
 
 CREATE UNIQUE INDEX IF NOT EXISTS recordings_of_dispatch ON recordings (dispatch, attempt);
 CREATE INDEX IF NOT EXISTS snapshots_by_position ON snapshots (position);
+
+CREATE INDEX IF NOT EXISTS entities_by_due
+    ON entities (due, entity_type, entity_id) WHERE due IS NOT NULL;
+CREATE INDEX IF NOT EXISTS entities_by_spec
+    ON entities (entity_type, spec, entity_id) WHERE spec IS NOT NULL;
+CREATE INDEX IF NOT EXISTS ended_entities
+    ON entities (rests_at, entity_type, entity_id) WHERE spec IS NULL AND rests_at IS NOT NULL;

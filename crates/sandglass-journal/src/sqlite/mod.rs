@@ -3,6 +3,7 @@
 
 mod backup;
 mod defense;
+mod entities;
 mod fault;
 mod file;
 mod groups;
@@ -37,10 +38,11 @@ pub use tail::TornRecord;
 
 use crate::store::{Failing, Failures};
 use crate::{
-    Answer, BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, ByEntity, Error, Health, Journal, OfKinds,
-    Page, Pending, Place, Positions, RECORDING_MAX_BYTES, SNAPSHOT_MAX_BYTES, Snapshot,
+    Answer, BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, ByEntity, EntityEntry, Error, Health,
+    Journal, OfKinds, Page, Pending, Place, Positions, RECORDING_MAX_BYTES, Resting,
+    SNAPSHOT_MAX_BYTES, Select, Selected, SelectedPlace, Snapshot,
 };
-use writer::{Job, Prune, Request, Writer};
+use writer::{Job, NoteRest, Prune, Request, Writer};
 
 /// Most batches in the writer's queue; further callers wait outside. Several full groups, so that
 /// the writer never waits for its callers.
@@ -243,6 +245,29 @@ impl Journal for SqliteJournal {
             crate::batch::few_enough(&entities)?;
             self.writer.ask(|answer| Request::Prune(Prune { entities, answer })).await?
         })
+    }
+
+    fn last_of(&self, entity: EntityRef) -> Answer<'_, Option<EntityEntry>> {
+        self.read_by(move |reader| reader.last_of(&entity))
+    }
+
+    fn rest(&self, entities: Vec<Resting>) -> Answer<'_, ()> {
+        Box::pin(async move {
+            if self.is_closed() {
+                return Err(Error::Closed);
+            }
+            crate::entities::few_enough(&entities)?;
+            self.writer.ask(|answer| Request::Rest(NoteRest { entities, answer })).await?
+        })
+    }
+
+    fn select(
+        &self,
+        which: Select,
+        after: Option<SelectedPlace>,
+        limit: usize,
+    ) -> Answer<'_, Selected> {
+        self.read_by(move |reader| reader.select(&which, after.as_ref(), limit))
     }
 
     fn last(&self) -> Answer<'_, Position> {

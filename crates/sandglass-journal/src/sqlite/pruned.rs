@@ -4,7 +4,7 @@
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use sandglass_model::{EntityRef, Position};
 
-use super::{file, reader, row};
+use super::{entities, file, reader, row};
 use crate::Entry;
 
 /// Removes all records of `entity`, with their recordings and its snapshot, if its last one is at
@@ -37,6 +37,7 @@ pub(super) fn remove(
     transaction
         .prepare_cached("DELETE FROM snapshots WHERE entity_type = ?1 AND entity_id = ?2")?
         .execute(name)?;
+    entities::remove(transaction, name)?;
     Ok(u64::try_from(found.len()).unwrap_or(u64::MAX))
 }
 

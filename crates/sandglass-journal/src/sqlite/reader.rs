@@ -7,9 +7,10 @@ use sandglass_model::{DispatchId, EntityRef, Position};
 
 use super::defense::Steps;
 use super::file::{self, Reading};
-use super::{GROUP_MAX_RECORDS, fault, log, place, pruned, recording, row, snapshot};
+use super::{GROUP_MAX_RECORDS, entities, fault, log, place, pruned, recording, row, snapshot};
 use crate::{
-    ByEntity, Error, OfKinds, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place, SEARCHED_MAX, Snapshot,
+    ByEntity, EntityEntry, Error, OfKinds, PAGE_MAX_BYTES, PAGE_MAX_ENTRIES, Page, Place,
+    SEARCHED_MAX, Select, Selected, SelectedPlace, Snapshot,
 };
 
 /// A journal opened for reading only: it takes no lock, never writes, and works while another
@@ -149,6 +150,21 @@ impl SqliteReader {
                 Err(Error::Damaged { place, what })
             }
         }
+    }
+
+    /// What is known of `entity` without reading its records, in a journal of the newest format.
+    pub(super) fn last_of(&mut self, entity: &EntityRef) -> Result<Option<EntityEntry>, Error> {
+        self.snapshot(|snapshot| entities::find(snapshot, entity))
+    }
+
+    /// A page of the entities that `which` selects, in a journal of the newest format.
+    pub(super) fn select(
+        &mut self,
+        which: &Select,
+        after: Option<&SelectedPlace>,
+        limit: usize,
+    ) -> Result<Selected, Error> {
+        self.snapshot(|snapshot| entities::select(snapshot, which, after, limit))
     }
 
     /// The position of the last record, even if it was pruned; 0 if there was none.

@@ -6,7 +6,7 @@ use std::path::Path;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use sandglass_model::Position;
 
-use super::{fault, file, pruned, reader, recording, snapshot};
+use super::{entities, fault, file, pruned, reader, recording, snapshot};
 use crate::{Error, PAGE_MAX_ENTRIES};
 
 /// A record at the end that was incomplete when the journal was opened. What was left of it, and of
@@ -175,7 +175,9 @@ fn set_aside(transaction: &Transaction<'_>, cut: i64, torn: &[TornRecord]) -> ru
     }
     recording::set_aside(transaction, cut)?;
     snapshot::remove_from(transaction, cut)?;
+    let shortened = entities::from_cut(transaction, cut)?;
     transaction.execute("DELETE FROM records WHERE position >= ?1", [cut])?;
+    entities::correct(transaction, &shortened)?;
     transaction.execute("UPDATE head SET position = ?1", [cut - 1])?;
     if file::stamp(transaction)?.1 >= file::SINCE_WHERE_WRITES_BEGAN {
         // Nothing that is left can be torn.

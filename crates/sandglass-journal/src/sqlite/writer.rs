@@ -5,23 +5,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
-use sandglass_model::{EntityRef, Position, Sequence};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use sandglass_model::{EntityRef, Position};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::file::WriterLock;
 use super::groups::Counters;
 use super::row::{self, Row};
-use super::{GROUP_MAX_RECORDS, fault, pruned, reader, recording, snapshot};
+use super::{GROUP_MAX_RECORDS, entities, fault, pruned, reader, recording, snapshot};
 use crate::batch::{Line, recorded_twice};
 use crate::store::Failures;
-use crate::{Batch, Error, LastRecord, Positions};
+use crate::{Batch, Error, Positions, Resting};
 
 /// A request to the writer.
 #[derive(Debug)]
 pub(super) enum Request {
     Append(Job),
     Prune(Prune),
+    Rest(NoteRest),
     Close(oneshot::Sender<()>),
 }
 
@@ -30,6 +31,13 @@ pub(super) enum Request {
 pub(super) struct Prune {
     pub(super) entities: Vec<(EntityRef, Position)>,
     pub(super) answer: oneshot::Sender<Result<Vec<u64>, Error>>,
+}
+
+/// Entities whose rest is to be noted.
+#[derive(Debug)]
+pub(super) struct NoteRest {
+    pub(super) entities: Vec<Resting>,
+    pub(super) answer: oneshot::Sender<Result<(), Error>>,
 }
 
 /// A waiting batch.
@@ -65,6 +73,9 @@ impl Writer {
                 Some(Request::Prune(prune)) => {
                     // The caller may have gone away.
                     let _ = prune.answer.send(self.prune(&prune.entities));
+                }
+                Some(Request::Rest(note)) => {
+                    let _ = note.answer.send(self.rest(&note.entities));
                 }
                 Some(Request::Append(_)) | None => {}
             }
@@ -157,6 +168,17 @@ impl Writer {
         run().map_err(|error| fault::of(&self.path, "pruning", &error))
     }
 
+    /// Notes in one transaction how entities rest.
+    fn rest(&mut self, entities: &[Resting]) -> Result<(), Error> {
+        let mut run = || -> rusqlite::Result<()> {
+            let transaction =
+                self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            entities.iter().try_for_each(|resting| entities::rest(&transaction, resting))?;
+            transaction.commit()
+        };
+        run().map_err(|error| fault::of(&self.path, "noting which entities rest in", &error))
+    }
+
     /// Moves the log into the file and removes it, so that one file is the whole journal.
     fn finish(self) {
         // Readers are not waited for: what stays in the log is not lost.
@@ -181,7 +203,7 @@ fn append(
 ) -> rusqlite::Result<Result<Positions, Error>> {
     let entity = job.batch.entity.as_ref();
     let found = match entity {
-        Some(entity) => last_record(transaction, entity)?,
+        Some(entity) => entities::last_record(transaction, entity)?,
         None => None,
     };
     if let Err(refused) = job.batch.admit(found) {
@@ -201,8 +223,11 @@ fn append(
     recording::insert(transaction, &job.batch, last + 1)?;
     let mut statement = transaction.prepare_cached(row::INSERT)?;
     rows.iter().try_for_each(|row| row.insert(&mut statement))?;
-    if let (Some(entity), Some(body)) = (entity, &job.batch.snapshot) {
-        snapshot::put(transaction, entity, end, body)?;
+    if let Some(entity) = entity {
+        entities::wake(transaction, entity, found.is_none())?;
+        if let Some(body) = &job.batch.snapshot {
+            snapshot::put(transaction, entity, end, body)?;
+        }
     }
     let place = |key| Position(u64::try_from(key).unwrap_or_default());
     Ok(Ok(Positions { first: place(last + 1), last: place(end) }))
@@ -213,20 +238,4 @@ fn move_head(transaction: &Transaction<'_>, before: i64, last: i64) -> rusqlite:
     transaction
         .prepare_cached("UPDATE head SET before = ?1, position = ?2")?
         .execute([before, last])
-}
-
-/// The entity's last record.
-fn last_record(
-    transaction: &Transaction<'_>,
-    entity: &EntityRef,
-) -> rusqlite::Result<Option<LastRecord>> {
-    let mut statement = transaction.prepare_cached(
-        "SELECT position, sequence FROM records WHERE entity_type = ?1 AND entity_id = ?2 \
-         ORDER BY position DESC LIMIT 1",
-    )?;
-    let found = statement.query_row([entity.entity_type(), entity.id()], |row| {
-        let sequence = u64::try_from(row.get::<_, i64>(1)?).unwrap_or_default();
-        Ok(LastRecord { position: reader::position(row.get(0)?), sequence: Sequence(sequence) })
-    });
-    found.optional()
 }

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sandglass_journal::conformance::{
     at, batch, creation, dispatched, ended, recording, session, signal, step,
 };
-use sandglass_journal::{Error, FORMAT, Health, Journal, Settings, SqliteJournal, SqliteReader};
+use sandglass_journal::{
+    Error, FORMAT, Health, Journal, Select, Settings, SqliteJournal, SqliteReader,
+};
 use sandglass_model::{
     CallPlace, DispatchId, EndPoint, Event, Position, RulesVersion, SpecDigest, WallTime,
 };
@@ -184,6 +186,7 @@ async fn refuses_a_newer_format_and_leaves_it_alone() {
 }
 
 /// What takes a journal back to the format before.
+const BACK_TO_5: &str = "DROP TABLE entities; PRAGMA user_version = 5;";
 const BACK_TO_4: &str = "PRAGMA user_version = 4;";
 const BACK_TO_3: &str = "ALTER TABLE head DROP COLUMN before; DROP INDEX dispatches_by_id; \
     CREATE INDEX dispatches_by_id \
@@ -203,7 +206,7 @@ const BACK_TO_1: &str = "DROP INDEX records_of_dispatch; PRAGMA user_version = 1
 #[tokio::test]
 async fn an_earlier_format_is_read_as_it_is_and_upgraded_when_it_is_written() {
     let dispatch = DispatchId::from_bytes([7; 16]);
-    let back = [BACK_TO_4, BACK_TO_3, BACK_TO_2, BACK_TO_1];
+    let back = [BACK_TO_5, BACK_TO_4, BACK_TO_3, BACK_TO_2, BACK_TO_1];
     for format in 1..FORMAT {
         let back = back[..(FORMAT - format) as usize].concat();
         let scratch = Scratch::with_five_records().await;
@@ -218,7 +221,8 @@ async fn an_earlier_format_is_read_as_it_is_and_upgraded_when_it_is_written() {
         assert_eq!(reader.find_dispatch(dispatch), found, "without an index, too");
         assert_eq!(reader.recording(dispatch, 1), Ok(None));
         let plan = scratch.plan_of_find_dispatch();
-        let index = [None, Some("records_of_dispatch"), None, Some("dispatches_by_id")];
+        let by_id = Some("dispatches_by_id");
+        let index = [None, Some("records_of_dispatch"), None, by_id, by_id];
         let index = index[format as usize - 1];
         assert!(index.is_none_or(|index| plan.contains(index)), "format {format}: {plan}");
         backed_up(&mut reader, &scratch);
@@ -228,6 +232,9 @@ async fn an_earlier_format_is_read_as_it_is_and_upgraded_when_it_is_written() {
         assert_eq!(journal.find_dispatch(dispatch).await, found);
         let end = batch(&session("a"), at(6), vec![(3, ended(dispatch, 1))]);
         let end = end.with_recordings(vec![recording(dispatch, 1, 5)]);
+        let due = Select::Due { until: WallTime::default() };
+        let awake = journal.select(due, None, 10).await.expect("readable").entries;
+        assert_eq!(awake.len(), 1, "all entities of an upgraded journal are awake: {awake:?}");
         journal.append(end).await.expect("goes on");
         assert_eq!(journal.recording(dispatch, 1).await, Ok(Some(vec![0xff; 5])));
         journal.close().await;

@@ -4,7 +4,8 @@
 use std::sync::mpsc::{Sender, channel};
 
 use sandglass_journal::{
-    Batch, ByEntity, Error, Health, Journal, OfKinds, Page, Pending, Place, Positions, Snapshot,
+    Batch, ByEntity, EntityEntry, Error, Health, Journal, OfKinds, Page, Pending, Place, Positions,
+    Resting, Select, Selected, SelectedPlace, Snapshot,
 };
 use sandglass_model::{DispatchId, EntityRef, Position};
 
@@ -93,6 +94,23 @@ impl<J: Journal> Journal for PausingJournal<J> {
 
     fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Pending<'_, Result<Vec<u64>, Error>> {
         while_paused(self.0.prune(entities))
+    }
+
+    fn last_of(&self, entity: EntityRef) -> Pending<'_, Result<Option<EntityEntry>, Error>> {
+        while_paused(self.0.last_of(entity))
+    }
+
+    fn rest(&self, entities: Vec<Resting>) -> Pending<'_, Result<(), Error>> {
+        while_paused(self.0.rest(entities))
+    }
+
+    fn select(
+        &self,
+        which: Select,
+        after: Option<SelectedPlace>,
+        limit: usize,
+    ) -> Pending<'_, Result<Selected, Error>> {
+        while_paused(self.0.select(which, after, limit))
     }
 
     fn last(&self) -> Pending<'_, Result<Position, Error>> {
