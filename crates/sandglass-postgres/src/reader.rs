@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use crate::blobs::CHUNK_BYTES;
 use crate::fault::{Fate, Fault};
 use crate::link::{Connector, Parameter, query};
 use crate::page::{Filled, RANGES, fetched, intact_ranges, records, select};
@@ -292,11 +293,11 @@ impl Reader {
         dispatch: DispatchId,
         attempt: u32,
     ) -> Result<Option<Vec<u8>>, Error> {
+        let last = RECORDING_MAX_BYTES / CHUNK_BYTES;
         let sql = format!(
             "SELECT n.position, n.hash, n.checksum, b.bytes FROM sandglass.recordings n \
-             LEFT JOIN (SELECT hash, chunk, bytes, sum(octet_length(bytes)) \
-                 OVER (PARTITION BY hash ORDER BY chunk) AS upto FROM sandglass.blobs) b \
-             ON b.hash = n.hash AND b.upto <= {RECORDING_MAX_BYTES} \
+             LEFT JOIN LATERAL (SELECT chunk, bytes FROM sandglass.blobs WHERE hash = n.hash \
+                 AND chunk <= {last} AND octet_length(bytes) <= {CHUNK_BYTES}) b ON true \
              WHERE n.partition = $1 AND n.dispatch = $2 AND n.attempt = $3 ORDER BY b.chunk"
         );
         let number = i16::from(partition.number());

@@ -49,25 +49,30 @@ CREATE INDEX records_of_entity ON sandglass.records (partition, entity, position
 CREATE INDEX records_of_dispatch ON sandglass.records (partition, dispatch)
     WHERE dispatch IS NOT NULL;
 
--- Each entity that has records. `rested` is the position of its last record while it rests, and null
--- while it is awake; the columns behind it state how it rests. Names are in the order of their bytes.
+-- Each entity that has records. While it is awake, `rests_at` is null. While it rests, `rests_at` is the
+-- position of its last record, `wake_at` the time of its next timer in milliseconds, and `spec` the
+-- digest of the spec that it obeys; null if it has ended. `due` is the order in which a start wants
+-- them: the least number for those that are awake or listed, then `wake_at`. Names are in the order of
+-- their bytes.
 CREATE TABLE sandglass.entities (
     partition smallint NOT NULL,
     entity    bigint NOT NULL,
     type      text COLLATE "C" NOT NULL,
     id        text COLLATE "C" NOT NULL,
-    rested    bigint,
+    rests_at  bigint,
     wake_at   bigint,
-    spec      text,
-    listed    boolean NOT NULL,
+    is_listed boolean NOT NULL DEFAULT false,
+    spec      bytea,
+    due       bigint,
+    checksum  bytea,
     PRIMARY KEY (partition, entity)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 CREATE UNIQUE INDEX entities_by_name ON sandglass.entities (partition, type, id);
-CREATE INDEX entities_at_work ON sandglass.entities (partition, type, id) WHERE rested IS NULL OR listed;
-CREATE INDEX entities_by_timer ON sandglass.entities (partition, wake_at, type, id)
-    WHERE wake_at IS NOT NULL;
-CREATE INDEX entities_that_ended ON sandglass.entities (partition, rested)
-    WHERE rested IS NOT NULL AND spec IS NULL;
+CREATE INDEX entities_by_due ON sandglass.entities (partition, due, type, id) WHERE due IS NOT NULL;
+CREATE INDEX entities_by_spec ON sandglass.entities (partition, type, spec, id)
+    WHERE spec IS NOT NULL;
+CREATE INDEX ended_entities ON sandglass.entities (partition, rests_at, type, id)
+    WHERE spec IS NULL AND rests_at IS NOT NULL;
 
 -- The last snapshot of each entity. One that is lost is made again from the records.
 CREATE TABLE sandglass.snapshots (

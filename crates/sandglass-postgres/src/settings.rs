@@ -13,12 +13,16 @@ pub struct Settings {
     pub connect_limit: Duration,
     /// Most connections for reading, besides two for appending: 4.
     pub readers: usize,
+    /// How long a recording is kept that no record names: 15 minutes, which is longer than an append
+    /// takes.
+    pub orphans_kept: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let (statement_limit, connect_limit) = (Duration::from_secs(30), Duration::from_secs(5));
-        Self { statement_limit, connect_limit, readers: 4 }
+        let orphans_kept = Duration::from_secs(15 * 60);
+        Self { statement_limit, connect_limit, readers: 4, orphans_kept }
     }
 }
 
