@@ -256,7 +256,9 @@ impl From<journal::Error> for Error {
 // Only unavailability is temporary; clients must not retry what the journal will never accept.
 const fn code_of_journal_error(error: &journal::Error) -> Code {
     match error {
-        journal::Error::Unavailable { .. } => Code::JournalUnavailable,
+        journal::Error::Unavailable { .. } | journal::Error::Disowned { .. } => {
+            Code::JournalUnavailable
+        }
         journal::Error::Closed => Code::ShuttingDown,
         journal::Error::TooLarge { .. } => Code::TooLarge,
         journal::Error::Conflict { .. }

@@ -137,10 +137,13 @@ pub struct Positions {
 
 /// A record as text.
 #[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) sequence: Sequence,
-    pub(crate) kind: &'static str,
-    pub(crate) body: String,
+pub struct Line {
+    /// The entity's sequence with it.
+    pub sequence: Sequence,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its JSON.
+    pub body: String,
 }
 
 impl Batch {
@@ -169,7 +172,10 @@ impl Batch {
     }
 
     /// The records as JSON, and the size of the batch in bytes, with recordings and snapshot.
-    pub(crate) fn lines(&self) -> Result<(Vec<Line>, usize), Error> {
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`]; [`Error::Invalid`] if a record cannot be written as JSON.
+    pub fn lines(&self) -> Result<(Vec<Line>, usize), Error> {
         let count = self.records.len();
         at_most("batch (in records)", count, BATCH_MAX_RECORDS)?;
         let mut total = 0;
@@ -194,7 +200,10 @@ impl Batch {
     }
 
     /// Whether the batch may be appended if the entity's last record is `found`.
-    pub(crate) fn admit(&self, found: Option<LastRecord>) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] or [`Error::Invalid`].
+    pub fn admit(&self, found: Option<LastRecord>) -> Result<(), Error> {
         if self.records.is_empty() {
             return Err(invalid("it has no records"));
         }
@@ -232,7 +241,8 @@ impl Batch {
     }
 
     /// The index of the record that ends the recorded handler.
-    pub(crate) fn end_of(&self, recording: &Recording) -> Option<usize> {
+    #[must_use]
+    pub fn end_of(&self, recording: &Recording) -> Option<usize> {
         self.records.iter().position(|(_, event)| match event {
             Event::Ended(ended) => {
                 (ended.dispatch, ended.attempt) == (recording.dispatch, recording.attempt)
@@ -277,12 +287,17 @@ fn follow(at: Option<Sequence>, sequence: Sequence, event: &Event) -> Result<Seq
     }
 }
 
-pub(crate) fn few_enough(entities: &[(EntityRef, Position)]) -> Result<(), Error> {
+/// Whether these are at most [`PRUNE_MAX_ENTITIES`].
+///
+/// # Errors
+/// [`Error::TooLarge`].
+pub fn few_enough(entities: &[(EntityRef, Position)]) -> Result<(), Error> {
     at_most("pruning (in entities)", entities.len(), PRUNE_MAX_ENTITIES)
 }
 
 /// The error about a second recording of one handler.
-pub(crate) fn recorded_twice(recording: &Recording) -> Error {
+#[must_use]
+pub fn recorded_twice(recording: &Recording) -> Error {
     let Recording { dispatch, attempt, .. } = recording;
     invalid(format!("attempt {attempt} of dispatch {dispatch} was recorded before"))
 }

@@ -154,8 +154,10 @@ impl Selected {
         Self { next: page.next.or(last), ..page }
     }
 
-    /// The first `limit` of these entities, of which there is one more if there are more.
-    pub(crate) fn page(mut found: Vec<(i64, EntityEntry)>, limit: usize) -> Self {
+    /// The first `limit` of these entities, each with its key in their order. There is one more if
+    /// there are more.
+    #[must_use]
+    pub fn page(mut found: Vec<(i64, EntityEntry)>, limit: usize) -> Self {
         let is_full = found.len() > limit;
         found.truncate(limit);
         let place = |(key, entry): &(i64, EntityEntry)| SelectedPlace {
@@ -168,10 +170,15 @@ impl Selected {
 }
 
 /// The number of entities of a page that a caller wants `limit` of.
-pub(crate) fn page_size(limit: usize) -> usize {
+#[must_use]
+pub fn page_size(limit: usize) -> usize {
     limit.clamp(1, SELECTED_MAX)
 }
 
-pub(crate) fn few_enough(resting: &[Resting]) -> Result<(), Error> {
+/// Whether these are at most [`REST_MAX_ENTITIES`].
+///
+/// # Errors
+/// [`Error::TooLarge`].
+pub fn few_enough(resting: &[Resting]) -> Result<(), Error> {
     at_most("note of rest (in entities)", resting.len(), REST_MAX_ENTITIES)
 }

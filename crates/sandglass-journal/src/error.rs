@@ -71,6 +71,13 @@ pub enum Error {
         /// The newest format that this version knows.
         supported: u32,
     },
+    /// Another host owns the journal now. Batches that are refused with this are not in it. Stop:
+    /// this process appends nothing to it again.
+    #[error("{what}")]
+    Disowned {
+        /// Who owns it, and what to do.
+        what: String,
+    },
     /// The journal was closed.
     #[error("the journal is closed")]
     Closed,

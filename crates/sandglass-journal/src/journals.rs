@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::{join_all, try_join_all};
-use sandglass_model::{Cursor, DispatchId, EntityRef, PARTITIONS, Partition, Position};
+use sandglass_model::{Cursor, DispatchId, EntityRef, Partition, Position};
 
 use crate::merged::{self, Merged, Part};
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 /// The journals of one store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Journals {
-    /// One, or [`PARTITIONS`].
+    /// One, or [`Partition::COUNT`].
     journals: Arc<[Arc<dyn Journal>]>,
     across: Option<Arc<dyn Across>>,
 }
@@ -71,10 +71,10 @@ impl Journals {
         Self { across: Some(across), ..self }
     }
 
-    /// Whether it has [`PARTITIONS`] journals.
+    /// Whether it has [`Partition::COUNT`] journals.
     #[must_use]
     pub fn is_partitioned(&self) -> bool {
-        self.journals.len() == usize::from(PARTITIONS)
+        self.journals.len() == usize::from(Partition::COUNT)
     }
 
     /// All journals, in the order of their partitions.

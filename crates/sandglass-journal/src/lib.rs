@@ -13,12 +13,14 @@ mod batch;
 pub mod conformance;
 mod entities;
 mod error;
+mod failing;
 mod journals;
 mod memory;
 mod merged;
 mod new_file;
 mod page;
 mod sqlite;
+pub mod store;
 
 use std::fmt;
 use std::pin::Pin;
@@ -65,7 +67,7 @@ pub trait Journal: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`Error::Conflict`], [`Error::Invalid`], [`Error::TooLarge`],
-    /// [`Error::Unavailable`], [`Error::Damaged`] or [`Error::Closed`].
+    /// [`Error::Unavailable`], [`Error::Damaged`], [`Error::Disowned`] or [`Error::Closed`].
     fn append(&self, batch: Batch) -> Answer<'_, Positions>;
 
     /// Up to `limit` entries (at most [`PAGE_MAX_ENTRIES`]) from `from` on.
@@ -183,6 +185,12 @@ pub enum Health {
     /// The last one failed, and the next one may work again; or the journal was found to be damaged.
     Failing {
         /// Why.
+        what: String,
+    },
+    /// Another host owns it, or its store lost records that were acknowledged: nothing is appended
+    /// here again.
+    Disowned {
+        /// Why, and what to do.
         what: String,
     },
     /// The journal is closed.

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Position;
-use crate::partition::{PARTITIONS, Partition};
+use crate::partition::Partition;
 
 /// For each partition of a store, the position of the last record that a reader has received.
 ///
@@ -22,7 +22,7 @@ pub struct Cursor(Box<[Position]>);
 /// First character of the text of a cursor with several positions.
 const SEVERAL: char = 'p';
 /// Most bytes of the text of a cursor: each position takes at most ten bytes, and base64 adds a third.
-pub const CURSOR_MAX_BYTES: usize = 1 + (PARTITIONS as usize * 10).div_ceil(3) * 4;
+pub const CURSOR_MAX_BYTES: usize = 1 + (Partition::COUNT as usize * 10).div_ceil(3) * 4;
 
 /// A text that is not a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ pub const CURSOR_MAX_BYTES: usize = 1 + (PARTITIONS as usize * 10).div_ceil(3) *
 pub struct InvalidCursor;
 
 impl Cursor {
-    /// The start of a store with `journals` journals: 1, or [`PARTITIONS`].
+    /// The start of a store with `journals` journals: 1, or [`Partition::COUNT`].
     #[must_use]
     pub fn start(journals: usize) -> Self {
         Self(vec![Position(0); journals.max(1)].into())
@@ -121,12 +121,12 @@ impl FromStr for Cursor {
             return Err(InvalidCursor);
         }
         let bytes = URL_SAFE_NO_PAD.decode(several).map_err(|_| InvalidCursor)?;
-        let mut positions = Vec::with_capacity(PARTITIONS.into());
+        let mut positions = Vec::with_capacity(Partition::COUNT.into());
         let mut bytes = bytes.into_iter();
         while bytes.len() > 0 {
             positions.push(Position(read_varint(&mut bytes)?));
         }
-        if positions.len() != usize::from(PARTITIONS) {
+        if positions.len() != usize::from(Partition::COUNT) {
             return Err(InvalidCursor);
         }
         Ok(Self(positions.into()))
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     fn several(position: impl Fn(u64) -> u64) -> Cursor {
-        Cursor::new((0..u64::from(PARTITIONS)).map(|number| Position(position(number))))
+        Cursor::new((0..u64::from(Partition::COUNT)).map(|number| Position(position(number))))
     }
 
     #[test]

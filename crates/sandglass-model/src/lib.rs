@@ -54,7 +54,7 @@ pub use outcome::{
     HandlerDeadlineExceeded, LimitBreach, LimitKind, Outcome, OutcomeKind, Rejection,
     RejectionKind, Trap, TrapKind, TypedFailure,
 };
-pub use partition::{PARTITIONS, Partition};
+pub use partition::Partition;
 pub use record::{
     DEFAULT_TENANT, Decision, Dispatched, Event, NO_ACTION, Observed, Position, Record, Retried,
     TransitionCause,

@@ -7,11 +7,8 @@ use sha2::{Digest, Sha256};
 
 use crate::EntityRef;
 
-/// How many partitions a partitioned store has. It never changes, because the partition of a name
-/// would change with it.
-pub const PARTITIONS: u8 = 64;
-
-/// One of the [`PARTITIONS`] of a store. Each is a journal of its own.
+/// One of the [`Partition::COUNT`] parts of a shared store. Each is a journal of its own, with positions
+/// from 1 on, and has one owner at a time.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -19,15 +16,18 @@ pub const PARTITIONS: u8 = 64;
 pub struct Partition(u8);
 
 impl Partition {
-    /// The partition with this number; `None` from [`PARTITIONS`] on.
+    /// How many there are. It never changes, because the partition of a name would change with it.
+    pub const COUNT: u8 = 64;
+
+    /// The partition with this number; `None` from [`Partition::COUNT`] on.
     #[must_use]
     pub const fn new(number: u8) -> Option<Self> {
-        if number < PARTITIONS { Some(Self(number)) } else { None }
+        if number < Self::COUNT { Some(Self(number)) } else { None }
     }
 
     /// All partitions, in the order of their numbers.
     pub fn all() -> impl ExactSizeIterator<Item = Self> + Clone {
-        (0..PARTITIONS).map(Self)
+        (0..Self::COUNT).map(Self)
     }
 
     /// The partition of `entity`, for ever.
@@ -38,14 +38,14 @@ impl Partition {
     /// the hash tags of Redis Cluster
     /// (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>). The number is
     /// the first eight bytes of the SHA-256 of that text, as a big-endian integer, modulo
-    /// [`PARTITIONS`].
+    /// [`Partition::COUNT`].
     #[must_use]
     pub fn of(entity: &EntityRef) -> Self {
         // The last of the eight bytes decides, because 64 divides 256.
-        Self(Sha256::digest(affinity(entity.id()))[7] % PARTITIONS)
+        Self(Sha256::digest(affinity(entity.id()))[7] % Self::COUNT)
     }
 
-    /// Its number, below [`PARTITIONS`].
+    /// Its number, below [`Partition::COUNT`].
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
@@ -58,7 +58,7 @@ impl Partition {
     }
 }
 
-const _: () = assert!(256 % PARTITIONS as usize == 0, "the last byte alone decides");
+const _: () = assert!(256 % Partition::COUNT as usize == 0, "the last byte alone decides");
 
 impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,14 +94,14 @@ mod tests {
         assert_eq!(of("Order/{42}{other}"), of("Parcel/{42}"));
         // Without a complete part, the whole id counts.
         for id in ["}a{", "{a", "a}", "{}a", "{}{a}"] {
-            let whole = Sha256::digest(id)[7] % PARTITIONS;
+            let whole = Sha256::digest(id)[7] % Partition::COUNT;
             assert_eq!(of(&format!("Order/{id}")), whole, "{id}");
         }
     }
 
     #[test]
     fn names_are_spread_evenly() {
-        let mut counts = [0u32; PARTITIONS as usize];
+        let mut counts = [0u32; Partition::COUNT as usize];
         for number in 0..64_000 {
             counts[usize::from(of(&format!("Order/{number}")))] += 1;
         }

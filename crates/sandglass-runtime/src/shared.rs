@@ -87,7 +87,9 @@ impl Shared {
         let metrics = &self.telemetry.metrics;
         let works = !matches!(
             answer,
-            Err(journal::Error::Unavailable { .. } | journal::Error::Damaged { .. })
+            Err(journal::Error::Unavailable { .. }
+                | journal::Error::Damaged { .. }
+                | journal::Error::Disowned { .. })
         );
         if works {
             metrics.journal_append(self.clock.now().since(begun));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sandglass_daemon::{Key, Permission, Settings};
 use sandglass_journal::{Journals, MemoryJournal};
-use sandglass_model::{Cursor, EntityRef, PARTITIONS, Partition, Position};
+use sandglass_model::{Cursor, EntityRef, Partition, Position};
 use serde_json::Value;
 
 use crate::client::{connect, request};
@@ -268,7 +268,7 @@ fn a_partitioned_journal_is_followed_at_a_cursor() {
     }
     // Three specs in each partition come first.
     let mut all = Reader::of(&world, &[], "?after=0&follow=false");
-    let specs = events(&mut all, 3 * usize::from(PARTITIONS));
+    let specs = events(&mut all, 3 * usize::from(Partition::COUNT));
     assert!(specs.iter().all(|(_, kind, _)| kind == "spec_registered"));
     assert_eq!(places(&events(&mut all, seen.len())), places(&seen));
     assert_eq!(all.event().map(|(_, kind, _)| kind), Some("end".to_owned()));
@@ -276,7 +276,7 @@ fn a_partitioned_journal_is_followed_at_a_cursor() {
     let last = &seen[seen.len() - 1].0;
     let mut over = Reader::of(&world, &[], &format!("?after={last}&follow=false"));
     assert_eq!(over.event().map(|(_, kind, _)| kind), Some("end".to_owned()));
-    let beyond = Cursor::new((0..PARTITIONS).map(|_| Position(1_000)));
+    let beyond = Cursor::new((0..Partition::COUNT).map(|_| Position(1_000)));
     for foreign in ["7".to_owned(), beyond.to_string()] {
         world.get(&format!("/v1/events?after={foreign}")).refuses(409, "ahead_of_journal");
     }

@@ -1,11 +1,11 @@
 //! What an error of SQLite means for the caller, by its code, never by its text.
 
-use std::fmt::Display;
 use std::path::Path;
 
 use rusqlite::{ErrorCode, ffi};
 
 use crate::Error;
+pub(super) use crate::store::printable as shown;
 
 /// The error of an operation on an open journal.
 pub(super) fn of(path: &Path, doing: &str, error: &rusqlite::Error) -> Error {
@@ -65,27 +65,4 @@ pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Error {
 
 pub(super) fn foreign(path: &Path, what: impl Into<String>) -> Error {
     Error::Foreign { path: path.to_owned(), what: what.into() }
-}
-
-/// A text that may contain contents of the file, in one line and without control sequences of
-/// terminals. SQLite's own messages have several lines.
-pub(super) fn shown(text: &impl Display) -> String {
-    let text = text.to_string();
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let mut shown = String::with_capacity(text.len());
-    for c in lines.join("; ").chars() {
-        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
-    }
-    shown
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_file_says_drives_no_terminal() {
-        let verdict = "*** in database main ***\nTree 7 page 7: \u{1b}[31m\n";
-        assert_eq!(shown(&verdict), "*** in database main ***; Tree 7 page 7: \\u{1b}[31m");
-    }
 }

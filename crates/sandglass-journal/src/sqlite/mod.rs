@@ -5,7 +5,6 @@ mod backup;
 mod check;
 mod defense;
 mod entities;
-mod failing;
 mod fault;
 mod file;
 mod groups;
@@ -39,12 +38,12 @@ pub use reader::SqliteReader;
 pub use salvage::{Found, Salvage};
 pub use tail::TornRecord;
 
+use crate::store::{Failing, Failures};
 use crate::{
     Answer, BATCH_MAX_BYTES, BATCH_MAX_RECORDS, Batch, ByEntity, EntityEntry, Error, Health,
     Journal, OfKinds, Page, Pending, Place, Positions, RECORDING_MAX_BYTES, Resting,
     SNAPSHOT_MAX_BYTES, Select, Selected, SelectedPlace, Snapshot,
 };
-use failing::{Failing, Failures};
 use writer::{Job, NoteRest, Prune, Request, Writer};
 
 /// Most batches in the writer's queue; further callers wait outside. Several full groups, so that

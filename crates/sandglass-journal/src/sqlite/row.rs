@@ -1,12 +1,12 @@
 //! One record as a row: its columns, its checksum, and back.
 
 use rusqlite::{CachedStatement, params};
-use sandglass_model::{EntityRef, Event, Position, Record, Sequence, WallTime};
-use sha2::{Digest, Sha256};
+use sandglass_model::{EntityRef, Position, Record, Sequence, WallTime};
 
 use super::fault;
 use crate::batch::Line;
-use crate::batch::{self, RECORD_MAX_VALUES};
+use crate::store::decode_event;
+pub(super) use crate::store::{CHECKSUM_BYTES, checksum};
 use crate::{Entry, RECORD_MAX_BYTES};
 
 /// The columns that [`decode`] reads. A body that is larger than any journal writes is not even
@@ -22,10 +22,6 @@ pub(super) fn columns() -> String {
 pub(super) const INSERT: &str = "INSERT INTO records \
     (position, batch, at_ms, entity_type, entity_id, sequence, kind, body, checksum) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-
-/// Bytes of SHA-256 that are stored: a checksum against decay and careless edits needs no more, and
-/// one against forgers would need a key.
-pub(super) const CHECKSUM_BYTES: usize = 16;
 
 /// A record, as it is stored.
 #[derive(Clone, Copy, Debug)]
@@ -89,16 +85,7 @@ impl<'a> Row<'a> {
         let unsigned = |what, value: i64| {
             u64::try_from(value).map_err(|_| format!("its {what} {value} is negative"))
         };
-        if !batch::has_few_values(self.body) {
-            return Err(format!("its body holds more than {RECORD_MAX_VALUES} values"));
-        }
-        let event: Event = serde_json::from_str(self.body).map_err(|error| {
-            format!("its body is no event that is known: {}", fault::shown(&error))
-        })?;
-        if event.kind() != self.kind {
-            let kind = fault::shown(&self.kind);
-            return Err(format!("its kind is `{kind}` and its body says otherwise"));
-        }
+        let event = decode_event(self.kind, self.body)?;
         let entity = self.entity.map(|(entity_type, id)| EntityRef::new(entity_type, id));
         let entity = entity.transpose().map_err(|error| fault::shown(&error))?;
         Ok(Record {
@@ -109,26 +96,6 @@ impl<'a> Row<'a> {
             event,
         })
     }
-}
-
-/// The checksum of a row of the table that `prefix` names. Each text is preceded by its length, so
-/// that no two lists of them have the same input.
-pub(super) fn checksum(
-    prefix: &str,
-    numbers: &[i64],
-    flags: &[u8],
-    texts: &[&[u8]],
-) -> [u8; CHECKSUM_BYTES] {
-    let mut digest = Sha256::new_with_prefix(prefix);
-    numbers.iter().for_each(|number| digest.update(number.to_be_bytes()));
-    digest.update(flags);
-    for text in texts {
-        digest.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
-        digest.update(text);
-    }
-    let mut short = [0; CHECKSUM_BYTES];
-    short.copy_from_slice(&digest.finalize()[..CHECKSUM_BYTES]);
-    short
 }
 
 /// A decoded row.

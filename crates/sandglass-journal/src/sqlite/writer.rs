@@ -9,12 +9,12 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use sandglass_model::{EntityRef, Position};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use super::failing::Failures;
 use super::file::WriterLock;
 use super::groups::Counters;
 use super::row::{self, Row};
 use super::{GROUP_MAX_RECORDS, entities, fault, pruned, reader, recording, snapshot};
 use crate::batch::{Line, recorded_twice};
+use crate::store::Failures;
 use crate::{Batch, Error, Positions, Resting};
 
 /// A request to the writer.

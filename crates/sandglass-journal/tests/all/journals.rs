@@ -7,7 +7,7 @@ use sandglass_journal::conformance::{created, dispatched, session, signal};
 use sandglass_journal::{
     Batch, Entry, Error, Expected, Health, Journal, Journals, MemoryJournal, Merged,
 };
-use sandglass_model::{Cursor, DispatchId, PARTITIONS, Partition, Position, Sequence, WallTime};
+use sandglass_model::{Cursor, DispatchId, Partition, Position, Sequence, WallTime};
 
 fn partitioned() -> Journals {
     Journals::partitioned(|_| Arc::new(MemoryJournal::new()))
@@ -64,7 +64,7 @@ async fn all_partitions_are_read_in_the_order_of_time_without_gaps() {
             assert_eq!(position.0, before + 1, "partition {index}");
         }
         // With 300 names, hardly any partition has none.
-        assert!(last.len() > usize::from(PARTITIONS) / 2, "{}", last.len());
+        assert!(last.len() > usize::from(Partition::COUNT) / 2, "{}", last.len());
     }
     let signals = read_all(&journals, Some(&["signal"]), 10).await;
     assert_eq!(signals.len(), 300);

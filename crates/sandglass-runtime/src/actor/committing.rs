@@ -212,6 +212,10 @@ impl Actor {
                 self.give_up_ownership();
                 ActorError::Fenced { entity }
             }
+            journal::Error::Disowned { .. } => {
+                self.give_up_ownership();
+                ActorError::Fenced { entity: self.entity.entity.clone() }
+            }
             journal::Error::Closed => {
                 self.ownership = Ownership::JournalClosed;
                 self.shown.finish();

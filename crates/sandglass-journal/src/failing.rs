@@ -12,9 +12,9 @@ use crate::Error;
 /// The time between two equal lines of the log.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// Why the journal is not sound.
+/// Why a journal is not sound; shared between a writer and its callers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Failing(Arc<Mutex<Why>>);
+pub struct Failing(Arc<Mutex<Why>>);
 
 #[derive(Debug, Default)]
 struct Why {
@@ -25,13 +25,15 @@ struct Why {
 }
 
 impl Failing {
-    pub(super) fn why(&self) -> Option<String> {
+    /// The reason; `None` if the last append worked and no check has found damage.
+    #[must_use]
+    pub fn why(&self) -> Option<String> {
         let why = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         why.append.clone().or_else(|| why.damage.clone())
     }
 
     /// Notes damage that a check has found.
-    pub(super) fn note_damage(&self, what: String) {
+    pub(crate) fn note_damage(&self, what: String) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).damage = Some(what);
     }
 
@@ -42,7 +44,7 @@ impl Failing {
 
 /// The state that the writer keeps.
 #[derive(Debug)]
-pub(super) struct Failures {
+pub struct Failures {
     shared: Failing,
     clock: SystemClock,
     last: Option<LoggedFailure>,
@@ -57,12 +59,14 @@ struct LoggedFailure {
 }
 
 impl Failures {
-    pub(super) fn new(shared: Failing) -> Self {
+    /// Shows failures through `shared`.
+    #[must_use]
+    pub fn new(shared: Failing) -> Self {
         Self { shared, clock: SystemClock::new(), last: None }
     }
 
     /// Notes the result of a group of batches.
-    pub(super) fn note<T>(&mut self, written: &Result<T, Error>, batches: usize) {
+    pub fn note<T>(&mut self, written: &Result<T, Error>, batches: usize) {
         match written {
             Ok(_) => self.works_again(),
             Err(error) => self.failed(error.to_string(), batches, self.clock.now()),

@@ -1,0 +1,151 @@
+//! Recordings as bytes by their hash: stored before the append that names them, so that large bytes
+//! hold no lock, and removed if no append did.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sandglass_journal::{Error, Recording};
+use sandglass_model::{Clock, Monotonic, SystemClock};
+use sha2::{Digest, Sha256};
+use tokio_postgres::types::Type;
+
+use crate::link::Parameter;
+use crate::reader::Reader;
+
+/// The SHA-256 of a recording.
+pub(crate) type Hash = [u8; 32];
+
+/// The size of a piece of a recording, in bytes: the server handles a row of this size easily.
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;
+
+/// Most recordings that one call of the sweep examines.
+const SWEPT_MAX: i64 = 1_000;
+
+/// Most recordings without a record that are remembered.
+const ORPHANS_MAX: usize = 100_000;
+
+/// The recordings that appends of this process are about to name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Uploads(Arc<Mutex<BTreeMap<Hash, usize>>>);
+
+/// A recording that is about to be named. It is not swept until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    pub(crate) hash: Hash,
+    uploads: Uploads,
+}
+
+impl Uploads {
+    fn begin(&self, hash: Hash) -> Upload {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(hash).or_default() += 1;
+        Upload { hash, uploads: self.clone() }
+    }
+
+    fn contains(&self, hash: &Hash) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(hash)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let mut uploads = self.uploads.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = uploads.get_mut(&self.hash) {
+            *count -= 1;
+            if *count == 0 {
+                uploads.remove(&self.hash);
+            }
+        }
+    }
+}
+
+/// Stores a recording. If this fails, nothing of it is in the journal.
+pub(crate) async fn put(
+    reader: &Reader,
+    uploads: &Uploads,
+    recording: &Recording,
+) -> Result<Upload, Error> {
+    let hash: Hash = Sha256::digest(&recording.body).into();
+    let upload = uploads.begin(hash);
+    let mut pieces: Vec<&[u8]> = recording.body.chunks(CHUNK_BYTES).collect();
+    if pieces.is_empty() {
+        pieces.push(&[]);
+    }
+    let chunks: Vec<i32> = (0..).take(pieces.len()).collect();
+    let sql = "INSERT INTO sandglass.blobs (hash, chunk, puts, bytes) \
+               SELECT $1, n.chunk, 1, n.bytes FROM unnest($2::integer[], $3::bytea[]) AS n(chunk, bytes) \
+               ON CONFLICT (hash, chunk) DO UPDATE SET puts = blobs.puts + 1";
+    let bytes = &hash[..];
+    let parameters: [Parameter<'_>; 3] =
+        [(&bytes, Type::BYTEA), (&chunks, Type::INT4_ARRAY), (&pieces, Type::BYTEA_ARRAY)];
+    reader.query(sql, &parameters).await?;
+    Ok(upload)
+}
+
+/// Removes recordings that no record names: those that were found without one some time ago already,
+/// and were not stored again since.
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    clock: SystemClock,
+    /// How long they are kept.
+    kept: Duration,
+    /// Where the next call continues.
+    after: Vec<u8>,
+    /// Recordings without a record, how often they were stored, and when they were found.
+    orphans: BTreeMap<Hash, (i64, Monotonic)>,
+}
+
+impl Sweep {
+    pub(crate) fn new(kept: Duration) -> Self {
+        Self { clock: SystemClock::new(), kept, after: Vec::new(), orphans: BTreeMap::new() }
+    }
+
+    /// Examines some recordings, and returns how many were removed.
+    pub(crate) async fn next(&mut self, reader: &Reader, uploads: &Uploads) -> Result<u64, Error> {
+        let now = self.clock.now();
+        let sql = "SELECT b.hash, b.puts, EXISTS (SELECT 1 FROM sandglass.recordings r \
+                   WHERE r.hash = b.hash) FROM sandglass.blobs b WHERE b.chunk = 0 AND b.hash > $1 \
+                   ORDER BY b.hash LIMIT $2";
+        let parameters: [Parameter<'_>; 2] = [(&self.after, Type::BYTEA), (&SWEPT_MAX, Type::INT8)];
+        let rows = reader.query(sql, &parameters).await?;
+        let (mut hashes, mut puts) = (Vec::new(), Vec::new());
+        self.after = Vec::new();
+        for row in &rows {
+            let Ok(bytes) = row.try_get::<_, &[u8]>(0) else { continue };
+            let Ok(hash) = Hash::try_from(bytes) else { continue };
+            self.after = bytes.to_vec();
+            let (count, is_named) =
+                (row.try_get(1).unwrap_or_default(), row.try_get(2).unwrap_or(true));
+            if is_named || uploads.contains(&hash) {
+                self.orphans.remove(&hash);
+                continue;
+            }
+            if self.orphans.len() >= ORPHANS_MAX && !self.orphans.contains_key(&hash) {
+                continue;
+            }
+            let (seen, since) = *self.orphans.entry(hash).or_insert((count, now));
+            if seen != count {
+                self.orphans.insert(hash, (count, now));
+            } else if now.since(since) >= self.kept {
+                self.orphans.remove(&hash);
+                hashes.push(bytes);
+                puts.push(count);
+            }
+        }
+        if rows.len() < usize::try_from(SWEPT_MAX).unwrap_or(usize::MAX) {
+            self.after = Vec::new();
+        }
+        if hashes.is_empty() {
+            return Ok(0);
+        }
+        let sql = "DELETE FROM sandglass.blobs b USING unnest($1::bytea[], $2::bigint[]) AS n(hash, puts) \
+                   WHERE b.hash = n.hash AND b.puts = n.puts AND NOT EXISTS \
+                   (SELECT 1 FROM sandglass.recordings r WHERE r.hash = b.hash) RETURNING b.chunk";
+        let parameters: [Parameter<'_>; 2] =
+            [(&hashes, Type::BYTEA_ARRAY), (&puts, Type::INT8_ARRAY)];
+        let removed = reader.query(sql, &parameters).await?;
+        let whole =
+            removed.iter().filter(|row| row.try_get::<_, i32>(0).is_ok_and(|chunk| chunk == 0));
+        Ok(u64::try_from(whole.count()).unwrap_or(u64::MAX))
+    }
+}

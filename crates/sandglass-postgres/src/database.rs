@@ -1,0 +1,361 @@
+//! A database that this process opened: 64 journals, and what they share.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use sandglass_journal::store::{Failures, few_enough, few_resting};
+use sandglass_journal::{
+    Answer, BATCH_MAX_BYTES, Batch, ByEntity, EntityEntry, Error, Health, Journal, OfKinds, Page,
+    Pending, Place, Positions, QUEUE_MAX_BATCHES, Resting, Select, Selected, SelectedPlace,
+    Snapshot,
+};
+use sandglass_model::{DispatchId, EntityRef, Entropy, Partition, Position, SystemEntropy};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_postgres::types::Type;
+
+use crate::address::Address;
+use crate::fault::Fault;
+use crate::group::Job;
+use crate::heads::Recent;
+use crate::lane::{Lane, NoteRest, Prune, Request, Requests};
+use crate::limit::within;
+use crate::link::{Connector, Link, Parameter};
+use crate::reader::Reader;
+use crate::settings::Settings;
+use crate::shared::{Shared, lane_of};
+use crate::takeover::{TAKE_ANY, take};
+use crate::{blobs, entities, schema};
+
+/// Most bytes in the queue of a lane, as in SQLite's.
+const QUEUE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
+
+/// A database with the journals of all partitions. This process owns them until another one takes them.
+#[derive(Clone)]
+pub struct Database(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    lanes: [mpsc::Sender<Request>; 2],
+    room: [Arc<Semaphore>; 2],
+}
+
+/// What happened since a database was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Statements that append, whether they succeeded or not.
+    pub statements: u64,
+    /// Batches that were appended.
+    pub batches: u64,
+    /// Statements of which it was unknown whether they were executed, until it was looked up.
+    pub unknown_commits: u64,
+    /// Records that were acknowledged and that the database lost.
+    pub lost_records: u64,
+}
+
+impl Database {
+    /// Opens the database and takes all partitions from the process that has them, which appends nothing
+    /// from then on. Needs a tokio runtime, and uses it until it is closed.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]; [`Error::Foreign`] and [`Error::Newer`] if its schema is not one that this
+    /// version can use.
+    pub async fn open(address: &Address, settings: Settings) -> Result<Self, Error> {
+        let unavailable = |fault: Fault| fault.unavailable();
+        let connector = Connector::new(address, settings.connect_limit).map_err(unavailable)?;
+        let link = connector.connect().await.map_err(unavailable)?;
+        schema::check(&link, &settings, connector.place()).await?;
+        let host = new_host(&link, &settings).await?;
+        drop(link);
+        let reader = Reader::new(&connector, &settings)?;
+        let runtime = connector.runtime().clone();
+        let shared = Arc::new(Shared::new(connector, settings, reader, host));
+        let room = [(); 2].map(|()| Arc::new(Semaphore::new(QUEUE_MAX_BYTES)));
+        let (mut senders, mut ready) = (Vec::new(), Vec::new());
+        for number in 0..2 {
+            let probes: BTreeMap<Partition, i64> = Partition::all()
+                .filter(|partition| lane_of(*partition) == number)
+                .map(|partition| (partition, 0))
+                .collect();
+            let (link, found) = take(&shared, TAKE_ANY, &probes).await.map_err(unavailable)?;
+            let heads = found.into_iter().map(|(partition, found)| (partition, found.head));
+            let (sender, queue) = mpsc::channel(QUEUE_MAX_BATCHES);
+            senders.push(sender);
+            ready.push(Lane {
+                shared: Arc::clone(&shared),
+                link: Some(link),
+                heads: heads.collect(),
+                recent: Recent::default(),
+                failures: Failures::new(shared.failing[number].clone()),
+                requests: Requests::new(queue),
+            });
+        }
+        for lane in ready {
+            runtime.spawn(lane.run());
+        }
+        let lanes: [mpsc::Sender<Request>; 2] = senders.try_into().map_err(|_| Error::Closed)?;
+        Ok(Self(Arc::new(Inner { shared, lanes, room })))
+    }
+
+    /// The journal of a partition.
+    #[must_use]
+    pub fn journal(&self, partition: Partition) -> Arc<dyn Journal> {
+        Arc::new(PartitionJournal { inner: Arc::clone(&self.0), partition })
+    }
+
+    /// What happened since it was opened.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let counters = &self.0.shared.counters;
+        Counts {
+            statements: counters.statements.load(Ordering::Relaxed),
+            batches: counters.batches.load(Ordering::Relaxed),
+            unknown_commits: counters.unknown.load(Ordering::Relaxed),
+            lost_records: counters.lost.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Examines up to a thousand recordings, and removes those that no record names: appends that failed
+    /// leave them behind. Returns how many were removed. To be called every few minutes.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn sweep(&self) -> Result<u64, Error> {
+        let shared = &self.0.shared;
+        shared.sweep.lock().await.next(&shared.reader, &shared.uploads).await
+    }
+
+    /// Finishes the calls before this one, and closes all journals and connections. If the database does
+    /// not respond, calls whose outcome is unknown return [`Error::Closed`].
+    pub async fn close(&self) {
+        let shared = &self.0.shared;
+        Partition::all().for_each(|partition| shared.close(partition));
+        for lane in &self.0.lanes {
+            let (ended, end) = oneshot::channel();
+            if lane.send(Request::End(ended)).await.is_ok() {
+                let _ = end.await;
+            }
+        }
+        let sql = "UPDATE sandglass.hosts SET dead = true WHERE host = $1";
+        // Of use to people only.
+        let _ = within(
+            shared.settings.connect_limit,
+            shared.reader.query(sql, &[(&shared.host, Type::TEXT)]),
+        )
+        .await;
+        shared.reader.close();
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("place", &self.0.shared.connector.place()).finish()
+    }
+}
+
+/// Enters this process into the table of hosts; returns its id.
+async fn new_host(link: &Link, settings: &Settings) -> Result<String, Error> {
+    let mut id = [0; 16];
+    let random = SystemEntropy.fill(&mut id);
+    random.map_err(|error| Error::Unavailable { what: error.to_string() })?;
+    let host: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = format!("{} {}", name.trim(), std::process::id());
+    let version = env!("CARGO_PKG_VERSION");
+    let sql = "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
+               VALUES ($1, $2, $3, 0, false) RETURNING host";
+    let parameters: [Parameter<'_>; 3] =
+        [(&host, Type::TEXT), (&name, Type::TEXT), (&version, Type::TEXT)];
+    let entered = link.query(settings.statement_limit, sql, &parameters).await;
+    entered.map_err(|fault| fault.unavailable())?;
+    Ok(host)
+}
+
+/// The journal of one partition.
+struct PartitionJournal {
+    inner: Arc<Inner>,
+    partition: Partition,
+}
+
+impl fmt::Debug for PartitionJournal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartitionJournal").field("partition", &self.partition).finish()
+    }
+}
+
+impl PartitionJournal {
+    fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    /// The result of a request to the partition's lane.
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
+    ) -> Result<T, Error> {
+        let (answer, answered) = oneshot::channel();
+        let lane = &self.inner.lanes[lane_of(self.partition)];
+        lane.send(request(answer)).await.map_err(|_| Error::Closed)?;
+        answered.await.map_err(|_| Error::Closed)?
+    }
+
+    async fn submit(&self, batch: Batch) -> Result<Positions, Error> {
+        let shared = self.shared();
+        let partition = self.partition;
+        shared.owned(partition)?;
+        let (lines, bytes) = batch.lines()?;
+        let size = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.inner.room[lane_of(partition)]);
+        let room = room.acquire_many_owned(size).await.map_err(|_| Error::Closed)?;
+        let (batch, uploads) = if batch.recordings.is_empty() {
+            (batch, Vec::new())
+        } else {
+            let shared = Arc::clone(shared);
+            self.read(async move {
+                let mut uploads = Vec::with_capacity(batch.recordings.len());
+                for recording in &batch.recordings {
+                    uploads.push(blobs::put(&shared.reader, &shared.uploads, recording).await?);
+                }
+                Ok((batch, uploads))
+            })
+            .await?
+        };
+        self.ask(|answer| {
+            Request::Append(Job { partition, batch, lines, bytes, uploads, answer, room })
+        })
+        .await
+    }
+
+    /// Runs `work` to its end where the connections are served, whatever runtime the caller uses and
+    /// even if it goes away.
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.shared().open(self.partition)?;
+        let done = self.shared().connector.runtime().spawn(work).await;
+        // A task is only cancelled with its runtime.
+        done.map_err(|_| Error::Closed)?
+    }
+}
+
+impl Journal for PartitionJournal {
+    fn append(&self, batch: Batch) -> Answer<'_, Positions> {
+        Box::pin(self.submit(batch))
+    }
+
+    fn read(&self, from: Position, limit: usize) -> Answer<'_, Page> {
+        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
+        let acknowledged = shared.acknowledged(partition);
+        Box::pin(PartitionJournal::read(self, async move {
+            shared.reader.read(partition, from, limit, acknowledged).await
+        }))
+    }
+
+    fn read_entity(&self, entity: EntityRef, from: Position, limit: usize) -> Answer<'_, Page> {
+        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
+        Box::pin(PartitionJournal::read(self, async move {
+            shared.reader.read_entity(partition, &entity, from, limit).await
+        }))
+    }
+
+    fn read_kinds(
+        &self,
+        kinds: &'static [&'static str],
+        from: Position,
+        limit: usize,
+    ) -> Answer<'_, OfKinds> {
+        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
+        Box::pin(PartitionJournal::read(self, async move {
+            shared.reader.read_kinds(partition, kinds, from, limit).await
+        }))
+    }
+
+    fn read_by_entity(&self, after: Option<Place>, limit: usize) -> Answer<'_, ByEntity> {
+        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
+        Box::pin(PartitionJournal::read(self, async move {
+            shared.reader.read_by_entity(partition, after.as_ref(), limit).await
+        }))
+    }
+
+    fn find_dispatch(&self, dispatch: DispatchId) -> Answer<'_, Option<(EntityRef, Position)>> {
+        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
+        Box::pin(PartitionJournal::read(self, async move {
+            shared.reader.find_dispatch(partition, dispatch).await
+        }))
+    }
+
+    fn snapshot(&self, entity: EntityRef) -> Answer<'_, Option<Snapshot>> {
+        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
+        Box::pin(PartitionJournal::read(self, async move {
+            shared.reader.snapshot(partition, &entity).await
+        }))
+    }
+
+    fn recording(&self, dispatch: DispatchId, attempt: u32) -> Answer<'_, Option<Vec<u8>>> {
+        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
+        Box::pin(PartitionJournal::read(self, async move {
+            shared.reader.recording(partition, dispatch, attempt).await
+        }))
+    }
+
+    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Answer<'_, Vec<u64>> {
+        Box::pin(async move {
+            let partition = self.partition;
+            self.shared().owned(partition)?;
+            few_enough(&entities)?;
+            self.ask(|answer| Request::Prune(Prune { partition, entities, answer })).await
+        })
+    }
+
+    fn last_of(&self, entity: EntityRef) -> Answer<'_, Option<EntityEntry>> {
+        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
+        Box::pin(PartitionJournal::read(self, async move {
+            entities::find(&shared.reader, partition, &entity).await
+        }))
+    }
+
+    fn rest(&self, entities: Vec<Resting>) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let partition = self.partition;
+            self.shared().owned(partition)?;
+            few_resting(&entities)?;
+            self.ask(|answer| Request::Rest(NoteRest { partition, entities, answer })).await
+        })
+    }
+
+    fn select(
+        &self,
+        which: Select,
+        after: Option<SelectedPlace>,
+        limit: usize,
+    ) -> Answer<'_, Selected> {
+        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
+        Box::pin(PartitionJournal::read(self, async move {
+            entities::select(&shared.reader, partition, &which, after.as_ref(), limit).await
+        }))
+    }
+
+    fn last(&self) -> Answer<'_, Position> {
+        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
+        Box::pin(PartitionJournal::read(self, async move { shared.reader.last(partition).await }))
+    }
+
+    fn health(&self) -> Health {
+        self.shared().health(self.partition)
+    }
+
+    fn close(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.shared().close(self.partition);
+            let (done, finished) = oneshot::channel();
+            let lane = &self.inner.lanes[lane_of(self.partition)];
+            if lane.send(Request::Barrier(done)).await.is_ok() {
+                // If the database does not respond, its calls wait for it on.
+                let limit = self.shared().settings.statement_limit;
+                let _ = self.shared().connector.runtime().spawn(within(limit, finished)).await;
+            }
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! What an error of the server means for the statement that was sent: from the SQLSTATE, never from
+//! the text.
+
+use std::error::Error as _;
+
+use sandglass_journal::Error;
+use sandglass_journal::store::printable;
+use tokio_postgres::error::SqlState;
+
+/// What is known of a statement that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It changed nothing, and may work if it is sent again.
+    Retry,
+    /// It changed nothing.
+    Refused,
+    /// It may have changed something, or still change it.
+    Unknown,
+}
+
+/// A failure, and what is known of the statement.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) fate: Fate,
+    /// What failed and what to do.
+    pub(crate) what: String,
+}
+
+impl Fault {
+    /// A statement had no result within its time limit.
+    pub(crate) fn late(limit: std::time::Duration) -> Self {
+        let what = format!(
+            "the database did not respond within {} s; check the server and the network",
+            limit.as_secs_f32()
+        );
+        Self { fate: Fate::Unknown, what }
+    }
+
+    /// The server confirmed the statement and warned of it.
+    pub(crate) fn warned() -> Self {
+        let what = "the server stopped waiting for its standby before the records were there; \
+                    check the standby"
+            .to_owned();
+        Self { fate: Fate::Unknown, what }
+    }
+
+    pub(crate) fn unavailable(&self) -> Error {
+        Error::Unavailable { what: self.what.clone() }
+    }
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let Some(refused) = error.as_db_error() else {
+            let mut what = error.to_string();
+            let mut source = error.source();
+            while let Some(cause) = source {
+                what = format!("{what}: {cause}");
+                source = cause.source();
+            }
+            return Self { fate: Fate::Unknown, what: printable(&format!("{what}; {CHECK}")) };
+        };
+        let code = refused.code();
+        let (message, advice) = (printable(&refused.message()), advice(code));
+        let what = format!("the database reports: {message} ({}); {advice}", code.code());
+        Self { fate: fate(code), what }
+    }
+}
+
+const CHECK: &str = "check that the server runs and can be reached";
+
+fn fate(code: &SqlState) -> Fate {
+    match code.code() {
+        "40001" | "40P01" => Fate::Retry,
+        // The outcome of a commit is not known, or the connection ends. A duplicate key means that
+        // the journal contains records that its owner does not know.
+        "40003" | "57P01" | "57P02" | "57P03" | "23505" => Fate::Unknown,
+        code if code.starts_with("08") => Fate::Unknown,
+        _ => Fate::Refused,
+    }
+}
+
+fn advice(code: &SqlState) -> &'static str {
+    match code.code() {
+        "53100" => "make room on the server's disk",
+        "53300" => "raise max_connections, or close other connections",
+        "25006" => "the server is in recovery or read-only: connect to the primary",
+        "28000" | "28P01" => "check the user and the password",
+        "3D000" => "create the database, or correct its name in the URL",
+        "42501" => "grant the role the privileges that docs/postgres.md lists",
+        "3F000" | "42P01" | "42703" => "create or upgrade the journal's schema first",
+        "57P03" => "the server starts or stops: try again",
+        _ => CHECK,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_state_what_is_known() {
+        let fate = |code| fate(&SqlState::from_code(code));
+        for (code, known) in [
+            ("40001", Fate::Retry),
+            ("40P01", Fate::Retry),
+            ("40003", Fate::Unknown),
+            ("08006", Fate::Unknown),
+            ("08P01", Fate::Unknown),
+            ("57P01", Fate::Unknown),
+            ("57P03", Fate::Unknown),
+            ("57014", Fate::Refused),
+            ("53100", Fate::Refused),
+            ("25006", Fate::Refused),
+        ] {
+            assert_eq!(fate(code), known, "{code}");
+        }
+    }
+}

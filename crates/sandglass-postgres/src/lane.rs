@@ -1,0 +1,423 @@
+//! A lane: the task that appends to half of the partitions, all that waits in one statement. It alone
+//! knows the ends of their logs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sandglass_journal::store::Failures;
+use sandglass_journal::{Error, GROUP_MAX_RECORDS, Resting};
+use sandglass_model::{EntityRef, Partition, Position};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::append::{Statement, look_up};
+use crate::fault::{Fate, Fault};
+use crate::group::{Group, Job, Placed, Present};
+use crate::heads::{Head, Recent};
+use crate::limit::pause;
+use crate::link::Link;
+use crate::shared::Shared;
+use crate::takeover::{Found, TAKE_AGAIN, take};
+
+/// Most bytes of the batches of one statement: so few that another group does not wait long for them.
+pub(crate) const GROUP_MAX_BYTES: usize = 8 << 20;
+
+/// How often a statement that changed nothing is sent again.
+const ATTEMPTS: u32 = 5;
+
+/// The first and the longest pause between two attempts to learn the outcome of a statement.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// A request to a lane.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Append(Job),
+    Prune(Prune),
+    Rest(NoteRest),
+    /// Answered when everything before it was.
+    Barrier(oneshot::Sender<()>),
+    /// The lane ends.
+    End(oneshot::Sender<()>),
+}
+
+/// Entities to remove, and their last records.
+#[derive(Debug)]
+pub(crate) struct Prune {
+    pub(crate) partition: Partition,
+    pub(crate) entities: Vec<(EntityRef, Position)>,
+    pub(crate) answer: oneshot::Sender<Result<Vec<u64>, Error>>,
+}
+
+/// How entities rest.
+#[derive(Debug)]
+pub(crate) struct NoteRest {
+    pub(crate) partition: Partition,
+    pub(crate) entities: Vec<Resting>,
+    pub(crate) answer: oneshot::Sender<Result<(), Error>>,
+}
+
+pub(crate) struct Lane {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) link: Option<Link>,
+    pub(crate) heads: BTreeMap<Partition, Head>,
+    pub(crate) recent: Recent,
+    pub(crate) failures: Failures,
+    pub(crate) requests: Requests,
+}
+
+/// The queue of a lane, and what was taken from it while a statement's outcome was unknown.
+pub(crate) struct Requests {
+    queue: mpsc::Receiver<Request>,
+    waiting: Vec<oneshot::Sender<()>>,
+    ended: Option<oneshot::Sender<()>>,
+}
+
+impl Requests {
+    pub(crate) fn new(queue: mpsc::Receiver<Request>) -> Self {
+        Self { queue, waiting: Vec::new(), ended: None }
+    }
+
+    /// Waits for `work`, and refuses new requests meanwhile: the database does not work. `None` if the
+    /// lane is to end.
+    async fn refuse_during<T>(&mut self, why: &str, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        let refused = || Error::Unavailable { what: why.to_owned() };
+        loop {
+            if self.ended.is_some() {
+                return None;
+            }
+            tokio::select! {
+                done = &mut work => return Some(done),
+                request = self.queue.recv() => match request {
+                    Some(Request::Append(job)) => job.answer(Err(refused())),
+                    Some(Request::Prune(prune)) => drop(prune.answer.send(Err(refused()))),
+                    Some(Request::Rest(rest)) => drop(rest.answer.send(Err(refused()))),
+                    Some(Request::Barrier(waiter)) => self.waiting.push(waiter),
+                    Some(Request::End(waiter)) => self.ended = Some(waiter),
+                    // All journals are gone; what was appended is finished nevertheless.
+                    None => return Some(work.await),
+                },
+            }
+        }
+    }
+
+    fn answer_waiting(&mut self) {
+        for waiter in self.waiting.drain(..) {
+            // The caller may have gone away.
+            let _ = waiter.send(());
+        }
+    }
+}
+
+impl Lane {
+    /// Works until it is told to end, or until all senders are gone.
+    pub(crate) async fn run(mut self) {
+        while self.requests.ended.is_none() {
+            let Some(first) = self.requests.queue.recv().await else { break };
+            let (jobs, other) = self.gather(first);
+            if !jobs.is_empty() {
+                self.write(jobs).await;
+            }
+            match other {
+                Some(Request::Prune(prune)) => {
+                    let removed = self.prune(prune.partition, &prune.entities).await;
+                    let _ = prune.answer.send(removed);
+                }
+                Some(Request::Rest(rest)) => self.note_rests(rest).await,
+                Some(Request::Barrier(waiter)) => self.requests.waiting.push(waiter),
+                Some(Request::End(waiter)) => self.requests.ended = Some(waiter),
+                Some(Request::Append(_)) | None => {}
+            }
+            self.requests.answer_waiting();
+        }
+        // Requests behind the end return that the journal is closed.
+        self.requests.queue.close();
+        if let Some(waiter) = self.requests.ended.take() {
+            drop(self.link.take());
+            let _ = waiter.send(());
+        }
+    }
+
+    /// The first request, and all others that wait by now, up to one that appends nothing.
+    fn gather(&mut self, first: Request) -> (Vec<Job>, Option<Request>) {
+        let (mut jobs, mut records, mut bytes) = (Vec::new(), 0, 0);
+        let mut next = Some(first);
+        while let Some(request) = next {
+            match request {
+                Request::Append(job) => {
+                    records += job.lines.len();
+                    bytes += job.bytes;
+                    jobs.push(job);
+                }
+                other => return (jobs, Some(other)),
+            }
+            // A further batch has at most half of a group's records.
+            let is_full = records > GROUP_MAX_RECORDS / 2 || bytes > GROUP_MAX_BYTES;
+            next = if is_full { None } else { self.requests.queue.try_recv().ok() };
+        }
+        (jobs, None)
+    }
+
+    /// Appends all batches that may follow, each completely or not at all.
+    async fn write(&mut self, jobs: Vec<Job>) {
+        let count = jobs.len();
+        let jobs = self.refuse_disowned(jobs);
+        if jobs.is_empty() {
+            return;
+        }
+        let present = match self.present(&jobs).await {
+            Ok(present) => present,
+            Err(fault) => {
+                self.failures.note(&Err::<(), _>(fault.unavailable()), count);
+                jobs.into_iter().for_each(|job| job.answer(Err(fault.unavailable())));
+                return;
+            }
+        };
+        // The connection may have been made anew, and partitions lost.
+        let jobs = self.refuse_disowned(jobs);
+        let Group { placed, refused } = Group::new(jobs, &self.heads, present);
+        let written = self.append(placed).await;
+        self.failures.note(&written, count);
+        for (job, error) in refused {
+            // Its place depends on batches that were not appended.
+            job.answer(Err(written.as_ref().err().cloned().unwrap_or(error)));
+        }
+    }
+
+    /// What the database contains of the entities and recordings of these batches.
+    async fn present(&mut self, jobs: &[Job]) -> Result<Present, Fault> {
+        let (mut known, mut wanted) = (Vec::new(), BTreeSet::new());
+        for job in jobs {
+            if let Some(entity) = job.batch.entity.clone() {
+                match self.recent.get(job.partition, &entity) {
+                    Some(found) => known.push(((job.partition, entity), found)),
+                    None => drop(wanted.insert((job.partition, entity))),
+                }
+            }
+        }
+        let shared = Arc::clone(&self.shared);
+        let mut attempt = 0;
+        let mut present = loop {
+            attempt += 1;
+            let link = self.connected().await?;
+            match look_up(link, &shared.settings, &wanted, jobs).await {
+                Ok(present) => break present,
+                Err(fault) => {
+                    if fault.fate == Fate::Unknown {
+                        self.link = None;
+                    }
+                    if fault.fate == Fate::Refused || attempt == 2 {
+                        return Err(fault);
+                    }
+                }
+            }
+        };
+        present.entities.extend(known);
+        Ok(present)
+    }
+
+    /// Sends the batches until it is known of each whether it is in the journal. An error means that
+    /// the database did not work; then those that are not in it were answered with it.
+    async fn append(&mut self, mut placed: Vec<Placed>) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        let counters = &shared.counters;
+        let mut attempt = 0;
+        while !placed.is_empty() {
+            attempt += 1;
+            let statement = Statement::new(&placed, &self.heads);
+            let ends = statement.ends.clone();
+            let sent = match self.connected().await {
+                Ok(link) => {
+                    counters.statements.fetch_add(1, Ordering::Relaxed);
+                    statement.send(link, &shared.settings).await
+                }
+                Err(fault) => Err(Fault { fate: Fate::Refused, ..fault }),
+            };
+            drop(statement);
+            match sent {
+                Ok(written) => {
+                    let is_written = |one: &mut Placed| written.contains(&one.job.partition);
+                    let done: Vec<Placed> = placed.extract_if(.., is_written).collect();
+                    self.acknowledge(done, &ends);
+                    if !placed.is_empty() {
+                        let why = "partitions have another owner or miss records";
+                        placed = self.settle(placed, &ends, why).await;
+                    }
+                }
+                Err(fault) if fault.fate == Fate::Unknown => {
+                    counters.unknown.fetch_add(1, Ordering::Relaxed);
+                    self.failures.note(&Err::<(), _>(fault.unavailable()), placed.len());
+                    placed = self.settle(placed, &ends, &fault.what).await;
+                }
+                Err(fault) if fault.fate == Fate::Retry && attempt < ATTEMPTS => {}
+                Err(fault) => {
+                    placed.into_iter().for_each(|one| one.job.answer(Err(fault.unavailable())));
+                    return Err(fault.unavailable());
+                }
+            }
+            if attempt >= ATTEMPTS && !placed.is_empty() {
+                let what = "the database does not accept records; check its log".to_owned();
+                let error = Error::Unavailable { what };
+                placed.into_iter().for_each(|one| one.job.answer(Err(error.clone())));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that batches are in the journal, and answers their callers.
+    fn acknowledge(&mut self, placed: Vec<Placed>, ends: &BTreeMap<Partition, (i64, [u8; 16])>) {
+        let count = u64::try_from(placed.len()).unwrap_or(u64::MAX);
+        self.shared.counters.batches.fetch_add(count, Ordering::Relaxed);
+        for one in placed {
+            let partition = one.job.partition;
+            if let (Some(head), Some((last, checksum))) =
+                (self.heads.get_mut(&partition), ends.get(&partition))
+            {
+                (head.last, head.checksum) = (*last, Some(*checksum));
+            }
+            self.shared.acknowledge(partition, one.last);
+            if let Some((entity, known)) = one.known() {
+                self.recent.put(partition, entity, known);
+            }
+            let positions = one.positions();
+            one.job.answer(Ok(positions));
+        }
+    }
+
+    /// Finds out whether batches are in the journal, for as long as that takes, and answers those that
+    /// are, and those whose partitions are lost. Returns the others, which are not in it.
+    async fn settle(
+        &mut self,
+        placed: Vec<Placed>,
+        ends: &BTreeMap<Partition, (i64, [u8; 16])>,
+        why: &str,
+    ) -> Vec<Placed> {
+        let Some(found) = self.take_again(ends, why).await else {
+            // The process ends; nobody learns whether they are in the journal.
+            placed.into_iter().for_each(|one| one.job.answer(Err(Error::Closed)));
+            return Vec::new();
+        };
+        let is_written = |one: &Placed| {
+            let end = ends.get(&one.job.partition).map(|(_, checksum)| *checksum);
+            let found = found.get(&one.job.partition);
+            end.is_some() && found.is_some_and(|found| found.probed == end)
+        };
+        let (written, others): (Vec<_>, Vec<_>) = placed.into_iter().partition(is_written);
+        self.acknowledge(written, ends);
+        self.compare(&found);
+        let (disowned, others): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|one| self.shared.disowned(one.job.partition).is_some());
+        for one in disowned {
+            let what = self.shared.disowned(one.job.partition).unwrap_or_default();
+            one.job.answer(Err(Error::Disowned { what }));
+        }
+        others
+    }
+
+    /// Takes the partitions again on a new connection, until that succeeds. What is still on its way to
+    /// the server is fenced by that. `None` if the lane is to end.
+    pub(crate) async fn take_again(
+        &mut self,
+        ends: &BTreeMap<Partition, (i64, [u8; 16])>,
+        why: &str,
+    ) -> Option<BTreeMap<Partition, Found>> {
+        self.link = None;
+        tracing::warn!(%why, "the outcome of a statement is unknown; taking the partitions again");
+        let mut why = why.to_owned();
+        let mut length = PAUSES.0;
+        loop {
+            let probes = self.probes(ends);
+            let work = take(&self.shared, TAKE_AGAIN, &probes);
+            match self.requests.refuse_during(&why, work).await? {
+                Ok((link, found)) => {
+                    self.link = Some(link);
+                    return Some(found);
+                }
+                Err(fault) => why = fault.what,
+            }
+            self.failures.note(&Err::<(), _>(Error::Unavailable { what: why.clone() }), 0);
+            self.requests.refuse_during(&why, pause(length)).await?;
+            length = (length * 2).min(PAUSES.1);
+        }
+    }
+
+    fn probes(&self, ends: &BTreeMap<Partition, (i64, [u8; 16])>) -> BTreeMap<Partition, i64> {
+        let probe = |partition| ends.get(&partition).map_or(0, |(last, _)| *last);
+        self.heads.keys().map(|partition| (*partition, probe(*partition))).collect()
+    }
+
+    /// A connection. A new one takes the partitions again, and compares them with what is known here,
+    /// because the server may be another one than before.
+    pub(crate) async fn connected(&mut self) -> Result<&Link, Fault> {
+        if self.link.as_ref().is_none_or(Link::is_closed) {
+            self.link = None;
+            let probes = self.probes(&BTreeMap::new());
+            let (link, found) = take(&self.shared, TAKE_AGAIN, &probes).await?;
+            self.link = Some(link);
+            self.compare(&found);
+        }
+        let lost = || Fault { fate: Fate::Refused, what: "the connection was lost".to_owned() };
+        self.link.as_ref().ok_or_else(lost)
+    }
+
+    /// Compares what the database contains with what was acknowledged, and gives up the partitions that
+    /// another process took or that lost records.
+    fn compare(&mut self, found: &BTreeMap<Partition, Found>) {
+        for (partition, found) in found {
+            if self.shared.disowned(*partition).is_some() {
+                continue;
+            }
+            let Some(head) = self.heads.get_mut(partition) else { continue };
+            if let Some(what) = flaw(&self.shared, *partition, *head, found) {
+                self.shared.disown(*partition, what);
+            } else {
+                *head = Head { epoch: found.head.epoch, ..*head };
+            }
+        }
+    }
+
+    /// Answers the batches of partitions that are lost, and returns the others.
+    fn refuse_disowned(&self, jobs: Vec<Job>) -> Vec<Job> {
+        let mut kept = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            match self.shared.disowned(job.partition) {
+                Some(what) => job.answer(Err(Error::Disowned { what })),
+                None => kept.push(job),
+            }
+        }
+        kept
+    }
+}
+
+/// Why a partition cannot be appended to any more; `None` if it can.
+fn flaw(shared: &Shared, partition: Partition, head: Head, found: &Found) -> Option<String> {
+    let place = shared.connector.place();
+    let lost = head.last.saturating_sub(found.head.last);
+    if !found.is_owned {
+        return Some(format!(
+            "another process owns partition {partition} of {place} now: this one appends nothing to \
+             it again; restart it only to take the partition back"
+        ));
+    }
+    if lost > 0 {
+        let count = u64::try_from(lost).unwrap_or(u64::MAX);
+        shared.counters.lost.fetch_add(count, Ordering::Relaxed);
+        return Some(format!(
+            "{place} has lost {lost} records of partition {partition} that were acknowledged \
+             (positions {} to {}), probably by a failover to a standby that was behind. Nothing is \
+             written over the gap. Restore the records, or restart to continue without them",
+            found.head.last + 1,
+            head.last
+        ));
+    }
+    let is_same = head.checksum.is_none() || found.head.checksum == head.checksum;
+    if found.head.last > head.last || !is_same {
+        return Some(format!(
+            "{place} contains records at the end of partition {partition} that its owner did not \
+             write: have it examined"
+        ));
+    }
+    None
+}

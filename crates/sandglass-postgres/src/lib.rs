@@ -1,0 +1,37 @@
+//! The append-only event log in PostgreSQL: one database holds a journal for each [`Partition`]. One
+//! process owns all partitions at a time; each append proves that it still does.
+//!
+//! ```text
+//! append(batch) --> lane (of 2): all that waits, for all partitions, one statement --> answers
+//! read(from)    --> a connection of the pool: one statement, one bounded page     --> page
+//! ```
+//!
+//! docs/postgres.md describes what operators need.
+//!
+//! [`Partition`]: sandglass_model::Partition
+
+mod address;
+mod append;
+mod blobs;
+mod database;
+mod entities;
+mod fault;
+mod group;
+mod heads;
+mod lane;
+mod limit;
+mod link;
+mod page;
+mod reader;
+mod row;
+mod schema;
+mod settings;
+mod shared;
+mod takeover;
+mod tls;
+mod upkeep;
+
+pub use address::{Address, InvalidUrl};
+pub use database::{Counts, Database};
+pub use schema::{FORMAT, create, upgrade};
+pub use settings::Settings;

@@ -1,0 +1,170 @@
+//! Connections: how they are made, how long they may take, and what the server says on them besides
+//! results.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use deadpool_postgres::Connect;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Config, Row};
+
+use crate::address::Address;
+use crate::fault::{Fate, Fault};
+use crate::limit::within;
+use crate::tls::Encryption;
+
+/// A parameter of a statement, and its type. Statements have no names, so poolers can pass them on.
+pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Makes connections to one database.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    address: Address,
+    encryption: Encryption,
+    /// Where connections are served, whatever runtime a caller uses.
+    runtime: Handle,
+    limit: Duration,
+}
+
+impl Connector {
+    /// Connects within `limit` for each attempt.
+    pub(crate) fn new(address: &Address, limit: Duration) -> Result<Self, Fault> {
+        let encryption =
+            Encryption::new(&address.tls).map_err(|what| Fault { fate: Fate::Refused, what })?;
+        let mut address = address.clone();
+        address
+            .config
+            .connect_timeout(limit)
+            .keepalives_idle(limit)
+            .keepalives_interval(limit / 2)
+            .keepalives_retries(2)
+            .tcp_user_timeout(limit * 2);
+        Ok(Self { address, encryption, runtime: Handle::current(), limit })
+    }
+
+    pub(crate) fn place(&self) -> &str {
+        self.address.place()
+    }
+
+    pub(crate) fn address(&self) -> &Config {
+        &self.address.config
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// The configuration with the present password.
+    fn config(&self) -> Result<Config, Fault> {
+        let mut config = self.address.config.clone();
+        if let Some(file) = &self.address.password_file {
+            let password = std::fs::read_to_string(file).map_err(|error| {
+                let what = format!("reading the password in `{}` failed: {error}", file.display());
+                Fault { fate: Fate::Refused, what }
+            })?;
+            config.password(password.trim_end_matches(['\n', '\r']));
+        }
+        Ok(config)
+    }
+
+    async fn dial(&self, warned: Arc<AtomicBool>) -> Result<(Client, JoinHandle<()>), Fault> {
+        let config = self.config()?;
+        // The limit of the configuration is for one address of a server and its handshake of TCP.
+        let hosts = u32::try_from(config.get_hosts().len()).unwrap_or(1);
+        let limit = self.limit * (hosts + 1);
+        let connected = within(limit, config.connect(self.encryption.clone())).await;
+        let (client, mut connection) = connected.ok_or_else(|| Fault::late(limit))??;
+        let task = self.runtime.spawn(poll_fn(move |context| {
+            // Ends when the client is dropped or the connection is lost; the client has the error.
+            while let Some(Ok(message)) = ready!(connection.poll_message(context)) {
+                if let AsyncMessage::Notice(notice) = message
+                    && notice.severity() == "WARNING"
+                {
+                    tracing::warn!(code = notice.code().code(), "the database warns: {notice}");
+                    warned.store(true, Ordering::Release);
+                }
+            }
+            Poll::Ready(())
+        }));
+        Ok((client, task))
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Link, Fault> {
+        let warned = Arc::new(AtomicBool::new(false));
+        let (client, task) = self.dial(Arc::clone(&warned)).await?;
+        Ok(Link { client, warned, task })
+    }
+}
+
+type Connected<'a> = Pin<
+    Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + 'a>,
+>;
+
+/// For the pool of the readers.
+impl Connect for Connector {
+    fn connect(&self, config: &Config) -> Connected<'_> {
+        // Without its password, the server refuses it.
+        let config = self.config().unwrap_or_else(|_| config.clone());
+        Box::pin(async move {
+            let (client, connection) = config.connect(self.encryption.clone()).await?;
+            let task = self.runtime.spawn(async move {
+                // The client has the error.
+                let _ = connection.await;
+            });
+            Ok((client, task))
+        })
+    }
+}
+
+/// A connection of its own, which ends when it is dropped.
+pub(crate) struct Link {
+    client: Client,
+    warned: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Link {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Sends one statement. If the result is of unknown fate, the connection is not used again.
+    pub(crate) async fn query(
+        &self,
+        limit: Duration,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Fault> {
+        let rows = query(&self.client, limit, sql, parameters).await?;
+        if self.warned.load(Ordering::Acquire) { Err(Fault::warned()) } else { Ok(rows) }
+    }
+
+    /// Sends several statements without parameters, which are one transaction.
+    pub(crate) async fn execute_all(&self, limit: Duration, sql: &str) -> Result<(), Fault> {
+        let done = within(limit, self.client.batch_execute(sql)).await;
+        Ok(done.ok_or_else(|| Fault::late(limit))??)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Sends one statement, and waits for its rows at most for `limit`.
+pub(crate) async fn query(
+    client: &Client,
+    limit: Duration,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<Vec<Row>, Fault> {
+    let rows = within(limit, client.query_typed(sql, parameters)).await;
+    Ok(rows.ok_or_else(|| Fault::late(limit))??)
+}

@@ -1,0 +1,35 @@
+//! How a database is used.
+
+use std::time::Duration;
+
+/// How long the server may take, and how many connections are opened.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How long one statement may take until its connection is given up: 30 s. If it is an append,
+    /// its outcome is then unknown and looked up on another connection.
+    pub statement_limit: Duration,
+    /// How long one attempt to connect may take: 5 s.
+    pub connect_limit: Duration,
+    /// Most connections for reading, besides two for appending: 4.
+    pub readers: usize,
+    /// How long a recording is kept that no record names: 15 minutes, which is longer than an append
+    /// takes.
+    pub orphans_kept: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (statement_limit, connect_limit) = (Duration::from_secs(30), Duration::from_secs(5));
+        let orphans_kept = Duration::from_secs(15 * 60);
+        Self { statement_limit, connect_limit, readers: 4, orphans_kept }
+    }
+}
+
+impl Settings {
+    /// Settings with other limits of time, for statements and for attempts to connect.
+    #[must_use]
+    pub fn limits(self, statement: Duration, connect: Duration) -> Self {
+        Self { statement_limit: statement, connect_limit: connect, ..self }
+    }
+}

@@ -1,0 +1,127 @@
+//! What the lanes, the readers and the journals of one database share.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use sandglass_journal::store::Failing;
+use sandglass_journal::{Error, Health};
+use sandglass_model::Partition;
+
+use crate::blobs::{Sweep, Uploads};
+use crate::link::Connector;
+use crate::reader::Reader;
+use crate::settings::Settings;
+
+pub(crate) struct Shared {
+    pub(crate) connector: Connector,
+    pub(crate) settings: Settings,
+    pub(crate) reader: Reader,
+    /// The id of this process in the table of hosts.
+    pub(crate) host: String,
+    partitions: Vec<Status>,
+    pub(crate) failing: [Failing; 2],
+    pub(crate) counters: Counters,
+    pub(crate) uploads: Uploads,
+    pub(crate) sweep: tokio::sync::Mutex<Sweep>,
+}
+
+/// What callers see of a partition.
+#[derive(Debug, Default)]
+struct Status {
+    /// The last position that an append returned.
+    acknowledged: AtomicI64,
+    /// Why nothing is appended here again.
+    disowned: Mutex<Option<String>>,
+    is_closed: AtomicBool,
+}
+
+/// What has happened since the database was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) statements: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) unknown: AtomicU64,
+    pub(crate) lost: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        connector: Connector,
+        settings: Settings,
+        reader: Reader,
+        host: String,
+    ) -> Self {
+        let partitions = Partition::all().map(|_| Status::default()).collect();
+        let sweep = tokio::sync::Mutex::new(Sweep::new(settings.orphans_kept));
+        Self {
+            connector,
+            settings,
+            reader,
+            host,
+            partitions,
+            failing: Default::default(),
+            counters: Counters::default(),
+            uploads: Uploads::default(),
+            sweep,
+        }
+    }
+
+    /// Partition numbers are below their count, of which there is a status each.
+    fn status(&self, partition: Partition) -> &Status {
+        &self.partitions[usize::from(partition.number())]
+    }
+
+    pub(crate) fn acknowledged(&self, partition: Partition) -> i64 {
+        self.status(partition).acknowledged.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn acknowledge(&self, partition: Partition, last: i64) {
+        self.status(partition).acknowledged.fetch_max(last, Ordering::AcqRel);
+    }
+
+    pub(crate) fn disowned(&self, partition: Partition) -> Option<String> {
+        let status = self.status(partition);
+        status.disowned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn disown(&self, partition: Partition, what: String) {
+        tracing::error!(%partition, %what, "nothing more is appended to this partition");
+        let status = self.status(partition);
+        *status.disowned.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
+    }
+
+    pub(crate) fn close(&self, partition: Partition) {
+        self.status(partition).is_closed.store(true, Ordering::Release);
+    }
+
+    /// Whether calls about a partition are served.
+    pub(crate) fn open(&self, partition: Partition) -> Result<(), Error> {
+        let is_closed = self.status(partition).is_closed.load(Ordering::Acquire);
+        if is_closed { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Whether changes of a partition are served.
+    pub(crate) fn owned(&self, partition: Partition) -> Result<(), Error> {
+        self.open(partition)?;
+        match self.disowned(partition) {
+            Some(what) => Err(Error::Disowned { what }),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn health(&self, partition: Partition) -> Health {
+        if self.open(partition).is_err() {
+            return Health::Closed;
+        }
+        if let Some(what) = self.disowned(partition) {
+            return Health::Disowned { what };
+        }
+        let failing = &self.failing[lane_of(partition)];
+        failing.why().map_or(Health::Working, |what| Health::Failing { what })
+    }
+}
+
+/// The lane that serves a partition.
+pub(crate) fn lane_of(partition: Partition) -> usize {
+    usize::from(partition.number() % 2)
+}

@@ -1,0 +1,87 @@
+//! Taking partitions: the epoch that fences earlier owners and statements that are still on their way,
+//! and the end of each log as it is then.
+
+use std::collections::BTreeMap;
+
+use sandglass_model::Partition;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::fault::{Fate, Fault};
+use crate::heads::Head;
+use crate::link::{Link, Parameter};
+use crate::shared::Shared;
+
+/// What the database contains of a partition.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// The end of its log.
+    pub(crate) head: Head,
+    /// Whether this process owns it now, with the epoch of `head`.
+    pub(crate) is_owned: bool,
+    /// The checksum of the record at the position that was asked for.
+    pub(crate) probed: Option<[u8; 16]>,
+}
+
+/// Takes these partitions from whatever process has them. Waits for statements that hold their rows.
+pub(crate) const TAKE_ANY: &str = "WITH wanted AS (SELECT partition FROM sandglass.partitions \
+     WHERE partition = ANY($1) ORDER BY partition FOR UPDATE) \
+     UPDATE sandglass.partitions p SET epoch = p.epoch + 1, owner = $2 FROM wanted \
+     WHERE p.partition = wanted.partition RETURNING p.partition";
+
+/// Takes these partitions again, if this process still has them.
+pub(crate) const TAKE_AGAIN: &str = "WITH wanted AS (SELECT partition FROM sandglass.partitions \
+     WHERE partition = ANY($1) AND owner = $2 ORDER BY partition FOR UPDATE) \
+     UPDATE sandglass.partitions p SET epoch = p.epoch + 1 FROM wanted \
+     WHERE p.partition = wanted.partition RETURNING p.partition";
+
+/// Read by a second statement, which sees what was committed before the first one.
+const HEADS: &str = "SELECT p.partition, p.epoch, coalesce(p.owner = $2, false), p.floor, r.position, \
+     r.checksum, n.checksum FROM sandglass.partitions p \
+     JOIN unnest($1::smallint[], $3::bigint[]) AS w(partition, probe) ON w.partition = p.partition \
+     LEFT JOIN LATERAL (SELECT position, checksum FROM sandglass.records \
+         WHERE partition = p.partition ORDER BY position DESC LIMIT 1) r ON true \
+     LEFT JOIN sandglass.records n ON n.partition = p.partition AND n.position = w.probe";
+
+/// Takes partitions by `sql` on a new connection, and reads them. `probes` are positions that are of
+/// interest, 0 for none.
+pub(crate) async fn take(
+    shared: &Shared,
+    sql: &str,
+    probes: &BTreeMap<Partition, i64>,
+) -> Result<(Link, BTreeMap<Partition, Found>), Fault> {
+    let link = shared.connector.connect().await?;
+    let limit = shared.settings.statement_limit;
+    let numbers: Vec<i16> = probes.keys().map(|partition| partition.number().into()).collect();
+    let positions: Vec<i64> = probes.values().copied().collect();
+    let parameters: [Parameter<'_>; 3] =
+        [(&numbers, Type::INT2_ARRAY), (&shared.host, Type::TEXT), (&positions, Type::INT8_ARRAY)];
+    link.query(limit, sql, &parameters[..2]).await?;
+    let rows = link.query(limit, HEADS, &parameters).await?;
+    let mut found = BTreeMap::new();
+    for row in &rows {
+        let (partition, state) = read(row).map_err(Fault::from)?;
+        found.extend(partition.map(|partition| (partition, state)));
+    }
+    if found.len() < probes.len() {
+        let what =
+            "the table `sandglass.partitions` lacks rows: restore it from a backup".to_owned();
+        return Err(Fault { fate: Fate::Refused, what });
+    }
+    Ok((link, found))
+}
+
+fn read(row: &Row) -> Result<(Option<Partition>, Found), tokio_postgres::Error> {
+    let number: i16 = row.try_get(0)?;
+    let (floor, position): (i64, Option<i64>) = (row.try_get(3)?, row.try_get(4)?);
+    let bytes = |column| -> Result<Option<[u8; 16]>, tokio_postgres::Error> {
+        let found: Option<&[u8]> = row.try_get(column)?;
+        // One of another length was never written.
+        Ok(found.map(|bytes| bytes.try_into().unwrap_or_default()))
+    };
+    let position = position.unwrap_or_default();
+    let checksum = if position >= floor { bytes(5)? } else { None };
+    let head = Head { epoch: row.try_get(1)?, last: floor.max(position), checksum };
+    let found = Found { head, is_owned: row.try_get(2)?, probed: bytes(6)? };
+    Ok((u8::try_from(number).ok().and_then(Partition::new), found))
+}

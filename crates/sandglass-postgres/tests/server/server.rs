@@ -1,0 +1,257 @@
+//! A PostgreSQL server of the tests' own, on a free port of 127.0.0.1, in a folder of its own, as a user
+//! other than root.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{OnceLock, mpsc};
+use std::time::{Duration, Instant};
+
+use sandglass_postgres::{Address, Database, Settings};
+
+/// The user `nobody`, who exists everywhere; a server refuses to run as root.
+const NOBODY: u32 = 65_534;
+
+/// A server, which ends when this is dropped, or with this process.
+#[derive(Debug)]
+pub(crate) struct Server {
+    folder: PathBuf,
+    pub(crate) port: u16,
+    keeper: Option<Child>,
+}
+
+/// Starts the server and waits until its input ends; then ends the server. So it does not outlive the
+/// tests, even if they are killed.
+const KEEPER: &str = r#"trap "" INT TERM HUP
+"$1/postgres" -D "$2/data" >>"$2/log" 2>&1 </dev/null &
+server=$!
+read -r last
+[ "$last" = gone ] && exit
+kill -INT $server
+wait $server
+rm -rf "$2""#;
+
+impl Server {
+    /// A new, empty server with these lines in its configuration.
+    pub(crate) fn start(lines: &[&str]) -> Self {
+        let folder = new_folder();
+        let options = ["--username=sandglass", "--auth=trust", "--encoding=UTF8", "--no-sync"];
+        run(&folder, "initdb", &[&["-D", "data"][..], &options].concat());
+        let server = Self { folder, port: free_port(), keeper: None };
+        server.configure(&[
+            "listen_addresses = '127.0.0.1'",
+            "unix_socket_directories = ''",
+            "fsync = on",
+            "shared_preload_libraries = 'pg_stat_statements'",
+            "max_connections = 60",
+        ]);
+        server.configure(lines);
+        server.started()
+    }
+
+    /// A standby of `primary`, which calls itself `name`.
+    pub(crate) fn standby_of(primary: &Self, name: &str) -> Self {
+        let folder = new_folder();
+        let source =
+            format!("host=127.0.0.1 port={} user=sandglass application_name={name}", primary.port);
+        let options = ["-D", "data", "-R", "--checkpoint=fast", "--no-sync", "-d", &source];
+        run(&folder, "pg_basebackup", &options);
+        Self { folder, port: free_port(), keeper: None }.started()
+    }
+
+    fn started(mut self) -> Self {
+        self.configure(&[&format!("port = {}", self.port)]);
+        self.resume();
+        self
+    }
+
+    /// Adds lines to the configuration, for the next start or reload.
+    pub(crate) fn configure(&self, lines: &[&str]) {
+        let path = self.folder.join("data/postgresql.auto.conf");
+        let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
+        lines.iter().for_each(|line| writeln!(file, "{line}").unwrap());
+    }
+
+    /// Starts it again, and waits until it takes connections.
+    pub(crate) fn resume(&mut self) {
+        // After a kill, the children of the former server have to end first.
+        for _ in 0..100 {
+            let mut keeper = command("sh", &self.folder);
+            keeper.args(["-c", KEEPER, "sh"]).arg(programs()).arg(&self.folder);
+            keeper.stdin(Stdio::piped());
+            self.keeper = Some(keeper.spawn().unwrap());
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(20) {
+                if self.is_up() {
+                    return;
+                }
+                if fs::read_to_string(self.folder.join("log"))
+                    .is_ok_and(|log| log.trim_end().ends_with("is still in use"))
+                {
+                    break;
+                }
+                pause();
+            }
+            self.forget();
+        }
+        let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        panic!("the server does not start:\n{log}");
+    }
+
+    fn is_up(&self) -> bool {
+        let mut ready = command(programs().join("pg_isready"), &self.folder);
+        ready.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]);
+        ready.status().unwrap().success()
+    }
+
+    /// Ends it with SIGKILL, as a crash does.
+    pub(crate) fn kill(&mut self) {
+        let file = fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap();
+        let process = file.lines().next().unwrap().to_owned();
+        assert!(Command::new("kill").args(["-9", &process]).status().unwrap().success());
+        until(|| !Path::new(&format!("/proc/{process}/exe")).exists());
+        self.forget();
+    }
+
+    /// Ends it in order.
+    pub(crate) fn stop(&mut self) {
+        let stop = ["stop", "-D", "data", "-m", "fast", "-w"];
+        run(&self.folder, "pg_ctl", &stop);
+        self.forget();
+    }
+
+    /// Lets the keeper of a server that is gone end, without removing the folder.
+    fn forget(&mut self) {
+        if let Some(mut keeper) = self.keeper.take() {
+            let _ = keeper.stdin.take().unwrap().write_all(b"gone\n");
+            let _ = keeper.wait();
+        }
+    }
+
+    pub(crate) fn pg_ctl(&self, arguments: &[&str]) {
+        run(&self.folder, "pg_ctl", &[arguments, &["-D", "data"]].concat());
+    }
+
+    /// The URL of a database, as the user that may do everything.
+    pub(crate) fn url(&self, database: &str) -> String {
+        format!("postgresql://sandglass@127.0.0.1:{}/{database}", self.port)
+    }
+
+    pub(crate) fn address(&self, database: &str) -> Address {
+        Address::parse(&self.url(database)).unwrap()
+    }
+
+    /// Runs SQL as a person would; returns the rows, with `|` between columns.
+    pub(crate) fn psql(&self, database: &str, sql: &str) -> String {
+        let mut psql = command(programs().join("psql"), &self.folder);
+        psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-c", sql]).arg(self.url(database));
+        let output = psql.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{sql}: {errors}");
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// A new database with a journal.
+    pub(crate) fn new_database(&self, name: &str) -> Address {
+        self.psql("postgres", &format!("CREATE DATABASE {name}"));
+        let address = self.address(name);
+        let created = address.clone();
+        block(async move { sandglass_postgres::create(&created).await }).unwrap();
+        address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut keeper) = self.keeper.take() {
+            drop(keeper.stdin.take());
+            let _ = keeper.wait();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A server that tests share which do not disturb it.
+pub(crate) fn shared() -> &'static Server {
+    static SHARED: OnceLock<Server> = OnceLock::new();
+    SHARED.get_or_init(|| Server::start(&[]))
+}
+
+/// Opens a database with limits that are short enough for tests.
+pub(crate) fn open(address: &Address) -> Database {
+    let address = address.clone();
+    let settings = Settings::default().limits(Duration::from_secs(5), Duration::from_secs(2));
+    block(async move { Database::open(&address, settings).await }).unwrap()
+}
+
+/// Runs a future where connections may live on after a test.
+pub(crate) fn block<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
+    let runtime = RUNTIME.get_or_init(|| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(2).enable_all().build().unwrap()
+    });
+    let (sender, receiver) = mpsc::channel();
+    runtime.spawn(async move { sender.send(work.await) });
+    receiver.recv().expect("the work does not panic")
+}
+
+/// Waits for a condition, for up to a minute.
+pub(crate) fn until(condition: impl FnMut() -> bool) {
+    let mut condition = condition;
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the condition was never met");
+        pause();
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "between two looks at a process")]
+pub(crate) fn pause() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+fn new_folder() -> PathBuf {
+    let folder = tempfile::Builder::new().prefix("sandglass-postgres-").tempdir().unwrap().keep();
+    if is_root() {
+        chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    folder
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The folder of PostgreSQL's programs: the one that .ci/check-postgres names, or Debian's.
+fn programs() -> PathBuf {
+    if let Some(folder) = std::env::var_os("SANDGLASS_POSTGRES_PROGRAMS") {
+        return folder.into();
+    }
+    let versions = fs::read_dir("/usr/lib/postgresql").expect("run .ci/check-postgres");
+    let folders = versions.map(|version| version.unwrap().path().join("bin"));
+    folders.max().expect("run .ci/check-postgres")
+}
+
+fn command(program: impl AsRef<Path>, folder: &Path) -> Command {
+    let mut command = Command::new(program.as_ref());
+    command.current_dir(folder).env("LC_ALL", "C");
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+fn run(folder: &Path, program: &str, arguments: &[&str]) {
+    let output = command(programs().join(program), folder).args(arguments).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+}
