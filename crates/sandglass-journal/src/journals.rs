@@ -40,9 +40,6 @@ pub trait Across: Send + Sync + fmt::Debug {
     /// As [`Journals::end`].
     fn end(&self) -> Answer<'_, Cursor>;
 
-    /// As [`Journals::rest`].
-    fn rest(&self, entities: Vec<Resting>) -> Answer<'_, ()>;
-
     /// As [`Journals::select`].
     fn select(
         &self,
@@ -183,9 +180,6 @@ impl Journals {
     /// # Errors
     /// As [`Journal::rest`]; the rest of entities in other journals may be noted.
     pub async fn rest(&self, entities: Vec<Resting>) -> Result<(), Error> {
-        if let Some(across) = &self.across {
-            return across.rest(entities).await;
-        }
         let mut by_journal = vec![Vec::new(); self.journals.len()];
         for resting in entities {
             by_journal[self.index_of(&resting.entity)].push(resting);

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use sandglass_journal::store::{Failures, few_enough, few_resting};
 use sandglass_journal::{
-    Answer, BATCH_MAX_BYTES, Batch, ByEntity, EntityEntry, Error, Health, Journal, OfKinds, Page,
-    Pending, Place, Positions, QUEUE_MAX_BATCHES, Resting, Select, Selected, SelectedPlace,
-    Snapshot,
+    Answer, BATCH_MAX_BYTES, Batch, ByEntity, EntityEntry, Error, Health, Journal, Journals,
+    OfKinds, Page, Pending, Place, Positions, QUEUE_MAX_BATCHES, Resting, Select, Selected,
+    SelectedPlace, Snapshot,
 };
 use sandglass_model::{DispatchId, EntityRef, Entropy, Partition, Position, SystemEntropy};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -102,6 +102,32 @@ impl Database {
     #[must_use]
     pub fn journal(&self, partition: Partition) -> Arc<dyn Journal> {
         Arc::new(PartitionJournal { inner: Arc::clone(&self.0), partition })
+    }
+
+    /// The journals of all partitions, which are read together.
+    #[must_use]
+    pub fn journals(&self) -> Journals {
+        Journals::partitioned(|partition| self.journal(partition))
+            .read_across(Arc::new(self.clone()))
+    }
+
+    pub(crate) fn reader(&self) -> &Reader {
+        &self.0.shared.reader
+    }
+
+    pub(crate) fn acknowledged(&self, partition: Partition) -> i64 {
+        self.0.shared.acknowledged(partition)
+    }
+
+    /// Runs `work` to its end where the connections are served, whatever runtime the caller uses and
+    /// even if it goes away.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let done = self.0.shared.connector.runtime().spawn(work).await;
+        // A task is only cancelled with its runtime.
+        done.map_err(|_| Error::Closed)?
     }
 
     /// What happened since it was opened.
@@ -227,16 +253,13 @@ impl PartitionJournal {
         .await
     }
 
-    /// Runs `work` to its end where the connections are served, whatever runtime the caller uses and
-    /// even if it goes away.
+    /// As [`Database::run`], unless the journal is closed.
     async fn read<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         self.shared().open(self.partition)?;
-        let done = self.shared().connector.runtime().spawn(work).await;
-        // A task is only cancelled with its runtime.
-        done.map_err(|_| Error::Closed)?
+        Database(Arc::clone(&self.inner)).run(work).await
     }
 }
 
@@ -282,7 +305,7 @@ impl Journal for PartitionJournal {
     fn find_dispatch(&self, dispatch: DispatchId) -> Answer<'_, Option<(EntityRef, Position)>> {
         let (shared, partition) = (Arc::clone(self.shared()), self.partition);
         Box::pin(PartitionJournal::read(self, async move {
-            shared.reader.find_dispatch(partition, dispatch).await
+            shared.reader.find_dispatch(&[partition], dispatch).await
         }))
     }
 
@@ -333,7 +356,7 @@ impl Journal for PartitionJournal {
     ) -> Answer<'_, Selected> {
         let (shared, partition) = (Arc::clone(self.shared()), self.partition);
         Box::pin(PartitionJournal::read(self, async move {
-            entities::select(&shared.reader, partition, &which, after.as_ref(), limit).await
+            entities::select(&shared.reader, &[partition], &which, after.as_ref(), limit).await
         }))
     }
 

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::link::Parameter;
-use crate::reader::Reader;
+use crate::reader::{Reader, numbers_of};
 use crate::row::position;
 
 /// `due` of entities that are awake or listed.
@@ -19,7 +19,7 @@ const LAST: &str = "LEFT JOIN LATERAL (SELECT position, sequence FROM sandglass.
      WHERE partition = e.partition AND entity = e.entity ORDER BY position DESC LIMIT 1) r ON true";
 
 const COLUMNS: &str = "e.type, e.id, e.rests_at, e.wake_at, e.is_listed, e.spec, e.checksum, \
-     e.entity, r.position, r.sequence";
+     e.entity, r.position, r.sequence, e.partition";
 
 /// What is known of an entity.
 pub(crate) async fn find(
@@ -36,13 +36,13 @@ pub(crate) async fn find(
     let parameters: [Parameter<'_>; 3] =
         [(&number, Type::INT2), (&of_type, Type::TEXT), (&id, Type::TEXT)];
     let rows = reader.query(&sql, &parameters).await?;
-    Ok(rows.first().and_then(|row| decode(partition, row)).map(|(_, entry)| entry))
+    Ok(rows.first().and_then(decode).map(|(_, entry)| entry))
 }
 
-/// A page of the entities that `which` selects.
+/// A page of the entities of these partitions that `which` selects.
 pub(crate) async fn select(
     reader: &Reader,
-    partition: Partition,
+    partitions: &[Partition],
     which: &Select,
     after: Option<&SelectedPlace>,
     limit: usize,
@@ -52,10 +52,10 @@ pub(crate) async fn select(
     // No entity has an empty type, so this is before the first of them.
     let (of_type, id) =
         after.map_or(("", ""), |after| (after.entity.entity_type(), after.entity.id()));
-    let number = i16::from(partition.number());
+    let numbers = numbers_of(partitions);
     let key = after.map_or(i64::MIN, |after| after.key);
     let mut parameters: Vec<Parameter<'_>> = vec![
-        (&number, Type::INT2),
+        (&numbers, Type::INT2_ARRAY),
         (&fetched, Type::INT8),
         (&of_type, Type::TEXT),
         (&id, Type::TEXT),
@@ -77,54 +77,60 @@ pub(crate) async fn select(
         Select::OtherSpec { entity_type, spec } => {
             let behind = if of_type == entity_type.as_str() { id } else { "" };
             let named = (entity_type.as_str(), behind);
-            return of_other_specs(reader, partition, named, spec, limit).await;
+            return of_other_specs(reader, &numbers, named, spec, limit).await;
         }
     };
     let sql = format!(
-        "SELECT e.key, {COLUMNS} FROM (SELECT *, {key_column} AS key FROM sandglass.entities \
-         WHERE partition = $1 AND {condition} ORDER BY key, type, id LIMIT $2) e {LAST} \
+        "SELECT e.key, {COLUMNS} FROM (SELECT n.* FROM unnest($1) AS a(number) CROSS JOIN LATERAL \
+             (SELECT *, {key_column} AS key FROM sandglass.entities \
+              WHERE partition = a.number AND {condition} ORDER BY key, type, id LIMIT $2) n \
+             ORDER BY n.key, n.type, n.id LIMIT $2) e {LAST} \
          ORDER BY e.key, e.type, e.id"
     );
     let rows = reader.query(&sql, &parameters).await?;
-    Ok(Selected::page(rows.iter().filter_map(|row| decode(partition, row)).collect(), limit))
+    Ok(Selected::page(rows.iter().filter_map(decode).collect(), limit))
 }
 
 /// The entities of a type that rest and obey another spec than `spec`, behind an id. Each spec is
 /// looked up by itself, because the index has the entities of each together.
 async fn of_other_specs(
     reader: &Reader,
-    partition: Partition,
+    numbers: &Vec<i16>,
     (of_type, id): (&str, &str),
     spec: &SpecDigest,
     limit: usize,
 ) -> Result<Selected, Error> {
-    let next = "SELECT spec FROM sandglass.entities \
-         WHERE partition = $1 AND type = $3 AND spec IS NOT NULL";
+    let next = |behind: &str| {
+        format!(
+            "(SELECT o.spec FROM sandglass.entities o WHERE o.partition = s.number \
+             AND o.type = $3 AND o.spec IS NOT NULL {behind} ORDER BY o.spec LIMIT 1)"
+        )
+    };
+    let (first, further) = (next(""), next("AND o.spec > s.spec"));
     let sql = format!(
-        "WITH RECURSIVE specs AS ((SELECT spec FROM ({next} ORDER BY spec LIMIT 1) AS first) \
-             UNION ALL SELECT (SELECT spec FROM ({next}) AS others WHERE others.spec > specs.spec \
-                 ORDER BY spec LIMIT 1) FROM specs WHERE specs.spec IS NOT NULL) \
+        "WITH RECURSIVE specs AS (SELECT s.number, {first} AS spec FROM unnest($1) AS s(number) \
+             UNION ALL SELECT s.number, {further} FROM specs s WHERE s.spec IS NOT NULL) \
          SELECT 0::bigint, {COLUMNS} FROM (SELECT n.* FROM specs CROSS JOIN LATERAL \
-             (SELECT * FROM sandglass.entities WHERE partition = $1 AND type = $3 \
+             (SELECT * FROM sandglass.entities WHERE partition = specs.number AND type = $3 \
               AND spec = specs.spec AND id > $4 AND rests_at IS NOT NULL ORDER BY id LIMIT $2) n \
              WHERE specs.spec <> $5 ORDER BY n.id LIMIT $2) e {LAST} ORDER BY e.id"
     );
-    let number = i16::from(partition.number());
     let fetched = i64::try_from(limit + 1).unwrap_or(i64::MAX);
     let spec = &spec.as_bytes()[..];
     let parameters: [Parameter<'_>; 5] = [
-        (&number, Type::INT2),
+        (numbers, Type::INT2_ARRAY),
         (&fetched, Type::INT8),
         (&of_type, Type::TEXT),
         (&id, Type::TEXT),
         (&spec, Type::BYTEA),
     ];
     let rows = reader.query(&sql, &parameters).await?;
-    Ok(Selected::page(rows.iter().filter_map(|row| decode(partition, row)).collect(), limit))
+    Ok(Selected::page(rows.iter().filter_map(decode).collect(), limit))
 }
 
 /// An entity, with its key in the order of the statement.
-fn decode(partition: Partition, row: &Row) -> Option<(i64, EntityEntry)> {
+fn decode(row: &Row) -> Option<(i64, EntityEntry)> {
+    let partition = u8::try_from(row.try_get::<_, i16>(11).ok()?).ok().and_then(Partition::new)?;
     let (of_type, id): (&str, &str) = (row.try_get(1).ok()?, row.try_get(2).ok()?);
     let entity = EntityRef::new(of_type, id).ok()?;
     // Without a record, which is damage, it counts as awake at its first one.

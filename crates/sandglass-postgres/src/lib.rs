@@ -10,6 +10,7 @@
 //!
 //! [`Partition`]: sandglass_model::Partition
 
+mod across;
 mod address;
 mod append;
 mod blobs;

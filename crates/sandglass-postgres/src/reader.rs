@@ -88,7 +88,7 @@ impl Reader {
         Error::Unavailable { what }
     }
 
-    fn unreadable(&self, error: tokio_postgres::Error) -> Error {
+    pub(crate) fn unreadable(&self, error: tokio_postgres::Error) -> Error {
         Error::Damaged { place: format!("`{}`", self.place), what: Fault::from(error).what }
     }
 
@@ -236,17 +236,17 @@ impl Reader {
 
     pub(crate) async fn find_dispatch(
         &self,
-        partition: Partition,
+        partitions: &[Partition],
         dispatch: DispatchId,
     ) -> Result<Option<(EntityRef, Position)>, Error> {
         let sql = "SELECT e.type, e.id, r.position FROM sandglass.records r \
                    JOIN sandglass.entities e ON e.partition = r.partition AND e.entity = r.entity \
-                   WHERE r.partition = $1 AND r.dispatch = $2 AND strpos(r.body, $3) > 0 \
+                   WHERE r.partition = ANY($1) AND r.dispatch = $2 AND strpos(r.body, $3) > 0 \
                    ORDER BY r.position LIMIT 1";
-        let (number, half) = (i16::from(partition.number()), dispatch_key(dispatch));
+        let (numbers, half) = (numbers_of(partitions), dispatch_key(dispatch));
         let text = format!("\"dispatch\":\"{dispatch}\"");
         let parameters: [Parameter<'_>; 3] =
-            [(&number, Type::INT2), (&half, Type::INT8), (&text, Type::TEXT)];
+            [(&numbers, Type::INT2_ARRAY), (&half, Type::INT8), (&text, Type::TEXT)];
         let rows = self.query(sql, &parameters).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let read = || Ok((row.try_get::<_, &str>(0)?, row.try_get::<_, &str>(1)?, row.try_get(2)?));
@@ -331,6 +331,11 @@ impl Reader {
         let last = rows.first().map_or(Ok(0), |row| row.try_get(0));
         Ok(position(last.map_err(|error| self.unreadable(error))?))
     }
+}
+
+/// The numbers of partitions as SQL has them.
+pub(crate) fn numbers_of(partitions: &[Partition]) -> Vec<i16> {
+    partitions.iter().map(|partition| partition.number().into()).collect()
 }
 
 pub(crate) fn snapshot_checksum(
