@@ -37,7 +37,8 @@ pub struct Database(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
-    lanes: [mpsc::Sender<Request>; 2],
+    /// `None` if it was opened for reading only.
+    lanes: Option<[mpsc::Sender<Request>; 2]>,
     room: [Arc<Semaphore>; 2],
 }
 
@@ -95,7 +96,24 @@ impl Database {
             runtime.spawn(lane.run());
         }
         let lanes: [mpsc::Sender<Request>; 2] = senders.try_into().map_err(|_| Error::Closed)?;
-        Ok(Self(Arc::new(Inner { shared, lanes, room })))
+        Ok(Self(Arc::new(Inner { shared, lanes: Some(lanes), room })))
+    }
+
+    /// Opens the database for reading only: it takes no partition from the process that has them, and
+    /// changes nothing. It can be a standby. Needs a tokio runtime, and uses it until it is closed.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub async fn open_read_only(address: &Address, settings: Settings) -> Result<Self, Error> {
+        let unavailable = |fault: Fault| fault.unavailable();
+        let connector = Connector::new(address, settings.connect_limit).map_err(unavailable)?;
+        let link = connector.connect().await.map_err(unavailable)?;
+        schema::check_readable(&link, &settings, connector.place()).await?;
+        drop(link);
+        let reader = Reader::new(&connector, &settings)?;
+        let shared = Arc::new(Shared::new(connector, settings, reader, String::new()));
+        let room = [(); 2].map(|()| Arc::new(Semaphore::new(QUEUE_MAX_BYTES)));
+        Ok(Self(Arc::new(Inner { shared, lanes: None, room })))
     }
 
     /// The journal of a partition.
@@ -157,11 +175,14 @@ impl Database {
     pub async fn close(&self) {
         let shared = &self.0.shared;
         Partition::all().for_each(|partition| shared.close(partition));
-        for lane in &self.0.lanes {
+        for lane in self.0.lanes.iter().flatten() {
             let (ended, end) = oneshot::channel();
             if lane.send(Request::End(ended)).await.is_ok() {
                 let _ = end.await;
             }
+        }
+        if self.0.lanes.is_none() {
+            return shared.reader.close();
         }
         let sql = "UPDATE sandglass.hosts SET dead = true WHERE host = $1";
         // Of use to people only.
@@ -215,13 +236,20 @@ impl PartitionJournal {
         &self.inner.shared
     }
 
+    /// The partition's lane; `None` if the database was opened for reading only.
+    fn lane(&self) -> Option<&mpsc::Sender<Request>> {
+        self.inner.lanes.as_ref().map(|lanes| &lanes[lane_of(self.partition)])
+    }
+
     /// The result of a request to the partition's lane.
     async fn ask<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
     ) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
-        let lane = &self.inner.lanes[lane_of(self.partition)];
+        let lane = self.lane().ok_or_else(|| Error::Unavailable {
+            what: "the database was opened for reading only".to_owned(),
+        })?;
         lane.send(request(answer)).await.map_err(|_| Error::Closed)?;
         answered.await.map_err(|_| Error::Closed)?
     }
@@ -373,7 +401,7 @@ impl Journal for PartitionJournal {
         Box::pin(async move {
             self.shared().close(self.partition);
             let (done, finished) = oneshot::channel();
-            let lane = &self.inner.lanes[lane_of(self.partition)];
+            let Some(lane) = self.lane() else { return };
             if lane.send(Request::Barrier(done)).await.is_ok() {
                 // If the database does not respond, its calls wait for it on.
                 let limit = self.shared().settings.statement_limit;

@@ -94,6 +94,24 @@ async fn upgrade_on(link: &Link, settings: &Settings, place: &str) -> Result<(),
 
 /// Whether the schema is there and can be used by this version and this role.
 pub(crate) async fn check(link: &Link, settings: &Settings, place: &str) -> Result<(), Error> {
+    check_with(link, settings, place, &["SELECT", "INSERT", "UPDATE", "DELETE"]).await
+}
+
+/// As [`check`], for a role that only reads.
+pub(crate) async fn check_readable(
+    link: &Link,
+    settings: &Settings,
+    place: &str,
+) -> Result<(), Error> {
+    check_with(link, settings, place, &["SELECT"]).await
+}
+
+async fn check_with(
+    link: &Link,
+    settings: &Settings,
+    place: &str,
+    privileges: &[&str],
+) -> Result<(), Error> {
     let format = check_format(link, settings, place).await?;
     if format < FORMAT {
         let what = format!(
@@ -102,10 +120,12 @@ pub(crate) async fn check(link: &Link, settings: &Settings, place: &str) -> Resu
         return Err(Error::Unavailable { what });
     }
     let sql = "SELECT t.name, p.privilege FROM unnest($1::text[]) AS t(name) \
-               CROSS JOIN (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) AS p(privilege) \
+               CROSS JOIN unnest($2::text[]) AS p(privilege) \
                WHERE NOT has_table_privilege('sandglass.' || t.name, p.privilege)";
     let tables = TABLES.iter().copied().filter(|table| *table != "cluster").collect::<Vec<_>>();
-    let missing = query(link, settings, sql, &[(&tables, Type::TEXT_ARRAY)]).await?;
+    let parameters: [crate::link::Parameter<'_>; 2] =
+        [(&tables, Type::TEXT_ARRAY), (&privileges, Type::TEXT_ARRAY)];
+    let missing = query(link, settings, sql, &parameters).await?;
     if let Some(row) = missing.first() {
         let what = format!(
             "the role may not {} in sandglass.{}: grant it the privileges that docs/postgres.md lists",
