@@ -1,15 +1,12 @@
 //! What both servers are built on: their address, TLS, telemetry, the host and the journal.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{CompileHelper, Host};
 use sandglass_http::Tls;
-use sandglass_journal::{Journal, MemoryJournal, Opened, SqliteJournal};
 use sandglass_model::{Clock, SystemClock};
 use sandglass_runtime::SpecDecisions;
 use sandglass_telemetry::Telemetry;
@@ -18,7 +15,6 @@ use sandglass_telemetry::prometheus::Exporter;
 use tokio::net::TcpListener;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use crate::Report;
 use crate::error::{Error, Result};
 
 /// How often the observations of metrics are taken in if no client scrapes them.
@@ -86,25 +82,6 @@ impl Base {
 /// trace in the journal.
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
     sandglass_http::listen(address).map_err(Error::system(format!("cannot listen on {address}")))
-}
-
-/// Opens or creates the journal at `path`; without a path, the journal is in memory.
-pub(crate) async fn open_journal(
-    path: Option<PathBuf>,
-    report: &Report,
-) -> Result<Arc<dyn Journal>> {
-    let Some(path) = path else {
-        report("there is no journal: everything is in memory, and is lost when this process ends");
-        return Ok(Arc::new(MemoryJournal::new()));
-    };
-    let opening = tokio::task::spawn_blocking(move || {
-        SqliteJournal::open(&path, sandglass_journal::Settings::default())
-    });
-    let Opened { journal, recovered } = opening.await.map_err(io::Error::from)??;
-    for torn in recovered {
-        report(&format!("recovered the journal: position {}: {}", torn.position, torn.what));
-    }
-    Ok(Arc::new(journal))
 }
 
 /// Ticks, the first time at once. A late tick delays those after it.

@@ -9,7 +9,7 @@ use sandglass_daemon::{Key, Keys, Permission};
 use sandglass_host::file;
 use sandglass_host::{CompileLimits, KeepArguments, MAX_FRAMES, RecordingLimits};
 use sandglass_http::is_loopback_address;
-use sandglass_journal::RECORDING_MAX_BYTES;
+use sandglass_journal::{Checking, RECORDING_MAX_BYTES};
 use sandglass_liveness::Retention;
 use sandglass_liveness::session::Ceilings;
 use sandglass_runtime::{ACCOUNTS_ONE_IN, BUSY_SPAWNED_MAX};
@@ -57,6 +57,8 @@ pub fn check_configuration(source: &str) -> Vec<Diagnostic> {
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) journal: Option<PathBuf>,
+    /// When the journal is checked completely.
+    pub(crate) checking: Checking,
     /// Which ended entities the daemon removes from the journal; none by default.
     pub(crate) retention: Option<Retention>,
     pub(crate) grace: Duration,
@@ -90,6 +92,7 @@ impl Default for Config {
         Self {
             listen: LISTEN.into(),
             journal: None,
+            checking: Checking::Later,
             retention: None,
             grace: GRACE,
             tls: None,
@@ -257,7 +260,7 @@ impl Config {
         }
     }
 
-    /// The journal is a path, or a table with the path and what is kept.
+    /// The journal is a path, or a table with the path, what is kept and when it is checked.
     fn read_journal(&mut self, table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
         let is_table = |value: Spot<'_, '_>| value.get_ref().as_table().is_some();
         if !table.value("journal").is_some_and(is_table) {
@@ -266,7 +269,7 @@ impl Config {
             return;
         }
         let Some(journal) = table.table("journal", "journal", out) else { return };
-        journal.only(&["path", "retention", "keep"], out);
+        journal.only(&["path", "retention", "keep", "check"], out);
         self.journal = journal.text("path", out).map(|path| beside.join(path.as_str()));
         let age = journal.duration_within("retention", AGE_MIN..=AGE_MAX, out);
         let keep = journal.count("keep", 0..=u64::MAX, out);
@@ -274,6 +277,17 @@ impl Config {
             out.error(&journal.span_of("keep"), "set `retention` or `keep`, not both");
         }
         self.retention = age.map(Retention::OlderThan).or(keep.map(Retention::Keep));
+        match journal.text("check", out).as_deref() {
+            None | Some("later") => {}
+            Some("start") => self.checking = Checking::AtOpening,
+            Some(other) => {
+                let message = format!(
+                    "`check` is \"start\" or \"later\", not {other:?}: when the journal is checked \
+                     completely"
+                );
+                out.error(&journal.span_of("check"), message);
+            }
+        }
     }
 
     fn read_admission(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
@@ -533,6 +547,7 @@ pub(crate) fn require_same(running: &Config, new: &Config) -> Result<()> {
     let changed = [
         ("listen", running.listen != new.listen),
         ("journal", running.journal != new.journal),
+        ("[journal] check", running.checking != new.checking),
         ("[journal] retention", running.retention != new.retention),
         ("grace", running.grace != new.grace),
         ("[http]", running.http != new.http),
@@ -704,6 +719,12 @@ mod tests {
         assert_eq!(read_one(table), (path.clone(), Some(days)));
         let table = "[journal]\npath = \"runs.db\"\nkeep = 100";
         assert_eq!(read_one(table), (path, Some(Retention::Keep(100))));
+        let checking =
+            |table: &str| read_valid(&format!("[journal]\npath = \"a\"\n{table}")).checking;
+        assert_eq!(checking("check = \"start\""), Checking::AtOpening);
+        assert_eq!([checking(""), checking("check = \"later\"")], [Checking::Later; 2]);
+        let (_, wrong) = read("[journal]\ncheck = \"never\"");
+        assert!(wrong[0].contains("\"start\" or \"later\""), "{wrong:?}");
         let (_, wrong) = read("[journal]\nkeep = 1\nretention = \"1d\"");
         assert!(wrong[0].contains("not both"), "{wrong:?}");
     }

@@ -15,13 +15,13 @@ use sandglass_openwop::OpenWop;
 use sandglass_runtime::{Handlers, HostHandlers, Pruned, Runtime};
 use sandglass_telemetry::prometheus::Exporter;
 
-use crate::base::{Base, every, listen, open_journal};
+use crate::base::{Base, every, listen};
 use crate::config::{self, Config, MetricsConfig};
 use crate::error::Result;
 use crate::folder::{self, Served};
 use crate::mounted::{self, Mounted};
 use crate::tls::{TlsFiles, warn_of_plain_http};
-use crate::{Report, Server, Stopped, limits};
+use crate::{Report, Server, Stopped, journal, limits};
 
 /// How often ended entities are removed that need not be kept any longer. They are usually days
 /// old.
@@ -92,7 +92,8 @@ impl DaemonServer {
         let base = start_base(&options, &config, tls, &modules)?;
         folder::check_timed_functions(&specs, &base.host)?;
         let specs = specs.into_iter().map(|(_, spec)| spec);
-        let journal = open_journal(config.journal.clone(), &report).await?;
+        let journal =
+            journal::open(config.journal.clone(), config.checking, &base, &report).await?;
         let modules = Modules::open(modules, config.journal.as_deref().map(modules_beside))?;
         for (name, by) in modules.uploaded() {
             report(&format!(

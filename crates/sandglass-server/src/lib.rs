@@ -13,6 +13,7 @@ mod daemon;
 mod error;
 mod findings;
 mod folder;
+mod journal;
 mod limits;
 mod mounted;
 mod openwop;

@@ -10,16 +10,16 @@ use std::time::Duration;
 use sandglass_host::{CompileHelper, Host};
 use sandglass_http::key::{Digest, KEY_MIN_BYTES};
 use sandglass_http::{Serving, Tls, is_loopback_address, serve};
-use sandglass_journal::Journal;
+use sandglass_journal::{Checking, Journal};
 use sandglass_openwop::{LeftOut, Library, OpenWop, RunHandlers, Service, Settings};
 use sandglass_runtime::Runtime;
 use sandglass_telemetry::Prefix;
 use sandglass_telemetry::prometheus::Exporter;
 
-use crate::base::{Base, listen, open_journal};
+use crate::base::{Base, listen};
 use crate::error::{Error, Result};
 use crate::tls::{TlsFiles, warn_of_plain_http};
-use crate::{Report, Server, Stopped};
+use crate::{Report, Server, Stopped, journal};
 
 /// Connections besides those of clients that read events.
 const CONNECTIONS_BESIDE: usize = 1_024;
@@ -85,7 +85,8 @@ impl OpenWopServer {
         let exporter = Exporter::new(Prefix::default());
         let compile_helper = options.compile_helper.clone();
         let base = Base::start(tls, exporter, host_settings(&settings), compile_helper)?;
-        let journal = open_journal(options.journal.clone(), &report).await?;
+        let path = options.journal.clone();
+        let journal = journal::open(path, Checking::Later, &base, &report).await?;
         let (packs, workflows) = (options.packs.as_deref(), options.workflows.as_path());
         let library = library(&base.host, workflows, packs, &settings, &report).await?;
         let handlers = handlers(&base, &journal, library, settings);

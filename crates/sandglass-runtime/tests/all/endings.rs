@@ -51,7 +51,11 @@ async fn a_cancelled_handler_takes_on_cancelled_with_the_reason() {
         panic!("cancelled")
     };
     assert_eq!(cancellation.reason, "maintenance");
-    assert_eq!(world.runtime.cancel(&one(), None, "").await, Ok(0), "nothing is in flight any more");
+    assert_eq!(
+        world.runtime.cancel(&one(), None, "").await,
+        Ok(0),
+        "nothing is in flight any more"
+    );
     world.replays().await;
 }
 

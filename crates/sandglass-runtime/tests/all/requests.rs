@@ -108,7 +108,11 @@ async fn a_thousand_entities_live_side_by_side() {
     assert_eq!(first.len(), 1_000);
     assert!(first.is_sorted());
     assert_eq!(world.runtime.entities(first.last(), 1_000).await.expect("readable"), [one()]);
-    assert_eq!(world.runtime.entities(None, usize::MAX).await.expect("readable"), first, "a page is bounded");
+    assert_eq!(
+        world.runtime.entities(None, usize::MAX).await.expect("readable"),
+        first,
+        "a page is bounded"
+    );
     world.replays().await;
 }
 
