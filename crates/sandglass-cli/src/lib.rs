@@ -13,6 +13,7 @@ mod inspection;
 mod integrations;
 mod interrupts;
 mod journal_file;
+mod journal_place;
 mod json;
 mod narrate;
 mod project;

@@ -49,11 +49,11 @@ async fn run<S: Server>(start: impl Future<Output = Result<S, Error>>) -> anyhow
     // Beside the loop, because compiling may take long, and Ctrl-C must be noticed meanwhile. A reload
     // that a stop overtakes goes on until the process ends.
     let mut reloading = JoinSet::new();
-    {
+    let has_failed = {
         let mut upkeep = pin!(server.upkeep());
         loop {
             tokio::select! {
-                () = interrupts.next() => break,
+                () = interrupts.next() => break false,
                 _ = hangups.recv(), if reloading.is_empty() => {
                     report_progress("reloading");
                     reloading.spawn(server.reload());
@@ -64,15 +64,18 @@ async fn run<S: Server>(start: impl Future<Output = Result<S, Error>>) -> anyhow
                         report_error(&anyhow::Error::new(error).context("nothing was reloaded; everything stays as it was"));
                     }
                 },
-                never = &mut upkeep => match never {},
+                why = &mut upkeep => {
+                    report_error(&why.into());
+                    break true;
+                }
             }
         }
-    }
+    };
     let if_ended_at_once = server.if_ended_at_once();
     tokio::select! {
         stopped = server.stop() => Ok(match stopped {
-            Stopped::Recorded => Exit::Ok,
-            Stopped::Unrecorded => Exit::Failed,
+            Stopped::Recorded if !has_failed => Exit::Ok,
+            Stopped::Recorded | Stopped::Unrecorded => Exit::Failed,
         }),
         () = interrupts.next() => {
             report_progress(&format!("ended at once; {if_ended_at_once}"));

@@ -15,7 +15,7 @@ use crate::settings::Settings;
 pub const FORMAT: u32 = 1;
 
 /// How [`Partition::of`] hashes names.
-const HASH: &str = "sha256 of affinity or type/id";
+const HASH: &str = "sha256 of affinity or id";
 
 const TABLES: [&str; 9] = [
     "cluster",

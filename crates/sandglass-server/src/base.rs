@@ -1,16 +1,15 @@
 //! What both servers are built on: their address, TLS, telemetry, the host and the journal.
 
 use std::convert::Infallible;
-use std::io;
+use std::future::pending;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_host::{CompileHelper, Host};
 use sandglass_http::Tls;
-use sandglass_journal::{Journal, Journals, MemoryJournal, Opened, SqliteJournal};
 use sandglass_model::{Clock, SystemClock};
+use sandglass_postgres::Database;
 use sandglass_runtime::SpecDecisions;
 use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::otlp::{self, Otlp, ShutdownReport};
@@ -18,8 +17,8 @@ use sandglass_telemetry::prometheus::Exporter;
 use tokio::net::TcpListener;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use crate::Report;
 use crate::error::{Error, Result};
+use crate::journal;
 
 /// How often the observations of metrics are taken in if no client scrapes them.
 const METRICS_UPKEEP: Duration = Duration::from_secs(1);
@@ -63,8 +62,22 @@ impl Base {
         format!("{scheme}://{address}")
     }
 
+    /// Does the regular work of every server, until it cannot continue.
+    pub(crate) async fn upkeep(&self, database: Option<&Database>) -> Error {
+        let keep = async {
+            match database {
+                Some(database) => journal::keep(database).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            why = keep => why,
+            never = self.upkeep_metrics() => match never {},
+        }
+    }
+
     /// Takes in the observations of metrics, forever.
-    pub(crate) async fn upkeep_metrics(&self) -> Infallible {
+    async fn upkeep_metrics(&self) -> Infallible {
         let mut ticks = every(METRICS_UPKEEP);
         loop {
             ticks.tick().await;
@@ -86,22 +99,6 @@ impl Base {
 /// trace in the journal.
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener> {
     sandglass_http::listen(address).map_err(Error::system(format!("cannot listen on {address}")))
-}
-
-/// Opens or creates the journal at `path`; without a path, the journal is in memory.
-pub(crate) async fn open_journals(path: Option<PathBuf>, report: &Report) -> Result<Journals> {
-    let Some(path) = path else {
-        report("there is no journal: everything is in memory, and is lost when this process ends");
-        return Ok(Journals::from(Arc::new(MemoryJournal::new()) as Arc<dyn Journal>));
-    };
-    let opening = tokio::task::spawn_blocking(move || {
-        SqliteJournal::open(&path, sandglass_journal::Settings::default())
-    });
-    let Opened { journal, recovered } = opening.await.map_err(io::Error::from)??;
-    for torn in recovered {
-        report(&format!("recovered the journal: position {}: {}", torn.position, torn.what));
-    }
-    Ok(Journals::from(Arc::new(journal) as Arc<dyn Journal>))
 }
 
 /// Ticks, the first time at once. A late tick delays those after it.

@@ -9,7 +9,7 @@ use sandglass_daemon::{Key, Keys, Permission};
 use sandglass_host::file;
 use sandglass_host::{CompileLimits, KeepArguments, MAX_FRAMES, RecordingLimits};
 use sandglass_http::is_loopback_address;
-use sandglass_journal::RECORDING_MAX_BYTES;
+use sandglass_journal::{Checking, RECORDING_MAX_BYTES};
 use sandglass_liveness::Retention;
 use sandglass_liveness::session::Ceilings;
 use sandglass_runtime::{ACCOUNTS_ONE_IN, BUSY_SPAWNED_MAX};
@@ -21,6 +21,7 @@ use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
 
 use crate::error::{Error, Result};
 use crate::findings::in_one_line;
+use crate::journal::JournalPlace;
 use crate::tls::TlsFiles;
 use crate::{DaemonOptions, Report, limits};
 
@@ -56,7 +57,11 @@ pub fn check_configuration(source: &str) -> Vec<Diagnostic> {
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
-    pub(crate) journal: Option<PathBuf>,
+    pub(crate) journal: Option<JournalPlace>,
+    /// The folder for modules that clients upload; by default beside a journal file.
+    pub(crate) modules: Option<PathBuf>,
+    /// When the journal is checked completely.
+    pub(crate) checking: Checking,
     /// Which ended entities the daemon removes from the journal; none by default.
     pub(crate) retention: Option<Retention>,
     pub(crate) grace: Duration,
@@ -90,6 +95,8 @@ impl Default for Config {
         Self {
             listen: LISTEN.into(),
             journal: None,
+            modules: None,
+            checking: Checking::Later,
             retention: None,
             grace: GRACE,
             tls: None,
@@ -257,23 +264,63 @@ impl Config {
         }
     }
 
-    /// The journal is a path, or a table with the path and what is kept.
+    /// The journal is a path, or a table with the path, what is kept and when it is checked.
     fn read_journal(&mut self, table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
         let is_table = |value: Spot<'_, '_>| value.get_ref().as_table().is_some();
         if !table.value("journal").is_some_and(is_table) {
             let path = table.text("journal", out);
-            self.journal = path.map(|path| beside.join(path.as_str()));
+            self.journal = path.map(|path| JournalPlace::File(beside.join(path.as_str())));
             return;
         }
         let Some(journal) = table.table("journal", "journal", out) else { return };
-        journal.only(&["path", "retention", "keep"], out);
-        self.journal = journal.text("path", out).map(|path| beside.join(path.as_str()));
+        journal
+            .only(&["path", "url_env", "url_file", "modules", "retention", "keep", "check"], out);
+        self.read_place(&journal, beside, out);
+        self.modules = journal.text("modules", out).map(|path| beside.join(path.as_str()));
         let age = journal.duration_within("retention", AGE_MIN..=AGE_MAX, out);
         let keep = journal.count("keep", 0..=u64::MAX, out);
         if age.is_some() && keep.is_some() {
             out.error(&journal.span_of("keep"), "set `retention` or `keep`, not both");
         }
         self.retention = age.map(Retention::OlderThan).or(keep.map(Retention::Keep));
+        match journal.text("check", out).as_deref() {
+            None | Some("later") => {}
+            Some("start") => self.checking = Checking::AtOpening,
+            Some(other) => {
+                let message = format!(
+                    "`check` is \"start\" or \"later\", not {other:?}: when the journal is checked \
+                     completely"
+                );
+                out.error(&journal.span_of("check"), message);
+            }
+        }
+    }
+
+    /// One of a path, a variable and a file with a URL.
+    fn read_place(&mut self, journal: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
+        const PLACES: [(&str, fn(PathBuf) -> JournalPlace); 2] =
+            [("path", JournalPlace::File), ("url_file", JournalPlace::UrlInFile)];
+        for (name, place) in PLACES {
+            let Some(path) = journal.text(name, out) else { continue };
+            self.set_place(journal, name, place(beside.join(path.as_str())), out);
+        }
+        if let Some(variable) = journal.text("url_env", out) {
+            let place = JournalPlace::UrlInVariable(variable.to_string());
+            self.set_place(journal, "url_env", place, out);
+        }
+    }
+
+    fn set_place(
+        &mut self,
+        journal: &Table<'_, '_>,
+        name: &str,
+        place: JournalPlace,
+        out: &mut Diagnostics<'_>,
+    ) {
+        if self.journal.replace(place).is_some() {
+            let message = "set one of `path`, `url_env` and `url_file`: a journal is at one place";
+            out.error(&journal.span_of(name), message);
+        }
     }
 
     fn read_admission(&mut self, table: &Table<'_, '_>, out: &mut Diagnostics<'_>) {
@@ -532,7 +579,8 @@ fn key(owner: &str, variable: &str) -> Result<Key, String> {
 pub(crate) fn require_same(running: &Config, new: &Config) -> Result<()> {
     let changed = [
         ("listen", running.listen != new.listen),
-        ("journal", running.journal != new.journal),
+        ("journal", (&running.journal, &running.modules) != (&new.journal, &new.modules)),
+        ("[journal] check", running.checking != new.checking),
         ("[journal] retention", running.retention != new.retention),
         ("grace", running.grace != new.grace),
         ("[http]", running.http != new.http),
@@ -663,7 +711,7 @@ mod tests {
             keep_alive = "6s"
         "#;
         let config = read_valid(source);
-        assert_eq!(config.journal.as_deref(), Some(Path::new("/at/runs.db")));
+        assert_eq!(config.journal, Some(JournalPlace::File("/at/runs.db".into())));
         assert_eq!((config.listen.port(), config.grace.as_secs()), (1, 3));
         assert_eq!(config.secrets["api"], "API_TOKEN");
         assert_eq!(admission(&config), [5, 0, 2, 3, 4, 5, 6]);
@@ -697,15 +745,28 @@ mod tests {
             let config = read_valid(source);
             (config.journal, config.retention)
         };
-        let path = Some(PathBuf::from("/at/runs.db"));
+        let path = Some(JournalPlace::File("/at/runs.db".into()));
         let days = Retention::OlderThan(Duration::from_secs(30 * 24 * 3600));
         assert_eq!(read_one("journal = \"runs.db\""), (path.clone(), None));
         let table = "[journal]\npath = \"runs.db\"\nretention = \"30d\"";
         assert_eq!(read_one(table), (path.clone(), Some(days)));
         let table = "[journal]\npath = \"runs.db\"\nkeep = 100";
         assert_eq!(read_one(table), (path, Some(Retention::Keep(100))));
+        let checking =
+            |table: &str| read_valid(&format!("[journal]\npath = \"a\"\n{table}")).checking;
+        assert_eq!(checking("check = \"start\""), Checking::AtOpening);
+        assert_eq!([checking(""), checking("check = \"later\"")], [Checking::Later; 2]);
+        let (_, wrong) = read("[journal]\ncheck = \"never\"");
+        assert!(wrong[0].contains("\"start\" or \"later\""), "{wrong:?}");
         let (_, wrong) = read("[journal]\nkeep = 1\nretention = \"1d\"");
         assert!(wrong[0].contains("not both"), "{wrong:?}");
+        let config = read_valid("[journal]\nurl_env = \"URL\"\nmodules = \"put\"");
+        assert_eq!(config.journal, Some(JournalPlace::UrlInVariable("URL".to_owned())));
+        assert_eq!(config.modules, Some("/at/put".into()));
+        let config = read_valid("[journal]\nurl_file = \"url\"");
+        assert_eq!(config.journal, Some(JournalPlace::UrlInFile("/at/url".into())));
+        let (_, wrong) = read("[journal]\npath = \"runs.db\"\nurl_env = \"URL\"");
+        assert!(wrong[0].contains("at one place"), "{wrong:?}");
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! The daemon: entities over HTTP, with an OpenWOP host beside them if there are workflows.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,16 +11,18 @@ use sandglass_daemon::{Daemon, DeclaredModule, Modules, Parts, Serving, Shutdown
 use sandglass_host::CompileHelper;
 use sandglass_http::Tls;
 use sandglass_openwop::OpenWop;
+use sandglass_postgres::Database;
 use sandglass_runtime::{Handlers, HostHandlers, Pruned, Runtime};
 use sandglass_telemetry::prometheus::Exporter;
 
-use crate::base::{Base, every, listen, open_journals};
+use crate::base::{Base, every, listen};
 use crate::config::{self, Config, MetricsConfig};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::folder::{self, Served};
+use crate::journal::{JournalPlace, Opened};
 use crate::mounted::{self, Mounted};
 use crate::tls::{TlsFiles, warn_of_plain_http};
-use crate::{Report, Server, Stopped, limits};
+use crate::{Report, Server, Stopped, journal, limits};
 
 /// How often ended entities are removed that need not be kept any longer. They are usually days
 /// old.
@@ -38,8 +39,8 @@ pub struct DaemonOptions {
     pub config: Option<PathBuf>,
     /// Where to listen.
     pub listen: Option<SocketAddr>,
-    /// The journal; it is created if there is none.
-    pub journal: Option<PathBuf>,
+    /// Where the journal is.
+    pub journal: Option<JournalPlace>,
     /// The folder of compiled modules.
     pub compiled_cache: Option<PathBuf>,
     /// Environment variables with API keys; the name of each is also that of the key's owner.
@@ -63,6 +64,7 @@ pub struct DaemonServer {
     options: DaemonOptions,
     config: Config,
     base: Base,
+    database: Option<Database>,
     daemon: Daemon,
     serving: Serving,
     openwop: Option<OpenWop>,
@@ -92,8 +94,17 @@ impl DaemonServer {
         let base = start_base(&options, &config, tls, &modules)?;
         folder::check_timed_functions(&specs, &base.host)?;
         let specs = specs.into_iter().map(|(_, spec)| spec);
-        let journals = open_journals(config.journal.clone(), &report).await?;
-        let modules = Modules::open(modules, config.journal.as_deref().map(modules_beside))?;
+        let Opened { journals, database } =
+            journal::open(config.journal.as_ref(), config.checking, &base, &report).await?;
+        let uploads = config.modules.clone();
+        let uploads = uploads.or_else(|| config.journal.as_ref().and_then(JournalPlace::modules));
+        if uploads.is_none() && database.is_some() {
+            report(
+                "modules that clients upload are lost when this process ends: set `modules` in \
+                 [journal]",
+            );
+        }
+        let modules = Modules::open(modules, uploads)?;
         for (name, by) in modules.uploaded() {
             report(&format!(
                 "module `{name}` is the version that `{by}` uploaded, not the one in the folder"
@@ -134,7 +145,7 @@ impl DaemonServer {
         let daemon = Daemon::new(parts, config.http.clone(), config.keys.clone());
         let beside = openwop.as_ref().map(OpenWop::beside).unwrap_or_default();
         let serving = daemon.serve_with(listener, beside, base.tls.clone())?;
-        Ok(Self { options, config, base, daemon, serving, openwop, report })
+        Ok(Self { options, config, base, database, daemon, serving, openwop, report })
     }
 
     /// Removes the entities that need not be kept, or logs why it cannot.
@@ -155,7 +166,7 @@ impl Server for DaemonServer {
         self.base.url(self.serving.local_addr())
     }
 
-    async fn upkeep(&self) -> Infallible {
+    async fn upkeep(&self) -> Error {
         let mut pruning = every(PRUNE_EVERY);
         let prune = async {
             loop {
@@ -164,8 +175,8 @@ impl Server for DaemonServer {
             }
         };
         tokio::select! {
+            why = self.base.upkeep(self.database.as_ref()) => why,
             never = prune => never,
-            never = self.base.upkeep_metrics() => never,
         }
     }
 
@@ -264,11 +275,4 @@ fn report_draining(draining: &ShutdownProgress, grace: Duration, report: &Report
             }
         }
     }
-}
-
-/// The folder with the modules that clients have put.
-fn modules_beside(journal: &Path) -> PathBuf {
-    let mut name = journal.as_os_str().to_owned();
-    name.push(".modules");
-    name.into()
 }

@@ -1,6 +1,5 @@
 //! The OpenWOP host: workflows over HTTP.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,16 +9,18 @@ use std::time::Duration;
 use sandglass_host::{CompileHelper, Host};
 use sandglass_http::key::{Digest, KEY_MIN_BYTES};
 use sandglass_http::{Serving, Tls, is_loopback_address, serve};
-use sandglass_journal::Journals;
+use sandglass_journal::{Checking, Journals};
 use sandglass_openwop::{LeftOut, Library, OpenWop, RunHandlers, Service, Settings};
+use sandglass_postgres::Database;
 use sandglass_runtime::Runtime;
 use sandglass_telemetry::Prefix;
 use sandglass_telemetry::prometheus::Exporter;
 
-use crate::base::{Base, listen, open_journals};
+use crate::base::{Base, listen};
 use crate::error::{Error, Result};
+use crate::journal::{JournalPlace, Opened};
 use crate::tls::{TlsFiles, warn_of_plain_http};
-use crate::{Report, Server, Stopped};
+use crate::{Report, Server, Stopped, journal};
 
 /// Connections besides those of clients that read events.
 const CONNECTIONS_BESIDE: usize = 1_024;
@@ -42,8 +43,8 @@ pub struct OpenWopOptions {
     pub listen: SocketAddr,
     /// The environment variable with the key of clients.
     pub api_key_env: String,
-    /// The journal; it is created if there is none.
-    pub journal: Option<PathBuf>,
+    /// Where the journal is.
+    pub journal: Option<JournalPlace>,
     /// The files for HTTPS.
     pub tls: Option<TlsFiles>,
     /// The bounds of runs and packs.
@@ -59,6 +60,7 @@ pub struct OpenWopServer {
     runtime: Runtime,
     serving: Serving,
     base: Base,
+    database: Option<Database>,
     report: Report,
 }
 
@@ -85,7 +87,9 @@ impl OpenWopServer {
         let exporter = Exporter::new(Prefix::default());
         let compile_helper = options.compile_helper.clone();
         let base = Base::start(tls, exporter, host_settings(&settings), compile_helper)?;
-        let journals = open_journals(options.journal.clone(), &report).await?;
+        let place = options.journal.as_ref();
+        let Opened { journals, database } =
+            journal::open(place, Checking::Later, &base, &report).await?;
         let (packs, workflows) = (options.packs.as_deref(), options.workflows.as_path());
         let library = library(&base.host, workflows, packs, &settings, &report).await?;
         let handlers = handlers(&base, &journals, library, settings);
@@ -105,7 +109,7 @@ impl OpenWopServer {
         let service = Service::start(runtime.clone(), &handlers).await?;
         let interface = OpenWop::new(service, key, base.exporter.clone());
         let serving = serve(listener, interface.router(), http, base.tls.clone())?;
-        Ok(Self { options, interface, runtime, serving, base, report })
+        Ok(Self { options, interface, runtime, serving, base, database, report })
     }
 }
 
@@ -114,8 +118,8 @@ impl Server for OpenWopServer {
         self.base.url(self.serving.local_addr())
     }
 
-    async fn upkeep(&self) -> Infallible {
-        self.base.upkeep_metrics().await
+    async fn upkeep(&self) -> Error {
+        self.base.upkeep(self.database.as_ref()).await
     }
 
     fn reload(&self) -> impl Future<Output = Result<String>> + Send + 'static {

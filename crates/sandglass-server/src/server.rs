@@ -1,9 +1,8 @@
 //! What the caller does with a server that runs, whichever one it is.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Receives what the operator has to know, in lines.
 pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
@@ -23,9 +22,9 @@ pub trait Server {
     /// The address at which clients reach it.
     fn url(&self) -> String;
 
-    /// Does the regular work of the server, such as pruning. It never ends, and may be dropped at any
-    /// time.
-    fn upkeep(&self) -> impl Future<Output = Infallible> + Send;
+    /// Does the regular work of the server, such as pruning. It may be dropped at any time. It ends
+    /// only if the server cannot continue, with the reason; the server is then to be stopped.
+    fn upkeep(&self) -> impl Future<Output = Error> + Send;
 
     /// Reads again what can change while the server runs, and returns a line for the operator.
     ///

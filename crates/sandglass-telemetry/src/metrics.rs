@@ -215,6 +215,12 @@ impl Metrics {
         self.report(|families| families.journal_append_failures.count([]));
     }
 
+    /// All records of the journal up to `position` have been checked.
+    pub fn journal_checked(&self, position: u64) {
+        #[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
+        self.report(|families| families.journal_checked_position.report([], position as f64));
+    }
+
     /// Whether the journal takes appends.
     pub fn journal_health(&self, health: Health) {
         self.report(|families| families.journal_available.report([], health.as_gauge()));

@@ -278,6 +278,9 @@ metrics! {
     Counters journal_append_failures() Count
         "journal_append_failures_total"
         "Journal appends that failed";
+    Gauges journal_checked_position() Count
+        "journal_checked_position"
+        "Last position of the journal up to which all records have been checked since the start";
     Gauges journal_available() Count
         "journal_available"
         "1 while the journal takes appends, 0 while dispatches are refused because it does not";

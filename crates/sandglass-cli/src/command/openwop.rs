@@ -11,7 +11,7 @@ use sandglass_source::duration;
 use super::run::DEADLINE_MAX;
 use super::up::address;
 use crate::exit::Exit;
-use crate::{compiling, serving, tls};
+use crate::{compiling, journal_place, serving, tls};
 
 /// Serves the workflows of a folder over HTTP, as an OpenWOP host
 ///
@@ -45,10 +45,8 @@ pub(crate) struct Arguments {
     /// The environment variable that holds the key of clients
     #[arg(long, value_name = "VAR")]
     api_key_env: String,
-    /// Keep all state in this journal, which is created if it does not exist; without it, state is
-    /// lost when the process ends
-    #[arg(long, value_name = "FILE")]
-    journal: Option<PathBuf>,
+    #[command(flatten)]
+    journal: journal_place::Arguments,
     #[command(flatten)]
     tls: tls::Arguments,
     #[command(flatten)]
@@ -98,7 +96,7 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
         packs: arguments.packs,
         listen: arguments.listen,
         api_key_env: arguments.api_key_env,
-        journal: arguments.journal,
+        journal: arguments.journal.place()?,
         tls: arguments.tls.files(),
         settings: settings(&arguments.bounds),
         compile_helper: arguments.compiling.helper(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use sandglass_server::{DaemonOptions, DaemonServer};
 
 use crate::exit::Exit;
-use crate::{compiling, serving, tls};
+use crate::{compiling, journal_place, serving, tls};
 
 /// Serves the entities of a folder of specs over HTTP
 ///
@@ -15,11 +15,13 @@ use crate::{compiling, serving, tls};
 /// gives handlers the grace period to end, and then stops and records the rest; a second one ends
 /// the process at once. During startup, one is enough to end it.
 ///
-/// Exit code: 0 stopped in order, 1 stopped, but some endings could not be recorded, 2 a folder,
+/// Exit code: 0 stopped in order, 1 stopped, but some endings could not be recorded, or because another
+/// process has taken the journal, 2 a folder,
 /// configuration, journal or address cannot be used, 130 ended at once.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass up --specs guest-fixtures/incident\n  \
     sandglass up --specs specs --journal runs.db\n  \
+    JOURNAL=postgresql://app:PASSWORD@db.example/app sandglass up --specs specs --journal-env JOURNAL\n  \
     API_KEY=$(openssl rand -hex 32) sandglass up --specs specs --listen 0.0.0.0:7341 --api-key-env API_KEY\n  \
     sandglass up --specs specs --config sandglass.toml\n  \
     sandglass up --specs specs --tls-certificate chain.pem --tls-key key.pem\n  \
@@ -36,10 +38,8 @@ pub(crate) struct Arguments {
     /// [default: 127.0.0.1:7341]
     #[arg(long, value_name = "ADDR", value_parser = address)]
     listen: Option<SocketAddr>,
-    /// Keep all state in this journal, which is created if it does not exist; without it, state is
-    /// lost when the process ends
-    #[arg(long, value_name = "FILE")]
-    journal: Option<PathBuf>,
+    #[command(flatten)]
+    journal: journal_place::Arguments,
     /// Keep compiled modules in this folder for the next start; it is created if it does not exist,
     /// and other users must not be able to write to it
     #[arg(long, value_name = "DIR")]
@@ -69,7 +69,7 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
         specs: arguments.specs,
         config: arguments.config,
         listen: arguments.listen,
-        journal: arguments.journal,
+        journal: arguments.journal.place()?,
         compiled_cache: arguments.compiled_cache,
         api_key_env: arguments.api_key_env,
         workflows: arguments.workflows,

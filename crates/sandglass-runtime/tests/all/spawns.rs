@@ -404,7 +404,9 @@ async fn an_id_that_turns_out_to_exist_is_recorded_as_refused() {
     let journal = Arc::new(Picky::default());
     let runtime = start(&journal).await;
     runtime.create(one()).await.expect("new");
-    // Another process has created it, so this one does not know.
+    journal.refuse(Some(is_of_child));
+    runtime.send(&one(), "Split", split("a")).await.expect("there is none yet");
+    // Another process creates it before this one can.
     let spec = Spec::parse(CHILD).spec.expect("valid");
     let incarnation = Incarnation::from_bytes([7; 16]);
     let create = Input::Create { name: child("a"), incarnation, tenant: None, spawned_by: None };
@@ -412,7 +414,8 @@ async fn an_id_that_turns_out_to_exist_is_recorded_as_refused() {
     let created = decide(&spec, None, &create, at).expect("new").events;
     let records = created.into_iter().map(|event| (Default::default(), event)).collect();
     journal.0.append(Batch::new(child("a"), Expected::None, at, records)).await.expect("new");
-    runtime.send(&one(), "Split", split("a")).await.expect("it is not known");
+    journal.refuse(None);
+    pass(6).await;
     assert!(is_settled(&runtime).await);
     let records = journal.records().await;
     let end = records.last().expect("records");

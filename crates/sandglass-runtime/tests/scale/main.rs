@@ -177,7 +177,10 @@ async fn a_hundred_thousand_idle_entities_fit_into_300_mib() {
     let (runtime, exporter) = open(&path).await;
     asleep(&exporter).await;
     report("started again, all of them asleep", begun);
-    assert_eq!(runtime.entities(Some(&name(ENTITIES - 1)), 2), std::slice::from_ref(&old));
+    assert_eq!(
+        runtime.entities(Some(&name(ENTITIES - 1)), 2).await.expect("readable"),
+        std::slice::from_ref(&old)
+    );
     let begun = Instant::now();
     let seen = runtime.entity(&old).await.expect("there");
     assert_eq!(seen.sequence, Sequence(HISTORY - 1));

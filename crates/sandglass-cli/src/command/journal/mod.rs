@@ -1,6 +1,7 @@
 //! `sandglass journal`: operations on a whole journal. Only pruning changes it.
 
 mod backup;
+mod check;
 mod export;
 mod prune;
 
@@ -12,7 +13,7 @@ use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::threads;
 
-/// Backs up, exports or prunes a journal
+/// Backs up, checks, exports or prunes a journal
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -22,6 +23,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Backup(backup::Arguments),
+    Check(check::Arguments),
     Export(export::Arguments),
     Prune(prune::Arguments),
 }
@@ -30,6 +32,9 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
     match arguments.command {
         Command::Backup(arguments) => {
             until_interrupted(move |stop| backup::execute(&arguments, stop))
+        }
+        Command::Check(arguments) => {
+            until_interrupted(move |stop| check::execute(&arguments, stop))
         }
         Command::Prune(arguments) => {
             until_interrupted(move |stop| prune::execute(&arguments, stop))
