@@ -30,7 +30,9 @@ pub(crate) enum Tls {
     Off,
     /// Encrypted, to a server with a certificate for its name: one from this file, or one that the
     /// system trusts.
-    Verified { roots: Option<PathBuf> },
+    Verified {
+        roots: Option<PathBuf>,
+    },
 }
 
 impl Address {
@@ -145,7 +147,9 @@ fn add_server(config: &mut Config, server: &str) -> Result<String, InvalidUrl> {
     };
     let port = port.map_or(Some(5432), |port| port.parse::<u16>().ok().filter(|port| *port > 0));
     let port = port.ok_or_else(|| {
-        invalid("a port is no number from 1 to 65535; write special characters of a password as %XX")
+        invalid(
+            "a port is no number from 1 to 65535; write special characters of a password as %XX",
+        )
     })?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let host = decode("host", host)?;

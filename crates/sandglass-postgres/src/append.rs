@@ -103,8 +103,7 @@ impl<'a> Statement<'a> {
             statement.own.insert(one.job.partition, head);
             statement.add(one, head.epoch);
             let Job { partition, batch, .. } = &one.job;
-            if let (Some(key), Some(entity), Some(body)) =
-                (one.key, &batch.entity, &batch.snapshot)
+            if let (Some(key), Some(entity), Some(body)) = (one.key, &batch.entity, &batch.snapshot)
             {
                 snapshots.insert((*partition, key), (one.last, entity, body));
             }
@@ -292,11 +291,8 @@ pub(crate) async fn look_up(
         let numbers: Vec<i16> = entities.iter().map(|(it, _)| it.number().into()).collect();
         let types: Vec<&str> = entities.iter().map(|(_, it)| it.entity_type()).collect();
         let ids: Vec<&str> = entities.iter().map(|(_, it)| it.id()).collect();
-        let parameters: [Parameter<'_>; 3] = [
-            (&numbers, Type::INT2_ARRAY),
-            (&types, Type::TEXT_ARRAY),
-            (&ids, Type::TEXT_ARRAY),
-        ];
+        let parameters: [Parameter<'_>; 3] =
+            [(&numbers, Type::INT2_ARRAY), (&types, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY)];
         let rows = link.query(settings.statement_limit, sql, &parameters).await?;
         let names: Vec<&(Partition, EntityRef)> = entities.iter().collect();
         for row in &rows {

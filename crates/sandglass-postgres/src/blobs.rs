@@ -141,9 +141,11 @@ impl Sweep {
         let sql = "DELETE FROM sandglass.blobs b USING unnest($1::bytea[], $2::bigint[]) AS n(hash, puts) \
                    WHERE b.hash = n.hash AND b.puts = n.puts AND NOT EXISTS \
                    (SELECT 1 FROM sandglass.recordings r WHERE r.hash = b.hash) RETURNING b.chunk";
-        let parameters: [Parameter<'_>; 2] = [(&hashes, Type::BYTEA_ARRAY), (&puts, Type::INT8_ARRAY)];
+        let parameters: [Parameter<'_>; 2] =
+            [(&hashes, Type::BYTEA_ARRAY), (&puts, Type::INT8_ARRAY)];
         let removed = reader.query(sql, &parameters).await?;
-        let whole = removed.iter().filter(|row| row.try_get::<_, i32>(0).is_ok_and(|chunk| chunk == 0));
+        let whole =
+            removed.iter().filter(|row| row.try_get::<_, i32>(0).is_ok_and(|chunk| chunk == 0));
         Ok(u64::try_from(whole.count()).unwrap_or(u64::MAX))
     }
 }

@@ -94,8 +94,7 @@ impl Database {
         for lane in ready {
             runtime.spawn(lane.run());
         }
-        let lanes: [mpsc::Sender<Request>; 2] =
-            senders.try_into().map_err(|_| Error::Closed)?;
+        let lanes: [mpsc::Sender<Request>; 2] = senders.try_into().map_err(|_| Error::Closed)?;
         Ok(Self(Arc::new(Inner { shared, lanes, room })))
     }
 

@@ -267,11 +267,7 @@ impl Lane {
     }
 
     /// Notes that batches are in the journal, and answers their callers.
-    fn acknowledge(
-        &mut self,
-        placed: Vec<Placed>,
-        ends: &BTreeMap<Partition, (i64, [u8; 16])>,
-    ) {
+    fn acknowledge(&mut self, placed: Vec<Placed>, ends: &BTreeMap<Partition, (i64, [u8; 16])>) {
         let count = u64::try_from(placed.len()).unwrap_or(u64::MAX);
         self.shared.counters.batches.fetch_add(count, Ordering::Relaxed);
         for one in placed {
@@ -311,9 +307,8 @@ impl Lane {
         let (written, others): (Vec<_>, Vec<_>) = placed.into_iter().partition(is_written);
         self.acknowledge(written, ends);
         self.compare(&found);
-        let (disowned, others): (Vec<_>, Vec<_>) = others
-            .into_iter()
-            .partition(|one| self.shared.disowned(one.job.partition).is_some());
+        let (disowned, others): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|one| self.shared.disowned(one.job.partition).is_some());
         for one in disowned {
             let what = self.shared.disowned(one.job.partition).unwrap_or_default();
             one.job.answer(Err(Error::Disowned { what }));

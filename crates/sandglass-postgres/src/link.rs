@@ -35,8 +35,8 @@ pub(crate) struct Connector {
 impl Connector {
     /// Connects within `limit` for each attempt.
     pub(crate) fn new(address: &Address, limit: Duration) -> Result<Self, Fault> {
-        let encryption = Encryption::new(&address.tls)
-            .map_err(|what| Fault { fate: Fate::Refused, what })?;
+        let encryption =
+            Encryption::new(&address.tls).map_err(|what| Fault { fate: Fate::Refused, what })?;
         let mut address = address.clone();
         address
             .config

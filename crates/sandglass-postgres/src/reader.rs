@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, Pool, PoolError, Runtime};
 use sandglass_journal::{
-    ByEntity, Error, OfKinds, Page, Place, RECORDING_MAX_BYTES, SEARCHED_MAX,
-    SNAPSHOT_MAX_BYTES, Snapshot,
+    ByEntity, Error, OfKinds, Page, Place, RECORDING_MAX_BYTES, SEARCHED_MAX, SNAPSHOT_MAX_BYTES,
+    Snapshot,
 };
 use sandglass_model::{DispatchId, EntityRef, Partition, Position};
 use sha2::{Digest, Sha256};
@@ -134,8 +134,7 @@ impl Reader {
             [(&number, Type::INT2), (&first, Type::INT8), (&last, Type::INT8)];
         // Read behind the page: what was pruned meanwhile is no gap of the page.
         let rows = self.query(RANGES, &parameters).await?;
-        let ranges =
-            intact_ranges(partition, &rows).map_err(|error| self.unreadable(error))?;
+        let ranges = intact_ranges(partition, &rows).map_err(|error| self.unreadable(error))?;
         Ok(filled.explain(&ranges))
     }
 
@@ -195,16 +194,16 @@ impl Reader {
     ) -> Result<ByEntity, Error> {
         let from = after.map_or(0, |after| key(after.position));
         let entity = after.and_then(|after| after.entity.as_ref());
-        let (mut entries, mut is_full) = (Vec::new(), false);
-        if entity.is_none() {
+        let about_none = if entity.is_none() {
             let sql = select(&records("entity IS NULL AND position > $2", "$3"), "r.position");
             let fetched = fetched(limit);
             let parameters: [Parameter<'_>; 2] = [(&from, Type::INT8), (&fetched, Type::INT8)];
-            let page = self.fill(partition, &sql, &parameters, limit, None).await?.page;
-            (entries, is_full) = (page.entries, page.next.is_some());
-        }
+            self.fill(partition, &sql, &parameters, limit, None).await?.page.entries
+        } else {
+            Vec::new()
+        };
         // Records about no entity are few; those of entities begin a page of their own.
-        if entries.is_empty() {
+        let (mut entries, is_full) = if about_none.is_empty() {
             let source = "(SELECT * FROM sandglass.entities WHERE partition = $1 \
                   AND (type, id) >= ($2, $3) ORDER BY type, id LIMIT $5 + 1) e \
                  CROSS JOIN LATERAL (SELECT * FROM sandglass.records WHERE partition = $1 \
@@ -223,10 +222,10 @@ impl Reader {
                 (&fetched, Type::INT8),
             ];
             let page = self.fill(partition, &sql, &parameters, limit, None).await?.page;
-            (entries, is_full) = (page.entries, page.next.is_some());
+            (page.entries, page.next.is_some())
         } else {
-            is_full = true;
-        }
+            (about_none, true)
+        };
         if let Some(first) = entries.iter().position(|entry| entry.damage().is_some()) {
             // Its entity is unknown, and so is what comes behind it.
             entries.truncate(first + 1);
@@ -275,8 +274,8 @@ impl Reader {
         let Some(row) = rows.first() else { return Ok(None) };
         let read = || -> Option<Snapshot> {
             let (at, body): (i64, String) = (row.try_get(0).ok()?, row.try_get(2).ok()?);
-            let is_whole = row.try_get::<_, &[u8]>(1).ok()?
-                == snapshot_checksum(partition, at, entity, &body);
+            let is_whole =
+                row.try_get::<_, &[u8]>(1).ok()? == snapshot_checksum(partition, at, entity, &body);
             let (entity, position) = (entity.clone(), position(at));
             is_whole.then_some(Snapshot { entity, position, body })
         };

@@ -18,7 +18,14 @@ pub const FORMAT: u32 = 1;
 const HASH: &str = "sha256 of affinity or type/id";
 
 const TABLES: [&str; 9] = [
-    "cluster", "hosts", "partitions", "records", "entities", "snapshots", "pruned", "recordings",
+    "cluster",
+    "hosts",
+    "partitions",
+    "records",
+    "entities",
+    "snapshots",
+    "pruned",
+    "recordings",
     "blobs",
 ];
 
@@ -35,9 +42,8 @@ pub async fn create(address: &Address) -> Result<(), Error> {
         if let State::Present { .. } = find(&link, &settings, place).await? {
             return upgrade_on(&link, &settings, place).await;
         }
-        let partitions: Vec<String> = Partition::all()
-            .map(|partition| format!("({partition}, 0, NULL, 0)"))
-            .collect();
+        let partitions: Vec<String> =
+            Partition::all().map(|partition| format!("({partition}, 0, NULL, 0)")).collect();
         let count = Partition::COUNT;
         // One transaction. If another process creates it at the same time, one of them fails and
         // finds it the second time.
@@ -81,7 +87,8 @@ async fn connect(address: &Address, settings: &Settings) -> Result<(Connector, L
 async fn upgrade_on(link: &Link, settings: &Settings, place: &str) -> Result<(), Error> {
     check_format(link, settings, place).await?;
     // There is no earlier format yet.
-    let sql = format!("{} UPDATE sandglass.cluster SET format = {FORMAT};", include_str!("views.sql"));
+    let sql =
+        format!("{} UPDATE sandglass.cluster SET format = {FORMAT};", include_str!("views.sql"));
     link.execute_all(settings.statement_limit, &sql).await.map_err(|fault| fault.unavailable())
 }
 
@@ -102,7 +109,8 @@ pub(crate) async fn check(link: &Link, settings: &Settings, place: &str) -> Resu
     if let Some(row) = missing.first() {
         let what = format!(
             "the role may not {} in sandglass.{}: grant it the privileges that docs/postgres.md lists",
-            text(row, 1), text(row, 0)
+            text(row, 1),
+            text(row, 0)
         );
         return Err(Error::Unavailable { what });
     }

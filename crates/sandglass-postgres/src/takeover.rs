@@ -54,11 +54,8 @@ pub(crate) async fn take(
     let limit = shared.settings.statement_limit;
     let numbers: Vec<i16> = probes.keys().map(|partition| partition.number().into()).collect();
     let positions: Vec<i64> = probes.values().copied().collect();
-    let parameters: [Parameter<'_>; 3] = [
-        (&numbers, Type::INT2_ARRAY),
-        (&shared.host, Type::TEXT),
-        (&positions, Type::INT8_ARRAY),
-    ];
+    let parameters: [Parameter<'_>; 3] =
+        [(&numbers, Type::INT2_ARRAY), (&shared.host, Type::TEXT), (&positions, Type::INT8_ARRAY)];
     link.query(limit, sql, &parameters[..2]).await?;
     let rows = link.query(limit, HEADS, &parameters).await?;
     let mut found = BTreeMap::new();
@@ -67,7 +64,8 @@ pub(crate) async fn take(
         found.extend(partition.map(|partition| (partition, state)));
     }
     if found.len() < probes.len() {
-        let what = "the table `sandglass.partitions` lacks rows: restore it from a backup".to_owned();
+        let what =
+            "the table `sandglass.partitions` lacks rows: restore it from a backup".to_owned();
         return Err(Fault { fate: Fate::Refused, what });
     }
     Ok((link, found))

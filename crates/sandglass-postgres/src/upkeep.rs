@@ -225,11 +225,7 @@ impl Lane {
         Err(last.map_or(Error::Closed, |fault| fault.unavailable()))
     }
 
-    async fn rest_once(
-        &mut self,
-        partition: Partition,
-        entities: &[Resting],
-    ) -> Result<(), Fault> {
+    async fn rest_once(&mut self, partition: Partition, entities: &[Resting]) -> Result<(), Fault> {
         let sql = "WITH own AS (SELECT partition FROM sandglass.partitions \
                WHERE partition = $1 AND epoch = $2 FOR SHARE), \
              noted AS (UPDATE sandglass.entities e SET rests_at = n.rests_at, wake_at = n.wake_at, \

@@ -12,8 +12,8 @@ use crate::server;
 fn new_journal() -> Arc<dyn Journal> {
     static DATABASE: OnceLock<Database> = OnceLock::new();
     static NEXT: AtomicU8 = AtomicU8::new(0);
-    let database = DATABASE
-        .get_or_init(|| server::open(&server::shared().new_database("conformance")));
+    let database =
+        DATABASE.get_or_init(|| server::open(&server::shared().new_database("conformance")));
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     database.journal(Partition::new(number).expect("there are fewer facts than partitions"))
 }

@@ -56,10 +56,8 @@ impl Server {
     /// A standby of `primary`, which calls itself `name`.
     pub(crate) fn standby_of(primary: &Self, name: &str) -> Self {
         let folder = new_folder();
-        let source = format!(
-            "host=127.0.0.1 port={} user=sandglass application_name={name}",
-            primary.port
-        );
+        let source =
+            format!("host=127.0.0.1 port={} user=sandglass application_name={name}", primary.port);
         let options = ["-D", "data", "-R", "--checkpoint=fast", "--no-sync", "-d", &source];
         run(&folder, "pg_basebackup", &options);
         Self { folder, port: free_port(), keeper: None }.started()
