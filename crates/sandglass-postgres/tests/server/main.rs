@@ -4,9 +4,12 @@
 #![allow(clippy::print_stdout, reason = "seeds and counts of failed tests")]
 
 mod conforms;
+mod damage;
 mod failover;
 mod faults;
 mod load;
 mod owners;
 mod proxy;
 mod server;
+mod setup;
+mod wire;
