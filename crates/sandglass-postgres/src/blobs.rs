@@ -123,13 +123,15 @@ impl Sweep {
             if self.orphans.len() >= ORPHANS_MAX && !self.orphans.contains_key(&hash) {
                 continue;
             }
-            let (seen, since) = *self.orphans.entry(hash).or_insert((count, now));
-            if seen != count {
-                self.orphans.insert(hash, (count, now));
-            } else if now.since(since) >= self.kept {
-                self.orphans.remove(&hash);
-                hashes.push(bytes);
-                puts.push(count);
+            match self.orphans.get(&hash).copied() {
+                Some((seen, since)) if seen == count => {
+                    if now.since(since) >= self.kept {
+                        self.orphans.remove(&hash);
+                        hashes.push(bytes);
+                        puts.push(count);
+                    }
+                }
+                _ => drop(self.orphans.insert(hash, (count, now))),
             }
         }
         if rows.len() < usize::try_from(SWEPT_MAX).unwrap_or(usize::MAX) {

@@ -13,6 +13,7 @@ use sandglass_journal::{
 };
 use sandglass_model::{DispatchId, EntityRef, Entropy, Partition, Position, SystemEntropy};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::address::Address;
@@ -114,6 +115,41 @@ impl Database {
         let shared = Arc::new(Shared::new(connector, settings, reader, String::new()));
         let room = [(); 2].map(|()| Arc::new(Semaphore::new(QUEUE_MAX_BYTES)));
         Ok(Self(Arc::new(Inner { shared, lanes: None, room })))
+    }
+
+    /// Tells other processes that this one is alive, and finds out whether it still owns its
+    /// partitions and whether the database responds, as [`Journal::health`] then states. To be called
+    /// every second, because a process that appends nothing would not notice a takeover.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the database does not respond within the time limit for connecting.
+    pub async fn beat(&self) -> Result<(), Error> {
+        let shared = &self.0.shared;
+        let limit = shared.settings.connect_limit;
+        let beaten = within(limit, self.lost_partitions()).await.unwrap_or_else(|| {
+            Err(Error::Unavailable {
+                what: format!("{} did not respond within {limit:?}", shared.connector.place()),
+            })
+        });
+        shared.reachable.note(beaten.as_ref().err().map(ToString::to_string));
+        for partition in beaten? {
+            if shared.disowned(partition).is_none() {
+                shared.disown(partition, "another process has taken it".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a beat, and returns the partitions that this process does not own any more.
+    async fn lost_partitions(&self) -> Result<Vec<Partition>, Error> {
+        let (reader, host) = (self.reader(), &self.0.shared.host);
+        let beat = "UPDATE sandglass.hosts SET beats = beats + 1 WHERE host = $1";
+        reader.query(beat, &[(host, Type::TEXT)]).await?;
+        // Another statement, so that it sees takeovers that the first one waited for.
+        let lost = "SELECT partition FROM sandglass.partitions WHERE owner IS DISTINCT FROM $1";
+        let rows = reader.query(lost, &[(host, Type::TEXT)]).await?;
+        let number = |row: &Row| u8::try_from(row.try_get::<_, i16>(0).ok()?).ok();
+        Ok(rows.iter().filter_map(|row| Partition::new(number(row)?)).collect())
     }
 
     /// The journal of a partition.

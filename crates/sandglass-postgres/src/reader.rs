@@ -194,16 +194,16 @@ impl Reader {
     ) -> Result<ByEntity, Error> {
         let from = after.map_or(0, |after| key(after.position));
         let entity = after.and_then(|after| after.entity.as_ref());
-        let (mut entries, mut is_full) = (Vec::new(), false);
-        if entity.is_none() {
+        let about_none = if entity.is_none() {
             let sql = select(&records("entity IS NULL AND position > $2", "$3"), "r.position");
             let fetched = fetched(limit);
             let parameters: [Parameter<'_>; 2] = [(&from, Type::INT8), (&fetched, Type::INT8)];
-            let page = self.fill(partition, &sql, &parameters, limit, None).await?.page;
-            (entries, is_full) = (page.entries, page.next.is_some());
-        }
+            self.fill(partition, &sql, &parameters, limit, None).await?.page.entries
+        } else {
+            Vec::new()
+        };
         // Records about no entity are few; those of entities begin a page of their own.
-        if entries.is_empty() {
+        let (mut entries, is_full) = if about_none.is_empty() {
             let source = "(SELECT * FROM sandglass.entities WHERE partition = $1 \
                   AND (type, id) >= ($2, $3) ORDER BY type, id LIMIT $5 + 1) e \
                  CROSS JOIN LATERAL (SELECT * FROM sandglass.records WHERE partition = $1 \
@@ -222,10 +222,10 @@ impl Reader {
                 (&fetched, Type::INT8),
             ];
             let page = self.fill(partition, &sql, &parameters, limit, None).await?.page;
-            (entries, is_full) = (page.entries, page.next.is_some());
+            (page.entries, page.next.is_some())
         } else {
-            is_full = true;
-        }
+            (about_none, true)
+        };
         if let Some(first) = entries.iter().position(|entry| entry.damage().is_some()) {
             // Its entity is unknown, and so is what comes behind it.
             entries.truncate(first + 1);

@@ -20,9 +20,25 @@ pub(crate) struct Shared {
     pub(crate) host: String,
     partitions: Vec<Status>,
     pub(crate) failing: [Failing; 2],
+    /// Whether the last beat reached the database.
+    pub(crate) reachable: Reachable,
     pub(crate) counters: Counters,
     pub(crate) uploads: Uploads,
     pub(crate) sweep: tokio::sync::Mutex<Sweep>,
+}
+
+/// Why the database does not respond, if it does not.
+#[derive(Debug, Default)]
+pub(crate) struct Reachable(Mutex<Option<String>>);
+
+impl Reachable {
+    pub(crate) fn note(&self, why: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    fn why(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// What callers see of a partition.
@@ -60,6 +76,7 @@ impl Shared {
             host,
             partitions,
             failing: Default::default(),
+            reachable: Reachable::default(),
             counters: Counters::default(),
             uploads: Uploads::default(),
             sweep,
@@ -117,7 +134,10 @@ impl Shared {
             return Health::Disowned { what };
         }
         let failing = &self.failing[lane_of(partition)];
-        failing.why().map_or(Health::Working, |what| Health::Failing { what })
+        failing
+            .why()
+            .or_else(|| self.reachable.why())
+            .map_or(Health::Working, |what| Health::Failing { what })
     }
 }
 

@@ -66,7 +66,7 @@ impl Base {
     pub(crate) async fn upkeep(&self, database: Option<&Database>) -> Error {
         let keep = async {
             match database {
-                Some(database) => journal::keep(database).await,
+                Some(database) => journal::keep(database, &self.telemetry.metrics).await,
                 None => pending().await,
             }
         };

@@ -1,5 +1,15 @@
 //! Tests against real servers, which they start and stop themselves.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
+#![allow(clippy::disallowed_methods, reason = "they wait for real servers")]
+#![allow(clippy::print_stdout, reason = "seeds and counts of failed tests")]
 
 mod conforms;
+mod damage;
+mod failover;
+mod faults;
+mod load;
+mod owners;
+mod proxy;
 mod server;
+mod setup;
+mod wire;

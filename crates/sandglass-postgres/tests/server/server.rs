@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpListener;
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -143,6 +143,61 @@ impl Server {
 
     pub(crate) fn address(&self, database: &str) -> Address {
         Address::parse(&self.url(database)).unwrap()
+    }
+
+    /// Lets no connection in without a password, except by this line.
+    pub(crate) fn require_passwords(&self, line: &str) {
+        fs::write(self.folder.join("data/pg_hba.conf"), format!("{line}\n")).unwrap();
+        self.pg_ctl(&["reload"]);
+        // It takes effect with the next look of the server at its signals.
+        until(|| !self.is_trusting());
+    }
+
+    fn is_trusting(&self) -> bool {
+        let mut psql = command(programs().join("psql"), &self.folder);
+        psql.args(["-wXAtqc", "SELECT 1"]).arg(self.url("postgres"));
+        psql.output().unwrap().status.success()
+    }
+
+    /// Encrypts connections that request it.
+    pub(crate) fn encrypt(&self, certificate: &str, key: &str) {
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            let path = self.folder.join("data").join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+            if is_root() {
+                chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+        self.configure(&["ssl = on"]);
+        self.pg_ctl(&["reload"]);
+        until(|| self.psql("postgres", "SHOW ssl") == "on");
+    }
+
+    /// Starts PgBouncer in transaction mode before a database; returns its port. It ends with the server.
+    pub(crate) fn pooler(&self, database: &str) -> u16 {
+        let port = free_port();
+        let configuration = format!(
+            "[databases]\n{database} = host=127.0.0.1 port={} dbname={database} user=sandglass\n[pgbouncer]\n\
+             listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
+             pool_mode = transaction\ndefault_pool_size = 4\n",
+            self.port
+        );
+        fs::write(self.folder.join("pgbouncer.ini"), configuration).unwrap();
+        let configuration = self.folder.join("pgbouncer.ini");
+        let mut pooler = command("sh", &self.folder);
+        // It ends when its configuration is removed with the server's folder.
+        pooler.args([
+            "-c",
+            r#"trap "" INT; pgbouncer -q "$1" >>log 2>&1 & pooler=$!
+            while [ -e "$1" ] && kill -0 $pooler; do sleep 0.2; done; kill $pooler"#,
+            "sh",
+        ]);
+        pooler.arg(configuration).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        pooler.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        drop(pooler.spawn().expect("a shell"));
+        until(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+        port
     }
 
     /// Runs SQL as a person would; returns the rows, with `|` between columns.

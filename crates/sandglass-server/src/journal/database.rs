@@ -1,21 +1,23 @@
 //! The journal in a PostgreSQL database: how it is opened, and the work that it needs while the server
 //! runs.
 
+use std::future::pending;
 use std::time::Duration;
 
 use sandglass_journal::Health;
 use sandglass_postgres::{Address, Counts, Database, Settings};
+use sandglass_telemetry::Metrics;
+use sandglass_telemetry::metrics::Health as MetricsHealth;
 
 use super::Opened;
 use crate::Report;
 use crate::base::{Base, every};
 use crate::error::{Error, Result};
 
-/// How often it is noticed that another process has taken the journal, which can append nothing more
-/// from then on.
-const WATCH_EVERY: Duration = Duration::from_millis(500);
-/// Every how many of these times recordings are removed that no record names.
-const SWEEP_EVERY: u32 = 600;
+/// How often it is checked that the database responds, and that no other process has taken the journal.
+const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// Every how many beats recordings are removed that no record names.
+const SWEEP_EVERY: u32 = 300;
 
 /// Opens the database, and takes the journal from a process that has it.
 pub(super) async fn open(address: &Address, base: &Base, report: &Report) -> Result<Opened> {
@@ -31,24 +33,40 @@ pub(super) async fn open(address: &Address, base: &Base, report: &Report) -> Res
 }
 
 /// Works until another process has taken the journal, and returns what to tell the operator.
-pub(crate) async fn keep(database: &Database) -> Error {
+pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
     let journals = database.journals();
-    let (mut ticks, mut before, mut turn) = (every(WATCH_EVERY), Counts::default(), 0_u32);
-    loop {
+    let (mut ticks, mut before, mut was_reached) = (every(BEAT_EVERY), Counts::default(), true);
+    for turn in 1_u32.. {
         ticks.tick().await;
+        let beaten = database.beat().await;
         if let Health::Disowned { what } = journals.health() {
             return Error::Unusable(format!(
                 "another process has taken the journal, so this one stops: {what}"
             ));
         }
+        if beaten.is_ok() != was_reached {
+            was_reached = beaten.is_ok();
+            metrics.journal_health(if was_reached {
+                MetricsHealth::Healthy
+            } else {
+                MetricsHealth::Unhealthy
+            });
+            match beaten {
+                Ok(()) => tracing::info!("the journal's database responds again"),
+                Err(error) => {
+                    tracing::error!(%error, "the journal's database does not respond");
+                }
+            }
+        }
         before = note(before, database.counts());
-        turn = turn.wrapping_add(1);
-        if turn % SWEEP_EVERY == 0
+        if was_reached
+            && turn % SWEEP_EVERY == 0
             && let Err(error) = database.sweep().await
         {
             tracing::warn!(%error, "recordings that no record names could not be removed");
         }
     }
+    pending().await
 }
 
 /// Logs what has happened since `before`.

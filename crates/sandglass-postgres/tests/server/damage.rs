@@ -1,0 +1,146 @@
+//! Rows that were edited by hand are found.
+
+use std::sync::Arc;
+
+use sandglass_journal::conformance::{batch, creation, ended, recording, session, step};
+use sandglass_journal::{Entry, Error, Expected, Journal};
+use sandglass_model::{DispatchId, Partition, Position};
+use sandglass_postgres::{Database, Settings};
+
+use crate::load::read_all;
+use crate::server::{self, block};
+
+/// A database with five records of one entity, a recording and a snapshot.
+fn damaged_by(name: &str, sql: &str) -> (Database, Partition, Arc<dyn Journal>) {
+    let server = server::shared();
+    let address = server.new_database(name);
+    let database = server::open(&address);
+    let (entity, dispatch) = (session("a"), DispatchId::from_bytes([1; 16]));
+    let partition = Partition::of(&entity);
+    let journal = database.journal(partition);
+    block({
+        let journal = Arc::clone(&journal);
+        async move {
+            let snapshot = Some("snapshot".to_owned());
+            journal.append(creation(&entity).with_snapshot(snapshot)).await.unwrap();
+            for at in 1..=3 {
+                journal.append(step(&entity, Expected::At(Position(at)), at)).await.unwrap();
+            }
+            let end = batch(&entity, Expected::At(Position(4)), vec![(3, ended(dispatch, 1))]);
+            let end = end.with_recordings(vec![recording(dispatch, 1, 2_000_000)]);
+            journal.append(end).await.unwrap();
+        }
+    });
+    server.psql(name, sql);
+    (database, partition, journal)
+}
+
+#[test]
+fn an_edited_column_of_a_record_is_found() {
+    let (database, partition, journal) = damaged_by("edited", "SELECT 1");
+    let server = server::shared();
+    let (opened, entity) = (database.clone(), session("a"));
+    let intact = block(async move { read_all(&opened, partition).await });
+    assert_eq!(intact.len(), 5);
+    for (column, edited) in [
+        ("body", "replace(body, 'Go', 'No')"),
+        ("at_ms", "at_ms + 1"),
+        ("batch", "batch + 1"),
+        ("epoch", "epoch + 1"),
+        ("sequence", "sequence + 1"),
+        ("kind", "'signal'"),
+        ("dispatch", "7"),
+        ("entity", "NULL"),
+        ("checksum", "'\\x00'"),
+    ] {
+        let table = "sandglass.records WHERE position = 3";
+        server.psql("edited", &format!("CREATE TABLE kept AS SELECT * FROM {table}"));
+        let edit = format!("UPDATE sandglass.records SET {column} = {edited} WHERE position = 3");
+        server.psql("edited", &edit);
+        let opened = database.clone();
+        let found = block(async move { read_all(&opened, partition).await });
+        assert!(matches!(found[2], Entry::Damaged { position: Position(3), .. }), "{column}");
+        assert_eq!(found[..2], intact[..2]);
+        assert_eq!(found[3..], intact[3..]);
+        server.psql(
+            "edited",
+            "DELETE FROM sandglass.records WHERE position = 3; \
+             INSERT INTO sandglass.records SELECT * FROM kept; DROP TABLE kept",
+        );
+    }
+    server.psql("edited", "UPDATE sandglass.entities SET id = 'b'");
+    let found = block(async move { read_all(&database, partition).await });
+    assert!(found.iter().all(|entry| entry.damage().is_some()), "{found:?}");
+    let gone = block(async move { journal.read_entity(entity, Position(0), 9).await });
+    assert_eq!(gone.unwrap().entries, []);
+}
+
+#[test]
+fn a_record_that_was_deleted_is_missing() {
+    let delete = "DELETE FROM sandglass.records WHERE position IN (2, 3, 5)";
+    let (database, partition, journal) = damaged_by("deleted", delete);
+    let opened = database.clone();
+    let found = block(async move { read_all(&opened, partition).await });
+    let places: Vec<_> =
+        found.iter().map(|it| (it.position().0, it.places(), it.damage().is_some())).collect();
+    assert_eq!(places, [(1, 1, false), (2, 2, true), (4, 1, false), (5, 1, true)]);
+    // The record before the next one is gone, so nothing is written behind it.
+    let next = step(&session("a"), Expected::At(Position(5)), 4);
+    let refused = block(async move { journal.append(next).await });
+    let Err(Error::Disowned { what }) = refused else { panic!("{refused:?}") };
+    assert!(what.contains("lost 1 records"), "{what}");
+    assert_eq!(database.counts().lost_records, 1);
+}
+
+#[test]
+fn a_record_that_was_added_is_not_written_over() {
+    let add = "INSERT INTO sandglass.records SELECT partition, 6, 6, epoch, at_ms, entity, sequence, \
+               kind, dispatch, body, checksum FROM sandglass.records WHERE position = 5";
+    let (database, _, journal) = damaged_by("added", add);
+    let next = step(&session("a"), Expected::At(Position(5)), 4);
+    let refused = block(async move { journal.append(next).await });
+    let Err(Error::Disowned { what }) = refused else { panic!("{refused:?}") };
+    assert!(what.contains("that its owner did not write"), "{what}");
+    assert_eq!(database.counts().lost_records, 0);
+}
+
+#[test]
+fn edited_recordings_snapshots_and_ranges_are_not_used() {
+    let edit = "UPDATE sandglass.blobs SET bytes = '\\x00' WHERE chunk = 1; \
+                UPDATE sandglass.snapshots SET body = 'another'";
+    let (_database, partition, journal) = damaged_by("blobs", edit);
+    let dispatch = DispatchId::from_bytes([1; 16]);
+    let (read, entity) = (Arc::clone(&journal), session("a"));
+    block(async move {
+        let recorded = read.recording(dispatch, 1).await;
+        assert!(matches!(recorded, Err(Error::Damaged { .. })), "{recorded:?}");
+        assert_eq!(read.snapshot(entity.clone()).await, Ok(None));
+        assert_eq!(read.prune(vec![(entity, Position(5))]).await, Ok(vec![5]));
+    });
+    server::shared().psql("blobs", "UPDATE sandglass.pruned SET last = 4");
+    let found = block(async move { journal.read(Position(0), 9).await }).unwrap().entries;
+    assert_eq!(found, [Entry::Missing { first: Position(1), last: Position(5) }], "{partition}");
+}
+
+#[test]
+fn recordings_without_a_record_are_swept() {
+    let (first, _, _) = damaged_by("swept", "SELECT 1");
+    let server = server::shared();
+    let orphan = "INSERT INTO sandglass.blobs SELECT sha256('x'), chunk, 1, 'x' \
+                  FROM generate_series(0, 2) AS chunk";
+    server.psql("swept", orphan);
+    drop(first);
+    let address = server.address("swept");
+    let mut settings = Settings::default();
+    settings.orphans_kept = std::time::Duration::ZERO;
+    block(async move {
+        let database = Database::open(&address, settings).await.unwrap();
+        assert_eq!(database.sweep().await, Ok(0), "found, and kept for a while");
+        assert_eq!(database.sweep().await, Ok(1));
+        assert_eq!(database.sweep().await, Ok(0));
+        let journal = database.journal(Partition::of(&session("a")));
+        let kept = journal.recording(DispatchId::from_bytes([1; 16]), 1).await.unwrap();
+        assert_eq!(kept.map(|body| body.len()), Some(2_000_000));
+    });
+    assert_eq!(server.psql("swept", "SELECT count(*) FROM sandglass.blobs WHERE bytes = 'x'"), "0");
+}

@@ -1,0 +1,154 @@
+//! Creating and opening databases, and what is wrong with them.
+
+use sandglass_journal::Error;
+use sandglass_journal::conformance::{creation, session};
+use sandglass_model::Partition;
+use sandglass_postgres::{Address, Database, FORMAT, Settings, create, upgrade};
+
+use crate::server::{self, Server, block};
+
+fn open(address: &Address) -> Result<Database, Error> {
+    let address = address.clone();
+    block(async move { Database::open(&address, Settings::default()).await })
+}
+
+fn created(address: &Address) -> Result<(), Error> {
+    let address = address.clone();
+    block(async move { create(&address).await })
+}
+
+fn upgraded(address: &Address) -> Result<(), Error> {
+    let address = address.clone();
+    block(async move { upgrade(&address).await })
+}
+
+#[test]
+fn a_schema_is_created_once() {
+    let server = server::shared();
+    server.psql("postgres", "CREATE DATABASE twice");
+    let address = server.address("twice");
+    let absent = open(&address).unwrap_err().to_string();
+    assert!(absent.contains("there is no schema `sandglass`: create it first"), "{absent}");
+    assert!(matches!(upgraded(&address), Err(Error::Foreign { .. })));
+    assert_eq!(created(&address), Ok(()));
+    let database = open(&address).unwrap();
+    let entity = session("a");
+    let journal = database.journal(Partition::of(&entity));
+    block(async move { journal.append(creation(&entity)).await }).unwrap();
+    assert_eq!(created(&address), Ok(()), "nothing is lost");
+    assert_eq!(upgraded(&address), Ok(()));
+    assert_eq!(server.psql("twice", "SELECT count(*) FROM sandglass.records"), "1");
+    // Two processes create it at the same time.
+    server.psql("postgres", "CREATE DATABASE racing_creation");
+    let address = server.address("racing_creation");
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..4).map(|_| scope.spawn(|| created(&address))).collect();
+        all.into_iter().for_each(|one| assert_eq!(one.join().unwrap(), Ok(())));
+    });
+}
+
+#[test]
+fn the_views_have_the_columns_of_sqlites() {
+    let address = server::shared().new_database("views");
+    let database = server::open(&address);
+    let entity = session("a");
+    let dispatch = sandglass_model::DispatchId::from_bytes([7; 16]);
+    let records = vec![
+        (0, sandglass_journal::conformance::created()),
+        (1, sandglass_journal::conformance::transition("Go")),
+        (1, sandglass_journal::conformance::dispatched(dispatch, 1)),
+        (1, sandglass_journal::conformance::ended(dispatch, 1)),
+    ];
+    let expected = sandglass_journal::Expected::None;
+    let batch = sandglass_journal::conformance::batch(&entity, expected, records);
+    let journal = database.journal(Partition::of(&entity));
+    block(async move { journal.append(batch).await }).unwrap();
+    let server = server::shared();
+    let log =
+        server.psql("views", "SELECT position, at, entity, sequence, kind FROM sandglass.log");
+    assert!(log.starts_with("1|2023-11-14T22:13:20.123Z|Session/a|0|created\n2|"), "{log}");
+    let sqlite = include_str!("../../../sandglass-journal/src/sqlite/views.sql");
+    for view in ["log", "transitions", "dispatches", "endings"] {
+        let sql = sqlite.split_once(&format!("CREATE VIEW {view} AS")).unwrap().1;
+        let columns = sql.split_once("FROM").unwrap().0.trim().trim_start_matches("SELECT");
+        let names = columns.split(",\n").flat_map(|line| {
+            // The name behind AS, or plain names.
+            match line.rsplit_once(" AS ").or_else(|| line.rsplit_once("\n               AS ")) {
+                Some((_, name)) => vec![name.trim()],
+                None => line.split(',').map(str::trim).collect(),
+            }
+        });
+        let names: Vec<&str> = names.collect();
+        let found = server.psql(
+            "views",
+            &format!(
+                "SELECT string_agg(column_name, ' ' ORDER BY ordinal_position) \
+                 FROM information_schema.columns \
+                 WHERE table_schema = 'sandglass' AND table_name = '{view}'"
+            ),
+        );
+        assert_eq!(found, format!("partition {}", names.join(" ")), "{view}");
+        server.psql("views", &format!("SELECT * FROM sandglass.{view}"));
+    }
+    let action = server.psql("views", "SELECT action, cause FROM sandglass.transitions");
+    assert_eq!(action, "Go|requested");
+}
+
+#[test]
+fn what_is_no_journal_of_this_version_is_refused() {
+    let server = server::shared();
+    server.new_database("newer");
+    let sql = format!("UPDATE sandglass.cluster SET format = {}", FORMAT + 1);
+    server.psql("newer", &sql);
+    let address = server.address("newer");
+    for error in [open(&address).unwrap_err(), created(&address).unwrap_err()] {
+        assert!(matches!(error, Error::Newer { found: 2, supported: 1, .. }), "{error:?}");
+    }
+    server.psql("postgres", "CREATE DATABASE another");
+    server.psql("another", "CREATE SCHEMA sandglass; CREATE TABLE sandglass.records (x integer)");
+    let address = server.address("another");
+    for error in [open(&address).unwrap_err(), created(&address).unwrap_err()] {
+        assert!(matches!(error, Error::Foreign { .. }), "{error:?}");
+        assert!(error.to_string().contains("contains records but no `cluster`"), "{error}");
+    }
+    server.new_database("other_hash");
+    server.psql("other_hash", "UPDATE sandglass.cluster SET partitions = 32");
+    let error = open(&server.address("other_hash")).unwrap_err();
+    assert!(error.to_string().contains("distributed over partitions in another way"), "{error}");
+}
+
+#[test]
+fn a_role_without_privileges_is_named_what_it_lacks() {
+    let server = server::shared();
+    server.new_database("rights");
+    server.psql("rights", "CREATE ROLE app LOGIN");
+    let url = format!("postgresql://app@127.0.0.1:{}/rights", server.port);
+    let address = Address::parse(&url).unwrap();
+    let why = |address: &Address| open(address).unwrap_err().to_string();
+    assert!(why(&address).contains("permission denied for schema sandglass"), "{}", why(&address));
+    server.psql("rights", "GRANT USAGE ON SCHEMA sandglass TO app");
+    server.psql("rights", "GRANT SELECT ON ALL TABLES IN SCHEMA sandglass TO app");
+    assert!(why(&address).contains("the role may not INSERT in sandglass."), "{}", why(&address));
+    let rights = "GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA sandglass TO app";
+    server.psql("rights", rights);
+    assert!(open(&address).is_ok());
+    server.psql("postgres", "CREATE DATABASE bare");
+    let url = format!("postgresql://app@127.0.0.1:{}/bare", server.port);
+    let error = created(&Address::parse(&url).unwrap()).unwrap_err().to_string();
+    assert!(error.contains("permission denied for database bare (42501)"), "{error}");
+}
+
+#[test]
+fn a_database_that_cannot_be_used_is_an_error_that_says_why() {
+    let server = Server::start(&["wal_level = replica"]);
+    let why = |address: &Address| open(address).unwrap_err().to_string();
+    let absent = why(&server.address("absent"));
+    assert!(absent.contains("database \"absent\" does not exist (3D000)"), "{absent}");
+    server.new_database("main");
+    let standby = Server::standby_of(&server, "standby");
+    let recovering = why(&standby.address("main"));
+    assert!(recovering.contains("database does not allow writes"), "{recovering}");
+    let nobody = format!("postgresql://sandglass@127.0.0.1:{}/main", server::free_port());
+    let nobody = why(&Address::parse(&nobody).unwrap());
+    assert!(nobody.contains("Connection refused"), "{nobody}");
+}
