@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 /// How often it is checked that the database responds, and that no other process has taken the journal.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// Every how many beats recordings are removed that no record names.
-const SWEEP_EVERY: u32 = 300;
+const SWEEP_EVERY: u64 = 300;
 
 /// Opens the database, and takes the journal from a process that has it.
 pub(super) async fn open(address: &Address, base: &Base, report: &Report) -> Result<Opened> {
@@ -36,7 +36,7 @@ pub(super) async fn open(address: &Address, base: &Base, report: &Report) -> Res
 pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
     let journals = database.journals();
     let (mut ticks, mut before, mut was_reached) = (every(BEAT_EVERY), Counts::default(), true);
-    for turn in 1_u32.. {
+    for turn in 1_u64.. {
         ticks.tick().await;
         let beaten = database.beat().await;
         if let Health::Disowned { what } = journals.health() {
