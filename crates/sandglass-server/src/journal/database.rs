@@ -41,7 +41,7 @@ pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
         let beaten = database.beat().await;
         if let Health::Disowned { what } = journals.health() {
             return Error::Unusable(format!(
-                "another process has taken the journal, so this one stops: {what}"
+                "this process stops, because nothing more can be recorded: {what}"
             ));
         }
         if beaten.is_ok() != was_reached {
