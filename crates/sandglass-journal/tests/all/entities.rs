@@ -166,5 +166,6 @@ async fn a_check_after_the_opening_finds_damage_and_the_health_states_it() {
     let never: CheckProgress = Arc::new(|_| ControlFlow::Break(()));
     assert_eq!(reader.check(&never), Ok(None));
     scratch.sql("UPDATE records SET batch = 8 WHERE position = 7");
+    let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
     assert!(reader.check(&to_the_end()).is_err());
 }

@@ -30,7 +30,7 @@ const SLEEPING: usize = 1_000_000;
 /// Entities with a handler in flight.
 const IN_FLIGHT: usize = 100;
 /// Appends that wait at the same time, so that the journal writes in groups.
-const AT_ONCE: usize = 1_000;
+const AT_ONCE: usize = 4 * REST_MAX_ENTITIES;
 
 /// As the command line has it.
 #[global_allocator]
@@ -141,15 +141,12 @@ async fn make(path: &Path, sleeping: usize) {
         runtime.send(&entity, "Work", Object::new()).await.expect("taken");
     }
     let now = WallTime::from_millis(i64::try_from(wall_ms()).expect("a time"));
-    let created: Vec<_> = (0..sleeping).collect();
-    for piece in created.chunks(REST_MAX_ENTITIES * 4) {
+    let (created, spec): (Vec<_>, _) = ((0..sleeping).collect(), Arc::new(spec()));
+    for piece in created.chunks(AT_ONCE) {
         let mut appends = JoinSet::new();
         for number in piece.iter().copied() {
-            if appends.len() >= AT_ONCE {
-                let _ = appends.join_next().await;
-            }
-            let journal = Arc::clone(&journal);
-            appends.spawn(append(journal, name("sleeper", number), now));
+            let (journal, spec) = (Arc::clone(&journal), Arc::clone(&spec));
+            appends.spawn(append(journal, spec, name("sleeper", number), now));
         }
         let notes = appends.join_all().await;
         for some in notes.chunks(REST_MAX_ENTITIES) {
@@ -166,8 +163,12 @@ fn wall_ms() -> u128 {
     now.expect("after 1970").as_millis()
 }
 
-async fn append(journal: Arc<dyn Journal>, entity: EntityRef, at: WallTime) -> Resting {
-    let spec = spec();
+async fn append(
+    journal: Arc<dyn Journal>,
+    spec: Arc<Spec>,
+    entity: EntityRef,
+    at: WallTime,
+) -> Resting {
     let incarnation = Incarnation::from_bytes([7; 16]);
     let create =
         Input::Create { name: entity.clone(), incarnation, tenant: None, spawned_by: None };
