@@ -42,7 +42,7 @@ pub(crate) struct CreationInProgress {
 pub(crate) enum Begun {
     Started(CreationInProgress),
     /// An entity of this name is being read from the journal, which may not have one.
-    LookedUp(actor::Creation, watch::Receiver<View>),
+    LookedUp(Box<actor::Creation>, watch::Receiver<View>),
 }
 
 impl Runtime {
@@ -106,7 +106,7 @@ impl Runtime {
             match self.begin(entity.clone(), Arc::clone(&spec), creation)? {
                 Begun::Started(begun) => break begun,
                 Begun::LookedUp(back, view) => {
-                    creation = back;
+                    creation = *back;
                     // The next turn finds what this shows.
                     let _ = seen(view, |_| true).await;
                 }
@@ -154,7 +154,7 @@ impl Runtime {
             return Err(ActorError::Closed);
         }
         if let Some(looked_up) = entities.awake(&entity).filter(|handle| handle.is_waking()) {
-            return Ok(Begun::LookedUp(creation, looked_up.watch()));
+            return Ok(Begun::LookedUp(Box::new(creation), looked_up.watch()));
         }
         if !entities.enter(entity.clone(), handle) {
             return Err(ActorError::EntityExists(entity));

@@ -147,7 +147,16 @@ pub(super) fn select(
             of_other_specs(snapshot, (entity_type, spec), id, fetched)?
         }
     };
-    Ok(Selected::page(found, limit))
+    let mut page = Selected::page(found, limit);
+    // A row that is not as it was written must not end an entity.
+    page.entries.retain(|entry| match (which, &entry.rest) {
+        (Select::All | Select::Due { .. }, _) => true,
+        (Select::Ended, rest) => rest.as_ref().is_some_and(|rest| rest.spec.is_none()),
+        (Select::OtherSpec { spec, .. }, rest) => {
+            rest.as_ref().and_then(|rest| rest.spec).is_some_and(|obeyed| obeyed != *spec)
+        }
+    });
+    Ok(page)
 }
 
 /// The entities of a type that rest and obey another spec than `spec`, behind `id`. Each spec is

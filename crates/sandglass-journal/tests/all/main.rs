@@ -4,6 +4,7 @@
 mod backup;
 mod conforms;
 mod damage;
+mod entities;
 mod files;
 mod forged;
 mod journals;

@@ -27,6 +27,7 @@ mod sleep;
 mod slots;
 mod snapshots;
 mod spawns;
+mod starts;
 mod telemetry;
 mod versions;
 mod world;
