@@ -108,12 +108,29 @@ impl Server {
         ready.status().unwrap().success()
     }
 
-    /// Ends it with SIGKILL, as a crash does.
+    /// Ends its first process with SIGKILL. The others end when they notice it.
     pub(crate) fn kill(&mut self) {
+        self.kill_processes(&[self.process()]);
+    }
+
+    /// Ends all its processes with SIGKILL, as a crash of the machine does.
+    pub(crate) fn kill_all(&mut self) {
+        let process = self.process();
+        let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+        let children = children.unwrap();
+        let children = children.split_whitespace().map(str::to_owned);
+        self.kill_processes(&[process].into_iter().chain(children).collect::<Vec<_>>());
+    }
+
+    fn process(&self) -> String {
         let file = fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap();
-        let process = file.lines().next().unwrap().to_owned();
-        assert!(Command::new("kill").args(["-9", &process]).status().unwrap().success());
-        until(|| !Path::new(&format!("/proc/{process}/exe")).exists());
+        file.lines().next().unwrap().to_owned()
+    }
+
+    fn kill_processes(&mut self, processes: &[String]) {
+        // A child may have ended before it.
+        let _ = Command::new("kill").arg("-9").args(processes).stderr(Stdio::null()).status();
+        until(|| !processes.iter().any(|it| Path::new(&format!("/proc/{it}/exe")).exists()));
         self.forget();
     }
 
