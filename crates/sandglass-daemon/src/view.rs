@@ -463,7 +463,7 @@ impl ReasonCode {
                 "a handler is more than a second past its deadline and has not ended"
             }
             Self::Journal => {
-                "the journal takes no appends, so requests are refused; check its disk"
+                "the journal takes no appends, so requests are refused; check its disk or database"
             }
             Self::ShuttingDown => "the daemon is shutting down",
         }
