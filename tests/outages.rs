@@ -15,6 +15,7 @@ mod load;
 #[path = "recovery/log.rs"]
 mod log;
 #[path = "recovery/place.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
 mod place;
 #[path = "../crates/sandglass-postgres/tests/server/proxy.rs"]
 #[allow(clippy::unwrap_used, reason = "it is a part of tests")]
@@ -43,6 +44,7 @@ use sandglass_model::Clock as _;
 use daemon::{Answer, Daemon};
 use load::{Life, SHARED, Told, What};
 use log::Restart;
+use place::Place as _;
 use rig::{OUTAGES, Outage, Rig};
 use trial::{Trial, number};
 

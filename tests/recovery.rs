@@ -11,10 +11,12 @@
 
 mod binary;
 #[path = "recovery/daemon.rs"]
+#[allow(dead_code, reason = "outages need the rest")]
 mod daemon;
 #[path = "recovery/load.rs"]
 mod load;
 #[path = "recovery/log.rs"]
+#[allow(dead_code, reason = "outages need the rest")]
 mod log;
 #[path = "recovery/place.rs"]
 mod place;
