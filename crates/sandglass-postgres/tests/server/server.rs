@@ -108,28 +108,29 @@ impl Server {
         ready.status().unwrap().success()
     }
 
-    /// Ends its first process with SIGKILL. The others end when they notice it.
+    /// Ends its first process with SIGKILL, and waits until the others have noticed it.
     pub(crate) fn kill(&mut self) {
-        self.kill_processes(&[self.process()]);
+        let processes = self.processes();
+        self.kill_some(&processes[..1], &processes);
     }
 
     /// Ends all its processes with SIGKILL, as a crash of the machine does.
     pub(crate) fn kill_all(&mut self) {
-        let process = self.process();
-        let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
-        let children = children.unwrap();
-        let children = children.split_whitespace().map(str::to_owned);
-        self.kill_processes(&[process].into_iter().chain(children).collect::<Vec<_>>());
+        let processes = self.processes();
+        self.kill_some(&processes, &processes);
     }
 
-    fn process(&self) -> String {
+    /// Its first process, and the children of that.
+    fn processes(&self) -> Vec<String> {
         let file = fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap();
-        file.lines().next().unwrap().to_owned()
+        let first = file.lines().next().unwrap();
+        let children = fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap();
+        [first].into_iter().chain(children.split_whitespace()).map(str::to_owned).collect()
     }
 
-    fn kill_processes(&mut self, processes: &[String]) {
-        // A child may have ended before it.
-        let _ = Command::new("kill").arg("-9").args(processes).stderr(Stdio::null()).status();
+    fn kill_some(&mut self, killed: &[String], processes: &[String]) {
+        // A child may have ended before.
+        let _ = Command::new("kill").arg("-9").args(killed).stderr(Stdio::null()).status();
         until(|| !processes.iter().any(|it| Path::new(&format!("/proc/{it}/exe")).exists()));
         self.forget();
     }
