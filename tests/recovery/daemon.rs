@@ -55,8 +55,8 @@ impl Daemon {
     }
 }
 
-/// The code of refusals while the journal does not respond.
-pub(crate) const UNAVAILABLE: &str = "journal_unavailable";
+/// The codes of refusals while the journal does not respond: of its appends, and of what reads it.
+pub(crate) const UNAVAILABLE: [&str; 2] = ["journal_unavailable", "unavailable"];
 
 /// What came of a request.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ pub(crate) enum Answer {
 impl Answer {
     /// Whether it was not done because the journal does not respond.
     pub(crate) fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Refused(code) if code == UNAVAILABLE)
+        matches!(self, Self::Refused(code) if UNAVAILABLE.contains(&&**code))
     }
 }
 
