@@ -82,7 +82,9 @@ impl Place {
     /// As [`Place::address`], and for a file.
     pub(crate) fn database(&self) -> anyhow::Result<Address> {
         self.address()?.with_context(|| {
-            format!("`{self}` is a file; name a database: postgresql://USER@HOST/DATABASE or env:VAR")
+            format!(
+                "`{self}` is a file; name a database: postgresql://USER@HOST/DATABASE or env:VAR"
+            )
         })
     }
 

@@ -95,7 +95,11 @@ impl JournalReader {
     }
 
     /// A page of one entity from `from` on, a position of its journal.
-    pub(crate) fn read_entity(&mut self, entity: &EntityRef, from: Position) -> Result<Page, Error> {
+    pub(crate) fn read_entity(
+        &mut self,
+        entity: &EntityRef,
+        from: Position,
+    ) -> Result<Page, Error> {
         match self {
             Self::File(reader) => reader.read_entity(entity, from, PAGE_MAX_ENTRIES),
             Self::Database(database) => {

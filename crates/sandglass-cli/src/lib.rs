@@ -87,7 +87,11 @@ fn report_arguments(error: &clap::Error) -> ExitCode {
     let escaped = printable_lines(&text);
     // If this cannot be written, the exit code still reports it. Only an argument can contain what
     // was escaped; the text is then written without colors, which would be escaped as well.
-    let _ = if escaped == error.render().to_string() { error.print() } else { write!(std::io::stderr(), "{escaped}") };
+    let _ = if escaped == error.render().to_string() {
+        error.print()
+    } else {
+        write!(std::io::stderr(), "{escaped}")
+    };
     let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
     if is_run && error.exit_code() != 0 && requests_json() {
         let first = text.lines().next().unwrap_or_default();

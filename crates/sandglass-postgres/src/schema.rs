@@ -149,7 +149,10 @@ enum State {
 
 async fn check_format(link: &Link, settings: &Settings, place: &str) -> Result<u32, Error> {
     match find(link, settings, place).await? {
-        State::Absent => Err(foreign(place, "there is no schema `sandglass`: create it with `sandglass journal create`")),
+        State::Absent => Err(foreign(
+            place,
+            "there is no schema `sandglass`: create it with `sandglass journal create`",
+        )),
         State::Present { format } if format > FORMAT => {
             let path = PathBuf::from(place);
             Err(Error::Newer { path, found: format, supported: FORMAT })

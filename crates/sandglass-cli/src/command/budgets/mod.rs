@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::duration::format_millis;
 use crate::exit::Exit;
-use crate::terminal::{Output, Tone, count, note};
 use crate::journal_place::{Place, is_url};
+use crate::terminal::{Output, Tone, count, note};
 use crate::{fetch, journal_file, threads};
 
 /// Compares budgets with the time that handlers take, from a journal or a running host's metrics

@@ -88,8 +88,7 @@ pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Resu
         }
         Ok(None) => Ok(Exit::Cancelled),
         Err(error) if matches!(error.downcast_ref(), Some(Error::Damaged { .. })) => {
-            let advice =
-                "only intact journals are copied; `sandglass journal export` saves what can be read";
+            let advice = "only intact journals are copied; `sandglass journal export` saves what can be read";
             report_error(&error.context(advice));
             Ok(Exit::Diverged)
         }

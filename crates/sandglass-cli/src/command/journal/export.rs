@@ -109,8 +109,7 @@ impl<W: Write> Export<W> {
             json::line(&InPartition { value: record, partition })
         } else if let Found::Entry(Entry::Pruned { first, last }) = found {
             let what = "removed on purpose";
-            let value =
-                json!({"type": "pruned", "position": first, "last": last, "what": what});
+            let value = json!({"type": "pruned", "position": first, "last": last, "what": what});
             json::line(&InPartition { value, partition })
         } else {
             let gap = gap(found);

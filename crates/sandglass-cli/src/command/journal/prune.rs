@@ -13,10 +13,10 @@ use serde_json::json;
 
 use super::{StopRequest, refuse_if_used};
 use crate::exit::Exit;
-use crate::terminal::{Output, count};
 use crate::journal_place::Place;
 use crate::journal_reader::{JournalReader, format_position};
 use crate::open_database::OpenDatabase;
+use crate::terminal::{Output, count};
 use crate::{journal_file, threads};
 
 /// Most records that are removed in one transaction, unless one entity has more.
@@ -117,9 +117,9 @@ pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Resu
 
 /// The entities of a journal that have ended.
 fn read_ended(journal: &mut JournalReader) -> anyhow::Result<Vec<Ended>> {
-    let mut ended = Vec::new();
+    let mut survey = Survey::default();
     for index in 0..journal.start().positions().len() {
-        let (mut survey, mut after) = (Survey::default(), None);
+        let mut after = None;
         loop {
             let page = journal.read_by_entity(index, after.as_ref())?;
             for record in page.entries.into_iter().map(Entry::into_record) {
@@ -135,9 +135,8 @@ fn read_ended(journal: &mut JournalReader) -> anyhow::Result<Vec<Ended>> {
                 break;
             }
         }
-        ended.extend(survey.finish());
     }
-    Ok(ended)
+    Ok(survey.finish())
 }
 
 /// Removes entities piece by piece. Returns how many, and whether it was interrupted.

@@ -16,8 +16,10 @@ use crate::threads;
 ///
 /// Exit code: 0 it exists, 2 it cannot be created.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  sandglass journal create postgresql://owner@db.example/runs\n  \
-    sandglass journal create env:RUNS_URL")]
+#[command(
+    after_help = "Examples:\n  sandglass journal create postgresql://owner@db.example/runs\n  \
+    sandglass journal create env:RUNS_URL"
+)]
 pub(crate) struct CreateArguments {
     /// The database: postgresql://USER@HOST/DATABASE or env:VAR, a variable that holds such a URL
     #[arg(value_name = "DATABASE")]
@@ -30,8 +32,10 @@ pub(crate) struct CreateArguments {
 ///
 /// Exit code: 0 it has the format of this version, 2 it cannot be upgraded.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  sandglass journal upgrade postgresql://owner@db.example/runs\n  \
-    sandglass journal upgrade env:RUNS_URL")]
+#[command(
+    after_help = "Examples:\n  sandglass journal upgrade postgresql://owner@db.example/runs\n  \
+    sandglass journal upgrade env:RUNS_URL"
+)]
 pub(crate) struct UpgradeArguments {
     /// The database: postgresql://USER@HOST/DATABASE or env:VAR, a variable that holds such a URL
     #[arg(value_name = "DATABASE")]

@@ -65,7 +65,11 @@ impl Appending {
     ///
     /// # Errors
     /// As [`Appending::flush`].
-    pub(super) fn add(&mut self, record: Record, recording: Option<Recording>) -> anyhow::Result<()> {
+    pub(super) fn add(
+        &mut self,
+        record: Record,
+        recording: Option<Recording>,
+    ) -> anyhow::Result<()> {
         let recorded = recording.as_ref().map_or(0, |recording| recording.body.len());
         let size = serde_json::to_string(&record.event)?.len();
         self.copied.records += 1;
