@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use sandglass_journal::{
-    Entry, Error, Found, Merged, PAGE_MAX_ENTRIES, Page, Salvage, SqliteJournal, SqliteReader,
+    ByEntity, Entry, Error, Found, Merged, PAGE_MAX_ENTRIES, Page, Place as ByEntityPlace, Salvage,
+    SqliteJournal, SqliteReader,
 };
 use sandglass_model::{Cursor, DispatchId, EntityRef, Partition, Position, Record};
 use serde::Serialize;
@@ -135,15 +136,15 @@ impl JournalReader {
     pub(crate) fn read_by_entity(
         &mut self,
         index: usize,
-        after: Option<&sandglass_journal::Place>,
-    ) -> Result<sandglass_journal::ByEntity, Error> {
+        after: Option<&ByEntityPlace>,
+    ) -> Result<ByEntity, Error> {
         match self {
             Self::File(reader) => reader.read_by_entity(after, PAGE_MAX_ENTRIES),
             Self::Database(database) => match database.journals().all().get(index) {
                 Some(journal) => {
                     database.wait(journal.read_by_entity(after.cloned(), PAGE_MAX_ENTRIES))
                 }
-                None => Ok(sandglass_journal::ByEntity::default()),
+                None => Ok(ByEntity::default()),
             },
         }
     }

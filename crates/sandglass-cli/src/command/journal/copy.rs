@@ -5,9 +5,10 @@ mod appending;
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use sandglass_journal::{Entry, Error, NewFile, SqliteJournal};
+use sandglass_journal::{Entry, Error, Journal, NewFile, Recording, SqliteJournal};
 use sandglass_model::{Cursor, Event, Record, Recorded};
 use sandglass_source::printable;
 use serde_json::json;
@@ -167,8 +168,7 @@ fn into_file(
     folder.prefix(".sandglass-copy-");
     let folder = folder.tempdir_in(beside.unwrap_or(Path::new(".")))?;
     let path = folder.path().join("journal");
-    let journal: std::sync::Arc<dyn sandglass_journal::Journal> =
-        std::sync::Arc::new(journal_file::open(&path)?);
+    let journal: Arc<dyn Journal> = Arc::new(journal_file::open(&path)?);
     let mut appending = Appending::new(journal.into())?;
     let copied = copy_all(source, &mut appending, stop);
     appending.close();
@@ -228,7 +228,7 @@ fn recording_of(
     source: &mut JournalReader,
     record: &Record,
     at: &str,
-) -> anyhow::Result<Option<sandglass_journal::Recording>> {
+) -> anyhow::Result<Option<Recording>> {
     let Event::Ended(ended) = &record.event else { return Ok(None) };
     if !matches!(ended.recording, Some(Recorded::Bytes(_))) {
         return Ok(None);
@@ -239,7 +239,7 @@ fn recording_of(
         place: format!("position {at}"),
         what: format!("the recording of attempt {attempt} of dispatch {dispatch} is missing"),
     })?;
-    Ok(Some(sandglass_journal::Recording { dispatch, attempt, body: body.into() }))
+    Ok(Some(Recording { dispatch, attempt, body: body.into() }))
 }
 
 /// Shows progress on a terminal. The copy does not depend on whether it can be written.
