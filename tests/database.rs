@@ -77,7 +77,7 @@ fn a_copied_journal_has_the_same_contents_in_a_database_and_in_a_file() {
     sandglass(&[&"journal", &"copy", &journal, &url]).exits(2).says("contains records");
     let back = folder.path("back.journal");
     sandglass(&[&"journal", &"copy", &url, &back]).exits(0);
-    sandglass(&[&"journal", &"copy", &url, &back]).exits(2).says("exists");
+    sandglass(&[&"journal", &"copy", &url, &back]).exits(2).says("such a file already");
 
     assert_eq!(replayed(&url), replayed(&journal));
     assert_eq!(replayed(&back), replayed(&journal));
@@ -104,6 +104,26 @@ fn a_copied_journal_has_the_same_contents_in_a_database_and_in_a_file() {
     sandglass(&[&"journal", &"prune", &url, &"--keep", &"0", &"--dry-run"]).exits(0);
     sandglass(&[&"journal", &"prune", &url, &"--keep", &"0"]).exits(0).says("removed");
     sandglass(&[&"replay", &url]).exits(0);
+}
+
+#[test]
+fn journals_of_simulated_worlds_replay_on_both_sides() {
+    let folder = Folder::new();
+    let journals = binary::repository("tests/journals");
+    for (number, name) in ["3400003", "3400004", "3400017"].into_iter().enumerate() {
+        let journal = journals.join(format!("rules-3-seed-{name}.db"));
+        let url = empty(&format!("world{number}"));
+        sandglass(&[&"journal", &"copy", &journal, &url]).exits(0);
+        let back = folder.path(name);
+        sandglass(&[&"journal", &"copy", &url, &back]).exits(0);
+        assert_eq!(replayed(&url), replayed(&journal));
+        assert_eq!(replayed(&back), replayed(&journal));
+        assert_eq!(records(&back).len(), records(&journal).len());
+        for command in ["budgets", "scan"] {
+            let file = sandglass(&[&command, &journal, &"--json"]).exits(0).out;
+            assert_eq!(sandglass(&[&command, &url, &"--json"]).exits(0).out, file);
+        }
+    }
 }
 
 #[test]

@@ -623,7 +623,7 @@ fn a_copied_file_has_the_same_records_and_replays() {
         sandglass(&[&"replay", &copy]).exits(0).out,
         "0 dispatches, 0 timeouts, 0 divergences\n"
     );
-    sandglass(&[&"journal", &"copy", &journal, &copy]).exits(2).says("exists");
+    sandglass(&[&"journal", &"copy", &journal, &copy]).exits(2).says("such a file already");
 
     sql(&journal, "UPDATE records SET body = '{}' WHERE position = 2");
     let absent = folder.path("absent.journal");

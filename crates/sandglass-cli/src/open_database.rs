@@ -28,7 +28,7 @@ impl OpenDatabase {
     /// # Errors
     /// As [`Database::open_read_only`].
     pub(crate) fn open_read_only(address: &Address) -> anyhow::Result<Self> {
-        Self::open_by(Database::open_read_only(address, Settings::default()))
+        Self::open_by(address, Database::open_read_only(address, Settings::default()))
     }
 
     /// Takes the journal from a process that has it.
@@ -36,10 +36,13 @@ impl OpenDatabase {
     /// # Errors
     /// As [`Database::open`].
     pub(crate) fn open(address: &Address) -> anyhow::Result<Self> {
-        Self::open_by(Database::open(address, Settings::default()))
+        Self::open_by(address, Database::open(address, Settings::default()))
     }
 
-    fn open_by(opening: impl Future<Output = Result<Database, Error>>) -> anyhow::Result<Self> {
+    fn open_by(
+        address: &Address,
+        opening: impl Future<Output = Result<Database, Error>>,
+    ) -> anyhow::Result<Self> {
         let threads = threads::start(Some(1))?;
         let handle = threads.handle().clone();
         let opened = tokio::task::block_in_place(|| handle.block_on(opening));
@@ -50,7 +53,7 @@ impl OpenDatabase {
             }
             Err(error) => {
                 threads.shutdown_background();
-                Err(error.into())
+                Err(explain(address, error))
             }
         }
     }
@@ -101,6 +104,20 @@ impl Drop for OpenDatabase {
         if let Some(threads) = self.threads.take() {
             threads.shutdown_background();
         }
+    }
+}
+
+/// Why a database cannot be opened, with its place.
+pub(crate) fn explain(address: &Address, error: Error) -> anyhow::Error {
+    let is_named = !matches!(error, Error::Unavailable { .. });
+    let error = anyhow::Error::new(error);
+    match is_named {
+        true => error,
+        false if address.has_password() => error.context(address.place().to_owned()),
+        false => error.context(format!(
+            "{} (the URL has no password; PGPASSWORD is not set)",
+            address.place()
+        )),
     }
 }
 

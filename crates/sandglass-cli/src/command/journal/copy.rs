@@ -1,6 +1,7 @@
 //! `sandglass journal copy`: copies a journal between a file and a database.
 
 mod appending;
+mod causes;
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
@@ -14,6 +15,7 @@ use sandglass_source::printable;
 use serde_json::json;
 
 use self::appending::{Appending, Copied};
+use self::causes::Causes;
 use super::{StopRequest, refuse_if_used};
 use crate::exit::Exit;
 use crate::journal_file;
@@ -186,7 +188,8 @@ fn copy_all(
 ) -> anyhow::Result<Option<Copied>> {
     let end = source.end()?;
     let of: u64 = end.positions().iter().map(|position| position.0).sum();
-    let (mut after, mut specs) = (source.start(), BTreeSet::new());
+    let (mut after, mut causes, mut specs) = (source.start(), Causes::default(), BTreeSet::new());
+    let is_file = matches!(source, JournalReader::File(_));
     while after != end {
         let page = source.read_behind(&after)?;
         for (index, entry) in page.entries {
@@ -204,10 +207,12 @@ fn copy_all(
                 Event::SpecRegistered { digest, .. } => !specs.insert(*digest),
                 _ => false,
             };
-            if !is_repeated {
-                let recording = recording_of(source, &record, &at)?;
-                target.add(record, recording)?;
+            if is_repeated {
+                continue;
             }
+            // The records of a file are in their order.
+            let ordered = if is_file { vec![(index, record)] } else { causes.put(index, record) };
+            add_all(source, target, ordered)?;
         }
         if stop.check().is_break() {
             return Ok(None);
@@ -219,8 +224,22 @@ fn copy_all(
             break;
         }
     }
+    add_all(source, target, causes.finish())?;
     target.finish()?;
     Ok(Some(target.copied()))
+}
+
+fn add_all(
+    source: &mut JournalReader,
+    target: &mut Appending,
+    records: Vec<(usize, Record)>,
+) -> anyhow::Result<()> {
+    for (index, record) in records {
+        let at = format_position(source.partition(index), record.position);
+        let recording = recording_of(source, &record, &at)?;
+        target.add(record, recording)?;
+    }
+    Ok(())
 }
 
 /// The recording of the handler whose end this is.

@@ -5,6 +5,7 @@ use sandglass_source::printable;
 
 use crate::exit::Exit;
 use crate::journal_place::Place;
+use crate::open_database::explain;
 use crate::terminal::Output;
 use crate::threads;
 
@@ -44,13 +45,15 @@ pub(crate) struct UpgradeArguments {
 
 pub(super) fn create(arguments: &CreateArguments) -> anyhow::Result<Exit> {
     let address = arguments.database.database()?;
-    threads::start(Some(1))?.block_on(sandglass_postgres::create(&address))?;
+    let created = threads::start(Some(1))?.block_on(sandglass_postgres::create(&address));
+    created.map_err(|error| explain(&address, error))?;
     print(&arguments.database)
 }
 
 pub(super) fn upgrade(arguments: &UpgradeArguments) -> anyhow::Result<Exit> {
     let address = arguments.database.database()?;
-    threads::start(Some(1))?.block_on(sandglass_postgres::upgrade(&address))?;
+    let upgraded = threads::start(Some(1))?.block_on(sandglass_postgres::upgrade(&address));
+    upgraded.map_err(|error| explain(&address, error))?;
     print(&arguments.database)
 }
 
