@@ -14,7 +14,7 @@ mod server;
 
 use std::path::PathBuf;
 
-use binary::{Folder, Running, sandglass, with_variable};
+use binary::{Folder, Running, fixture, sandglass, with_variable};
 use serde_json::Value;
 
 const STEPS: &str = r#"
@@ -123,6 +123,45 @@ fn journals_of_simulated_worlds_replay_on_both_sides() {
             let file = sandglass(&[&command, &journal, &"--json"]).exits(0).out;
             assert_eq!(sandglass(&[&command, &url, &"--json"]).exits(0).out, file);
         }
+    }
+}
+
+/// `value` without positions.
+fn without_positions(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.into_iter().filter(|(key, _)| key != "position");
+            kept.map(|(key, value)| (key, without_positions(value))).collect()
+        }
+        Value::Array(values) => values.into_iter().map(without_positions).collect(),
+        value => value,
+    }
+}
+
+#[test]
+fn recorded_executions_are_copied_replayed_and_explained() {
+    let (folder, url) = (Folder::new(), empty("recorded"));
+    let journal = folder.path("runs.db");
+    for (guest, code) in [("wat/echo.wat", 0), ("wat/spins.wat", 124)] {
+        let guest = fixture(guest);
+        sandglass(&[&"run", &guest, &"--deadline", &"500ms", &"--journal", &journal]).exits(code);
+    }
+    let back = folder.path("back.db");
+    sandglass(&[&"journal", &"copy", &journal, &url]).exits(0).says("2 recordings");
+    sandglass(&[&"journal", &"copy", &url, &back]).exits(0).says("2 recordings");
+    let guests = fixture("wat");
+    let explained = |journal: &dyn AsRef<std::ffi::OsStr>| {
+        let why = sandglass(&[&"why", journal, &"--json"]).exits(0).out;
+        without_positions(serde_json::from_str(&why).unwrap())
+    };
+    let places: [&dyn AsRef<std::ffi::OsStr>; 3] = [&journal, &url, &back];
+    for place in places {
+        let replay = sandglass(&[&"replay", place, &"--guests", &guests]).exits(0);
+        assert_eq!(
+            replay.out,
+            "2 dispatches, 1 timeout, 0 divergences\nguests: 2 replayed, 0 decision-only\n"
+        );
+        assert_eq!(explained(place), explained(&journal));
     }
 }
 
