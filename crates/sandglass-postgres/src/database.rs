@@ -19,7 +19,7 @@ use tokio_postgres::types::Type;
 use crate::address::Address;
 use crate::fault::Fault;
 use crate::group::Job;
-use crate::heads::Recent;
+use crate::heads::{Head, Recent};
 use crate::lane::{Lane, NoteRest, Prune, Request, Requests};
 use crate::limit::within;
 use crate::link::{Connector, Link, Parameter};
@@ -82,17 +82,20 @@ impl Database {
                 .collect();
             let (link, found) = take(&shared, TAKE_ANY, &probes).await.map_err(unavailable)?;
             let heads = found.into_iter().map(|(partition, found)| (partition, found.head));
+            let heads: BTreeMap<Partition, Head> = heads.collect();
+            heads.iter().for_each(|(partition, head)| shared.acknowledge(*partition, head.last));
             let (sender, queue) = mpsc::channel(QUEUE_MAX_BATCHES);
             senders.push(sender);
             ready.push(Lane {
                 shared: Arc::clone(&shared),
                 link: Some(link),
-                heads: heads.collect(),
+                heads,
                 recent: Recent::default(),
                 failures: Failures::new(shared.failing[number].clone()),
                 requests: Requests::new(queue),
             });
         }
+        forget_hosts(&shared).await?;
         for lane in ready {
             runtime.spawn(lane.run());
         }
@@ -253,6 +256,14 @@ async fn new_host(link: &Link, settings: &Settings) -> Result<String, Error> {
     let entered = link.query(settings.statement_limit, sql, &parameters).await;
     entered.map_err(|fault| fault.unavailable())?;
     Ok(host)
+}
+
+/// Removes the other processes from the table of hosts, which own nothing any more.
+async fn forget_hosts(shared: &Shared) -> Result<(), Error> {
+    let sql = "DELETE FROM sandglass.hosts h WHERE h.host <> $1 \
+               AND NOT EXISTS (SELECT 1 FROM sandglass.partitions WHERE owner = h.host)";
+    shared.reader.query(sql, &[(&shared.host, Type::TEXT)]).await?;
+    Ok(())
 }
 
 /// The journal of one partition.

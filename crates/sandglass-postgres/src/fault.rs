@@ -44,6 +44,11 @@ impl Fault {
         Self { fate: Fate::Unknown, what }
     }
 
+    /// There is no connection, so nothing was sent.
+    pub(crate) fn lost() -> Self {
+        Self { fate: Fate::Refused, what: format!("the connection was lost; {CHECK}") }
+    }
+
     pub(crate) fn unavailable(&self) -> Error {
         Error::Unavailable { what: self.what.clone() }
     }

@@ -111,7 +111,7 @@ impl Requests {
 }
 
 impl Lane {
-    /// Works until it is told to end, or until all senders are gone.
+    /// Works until it is requested to end, or until all senders are gone.
     pub(crate) async fn run(mut self) {
         while self.requests.ended.is_none() {
             let Some(first) = self.requests.queue.recv().await else { break };
@@ -225,14 +225,17 @@ impl Lane {
         let mut attempt = 0;
         while !placed.is_empty() {
             attempt += 1;
+            // First, because a new connection has new epochs.
+            let connected = self.connected().await.map(|_| ());
             let statement = Statement::new(&placed, &self.heads);
             let ends = statement.ends.clone();
-            let sent = match self.connected().await {
-                Ok(link) => {
+            let sent = match (connected, &self.link) {
+                (Ok(()), Some(link)) => {
                     counters.statements.fetch_add(1, Ordering::Relaxed);
                     statement.send(link, &shared.settings).await
                 }
-                Err(fault) => Err(Fault { fate: Fate::Refused, ..fault }),
+                (Err(fault), _) => Err(Fault { fate: Fate::Refused, ..fault }),
+                (Ok(()), None) => Err(Fault::lost()),
             };
             drop(statement);
             match sent {
@@ -358,13 +361,12 @@ impl Lane {
             self.link = Some(link);
             self.compare(&found);
         }
-        let lost = || Fault { fate: Fate::Refused, what: "the connection was lost".to_owned() };
-        self.link.as_ref().ok_or_else(lost)
+        self.link.as_ref().ok_or_else(Fault::lost)
     }
 
     /// Compares what the database contains with what was acknowledged, and gives up the partitions that
     /// another process took or that lost records.
-    fn compare(&mut self, found: &BTreeMap<Partition, Found>) {
+    pub(crate) fn compare(&mut self, found: &BTreeMap<Partition, Found>) {
         for (partition, found) in found {
             if self.shared.disowned(*partition).is_some() {
                 continue;

@@ -112,8 +112,8 @@ impl Reader {
         Filled::new(partition, &rows, limit, due).map_err(|error| self.unreadable(error))
     }
 
-    /// A page of all records. `acknowledged` is the last position that an append of this process
-    /// returned: if the database does not contain it, it is missing.
+    /// A page of all records. `acknowledged` is the last position that this process knows: if the
+    /// database does not contain it, it is missing.
     pub(crate) async fn read(
         &self,
         partition: Partition,

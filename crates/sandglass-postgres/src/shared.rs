@@ -44,7 +44,7 @@ impl Reachable {
 /// What callers see of a partition.
 #[derive(Debug, Default)]
 struct Status {
-    /// The last position that an append returned.
+    /// The last position that an append returned, or that was there when the database was opened.
     acknowledged: AtomicI64,
     /// Why nothing is appended here again.
     disowned: Mutex<Option<String>>,

@@ -44,8 +44,7 @@ impl Lane {
                 // An entity that is gone with the next attempt was removed by this one.
                 Err(fault) => {
                     let found = self.take_again(&BTreeMap::new(), &fault.what).await;
-                    found.ok_or(Error::Closed)?;
-                    self.link = None;
+                    self.compare(&found.ok_or(Error::Closed)?);
                 }
             }
         }
@@ -116,15 +115,16 @@ impl Lane {
             (&checksums, Type::BYTEA_ARRAY),
             (&absorbed, Type::INT8_ARRAY),
         ];
+        // Also if it is not known afterwards whether the last record is gone.
+        if let Some(head) = self.heads.get_mut(&partition).filter(|_| ends_here) {
+            head.checksum = None;
+        }
         let limit = self.shared.settings.statement_limit;
         let rows = self.connected().await?.query(limit, sql, &parameters).await?;
         if rows.is_empty() {
             // Another process took the partition, which taking it again shows.
             let what = "the partition has another owner".to_owned();
             return Err(Fault { fate: Fate::Unknown, what });
-        }
-        if let Some(head) = self.heads.get_mut(&partition).filter(|_| ends_here) {
-            head.checksum = None;
         }
         Ok(())
     }

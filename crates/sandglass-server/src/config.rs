@@ -1,5 +1,7 @@
 //! The configuration of the daemon: a TOML file, the options of the caller, and the environment.
 
+mod journal;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,9 +15,7 @@ use sandglass_journal::{Checking, RECORDING_MAX_BYTES};
 use sandglass_liveness::Retention;
 use sandglass_liveness::session::Ceilings;
 use sandglass_runtime::{ACCOUNTS_ONE_IN, BUSY_SPAWNED_MAX};
-use sandglass_source::{
-    Diagnostic, Diagnostics, Document, Finding, Severity, Spot, Table, did_you_mean,
-};
+use sandglass_source::{Diagnostic, Diagnostics, Document, Finding, Severity, Table, did_you_mean};
 use sandglass_telemetry::Prefix;
 use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
 
@@ -35,10 +35,6 @@ const LISTEN: ([u8; 4], u16) = ([127, 0, 0, 1], 7341);
 const GRACE: Duration = Duration::from_secs(25);
 /// The longest time that a setting may have.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
-/// The shortest and the longest age at which ended entities are removed. An operator wants to see how
-/// one has just ended, and no journal is older than the longest.
-const AGE_MIN: Duration = Duration::from_secs(1);
-const AGE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// The largest number that a setting may have.
 const COUNT_MAX: u64 = 1_000_000;
 
@@ -261,65 +257,6 @@ impl Config {
         count(table, "one_in", 0, &mut self.accounts_one_in, out);
         if let Some(frames) = table.count("frames", 0..=u64::from(MAX_FRAMES), out) {
             self.host.backtrace_frames = u32::try_from(frames).unwrap_or(MAX_FRAMES);
-        }
-    }
-
-    /// The journal is a path, or a table with the path, what is kept and when it is checked.
-    fn read_journal(&mut self, table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
-        let is_table = |value: Spot<'_, '_>| value.get_ref().as_table().is_some();
-        if !table.value("journal").is_some_and(is_table) {
-            let path = table.text("journal", out);
-            self.journal = path.map(|path| JournalPlace::File(beside.join(path.as_str())));
-            return;
-        }
-        let Some(journal) = table.table("journal", "journal", out) else { return };
-        journal
-            .only(&["path", "url_env", "url_file", "modules", "retention", "keep", "check"], out);
-        self.read_place(&journal, beside, out);
-        self.modules = journal.text("modules", out).map(|path| beside.join(path.as_str()));
-        let age = journal.duration_within("retention", AGE_MIN..=AGE_MAX, out);
-        let keep = journal.count("keep", 0..=u64::MAX, out);
-        if age.is_some() && keep.is_some() {
-            out.error(&journal.span_of("keep"), "set `retention` or `keep`, not both");
-        }
-        self.retention = age.map(Retention::OlderThan).or(keep.map(Retention::Keep));
-        match journal.text("check", out).as_deref() {
-            None | Some("later") => {}
-            Some("start") => self.checking = Checking::AtOpening,
-            Some(other) => {
-                let message = format!(
-                    "`check` is \"start\" or \"later\", not {other:?}: when the journal is checked \
-                     completely"
-                );
-                out.error(&journal.span_of("check"), message);
-            }
-        }
-    }
-
-    /// One of a path, a variable and a file with a URL.
-    fn read_place(&mut self, journal: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
-        const PLACES: [(&str, fn(PathBuf) -> JournalPlace); 2] =
-            [("path", JournalPlace::File), ("url_file", JournalPlace::UrlInFile)];
-        for (name, place) in PLACES {
-            let Some(path) = journal.text(name, out) else { continue };
-            self.set_place(journal, name, place(beside.join(path.as_str())), out);
-        }
-        if let Some(variable) = journal.text("url_env", out) {
-            let place = JournalPlace::UrlInVariable(variable.to_string());
-            self.set_place(journal, "url_env", place, out);
-        }
-    }
-
-    fn set_place(
-        &mut self,
-        journal: &Table<'_, '_>,
-        name: &str,
-        place: JournalPlace,
-        out: &mut Diagnostics<'_>,
-    ) {
-        if self.journal.replace(place).is_some() {
-            let message = "set one of `path`, `url_env` and `url_file`: a journal is at one place";
-            out.error(&journal.span_of(name), message);
         }
     }
 

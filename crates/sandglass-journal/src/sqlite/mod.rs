@@ -341,7 +341,9 @@ fn open_whole(
     let recovered = tail::recover(&mut connection, path, checking)?;
     file::begin_writing(&connection, path)?;
     file::upgrade(&mut connection, path)?;
+    // The table of a journal that was just converted is new.
     if checking == Checking::AtOpening
+        && format == FORMAT
         && let Some(why) = entities::flaw(&connection).map_err(failed)?
     {
         file::rebuild_entities(&mut connection, path, &why).map_err(failed)?;

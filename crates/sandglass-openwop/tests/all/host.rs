@@ -11,7 +11,7 @@ use std::time::Duration;
 use sandglass_host::Host;
 use sandglass_http::key::Digest;
 use sandglass_http::{Serving, serve};
-use sandglass_journal::{Journal, MemoryJournal, Opened, SqliteJournal};
+use sandglass_journal::{Journal, Journals, MemoryJournal, Opened, SqliteJournal};
 use sandglass_model::{Clock, SystemClock};
 use sandglass_openwop::{DISCOVERY_PATH, Library, OPENAPI_PATH, OpenWop, RunHandlers, Service};
 use sandglass_openwop::{EventKind, Settings};
@@ -39,6 +39,8 @@ pub(crate) struct Make {
     pub(crate) settings: Settings,
     /// The file of the journal; in memory if `None`.
     pub(crate) journal: Option<PathBuf>,
+    /// Whether the journal in memory has partitions.
+    pub(crate) is_partitioned: bool,
     /// The folder of packs; if `None`, the samples that are loaded or refused at once.
     pub(crate) packs: Option<PathBuf>,
     /// More definitions.
@@ -80,9 +82,12 @@ impl World {
             .expect("threads");
         let folder = filled(&make.workflows);
         let journal = Arc::new(MemoryJournal::new());
-        let used: Arc<dyn Journal> = match &make.journal {
-            Some(file) => opened(file),
-            None => Arc::<MemoryJournal>::clone(&journal),
+        let used: Journals = match &make.journal {
+            Some(file) => opened(file).into(),
+            None if make.is_partitioned => {
+                Journals::partitioned(|_| Arc::new(MemoryJournal::new()))
+            }
+            None => (Arc::<MemoryJournal>::clone(&journal) as Arc<dyn Journal>).into(),
         };
         let (interface, runtime, host) = threads.block_on(started(make, used, folder.path()));
         let serving = threads.block_on(async {
@@ -285,7 +290,7 @@ fn opened(file: &Path) -> Arc<dyn Journal> {
     Arc::new(journal)
 }
 
-async fn started(make: Make, journal: Arc<dyn Journal>, folder: &Path) -> (OpenWop, Runtime, Host) {
+async fn started(make: Make, journals: Journals, folder: &Path) -> (OpenWop, Runtime, Host) {
     let Make { settings, packs, workflows: own, tracer, .. } = make;
     let exporter = Exporter::new(Prefix::default());
     let telemetry = Telemetry { metrics: exporter.metrics(), tracer };
@@ -303,14 +308,9 @@ async fn started(make: Make, journal: Arc<dyn Journal>, folder: &Path) -> (OpenW
         let id = definition["id"].as_str().expect("an id");
         assert!(library.definition(id).is_some(), "{id} is left out: {left_out:#?}");
     }
-    let handlers = RunHandlers::new(
-        host.clone(),
-        Arc::clone(&journal).into(),
-        Arc::clone(&clock),
-        library,
-        settings,
-    );
-    let runtime = Runtime::builder(Arc::clone(&journal))
+    let handlers =
+        RunHandlers::new(host.clone(), journals.clone(), Arc::clone(&clock), library, settings);
+    let runtime = Runtime::builder_over(journals)
         .clock(clock)
         .handlers(Arc::new(handlers.clone()))
         .telemetry(telemetry)

@@ -282,7 +282,16 @@ fn ending_by_themselves() -> Vec<(Value, &'static str, Option<&'static str>)> {
 
 #[test]
 fn events_snapshots_and_decisions_are_valid_by_the_protocol() {
-    let world = World::of(Make { workflows: own(), ..Make::default() });
+    are_valid(&World::of(Make { workflows: own(), ..Make::default() }));
+}
+
+#[test]
+fn runs_and_their_children_may_be_in_different_partitions() {
+    are_valid(&World::of(Make { workflows: own(), is_partitioned: true, ..Make::default() }));
+}
+
+/// Checks events, snapshots and decisions of runs that reach everything in the protocol.
+fn are_valid(world: &World) {
     let protocol = Protocol::new();
     let mut seen = BTreeSet::new();
     let mut over = Vec::new();
@@ -292,7 +301,7 @@ fn events_snapshots_and_decisions_are_valid_by_the_protocol() {
         .collect();
     for (run, body, status, code) in started {
         world.until_over(&run);
-        seen.extend(protocol.check_run(&world, &run));
+        seen.extend(protocol.check_run(world, &run));
         let snapshot = world.snapshot(&run);
         assert_eq!(snapshot["status"], status, "{body}: {snapshot:#}");
         if let Some(code) = code {
@@ -300,10 +309,10 @@ fn events_snapshots_and_decisions_are_valid_by_the_protocol() {
         }
         over.push(run);
     }
-    over.extend(cancels(&world, &protocol, &mut seen));
-    over.extend(suspends_and_resumes(&world, &protocol, &mut seen));
+    over.extend(cancels(world, &protocol, &mut seen));
+    over.extend(suspends_and_resumes(world, &protocol, &mut seen));
     for run in &over {
-        forks(&world, &protocol, run, &mut seen);
+        forks(world, &protocol, run, &mut seen);
     }
     // Another test causes this event.
     seen.insert(EventKind::ReplayDiverged.to_string());

@@ -116,6 +116,6 @@ fn positions_have_no_gaps_under_racing_owners() {
         assert!(of_former.iter().all(is_disowned), "{of_former:?}");
         all.extend(of_former);
     }
-    // Whoever takes over sees all that was acknowledged, in order.
+    // The last owner sees all that was acknowledged to the others.
     load::check(databases.last().unwrap(), all);
 }

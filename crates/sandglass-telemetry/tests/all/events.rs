@@ -63,6 +63,7 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     metrics.compiled_code(CompiledCode::Hit);
     metrics.journal_append(Duration::from_millis(1));
     metrics.journal_append_failed();
+    metrics.journal_checked(7);
     metrics.journal_health(Health::Unhealthy);
     metrics.transition("Session", "Ask");
     metrics.state_timeout("Session", "Executing");

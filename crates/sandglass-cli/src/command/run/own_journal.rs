@@ -5,7 +5,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_journal::{
-    Around, Batch, ByEntity, Entry, Error, Journal, Page, Pending, Place, Positions,
+    Around, Batch, ByEntity, EntityEntry, Entry, Error, Journal, Page, Pending, Place, Positions,
+    Select, Selected, SelectedPlace,
 };
 use sandglass_model::{DispatchId, EntityRef, Position};
 
@@ -93,6 +94,25 @@ impl Around for OwnJournal {
         Box::pin(async move {
             let mut page = self.inner.read_by_entity(after, limit).await?;
             page.entries.retain(|entry| self.shows(entry));
+            Ok(page)
+        })
+    }
+
+    fn last_of(&self, entity: EntityRef) -> Pending<'_, Result<Option<EntityEntry>, Error>> {
+        Box::pin(async move {
+            if entity == self.entity { self.inner.last_of(entity).await } else { Ok(None) }
+        })
+    }
+
+    fn select(
+        &self,
+        which: Select,
+        after: Option<SelectedPlace>,
+        limit: usize,
+    ) -> Pending<'_, Result<Selected, Error>> {
+        Box::pin(async move {
+            let mut page = self.inner.select(which, after, limit).await?;
+            page.entries.retain(|entry| entry.entity == self.entity);
             Ok(page)
         })
     }
