@@ -1,6 +1,6 @@
 //! One life of the daemon on the journal of the test, and the requests that it is sent.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
@@ -9,21 +9,24 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::binary::{Folder, Running};
+use crate::place::Place;
 
 /// A daemon that takes requests. Dropped, it is killed.
 pub(crate) struct Daemon {
-    _running: Running,
+    running: Running,
     pub(crate) address: String,
 }
 
 /// Begins to start one; its standard error goes behind that of those before it.
-pub(crate) fn begin(folder: &Folder) -> Running {
-    let (specs, journal) = (folder.path("."), folder.path("runs.db"));
+pub(crate) fn begin(folder: &Folder, place: &impl Place) -> Running {
+    let (specs, (option, journal)) = (folder.path("."), place.option());
     let said = File::options().create(true).append(true).open(folder.path("said"));
     let stderr = Stdio::from(said.expect("made"));
+    let variables = place.variables();
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, &**value)).collect();
     let arguments: [&dyn AsRef<std::ffi::OsStr>; 7] =
-        [&"up", &"--specs", &specs, &"--listen", &"127.0.0.1:0", &"--journal", &journal];
-    Running::with_stderr(stderr, &arguments)
+        [&"up", &"--specs", &specs, &"--listen", &"127.0.0.1:0", &option, &journal];
+    Running::with_variables(&variables, stderr, &arguments)
 }
 
 impl Daemon {
@@ -31,12 +34,29 @@ impl Daemon {
     #[track_caller]
     pub(crate) fn listening(mut running: Running) -> Self {
         let address = running.address();
-        Self { _running: running, address }
+        Self { running, address }
     }
 
     /// Kills it, as nothing can prevent.
     pub(crate) fn kill(self) {}
+
+    pub(crate) fn is_alive(&self) -> bool {
+        // A process that has ended has no program any more.
+        fs::exists(format!("/proc/{}/exe", self.running.id())).is_ok_and(|is_there| is_there)
+    }
+
+    pub(crate) fn is_healthy(&self) -> bool {
+        exchange(&self.address, "GET /healthz", &Value::Null).is_some_and(|(code, _)| code == 200)
+    }
+
+    /// Waits for its end, and returns its exit code.
+    pub(crate) fn ended(self) -> Option<i32> {
+        self.running.ended().code()
+    }
 }
+
+/// The code of refusals while the journal does not respond.
+pub(crate) const UNAVAILABLE: &str = "journal_unavailable";
 
 /// What came of a request.
 #[derive(Clone, Debug)]
@@ -47,6 +67,13 @@ pub(crate) enum Answer {
     Refused(String),
     /// Nobody said: it may have been done.
     Lost,
+}
+
+impl Answer {
+    /// Whether it was not done because the journal does not respond.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Refused(code) if code == UNAVAILABLE)
+    }
 }
 
 /// Sends a request. An answer that isn't whole is none.

@@ -1,5 +1,6 @@
 //! Clients that ask a daemon for this and that until it is gone, and what they were told.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread;
 
@@ -40,6 +41,8 @@ pub(crate) struct Life<'a> {
     pub(crate) address: &'a str,
     /// Whether timers are started, too.
     pub(crate) timers: bool,
+    /// Whether it ends when an answer is lost, or the journal does not respond.
+    pub(crate) is_ending: &'a AtomicBool,
 }
 
 /// Somebody who asks for one thing after the other.
@@ -75,7 +78,7 @@ impl Client {
         Self { name, random, asked: 0, hanging: 0, unsure, retryable, unanswered, sequences }
     }
 
-    /// Asks on until an answer is lost.
+    /// Asks on until the life ends.
     pub(crate) fn live(&mut self, life: &Life<'_>, tell: &Sender<Told>) {
         self.hanging = 0;
         for entity in std::mem::take(&mut self.unsure) {
@@ -84,10 +87,10 @@ impl Client {
         for action in std::mem::take(&mut self.unanswered) {
             self.send(life, tell, action);
         }
-        while self.step(life, tell).is_some() {}
+        while self.step(life, tell).is_some() || !life.is_ending.load(Ordering::Relaxed) {}
     }
 
-    /// Asks for one thing; none once the daemon is gone.
+    /// Asks for one thing; none if the daemon is gone, or its journal does not respond.
     pub(crate) fn step(&mut self, life: &Life<'_>, tell: &Sender<Told>) -> Option<()> {
         match self.random.below(100) {
             0..35 => self.job(life, tell),
@@ -269,9 +272,11 @@ impl Action {
     }
 }
 
-/// What an answer says; null for a refusal, and none where there was no answer.
+/// What an answer says; null for a refusal, and none where there was no answer, or the journal did not
+/// respond.
 fn said(answer: &Answer) -> Option<Value> {
     match answer {
+        _ if answer.is_unavailable() => None,
         Answer::Done(said) => Some(said.clone()),
         Answer::Refused(_) => Some(Value::Null),
         Answer::Lost => None,

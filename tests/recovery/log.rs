@@ -1,18 +1,17 @@
 //! What the journal holds, and what has to hold in it whatever happened.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sandglass_journal::{PAGE_MAX_ENTRIES, SqliteJournal};
 use sandglass_model::{
-    Cause, Decision, DispatchId, Dispatched, Event, OutcomeKind, Position, Record, Sequence,
-    TransitionCause, WallTime,
+    Cause, Cursor, Decision, DispatchId, Dispatched, Event, OutcomeKind, Position, Record,
+    Sequence, TransitionCause, WallTime,
 };
 use serde_json::Value;
 
-use crate::daemon::Answer;
+use crate::daemon::{Answer, UNAVAILABLE};
 use crate::load::{Told, What};
+use crate::place::Place;
 
 /// The integrations that a spec lets run again, and how often at the most.
 const RERUN: [&str; 2] = ["surely", "hangs_on"];
@@ -26,60 +25,78 @@ pub(crate) struct Restart {
     pub(crate) listening: Option<WallTime>,
 }
 
-/// The records of a journal, as far as they were read.
-pub(crate) struct Log {
-    path: PathBuf,
-    pub(crate) records: Vec<Record>,
+/// The records of all journals of a place, as far as they were read.
+pub(crate) struct Log<P> {
+    pub(crate) place: P,
+    /// Each with the index of its journal. The order of an entity's records is that of its journal.
+    records: Vec<(usize, Record)>,
 }
 
-impl Log {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, records: Vec::new() }
+impl<P: Place> Log<P> {
+    pub(crate) fn new(place: P) -> Self {
+        Self { place, records: Vec::new() }
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Reads what has come since, and answers how many records there are.
+    /// Reads what was appended since, and returns how many records there are.
     #[track_caller]
     pub(crate) fn read_on(&mut self) -> usize {
-        let mut journal = SqliteJournal::open_read_only(&self.path).expect("a journal");
-        let mut from = Some(self.end());
-        while let Some(start) = from {
-            let page = journal.read(start, PAGE_MAX_ENTRIES).expect("it can be read");
-            from = page.next;
-            for record in page.into_records().expect("no record is damaged") {
-                assert_eq!(record.position, self.end(), "there are no gaps");
-                self.records.push(record);
-            }
+        let mut ends = Cursor::start(self.place.journals());
+        for (journal, record) in &self.records {
+            ends.advance(*journal, record.position);
         }
-        self.records.len()
+        loop {
+            let page = self.place.read_behind(&ends);
+            if page.is_empty() {
+                return self.records.len();
+            }
+            for (journal, record) in &page {
+                let next = Position(ends.at(*journal).0 + 1);
+                assert_eq!(record.position, next, "there are no gaps: {journal}, {record:?}");
+                ends.advance(*journal, next);
+            }
+            self.records.extend(page);
+        }
     }
 
-    /// Nothing that was ever read is another now.
+    /// No record differs from what was read first.
     #[track_caller]
-    pub(crate) fn is_as_it_was_read(&self) {
-        let mut again = Self::new(self.path.clone());
-        again.read_on();
-        assert!(self.records == again.records, "records have changed");
+    pub(crate) fn is_as_it_was_read(&mut self) {
+        let mut first = std::mem::take(&mut self.records);
+        self.read_on();
+        let place = |(journal, record): &(usize, Record)| (*journal, record.position);
+        first.sort_by_key(place);
+        self.records.sort_by_key(place);
+        assert!(first == self.records, "records have changed");
     }
 
-    fn end(&self) -> Position {
-        Position(u64::try_from(self.records.len()).expect("it fits") + 1)
-    }
-
-    /// Every handler in flight behind `killed` records has ended since, as its spec says.
+    /// All journals replay without divergences.
     #[track_caller]
-    pub(crate) fn what_was_in_flight_has_ended(&self, killed: usize) {
+    pub(crate) fn replays(&self) {
+        self.place.replay(&self.records);
+    }
+
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter().map(|(_, record)| record)
+    }
+
+    /// Every handler in flight behind `killed` records has ended since, as its spec says. It can have
+    /// completed only `if_taken`: if the daemon worked on until another one took the journal.
+    #[track_caller]
+    pub(crate) fn what_was_in_flight_has_ended(&self, killed: usize, if_taken: bool) {
         let (before, after) = self.records.split_at(killed);
         for run in in_flight(before) {
-            let end = after.iter().position(|one| ends(&one.event, run));
+            let end = after.iter().position(|(_, one)| ends(&one.event, run));
             let end = end.unwrap_or_else(|| panic!("it never ended: {run:?}"));
-            let Event::Ended(ended) = &after[end].event else { unreachable!("it was found") };
+            let Event::Ended(ended) = &after[end].1.event else { unreachable!("it was found") };
             let how = (ended.outcome.kind(), ended.cause);
+            if if_taken && how.0 == OutcomeKind::Completed {
+                continue;
+            }
             assert_eq!(how, (OutcomeKind::Interrupted, Cause::HostLost), "{run:?}");
-            let next = after.get(end + 1).map(|record| &record.event);
+            let entity = &after[end].1.entity;
+            // Records of other journals can be in between.
+            let next = after[end + 1..].iter().find(|(_, one)| one.entity == *entity);
+            let next = next.map(|(_, record)| &record.event);
             if may_rerun(run) {
                 assert_eq!(ended.decision, Decision::Rerun, "{run:?}");
                 let Some(Event::Dispatched(again)) = next else { panic!("{run:?}: {next:?}") };
@@ -103,11 +120,28 @@ impl Log {
         in_flight(&self.records).count()
     }
 
+    /// Between these numbers of records, no handler has ended otherwise than by itself.
+    #[track_caller]
+    pub(crate) fn nothing_was_interrupted(&self, from: usize, to: usize) {
+        for (_, record) in &self.records[from..to] {
+            if let Event::Ended(ended) = &record.event {
+                assert_eq!(ended.outcome.kind(), OutcomeKind::Completed, "{record:?}");
+            }
+        }
+    }
+
+    /// Whether every handler that does not hang and was in flight behind `before` records has ended.
+    pub(crate) fn quick_ones_have_ended(&self, before: usize) -> bool {
+        let (before, after) = self.records.split_at(before);
+        let has_ended = |run| after.iter().any(|(_, one)| ends(&one.event, run));
+        in_flight(before).all(|run| run.integration.starts_with("hangs") || has_ended(run))
+    }
+
     /// Each entity is created once, and each of its transitions has the next sequence.
     #[track_caller]
     pub(crate) fn entities_are_whole(&self) {
         let mut sequences: BTreeMap<String, u64> = BTreeMap::new();
-        for record in &self.records {
+        for record in self.records() {
             let Some(entity) = record.entity.as_ref().map(ToString::to_string) else { continue };
             let before = sequences.get(&entity).copied();
             let now = match &record.event {
@@ -126,7 +160,7 @@ impl Log {
     pub(crate) fn nothing_ran_twice_by_itself(&self, told: &[Told]) {
         let asked: BTreeSet<&str> = told.iter().filter_map(may_have_retried).collect();
         let mut last: BTreeMap<DispatchId, (u32, Option<&Decision>)> = BTreeMap::new();
-        for record in &self.records {
+        for record in self.records() {
             match &record.event {
                 Event::Dispatched(run) => {
                     let before = last.insert(run.dispatch, (run.attempt, None));
@@ -168,13 +202,20 @@ impl Log {
                     index.is_created(one);
                     assert_eq!(view["sequence"], 0, "{one:?}");
                 }
+                (What::Create, Answer::Refused(code)) if code == UNAVAILABLE => {
+                    let other = told
+                        .iter()
+                        .any(|other| other.entity == one.entity && !other.answer.is_unavailable());
+                    assert!(other || !index.created.contains_key(&one.entity), "{one:?}");
+                }
                 (What::Create, Answer::Refused(code)) => {
                     assert_eq!(code, "entity_exists", "{one:?}");
                     index.is_created(one);
                 }
                 (_, Answer::Done(view)) => index.has_taken(one, view),
                 (_, Answer::Refused(code)) => {
-                    let known = ["conflict", "not_taken", "not_retried"].contains(&&**code);
+                    let codes = ["conflict", "not_taken", "not_retried", UNAVAILABLE];
+                    let known = codes.contains(&&**code);
                     assert!(known, "{one:?}");
                     let most = usize::from(!refused_only.contains(&*one.token));
                     assert!(index.of_token(one).len() <= most, "it was refused: {one:?}");
@@ -214,7 +255,7 @@ impl Log {
     /// What set each timer, and what it became.
     fn timers(&self) -> Vec<(&Record, Option<&Record>)> {
         let mut timers: BTreeMap<String, (&Record, Option<&Record>)> = BTreeMap::new();
-        for record in &self.records {
+        for record in self.records() {
             let Some(entity) = record.entity.as_ref().map(ToString::to_string) else { continue };
             match &record.event {
                 Event::Transition { action, .. } if action == "SwitchOn" || action == "Set" => {
@@ -243,10 +284,10 @@ struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    fn of(records: &'a [Record]) -> Self {
+    fn of(records: &'a [(usize, Record)]) -> Self {
         let (created, tokens, started, states) = Default::default();
         let mut index = Self { created, tokens, started, states };
-        for record in records {
+        for (_, record) in records {
             let Some(entity) = record.entity.as_ref().map(ToString::to_string) else { continue };
             match &record.event {
                 Event::Created { state, .. } => {
@@ -354,9 +395,9 @@ fn refused_only(told: &[Told]) -> BTreeSet<&str> {
 }
 
 /// The handlers that these records leave in flight.
-fn in_flight(records: &[Record]) -> impl Iterator<Item = &Dispatched> {
+fn in_flight(records: &[(usize, Record)]) -> impl Iterator<Item = &Dispatched> {
     let mut open = BTreeMap::new();
-    for record in records {
+    for (_, record) in records {
         match &record.event {
             Event::Dispatched(run) => drop(open.insert(run.dispatch, &**run)),
             Event::Ended(ended) => drop(open.remove(&ended.dispatch)),

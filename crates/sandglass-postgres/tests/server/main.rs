@@ -9,7 +9,9 @@ mod failover;
 mod faults;
 mod load;
 mod owners;
+#[allow(dead_code, reason = "tests/outages.rs uses the rest")]
 mod proxy;
+#[allow(dead_code, reason = "tests/outages.rs uses the rest")]
 mod server;
 mod setup;
 mod wire;

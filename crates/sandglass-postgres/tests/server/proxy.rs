@@ -25,6 +25,8 @@ pub(crate) enum Flow {
 /// What the proxy does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weather {
+    /// The server's port, for new connections.
+    pub(crate) server: u16,
     pub(crate) to_server: Flow,
     pub(crate) to_client: Flow,
     /// Connections of an earlier generation are cut.
@@ -43,6 +45,7 @@ impl Proxy {
     /// A proxy of a port of this machine.
     pub(crate) fn of(port: u16) -> Self {
         let fair = Weather {
+            server: port,
             to_server: Flow::Pass,
             to_client: Flow::Pass,
             generation: 0,
@@ -52,7 +55,7 @@ impl Proxy {
         let port = block(async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let own = listener.local_addr().unwrap().port();
-            tokio::spawn(accept(listener, port, seen));
+            tokio::spawn(accept(listener, seen));
             own
         });
         Self { port, weather }
@@ -62,6 +65,11 @@ impl Proxy {
         self.weather.send_modify(|weather| {
             (weather.to_server, weather.to_client) = (to_server, to_client);
         });
+    }
+
+    /// Leads new connections to another server.
+    pub(crate) fn lead_to(&self, port: u16) {
+        self.weather.send_modify(|weather| weather.server = port);
     }
 
     /// Cuts all connections.
@@ -75,13 +83,14 @@ impl Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, port: u16, weather: watch::Receiver<Weather>) {
+async fn accept(listener: TcpListener, weather: watch::Receiver<Weather>) {
     while let Ok((client, _)) = listener.accept().await {
         if weather.borrow().is_closed {
             continue;
         }
         let weather = weather.clone();
         tokio::spawn(async move {
+            let port = weather.borrow().server;
             let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
             let (from_client, to_client) = client.into_split();
             let (from_server, to_server) = server.into_split();

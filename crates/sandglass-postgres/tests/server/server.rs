@@ -108,12 +108,30 @@ impl Server {
         ready.status().unwrap().success()
     }
 
-    /// Ends it with SIGKILL, as a crash does.
+    /// Ends its first process with SIGKILL, and waits until the others have noticed it.
     pub(crate) fn kill(&mut self) {
+        let processes = self.processes();
+        self.kill_some(&processes[..1], &processes);
+    }
+
+    /// Ends all its processes with SIGKILL, as a crash of the machine does.
+    pub(crate) fn kill_all(&mut self) {
+        let processes = self.processes();
+        self.kill_some(&processes, &processes);
+    }
+
+    /// Its first process, and the children of that.
+    fn processes(&self) -> Vec<String> {
         let file = fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap();
-        let process = file.lines().next().unwrap().to_owned();
-        assert!(Command::new("kill").args(["-9", &process]).status().unwrap().success());
-        until(|| !Path::new(&format!("/proc/{process}/exe")).exists());
+        let first = file.lines().next().unwrap();
+        let children = fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap();
+        [first].into_iter().chain(children.split_whitespace()).map(str::to_owned).collect()
+    }
+
+    fn kill_some(&mut self, killed: &[String], processes: &[String]) {
+        // A child may have ended before.
+        let _ = Command::new("kill").arg("-9").args(killed).stderr(Stdio::null()).status();
+        until(|| !processes.iter().any(|it| Path::new(&format!("/proc/{it}/exe")).exists()));
         self.forget();
     }
 

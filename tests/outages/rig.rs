@@ -1,0 +1,207 @@
+//! The database of a trial: a server, and two proxies before it and a standby, by which daemons reach
+//! them.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use sandglass_journal::PAGE_MAX_ENTRIES;
+use sandglass_liveness::Replay;
+use sandglass_model::{Cursor, Partition, Record};
+use sandglass_postgres::{Database, Settings};
+
+use crate::place::Place;
+use crate::proxy::{Flow, Proxy, wait};
+use crate::random::Random;
+use crate::server::{Server, block, until};
+
+const DATABASE: &str = "trial";
+/// The client backends of daemons.
+const BACKENDS: &str =
+    "FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+
+/// What happens to the server, or on the way to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Outage {
+    /// All its processes are killed, and it is started again.
+    Killed,
+    /// Only its first process is killed.
+    Beheaded,
+    Restarted,
+    /// All backends of the daemon are terminated.
+    Terminated,
+    /// All connections are cut, and new ones for a time.
+    Cut,
+    /// What one direction carries is lost, then all connections are cut.
+    Lossy,
+    Slow,
+    /// Nothing arrives any more, and the connections stay.
+    HalfOpen,
+    /// The server is killed for ever, and a synchronous standby takes its place.
+    Promoted,
+}
+
+pub(crate) const OUTAGES: [Outage; 9] = [
+    Outage::Killed,
+    Outage::Beheaded,
+    Outage::Restarted,
+    Outage::Terminated,
+    Outage::Cut,
+    Outage::Lossy,
+    Outage::Slow,
+    Outage::HalfOpen,
+    Outage::Promoted,
+];
+
+pub(crate) struct Rig {
+    server: Server,
+    /// The first leads to the server. A new standby is behind the second.
+    proxies: [Proxy; 2],
+    url: String,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        let server = Server::start(&["wal_level = replica"]);
+        server.new_database(DATABASE);
+        let proxies = [Proxy::of(server.port), Proxy::of(server.port)];
+        let [one, other] = proxies.each_ref().map(|proxy| format!("127.0.0.1:{}", proxy.port));
+        let url = format!("postgresql://sandglass@{one},{other}/{DATABASE}");
+        Self { server, proxies, url }
+    }
+
+    /// Lets it happen, and end.
+    pub(crate) fn suffer(&mut self, outage: Outage, random: &mut Random) {
+        match outage {
+            Outage::Killed => {
+                self.server.kill_all();
+                pause(random, 1500);
+                self.server.resume();
+            }
+            Outage::Beheaded => {
+                self.server.kill();
+                self.server.resume();
+            }
+            Outage::Restarted => {
+                self.server.stop();
+                pause(random, 1500);
+                self.server.resume();
+            }
+            Outage::Terminated => {
+                self.server.psql(
+                    "postgres",
+                    &format!("SELECT count(pg_terminate_backend(pid)) {BACKENDS}"),
+                );
+            }
+            Outage::Cut => {
+                self.proxies.iter().for_each(|proxy| proxy.close(true));
+                self.proxies.iter().for_each(Proxy::cut);
+                pause(random, 1500);
+                self.proxies.iter().for_each(|proxy| proxy.close(false));
+            }
+            Outage::Lossy => {
+                let (to_server, to_client) = if random.below(2) == 0 {
+                    (Flow::Lose, Flow::Pass)
+                } else {
+                    (Flow::Pass, Flow::Lose)
+                };
+                self.set(to_server, to_client);
+                pause(random, 60);
+                self.proxies.iter().for_each(Proxy::cut);
+                self.set(Flow::Pass, Flow::Pass);
+            }
+            Outage::Slow => {
+                let millis = u64::try_from(1 + random.below(60)).expect("it fits");
+                let slow = Flow::Delay(Duration::from_millis(millis));
+                self.set(slow, slow);
+                block(wait(Duration::from_millis(millis * 30)));
+                self.set(Flow::Pass, Flow::Pass);
+            }
+            Outage::HalfOpen => {
+                self.set(Flow::Hold, Flow::Hold);
+                pause(random, 7000);
+                if random.below(2) == 0 {
+                    self.proxies.iter().for_each(Proxy::cut);
+                }
+                self.set(Flow::Pass, Flow::Pass);
+            }
+            Outage::Promoted => self.promote(),
+        }
+    }
+
+    fn set(&self, to_server: Flow, to_client: Flow) {
+        self.proxies.iter().for_each(|proxy| proxy.set(to_server, to_client));
+    }
+
+    fn promote(&mut self) {
+        let standby = Server::standby_of(&self.server, "standby");
+        self.proxies.swap(0, 1);
+        self.proxies[0].lead_to(standby.port);
+        self.wait_for_standby("standby");
+        let state = "SELECT sync_state FROM pg_stat_replication";
+        until(|| self.server.psql("postgres", state) == "sync");
+        self.server.kill_all();
+        standby.pg_ctl(&["promote", "-w"]);
+        self.server = standby;
+        // It has no standby that it could wait for.
+        self.wait_for_standby("");
+    }
+
+    fn wait_for_standby(&self, name: &str) {
+        let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'");
+        self.server.psql("postgres", &set);
+        self.server.psql("postgres", "SELECT pg_reload_conf()");
+        let shown = "SHOW synchronous_standby_names";
+        until(|| self.server.psql("postgres", shown) == name);
+    }
+}
+
+/// Waits for less than so many milliseconds.
+fn pause(random: &mut Random, most: usize) {
+    let millis = u64::try_from(random.below(most)).expect("it fits");
+    block(wait(Duration::from_millis(millis)));
+}
+
+impl Place for Rig {
+    fn option(&self) -> (&'static str, OsString) {
+        ("--journal-env", "JOURNAL".into())
+    }
+
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        vec![("JOURNAL", self.url.clone())]
+    }
+
+    fn journals(&self) -> usize {
+        usize::from(Partition::COUNT)
+    }
+
+    fn read_behind(&self, after: &Cursor) -> Vec<(usize, Record)> {
+        let (address, after) = (self.server.address(DATABASE), after.clone());
+        block(async move {
+            let database = Database::open_read_only(&address, Settings::default()).await;
+            let database = database.expect("the server works");
+            let page = database.journals().read_behind(after, None, PAGE_MAX_ENTRIES).await;
+            database.close().await;
+            let entries = page.expect("it can be read").entries.into_iter();
+            entries
+                .map(|(journal, entry)| (journal, entry.into_record().expect("it is intact")))
+                .collect()
+        })
+    }
+
+    fn settle(&self) {
+        let count = format!("SELECT count(*) {BACKENDS}");
+        until(|| self.server.psql("postgres", &count) == "0");
+    }
+
+    fn replay(&self, records: &[(usize, Record)]) {
+        let mut replays: Vec<Replay> =
+            Partition::all().map(|partition| Replay::new().of_partition(partition)).collect();
+        for (journal, record) in records {
+            replays[*journal].feed(record);
+        }
+        for (journal, replay) in replays.into_iter().enumerate() {
+            let divergences = replay.finish().divergences;
+            assert!(divergences.is_empty(), "partition {journal}: {divergences:?}");
+        }
+    }
+}
