@@ -611,3 +611,57 @@ fn pruning_removes_what_has_ended_and_the_rest_replays() {
     sandglass(&[&"journal", &"prune", &absent, &"--keep", &"0"]).exits(2).says("no such file");
     assert!(!absent.exists(), "none is made");
 }
+
+#[test]
+fn a_copied_file_has_the_same_records_and_replays() {
+    let (folder, journal) = played();
+    let copy = folder.path("copy.journal");
+    sandglass(&[&"journal", &"copy", &journal, &copy]).exits(0).says("copied");
+    let records = |journal: &PathBuf| sandglass(&[&"log", journal, &"--json"]).exits(0).out;
+    assert_eq!(records(&copy), records(&journal));
+    assert_eq!(
+        sandglass(&[&"replay", &copy]).exits(0).out,
+        "0 dispatches, 0 timeouts, 0 divergences\n"
+    );
+    sandglass(&[&"journal", &"copy", &journal, &copy]).exits(2).says("such a file already");
+
+    sql(&journal, "UPDATE records SET body = '{}' WHERE position = 2");
+    let absent = folder.path("absent.journal");
+    sandglass(&[&"journal", &"copy", &journal, &absent]).exits(3).says("position 2");
+    assert!(!absent.exists());
+    let left = fs::read_dir(folder.path(".")).expect("a folder");
+    let left = left.filter(|entry| {
+        let name = entry.as_ref().expect("an entry").file_name();
+        name.to_string_lossy().starts_with(".sandglass-copy-")
+    });
+    assert_eq!(left.count(), 0, "what was copied is removed");
+}
+
+#[test]
+fn a_database_with_a_password_in_an_argument_is_refused_without_repeating_it() {
+    let url = "postgresql://ann:secret@127.0.0.1/runs";
+    for arguments in [
+        vec!["log", url],
+        vec!["why", url],
+        vec!["replay", url],
+        vec!["budgets", url],
+        vec!["scan", url],
+        vec!["status", url],
+        vec!["journal", "check", url],
+        vec!["journal", "copy", "absent.db", url],
+        vec!["journal", "create", url],
+        vec!["journal", "export", url],
+        vec!["journal", "prune", "--keep", "1", url],
+        vec!["journal", "upgrade", url],
+        // The parser of arguments refuses these.
+        vec!["journal", url],
+        vec!["replay", "run.journal", url],
+    ] {
+        let arguments: Vec<&dyn AsRef<OsStr>> =
+            arguments.iter().map(|one| one as &dyn AsRef<OsStr>).collect();
+        let said = sandglass(&arguments).exits(2);
+        assert!(!said.err.contains("secret"), "{}", said.err);
+    }
+    sandglass(&[&"log", &url]).exits(2).says("PGPASSWORD");
+    sandglass(&[&"journal", &"create", &"runs.db"]).exits(2).says("is a file");
+}

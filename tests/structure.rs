@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "liveness",
             "model",
             "openwop",
+            "postgres",
             "runtime",
             "scenario",
             "server",

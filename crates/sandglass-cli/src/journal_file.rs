@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use sandglass_journal::{Entry, Error, Found, Opened, Salvage, Settings, SqliteJournal};
+use sandglass_journal::{Entry, Error, Found, Opened, Settings, SqliteJournal};
 use sandglass_liveness::fold::Unfit;
 use sandglass_model::{Event, Position, Record};
 
 use crate::exit::Exit;
+use crate::journal_place::Place;
+use crate::journal_reader::{Located, Pages};
 use crate::terminal::{note, report_progress};
 
 /// Opens the journal at `path` for writing, and creates it if there is none. Blocks while it is read.
@@ -24,31 +26,31 @@ pub(crate) fn open(path: &Path) -> Result<SqliteJournal, Error> {
     Ok(journal)
 }
 
-/// Calls `visit` with each record of the journal at `path`, in order, and with `None` for each gap of
+/// Calls `visit` with each record of the journal at `place`, in order, and with `None` for each gap of
 /// records that cannot be read. Reports gaps on standard error. Returns the exit code of a command
 /// that only reads.
 ///
 /// # Errors
-/// As [`Salvage::open`] and [`Salvage::page`].
-pub(crate) fn read(path: &Path, visit: impl FnMut(Option<&Record>)) -> Result<Exit, Error> {
-    let exit = read_silently(path, visit)?;
+/// As [`Pages::open`] and [`Pages::page`].
+pub(crate) fn read(place: &Place, visit: impl FnMut(Option<&Record>)) -> anyhow::Result<Exit> {
+    let exit = read_silently(place, visit)?;
     if exit != Exit::Ok {
         note("some of the journal is damaged or missing; `sandglass log` shows where");
     }
     Ok(exit)
 }
 
-/// Folds the records of the journal at `path`, and reports how many do not follow from those before
+/// Folds the records of the journal at `place`, and reports how many do not follow from those before
 /// them.
 ///
 /// # Errors
 /// As [`read`].
 pub(crate) fn fold_records(
-    path: &Path,
+    place: &Place,
     mut fold: impl FnMut(&Record) -> Result<(), Unfit>,
-) -> Result<Exit, Error> {
+) -> anyhow::Result<Exit> {
     let (mut unfit, mut unknown) = (0_u64, None);
-    let exit = read(path, |record| {
+    let exit = read(place, |record| {
         let Some(Err(error)) = record.map(&mut fold) else { return };
         unfit += 1;
         if let Unfit::UnknownRules { .. } = error {
@@ -83,13 +85,13 @@ pub(crate) fn check_rules(record: &Record) -> Result<(), Unfit> {
 /// # Errors
 /// As [`read`].
 pub(crate) fn read_silently(
-    path: &Path,
+    place: &Place,
     mut visit: impl FnMut(Option<&Record>),
-) -> Result<Exit, Error> {
-    let mut salvage = Salvage::open(path, None, Position(1))?;
+) -> anyhow::Result<Exit> {
+    let mut pages = Pages::open(place, None, Position(1))?;
     let (mut records, mut gaps) = (0, 0);
-    while let Some(page) = salvage.page()? {
-        for found in &page {
+    while let Some(page) = pages.page()? {
+        for Located { found, .. } in &page {
             if let Found::Entry(Entry::Record(record)) = found {
                 records += 1;
                 visit(Some(record));

@@ -1,11 +1,141 @@
-//! The arguments with which servers are given their journal.
+//! Where a journal is: how commands are given a file or a database.
 
+use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use sandglass_journal::SqliteJournal;
+use sandglass_postgres::Address;
 use sandglass_server::JournalPlace;
+use serde::{Serialize, Serializer};
 
-/// Where the journal is.
+use crate::open_database::OpenDatabase;
+
+/// The password of databases whose URL has none, as for libpq.
+const PASSWORD_VARIABLE: &str = "PGPASSWORD";
+
+/// Where a journal is, as an argument: the path of a file, the URL of a database without a password, or
+/// `env:VAR`. It is examined when it is used, because the parser of arguments repeats what it refuses.
+#[derive(Clone)]
+pub(crate) enum Place {
+    File(PathBuf),
+    Url(String),
+    /// The environment variable that holds the URL.
+    Variable(String),
+}
+
+impl From<OsString> for Place {
+    fn from(argument: OsString) -> Self {
+        match argument.to_str() {
+            Some(url) if is_url(url) => Self::Url(url.to_owned()),
+            Some(text) => match text.strip_prefix("env:") {
+                Some(variable) => Self::Variable(variable.to_owned()),
+                None => Self::File(argument.into()),
+            },
+            None => Self::File(argument.into()),
+        }
+    }
+}
+
+impl Place {
+    /// The address of the database; `None` for a file.
+    ///
+    /// # Errors
+    /// Errors if it is not valid, or if the argument contains a password.
+    pub(crate) fn address(&self) -> anyhow::Result<Option<Address>> {
+        let address = match self {
+            Self::File(_) => return Ok(None),
+            Self::Url(url) => {
+                let address = Address::parse(url)?;
+                if address.has_password() {
+                    bail!(
+                        "the URL of the database contains a password, and other users of this \
+                         machine can see arguments. Leave it out, and set {PASSWORD_VARIABLE} or name a \
+                         file that contains it (?password_file=FILE); or put the URL into an \
+                         environment variable and write env:VARIABLE"
+                    );
+                }
+                address
+            }
+            Self::Variable(variable) => {
+                let url = std::env::var(variable).ok().with_context(|| {
+                    format!(
+                        "the environment has no `{variable}`, which is to hold the URL of a \
+                         database; a file of this name is written ./env:{variable}"
+                    )
+                })?;
+                let address = Address::parse(url.trim());
+                address.with_context(|| format!("the environment variable `{variable}`"))?
+            }
+        };
+        let password = std::env::var(PASSWORD_VARIABLE).ok().filter(|text| !text.is_empty());
+        Ok(Some(match password {
+            Some(password) => address.or_password(&password),
+            None => address,
+        }))
+    }
+
+    /// The address of the database.
+    ///
+    /// # Errors
+    /// As [`Place::address`], and for a file.
+    pub(crate) fn database(&self) -> anyhow::Result<Address> {
+        self.address()?.with_context(|| {
+            format!(
+                "`{self}` is a file; name a database: postgresql://USER@HOST/DATABASE or env:VAR"
+            )
+        })
+    }
+
+    /// Whether a process has the journal open for writing; `None` if that cannot be determined. Takes
+    /// up to some seconds for a database.
+    pub(crate) fn has_writer(&self) -> Option<bool> {
+        match self.address().ok()? {
+            None => match self {
+                Self::File(path) => SqliteJournal::has_writer(path),
+                _ => None,
+            },
+            Some(address) => {
+                let database = OpenDatabase::open_read_only(&address).ok()?;
+                database.writers().ok().map(|writers| !writers.is_empty())
+            }
+        }
+    }
+}
+
+/// Without user and password.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Url(url) => match Address::parse(url) {
+                Ok(address) => f.write_str(address.place()),
+                Err(_) => f.write_str("a database"),
+            },
+            Self::Variable(variable) => write!(f, "env:{variable}"),
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Place({self})")
+    }
+}
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Whether `text` is the URL of a database.
+pub(crate) fn is_url(text: &str) -> bool {
+    text.starts_with("postgres://") || text.starts_with("postgresql://")
+}
+
+/// Where the journal of a server is.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Keep all state in this journal, which is created if it does not exist; without a journal, state
@@ -23,7 +153,7 @@ impl Arguments {
     /// The file is written as a URL.
     pub(crate) fn place(self) -> anyhow::Result<Option<JournalPlace>> {
         match (self.journal, self.journal_env) {
-            (Some(path), _) if is_url(&path) => bail!(
+            (Some(path), _) if is_url(&path.to_string_lossy()) => bail!(
                 "--journal takes a file. Put the URL of a database into an environment variable, where \
                  other users cannot read it, and name the variable: --journal-env VAR"
             ),
@@ -34,7 +164,33 @@ impl Arguments {
     }
 }
 
-fn is_url(path: &std::path::Path) -> bool {
-    let text = path.to_string_lossy();
-    text.starts_with("postgres://") || text.starts_with("postgresql://")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(text: &str) -> Place {
+        OsString::from(text).into()
+    }
+
+    #[test]
+    fn an_argument_is_a_file_a_url_or_a_variable() {
+        assert!(matches!(place("runs.db"), Place::File(_)));
+        assert!(matches!(place("./env:RUNS"), Place::File(_)));
+        assert!(matches!(place("env:RUNS"), Place::Variable(name) if name == "RUNS"));
+        for url in ["postgres://ann@h/d", "postgresql://ann@h/d"] {
+            assert!(matches!(place(url), Place::Url(_)));
+            assert_eq!(place(url).to_string(), "postgresql://h:5432/d");
+        }
+    }
+
+    #[test]
+    fn a_password_is_refused_and_not_repeated() {
+        for url in ["postgres://ann:secret@h/d", "postgres://ann:secret@h", "postgres://secret"] {
+            let error = format!("{:#}", place(url).address().expect_err("refused"));
+            assert!(!error.contains("secret"), "{error}");
+            let shown = format!("{:?} {}", place(url), place(url));
+            assert!(!shown.contains("secret"), "{shown}");
+        }
+        place("postgres://ann@h/d?password_file=/run/secret").address().expect("no password");
+    }
 }

@@ -14,8 +14,10 @@ mod integrations;
 mod interrupts;
 mod journal_file;
 mod journal_place;
+mod journal_reader;
 mod json;
 mod narrate;
+mod open_database;
 mod project;
 mod reader;
 mod serving;
@@ -81,11 +83,15 @@ pub fn main() -> ExitCode {
 
 /// Reports arguments that cannot be parsed. Help and the version arrive here too, and are no errors.
 fn report_arguments(error: &clap::Error) -> ExitCode {
-    let text = error.render().to_string();
+    let text = without_urls(error.render().to_string(), std::env::args());
     let escaped = printable_lines(&text);
     // If this cannot be written, the exit code still reports it. Only an argument can contain what
     // was escaped; the text is then written without colors, which would be escaped as well.
-    let _ = if escaped == text { error.print() } else { write!(std::io::stderr(), "{escaped}") };
+    let _ = if escaped == error.render().to_string() {
+        error.print()
+    } else {
+        write!(std::io::stderr(), "{escaped}")
+    };
     let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
     if is_run && error.exit_code() != 0 && requests_json() {
         let first = text.lines().next().unwrap_or_default();
@@ -97,6 +103,16 @@ fn report_arguments(error: &clap::Error) -> ExitCode {
         _ if is_run => Exit::Rejected.into(),
         _ => Exit::Unusable.into(),
     }
+}
+
+/// `text` without the URLs of databases that are among the arguments, which may contain passwords.
+fn without_urls(text: String, arguments: impl Iterator<Item = String>) -> String {
+    let value = |argument: String| match argument.split_once('=') {
+        Some((option, value)) if option.starts_with("--") => value.to_owned(),
+        _ => argument,
+    };
+    let urls = arguments.map(value).filter(|argument| journal_place::is_url(argument));
+    urls.fold(text, |text, url| text.replace(&url, "postgresql://..."))
 }
 
 /// Whether the arguments, which cannot be parsed, request a JSON report.

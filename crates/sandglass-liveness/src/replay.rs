@@ -76,6 +76,9 @@ pub struct Summary {
 /// A difference between a record and the decision of this build.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Divergence {
+    /// The partition of the record; `None` if the journal contains all entities.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<Partition>,
     /// The record.
     pub position: Position,
     /// The entity that it is about.
@@ -86,6 +89,22 @@ pub struct Divergence {
     pub recorded: String,
     /// What this build decides.
     pub expected: String,
+}
+
+impl Summary {
+    /// Adds the result of the replay of another journal.
+    pub fn add(&mut self, other: Self) {
+        self.records += other.records;
+        self.entities += other.entities;
+        self.dispatches += other.dispatches;
+        self.timeouts += other.timeouts;
+        self.open += other.open;
+        self.snapshots += other.snapshots;
+        self.snapshots_unusable += other.snapshots_unusable;
+        self.divergence_count += other.divergence_count;
+        let room = DIVERGENCES_MAX.saturating_sub(self.divergences.len());
+        self.divergences.extend(other.divergences.into_iter().take(room));
+    }
 }
 
 impl Replay {
@@ -419,6 +438,7 @@ impl Replay {
             let (recorded, expected) = (shown(&recorded.to_string()), shown(&expected.to_string()));
             let what = what.to_owned();
             self.summary.divergences.push(Divergence {
+                partition: self.partition,
                 position,
                 entity,
                 what,

@@ -34,7 +34,8 @@ impl Retention {
     /// Those of `ended` that may be removed, the oldest first.
     #[must_use]
     pub fn beyond(self, mut ended: Vec<Ended>, now: WallTime) -> Vec<Ended> {
-        ended.sort_by_key(|one| one.last);
+        // Positions of different partitions have no order.
+        ended.sort_by_key(|one| (one.at, one.last));
         match self {
             Self::OlderThan(age) => ended.retain(|one| is_older(one.at, age, now)),
             Self::Keep(most) => {
@@ -53,7 +54,7 @@ pub fn is_older(at: WallTime, age: Duration, now: WallTime) -> bool {
 }
 
 /// Finds the entities of a journal that have ended. The specs come first, then the records of each
-/// entity together.
+/// entity together; the journals of several partitions one after the other.
 #[derive(Debug, Default)]
 pub struct Survey {
     fold: Fold,

@@ -50,7 +50,7 @@ impl Database {
         let rows = self.reader().query(ENDS, &[]).await?;
         let mut ends = Cursor::start(usize::from(Partition::COUNT));
         for row in &rows {
-            let (partition, last) = self.place(row)?;
+            let (partition, last) = self.position_in(row)?;
             ends.advance(partition.index(), position(last));
         }
         // What was acknowledged and is gone counts as missing, so it must not seem to be the end.
@@ -61,7 +61,7 @@ impl Database {
     }
 
     /// The first two columns of a row: a partition, and a position.
-    fn place(&self, row: &Row) -> Result<(Partition, i64), Error> {
+    fn position_in(&self, row: &Row) -> Result<(Partition, i64), Error> {
         let read = || -> Result<(i16, i64), tokio_postgres::Error> {
             Ok((row.try_get(0)?, row.try_get(1)?))
         };
@@ -90,7 +90,7 @@ impl Database {
         let is_cut = rows.len() >= limit;
         let mut page = Merged { entries: Vec::new(), next: after.clone(), is_end: false };
         for row in &rows {
-            let (partition, at) = self.place(row)?;
+            let (partition, at) = self.position_in(row)?;
             let due = page.next.at(partition.index()).0.saturating_add(1);
             if kinds.is_none() && position(at).0 > due {
                 // Nothing is at the positions in between: they were pruned, or are missing.

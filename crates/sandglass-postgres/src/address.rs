@@ -131,6 +131,21 @@ impl Address {
         })
     }
 
+    /// Whether the URL contains a password.
+    #[must_use]
+    pub fn has_password(&self) -> bool {
+        self.config.get_password().is_some()
+    }
+
+    /// Uses this password if the URL neither contains one nor names a file with it.
+    #[must_use]
+    pub fn or_password(mut self, password: &str) -> Self {
+        if !self.has_password() && self.password_file.is_none() {
+            self.config.password(password);
+        }
+        self
+    }
+
     /// The servers and the database, without user and password.
     #[must_use]
     pub fn place(&self) -> &str {

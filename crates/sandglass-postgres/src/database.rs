@@ -120,13 +120,13 @@ impl Database {
         Ok(Self(Arc::new(Inner { shared, lanes: None, room })))
     }
 
-    /// Tells other processes that this one is alive, and finds out whether it still owns its
-    /// partitions and whether the database responds, as [`Journal::health`] then states. To be called
-    /// every second, because a process that appends nothing would not notice a takeover.
+    /// Tells other processes that this one is alive, and returns the partitions that another process
+    /// has taken. [`Journal::health`] then states these, and whether the database responds. To be called
+    /// every second, because a process that appends nothing would not notice either.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if the database does not respond within the time limit for connecting.
-    pub async fn beat(&self) -> Result<(), Error> {
+    pub async fn beat(&self) -> Result<Vec<Partition>, Error> {
         let shared = &self.0.shared;
         let limit = shared.settings.connect_limit;
         let beaten = within(limit, self.lost_partitions()).await.unwrap_or_else(|| {
@@ -135,12 +135,13 @@ impl Database {
             })
         });
         shared.reachable.note(beaten.as_ref().err().map(ToString::to_string));
-        for partition in beaten? {
-            if shared.disowned(partition).is_none() {
-                shared.disown(partition, "another process has taken it".to_owned());
+        let taken = beaten?;
+        for partition in &taken {
+            if shared.disowned(*partition).is_none() {
+                shared.disown(*partition, "another process has taken it".to_owned());
             }
         }
-        Ok(())
+        Ok(taken)
     }
 
     /// Counts a beat, and returns the partitions that this process does not own any more.
@@ -185,6 +186,12 @@ impl Database {
         let done = self.0.shared.connector.runtime().spawn(work).await;
         // A task is only cancelled with its runtime.
         done.map_err(|_| Error::Closed)?
+    }
+
+    /// The servers and the database, for messages.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        self.0.shared.connector.place()
     }
 
     /// What happened since it was opened.

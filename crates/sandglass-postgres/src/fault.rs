@@ -93,7 +93,9 @@ fn advice(code: &SqlState) -> &'static str {
         "28000" | "28P01" => "check the user and the password",
         "3D000" => "create the database, or correct its name in the URL",
         "42501" => "grant the role the privileges that docs/postgres.md lists",
-        "3F000" | "42P01" | "42703" => "create or upgrade the journal's schema first",
+        "3F000" | "42P01" | "42703" => {
+            "create or upgrade the schema first: `sandglass journal create` or `upgrade`"
+        }
         "57P03" => "the server starts or stops: try again",
         _ => CHECK,
     }

@@ -22,6 +22,7 @@ mod heads;
 mod lane;
 mod limit;
 mod link;
+mod owners;
 mod page;
 mod reader;
 mod row;
@@ -34,5 +35,6 @@ mod upkeep;
 
 pub use address::{Address, InvalidUrl};
 pub use database::{Counts, Database};
+pub use owners::Owner;
 pub use schema::{FORMAT, create, upgrade};
 pub use settings::Settings;

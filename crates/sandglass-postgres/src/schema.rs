@@ -15,7 +15,9 @@ use crate::settings::Settings;
 pub const FORMAT: u32 = 1;
 
 /// How [`Partition::of`] hashes names.
-const HASH: &str = "sha256 of affinity or id";
+pub(crate) const HASH: &str = "sha256 of affinity or id";
+/// What is in its place while another journal is copied into the database.
+pub(crate) const INCOMPLETE: &str = "incomplete copy";
 
 const TABLES: [&str; 9] = [
     "cluster",
@@ -115,7 +117,8 @@ async fn check_with(
     let format = check_format(link, settings, place).await?;
     if format < FORMAT {
         let what = format!(
-            "the journal in {place} has format {format} and this version writes {FORMAT}: upgrade it"
+            "the journal in {place} has format {format} and this version writes {FORMAT}: \
+             upgrade it with `sandglass journal upgrade`"
         );
         return Err(Error::Unavailable { what });
     }
@@ -146,7 +149,10 @@ enum State {
 
 async fn check_format(link: &Link, settings: &Settings, place: &str) -> Result<u32, Error> {
     match find(link, settings, place).await? {
-        State::Absent => Err(foreign(place, "there is no schema `sandglass`: create it first")),
+        State::Absent => Err(foreign(
+            place,
+            "there is no schema `sandglass`: create it with `sandglass journal create`",
+        )),
         State::Present { format } if format > FORMAT => {
             let path = PathBuf::from(place);
             Err(Error::Newer { path, found: format, supported: FORMAT })
@@ -185,6 +191,12 @@ async fn find(link: &Link, settings: &Settings, place: &str) -> Result<State, Er
             let is_ours = partitions == i16::from(Partition::COUNT) && hash == HASH;
             if is_ours || format > FORMAT {
                 Ok(State::Present { format })
+            } else if hash == INCOMPLETE {
+                Err(foreign(
+                    place,
+                    "a copy into it is running, or did not finish: then remove it with \
+                     `DROP SCHEMA sandglass CASCADE`, create it and copy again",
+                ))
             } else {
                 Err(foreign(place, "its names are distributed over partitions in another way"))
             }

@@ -1,10 +1,10 @@
-//! Replays a journal file: decides each record again, and compares the result with the record.
+//! Replays a journal: decides each record again, and compares the result with the record.
 
 mod snapshots;
 
-use sandglass_journal::{Entry, Error, PAGE_MAX_ENTRIES, SqliteReader};
+use sandglass_journal::{Entry, Error, PAGE_MAX_ENTRIES, Page, SqliteReader};
 use sandglass_liveness::replay::{Replay, Summary};
-use sandglass_model::{Position, Record};
+use sandglass_model::{Partition, Position, Record};
 
 use self::snapshots::Snapshots;
 
@@ -34,6 +34,31 @@ pub fn replay_journal<E: From<Error>>(
         for entry in &page.entries {
             feed(&mut replay, entry);
             snapshots.compare(journal, &mut replay, entry.position());
+            if let Entry::Record(record) = entry {
+                each(record)?;
+            }
+        }
+        from = page.next;
+    }
+    Ok(replay.finish())
+}
+
+/// Replays the journal of a partition alone, of which `read` returns the page from a position on, and
+/// passes each whole record to `each`. Its snapshots are not compared.
+///
+/// # Errors
+/// As [`replay_journal`].
+pub fn replay_partition<E: From<Error>>(
+    partition: Partition,
+    mut read: impl FnMut(Position) -> Result<Page, Error>,
+    mut each: impl FnMut(&Record) -> Result<(), E>,
+) -> Result<Summary, E> {
+    let mut replay = Replay::new().of_partition(partition);
+    let mut from = Some(Position(1));
+    while let Some(start) = from {
+        let page = read(start)?;
+        for entry in &page.entries {
+            feed(&mut replay, entry);
             if let Entry::Record(record) = entry {
                 each(record)?;
             }

@@ -215,6 +215,16 @@ impl Metrics {
         self.report(|families| families.journal_append_failures.count([]));
     }
 
+    /// The outcomes of `appends` to a database were unknown until they were looked up.
+    pub fn journal_commits_unknown(&self, appends: u64) {
+        self.report(|families| families.journal_unknown_commits.report([], appends));
+    }
+
+    /// A database has lost so many `records` that it had acknowledged.
+    pub fn journal_records_lost(&self, records: u64) {
+        self.report(|families| families.journal_lost_records.report([], records));
+    }
+
     /// All records of the journal up to `position` have been checked.
     pub fn journal_checked(&self, position: u64) {
         #[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]

@@ -278,6 +278,12 @@ metrics! {
     Counters journal_append_failures() Count
         "journal_append_failures_total"
         "Journal appends that failed";
+    Counters journal_unknown_commits() Count
+        "journal_unknown_commits_total"
+        "Appends to a database whose outcome was unknown until it was looked up, because the connection was lost";
+    Counters journal_lost_records() Count
+        "journal_lost_records_total"
+        "Records that a database had acknowledged and has lost";
     Gauges journal_checked_position() Count
         "journal_checked_position"
         "Last position of the journal up to which all records have been checked since the start";

@@ -3,18 +3,20 @@
 mod daemon;
 mod forms;
 
+use std::ffi::OsString;
 use std::future::ready;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use sandglass_insight::projection::{Projection, Shape};
-use sandglass_journal::{Entry, Found, PAGE_MAX_ENTRIES, Salvage, SqliteJournal};
-use sandglass_model::{EntityRef, Position, Record};
+use sandglass_journal::{Entry, Found};
+use sandglass_model::{Cursor, EntityRef, Partition, Position, Record};
 use sandglass_source::printable;
 use serde_json::json;
 
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
+use crate::journal_place::{Place, is_url};
+use crate::journal_reader::{InPartition, JournalReader, Located, Pages, format_position};
 use crate::narrate::Narrator;
 use crate::reader::Reader;
 use crate::terminal::{Output, Tone, note};
@@ -33,13 +35,15 @@ const POLL_EVERY: Duration = Duration::from_millis(250);
 /// missing (all others are printed, also those after them), 130 Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass log run.journal\n  \
+    sandglass log postgresql://sandglass@db.example/runs\n  \
     sandglass log run.journal --entity Session/healthy --follow\n  \
     sandglass log run.journal --json | jq 'select(.event.type == \"ended\").event.outcome'\n  \
     sandglass log http://127.0.0.1:7341 --as watchdog --follow | while read event; do ...")]
 pub(crate) struct Arguments {
-    /// The journal, or the daemon (http://HOST:PORT or https://HOST:PORT)
+    /// The journal (a file, postgresql://USER@HOST/DATABASE or env:VAR), or the daemon
+    /// (http://HOST:PORT or https://HOST:PORT)
     #[arg(value_name = "JOURNAL|URL")]
-    from: PathBuf,
+    from: OsString,
     #[command(flatten)]
     access: fetch::Access,
     /// Only the records of one entity
@@ -54,6 +58,13 @@ pub(crate) struct Arguments {
     /// Print what another system would have recorded about sessions, in its format and as JSON
     #[arg(long = "as", value_name = "SYSTEM")]
     shape: Option<System>,
+}
+
+impl Arguments {
+    /// The journal, if it is no daemon.
+    fn place(&self) -> Place {
+        self.from.clone().into()
+    }
 }
 
 /// A system whose format records can be printed in.
@@ -91,7 +102,7 @@ fn print_projection(arguments: &Arguments, shape: Shape) -> anyhow::Result<Exit>
     let mut projection = Projection::new(shape);
     let output = Output::new();
     let mut written = Ok(());
-    let exit = journal_file::fold_records(&arguments.from, |record| {
+    let exit = journal_file::fold_records(&arguments.place(), |record| {
         let is_wanted = arguments.entity.is_none() || record.entity == arguments.entity;
         let projected = projection.feed(record)?;
         if let Some(projected) = projected.filter(|_| is_wanted && written.is_ok()) {
@@ -104,7 +115,8 @@ fn print_projection(arguments: &Arguments, shape: Shape) -> anyhow::Result<Exit>
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let url = arguments.from.to_str().filter(|text| text.contains("://"));
+    let is_daemon = |text: &&str| text.contains("://") && !is_url(text);
+    let url = arguments.from.to_str().filter(is_daemon);
     match (url, arguments.follow, arguments.shape) {
         (Some(url), ..) => execute_live(async |interrupts| {
             let url = url.trim_end_matches('/');
@@ -136,10 +148,10 @@ fn execute_live(
 }
 
 fn print_journal(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let mut salvage = Salvage::open(&arguments.from, arguments.entity.clone(), Position(1))?;
+    let mut pages = Pages::open(&arguments.place(), arguments.entity.clone(), Position(1))?;
     let mut view = View::new(arguments);
-    while let Some(page) = salvage.page()? {
-        page.iter().try_for_each(|found| view.print(found))?;
+    while let Some(page) = pages.page()? {
+        page.iter().try_for_each(|located| view.print(located))?;
     }
     let exit = Exit::of_reading(view.records, view.gaps);
     match exit {
@@ -159,31 +171,31 @@ async fn follow_journal(
     arguments: &Arguments,
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Exit> {
-    let entity = &arguments.entity;
+    let (entity, place) = (&arguments.entity, arguments.place());
     let mut view = View::new(arguments);
-    let mut next = Position(1);
-    let mut salvage = Salvage::open(&arguments.from, entity.clone(), next)?;
-    while let Some(page) = salvage.page()? {
-        for found in &page {
-            next = next.max(position_behind(found));
-            view.print(found)?;
+    let mut pages = Pages::open(&place, entity.clone(), Position(1))?;
+    let mut after = pages.start();
+    while let Some(page) = pages.page()? {
+        for located in &page {
+            advance(&mut after, located);
+            view.print(located)?;
         }
         if is_interrupted(interrupts).await {
             return Ok(Exit::Cancelled);
         }
     }
-    drop(salvage);
-    let mut reader = SqliteJournal::open_read_only(&arguments.from)?;
+    drop(pages);
+    let mut reader = JournalReader::open(&place)?;
     loop {
         let page = match entity {
-            None => reader.read(next, PAGE_MAX_ENTRIES)?,
-            Some(entity) => reader.read_entity(entity, next, PAGE_MAX_ENTRIES)?,
+            None => reader.read_behind(&after)?,
+            Some(entity) => reader.read_entity_behind(entity, &after)?,
         };
-        for found in page.entries.into_iter().map(Found::from) {
-            next = next.max(position_behind(&found));
-            view.print(&found)?;
+        for (index, entry) in page.entries {
+            view.print(&Located { partition: reader.partition(index), found: entry.into() })?;
         }
-        if is_interrupted_before_next(interrupts, page.next.is_none()).await {
+        after = page.next;
+        if is_interrupted_before_next(interrupts, page.is_end).await {
             return Ok(Exit::Cancelled);
         }
     }
@@ -209,17 +221,15 @@ async fn is_interrupted(interrupts: &mut Interrupts) -> bool {
     }
 }
 
-/// Where reading continues behind `found`, if that is known.
-fn position_behind(found: &Found) -> Position {
+/// Moves on behind what was found, as far as that is known.
+fn advance(after: &mut Cursor, Located { partition, found }: &Located) {
     let last = match found {
-        Found::Entry(entry) => {
-            return Position(entry.position().0.saturating_add(entry.places()));
-        }
+        Found::Entry(entry) => entry.position().0.saturating_add(entry.places()).saturating_sub(1),
         Found::Unreadable { last, first, .. } => {
             last.map_or(first.0.saturating_sub(1), |last| last.0)
         }
     };
-    Position(last.saturating_add(1))
+    after.advance(partition.map_or(0, Partition::index), Position(last));
 }
 
 /// Prints what a journal contains.
@@ -239,15 +249,16 @@ impl View {
         Self { output, narrator, is_json, records: 0, gaps: 0 }
     }
 
-    fn print(&mut self, found: &Found) -> anyhow::Result<()> {
-        if self.is_json { self.json(found) } else { self.text(found) }
+    fn print(&mut self, located: &Located) -> anyhow::Result<()> {
+        if self.is_json { self.json(located) } else { self.text(located) }
     }
 
-    fn json(&mut self, found: &Found) -> anyhow::Result<()> {
+    fn json(&mut self, Located { partition, found }: &Located) -> anyhow::Result<()> {
+        let partition = *partition;
         let line = match found {
             Found::Entry(Entry::Record(record)) => {
                 self.records += 1;
-                return Ok(self.output.json(record)?);
+                return Ok(self.output.json(&InPartition { value: record, partition })?);
             }
             Found::Entry(Entry::Pruned { first, last }) => {
                 json!({"position": first, "pruned": last})
@@ -257,14 +268,14 @@ impl View {
                 json!({"position": position, "damaged": what})
             }
         };
-        Ok(self.output.json(&line)?)
+        Ok(self.output.json(&InPartition { value: line, partition })?)
     }
 
-    fn text(&mut self, found: &Found) -> anyhow::Result<()> {
+    fn text(&mut self, Located { partition, found }: &Located) -> anyhow::Result<()> {
         let (position, tone, what) = match found {
             Found::Entry(Entry::Record(record)) => {
                 self.records += 1;
-                let line = self.record(record);
+                let line = self.record(*partition, record);
                 return Ok(self.output.line(line)?);
             }
             Found::Entry(Entry::Pruned { first, last }) => {
@@ -276,7 +287,8 @@ impl View {
             }
         };
         let what = self.output.paint(tone, printable(&what));
-        Ok(self.output.line(format_args!("{:24} {:>6}  {what}", "", position.0))?)
+        let position = format_position(*partition, position);
+        Ok(self.output.line(format_args!("{:24} {position:>6}  {what}", ""))?)
     }
 
     /// Counts a gap. Returns its position, and what is wrong there.
@@ -291,7 +303,7 @@ impl View {
         }
     }
 
-    fn record(&mut self, record: &Record) -> String {
+    fn record(&mut self, partition: Option<Partition>, record: &Record) -> String {
         let line = self.narrator.describe(record);
         let entity = match &record.entity {
             Some(entity) => format!("{entity} @{}", record.sequence),
@@ -300,7 +312,7 @@ impl View {
         format!(
             "{} {:>6}  {:24} {:18} {}",
             self.output.paint(Tone::Quiet, record.at),
-            record.position.0,
+            format_position(partition, record.position),
             printable(&entity),
             self.output.paint(line.tone, line.what),
             line.detail,

@@ -1,13 +1,12 @@
 //! `sandglass scan`: lists what costs time in a journal, and what repeats.
 
-use std::path::PathBuf;
-
 use sandglass_insight::scan::{Scan, Scanned};
 use sandglass_source::printable;
 
 use crate::duration::format_millis;
 use crate::exit::Exit;
 use crate::journal_file;
+use crate::journal_place::Place;
 use crate::terminal::{Output, Tone, count, note};
 
 /// Lists the sessions of a journal with timeouts and repeated failures, the costliest first
@@ -20,10 +19,12 @@ use crate::terminal::{Output, Tone, count, note};
 /// are damaged or missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass scan run.journal\n  \
+    sandglass scan postgresql://sandglass@db.example/runs\n  \
     sandglass scan run.journal --json | jq 'select(.timeouts > 3).session'")]
 pub(crate) struct Arguments {
-    /// The journal file
-    journal: PathBuf,
+    /// The journal: a file, postgresql://USER@HOST/DATABASE or env:VAR, a variable that holds such a URL
+    #[arg(value_name = "JOURNAL")]
+    journal: Place,
     /// Print one JSON object per line: {session, timeouts, timeouts_ms, call_timeouts, late_starts,
     /// repeats: [{signature, count, sample?, cost_ms}], cost_ms}
     #[arg(long)]

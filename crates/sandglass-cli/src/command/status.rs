@@ -2,8 +2,8 @@
 //! running daemon.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -16,6 +16,7 @@ use serde::Deserialize;
 use crate::duration::format_millis;
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
+use crate::journal_place::{Place, is_url};
 use crate::terminal::{Output, Tone, count, note};
 use crate::wait::pause;
 use crate::{fetch, journal_file, threads};
@@ -45,9 +46,10 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
     sandglass status http://127.0.0.1:7341 Session/42 --line\n  \
     sandglass status runs.db --check || send-alert")]
 pub(crate) struct Arguments {
-    /// The journal, or the daemon (http://HOST:PORT or https://HOST:PORT)
+    /// The journal (a file, postgresql://USER@HOST/DATABASE or env:VAR), or the daemon
+    /// (http://HOST:PORT or https://HOST:PORT)
     #[arg(value_name = "JOURNAL|URL")]
-    from: PathBuf,
+    from: OsString,
     /// Show only this session or entity
     #[arg(value_name = "TYPE/ID")]
     session: Option<EntityRef>,
@@ -120,7 +122,7 @@ fn print(arguments: &Arguments, found: &[StatusView], exit: Exit) -> anyhow::Res
 
 /// Where sessions are read from.
 enum Source<'a> {
-    Journal(&'a Path, Option<&'a EntityRef>),
+    Journal(Place, Option<&'a EntityRef>),
     Daemon(fetch::Client, Option<&'a EntityRef>),
 }
 
@@ -134,26 +136,28 @@ struct Page {
 impl<'a> Source<'a> {
     fn of(arguments: &'a Arguments) -> anyhow::Result<Self> {
         let session = arguments.session.as_ref();
-        let url = arguments.from.to_str().filter(|text| text.contains("://"));
-        let Some(url) = url else { return Ok(Self::Journal(&arguments.from, session)) };
+        let is_daemon = |text: &&str| text.contains("://") && !is_url(text);
+        let Some(url) = arguments.from.to_str().filter(is_daemon) else {
+            return Ok(Self::Journal(arguments.from.clone().into(), session));
+        };
         let client = fetch::Client::new(&arguments.access, url)?;
         Ok(Self::Daemon(client, session))
     }
 
     async fn read(&self) -> anyhow::Result<(Vec<StatusView>, Exit)> {
         match self {
-            Self::Journal(path, session) => read_journal(path, *session),
+            Self::Journal(place, session) => read_journal(place, *session),
             Self::Daemon(client, session) => Ok((read_daemon(client, *session).await?, Exit::Ok)),
         }
     }
 }
 
 fn read_journal(
-    path: &Path,
+    place: &Place,
     session: Option<&EntityRef>,
 ) -> anyhow::Result<(Vec<StatusView>, Exit)> {
     let mut fold = Fold::new();
-    let exit = journal_file::fold_records(path, |record| fold.apply(record))?;
+    let exit = journal_file::fold_records(place, |record| fold.apply(record))?;
     let now = SystemClock::new().wall();
     let wanted = fold.entities().filter(|entity| session.is_none_or(|one| *one == entity.entity));
     Ok((wanted.filter_map(|entity| status(entity, now)).collect(), exit))

@@ -1,12 +1,9 @@
 //! `sandglass why`: explains from a journal why a handler ended as it did.
 
-use std::path::{Path, PathBuf};
-
 use anyhow::bail;
 use sandglass_insight::why::{
     Attempt, Before, Brief, Ending, Explanation, Host, Inquiry, Others, Taken, Unread, Which,
 };
-use sandglass_journal::SqliteJournal;
 use sandglass_model::{
     Decision, DispatchId, Dispatched, Event, NO_ACTION, Outcome, OutcomeKind, Record, Retried,
 };
@@ -15,6 +12,7 @@ use sandglass_source::printable;
 use crate::duration::format_micros;
 use crate::exit::Exit;
 use crate::handler_text::{excerpt, labeled};
+use crate::journal_place::Place;
 use crate::narrate::one_colon;
 use crate::terminal::{Output, Tone, note};
 use crate::{explain, handler_text, journal_file};
@@ -32,12 +30,14 @@ use crate::{explain, handler_text, journal_file};
 /// the journal are damaged or missing (the explanation uses the rest).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass why runs.db\n  \
+    sandglass why postgresql://sandglass@db.example/runs\n  \
     sandglass why runs.db 7a3a0f4be3ad4ab2b2d9a06b63e9e4d5\n  \
     sandglass why runs.db 7a3a0f4be3ad4ab2b2d9a06b63e9e4d5#1\n  \
     sandglass why runs.db --json | jq '{dying_span, calls, requests, next}'")]
 pub(crate) struct Arguments {
-    /// The journal file
-    journal: PathBuf,
+    /// The journal: a file, postgresql://USER@HOST/DATABASE or env:VAR, a variable that holds such a URL
+    #[arg(value_name = "JOURNAL")]
+    journal: Place,
     /// The dispatch, and after `#` the attempt [default: its last attempt; without a dispatch, the
     /// handler that ended last without completing]
     #[arg(value_name = "DISPATCH[#ATTEMPT]", value_parser = which)]
@@ -62,7 +62,7 @@ fn which(text: &str) -> Result<Which, String> {
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     let Arguments { journal, dispatch, json } = arguments;
-    let host = match SqliteJournal::has_writer(journal) {
+    let host = match journal.has_writer() {
         Some(true) => Host::Alive,
         Some(false) => Host::Gone,
         None => Host::Unknown,
@@ -112,7 +112,7 @@ fn nothing_found(which: Which, has_ended: bool, exit: Exit) -> anyhow::Result<Ex
 
 /// Explains `found` again with what other records say about it, which a pass that finds the dispatch
 /// at its end has not collected.
-fn explain_fully(journal: &Path, host: Host, found: Explanation) -> anyhow::Result<Explanation> {
+fn explain_fully(journal: &Place, host: Host, found: Explanation) -> anyhow::Result<Explanation> {
     let Dispatched { dispatch, attempt, .. } = found.dispatched;
     let mut inquiry = Inquiry::about(Which::Attempt(dispatch, attempt)).host(host);
     journal_file::read_silently(journal, |record| feed(&mut inquiry, record))?;

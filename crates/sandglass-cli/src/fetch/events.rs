@@ -54,8 +54,8 @@ pub(crate) enum Received {
 /// An event with data.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerEvent {
-    /// Its position in the journal, if it has one.
-    pub(crate) id: Option<u64>,
+    /// Behind it, as a daemon understands it: its position in the journal, or a cursor.
+    pub(crate) id: Option<String>,
     pub(crate) kind: String,
     pub(crate) data: String,
 }
@@ -198,7 +198,7 @@ impl ServerEvent {
             let (field, value) = line.split_once(':').unwrap_or((line, ""));
             let value = value.strip_prefix(' ').unwrap_or(value);
             match field {
-                "id" => event.id = value.parse().ok(),
+                "id" => event.id = Some(value.to_owned()),
                 "event" => value.clone_into(&mut event.kind),
                 "data" => {
                     if !event.data.is_empty() {
@@ -230,7 +230,7 @@ mod tests {
                 }
             }
             let expected = [
-                (Some(7), "live".to_owned(), "{\"a\":\n1}".to_owned()),
+                (Some("7".to_owned()), "live".to_owned(), "{\"a\":\n1}".to_owned()),
                 (None, String::new(), "é".to_owned()),
             ];
             assert_eq!(found, expected, "in pieces of {size}");

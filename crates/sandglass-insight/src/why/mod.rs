@@ -86,6 +86,8 @@ pub struct Inquiry {
     attempts: Attempts,
     started: Others,
     last_at: WallTime,
+    /// How many records were read. Positions of different partitions have no order.
+    read: u64,
     /// How many times records could not be read.
     gaps: u64,
 }
@@ -95,7 +97,8 @@ pub struct Inquiry {
 struct OpenHandler {
     entity: EntityRef,
     at: WallTime,
-    position: Position,
+    /// How many records were read up to its dispatch.
+    read: u64,
     dispatched: Dispatched,
     /// The entity whose handler waits for this one, if known.
     asker: Option<EntityRef>,
@@ -105,6 +108,8 @@ struct OpenHandler {
     gaps: u64,
     /// What followed its end, if there is no record of the end itself.
     followed: Option<Box<Unread>>,
+    /// How many records were read up to `followed`.
+    followed_read: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -119,6 +124,8 @@ struct Found {
 struct End {
     at: WallTime,
     position: Position,
+    /// How many records were read up to it.
+    read: u64,
     ended: Box<Ended>,
     taken: Option<Taken>,
     before: Before,
@@ -247,6 +254,7 @@ impl Inquiry {
     /// Reads the next record.
     pub fn feed(&mut self, record: &Record) {
         self.last_at = record.at;
+        self.read = self.read.saturating_add(1);
         if let Event::SpecRegistered { digest, source, rules, .. } = &record.event {
             if !source.starts_with(ONE_RUN) {
                 self.specs.add(*digest, source, *rules);
@@ -305,7 +313,7 @@ impl Inquiry {
             .is_some_and(|end| matches!(end.ended.decision, Decision::Superseded { .. }));
         let ending = end.map(|end| {
             let signature = Signature::of(&entity, &dispatched, &end.ended);
-            let End { at, position, ended, taken, before } = end;
+            let End { at, position, ended, taken, before, .. } = end;
             Ending { at, position, ended: *ended, taken, signature, before }
         });
         let (attempts, attempts_omitted) = self.attempts.finish();
@@ -333,7 +341,7 @@ impl Inquiry {
     /// end may be an unreadable record.
     fn last_lost(&self) -> Option<Box<OpenHandler>> {
         let lost = self.open.values().filter(|handler| self.unread_end(handler).is_none());
-        lost.max_by_key(|handler| handler.position).cloned()
+        lost.max_by_key(|handler| handler.read).cloned()
     }
 
     /// The last handler whose end cannot be read, if it is later than the found one. Unless the
@@ -342,11 +350,11 @@ impl Inquiry {
         let ends = self.open.values().filter_map(|handler| {
             let unread = self.unread_end(handler)?;
             let counts = unread.has_ended() || self.host == Host::Gone;
-            counts.then(|| (unread.position().unwrap_or(handler.position), handler))
+            counts.then(|| (handler.read.max(handler.followed_read), handler))
         });
         let (at, last) = ends.max_by_key(|(at, _)| *at)?;
         let found = found.and_then(|found| found.end.as_ref());
-        found.is_none_or(|end| at > end.position).then(|| last.clone())
+        found.is_none_or(|end| at > end.read).then(|| last.clone())
     }
 
     /// What is known about the end of a handler that has no record of it; `None` if no unreadable
@@ -375,6 +383,7 @@ impl Inquiry {
             params: Some(params.clone()),
         };
         handler.followed = Some(Box::new(unread));
+        handler.followed_read = self.read;
         let found = self.found.as_mut().filter(|found| found.end.is_none());
         let found = found.filter(|found| {
             found.handler.dispatched.dispatch == dispatch
@@ -394,7 +403,7 @@ impl Inquiry {
         let mut open: Vec<_> = self.open.values().collect();
         let has_ended = |handler: &OpenHandler| handler.followed.is_some();
         open.retain(|handler| handler.dispatched.dispatch != but && !has_ended(handler));
-        open.sort_by_key(|handler| handler.position);
+        open.sort_by_key(|handler| handler.read);
         open.into_iter().for_each(|handler| unended.add(handler, self.gaps > handler.gaps));
         unended
     }
@@ -427,12 +436,13 @@ impl Inquiry {
         let handler = Box::new(OpenHandler {
             entity: entity.clone(),
             at: record.at,
-            position: record.position,
+            read: self.read,
             dispatched: dispatched.clone(),
             asker,
             has_more: false,
             gaps: self.gaps,
             followed: None,
+            followed_read: 0,
         });
         if let Some(named) = self.named() {
             if named == dispatched.dispatch {
@@ -473,7 +483,8 @@ impl Inquiry {
                 self.present = Some(Present::at_dispatch(entity, &handler.dispatched, gaps));
             }
             let ended = Box::new(ended.clone());
-            let end = End { at: record.at, position: record.position, ended, taken: None, before };
+            let (at, position, read) = (record.at, record.position, self.read);
+            let end = End { at, position, read, ended, taken: None, before };
             self.found = Some(Found { handler, end: Some(end), is_past: false });
         }
     }

@@ -1,6 +1,6 @@
 //! What other records show about an end whose own record cannot be read.
 
-use sandglass_model::{Object, Position, WallTime};
+use sandglass_model::{Object, WallTime};
 use serde::Serialize;
 
 use super::Taken;
@@ -23,10 +23,5 @@ impl Unread {
     #[must_use]
     pub const fn has_ended(&self) -> bool {
         self.transition.is_some()
-    }
-
-    /// The position of the transition that followed, or `None` if there is none.
-    pub(super) fn position(&self) -> Option<Position> {
-        self.transition.as_ref().map(|taken| taken.position)
     }
 }

@@ -28,7 +28,11 @@ fn a_schema_is_created_once() {
     server.psql("postgres", "CREATE DATABASE twice");
     let address = server.address("twice");
     let absent = open(&address).unwrap_err().to_string();
-    assert!(absent.contains("there is no schema `sandglass`: create it first"), "{absent}");
+    assert!(
+        absent
+            .contains("there is no schema `sandglass`: create it with `sandglass journal create`"),
+        "{absent}"
+    );
     assert!(matches!(upgraded(&address), Err(Error::Foreign { .. })));
     assert_eq!(created(&address), Ok(()));
     let database = open(&address).unwrap();

@@ -4,7 +4,7 @@
 use std::future::pending;
 use std::time::Duration;
 
-use sandglass_journal::Health;
+use sandglass_journal::Error as JournalError;
 use sandglass_postgres::{Address, Counts, Database, Settings};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::Health as MetricsHealth;
@@ -34,31 +34,27 @@ pub(super) async fn open(address: &Address, base: &Base, report: &Report) -> Res
 
 /// Works until another process has taken the journal, and returns what to tell the operator.
 pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
-    let journals = database.journals();
     let (mut ticks, mut before, mut was_reached) = (every(BEAT_EVERY), Counts::default(), true);
     for turn in 1_u64.. {
         ticks.tick().await;
         let beaten = database.beat().await;
-        if let Health::Disowned { what } = journals.health() {
+        if let Ok(taken) = &beaten
+            && !taken.is_empty()
+        {
             return Error::Unusable(format!(
-                "this process stops, because nothing more can be recorded: {what}"
+                "another process has taken {} of the journal's partitions in {}: this process stops, \
+                 because nothing more can be recorded",
+                taken.len(),
+                database.place()
             ));
         }
         if beaten.is_ok() != was_reached {
             was_reached = beaten.is_ok();
-            metrics.journal_health(if was_reached {
-                MetricsHealth::Healthy
-            } else {
-                MetricsHealth::Unhealthy
-            });
-            match beaten {
-                Ok(()) => tracing::info!("the journal's database responds again"),
-                Err(error) => {
-                    tracing::error!(%error, "the journal's database does not respond");
-                }
-            }
+            note_reached(beaten.err().as_ref(), metrics);
         }
-        before = note(before, database.counts());
+        let now = database.counts();
+        note_counts(before, now, metrics);
+        before = now;
         if was_reached
             && turn % SWEEP_EVERY == 0
             && let Err(error) = database.sweep().await
@@ -69,10 +65,22 @@ pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
     pending().await
 }
 
-/// Logs what has happened since `before`.
-fn note(before: Counts, now: Counts) -> Counts {
+/// Reports that the database does not respond, or does again.
+fn note_reached(error: Option<&JournalError>, metrics: &Metrics) {
+    if let Some(error) = error {
+        metrics.journal_health(MetricsHealth::Unhealthy);
+        tracing::error!(%error, "the journal's database does not respond");
+    } else {
+        metrics.journal_health(MetricsHealth::Healthy);
+        tracing::info!("the journal's database responds again");
+    }
+}
+
+/// Reports what has happened between two counts.
+fn note_counts(before: Counts, now: Counts, metrics: &Metrics) {
     let unknown = now.unknown_commits.saturating_sub(before.unknown_commits);
     if unknown > 0 {
+        metrics.journal_commits_unknown(unknown);
         tracing::warn!(
             unknown,
             "connections were lost during appends; their outcomes were looked up before anything \
@@ -81,11 +89,12 @@ fn note(before: Counts, now: Counts) -> Counts {
     }
     let lost = now.lost_records.saturating_sub(before.lost_records);
     if lost > 0 {
+        metrics.journal_records_lost(lost);
         tracing::error!(
             lost,
-            "the database has lost records that were acknowledged, probably in a failover to an \
-             asynchronous standby; nothing is written over the gap: see docs/postgres.md"
+            "the database has lost records that it had acknowledged, probably in a failover to an \
+             asynchronous standby; nothing is written over the gap: see JournalRecordsLost in \
+             docs/operating.md"
         );
     }
-    now
 }

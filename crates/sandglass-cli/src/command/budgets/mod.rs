@@ -2,7 +2,7 @@
 
 mod scraped;
 
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
 
 use anyhow::Context;
 use sandglass_insight::budget::{Advice, Budget, Budgets, Quantiles, RUNS_MIN, Survey};
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::duration::format_millis;
 use crate::exit::Exit;
+use crate::journal_place::{Place, is_url};
 use crate::terminal::{Output, Tone, count, note};
 use crate::{fetch, journal_file, threads};
 
@@ -30,13 +31,14 @@ use crate::{fetch, journal_file, threads};
 /// damaged or missing (the rest counts).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass budgets runs.db\n  \
+    sandglass budgets postgresql://sandglass@db.example/runs\n  \
     sandglass budgets http://127.0.0.1:7341/metrics --api-key-env READER_KEY\n  \
     sandglass budgets runs.db --json | jq '.budgets[] | select(.advice != \"keep\")'")]
 pub(crate) struct Arguments {
-    /// The journal, which may be in use, or the address of metrics (http://HOST:PORT or
-    /// https://HOST:PORT; without a path, /metrics)
+    /// The journal, which may be in use: a file, postgresql://USER@HOST/DATABASE or env:VAR; or the
+    /// address of metrics (http://HOST:PORT or https://HOST:PORT; without a path, /metrics)
     #[arg(value_name = "JOURNAL|URL")]
-    from: PathBuf,
+    from: OsString,
     #[command(flatten)]
     access: fetch::Access,
     /// Print one JSON object
@@ -51,7 +53,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             (found, Exit::Ok, "no handler has run yet")
         }
         None => {
-            let (found, exit) = from_journal(&arguments.from)?;
+            let (found, exit) = from_journal(&Place::from(arguments.from.clone()))?;
             (found, exit, "no handler was dispatched")
         }
     };
@@ -64,9 +66,10 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// The address of metrics; `None` if `from` is a file.
-fn address(from: &Path) -> anyhow::Result<Option<String>> {
-    let Some(text) = from.to_str().filter(|text| text.contains("://")) else { return Ok(None) };
+/// The address of metrics; `None` if `from` is a journal.
+fn address(from: &OsStr) -> anyhow::Result<Option<String>> {
+    let is_address = |text: &&str| text.contains("://") && !is_url(text);
+    let Some(text) = from.to_str().filter(is_address) else { return Ok(None) };
     let has_path = fetch::address(text)?.path() != "/";
     let of_daemon = || format!("{}/metrics", text.trim_end_matches('/'));
     Ok(Some(if has_path { text.to_owned() } else { of_daemon() }))
@@ -79,7 +82,7 @@ fn from_metrics(address: &str, access: &fetch::Access) -> anyhow::Result<Budgets
     found.with_context(|| format!("there are no metrics of handlers at `{address}`"))
 }
 
-fn from_journal(journal: &Path) -> anyhow::Result<(Budgets, Exit)> {
+fn from_journal(journal: &Place) -> anyhow::Result<(Budgets, Exit)> {
     let mut survey = Survey::default();
     let exit = journal_file::read(journal, |record| {
         if let Some(record) = record {

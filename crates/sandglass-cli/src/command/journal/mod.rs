@@ -1,9 +1,11 @@
-//! `sandglass journal`: operations on a whole journal. Only pruning changes it.
+//! `sandglass journal`: operations on a whole journal.
 
 mod backup;
 mod check;
+mod copy;
 mod export;
 mod prune;
+mod schema;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,9 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
+use crate::open_database::OpenDatabase;
 use crate::threads;
 
-/// Backs up, checks, exports or prunes a journal
+/// Creates, upgrades, copies, backs up, checks, exports or prunes a journal
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -24,8 +27,11 @@ pub(crate) struct Arguments {
 enum Command {
     Backup(backup::Arguments),
     Check(check::Arguments),
+    Copy(copy::Arguments),
+    Create(schema::CreateArguments),
     Export(export::Arguments),
     Prune(prune::Arguments),
+    Upgrade(schema::UpgradeArguments),
 }
 
 pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
@@ -36,6 +42,9 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
         Command::Check(arguments) => {
             until_interrupted(move |stop| check::execute(&arguments, stop))
         }
+        Command::Copy(arguments) => until_interrupted(move |stop| copy::execute(&arguments, stop)),
+        Command::Create(arguments) => schema::create(&arguments),
+        Command::Upgrade(arguments) => schema::upgrade(&arguments),
         Command::Prune(arguments) => {
             until_interrupted(move |stop| prune::execute(&arguments, stop))
         }
@@ -48,6 +57,18 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
             until_interrupted(move |stop| export::execute(&arguments, stop))
         }
     }
+}
+
+/// Refuses to take a database from a process that is alive.
+fn refuse_if_used(database: &OpenDatabase) -> anyhow::Result<()> {
+    let writers = database.writers()?;
+    anyhow::ensure!(
+        writers.is_empty(),
+        "{} (machine and process) uses the database. Stop it first, or take the journal from it with \
+         --take-over: it then records nothing more and ends",
+        writers.join(", ")
+    );
+    Ok(())
 }
 
 /// Whether Ctrl-C has requested the end of the work.

@@ -1,20 +1,21 @@
 //! `sandglass journal prune`: removes ended entities from a journal.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use sandglass_journal::{
-    Entry, Journal, PAGE_MAX_ENTRIES, PRUNE_MAX_ENTITIES, Place, SqliteJournal, SqliteReader,
-};
+use sandglass_journal::{Entry, Journal, Journals, PRUNE_MAX_ENTITIES, SqliteJournal};
 use sandglass_liveness::Retention;
 use sandglass_liveness::retention::{Ended, Survey};
 use sandglass_model::{Clock, SystemClock};
 use sandglass_source::duration;
 use serde_json::json;
 
-use super::StopRequest;
+use super::{StopRequest, refuse_if_used};
 use crate::exit::Exit;
+use crate::journal_place::Place;
+use crate::journal_reader::{JournalReader, format_position};
+use crate::open_database::OpenDatabase;
 use crate::terminal::{Output, count};
 use crate::{journal_file, threads};
 
@@ -27,19 +28,23 @@ const AGE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 ///
 /// Removes only entities in a terminal state without a handler in flight. Positions of other
 /// records do not change; removed ones are shown as removed on purpose. Refused while another
-/// process writes the journal. This cannot be undone: make a backup first.
+/// process writes the journal: a daemon prunes its journal itself (`retention`). Processes that use a
+/// database are noticed because they report every second that they are alive. This cannot be undone:
+/// make a backup first.
 ///
 /// Exit code: 0 pruned, 2 the journal cannot be used, or is in use, 130 interrupted (what was
 /// removed until then is gone).
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  sandglass journal prune runs.db --older-than 30d --dry-run\n  \
-    sandglass journal prune runs.db --keep 10000"
+    sandglass journal prune runs.db --keep 10000\n  \
+    sandglass journal prune postgresql://sandglass@db.example/runs --older-than 30d"
 )]
 #[command(group = clap::ArgGroup::new("retention").required(true).args(["older_than", "keep"]))]
 pub(crate) struct Arguments {
-    /// The journal file
-    journal: PathBuf,
+    /// The journal: a file, postgresql://USER@HOST/DATABASE or env:VAR, a variable that holds such a URL
+    #[arg(value_name = "JOURNAL")]
+    journal: Place,
     /// Remove entities whose last record is older than this
     #[arg(long, value_name = "TIME", value_parser = age)]
     older_than: Option<Duration>,
@@ -49,6 +54,9 @@ pub(crate) struct Arguments {
     /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
+    /// Prune a database although a process uses it, which then stops
+    #[arg(long)]
+    take_over: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -70,50 +78,70 @@ impl Arguments {
 pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Result<Exit> {
     let now = SystemClock::new().wall();
     if arguments.dry_run {
-        let mut reader = SqliteJournal::open_read_only(&arguments.journal)?;
+        let mut reader = JournalReader::open(&arguments.journal)?;
         let pruned = arguments.retention().beyond(read_ended(&mut reader)?, now);
         return print(arguments, &pruned, Exit::Ok);
     }
-    // `open` would create a journal that does not exist.
-    drop(SqliteJournal::open_read_only(&arguments.journal)?);
-    // Opened for writing before it is read, so that no process writes in between.
-    let journal = journal_file::open(&arguments.journal)?;
-    let mut reader = SqliteJournal::open_read_only(&arguments.journal)?;
-    let mut pruned = arguments.retention().beyond(read_ended(&mut reader)?, now);
-    drop(reader);
-    let threads = threads::start(Some(1))?;
-    let (removed, exit) = threads.block_on(async {
-        let result = remove(&journal, &pruned, stop).await;
-        journal.close().await;
-        result
-    })?;
+    let (mut pruned, (removed, exit)) = match (arguments.journal.address()?, &arguments.journal) {
+        (None, Place::File(path)) => {
+            // `open` would create a journal that does not exist.
+            drop(SqliteJournal::open_read_only(path)?);
+            // Opened for writing before it is read, so that no process writes in between.
+            let journals = Journals::from(Arc::new(journal_file::open(path)?) as Arc<dyn Journal>);
+            let mut reader = JournalReader::open(&arguments.journal)?;
+            let pruned = arguments.retention().beyond(read_ended(&mut reader)?, now);
+            drop(reader);
+            let threads = threads::start(Some(1))?;
+            let removed = threads.block_on(async {
+                let result = remove(&journals, &pruned, stop).await;
+                journals.close().await;
+                result
+            })?;
+            (pruned, removed)
+        }
+        (address, _) => {
+            let address = address.context("it is no journal")?;
+            if !arguments.take_over {
+                refuse_if_used(&OpenDatabase::open_read_only(&address)?)?;
+            }
+            let mut reader = JournalReader::Database(OpenDatabase::open(&address)?);
+            let pruned = arguments.retention().beyond(read_ended(&mut reader)?, now);
+            let JournalReader::Database(database) = reader else { return Ok(Exit::Unusable) };
+            let removed = database.wait(remove(database.journals(), &pruned, stop))?;
+            (pruned, removed)
+        }
+    };
     pruned.truncate(removed);
     print(arguments, &pruned, exit)
 }
 
 /// The entities of a journal that have ended.
-fn read_ended(journal: &mut SqliteReader) -> anyhow::Result<Vec<Ended>> {
+fn read_ended(journal: &mut JournalReader) -> anyhow::Result<Vec<Ended>> {
     let mut survey = Survey::default();
-    let mut after: Option<Place> = None;
-    loop {
-        let page = journal.read_by_entity(after.as_ref(), PAGE_MAX_ENTRIES)?;
-        for record in page.entries.into_iter().map(Entry::into_record) {
-            let record = record?;
-            let fitted = survey.feed(&record);
-            fitted.with_context(|| {
-                format!("position {} does not follow from the records before it", record.position)
-            })?;
-        }
-        after = page.next;
-        if after.is_none() {
-            return Ok(survey.finish());
+    for index in 0..journal.start().positions().len() {
+        let mut after = None;
+        loop {
+            let page = journal.read_by_entity(index, after.as_ref())?;
+            for record in page.entries.into_iter().map(Entry::into_record) {
+                let record = record?;
+                let fitted = survey.feed(&record);
+                fitted.with_context(|| {
+                    let at = format_position(journal.partition(index), record.position);
+                    format!("position {at} does not follow from the records before it")
+                })?;
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
         }
     }
+    Ok(survey.finish())
 }
 
 /// Removes entities piece by piece. Returns how many, and whether it was interrupted.
 async fn remove(
-    journal: &SqliteJournal,
+    journals: &Journals,
     ended: &[Ended],
     stop: &StopRequest,
 ) -> anyhow::Result<(usize, Exit)> {
@@ -131,7 +159,7 @@ async fn remove(
             piece.push((one.entity.clone(), one.last));
         }
         removed += piece.len();
-        journal.prune(piece).await?;
+        journals.prune(piece).await?;
     }
     Ok((removed, Exit::Ok))
 }

@@ -1,8 +1,9 @@
 //! The records of a running daemon: its stream of events.
 
 use anyhow::{Context as _, bail};
+use percent_encoding::NON_ALPHANUMERIC;
 use sandglass_journal::{Entry, Found};
-use sandglass_model::{Position, Record};
+use sandglass_model::{Partition, Position, Record};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,6 +12,7 @@ use crate::duration::format_duration;
 use crate::exit::Exit;
 use crate::fetch::{self, Feed, RECONNECT_FIRST, RECONNECT_MAX, Received, ServerEvent};
 use crate::interrupts::Interrupts;
+use crate::journal_reader::Located;
 use crate::terminal::{Output, note};
 use crate::wait::pause;
 
@@ -43,24 +45,31 @@ struct Damaged {
     damaged: String,
 }
 
+/// The partition of an event, if the daemon's journal has partitions.
+#[derive(Deserialize)]
+struct Partitioned {
+    partition: Option<Partition>,
+}
+
 struct Printing<'a> {
     arguments: &'a Arguments,
     view: View,
     output: Output,
-    /// The position of the last event.
-    last: u64,
+    /// The id of the last event.
+    last: String,
 }
 
 impl<'a> Printing<'a> {
     fn new(arguments: &'a Arguments) -> Self {
-        Self { arguments, view: View::new(arguments), output: Output::new(), last: 0 }
+        Self { arguments, view: View::new(arguments), output: Output::new(), last: "0".to_owned() }
     }
 
     /// The stream from the last event on.
     fn path(&self) -> String {
         let shape = self.arguments.shape.map(|system| format!("&as={}", system.as_str()));
         let follow = if self.arguments.follow { "" } else { "&follow=false" };
-        format!("/v1/events?after={}{}{follow}", self.last, shape.unwrap_or_default())
+        let after = percent_encoding::utf8_percent_encode(&self.last, NON_ALPHANUMERIC);
+        format!("/v1/events?after={after}{}{follow}", shape.unwrap_or_default())
     }
 
     async fn print_all(&mut self, client: &fetch::Client) -> anyhow::Result<Exit> {
@@ -75,7 +84,9 @@ impl<'a> Printing<'a> {
                     Ok(Some(Received::Event(event))) => {
                         wait = RECONNECT_FIRST;
                         self.print(&event)?;
-                        self.last = event.id.unwrap_or(self.last);
+                        if let Some(id) = event.id {
+                            self.last = id;
+                        }
                     }
                     Ok(Some(Received::KeepAlive)) => {}
                     Ok(None) => break "the connection ended".to_owned(),
@@ -103,7 +114,8 @@ impl<'a> Printing<'a> {
         if event.kind == DAMAGED {
             let Damaged { position, damaged } =
                 serde_json::from_str(&event.data).with_context(unreadable)?;
-            return self.view.print(&Found::Entry(Entry::Damaged { position, what: damaged }));
+            let found = Found::Entry(Entry::Damaged { position, what: damaged });
+            return self.view.print(&Located { partition: partition_of(event), found });
         }
         let entity = self.arguments.entity.as_ref();
         if self.arguments.shape.is_some() {
@@ -114,10 +126,16 @@ impl<'a> Printing<'a> {
         }
         let record: Record = serde_json::from_str(&event.data).with_context(unreadable)?;
         if entity.is_none_or(|one| record.entity.as_ref() == Some(one)) {
-            self.view.print(&Found::Entry(Entry::Record(record)))?;
+            let found = Found::Entry(Entry::Record(record));
+            self.view.print(&Located { partition: partition_of(event), found })?;
         }
         Ok(())
     }
+}
+
+fn partition_of(event: &ServerEvent) -> Option<Partition> {
+    // What else is in the data was read before.
+    serde_json::from_str(&event.data).ok().and_then(|Partitioned { partition }| partition)
 }
 
 const fn feed(path: &str) -> Feed<'_> {

@@ -1,15 +1,15 @@
-//! Follows the records of a journal file in the format of another system. Records of other kinds are
+//! Follows the records of a journal in the format of another system. Records of other kinds are
 //! passed over, and what a form needs besides its record is looked up, so that following a busy
 //! journal takes little time and memory.
 
 use sandglass_insight::projection::{Context, Needs, Projected, Projection, Shape};
-use sandglass_journal::{Entry, PAGE_MAX_ENTRIES, SqliteJournal, SqliteReader};
 use sandglass_liveness::Fold;
 use sandglass_model::{DispatchId, EntityRef, Event, Position, Record};
 
 use super::{Arguments, is_interrupted_before_next};
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
+use crate::journal_reader::{JournalReader, format_position};
 use crate::terminal::{Output, note};
 
 /// Prints the form of each record in `shape`, and then those of new records, until Ctrl-C.
@@ -18,14 +18,14 @@ pub(super) async fn follow(
     shape: Shape,
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Exit> {
-    let mut reader = SqliteJournal::open_read_only(&arguments.from)?;
+    let mut reader = JournalReader::open(&arguments.place())?;
     let output = Output::new();
-    let mut next = Position(1);
+    let mut after = reader.start();
     loop {
-        let page = reader.read_kinds(shape.kinds(), next, PAGE_MAX_ENTRIES)?;
-        next = page.next;
-        for entry in page.entries {
-            let position = entry.position();
+        let page = reader.read_kinds(shape.kinds(), &after)?;
+        after = page.next;
+        for (index, entry) in page.entries {
+            let position = format_position(reader.partition(index), entry.position());
             let form = entry.into_record().map_err(anyhow::Error::from).and_then(|record| {
                 let is_wanted = arguments.entity.is_none() || record.entity == arguments.entity;
                 if is_wanted { project(&mut reader, shape, &record) } else { Ok(None) }
@@ -44,7 +44,7 @@ pub(super) async fn follow(
 }
 
 fn project(
-    reader: &mut SqliteReader,
+    reader: &mut JournalReader,
     shape: Shape,
     record: &Record,
 ) -> anyhow::Result<Option<Projected>> {
@@ -64,12 +64,10 @@ fn project(
 }
 
 fn integration_of(
-    reader: &mut SqliteReader,
+    reader: &mut JournalReader,
     dispatch: DispatchId,
 ) -> anyhow::Result<Option<String>> {
-    let Some((_, position)) = reader.find_dispatch(dispatch)? else { return Ok(None) };
-    let first = reader.read(position, 1)?.entries.into_iter().next();
-    Ok(match first.map(Entry::into_record).transpose()?.map(|record| record.event) {
+    Ok(match reader.first_of(dispatch)?.map(|record| record.event) {
         Some(Event::Dispatched(dispatched)) => Some(dispatched.integration),
         _ => None,
     })
@@ -77,30 +75,17 @@ fn integration_of(
 
 /// The specs of the journal, and the entity as its records before `before` make it.
 fn fold_before(
-    reader: &mut SqliteReader,
+    reader: &mut JournalReader,
     name: &EntityRef,
     before: Position,
 ) -> anyhow::Result<Fold> {
     let mut fold = Fold::new();
-    let mut after = None;
-    'specs: loop {
-        // Records about no entity, which are those of specs, come first.
-        let page = reader.read_by_entity(after.as_ref(), PAGE_MAX_ENTRIES)?;
-        for entry in page.entries {
-            let record = entry.into_record()?;
-            if record.entity.is_some() {
-                break 'specs;
-            }
-            fold.apply(&record)?;
-        }
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
+    for spec in reader.specs_of(name)? {
+        fold.apply(&spec)?;
     }
     let mut next = Some(Position(1));
     while let Some(from) = next {
-        let page = reader.read_entity(name, from, PAGE_MAX_ENTRIES)?;
+        let page = reader.read_entity(name, from)?;
         next = page.next;
         for entry in page.entries {
             let record = entry.into_record()?;

@@ -4,12 +4,13 @@
 mod guests;
 mod runs;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use sandglass_journal::SqliteJournal;
+use sandglass_journal::PAGE_MAX_ENTRIES;
 use sandglass_liveness::replay::{Divergence, Summary};
-use sandglass_model::EntityRef;
-use sandglass_runtime::replay_journal;
+use sandglass_model::{EntityRef, Event, Partition, Record};
+use sandglass_runtime::{replay_journal, replay_partition};
 use sandglass_source::printable;
 use serde_json::{Value, json};
 
@@ -17,21 +18,28 @@ use self::runs::{Runs, Wanted};
 use crate::compiling;
 use crate::exit::Exit;
 use crate::journal_file;
+use crate::journal_place::Place;
+use crate::journal_reader::{JournalReader, format_position};
 use crate::terminal::{Output, Tone, count};
 
 /// Replays the decisions of a journal, and its handlers with --guests, and compares them
+///
+/// Each partition of a database is replayed alone. Specs that all of them contain count once, so a
+/// journal has the same totals in a file and in a database; snapshots are only compared in a file.
 ///
 /// Exit code: 0 no divergence, 2 the journal cannot be read, 3 divergences.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass replay run.journal\n  \
     sandglass replay run.journal --json | jq .divergences\n  \
+    sandglass replay postgresql://sandglass@db.example/runs\n  \
     sandglass replay run.journal --guests integrations/\n  \
     sandglass replay run.journal --guests integrations/ --dispatch ID --until 12 --trace\n\n\
     A module is found by the hash of its bytes, whatever the name of its file. Secrets of a handler\n\
     come from SANDGLASS_SECRET_NAME, as in its first execution.")]
 pub(crate) struct Arguments {
-    /// The journal file
-    journal: PathBuf,
+    /// The journal: a file, postgresql://USER@HOST/DATABASE or env:VAR, a variable that holds such a URL
+    #[arg(value_name = "JOURNAL")]
+    journal: Place,
     /// Replay each recorded handler with the modules of this folder
     #[arg(long, value_name = "DIR")]
     guests: Option<PathBuf>,
@@ -45,19 +53,19 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
-    let mut journal = SqliteJournal::open_read_only(&arguments.journal)?;
+    let mut journal = JournalReader::open(&arguments.journal)?;
     let mut runs = match &arguments.guests {
         Some(folder) => {
             let runs = Runs::new(folder, arguments.wanted, arguments.compiling)?;
             // A second reader, because recordings are read in the middle of reading records.
-            Some((runs, SqliteJournal::open_read_only(&arguments.journal)?))
+            Some((runs, JournalReader::open(&arguments.journal)?))
         }
         None => None,
     };
-    let summary = replay_journal(&mut journal, |record| {
+    let summary = replay_all(&mut journal, |partition, record| {
         journal_file::check_rules(record)?;
         match &mut runs {
-            Some((runs, recordings)) => runs.feed(record, recordings),
+            Some((runs, recordings)) => runs.feed(partition, record, recordings),
             None => Ok(()),
         }
     })?;
@@ -65,7 +73,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     if let (Some(dispatch), Some(runs)) = (arguments.wanted.dispatch, &runs)
         && !runs.found
     {
-        anyhow::bail!("no dispatch {dispatch} has ended in `{}`", arguments.journal.display());
+        anyhow::bail!("no dispatch {dispatch} has ended in `{}`", arguments.journal);
     }
     let output = Output::new();
     if arguments.json {
@@ -77,9 +85,35 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(if diverged == 0 { Exit::Ok } else { Exit::Diverged })
 }
 
+/// Replays all journals, and passes each whole record to `each` with its partition.
+fn replay_all(
+    journal: &mut JournalReader,
+    mut each: impl FnMut(Option<Partition>, &Record) -> anyhow::Result<()>,
+) -> anyhow::Result<Summary> {
+    let database = match journal {
+        JournalReader::File(reader) => return replay_journal(reader, |record| each(None, record)),
+        JournalReader::Database(database) => database,
+    };
+    let (mut total, mut specs) = (Summary::default(), BTreeSet::new());
+    for (partition, journal) in Partition::all().zip(database.journals().all()) {
+        let read = |from| database.wait(journal.read(from, PAGE_MAX_ENTRIES));
+        let mut repeated = 0;
+        let summary = replay_partition(partition, read, |record| {
+            if let Event::SpecRegistered { digest, .. } = &record.event {
+                repeated += u64::from(!specs.insert(*digest));
+            }
+            each(Some(partition), record)
+        })?;
+        total.add(summary);
+        total.records -= repeated;
+    }
+    Ok(total)
+}
+
 fn print(summary: &Summary, runs: Option<&runs::Summary>, output: &Output) -> anyhow::Result<()> {
     for divergence in &summary.divergences {
-        let Divergence { position, entity, what, recorded, expected } = divergence;
+        let Divergence { partition, position, entity, what, recorded, expected } = divergence;
+        let position = format_position(*partition, *position);
         let heading = format!("position {position}  {}  {what}", or_dash(entity.as_ref()));
         print_divergence(&heading, recorded, ("expected", expected), output)?;
     }
@@ -107,7 +141,9 @@ fn print(summary: &Summary, runs: Option<&runs::Summary>, output: &Output) -> an
 }
 
 fn print_divergences_of_guests(runs: &runs::Summary, output: &Output) -> anyhow::Result<()> {
-    for runs::Divergence { position, entity, dispatch, attempt, run } in &runs.divergences {
+    for divergence in &runs.divergences {
+        let runs::Divergence { partition, position, entity, dispatch, attempt, run } = divergence;
+        let position = format_position(*partition, *position);
         let call = run.call.map(|call| format!(" (host call {call})")).unwrap_or_default();
         let heading = format!(
             "position {position}  {}  dispatch {dispatch} attempt {attempt}  {}{call}",

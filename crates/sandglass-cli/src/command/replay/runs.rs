@@ -9,16 +9,16 @@ use sandglass_host::replay::{
     NotReplayed, RecordedEnd, RecordedRun, Replay, Replayed, ReplayedCall, RunDivergence,
 };
 use sandglass_host::{Host, Integration, Secret, Settings};
-use sandglass_journal::SqliteReader;
 use sandglass_model::{
-    DispatchId, Ended, EntityRef, Event, GuestLimits, ModuleHash, Outcome, Position, Record,
-    Recorded,
+    DispatchId, Ended, EntityRef, Event, GuestLimits, ModuleHash, Outcome, Partition, Position,
+    Record, Recorded,
 };
 
 use serde::Serialize;
 
 use super::guests::Guests;
 use crate::compiling;
+use crate::journal_reader::JournalReader;
 
 /// Most divergences that are kept; all are counted.
 const DIVERGENCES_MAX: usize = 100;
@@ -73,6 +73,8 @@ impl Summary {
 /// A handler whose replay differs from its record.
 #[derive(Debug, Serialize)]
 pub(super) struct Divergence {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) partition: Option<Partition>,
     pub(super) position: Position,
     pub(super) entity: Option<EntityRef>,
     pub(super) dispatch: DispatchId,
@@ -122,8 +124,9 @@ impl Runs {
     /// Errors if the host or the journal fails.
     pub(super) fn feed(
         &mut self,
+        partition: Option<Partition>,
         record: &Record,
-        journal: &mut SqliteReader,
+        journal: &mut JournalReader,
     ) -> anyhow::Result<()> {
         let Event::Ended(ended) = &record.event else { return Ok(()) };
         if self.wanted.dispatch.is_some_and(|wanted| wanted != ended.dispatch) {
@@ -134,7 +137,7 @@ impl Runs {
             Ok(replayed) => {
                 self.summary.replayed += 1;
                 if let Some(run) = replayed.divergence {
-                    self.add_divergence(record, ended, run);
+                    self.add_divergence(partition, record, ended, run);
                 }
             }
             Err(Obstacle::NeverRan) => {}
@@ -143,7 +146,7 @@ impl Runs {
                 let what = "a recording that cannot be replayed".to_owned();
                 let came = "nothing".to_owned();
                 let run = RunDivergence { call: None, what, recorded, came };
-                self.add_divergence(record, ended, run);
+                self.add_divergence(partition, record, ended, run);
             }
             Err(Obstacle::Failed(error)) => return Err(error),
         }
@@ -154,9 +157,9 @@ impl Runs {
         &mut self,
         record: &Record,
         ended: &Ended,
-        journal: &mut SqliteReader,
+        journal: &mut JournalReader,
     ) -> Result<Replayed, Obstacle> {
-        let run = recorded_run(ended, journal)?;
+        let run = recorded_run(record.entity.as_ref(), ended, journal)?;
         let integration = self.load(&run)?;
         let secrets = run.secrets().into_iter().map(|name| match Secret::granted(name) {
             Ok(value) => Ok((name.to_owned(), value)),
@@ -208,10 +211,17 @@ impl Runs {
         reasons.entry(why).or_insert(DecisionOnly { runs: 0, dispatch }).runs += 1;
     }
 
-    fn add_divergence(&mut self, record: &Record, ended: &Ended, run: RunDivergence) {
+    fn add_divergence(
+        &mut self,
+        partition: Option<Partition>,
+        record: &Record,
+        ended: &Ended,
+        run: RunDivergence,
+    ) {
         self.summary.divergence_count += 1;
         if self.summary.divergences.len() < DIVERGENCES_MAX {
             self.summary.divergences.push(Divergence {
+                partition,
                 position: record.position,
                 entity: record.entity.clone(),
                 dispatch: ended.dispatch,
@@ -245,7 +255,11 @@ enum Obstacle {
     Failed(anyhow::Error),
 }
 
-fn recorded_run(ended: &Ended, journal: &mut SqliteReader) -> Result<RecordedRun, Obstacle> {
+fn recorded_run(
+    entity: Option<&EntityRef>,
+    ended: &Ended,
+    journal: &mut JournalReader,
+) -> Result<RecordedRun, Obstacle> {
     let decision_only = |why: &str| Err(Obstacle::DecisionOnly(why.to_owned()));
     match &ended.recording {
         None if ended.outcome == Outcome::Interrupted => {
@@ -256,7 +270,7 @@ fn recorded_run(ended: &Ended, journal: &mut SqliteReader) -> Result<RecordedRun
         Some(Recorded::DecisionOnly(why)) => return decision_only(why),
         Some(Recorded::Bytes(_)) => {}
     }
-    let recording = match journal.recording(ended.dispatch, ended.attempt) {
+    let recording = match journal.recording(entity, ended.dispatch, ended.attempt) {
         Ok(Some(recording)) => recording,
         Ok(None) => return Err(Obstacle::Damaged("it is missing".to_owned())),
         Err(sandglass_journal::Error::Damaged { place, what }) => {

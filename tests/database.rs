@@ -1,0 +1,196 @@
+//! Commands on the journal of a database, on a PostgreSQL server that the tests start;
+//! `.ci/check-postgres` runs them.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests may panic without a thread, and wait for a server"
+)]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+mod binary;
+#[allow(dead_code, reason = "this test uses a part of it")]
+#[path = "../crates/sandglass-postgres/tests/server/server.rs"]
+mod server;
+
+use std::path::PathBuf;
+
+use binary::{Folder, Running, fixture, sandglass, with_variable};
+use serde_json::Value;
+
+const STEPS: &str = r#"
+[[step]]
+send = "SwitchOn"
+entity = "Lamp/kitchen"
+
+[[step]]
+send = "Break"
+entity = "Lamp/hall"
+
+[[step]]
+expect_transition = "SwitchOff"
+entity = "Lamp/kitchen"
+"#;
+
+/// A journal of two lamps.
+fn played() -> (Folder, PathBuf) {
+    let folder = Folder::with_lamp(STEPS);
+    let journal = folder.path("play.journal");
+    sandglass(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]).exits(0);
+    (folder, journal)
+}
+
+/// An empty journal in a new database; returns its URL.
+fn empty(name: &str) -> String {
+    server::shared().psql("postgres", &format!("CREATE DATABASE {name}"));
+    let url = server::shared().url(name);
+    sandglass(&[&"journal", &"create", &url]).exits(0).says("has a journal of format");
+    url
+}
+
+/// The summary of a replay, without what only a file has.
+fn replayed(journal: &dyn AsRef<std::ffi::OsStr>) -> Value {
+    let said = sandglass(&[&"replay", journal, &"--json"]).exits(0);
+    let mut summary = said.json_lines().remove(0);
+    let fields = summary.as_object_mut().unwrap();
+    fields.remove("snapshots");
+    fields.remove("snapshots_unusable");
+    assert_eq!(fields["divergence_count"], 0);
+    summary
+}
+
+/// The records of a journal without positions.
+fn records(journal: &dyn AsRef<std::ffi::OsStr>) -> Vec<Value> {
+    let mut records = sandglass(&[&"log", journal, &"--json"]).exits(0).json_lines();
+    for record in &mut records {
+        let fields = record.as_object_mut().unwrap();
+        fields.remove("position");
+        fields.remove("partition");
+    }
+    records
+}
+
+#[test]
+fn a_copied_journal_has_the_same_contents_in_a_database_and_in_a_file() {
+    let (folder, journal) = played();
+    let url = empty("copied");
+    sandglass(&[&"journal", &"copy", &journal, &url]).exits(0).says("copied");
+    sandglass(&[&"journal", &"copy", &journal, &url]).exits(2).says("contains records");
+    let back = folder.path("back.journal");
+    sandglass(&[&"journal", &"copy", &url, &back]).exits(0);
+    sandglass(&[&"journal", &"copy", &url, &back]).exits(2).says("such a file already");
+
+    assert_eq!(replayed(&url), replayed(&journal));
+    assert_eq!(replayed(&back), replayed(&journal));
+    assert_eq!(records(&back).len(), records(&journal).len());
+    for command in ["why", "budgets", "scan"] {
+        let file = sandglass(&[&command, &journal]).exits(0);
+        assert_eq!(
+            sandglass(&[&command, &back]).exits(0).out.lines().count(),
+            file.out.lines().count()
+        );
+        assert_eq!(
+            sandglass(&[&command, &url]).exits(0).out.lines().count(),
+            file.out.lines().count()
+        );
+    }
+    let lines = sandglass(&[&"log", &url, &"--json"]).exits(0).json_lines();
+    assert!(lines.iter().all(|line| line["partition"].is_u64()));
+    sandglass(&[&"log", &url, &"--entity", &"Lamp/hall"]).exits(0).says("Lamp/hall");
+    sandglass(&[&"journal", &"check", &url]).exits(0).says("all are intact");
+    sandglass(&[&"journal", &"export", &url]).exits(0).says("\"partition\":");
+    sandglass(&[&"journal", &"export", &url, &"--from", &"2"]).exits(2).says("name an entity");
+    let following = Running::start(&[&"log", &url, &"--follow"]);
+    drop(following);
+    sandglass(&[&"journal", &"prune", &url, &"--keep", &"0", &"--dry-run"]).exits(0);
+    sandglass(&[&"journal", &"prune", &url, &"--keep", &"0"]).exits(0).says("removed");
+    sandglass(&[&"replay", &url]).exits(0);
+}
+
+#[test]
+fn journals_of_simulated_worlds_replay_on_both_sides() {
+    let folder = Folder::new();
+    let journals = binary::repository("tests/journals");
+    for (number, name) in ["3400003", "3400004", "3400017"].into_iter().enumerate() {
+        let journal = journals.join(format!("rules-3-seed-{name}.db"));
+        let url = empty(&format!("world{number}"));
+        sandglass(&[&"journal", &"copy", &journal, &url]).exits(0);
+        let back = folder.path(name);
+        sandglass(&[&"journal", &"copy", &url, &back]).exits(0);
+        assert_eq!(replayed(&url), replayed(&journal));
+        assert_eq!(replayed(&back), replayed(&journal));
+        assert_eq!(records(&back).len(), records(&journal).len());
+        for command in ["budgets", "scan"] {
+            let file = sandglass(&[&command, &journal, &"--json"]).exits(0).out;
+            assert_eq!(sandglass(&[&command, &url, &"--json"]).exits(0).out, file);
+        }
+    }
+}
+
+/// `value` without positions.
+fn without_positions(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.into_iter().filter(|(key, _)| key != "position");
+            kept.map(|(key, value)| (key, without_positions(value))).collect()
+        }
+        Value::Array(values) => values.into_iter().map(without_positions).collect(),
+        value => value,
+    }
+}
+
+#[test]
+fn recorded_executions_are_copied_replayed_and_explained() {
+    let (folder, url) = (Folder::new(), empty("recorded"));
+    let journal = folder.path("runs.db");
+    for (guest, code) in [("wat/echo.wat", 0), ("wat/spins.wat", 124)] {
+        let guest = fixture(guest);
+        sandglass(&[&"run", &guest, &"--deadline", &"500ms", &"--journal", &journal]).exits(code);
+    }
+    let back = folder.path("back.db");
+    sandglass(&[&"journal", &"copy", &journal, &url]).exits(0).says("2 recordings");
+    sandglass(&[&"journal", &"copy", &url, &back]).exits(0).says("2 recordings");
+    let guests = fixture("wat");
+    let explained = |journal: &dyn AsRef<std::ffi::OsStr>| {
+        let why = sandglass(&[&"why", journal, &"--json"]).exits(0).out;
+        without_positions(serde_json::from_str(&why).unwrap())
+    };
+    let places: [&dyn AsRef<std::ffi::OsStr>; 3] = [&journal, &url, &back];
+    for place in places {
+        let replay = sandglass(&[&"replay", place, &"--guests", &guests]).exits(0);
+        assert_eq!(
+            replay.out,
+            "2 dispatches, 1 timeout, 0 divergences\nguests: 2 replayed, 0 decision-only\n"
+        );
+        assert_eq!(explained(place), explained(&journal));
+    }
+}
+
+#[test]
+fn an_incomplete_copy_is_not_opened() {
+    let (_folder, journal) = played();
+    let url = empty("incomplete");
+    let sql = "UPDATE sandglass.cluster SET hash = 'incomplete copy'";
+    server::shared().psql("incomplete", sql);
+    sandglass(&[&"log", &url]).exits(2).says("DROP SCHEMA");
+    sandglass(&[&"journal", &"copy", &journal, &url]).exits(2).says("DROP SCHEMA");
+    sandglass(&[&"journal", &"create", &url]).exits(2).says("DROP SCHEMA");
+    server::shared().psql("incomplete", "DROP SCHEMA sandglass CASCADE");
+    sandglass(&[&"journal", &"create", &url]).exits(0);
+    sandglass(&[&"journal", &"copy", &journal, &url]).exits(0);
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_with_what_to_do() {
+    let url = server::shared().url("postgres");
+    sandglass(&[&"log", &url]).exits(2).says("sandglass journal create");
+    sandglass(&[&"log", &server::shared().url("absent")]).exits(2).says("create the database");
+    let closed = format!("postgresql://ann@127.0.0.1:{}/runs", server::free_port());
+    sandglass(&[&"log", &closed]).exits(2).says("check that the server runs");
+    let secret = closed.replace("ann@", "ann:secret@");
+    let said = sandglass(&[&"log", &secret]).exits(2).says("PGPASSWORD");
+    assert!(!said.err.contains("secret"), "{}", said.err);
+    let said = sandglass(&[&"journal", &secret]).exits(2);
+    assert!(!said.err.contains("secret"), "{}", said.err);
+    sandglass(&[&"log", &"env:ABSENT_URL"]).exits(2).says("ABSENT_URL");
+    with_variable("RUNS_URL", &empty("by_variable"), &[&"log", &"env:RUNS_URL"]).exits(0);
+}
