@@ -103,19 +103,8 @@ impl Sleep {
     /// Sleeps until one of `timers` fires or a request arrives.
     pub(crate) fn new(spec: Option<Arc<Spec>>, last: Position, timers: Timers) -> Self {
         let alarm = timers.next();
-        let (held_back_from, _counted, spawn_slot) = Default::default();
-        let (last, is_loaded) = (Some(last), false);
-        Self {
-            spec,
-            last,
-            timers,
-            held_back_from,
-            _counted,
-            spawn_slot,
-            alarm,
-            unread: 0,
-            is_loaded,
-        }
+        let last = Some(last);
+        Self { last, timers, is_loaded: false, ..Self::stored(spec, alarm) }
     }
 
     /// An entity of which only the journal knows more than `spec`, which it obeyed when it fell
@@ -144,20 +133,7 @@ impl Sleep {
     /// For an entity whose task was lost: its state, and what was in flight, is in the journal
     /// alone. It is woken after a while if no request wakes it before.
     pub(crate) fn of_lost(now: Monotonic) -> Self {
-        let (alarm, timers) = (now.after(AGAIN_FIRST), Timers::default());
-        let (spec, last, held_back_from, _counted, spawn_slot) = Default::default();
-        let is_loaded = false;
-        Self {
-            spec,
-            last,
-            timers,
-            held_back_from,
-            _counted,
-            spawn_slot,
-            alarm,
-            unread: 0,
-            is_loaded,
-        }
+        Self { is_loaded: false, ..Self::stored(None, now.after(AGAIN_FIRST)) }
     }
 
     /// Whether its entry must stay in memory although the journal has noted how it rests.
