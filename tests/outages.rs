@@ -54,9 +54,9 @@ const FAILURES: u32 = 12;
 const ACKNOWLEDGED_AFTER: usize = 20;
 /// How long a daemon may take to go on after an outage.
 const RECOVERS_WITHIN: Duration = Duration::from_secs(20);
-/// How long a daemon may take to stop after another one has taken the journal: its handlers, which hang,
-/// have a grace period of 25 s.
-const STOPS_WITHIN: Duration = Duration::from_secs(40);
+/// How long a daemon may take to stop after another one has taken the journal. It notices within a second, and
+/// gives its handlers, which hang, no time.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Failure {

@@ -136,12 +136,19 @@ impl Database {
         });
         shared.reachable.note(beaten.as_ref().err().map(ToString::to_string));
         let taken = beaten?;
+        shared.is_taken.fetch_or(!taken.is_empty(), Ordering::AcqRel);
         for partition in &taken {
             if shared.disowned(*partition).is_none() {
                 shared.disown(*partition, "another process has taken it".to_owned());
             }
         }
         Ok(taken)
+    }
+
+    /// Whether a beat has found that another process has taken partitions of this one.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.0.shared.is_taken.load(Ordering::Acquire)
     }
 
     /// Counts a beat, and returns the partitions that this process does not own any more.

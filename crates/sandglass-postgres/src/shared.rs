@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) failing: [Failing; 2],
     /// Whether the last beat reached the database.
     pub(crate) reachable: Reachable,
+    /// Whether another process has taken partitions.
+    pub(crate) is_taken: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) uploads: Uploads,
     pub(crate) sweep: tokio::sync::Mutex<Sweep>,
@@ -77,6 +79,7 @@ impl Shared {
             partitions,
             failing: Default::default(),
             reachable: Reachable::default(),
+            is_taken: AtomicBool::new(false),
             counters: Counters::default(),
             uploads: Uploads::default(),
             sweep,

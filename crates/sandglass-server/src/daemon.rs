@@ -207,13 +207,13 @@ impl Server for DaemonServer {
     }
 
     async fn stop(self) -> Stopped {
-        let Self { config, base, serving, openwop, report, .. } = self;
+        let Self { config, base, database, serving, openwop, report, .. } = self;
         if let Some(openwop) = &openwop {
             openwop.close();
         }
-        let unrecorded = serving
-            .shutdown(config.grace, |draining| report_draining(&draining, config.grace, &report))
-            .await;
+        let grace = journal::grace(database.as_ref(), config.grace);
+        let unrecorded =
+            serving.shutdown(grace, |draining| report_draining(&draining, grace, &report)).await;
         base.host.shutdown().await;
         base.export_spans().await;
         if !unrecorded.is_empty() {
@@ -225,6 +225,9 @@ impl Server for DaemonServer {
             return Stopped::Unrecorded;
         }
         report(match config.journal {
+            Some(_) if database.as_ref().is_some_and(Database::is_taken) => {
+                "stopped; another process has the journal"
+            }
             Some(_) => "stopped; all outcomes are in the journal",
             None => "stopped; outcomes are lost, because there is no journal",
         });

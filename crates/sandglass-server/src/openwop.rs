@@ -144,10 +144,10 @@ impl Server for OpenWopServer {
 
     async fn stop(self) -> Stopped {
         let left = self.if_ended_at_once();
-        let Self { interface, runtime, serving, base, report, .. } = self;
+        let Self { interface, runtime, serving, base, database, report, .. } = self;
         serving.stop_accepting();
         interface.close();
-        runtime.shutdown(GRACE).await;
+        runtime.shutdown(journal::grace(database.as_ref(), GRACE)).await;
         base.host.shutdown().await;
         // A client that reads its response more slowly finds the result in the journal.
         let _ = serving.drain(ANSWERS_MAX).await;

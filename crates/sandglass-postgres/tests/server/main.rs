@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "they wait for real servers")]
 #![allow(clippy::print_stdout, reason = "seeds and counts of failed tests")]
 
+mod across;
 mod conforms;
 mod damage;
 mod failover;

@@ -65,6 +65,12 @@ pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
     pending().await
 }
 
+/// How long handlers may take to end when the server stops: no time if another process has taken the
+/// journal, because nothing that they do can be recorded, and that process may have started them anew.
+pub(crate) fn grace(database: Option<&Database>, grace: Duration) -> Duration {
+    if database.is_some_and(Database::is_taken) { Duration::ZERO } else { grace }
+}
+
 /// Reports that the database does not respond, or does again.
 fn note_reached(error: Option<&JournalError>, metrics: &Metrics) {
     if let Some(error) = error {

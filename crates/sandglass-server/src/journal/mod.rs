@@ -3,7 +3,7 @@
 mod check;
 mod database;
 
-pub(crate) use database::keep;
+pub(crate) use database::{grace, keep};
 
 use std::io;
 use std::path::{Path, PathBuf};
