@@ -138,33 +138,20 @@ impl Rest {
 }
 
 impl Selected {
-    /// The first `limit` of these entities with their keys, in any order. `has_more` if there are
-    /// further ones behind them.
-    pub(crate) fn merged(mut found: Vec<(i64, EntityEntry)>, has_more: bool, limit: usize) -> Self {
+    /// The first `limit` of these entities, each with its key, which are in any order. `has_more` if
+    /// there are further ones behind all of them: also if these could not be read.
+    #[must_use]
+    pub fn page(mut found: Vec<(i64, EntityEntry)>, has_more: bool, limit: usize) -> Self {
         found.sort_by(|(key, entry), (other, another)| {
             (key, &entry.entity).cmp(&(other, &another.entity))
         });
-        found.truncate(limit + 1);
-        let place = |(key, entry): &(i64, EntityEntry)| SelectedPlace {
-            key: *key,
-            entity: entry.entity.clone(),
-        };
-        let last = found.last().filter(|_| has_more && found.len() <= limit).map(place);
-        let page = Self::page(found, limit);
-        Self { next: page.next.or(last), ..page }
-    }
-
-    /// The first `limit` of these entities, each with its key in their order. There is one more if
-    /// there are more.
-    #[must_use]
-    pub fn page(mut found: Vec<(i64, EntityEntry)>, limit: usize) -> Self {
-        let is_full = found.len() > limit;
+        let has_more = has_more || found.len() > limit;
         found.truncate(limit);
         let place = |(key, entry): &(i64, EntityEntry)| SelectedPlace {
             key: *key,
             entity: entry.entity.clone(),
         };
-        let next = found.last().filter(|_| is_full).map(place);
+        let next = found.last().filter(|_| has_more).map(place);
         Self { entries: found.into_iter().map(|(_, entry)| entry).collect(), next }
     }
 }

@@ -210,7 +210,7 @@ impl Journals {
         let has_more = pages.iter().any(|page| page.next.is_some());
         let entries = pages.into_iter().flat_map(|page| page.entries);
         let keyed = entries.filter_map(|entry| Some((which.key_of(&entry)?, entry)));
-        Ok(Selected::merged(keyed.collect(), has_more, limit))
+        Ok(Selected::page(keyed.collect(), has_more, limit))
     }
 
     /// [`Journal::prune`]. The entities of each journal are removed at once, or not at all.

@@ -239,7 +239,7 @@ impl Inner {
             });
         let found: Vec<_> =
             if is_by_name { found.take(limit + 1).collect() } else { found.collect() };
-        Selected::merged(found, false, limit)
+        Selected::page(found, false, limit)
     }
 
     fn record(&self, place: usize) -> Option<&Record> {

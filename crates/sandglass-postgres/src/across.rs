@@ -14,6 +14,9 @@ use crate::link::Parameter;
 use crate::reader::numbers_of;
 use crate::row::{decode, key, position};
 
+/// Positions of one partition that a search for kinds of records passes over at once.
+const SEARCHED_EACH: u64 = SEARCHED_MAX / Partition::COUNT as u64;
+
 /// The last position that was assigned in each partition.
 const ENDS: &str = "SELECT p.partition, greatest(p.floor, coalesce(r.position, 0)) \
      FROM sandglass.partitions p LEFT JOIN LATERAL (SELECT position FROM sandglass.records \
@@ -115,7 +118,7 @@ impl Database {
                 continue;
             }
             if kinds.is_some() {
-                let searched = after.at(index).0.saturating_add(SEARCHED_MAX);
+                let searched = after.at(index).0.saturating_add(SEARCHED_EACH);
                 page.next.advance(index, end.min(Position(searched)));
                 page.is_end &= searched >= end.0;
             } else {
@@ -143,7 +146,7 @@ impl Database {
         let Some(kinds) = kinds.as_ref() else {
             return self.reader().query(&behind(""), &parameters).await;
         };
-        let condition = format!("AND r.position <= a.after + {SEARCHED_MAX} AND r.kind = ANY($4)");
+        let condition = format!("AND r.position <= a.after + {SEARCHED_EACH} AND r.kind = ANY($4)");
         parameters.push((kinds, Type::TEXT_ARRAY));
         self.reader().query(&behind(&condition), &parameters).await
     }

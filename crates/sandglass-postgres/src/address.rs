@@ -146,6 +146,13 @@ impl Address {
         self
     }
 
+    /// The address for reading, also from a standby.
+    pub(crate) fn for_reading(&self) -> Self {
+        let mut address = self.clone();
+        address.config.target_session_attrs(TargetSessionAttrs::Any);
+        address
+    }
+
     /// The servers and the database, without user and password.
     #[must_use]
     pub fn place(&self) -> &str {

@@ -100,6 +100,11 @@ impl Sweep {
         Self { clock: SystemClock::new(), kept, after: Vec::new(), orphans: BTreeMap::new() }
     }
 
+    /// Whether the last call came to the end of all recordings.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.after.is_empty()
+    }
+
     /// Examines some recordings, and returns how many were removed.
     pub(crate) async fn next(&mut self, reader: &Reader, uploads: &Uploads) -> Result<u64, Error> {
         let now = self.clock.now();

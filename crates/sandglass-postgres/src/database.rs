@@ -110,7 +110,8 @@ impl Database {
     /// As [`Database::open`].
     pub async fn open_read_only(address: &Address, settings: Settings) -> Result<Self, Error> {
         let unavailable = |fault: Fault| fault.unavailable();
-        let connector = Connector::new(address, settings.connect_limit).map_err(unavailable)?;
+        let connector =
+            Connector::new(&address.for_reading(), settings.connect_limit).map_err(unavailable)?;
         let link = connector.connect().await.map_err(unavailable)?;
         schema::check_readable(&link, &settings, connector.place()).await?;
         drop(link);
@@ -154,8 +155,14 @@ impl Database {
     /// Counts a beat, and returns the partitions that this process does not own any more.
     async fn lost_partitions(&self) -> Result<Vec<Partition>, Error> {
         let (reader, host) = (self.reader(), &self.0.shared.host);
-        let beat = "UPDATE sandglass.hosts SET beats = beats + 1 WHERE host = $1";
-        reader.query(beat, &[(host, Type::TEXT)]).await?;
+        // Entered again if another process found it without a partition yet, and removed it.
+        let beat = "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
+                    VALUES ($1, $2, $3, 1, false) \
+                    ON CONFLICT (host) DO UPDATE SET beats = hosts.beats + 1";
+        let (name, version) = (process_name(), VERSION);
+        let parameters: [Parameter<'_>; 3] =
+            [(host, Type::TEXT), (&name, Type::TEXT), (&version, Type::TEXT)];
+        reader.query(beat, &parameters).await?;
         // Another statement, so that it sees takeovers that the first one waited for.
         let lost = "SELECT partition FROM sandglass.partitions WHERE owner IS DISTINCT FROM $1";
         let rows = reader.query(lost, &[(host, Type::TEXT)]).await?;
@@ -214,13 +221,19 @@ impl Database {
     }
 
     /// Examines up to a thousand recordings, and removes those that no record names: appends that failed
-    /// leave them behind. Returns how many were removed. To be called every few minutes.
+    /// leave them behind, and so does pruning. Returns how many were removed. To be called every few
+    /// minutes, and then until [`Database::has_swept`].
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn sweep(&self) -> Result<u64, Error> {
         let shared = &self.0.shared;
         shared.sweep.lock().await.next(&shared.reader, &shared.uploads).await
+    }
+
+    /// Whether the last [`Database::sweep`] examined the last recording.
+    pub async fn has_swept(&self) -> bool {
+        self.0.shared.sweep.lock().await.is_at_end()
     }
 
     /// Finishes the calls before this one, and closes all journals and connections. If the database does
@@ -260,9 +273,7 @@ async fn new_host(link: &Link, settings: &Settings) -> Result<String, Error> {
     let random = SystemEntropy.fill(&mut id);
     random.map_err(|error| Error::Unavailable { what: error.to_string() })?;
     let host: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = format!("{} {}", name.trim(), std::process::id());
-    let version = env!("CARGO_PKG_VERSION");
+    let (name, version) = (process_name(), VERSION);
     let sql = "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
                VALUES ($1, $2, $3, 0, false) RETURNING host";
     let parameters: [Parameter<'_>; 3] =
@@ -270,6 +281,14 @@ async fn new_host(link: &Link, settings: &Settings) -> Result<String, Error> {
     let entered = link.query(settings.statement_limit, sql, &parameters).await;
     entered.map_err(|fault| fault.unavailable())?;
     Ok(host)
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// This process, for people.
+fn process_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{} {}", name.trim(), std::process::id())
 }
 
 /// Removes the other processes from the table of hosts, which own nothing any more.

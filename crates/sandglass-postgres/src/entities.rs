@@ -88,7 +88,8 @@ pub(crate) async fn select(
          ORDER BY e.key, e.type, e.id"
     );
     let rows = reader.query(&sql, &parameters).await?;
-    Ok(Selected::page(rows.iter().filter_map(decode).collect(), limit))
+    // A row that cannot be read must not end the selection.
+    Ok(Selected::page(rows.iter().filter_map(decode).collect(), rows.len() > limit, limit))
 }
 
 /// The entities of a type that rest and obey another spec than `spec`, behind an id. Each spec is
@@ -125,7 +126,8 @@ async fn of_other_specs(
         (&spec, Type::BYTEA),
     ];
     let rows = reader.query(&sql, &parameters).await?;
-    Ok(Selected::page(rows.iter().filter_map(decode).collect(), limit))
+    // A row that cannot be read must not end the selection.
+    Ok(Selected::page(rows.iter().filter_map(decode).collect(), rows.len() > limit, limit))
 }
 
 /// An entity, with its key in the order of the statement.

@@ -5,7 +5,7 @@ use std::error::Error as _;
 
 use sandglass_journal::Error;
 use sandglass_journal::store::printable;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 
 /// What is known of a statement that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,9 @@ impl From<tokio_postgres::Error> for Fault {
         let code = refused.code();
         let (message, advice) = (printable(&refused.message()), advice(code));
         let what = format!("the database reports: {message} ({}); {advice}", code.code());
-        Self { fate: fate(code), what }
+        // The connection ends with these, perhaps after the commit was written.
+        let is_end = matches!(refused.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+        Self { fate: if is_end { Fate::Unknown } else { fate(code) }, what }
     }
 }
 

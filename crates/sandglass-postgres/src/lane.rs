@@ -336,6 +336,7 @@ impl Lane {
             match self.requests.refuse_during(&why, work).await? {
                 Ok((link, found)) => {
                     self.link = Some(link);
+                    self.failures.note(&Ok(()), 0);
                     return Some(found);
                 }
                 Err(fault) => why = fault.what,
@@ -359,6 +360,7 @@ impl Lane {
             let probes = self.probes(&BTreeMap::new());
             let (link, found) = take(&self.shared, TAKE_AGAIN, &probes).await?;
             self.link = Some(link);
+            self.failures.note(&Ok(()), 0);
             self.compare(&found);
         }
         self.link.as_ref().ok_or_else(Fault::lost)

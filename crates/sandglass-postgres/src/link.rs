@@ -11,6 +11,7 @@ use std::time::Duration;
 use deadpool_postgres::Connect;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio_postgres::error::Severity;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Row};
 
@@ -84,7 +85,8 @@ impl Connector {
             // Ends when the client is dropped or the connection is lost; the client has the error.
             while let Some(Ok(message)) = ready!(connection.poll_message(context)) {
                 if let AsyncMessage::Notice(notice) = message
-                    && notice.severity() == "WARNING"
+                    // Not `severity`, which is in the language of the server.
+                    && notice.parsed_severity() == Some(Severity::Warning)
                 {
                     tracing::warn!(code = notice.code().code(), "the database warns: {notice}");
                     warned.store(true, Ordering::Release);
@@ -141,6 +143,8 @@ impl Link {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Fault> {
+        // A connection that has just been made may warn, too, for example of another collation.
+        self.warned.store(false, Ordering::Release);
         let rows = query(&self.client, limit, sql, parameters).await?;
         if self.warned.load(Ordering::Acquire) { Err(Fault::warned()) } else { Ok(rows) }
     }

@@ -208,9 +208,9 @@ impl Lane {
     }
 
     async fn rest(&mut self, partition: Partition, entities: &[Resting]) -> Result<(), Error> {
+        self.shared.owned(partition)?;
         let mut last = None;
         for _ in 0..2 {
-            self.shared.owned(partition)?;
             match self.rest_once(partition, entities).await {
                 Ok(()) => return Ok(()),
                 Err(fault) => {
@@ -221,6 +221,10 @@ impl Lane {
                     last = Some(fault);
                 }
             }
+        }
+        // It may have been noted nevertheless, and the next append has to clear it then.
+        for resting in entities {
+            self.recent.remove(partition, &resting.entity);
         }
         Err(last.map_or(Error::Closed, |fault| fault.unavailable()))
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sandglass_liveness::session::{conversation, left_for_conversation};
 use sandglass_liveness::{Entity, Spec};
-use sandglass_model::{EntityRef, Position, Recovery};
+use sandglass_model::{EntityRef, Position, Recovery, WallTime};
 
 /// Conversations that are remembered; beyond them, the one whose session ended first is forgotten.
 /// Each takes about 1 KB.
@@ -23,44 +23,52 @@ pub(crate) struct Conversations(Mutex<Ended>);
 #[derive(Debug, Default)]
 struct Ended {
     last: BTreeMap<Key, Left>,
-    by_position: BTreeMap<Position, Key>,
+    by_end: BTreeMap<End, Key>,
 }
+
+/// When a session ended, as far as an order needs it. Positions order the sessions of one journal;
+/// those of different partitions are ordered by time, so their first part is not zero.
+pub(crate) type End = (WallTime, Position, EntityRef);
 
 /// What a session has left.
 #[derive(Debug)]
 struct Left {
     entity: EntityRef,
+    ended: End,
     /// Its last record then.
     position: Position,
     recovery: Arc<Recovery>,
 }
 
 impl Conversations {
-    /// Notes that `entity`, whose last record is at `position`, has ended, if it is a session that
-    /// belongs to a conversation. Returns the session that is not kept any more because of that, and
+    /// Notes that `entity`, whose last record is at `position`, has ended at `at`, if it is a session
+    /// that belongs to a conversation. Returns the session that is not kept any more because of that, and
     /// its last record.
     pub(crate) fn note(
         &self,
         spec: &Spec,
         entity: &Entity,
+        at: WallTime,
         position: Position,
     ) -> Option<(EntityRef, Position)> {
         let (value, recovery) = left_for_conversation(spec, entity)?;
         let key = key(entity, value);
+        let end = (at, position, entity.entity.clone());
         let mut ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = &mut *ended;
         // At a start, entities are read in the order of their names.
         if let Some(before) = ended.last.get(&key) {
-            if before.position >= position {
+            if before.ended >= end {
                 return None;
             }
-            ended.by_position.remove(&before.position);
+            ended.by_end.remove(&before.ended);
         }
-        ended.by_position.insert(position, key.clone());
-        let left = Left { entity: entity.entity.clone(), position, recovery: Arc::new(recovery) };
+        ended.by_end.insert(end.clone(), key.clone());
+        let (entity_name, recovery) = (entity.entity.clone(), Arc::new(recovery));
+        let left = Left { entity: entity_name, ended: end, position, recovery };
         let mut replaced = ended.last.insert(key, left);
         if ended.last.len() > CONVERSATIONS_MAX
-            && let Some((_, first)) = ended.by_position.pop_first()
+            && let Some((_, first)) = ended.by_end.pop_first()
         {
             replaced = ended.last.remove(&first);
         }

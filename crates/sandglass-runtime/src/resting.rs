@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandglass_journal::{self as journal, REST_MAX_ENTITIES, Rest, Resting};
+use sandglass_liveness::session::RunPhase;
 use sandglass_liveness::{Entity, Spec};
-use sandglass_model::{EntityRef, Monotonic, Position};
+use sandglass_model::{EntityRef, Monotonic, Position, WallTime};
 use tokio::sync::Notify;
 
 use crate::shared::Shared;
@@ -64,11 +65,14 @@ impl Rests {
         taken
     }
 
-    /// Puts notes back that were not written.
+    /// Puts notes back that were not written. One that was added meanwhile is newer.
     fn put_back(&self, notes: Vec<Resting>) {
+        let mut waiting = self.lock();
         for Resting { entity, last, rest } in notes {
-            self.add(&entity, last, rest);
+            waiting.entry(entity).or_insert((last, rest));
         }
+        drop(waiting);
+        self.added.notify_one();
     }
 }
 
@@ -90,7 +94,11 @@ impl Shared {
 
     /// Notes what a session that has ended leaves for its conversation.
     pub(crate) fn note_conversation(&self, spec: &Spec, entity: &Entity, position: Position) {
-        let Some((before, last)) = self.conversations.note(spec, entity, position) else { return };
+        // Positions of different partitions cannot be compared, and times of one journal may go back.
+        let at =
+            if self.journal.is_partitioned() { run_ended(entity) } else { WallTime::default() };
+        let noted = self.conversations.note(spec, entity, at, position);
+        let Some((before, last)) = noted else { return };
         // A start need not read that one any more.
         self.rests.add(&before, last, Rest { wake_at: None, spec: None, is_listed: false });
     }
@@ -152,4 +160,16 @@ pub(crate) async fn write_notes(shared: Arc<Shared>, mut closing: watch::Receive
             () = write => {}
         }
     }
+}
+
+/// When the last run of a session ended; the start of time if it is no session.
+fn run_ended(entity: &Entity) -> WallTime {
+    let session = entity.session();
+    let ended = session.and_then(|session| match &session.phase {
+        RunPhase::Stopped(stopped) => {
+            Some(session.run_started.after(Duration::from_millis(stopped.elapsed_ms)))
+        }
+        _ => None,
+    });
+    ended.unwrap_or_default()
 }

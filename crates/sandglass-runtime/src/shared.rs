@@ -85,18 +85,18 @@ impl Shared {
         let begun = self.clock.now();
         let answer = appending.await;
         let metrics = &self.telemetry.metrics;
+        // One partition of many that this process does not own any more says nothing about the others.
+        let is_given_up = matches!(answer, Err(journal::Error::Disowned { .. }));
         let works = !matches!(
             answer,
-            Err(journal::Error::Unavailable { .. }
-                | journal::Error::Damaged { .. }
-                | journal::Error::Disowned { .. })
+            Err(journal::Error::Unavailable { .. } | journal::Error::Damaged { .. })
         );
-        if works {
+        if works && !is_given_up {
             metrics.journal_append(self.clock.now().since(begun));
         } else {
             metrics.journal_append_failed();
         }
-        if self.journal_works.swap(works, Ordering::Relaxed) != works {
+        if !is_given_up && self.journal_works.swap(works, Ordering::Relaxed) != works {
             metrics.journal_health(if works { Health::Healthy } else { Health::Unhealthy });
             if let Err(error) = &answer {
                 tracing::error!(%error, "the journal takes no appends; new dispatches are refused");

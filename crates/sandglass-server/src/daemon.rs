@@ -94,11 +94,9 @@ impl DaemonServer {
         let base = start_base(&options, &config, tls, &modules)?;
         folder::check_timed_functions(&specs, &base.host)?;
         let specs = specs.into_iter().map(|(_, spec)| spec);
-        let Opened { journals, database } =
-            journal::open(config.journal.as_ref(), config.checking, &base, &report).await?;
         let uploads = config.modules.clone();
         let uploads = uploads.or_else(|| config.journal.as_ref().and_then(JournalPlace::modules));
-        if uploads.is_none() && database.is_some() {
+        if uploads.is_none() && config.journal.is_some() {
             report(
                 "modules that clients upload are lost when this process ends: set `modules` in \
                  [journal]",
@@ -114,6 +112,9 @@ impl DaemonServer {
             HostHandlers::new(base.host.clone(), Arc::clone(&base.clock), modules.for_handlers())
                 .recording(config.recording);
         handlers.compile().await;
+        // Last, because a process that has the journal in a database stops then.
+        let Opened { journals, database } =
+            journal::open(config.journal.as_ref(), config.checking, &base, &report).await?;
         let mounted = Mounted::read(&options, &base, &journals, &config, &report).await?;
         let all_handlers: Arc<dyn Handlers> = match &mounted {
             Some(mounted) => Arc::new(mounted.handlers.clone().beside(Arc::new(handlers.clone()))),

@@ -87,11 +87,12 @@ impl OpenWopServer {
         let exporter = Exporter::new(Prefix::default());
         let compile_helper = options.compile_helper.clone();
         let base = Base::start(tls, exporter, host_settings(&settings), compile_helper)?;
+        let (packs, workflows) = (options.packs.as_deref(), options.workflows.as_path());
+        let library = library(&base.host, workflows, packs, &settings, &report).await?;
+        // Last, because a process that has the journal in a database stops then.
         let place = options.journal.as_ref();
         let Opened { journals, database } =
             journal::open(place, Checking::Later, &base, &report).await?;
-        let (packs, workflows) = (options.packs.as_deref(), options.workflows.as_path());
-        let library = library(&base.host, workflows, packs, &settings, &report).await?;
         let handlers = handlers(&base, &journals, library, settings);
         let runtime = Runtime::builder_over(journals)
             .clock(Arc::clone(&base.clock))

@@ -116,13 +116,13 @@ pub(super) fn select(
     let (of_type, id) =
         after.map_or(("", ""), |after| (after.entity.entity_type(), after.entity.id()));
     let key = after.map_or(i64::MIN, |after| after.key);
-    let found = match which {
+    let (found, has_more) = match which {
         Select::All => {
             let sql = format!(
                 "SELECT 0, {COLUMNS} FROM entities WHERE (entity_type, entity_id) > (?1, ?2) \
                  ORDER BY entity_type, entity_id LIMIT ?3"
             );
-            fill(snapshot, &sql, params![of_type, id, fetched])?
+            fill(snapshot, &sql, params![of_type, id, fetched], fetched)?
         }
         Select::Due { until } => {
             let sql = format!(
@@ -131,7 +131,7 @@ pub(super) fn select(
                  AND (due, entity_type, entity_id) > (?5, ?1, ?2) \
                  ORDER BY due, entity_type, entity_id LIMIT ?3"
             );
-            fill(snapshot, &sql, params![of_type, id, fetched, until.as_millis(), key])?
+            fill(snapshot, &sql, params![of_type, id, fetched, until.as_millis(), key], fetched)?
         }
         Select::Ended => {
             let sql = format!(
@@ -140,14 +140,14 @@ pub(super) fn select(
                  AND (rests_at, entity_type, entity_id) > (?4, ?1, ?2) \
                  ORDER BY rests_at, entity_type, entity_id LIMIT ?3"
             );
-            fill(snapshot, &sql, params![of_type, id, fetched, key])?
+            fill(snapshot, &sql, params![of_type, id, fetched, key], fetched)?
         }
         Select::OtherSpec { entity_type, spec } => {
             let id = if of_type == entity_type { id } else { "" };
             of_other_specs(snapshot, (entity_type, spec), id, fetched)?
         }
     };
-    let mut page = Selected::page(found, limit);
+    let mut page = Selected::page(found, has_more, limit);
     // A row that is not as it was written must not end an entity.
     page.entries.retain(|entry| match (which, &entry.rest) {
         (Select::All | Select::Due { .. }, _) => true,
@@ -166,7 +166,7 @@ fn of_other_specs(
     (entity_type, spec): (&str, &SpecDigest),
     id: &str,
     fetched: i64,
-) -> rusqlite::Result<Vec<(i64, EntityEntry)>> {
+) -> rusqlite::Result<(Vec<(i64, EntityEntry)>, bool)> {
     let mut next = snapshot.prepare_cached(
         "SELECT min(spec) FROM entities \
          WHERE spec IS NOT NULL AND entity_type = ?1 AND spec > ?2",
@@ -176,32 +176,37 @@ fn of_other_specs(
          WHERE spec IS NOT NULL AND entity_type = ?1 AND spec = ?2 AND entity_id > ?3 \
          AND rests_at IS NOT NULL ORDER BY entity_id LIMIT ?4"
     );
-    let (mut found, mut before) = (Vec::new(), Vec::new());
+    let (mut found, mut has_more, mut before) = (Vec::new(), false, Vec::new());
     loop {
         let other: Option<Vec<u8>> =
             next.query_row(params![entity_type, before], |row| row.get(0))?;
         let Some(other) = other else { break };
         if other != spec.as_bytes() {
-            found.extend(fill(snapshot, &sql, params![entity_type, other, id, fetched])?);
+            let (of_spec, is_cut) =
+                fill(snapshot, &sql, params![entity_type, other, id, fetched], fetched)?;
+            found.extend(of_spec);
             found.sort_by(|(_, one), (_, other)| one.entity.cmp(&other.entity));
             found.truncate(usize::try_from(fetched).unwrap_or(usize::MAX));
+            has_more |= is_cut;
         }
         before = other;
     }
-    Ok(found)
+    Ok((found, has_more))
 }
 
-/// The entities of these rows, with their keys. Rows without records are skipped: they were left
-/// behind by damage.
+/// The entities of these rows, with their keys, and whether there are as many rows as were fetched for
+/// a full page. Rows without records are skipped: they were left behind by damage.
 fn fill(
     snapshot: &Connection,
     sql: &str,
     values: &[&dyn rusqlite::ToSql],
-) -> rusqlite::Result<Vec<(i64, EntityEntry)>> {
+    fetched: i64,
+) -> rusqlite::Result<(Vec<(i64, EntityEntry)>, bool)> {
     let mut statement = snapshot.prepare_cached(sql)?;
     let mut rows = statement.query(values)?;
-    let mut found = Vec::new();
+    let (mut found, mut count) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
+        count += 1;
         let key = row.get(0)?;
         let (of_type, id): (String, String) = (row.get(1)?, row.get(2)?);
         let Ok(entity) = EntityRef::new(of_type, id) else { continue };
@@ -209,7 +214,7 @@ fn fill(
         let rest = decode(row).filter(|(at, _)| *at == last.position).map(|(_, rest)| rest);
         found.push((key, EntityEntry { entity, last, rest }));
     }
-    Ok(found)
+    Ok((found, count >= fetched))
 }
 
 /// How the entity in a row rests, and the position of its last record then; `None` if it is awake,

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 
 /// How often it is checked that the database responds, and that no other process has taken the journal.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// Every how many beats recordings are removed that no record names.
+/// Every how many beats a search for recordings begins that no record names; it goes on with each beat.
 const SWEEP_EVERY: u64 = 300;
 
 /// Opens the database, and takes the journal from a process that has it.
@@ -34,7 +34,8 @@ pub(super) async fn open(address: &Address, base: &Base, report: &Report) -> Res
 
 /// Works until another process has taken the journal, and returns what to tell the operator.
 pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
-    let (mut ticks, mut before, mut was_reached) = (every(BEAT_EVERY), Counts::default(), true);
+    let (mut ticks, mut before) = (every(BEAT_EVERY), Counts::default());
+    let (mut was_reached, mut is_sweeping) = (true, false);
     for turn in 1_u64.. {
         ticks.tick().await;
         let beaten = database.beat().await;
@@ -55,14 +56,21 @@ pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
         let now = database.counts();
         note_counts(before, now, metrics);
         before = now;
-        if was_reached
-            && turn % SWEEP_EVERY == 0
-            && let Err(error) = database.sweep().await
-        {
-            tracing::warn!(%error, "recordings that no record names could not be removed");
+        is_sweeping |= turn % SWEEP_EVERY == 0;
+        if was_reached && is_sweeping {
+            is_sweeping = sweep(database).await;
         }
     }
     pending().await
+}
+
+/// Removes some recordings that no record names, and returns whether there may be more.
+async fn sweep(database: &Database) -> bool {
+    if let Err(error) = database.sweep().await {
+        tracing::warn!(%error, "recordings that no record names could not be removed");
+        return false;
+    }
+    !database.has_swept().await
 }
 
 /// How long handlers may take to end when the server stops: no time if another process has taken the
