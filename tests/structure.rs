@@ -59,6 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "liveness",
             "model",
             "openwop",
+            "postgres",
             "runtime",
             "scenario",
             "source",

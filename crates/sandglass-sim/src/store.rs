@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use sandglass_journal::{
-    Around, Batch, ByEntity, Entry, Error, Expected, Health, Journal, MemoryJournal, OfKinds, Page,
-    Pending, Place, Positions, Snapshot,
+    Around, Batch, ByEntity, Error, Expected, Health, Journal, MemoryJournal, OfKinds, Page,
+    Pending, Place, Positions, Select, Selected, SelectedPlace, Snapshot,
 };
 use sandglass_model::{Decision, DispatchId, EntityRef, Event, Position, SpawnObstacle};
 use tokio::sync::{Notify, oneshot, watch};
@@ -151,11 +151,11 @@ impl Store {
         Ok(())
     }
 
-    /// Whether a fault hides this entry from a process that starts again.
-    fn forgets(&self, entry: &Entry) -> bool {
-        let is_faulty = self.is_second && self.process.scene.has(Fault::LostTimer);
-        let Entry::Record(record) = entry else { return false };
-        let Some(name) = record.entity.as_ref().filter(|_| is_faulty) else { return false };
+    /// Whether a fault hides from a process that starts again that this entity is due.
+    fn forgets(&self, name: &EntityRef) -> bool {
+        if !self.is_second || !self.process.scene.has(Fault::LostTimer) {
+            return false;
+        }
         let ledger = self.process.scene.ledger();
         let Some(entity) = ledger.entity(name) else { return false };
         let timer = ledger.spec_of(entity).and_then(|spec| entity.idle_timer(spec));
@@ -251,8 +251,20 @@ impl Around for Store {
     ) -> Pending<'_, Result<ByEntity, Error>> {
         Box::pin(async move {
             self.begin_read().await?;
-            let mut page = self.journal.read_by_entity(after, limit).await?;
-            page.entries.retain(|entry| !self.forgets(entry));
+            self.journal.read_by_entity(after, limit).await
+        })
+    }
+
+    fn select(
+        &self,
+        which: Select,
+        after: Option<SelectedPlace>,
+        limit: usize,
+    ) -> Pending<'_, Result<Selected, Error>> {
+        Box::pin(async move {
+            let is_due = matches!(which, Select::Due { .. });
+            let mut page = self.journal.select(which, after, limit).await?;
+            page.entries.retain(|entry| !(is_due && self.forgets(&entry.entity)));
             Ok(page)
         })
     }
