@@ -151,7 +151,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether a fault hides from a process that starts again that this entity is due.
+    /// Whether a fault hides this entity from a process that starts again.
     fn forgets(&self, name: &EntityRef) -> bool {
         if !self.is_second || !self.process.scene.has(Fault::LostTimer) {
             return false;
@@ -228,6 +228,9 @@ impl Around for Store {
     ) -> Pending<'_, Result<Page, Error>> {
         Box::pin(async move {
             self.begin_read().await?;
+            if self.forgets(&entity) {
+                return Ok(Page::default());
+            }
             self.journal.read_entity(entity, from, limit).await
         })
     }
