@@ -159,7 +159,7 @@ impl Store {
         let ledger = self.process.scene.ledger();
         let Some(entity) = ledger.entity(name) else { return false };
         let timer = ledger.spec_of(entity).and_then(|spec| entity.idle_timer(spec));
-        timer.is_some() && name.id().len() % 2 == 0
+        timer.is_some() && name.id().len().is_multiple_of(2)
     }
 }
 

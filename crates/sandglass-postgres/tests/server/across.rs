@@ -7,8 +7,7 @@ use sandglass_journal::{
     Batch, Entry, Expected, Journals, LastRecord, Merged, PAGE_MAX_ENTRIES, Rest, Resting, Select,
 };
 use sandglass_model::{
-    Cursor, DispatchId, EntityRef, Partition, Position, RulesVersion, Sequence, SpecDigest,
-    WallTime,
+    Cursor, DispatchId, EntityRef, Position, RulesVersion, Sequence, SpecDigest, WallTime,
 };
 
 use crate::server::{self, block};

@@ -56,7 +56,7 @@ pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
         let now = database.counts();
         note_counts(before, now, metrics);
         before = now;
-        is_sweeping |= turn % SWEEP_EVERY == 0;
+        is_sweeping |= turn.is_multiple_of(SWEEP_EVERY);
         if was_reached && is_sweeping {
             is_sweeping = sweep(database).await;
         }
