@@ -1,6 +1,7 @@
 //! The stream of records for any number of readers. Each reads from the journal at its own pace and
 //! holds one record at a time, so that a slow reader misses nothing and costs no more memory than a
-//! record and its text.
+//! record and its text. A reader of a journal with partitions holds a page instead, because each page
+//! takes statements over all partitions.
 //!
 //! A reader of one format has the journal pass over all other kinds of records, and is woken only by
 //! a record that has a form in that format. It holds a page of its kinds, because most of them may
