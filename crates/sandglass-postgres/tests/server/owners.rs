@@ -68,7 +68,7 @@ fn the_other_partitions_of_a_group_are_written() {
     let database = server::open(&address);
     // Of one lane, so that one statement appends to all of them.
     let mut names = (0..).map(|number| session(&number.to_string()));
-    let mut of_lane = || names.find(|it| Partition::of(it).number() % 2 == 0).unwrap();
+    let mut of_lane = || names.find(|it| Partition::of(it).number().is_multiple_of(2)).unwrap();
     let names: Vec<EntityRef> = (0..12).map(|_| of_lane()).collect();
     let taken = Partition::of(&names[0]);
     let sql = "UPDATE sandglass.partitions SET epoch = epoch + 1, owner = 'another' \
