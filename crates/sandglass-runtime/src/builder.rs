@@ -40,6 +40,7 @@ use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::specs::{self, Specs};
 use crate::table::{Rest, Sleep, Table};
+use crate::timer;
 use crate::waking::{Unread, WAKING_MAX, read_before, wake_outdated, watch_alarms};
 use crate::watch;
 
@@ -52,6 +53,11 @@ pub const AWAKE_MAX: usize = 2_000;
 
 /// Most entities that are recovered at once: enough to fill the journal's groups.
 const RECOVERING_MAX: usize = 256;
+
+/// Most attempts to read an entity at a start.
+const READS_MAX: u32 = 5;
+/// The wait between two of them.
+const READ_AGAIN: Duration = Duration::from_millis(100);
 
 /// The parts of a runtime.
 pub struct Builder {
@@ -342,9 +348,7 @@ impl Recovery<'_> {
     /// spec, starts its task instead.
     async fn recover(&mut self, entry: EntityEntry) -> Result<(), BuildError> {
         let (shared, name) = (&self.runtime.0.shared, entry.entity);
-        let Some(restored) = read_before(shared, &name, Position(u64::MAX)).await? else {
-            return Ok(());
-        };
+        let Some(restored) = read_patiently(shared, &name).await? else { return Ok(()) };
         let Restored { spec, entity, last, .. } = &restored;
         shared.note_conversation(spec, entity, *last);
         let newest = shared.specs().newest(entity);
@@ -384,6 +388,20 @@ impl Recovery<'_> {
         }
         Ok(())
     }
+}
+
+/// Reads an entity. A start reads each one that was awake, so it would hardly ever succeed on a disk or
+/// connection that fails now and then, if one failure were enough.
+async fn read_patiently(shared: &Shared, name: &EntityRef) -> Result<Option<Restored>, BuildError> {
+    for _ in 1..READS_MAX {
+        match read_before(shared, name, Position(u64::MAX)).await {
+            Err(Unread::Journal(journal::Error::Unavailable { .. })) => {
+                timer::until(&*shared.clock, shared.clock.now().after(READ_AGAIN)).await;
+            }
+            read => return Ok(read?),
+        }
+    }
+    Ok(read_before(shared, name, Position(u64::MAX)).await?)
 }
 
 impl From<Unread> for BuildError {
