@@ -16,7 +16,7 @@ use futures_util::stream::unfold;
 use sandglass_http::timer::within;
 use sandglass_insight::projection::Shape;
 use sandglass_journal::{self as journal, Entry, Journals};
-use sandglass_model::{Cursor, Partition, Position};
+use sandglass_model::{Cursor, Partition};
 use sandglass_runtime::{Event, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -159,7 +159,7 @@ impl Reader {
             }
             while let Some((journal, entry)) = self.found.pop_front() {
                 if self.until.as_ref().is_none_or(|until| entry.position() <= until.at(journal)) {
-                    self.passed.advance(journal, last_position(&entry));
+                    self.passed.advance(journal, entry.last_position());
                     let partition = Partition::all().nth(journal);
                     let partition = partition.filter(|_| self.journals.is_partitioned());
                     return Some(Item::Entry(Found {
@@ -214,11 +214,6 @@ impl Reader {
         }));
         Ok(!page.is_end || !self.found.is_empty() || had_entries && shape.is_none())
     }
-}
-
-/// The last position that an entry stands for.
-fn last_position(entry: &Entry) -> Position {
-    Position(entry.position().0.saturating_add(entry.places()).saturating_sub(1))
 }
 
 /// Waits until something is recorded, or the daemon is closing.

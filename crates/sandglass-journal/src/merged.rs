@@ -54,14 +54,9 @@ impl Part {
             return Ok(Self { entries: found.entries.into(), searched, is_end: found.is_end });
         }
         let page = journal.read(from, limit).await?;
-        let searched = page.entries.last().map_or(before(from), last_of);
+        let searched = page.entries.last().map_or(before(from), Entry::last_position);
         Ok(Self { entries: page.entries.into(), searched, is_end: page.next.is_none() })
     }
-}
-
-/// The last position that `entry` stands for.
-fn last_of(entry: &Entry) -> Position {
-    Position(entry.position().0.saturating_add(entry.places()).saturating_sub(1))
 }
 
 /// Merges what was read behind `after`, one part for each journal: up to `limit` entries in the order
@@ -87,7 +82,7 @@ pub fn merge(after: Cursor, mut parts: Vec<Part>, limit: usize) -> Merged {
         };
         // Otherwise, its next entry was not read yet.
         let Some(entry) = parts[first].entries.pop_front() else { break };
-        next.advance(first, last_of(&entry));
+        next.advance(first, entry.last_position());
         entries.push((first, entry));
     }
     let mut is_end = true;

@@ -113,6 +113,12 @@ impl Entry {
         }
     }
 
+    /// Its last position: [`Entry::position`], unless it stands for several.
+    #[must_use]
+    pub fn last_position(&self) -> Position {
+        Position(self.position().0.saturating_add(self.places()).saturating_sub(1))
+    }
+
     /// How many positions it stands for: one, or as many as are missing or were pruned.
     #[must_use]
     pub fn places(&self) -> u64 {

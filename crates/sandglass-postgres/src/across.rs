@@ -156,9 +156,8 @@ impl Database {
         let from = Position(page.next.at(partition.index()).0.saturating_add(1));
         let found = self.reader().read(partition, from, 1, self.acknowledged(partition)).await?;
         for entry in found.entries {
-            let last = entry.position().0.saturating_add(entry.places()).saturating_sub(1);
             if matches!(entry, Entry::Pruned { .. } | Entry::Missing { .. }) {
-                page.next.advance(partition.index(), Position(last));
+                page.next.advance(partition.index(), entry.last_position());
                 page.entries.push((partition.index(), entry));
             }
         }

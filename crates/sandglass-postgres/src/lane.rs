@@ -382,7 +382,7 @@ impl Lane {
         }
     }
 
-    /// Answers the batches of partitions that are lost, and returns the others.
+    /// Refuses the batches of partitions that this process has lost, and returns the others.
     fn refuse_disowned(&self, jobs: Vec<Job>) -> Vec<Job> {
         let mut kept = Vec::with_capacity(jobs.len());
         for job in jobs {
