@@ -5,29 +5,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sandglass_journal::store::{Failures, few_enough, few_resting};
-use sandglass_journal::{
-    Answer, BATCH_MAX_BYTES, Batch, ByEntity, EntityEntry, Error, Health, Journal, Journals,
-    OfKinds, Page, Pending, Place, Positions, QUEUE_MAX_BATCHES, Resting, Select, Selected,
-    SelectedPlace, Snapshot,
-};
-use sandglass_model::{DispatchId, EntityRef, Entropy, Partition, Position, SystemEntropy};
+use sandglass_journal::store::Failures;
+use sandglass_journal::{BATCH_MAX_BYTES, Error, Journal, Journals, QUEUE_MAX_BATCHES};
+use sandglass_model::{Entropy, Partition, SystemEntropy};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::address::Address;
 use crate::fault::Fault;
-use crate::group::Job;
 use crate::heads::{Head, Recent};
-use crate::lane::{Lane, NoteRest, Prune, Request, Requests};
+use crate::lane::Lane;
 use crate::limit::within;
 use crate::link::{Connector, Link, Parameter};
+use crate::partition_journal::PartitionJournal;
 use crate::reader::Reader;
+use crate::requests::{Request, Requests};
+use crate::schema;
 use crate::settings::Settings;
 use crate::shared::{Shared, lane_of};
 use crate::takeover::{TAKE_ANY, take};
-use crate::{blobs, entities, schema};
 
 /// Most bytes in the queue of a lane, as in SQLite's.
 const QUEUE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
@@ -36,11 +33,11 @@ const QUEUE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
 #[derive(Clone)]
 pub struct Database(Arc<Inner>);
 
-struct Inner {
-    shared: Arc<Shared>,
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
     /// `None` if it was opened for reading only.
-    lanes: Option<[mpsc::Sender<Request>; 2]>,
-    room: [Arc<Semaphore>; 2],
+    pub(crate) lanes: Option<[mpsc::Sender<Request>; 2]>,
+    pub(crate) room: [Arc<Semaphore>; 2],
 }
 
 /// What happened since a database was opened.
@@ -183,6 +180,10 @@ impl Database {
             .read_across(Arc::new(self.clone()))
     }
 
+    pub(crate) fn over(inner: Arc<Inner>) -> Self {
+        Self(inner)
+    }
+
     pub(crate) fn reader(&self) -> &Reader {
         &self.0.shared.reader
     }
@@ -297,196 +298,4 @@ async fn forget_hosts(shared: &Shared) -> Result<(), Error> {
                AND NOT EXISTS (SELECT 1 FROM sandglass.partitions WHERE owner = h.host)";
     shared.reader.query(sql, &[(&shared.host, Type::TEXT)]).await?;
     Ok(())
-}
-
-/// The journal of one partition.
-struct PartitionJournal {
-    inner: Arc<Inner>,
-    partition: Partition,
-}
-
-impl fmt::Debug for PartitionJournal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PartitionJournal").field("partition", &self.partition).finish()
-    }
-}
-
-impl PartitionJournal {
-    fn shared(&self) -> &Arc<Shared> {
-        &self.inner.shared
-    }
-
-    /// The partition's lane; `None` if the database was opened for reading only.
-    fn lane(&self) -> Option<&mpsc::Sender<Request>> {
-        self.inner.lanes.as_ref().map(|lanes| &lanes[lane_of(self.partition)])
-    }
-
-    /// The result of a request to the partition's lane.
-    async fn ask<T>(
-        &self,
-        request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
-    ) -> Result<T, Error> {
-        let (answer, answered) = oneshot::channel();
-        let lane = self.lane().ok_or_else(|| Error::Unavailable {
-            what: "the database was opened for reading only".to_owned(),
-        })?;
-        lane.send(request(answer)).await.map_err(|_| Error::Closed)?;
-        answered.await.map_err(|_| Error::Closed)?
-    }
-
-    async fn submit(&self, batch: Batch) -> Result<Positions, Error> {
-        let shared = self.shared();
-        let partition = self.partition;
-        shared.owned(partition)?;
-        let (lines, bytes) = batch.lines()?;
-        let size = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.inner.room[lane_of(partition)]);
-        let room = room.acquire_many_owned(size).await.map_err(|_| Error::Closed)?;
-        let (batch, uploads) = if batch.recordings.is_empty() {
-            (batch, Vec::new())
-        } else {
-            let shared = Arc::clone(shared);
-            self.read(async move {
-                let mut uploads = Vec::with_capacity(batch.recordings.len());
-                for recording in &batch.recordings {
-                    uploads.push(blobs::put(&shared.reader, &shared.uploads, recording).await?);
-                }
-                Ok((batch, uploads))
-            })
-            .await?
-        };
-        self.ask(|answer| {
-            Request::Append(Job { partition, batch, lines, bytes, uploads, answer, room })
-        })
-        .await
-    }
-
-    /// As [`Database::run`], unless the journal is closed.
-    async fn read<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
-        self.shared().open(self.partition)?;
-        Database(Arc::clone(&self.inner)).run(work).await
-    }
-}
-
-impl Journal for PartitionJournal {
-    fn append(&self, batch: Batch) -> Answer<'_, Positions> {
-        Box::pin(self.submit(batch))
-    }
-
-    fn read(&self, from: Position, limit: usize) -> Answer<'_, Page> {
-        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
-        let acknowledged = shared.acknowledged(partition);
-        Box::pin(PartitionJournal::read(self, async move {
-            shared.reader.read(partition, from, limit, acknowledged).await
-        }))
-    }
-
-    fn read_entity(&self, entity: EntityRef, from: Position, limit: usize) -> Answer<'_, Page> {
-        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
-        Box::pin(PartitionJournal::read(self, async move {
-            shared.reader.read_entity(partition, &entity, from, limit).await
-        }))
-    }
-
-    fn read_kinds(
-        &self,
-        kinds: &'static [&'static str],
-        from: Position,
-        limit: usize,
-    ) -> Answer<'_, OfKinds> {
-        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
-        Box::pin(PartitionJournal::read(self, async move {
-            shared.reader.read_kinds(partition, kinds, from, limit).await
-        }))
-    }
-
-    fn read_by_entity(&self, after: Option<Place>, limit: usize) -> Answer<'_, ByEntity> {
-        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
-        Box::pin(PartitionJournal::read(self, async move {
-            shared.reader.read_by_entity(partition, after.as_ref(), limit).await
-        }))
-    }
-
-    fn find_dispatch(&self, dispatch: DispatchId) -> Answer<'_, Option<(EntityRef, Position)>> {
-        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
-        Box::pin(PartitionJournal::read(self, async move {
-            shared.reader.find_dispatch(&[partition], dispatch).await
-        }))
-    }
-
-    fn snapshot(&self, entity: EntityRef) -> Answer<'_, Option<Snapshot>> {
-        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
-        Box::pin(PartitionJournal::read(self, async move {
-            shared.reader.snapshot(partition, &entity).await
-        }))
-    }
-
-    fn recording(&self, dispatch: DispatchId, attempt: u32) -> Answer<'_, Option<Vec<u8>>> {
-        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
-        Box::pin(PartitionJournal::read(self, async move {
-            shared.reader.recording(partition, dispatch, attempt).await
-        }))
-    }
-
-    fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Answer<'_, Vec<u64>> {
-        Box::pin(async move {
-            let partition = self.partition;
-            self.shared().owned(partition)?;
-            few_enough(&entities)?;
-            self.ask(|answer| Request::Prune(Prune { partition, entities, answer })).await
-        })
-    }
-
-    fn last_of(&self, entity: EntityRef) -> Answer<'_, Option<EntityEntry>> {
-        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
-        Box::pin(PartitionJournal::read(self, async move {
-            entities::find(&shared.reader, partition, &entity).await
-        }))
-    }
-
-    fn rest(&self, entities: Vec<Resting>) -> Answer<'_, ()> {
-        Box::pin(async move {
-            let partition = self.partition;
-            self.shared().owned(partition)?;
-            few_resting(&entities)?;
-            self.ask(|answer| Request::Rest(NoteRest { partition, entities, answer })).await
-        })
-    }
-
-    fn select(
-        &self,
-        which: Select,
-        after: Option<SelectedPlace>,
-        limit: usize,
-    ) -> Answer<'_, Selected> {
-        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
-        Box::pin(PartitionJournal::read(self, async move {
-            entities::select(&shared.reader, &[partition], &which, after.as_ref(), limit).await
-        }))
-    }
-
-    fn last(&self) -> Answer<'_, Position> {
-        let (shared, partition) = (Arc::clone(self.shared()), self.partition);
-        Box::pin(PartitionJournal::read(self, async move { shared.reader.last(partition).await }))
-    }
-
-    fn health(&self) -> Health {
-        self.shared().health(self.partition)
-    }
-
-    fn close(&self) -> Pending<'_, ()> {
-        Box::pin(async move {
-            self.shared().close(self.partition);
-            let (done, finished) = oneshot::channel();
-            let Some(lane) = self.lane() else { return };
-            if lane.send(Request::Barrier(done)).await.is_ok() {
-                // If the database does not respond, its calls wait for it on.
-                let limit = self.shared().settings.statement_limit;
-                let _ = self.shared().connector.runtime().spawn(within(limit, finished)).await;
-            }
-        })
-    }
 }

@@ -7,9 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sandglass_journal::store::Failures;
-use sandglass_journal::{Error, GROUP_MAX_RECORDS, Resting};
-use sandglass_model::{EntityRef, Partition, Position};
-use tokio::sync::{mpsc, oneshot};
+use sandglass_journal::{Error, GROUP_MAX_RECORDS};
+use sandglass_model::Partition;
 
 use crate::append::{Statement, look_up};
 use crate::fault::{Fate, Fault};
@@ -17,6 +16,7 @@ use crate::group::{Group, Job, Placed, Present};
 use crate::heads::{Head, Recent};
 use crate::limit::pause;
 use crate::link::Link;
+use crate::requests::{Request, Requests};
 use crate::shared::Shared;
 use crate::takeover::{Found, TAKE_AGAIN, take};
 
@@ -29,34 +29,6 @@ const ATTEMPTS: u32 = 5;
 /// The first and the longest pause between two attempts to learn the outcome of a statement.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// A request to a lane.
-#[derive(Debug)]
-pub(crate) enum Request {
-    Append(Job),
-    Prune(Prune),
-    Rest(NoteRest),
-    /// Answered when everything before it was.
-    Barrier(oneshot::Sender<()>),
-    /// The lane ends.
-    End(oneshot::Sender<()>),
-}
-
-/// Entities to remove, and their last records.
-#[derive(Debug)]
-pub(crate) struct Prune {
-    pub(crate) partition: Partition,
-    pub(crate) entities: Vec<(EntityRef, Position)>,
-    pub(crate) answer: oneshot::Sender<Result<Vec<u64>, Error>>,
-}
-
-/// How entities rest.
-#[derive(Debug)]
-pub(crate) struct NoteRest {
-    pub(crate) partition: Partition,
-    pub(crate) entities: Vec<Resting>,
-    pub(crate) answer: oneshot::Sender<Result<(), Error>>,
-}
-
 pub(crate) struct Lane {
     pub(crate) shared: Arc<Shared>,
     pub(crate) link: Option<Link>,
@@ -64,50 +36,6 @@ pub(crate) struct Lane {
     pub(crate) recent: Recent,
     pub(crate) failures: Failures,
     pub(crate) requests: Requests,
-}
-
-/// The queue of a lane, and what was taken from it while a statement's outcome was unknown.
-pub(crate) struct Requests {
-    queue: mpsc::Receiver<Request>,
-    waiting: Vec<oneshot::Sender<()>>,
-    ended: Option<oneshot::Sender<()>>,
-}
-
-impl Requests {
-    pub(crate) fn new(queue: mpsc::Receiver<Request>) -> Self {
-        Self { queue, waiting: Vec::new(), ended: None }
-    }
-
-    /// Waits for `work`, and refuses new requests meanwhile: the database does not work. `None` if the
-    /// lane is to end.
-    async fn refuse_during<T>(&mut self, why: &str, work: impl Future<Output = T>) -> Option<T> {
-        let mut work = std::pin::pin!(work);
-        let refused = || Error::Unavailable { what: why.to_owned() };
-        loop {
-            if self.ended.is_some() {
-                return None;
-            }
-            tokio::select! {
-                done = &mut work => return Some(done),
-                request = self.queue.recv() => match request {
-                    Some(Request::Append(job)) => job.answer(Err(refused())),
-                    Some(Request::Prune(prune)) => drop(prune.answer.send(Err(refused()))),
-                    Some(Request::Rest(rest)) => drop(rest.answer.send(Err(refused()))),
-                    Some(Request::Barrier(waiter)) => self.waiting.push(waiter),
-                    Some(Request::End(waiter)) => self.ended = Some(waiter),
-                    // All journals are gone; what was appended is finished nevertheless.
-                    None => return Some(work.await),
-                },
-            }
-        }
-    }
-
-    fn answer_waiting(&mut self) {
-        for waiter in self.waiting.drain(..) {
-            // The caller may have gone away.
-            let _ = waiter.send(());
-        }
-    }
 }
 
 impl Lane {

@@ -10,9 +10,10 @@ use tokio_postgres::types::Type;
 use crate::entities::rest_checksum;
 use crate::fault::{Fate, Fault};
 use crate::heads::Known;
-use crate::lane::{Lane, NoteRest};
+use crate::lane::Lane;
 use crate::link::Parameter;
 use crate::page::range_checksum;
+use crate::requests::NoteRest;
 use crate::row::key;
 
 /// How often a statement is sent again whose outcome is unknown, or that changed nothing.

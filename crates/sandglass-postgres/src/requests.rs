@@ -1,0 +1,83 @@
+//! What is requested of a lane, and its queue.
+
+use sandglass_journal::{Error, Resting};
+use sandglass_model::{EntityRef, Partition, Position};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::group::Job;
+
+/// A request to a lane.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Append(Job),
+    Prune(Prune),
+    Rest(NoteRest),
+    /// Answered when everything before it was.
+    Barrier(oneshot::Sender<()>),
+    /// The lane ends.
+    End(oneshot::Sender<()>),
+}
+
+/// Entities to remove, and their last records.
+#[derive(Debug)]
+pub(crate) struct Prune {
+    pub(crate) partition: Partition,
+    pub(crate) entities: Vec<(EntityRef, Position)>,
+    pub(crate) answer: oneshot::Sender<Result<Vec<u64>, Error>>,
+}
+
+/// How entities rest.
+#[derive(Debug)]
+pub(crate) struct NoteRest {
+    pub(crate) partition: Partition,
+    pub(crate) entities: Vec<Resting>,
+    pub(crate) answer: oneshot::Sender<Result<(), Error>>,
+}
+
+/// The queue of a lane, and what was taken from it while a statement's outcome was unknown.
+pub(crate) struct Requests {
+    pub(crate) queue: mpsc::Receiver<Request>,
+    pub(crate) waiting: Vec<oneshot::Sender<()>>,
+    pub(crate) ended: Option<oneshot::Sender<()>>,
+}
+
+impl Requests {
+    pub(crate) fn new(queue: mpsc::Receiver<Request>) -> Self {
+        Self { queue, waiting: Vec::new(), ended: None }
+    }
+
+    /// Waits for `work`, and refuses new requests meanwhile: the database does not work. `None` if the
+    /// lane is to end.
+    pub(crate) async fn refuse_during<T>(
+        &mut self,
+        why: &str,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        let refused = || Error::Unavailable { what: why.to_owned() };
+        loop {
+            if self.ended.is_some() {
+                return None;
+            }
+            tokio::select! {
+                done = &mut work => return Some(done),
+                request = self.queue.recv() => match request {
+                    Some(Request::Append(job)) => job.answer(Err(refused())),
+                    Some(Request::Prune(prune)) => drop(prune.answer.send(Err(refused()))),
+                    Some(Request::Rest(rest)) => drop(rest.answer.send(Err(refused()))),
+                    Some(Request::Barrier(waiter)) => self.waiting.push(waiter),
+                    Some(Request::End(waiter)) => self.ended = Some(waiter),
+                    // All journals are gone; what was appended is finished nevertheless.
+                    None => return Some(work.await),
+                },
+            }
+        }
+    }
+
+    pub(crate) fn answer_waiting(&mut self) {
+        for waiter in self.waiting.drain(..) {
+            // The caller may have gone away.
+            let _ = waiter.send(());
+        }
+    }
+}
