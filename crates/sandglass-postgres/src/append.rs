@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sandglass_model::{EntityRef, Event, Partition, Sequence};
+use sandglass_model::{EntityRef, Event, Partition};
 use tokio_postgres::types::Type;
 
 use crate::entities::FIRST;
 use crate::fault::Fault;
-use crate::group::{Job, Placed, Present};
-use crate::heads::{Head, Known};
+use crate::group::{Job, Placed};
+use crate::heads::Head;
 use crate::link::{Link, Parameter};
 use crate::reader::{recording_checksum, snapshot_checksum};
-use crate::row::{Stored, dispatch_key, position, sequence};
+use crate::row::{Stored, dispatch_key, sequence};
 use crate::settings::Settings;
 
 /// The partitions of which this process has the epoch, and of which the record before the group is
@@ -72,6 +72,7 @@ struct Recordings<'a> {
     attempt: Vec<i64>,
     hash: Vec<&'a [u8]>,
     checksum: Vec<Vec<u8>>,
+    bytes: Vec<Option<&'a [u8]>>,
 }
 
 /// What a group writes with the present epochs.
@@ -120,7 +121,7 @@ impl<'a> Statement<'a> {
     }
 
     fn add(&mut self, placed: &'a Placed, epoch: i64) {
-        let Job { partition, batch, lines, uploads, .. } = &placed.job;
+        let Job { partition, batch, lines, named, .. } = &placed.job;
         let number = i16::from(partition.number());
         let entity = batch.entity.as_ref().zip(placed.key);
         let entity = entity.map(|(entity, key)| (key, entity.entity_type(), entity.id()));
@@ -160,18 +161,19 @@ impl<'a> Statement<'a> {
             self.woken.of_type.push(of_type);
             self.woken.id.push(id);
         }
-        for (recording, upload) in batch.recordings.iter().zip(uploads) {
+        for (recording, named) in batch.recordings.iter().zip(named) {
             let end = batch.end_of(recording).and_then(|end| i64::try_from(end).ok());
             let at = placed.first.saturating_add(end.unwrap_or_default());
             let (dispatch, attempt) = (recording.dispatch.to_string(), recording.attempt.into());
-            let checksum = recording_checksum(*partition, at, &dispatch, attempt, &upload.hash);
+            let checksum = recording_checksum(*partition, at, &dispatch, attempt, &named.hash);
             let rows = &mut self.recordings;
             rows.partition.push(number);
             rows.position.push(at);
             rows.dispatch.push(dispatch);
             rows.attempt.push(attempt);
-            rows.hash.push(&upload.hash);
+            rows.hash.push(&named.hash);
             rows.checksum.push(checksum.into());
+            rows.bytes.push(named.is_inline().then_some(&recording.body[..]));
         }
     }
 
@@ -241,22 +243,23 @@ impl<'a> Statement<'a> {
         }
         let recordings = &self.recordings;
         if !recordings.partition.is_empty() {
-            let [a, b, c, d, e, f] = places(&parameters);
+            let [a, b, c, d, e, f, g] = places(&parameters);
             sql += &format!(
                 ", new_recordings AS (INSERT INTO sandglass.recordings \
-                 (partition, position, dispatch, attempt, hash, checksum) \
+                 (partition, position, dispatch, attempt, hash, checksum, bytes) \
                  SELECT n.* FROM unnest({a}::smallint[], {b}::bigint[], {c}::text[], {d}::bigint[], \
-                   {e}::bytea[], {f}::bytea[]) \
-                   AS n(partition, position, dispatch, attempt, hash, checksum) \
+                   {e}::bytea[], {f}::bytea[], {g}::bytea[]) \
+                   AS n(partition, position, dispatch, attempt, hash, checksum, bytes) \
                    JOIN own ON own.partition = n.partition)"
             );
-            parameters.extend::<[Parameter<'_>; 6]>([
+            parameters.extend::<[Parameter<'_>; 7]>([
                 (&recordings.partition, Type::INT2_ARRAY),
                 (&recordings.position, Type::INT8_ARRAY),
                 (&recordings.dispatch, Type::TEXT_ARRAY),
                 (&recordings.attempt, Type::INT8_ARRAY),
                 (&recordings.hash, Type::BYTEA_ARRAY),
                 (&recordings.checksum, Type::BYTEA_ARRAY),
+                (&recordings.bytes, Type::BYTEA_ARRAY),
             ]);
         }
         sql += " SELECT partition FROM own";
@@ -269,64 +272,4 @@ impl<'a> Statement<'a> {
 /// The names of the next parameters.
 fn places<const N: usize>(parameters: &[Parameter<'_>]) -> [String; N] {
     std::array::from_fn(|index| format!("${}", parameters.len() + index + 1))
-}
-
-/// Reads what a group has to know of entities that are not remembered, and of recordings.
-pub(crate) async fn look_up(
-    link: &Link,
-    settings: &Settings,
-    entities: &BTreeSet<(Partition, EntityRef)>,
-    jobs: &[Job],
-) -> Result<Present, Fault> {
-    let mut present = Present::default();
-    if !entities.is_empty() {
-        let sql = "SELECT w.ordinal, e.entity, e.rests_at IS NOT NULL, r.position, r.sequence \
-             FROM unnest($1::smallint[], $2::text[], $3::text[]) \
-               WITH ORDINALITY AS w(partition, type, id, ordinal) \
-             JOIN sandglass.entities e ON e.partition = w.partition AND e.type = w.type \
-               AND e.id = w.id \
-             CROSS JOIN LATERAL (SELECT position, sequence FROM sandglass.records \
-               WHERE partition = e.partition AND entity = e.entity \
-               ORDER BY position DESC LIMIT 1) r";
-        let numbers: Vec<i16> = entities.iter().map(|(it, _)| it.number().into()).collect();
-        let types: Vec<&str> = entities.iter().map(|(_, it)| it.entity_type()).collect();
-        let ids: Vec<&str> = entities.iter().map(|(_, it)| it.id()).collect();
-        let parameters: [Parameter<'_>; 3] =
-            [(&numbers, Type::INT2_ARRAY), (&types, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY)];
-        let rows = link.query(settings.statement_limit, sql, &parameters).await?;
-        let names: Vec<&(Partition, EntityRef)> = entities.iter().collect();
-        for row in &rows {
-            let ordinal: i64 = row.try_get(0)?;
-            let name = usize::try_from(ordinal - 1).ok().and_then(|index| names.get(index));
-            let (at, sequence): (i64, i64) = (row.try_get(3)?, row.try_get(4)?);
-            let sequence = Sequence(u64::try_from(sequence).unwrap_or_default());
-            let last = sandglass_journal::LastRecord { position: position(at), sequence };
-            let known = Known { key: row.try_get(1)?, last, rests: row.try_get(2)? };
-            present.entities.extend(name.map(|name| ((*name).clone(), known)));
-        }
-    }
-    let recordings = jobs.iter().flat_map(|job| {
-        job.batch.recordings.iter().map(|it| (job.partition, it.dispatch, it.attempt))
-    });
-    let recordings: Vec<_> = recordings.collect();
-    if !recordings.is_empty() {
-        let sql = "SELECT w.ordinal FROM unnest($1::smallint[], $2::text[], $3::bigint[]) \
-               WITH ORDINALITY AS w(partition, dispatch, attempt, ordinal) \
-             JOIN sandglass.recordings r ON r.partition = w.partition \
-               AND r.dispatch = w.dispatch AND r.attempt = w.attempt";
-        let numbers: Vec<i16> = recordings.iter().map(|it| it.0.number().into()).collect();
-        let dispatches: Vec<String> = recordings.iter().map(|it| it.1.to_string()).collect();
-        let attempts: Vec<i64> = recordings.iter().map(|it| it.2.into()).collect();
-        let parameters: [Parameter<'_>; 3] = [
-            (&numbers, Type::INT2_ARRAY),
-            (&dispatches, Type::TEXT_ARRAY),
-            (&attempts, Type::INT8_ARRAY),
-        ];
-        for row in &link.query(settings.statement_limit, sql, &parameters).await? {
-            let ordinal: i64 = row.try_get(0)?;
-            let known = usize::try_from(ordinal - 1).ok().and_then(|it| recordings.get(it));
-            present.recordings.extend(known.copied());
-        }
-    }
-    Ok(present)
 }

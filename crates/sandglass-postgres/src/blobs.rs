@@ -1,5 +1,5 @@
-//! Recordings as bytes by their hash: stored before the append that names them, so that large bytes
-//! hold no lock, and removed if no append did.
+//! Recordings. Small ones are written by the append that names them. Larger ones are stored before it, as
+//! bytes by their hash, so that they hold no lock, and removed if no append did.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +19,10 @@ pub(crate) type Hash = [u8; 32];
 /// The size of a piece of a recording, in bytes: the server handles a row of this size easily.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
+/// Up to this size, in bytes, a recording is written by the append: a statement of its own costs more
+/// than the lock that is held meanwhile.
+const INLINE_MAX_BYTES: usize = 64 << 10;
+
 /// Most recordings that one call of the sweep examines.
 const SWEPT_MAX: i64 = 1_000;
 
@@ -31,9 +35,24 @@ pub(crate) struct Uploads(Arc<Mutex<BTreeMap<Hash, usize>>>);
 
 /// A recording that is about to be named. It is not swept until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Upload {
-    pub(crate) hash: Hash,
+struct Upload {
+    hash: Hash,
     uploads: Uploads,
+}
+
+/// A recording as an append names it.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub(crate) hash: Hash,
+    /// If it is stored already.
+    upload: Option<Upload>,
+}
+
+impl Named {
+    /// Whether the append has to write its bytes, too.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.upload.is_none()
+    }
 }
 
 impl Uploads {
@@ -59,18 +78,39 @@ impl Drop for Upload {
     }
 }
 
-/// Stores a recording. If this fails, nothing of it is in the journal.
-pub(crate) async fn put(
+/// Prepares recordings for the append that names them: stores those that are not small. If this fails,
+/// nothing of them is in the journal.
+pub(crate) async fn name(
+    reader: &Reader,
+    uploads: &Uploads,
+    recordings: &[Recording],
+) -> Result<Vec<Named>, Error> {
+    let mut named = Vec::with_capacity(recordings.len());
+    for recording in recordings {
+        let hash: Hash = Sha256::digest(&recording.body).into();
+        let upload = if is_small(recording) {
+            None
+        } else {
+            Some(put(reader, uploads, recording, hash).await?)
+        };
+        named.push(Named { hash, upload });
+    }
+    Ok(named)
+}
+
+/// Whether a recording is written by the append that names it.
+pub(crate) fn is_small(recording: &Recording) -> bool {
+    recording.body.len() <= INLINE_MAX_BYTES
+}
+
+async fn put(
     reader: &Reader,
     uploads: &Uploads,
     recording: &Recording,
+    hash: Hash,
 ) -> Result<Upload, Error> {
-    let hash: Hash = Sha256::digest(&recording.body).into();
     let upload = uploads.begin(hash);
-    let mut pieces: Vec<&[u8]> = recording.body.chunks(CHUNK_BYTES).collect();
-    if pieces.is_empty() {
-        pieces.push(&[]);
-    }
+    let pieces: Vec<&[u8]> = recording.body.chunks(CHUNK_BYTES).collect();
     let chunks: Vec<i32> = (0..).take(pieces.len()).collect();
     let sql = "INSERT INTO sandglass.blobs (hash, chunk, puts, bytes) \
                SELECT $1, n.chunk, 1, n.bytes FROM unnest($2::integer[], $3::bytea[]) AS n(chunk, bytes) \
@@ -109,7 +149,7 @@ impl Sweep {
     pub(crate) async fn next(&mut self, reader: &Reader, uploads: &Uploads) -> Result<u64, Error> {
         let now = self.clock.now();
         let sql = "SELECT b.hash, b.puts, EXISTS (SELECT 1 FROM sandglass.recordings r \
-                   WHERE r.hash = b.hash) FROM sandglass.blobs b WHERE b.chunk = 0 AND b.hash > $1 \
+                   WHERE r.hash = b.hash AND r.bytes IS NULL) FROM sandglass.blobs b WHERE b.chunk = 0 AND b.hash > $1 \
                    ORDER BY b.hash LIMIT $2";
         let parameters: [Parameter<'_>; 2] = [(&self.after, Type::BYTEA), (&SWEPT_MAX, Type::INT8)];
         let rows = reader.query(sql, &parameters).await?;
@@ -147,7 +187,7 @@ impl Sweep {
         }
         let sql = "DELETE FROM sandglass.blobs b USING unnest($1::bytea[], $2::bigint[]) AS n(hash, puts) \
                    WHERE b.hash = n.hash AND b.puts = n.puts AND NOT EXISTS \
-                   (SELECT 1 FROM sandglass.recordings r WHERE r.hash = b.hash) RETURNING b.chunk";
+                   (SELECT 1 FROM sandglass.recordings r WHERE r.hash = b.hash AND r.bytes IS NULL) RETURNING b.chunk";
         let parameters: [Parameter<'_>; 2] =
             [(&hashes, Type::BYTEA_ARRAY), (&puts, Type::INT8_ARRAY)];
         let removed = reader.query(sql, &parameters).await?;

@@ -14,6 +14,8 @@ pub(crate) enum Fate {
     Retry,
     /// It changed nothing.
     Refused,
+    /// It changed nothing, because one of its recordings is there already.
+    Recorded,
     /// It may have changed something, or still change it.
     Unknown,
 }
@@ -70,9 +72,18 @@ impl From<tokio_postgres::Error> for Fault {
         let what = format!("the database reports: {message} ({}); {advice}", code.code());
         // The connection ends with these, perhaps after the commit was written.
         let is_end = matches!(refused.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
-        Self { fate: if is_end { Fate::Unknown } else { fate(code) }, what }
+        let fate = match fate(code) {
+            _ if is_end => Fate::Unknown,
+            // The only constraint that another append of the owner itself can meet.
+            Fate::Unknown if refused.constraint() == Some(RECORDED_ONCE) => Fate::Recorded,
+            fate => fate,
+        };
+        Self { fate, what }
     }
 }
+
+/// The index by which each attempt of a dispatch has one recording.
+const RECORDED_ONCE: &str = "recordings_of_dispatch";
 
 const CHECK: &str = "check that the server runs and can be reached";
 

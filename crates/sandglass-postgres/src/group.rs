@@ -7,7 +7,7 @@ use sandglass_journal::{Batch, Error, LastRecord, Positions};
 use sandglass_model::{DispatchId, EntityRef, Partition, Sequence};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::blobs::Upload;
+use crate::blobs::Named;
 use crate::heads::{Head, Known};
 use crate::row::{position, sequence};
 
@@ -18,8 +18,8 @@ pub(crate) struct Job {
     pub(crate) batch: Batch,
     pub(crate) lines: Vec<Line>,
     pub(crate) bytes: usize,
-    /// The stored bytes of its recordings, in their order.
-    pub(crate) uploads: Vec<Upload>,
+    /// Its recordings as they are named, in their order.
+    pub(crate) named: Vec<Named>,
     pub(crate) answer: oneshot::Sender<Result<Positions, Error>>,
     /// Its share of the queue's bytes.
     pub(crate) room: OwnedSemaphorePermit,
@@ -59,7 +59,8 @@ impl Placed {
     }
 }
 
-/// What the database contains of the entities and recordings of a group.
+/// What the database contains of the entities of a group, and of its recordings as far as they were
+/// looked up.
 #[derive(Debug, Default)]
 pub(crate) struct Present {
     pub(crate) entities: BTreeMap<(Partition, EntityRef), Known>,

@@ -10,12 +10,13 @@ use sandglass_journal::store::Failures;
 use sandglass_journal::{Error, GROUP_MAX_RECORDS};
 use sandglass_model::Partition;
 
-use crate::append::{Statement, look_up};
+use crate::append::Statement;
 use crate::fault::{Fate, Fault};
 use crate::group::{Group, Job, Placed, Present};
 use crate::heads::{Head, Recent};
 use crate::limit::pause;
 use crate::link::Link;
+use crate::lookup::look_up;
 use crate::requests::{Request, Requests};
 use crate::shared::Shared;
 use crate::takeover::{Found, TAKE_AGAIN, take};
@@ -88,49 +89,71 @@ impl Lane {
     }
 
     /// Appends all batches that may follow, each completely or not at all.
-    async fn write(&mut self, jobs: Vec<Job>) {
+    async fn write(&mut self, mut jobs: Vec<Job>) {
         let count = jobs.len();
-        let jobs = self.refuse_disowned(jobs);
-        if jobs.is_empty() {
-            return;
-        }
-        let present = match self.present(&jobs).await {
-            Ok(present) => present,
-            Err(fault) => {
-                self.failures.note(&Err::<(), _>(fault.unavailable()), count);
-                jobs.into_iter().for_each(|job| job.answer(Err(fault.unavailable())));
+        // Recordings are looked up if one of them turns out to be there already, which is rare.
+        for with_recordings in [false, true] {
+            jobs = self.refuse_disowned(jobs);
+            if jobs.is_empty() {
                 return;
             }
-        };
-        // The connection may have been made anew, and partitions lost.
-        let jobs = self.refuse_disowned(jobs);
-        let Group { placed, refused } = Group::new(jobs, &self.heads, present);
-        let written = self.append(placed).await;
-        self.failures.note(&written, count);
-        for (job, error) in refused {
-            // Its place depends on batches that were not appended.
-            job.answer(Err(written.as_ref().err().cloned().unwrap_or(error)));
+            let present = match self.present(&jobs, with_recordings).await {
+                Ok(present) => present,
+                Err(fault) => {
+                    self.failures.note(&Err::<(), _>(fault.unavailable()), count);
+                    jobs.into_iter().for_each(|job| job.answer(Err(fault.unavailable())));
+                    return;
+                }
+            };
+            // The connection may have been made anew, and partitions lost.
+            jobs = self.refuse_disowned(jobs);
+            let Group { placed, refused } = Group::new(jobs, &self.heads, present);
+            let written = match self.append(placed, with_recordings).await {
+                Ok(recorded) if !recorded.is_empty() => {
+                    let recorded = recorded.into_iter().map(|one| one.job);
+                    jobs = recorded.chain(refused.into_iter().map(|(job, _)| job)).collect();
+                    continue;
+                }
+                written => written.map(drop),
+            };
+            self.failures.note(&written, count);
+            for (job, error) in refused {
+                // Its place depends on batches that were not appended.
+                job.answer(Err(written.as_ref().err().cloned().unwrap_or(error)));
+            }
+            return;
         }
     }
 
-    /// What the database contains of the entities and recordings of these batches.
-    async fn present(&mut self, jobs: &[Job]) -> Result<Present, Fault> {
-        let (mut known, mut wanted) = (Vec::new(), BTreeSet::new());
+    /// What the database contains of the entities of these batches, and of their recordings if these
+    /// are requested.
+    async fn present(&mut self, jobs: &[Job], with_recordings: bool) -> Result<Present, Fault> {
+        let mut present = Present::default();
+        let mut wanted = BTreeSet::new();
         for job in jobs {
             if let Some(entity) = job.batch.entity.clone() {
                 match self.recent.get(job.partition, &entity) {
-                    Some(found) => known.push(((job.partition, entity), found)),
+                    Some(known) => drop(present.entities.insert((job.partition, entity), known)),
                     None => drop(wanted.insert((job.partition, entity))),
                 }
             }
         }
+        if wanted.is_empty() && !with_recordings {
+            self.connected().await?;
+            return Ok(present);
+        }
         let shared = Arc::clone(&self.shared);
         let mut attempt = 0;
-        let mut present = loop {
+        loop {
             attempt += 1;
             let link = self.connected().await?;
-            match look_up(link, &shared.settings, &wanted, jobs).await {
-                Ok(present) => break present,
+            let recorded = if with_recordings { jobs } else { &[] };
+            match look_up(link, &shared.settings, &wanted, recorded).await {
+                Ok(found) => {
+                    present.entities.extend(found.entities);
+                    present.recordings = found.recordings;
+                    return Ok(present);
+                }
                 Err(fault) => {
                     if fault.fate == Fate::Unknown {
                         self.link = None;
@@ -140,14 +163,17 @@ impl Lane {
                     }
                 }
             }
-        };
-        present.entities.extend(known);
-        Ok(present)
+        }
     }
 
-    /// Sends the batches until it is known of each whether it is in the journal. An error means that
-    /// the database did not work; then those that are not in it were answered with it.
-    async fn append(&mut self, mut placed: Vec<Placed>) -> Result<(), Error> {
+    /// Sends the batches until it is known of each whether it is in the journal. Returns those that are
+    /// not, because a recording of theirs is there already, unless recordings were looked up. An error
+    /// means that the database did not work; then those that are not in it were answered with it.
+    async fn append(
+        &mut self,
+        mut placed: Vec<Placed>,
+        looked_up: bool,
+    ) -> Result<Vec<Placed>, Error> {
         let shared = Arc::clone(&self.shared);
         let counters = &shared.counters;
         let mut attempt = 0;
@@ -181,6 +207,7 @@ impl Lane {
                     self.failures.note(&Err::<(), _>(fault.unavailable()), placed.len());
                     placed = self.settle(placed, &ends, &fault.what).await;
                 }
+                Err(fault) if fault.fate == Fate::Recorded && !looked_up => return Ok(placed),
                 Err(fault) if fault.fate == Fate::Retry && attempt < ATTEMPTS => {}
                 Err(fault) => {
                     placed.into_iter().for_each(|one| one.job.answer(Err(fault.unavailable())));
@@ -194,7 +221,7 @@ impl Lane {
                 return Err(error);
             }
         }
-        Ok(())
+        Ok(placed)
     }
 
     /// Notes that batches are in the journal, and answers their callers.

@@ -58,24 +58,19 @@ impl PartitionJournal {
         let partition = self.partition;
         shared.owned(partition)?;
         let (lines, bytes) = batch.lines()?;
+        let are_small = batch.recordings.iter().all(blobs::is_small);
         let size = u32::try_from(bytes).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.inner.room[lane_of(partition)]);
         let room = room.acquire_many_owned(size).await.map_err(|_| Error::Closed)?;
-        let (batch, uploads) = if batch.recordings.is_empty() {
-            (batch, Vec::new())
-        } else {
-            let shared = Arc::clone(shared);
-            self.read(async move {
-                let mut uploads = Vec::with_capacity(batch.recordings.len());
-                for recording in &batch.recordings {
-                    uploads.push(blobs::put(&shared.reader, &shared.uploads, recording).await?);
-                }
-                Ok((batch, uploads))
-            })
-            .await?
+        let prepared = Arc::clone(shared);
+        let naming = async move {
+            let named = blobs::name(&prepared.reader, &prepared.uploads, &batch.recordings).await;
+            named.map(|named| (batch, named))
         };
+        // Only large recordings need a connection.
+        let (batch, named) = if are_small { naming.await? } else { self.read(naming).await? };
         self.ask(|answer| {
-            Request::Append(Job { partition, batch, lines, bytes, uploads, answer, room })
+            Request::Append(Job { partition, batch, lines, bytes, named, answer, room })
         })
         .await
     }

@@ -295,8 +295,9 @@ impl Reader {
         let last = RECORDING_MAX_BYTES / CHUNK_BYTES;
         let sql = format!(
             "SELECT n.position, n.hash, n.checksum, b.bytes FROM sandglass.recordings n \
-             LEFT JOIN LATERAL (SELECT chunk, bytes FROM sandglass.blobs WHERE hash = n.hash \
-                 AND chunk <= {last} AND octet_length(bytes) <= {CHUNK_BYTES}) b ON true \
+             LEFT JOIN LATERAL (SELECT 0 AS chunk, n.bytes WHERE n.bytes IS NOT NULL \
+                 UNION ALL SELECT chunk, bytes FROM sandglass.blobs WHERE hash = n.hash \
+                 AND n.bytes IS NULL AND chunk <= {last}) b ON octet_length(b.bytes) <= {CHUNK_BYTES} \
              WHERE n.partition = $1 AND n.dispatch = $2 AND n.attempt = $3 ORDER BY b.chunk"
         );
         let number = i16::from(partition.number());

@@ -1,6 +1,7 @@
 //! The schema: created, upgraded and checked. `schema.sql` is the newest format.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use sandglass_journal::Error;
 use sandglass_model::Partition;
@@ -12,7 +13,13 @@ use crate::link::{Connector, Link};
 use crate::settings::Settings;
 
 /// The format that this version writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
+
+/// What leads to each format from the one before it.
+const UPGRADES: [(u32, &str); 1] = [(2, include_str!("upgrade-2.sql"))];
+
+/// How long an upgrade may take: it reads whole tables.
+const UPGRADE_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// How [`Partition::of`] hashes names.
 pub(crate) const HASH: &str = "sha256 of affinity or id";
@@ -87,11 +94,15 @@ async fn connect(address: &Address, settings: &Settings) -> Result<(Connector, L
 }
 
 async fn upgrade_on(link: &Link, settings: &Settings, place: &str) -> Result<(), Error> {
-    check_format(link, settings, place).await?;
-    // There is no earlier format yet.
-    let sql =
-        format!("{} UPDATE sandglass.cluster SET format = {FORMAT};", include_str!("views.sql"));
-    link.execute_all(settings.statement_limit, &sql).await.map_err(|fault| fault.unavailable())
+    let present = check_format(link, settings, place).await?;
+    let steps = UPGRADES.iter().filter(|(format, _)| *format > present).map(|(_, sql)| *sql);
+    // One transaction. If another process upgrades at the same time, one of them fails.
+    let sql = format!(
+        "{} {} UPDATE sandglass.cluster SET format = {FORMAT};",
+        steps.collect::<String>(),
+        include_str!("views.sql")
+    );
+    link.execute_all(UPGRADE_LIMIT, &sql).await.map_err(|fault| fault.unavailable())
 }
 
 /// Whether the schema is there and can be used by this version and this role.

@@ -1,4 +1,4 @@
--- Format 1: 64 journals, each with positions from 1 on. Only what every PostgreSQL-like database has:
+-- Format 2: 64 journals, each with positions from 1 on. Only what every PostgreSQL-like database has:
 -- no sequences, triggers, foreign keys or functions of the database's clock.
 
 -- Which format this is, how many partitions there are, and how names are hashed. Written first and once.
@@ -93,8 +93,8 @@ CREATE TABLE sandglass.pruned (
     PRIMARY KEY (partition, first)
 );
 
--- What was recorded of handlers, at the position of each handler's end: the SHA-256 of the bytes,
--- which are in `blobs`.
+-- What was recorded of handlers, at the position of each handler's end: the SHA-256 of the bytes, and
+-- the bytes themselves if they are few. Those of the others are in `blobs`.
 CREATE TABLE sandglass.recordings (
     partition smallint NOT NULL,
     position  bigint NOT NULL,
@@ -102,10 +102,11 @@ CREATE TABLE sandglass.recordings (
     attempt   bigint NOT NULL,
     hash      bytea NOT NULL,
     checksum  bytea NOT NULL,
+    bytes     bytea,
     PRIMARY KEY (partition, position)
 );
 CREATE UNIQUE INDEX recordings_of_dispatch ON sandglass.recordings (partition, dispatch, attempt);
-CREATE INDEX recordings_of_hash ON sandglass.recordings (hash);
+CREATE INDEX recordings_of_hash ON sandglass.recordings (hash) WHERE bytes IS NULL;
 
 -- Bytes by their SHA-256, in pieces. `puts` counts how often they were stored, so that what is being
 -- used again is not removed.

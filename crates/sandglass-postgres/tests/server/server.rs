@@ -121,7 +121,7 @@ impl Server {
     }
 
     /// Its first process, and the children of that.
-    fn processes(&self) -> Vec<String> {
+    pub(crate) fn processes(&self) -> Vec<String> {
         let file = fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap();
         let first = file.lines().next().unwrap();
         let children = fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap();

@@ -1,8 +1,8 @@
 //! Creating and opening databases, and what is wrong with them.
 
-use sandglass_journal::Error;
-use sandglass_journal::conformance::{creation, session};
-use sandglass_model::Partition;
+use sandglass_journal::conformance::{batch, creation, ended, recording, session};
+use sandglass_journal::{Batch, Error, Expected};
+use sandglass_model::{DispatchId, Partition, Position};
 use sandglass_postgres::{Address, Database, FORMAT, Settings, create, upgrade};
 
 use crate::server::{self, Server, block};
@@ -49,6 +49,55 @@ fn a_schema_is_created_once() {
         let all: Vec<_> = (0..4).map(|_| scope.spawn(|| created(&address))).collect();
         all.into_iter().for_each(|one| assert_eq!(one.join().unwrap(), Ok(())));
     });
+}
+
+#[test]
+fn a_journal_of_format_1_is_upgraded() {
+    let server = server::shared();
+    let address = server.new_database("older");
+    let entity = session("a");
+    let partition = Partition::of(&entity);
+    let [first, second] = [1, 2].map(|byte| DispatchId::from_bytes([byte; 16]));
+    let end_of = |last, dispatch, bytes| {
+        let end = batch(&entity, Expected::At(Position(last)), vec![(0, ended(dispatch, 1))]);
+        end.with_recordings(vec![recording(dispatch, 1, bytes)])
+    };
+    let append = |batches: Vec<Batch>| {
+        let database = open(&address).unwrap();
+        let journal = database.journal(partition);
+        block(async move {
+            for batch in batches {
+                journal.append(batch).await.unwrap();
+            }
+            let recordings =
+                (journal.recording(first, 1).await, journal.recording(second, 1).await);
+            database.close().await;
+            (recordings.0.unwrap().map(|it| it.len()), recordings.1.unwrap().map(|it| it.len()))
+        })
+    };
+    append(vec![creation(&entity), end_of(1, first, 100_000)]);
+    // The same rows in the tables of format 1, in which all recordings were like this one.
+    server.psql("older", "ALTER SCHEMA sandglass RENAME TO newer; CREATE SCHEMA sandglass");
+    server.psql("older", include_str!("format-1.sql"));
+    for (table, columns) in [
+        ("cluster", "one, 1, partitions, hash"),
+        ("partitions", "*"),
+        ("records", "*"),
+        ("entities", "*"),
+        ("blobs", "*"),
+        ("recordings", "partition, position, dispatch, attempt, hash, checksum"),
+    ] {
+        let sql = format!("INSERT INTO sandglass.{table} SELECT {columns} FROM newer.{table}");
+        server.psql("older", &sql);
+    }
+    let error = open(&address).unwrap_err().to_string();
+    assert!(error.contains("has format 1 and this version writes 2: upgrade it"), "{error}");
+    assert_eq!(upgraded(&address), Ok(()));
+    assert_eq!(upgraded(&address), Ok(()), "it is up to date");
+    let found = append(vec![end_of(2, second, 100)]);
+    assert_eq!(found, (Some(100_000), Some(100)));
+    let inline = "SELECT position, length(bytes) FROM sandglass.recordings ORDER BY position";
+    assert_eq!(server.psql("older", inline), "2|\n3|100");
 }
 
 #[test]
@@ -106,7 +155,7 @@ fn what_is_no_journal_of_this_version_is_refused() {
     server.psql("newer", &sql);
     let address = server.address("newer");
     for error in [open(&address).unwrap_err(), created(&address).unwrap_err()] {
-        assert!(matches!(error, Error::Newer { found: 2, supported: 1, .. }), "{error:?}");
+        assert!(matches!(error, Error::Newer { supported: FORMAT, .. }), "{error:?}");
     }
     server.psql("postgres", "CREATE DATABASE another");
     server.psql("another", "CREATE SCHEMA sandglass; CREATE TABLE sandglass.records (x integer)");
