@@ -18,6 +18,7 @@ use crate::heads::{Head, Recent};
 use crate::lane::Lane;
 use crate::limit::within;
 use crate::link::{Connector, Link, Parameter};
+use crate::notes::Notes;
 use crate::partition_journal::PartitionJournal;
 use crate::reader::Reader;
 use crate::requests::{Request, Requests};
@@ -90,6 +91,7 @@ impl Database {
                 recent: Recent::default(),
                 failures: Failures::new(shared.failing[number].clone()),
                 requests: Requests::new(queue),
+                notes: Notes::default(),
             });
         }
         forget_hosts(&shared).await?;

@@ -14,8 +14,9 @@ use crate::append::{Statement, look_up};
 use crate::fault::{Fate, Fault};
 use crate::group::{Group, Job, Placed, Present};
 use crate::heads::{Head, Recent};
-use crate::limit::pause;
+use crate::limit::{pause, within};
 use crate::link::Link;
+use crate::notes::{IDLE, Notes};
 use crate::requests::{Request, Requests};
 use crate::shared::Shared;
 use crate::takeover::{Found, TAKE_AGAIN, take};
@@ -36,13 +37,14 @@ pub(crate) struct Lane {
     pub(crate) recent: Recent,
     pub(crate) failures: Failures,
     pub(crate) requests: Requests,
+    pub(crate) notes: Notes,
 }
 
 impl Lane {
     /// Works until it is requested to end, or until all senders are gone.
     pub(crate) async fn run(mut self) {
         while self.requests.ended.is_none() {
-            let Some(first) = self.requests.queue.recv().await else { break };
+            let Some(first) = self.next_request().await else { break };
             let (jobs, other) = self.gather(first);
             if !jobs.is_empty() {
                 self.write(jobs).await;
@@ -52,10 +54,12 @@ impl Lane {
                     let removed = self.prune(prune.partition, &prune.entities).await;
                     let _ = prune.answer.send(removed);
                 }
-                Some(Request::Rest(rest)) => self.note_rests(rest).await,
                 Some(Request::Barrier(waiter)) => self.requests.waiting.push(waiter),
                 Some(Request::End(waiter)) => self.requests.ended = Some(waiter),
-                Some(Request::Append(_)) | None => {}
+                Some(Request::Append(_) | Request::Rest(_)) | None => {}
+            }
+            if self.notes.are_due() || self.requests.has_waiting() {
+                self.write_notes().await;
             }
             self.requests.answer_waiting();
         }
@@ -67,7 +71,19 @@ impl Lane {
         }
     }
 
-    /// The first request, and all others that wait by now, up to one that appends nothing.
+    /// The next request; `None` if all senders are gone. Notes are written if it does not come soon.
+    async fn next_request(&mut self) -> Option<Request> {
+        if !self.notes.is_empty() {
+            match within(IDLE, self.requests.queue.recv()).await {
+                Some(request) => return request,
+                None => self.write_notes().await,
+            }
+        }
+        self.requests.queue.recv().await
+    }
+
+    /// The batches among the first request and all others that wait by now, up to one that is neither
+    /// a batch nor a note of rest. Notes are kept for later.
     fn gather(&mut self, first: Request) -> (Vec<Job>, Option<Request>) {
         let (mut jobs, mut records, mut bytes) = (Vec::new(), 0, 0);
         let mut next = Some(first);
@@ -78,10 +94,12 @@ impl Lane {
                     bytes += job.bytes;
                     jobs.push(job);
                 }
+                Request::Rest(note) => self.notes.add(note),
                 other => return (jobs, Some(other)),
             }
             // A further batch has at most half of a group's records.
-            let is_full = records > GROUP_MAX_RECORDS / 2 || bytes > GROUP_MAX_BYTES;
+            let is_full =
+                records > GROUP_MAX_RECORDS / 2 || bytes > GROUP_MAX_BYTES || self.notes.is_full();
             next = if is_full { None } else { self.requests.queue.try_recv().ok() };
         }
         (jobs, None)
@@ -90,6 +108,7 @@ impl Lane {
     /// Appends all batches that may follow, each completely or not at all.
     async fn write(&mut self, jobs: Vec<Job>) {
         let count = jobs.len();
+        self.notes.count_batches(count);
         let jobs = self.refuse_disowned(jobs);
         if jobs.is_empty() {
             return;

@@ -22,6 +22,7 @@ mod heads;
 mod lane;
 mod limit;
 mod link;
+mod notes;
 mod owners;
 mod page;
 mod partition_journal;

@@ -74,6 +74,11 @@ impl Requests {
         }
     }
 
+    /// Whether callers wait until everything before is done, or until the lane has ended.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty() || self.ended.is_some()
+    }
+
     pub(crate) fn answer_waiting(&mut self) {
         for waiter in self.waiting.drain(..) {
             // The caller may have gone away.

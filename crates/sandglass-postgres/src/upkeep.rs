@@ -1,19 +1,15 @@
-//! Changes that append nothing: removing entities, and noting how they rest.
+//! Removing entities.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use sandglass_journal::{Error, Resting};
-use sandglass_model::{EntityRef, Partition, Position, SpecDigest, WallTime};
+use sandglass_journal::Error;
+use sandglass_model::{EntityRef, Partition, Position};
 use tokio_postgres::types::Type;
 
-use crate::entities::rest_checksum;
 use crate::fault::{Fate, Fault};
-use crate::heads::Known;
 use crate::lane::Lane;
 use crate::link::Parameter;
 use crate::page::range_checksum;
-use crate::requests::NoteRest;
 use crate::row::key;
 
 /// How often a statement is sent again whose outcome is unknown, or that changed nothing.
@@ -198,96 +194,5 @@ impl Lane {
         }
         neighbors.retain(|first| joined.binary_search_by_key(first, |range| range.0).is_err());
         Ok((joined, neighbors))
-    }
-
-    /// Notes how entities rest.
-    pub(crate) async fn note_rests(&mut self, note: NoteRest) {
-        let NoteRest { partition, entities, answer } = note;
-        let noted = self.rest(partition, &entities).await;
-        // The caller may have gone away.
-        let _ = answer.send(noted);
-    }
-
-    async fn rest(&mut self, partition: Partition, entities: &[Resting]) -> Result<(), Error> {
-        self.shared.owned(partition)?;
-        let mut last = None;
-        for _ in 0..2 {
-            match self.rest_once(partition, entities).await {
-                Ok(()) => return Ok(()),
-                Err(fault) => {
-                    // Sent twice, it does the same.
-                    if fault.fate == Fate::Unknown {
-                        self.link = None;
-                    }
-                    last = Some(fault);
-                }
-            }
-        }
-        // It may have been noted nevertheless, and the next append has to clear it then.
-        for resting in entities {
-            self.recent.remove(partition, &resting.entity);
-        }
-        Err(last.map_or(Error::Closed, |fault| fault.unavailable()))
-    }
-
-    async fn rest_once(&mut self, partition: Partition, entities: &[Resting]) -> Result<(), Fault> {
-        let sql = "WITH own AS (SELECT partition FROM sandglass.partitions \
-               WHERE partition = $1 AND epoch = $2 FOR SHARE), \
-             noted AS (UPDATE sandglass.entities e SET rests_at = n.rests_at, wake_at = n.wake_at, \
-               is_listed = n.is_listed, spec = n.spec, due = n.due, checksum = n.checksum \
-               FROM own, unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::boolean[], \
-                 $8::bytea[], $9::bigint[], $10::bytea[]) \
-                 AS n(type, id, rests_at, wake_at, is_listed, spec, due, checksum) \
-               WHERE e.partition = own.partition AND e.type = n.type AND e.id = n.id \
-               AND n.rests_at = (SELECT max(position) FROM sandglass.records r \
-                 WHERE r.partition = e.partition AND r.entity = e.entity) \
-               RETURNING e.type, e.id, e.entity) \
-             SELECT type, id, entity FROM own LEFT JOIN noted ON true";
-        let number = i16::from(partition.number());
-        let epoch = self.heads.get(&partition).copied().unwrap_or_default().epoch;
-        let types: Vec<&str> = entities.iter().map(|it| it.entity.entity_type()).collect();
-        let ids: Vec<&str> = entities.iter().map(|it| it.entity.id()).collect();
-        let rests_at: Vec<i64> = entities.iter().map(|it| key(it.last)).collect();
-        let wake_at: Vec<Option<i64>> =
-            entities.iter().map(|it| it.rest.wake_at.map(WallTime::as_millis)).collect();
-        let is_listed: Vec<bool> = entities.iter().map(|it| it.rest.is_listed).collect();
-        let spec: Vec<Option<&[u8]>> = entities
-            .iter()
-            .map(|it| it.rest.spec.as_ref().map(SpecDigest::as_bytes).map(|bytes| &bytes[..]))
-            .collect();
-        let due: Vec<Option<i64>> = entities.iter().map(|it| it.rest.due_key()).collect();
-        let checksum: Vec<Vec<u8>> = entities
-            .iter()
-            .map(|it| rest_checksum(partition, &it.entity, key(it.last), &it.rest).into())
-            .collect();
-        let parameters: [Parameter<'_>; 10] = [
-            (&number, Type::INT2),
-            (&epoch, Type::INT8),
-            (&types, Type::TEXT_ARRAY),
-            (&ids, Type::TEXT_ARRAY),
-            (&rests_at, Type::INT8_ARRAY),
-            (&wake_at, Type::INT8_ARRAY),
-            (&is_listed, Type::BOOL_ARRAY),
-            (&spec, Type::BYTEA_ARRAY),
-            (&due, Type::INT8_ARRAY),
-            (&checksum, Type::BYTEA_ARRAY),
-        ];
-        let shared = Arc::clone(&self.shared);
-        let limit = shared.settings.statement_limit;
-        let rows = self.connected().await?.query(limit, sql, &parameters).await?;
-        if rows.is_empty() {
-            let what = "the partition has another owner".to_owned();
-            return Err(Fault { fate: Fate::Unknown, what });
-        }
-        for resting in entities {
-            // Those that were skipped have other last records, and are awake.
-            if let Some(known) = self.recent.get(partition, &resting.entity)
-                && known.last.position == resting.last
-            {
-                let known = Known { rests: true, ..known };
-                self.recent.put(partition, resting.entity.clone(), known);
-            }
-        }
-        Ok(())
     }
 }

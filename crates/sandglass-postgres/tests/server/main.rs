@@ -9,6 +9,7 @@ mod damage;
 mod failover;
 mod faults;
 mod load;
+mod notes;
 mod owners;
 #[allow(dead_code, reason = "tests/outages.rs uses the rest")]
 mod proxy;
