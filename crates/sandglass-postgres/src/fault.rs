@@ -98,6 +98,7 @@ fn advice(code: &SqlState) -> &'static str {
         "3F000" | "42P01" | "42703" => {
             "create or upgrade the schema first: `sandglass journal create` or `upgrade`"
         }
+        "55P03" => "another statement holds the rows: see pg_stat_activity, and try again",
         "57P03" => "the server starts or stops: try again",
         _ => CHECK,
     }

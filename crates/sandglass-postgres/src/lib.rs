@@ -19,6 +19,7 @@ mod entities;
 mod fault;
 mod group;
 mod heads;
+mod hosts;
 mod lane;
 mod limit;
 mod link;

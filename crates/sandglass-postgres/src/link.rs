@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Row};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Row};
 
 use crate::address::Address;
 use crate::fault::{Fate, Fault};
@@ -100,7 +100,7 @@ impl Connector {
     pub(crate) async fn connect(&self) -> Result<Link, Fault> {
         let warned = Arc::new(AtomicBool::new(false));
         let (client, task) = self.dial(Arc::clone(&warned)).await?;
-        Ok(Link { client, warned, task })
+        Ok(Link { client, warned, task, connector: self.clone() })
     }
 }
 
@@ -129,6 +129,41 @@ pub(crate) struct Link {
     client: Client,
     warned: Arc<AtomicBool>,
     task: JoinHandle<()>,
+    connector: Connector,
+}
+
+/// A statement that the server may be executing. Unless it has a result, it is canceled when this is
+/// dropped: a server does not notice that its client has gone while a statement waits, and would execute
+/// it whenever that wait ends.
+struct Pending {
+    token: CancelToken,
+    connector: Connector,
+    is_over: bool,
+}
+
+impl Pending {
+    /// Requests the server to cancel the statement, on a connection like that of the statement. It may
+    /// be too late for that.
+    fn cancel(&mut self) -> impl Future<Output = ()> + Send + 'static {
+        self.is_over = true;
+        let (token, encryption) = (self.token.clone(), self.connector.encryption.clone());
+        let limit = self.connector.limit;
+        async move {
+            let canceled = within(limit, token.cancel_query(encryption)).await;
+            if !matches!(canceled, Some(Ok(()))) {
+                tracing::debug!("a statement that takes too long could not be canceled");
+            }
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let canceling = self.cancel();
+            self.connector.runtime.spawn(canceling);
+        }
+    }
 }
 
 impl Link {
@@ -147,6 +182,27 @@ impl Link {
         self.warned.store(false, Ordering::Release);
         let rows = query(&self.client, limit, sql, parameters).await?;
         if self.warned.load(Ordering::Acquire) { Err(Fault::warned()) } else { Ok(rows) }
+    }
+
+    /// As [`Link::query`], but the server does not execute the statement after this has returned or was
+    /// dropped, as far as it can be reached.
+    pub(crate) async fn query_or_cancel(
+        &self,
+        limit: Duration,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Fault> {
+        let (token, connector) = (self.client.cancel_token(), self.connector.clone());
+        let mut pending = Pending { token, connector, is_over: false };
+        let rows = self.query(limit, sql, parameters).await;
+        if rows.as_ref().is_err_and(|fault| fault.fate == Fate::Unknown) {
+            // If it is over in truth, this has no effect.
+            let canceling = pending.cancel();
+            // Spawned, so that it is sent even if this is dropped meanwhile.
+            let _ = self.connector.runtime.spawn(canceling).await;
+        }
+        pending.is_over = true;
+        rows
     }
 
     /// Sends several statements without parameters, which are one transaction.

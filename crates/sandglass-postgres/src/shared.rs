@@ -8,6 +8,7 @@ use sandglass_journal::{Error, Health};
 use sandglass_model::Partition;
 
 use crate::blobs::{Sweep, Uploads};
+use crate::hosts::Heart;
 use crate::link::Connector;
 use crate::reader::Reader;
 use crate::settings::Settings;
@@ -18,6 +19,7 @@ pub(crate) struct Shared {
     pub(crate) reader: Reader,
     /// The id of this process in the table of hosts.
     pub(crate) host: String,
+    pub(crate) heart: Heart,
     partitions: Vec<Status>,
     pub(crate) failing: [Failing; 2],
     /// Whether the last beat reached the database.
@@ -76,6 +78,7 @@ impl Shared {
             settings,
             reader,
             host,
+            heart: Heart::default(),
             partitions,
             failing: Default::default(),
             reachable: Reachable::default(),

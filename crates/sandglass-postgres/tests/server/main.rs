@@ -9,6 +9,7 @@ mod damage;
 mod failover;
 mod faults;
 mod load;
+mod locks;
 mod notes;
 mod owners;
 #[allow(dead_code, reason = "tests/outages.rs uses the rest")]
@@ -16,4 +17,5 @@ mod proxy;
 #[allow(dead_code, reason = "tests/outages.rs uses the rest")]
 mod server;
 mod setup;
+mod takes;
 mod wire;
