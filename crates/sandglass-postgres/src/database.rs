@@ -15,6 +15,7 @@ use crate::fault::Fault;
 use crate::heads::{Head, Recent};
 use crate::hosts;
 use crate::lane::Lane;
+use crate::limit::within;
 use crate::link::Connector;
 use crate::notes::Notes;
 use crate::partition_journal::PartitionJournal;
@@ -193,6 +194,12 @@ impl Database {
     pub async fn close(&self) {
         let shared = &self.0.shared;
         Partition::all().for_each(|partition| shared.close(partition));
+        // It ends with its present statement.
+        if let Some(mut pruner) =
+            within(shared.settings.statement_limit, shared.pruner.lock()).await
+        {
+            *pruner = None;
+        }
         for lane in self.0.lanes.iter().flatten() {
             let (ended, end) = oneshot::channel();
             if lane.send(Request::End(ended)).await.is_ok() {

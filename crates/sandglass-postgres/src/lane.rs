@@ -50,10 +50,7 @@ impl Lane {
                 self.write(jobs).await;
             }
             match other {
-                Some(Request::Prune(prune)) => {
-                    let removed = self.prune(prune.partition, &prune.entities).await;
-                    let _ = prune.answer.send(removed);
-                }
+                Some(Request::Hold(hold)) => self.hold(hold).await,
                 Some(Request::Barrier(waiter)) => self.requests.waiting.push(waiter),
                 Some(Request::End(waiter)) => self.requests.ended = Some(waiter),
                 Some(Request::Append(_) | Request::Rest(_)) | None => {}
@@ -109,7 +106,7 @@ impl Lane {
     async fn write(&mut self, jobs: Vec<Job>) {
         let count = jobs.len();
         self.notes.count_batches(count);
-        let jobs = self.refuse_disowned(jobs);
+        let jobs = self.refuse_lost(jobs);
         if jobs.is_empty() {
             return;
         }
@@ -122,7 +119,7 @@ impl Lane {
             }
         };
         // The connection may have been made anew, and partitions lost.
-        let jobs = self.refuse_disowned(jobs);
+        let jobs = self.refuse_lost(jobs);
         let Group { placed, refused } = Group::new(jobs, &self.heads, present);
         let written = self.append(placed).await;
         self.failures.note(&written, count);
@@ -329,13 +326,20 @@ impl Lane {
         }
     }
 
-    /// Refuses the batches of partitions that this process has lost, and returns the others.
-    fn refuse_disowned(&self, jobs: Vec<Job>) -> Vec<Job> {
+    /// Refuses the batches of partitions that this process has lost, and of entities that are being
+    /// removed, and returns the others.
+    fn refuse_lost(&self, jobs: Vec<Job>) -> Vec<Job> {
         let mut kept = Vec::with_capacity(jobs.len());
         for job in jobs {
-            match self.shared.disowned(job.partition) {
-                Some(what) => job.answer(Err(Error::Disowned { what })),
-                None => kept.push(job),
+            let entity = job.batch.entity.as_ref();
+            let held = entity.filter(|it| self.shared.held.contains(job.partition, it));
+            match (self.shared.disowned(job.partition), held) {
+                (Some(what), _) => job.answer(Err(Error::Disowned { what })),
+                (None, Some(entity)) => {
+                    let what = format!("{entity} is being pruned: try again when it is removed");
+                    job.answer(Err(Error::Unavailable { what }));
+                }
+                (None, None) => kept.push(job),
             }
         }
         kept

@@ -27,6 +27,7 @@ mod notes;
 mod owners;
 mod page;
 mod partition_journal;
+mod pruning;
 mod reader;
 mod requests;
 mod row;
@@ -35,7 +36,6 @@ mod settings;
 mod shared;
 mod takeover;
 mod tls;
-mod upkeep;
 
 pub use address::{Address, InvalidUrl};
 pub use database::{Counts, Database};

@@ -157,8 +157,11 @@ pub(crate) fn intact_ranges(
     Ok(ranges)
 }
 
+/// The first part of the checksum of a range, which the statement that prunes computes, too.
+pub(crate) const RANGE_PREFIX: &str = "sandglass shared pruned 1";
+
 pub(crate) fn range_checksum(partition: Partition, first: i64, last: i64) -> [u8; 16] {
-    checksum_of("sandglass shared pruned 1", partition, [first, last], &[])
+    checksum_of(RANGE_PREFIX, partition, [first, last], &[])
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 use crate::database::{Database, Inner};
 use crate::group::Job;
 use crate::limit::within;
-use crate::requests::{NoteRest, Prune, Request};
+use crate::requests::{NoteRest, Request};
 use crate::shared::{Shared, lane_of};
-use crate::{blobs, entities};
+use crate::{blobs, entities, pruning};
 
 /// The journal of one partition.
 pub(crate) struct PartitionJournal {
@@ -46,9 +46,7 @@ impl PartitionJournal {
         request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
     ) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
-        let lane = self.lane().ok_or_else(|| Error::Unavailable {
-            what: "the database was opened for reading only".to_owned(),
-        })?;
+        let lane = self.lane().ok_or_else(read_only)?;
         lane.send(request(answer)).await.map_err(|_| Error::Closed)?;
         answered.await.map_err(|_| Error::Closed)?
     }
@@ -88,6 +86,10 @@ impl PartitionJournal {
         self.shared().open(self.partition)?;
         Database::over(Arc::clone(&self.inner)).run(work).await
     }
+}
+
+fn read_only() -> Error {
+    Error::Unavailable { what: "the database was opened for reading only".to_owned() }
 }
 
 impl Journal for PartitionJournal {
@@ -155,7 +157,12 @@ impl Journal for PartitionJournal {
             let partition = self.partition;
             self.shared().owned(partition)?;
             few_enough(&entities)?;
-            self.ask(|answer| Request::Prune(Prune { partition, entities, answer })).await
+            if self.lane().is_none() {
+                return Err(read_only());
+            }
+            let inner = Arc::clone(&self.inner);
+            // To its end, even if the caller goes away.
+            PartitionJournal::read(self, pruning::prune(inner, partition, entities)).await
         })
     }
 

@@ -10,6 +10,7 @@ use sandglass_model::Partition;
 use crate::blobs::{Sweep, Uploads};
 use crate::hosts::Heart;
 use crate::link::Connector;
+use crate::pruning::{Held, Pruner};
 use crate::reader::Reader;
 use crate::settings::Settings;
 
@@ -20,6 +21,9 @@ pub(crate) struct Shared {
     /// The id of this process in the table of hosts.
     pub(crate) host: String,
     pub(crate) heart: Heart,
+    pub(crate) pruner: Pruner,
+    /// The entities that are being removed.
+    pub(crate) held: Held,
     partitions: Vec<Status>,
     pub(crate) failing: [Failing; 2],
     /// Whether the last beat reached the database.
@@ -79,6 +83,8 @@ impl Shared {
             reader,
             host,
             heart: Heart::default(),
+            pruner: Pruner::default(),
+            held: Held::default(),
             partitions,
             failing: Default::default(),
             reachable: Reachable::default(),

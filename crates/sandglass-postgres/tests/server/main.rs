@@ -14,6 +14,7 @@ mod notes;
 mod owners;
 #[allow(dead_code, reason = "tests/outages.rs uses the rest")]
 mod proxy;
+mod prunes;
 #[allow(dead_code, reason = "tests/outages.rs uses the rest")]
 mod server;
 mod setup;
