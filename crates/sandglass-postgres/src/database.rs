@@ -140,8 +140,8 @@ impl Database {
         &self.0.shared.reader
     }
 
-    pub(crate) fn acknowledged(&self, partition: Partition) -> i64 {
-        self.0.shared.acknowledged(partition)
+    pub(crate) fn last_acknowledged(&self, partition: Partition) -> i64 {
+        self.0.shared.last_acknowledged(partition)
     }
 
     /// Runs `work` to its end where the connections are served, whatever runtime the caller uses and

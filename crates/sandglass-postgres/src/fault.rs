@@ -28,7 +28,7 @@ pub(crate) struct Fault {
 
 impl Fault {
     /// A statement had no result within its time limit.
-    pub(crate) fn late(limit: std::time::Duration) -> Self {
+    pub(crate) fn timeout(limit: std::time::Duration) -> Self {
         let what = format!(
             "the database did not respond within {} s; check the server and the network",
             limit.as_secs_f32()
@@ -37,7 +37,7 @@ impl Fault {
     }
 
     /// The server confirmed the statement and warned of it.
-    pub(crate) fn warned() -> Self {
+    pub(crate) fn warning() -> Self {
         let what = "the server stopped waiting for its standby before the records were there; \
                     check the standby"
             .to_owned();
@@ -45,7 +45,7 @@ impl Fault {
     }
 
     /// There is no connection, so nothing was sent.
-    pub(crate) fn lost() -> Self {
+    pub(crate) fn no_connection() -> Self {
         Self { fate: Fate::Refused, what: format!("the connection was lost; {CHECK}") }
     }
 

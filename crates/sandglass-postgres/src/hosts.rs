@@ -36,7 +36,7 @@ impl Database {
         let taken = beaten?;
         shared.is_taken.fetch_or(!taken.is_empty(), Ordering::AcqRel);
         for partition in &taken {
-            if shared.disowned(*partition).is_none() {
+            if shared.why_disowned(*partition).is_none() {
                 shared.disown(*partition, "another process has taken it".to_owned());
             }
         }

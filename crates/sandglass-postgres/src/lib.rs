@@ -33,6 +33,7 @@ mod requests;
 mod row;
 mod schema;
 mod settings;
+mod settling;
 mod shared;
 mod takeover;
 mod tls;

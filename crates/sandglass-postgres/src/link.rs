@@ -80,7 +80,7 @@ impl Connector {
         let hosts = u32::try_from(config.get_hosts().len()).unwrap_or(1);
         let limit = self.limit * (hosts + 1);
         let connected = within(limit, config.connect(self.encryption.clone())).await;
-        let (client, mut connection) = connected.ok_or_else(|| Fault::late(limit))??;
+        let (client, mut connection) = connected.ok_or_else(|| Fault::timeout(limit))??;
         let task = self.runtime.spawn(poll_fn(move |context| {
             // Ends when the client is dropped or the connection is lost; the client has the error.
             while let Some(Ok(message)) = ready!(connection.poll_message(context)) {
@@ -181,7 +181,7 @@ impl Link {
         // A connection that has just been made may warn, too, for example of another collation.
         self.warned.store(false, Ordering::Release);
         let rows = query(&self.client, limit, sql, parameters).await?;
-        if self.warned.load(Ordering::Acquire) { Err(Fault::warned()) } else { Ok(rows) }
+        if self.warned.load(Ordering::Acquire) { Err(Fault::warning()) } else { Ok(rows) }
     }
 
     /// As [`Link::query`], but the server does not execute the statement after this has returned or was
@@ -208,7 +208,7 @@ impl Link {
     /// Sends several statements without parameters, which are one transaction.
     pub(crate) async fn execute_all(&self, limit: Duration, sql: &str) -> Result<(), Fault> {
         let done = within(limit, self.client.batch_execute(sql)).await;
-        Ok(done.ok_or_else(|| Fault::late(limit))??)
+        Ok(done.ok_or_else(|| Fault::timeout(limit))??)
     }
 }
 
@@ -226,5 +226,5 @@ pub(crate) async fn query(
     parameters: &[Parameter<'_>],
 ) -> Result<Vec<Row>, Fault> {
     let rows = within(limit, client.query_typed(sql, parameters)).await;
-    Ok(rows.ok_or_else(|| Fault::late(limit))??)
+    Ok(rows.ok_or_else(|| Fault::timeout(limit))??)
 }

@@ -105,7 +105,7 @@ impl Waiting {
 
     fn refuse_disowned(&mut self, shared: &Shared) {
         for partition in self.partitions() {
-            if let Some(what) = shared.disowned(partition) {
+            if let Some(what) = shared.why_disowned(partition) {
                 self.answer(&[partition].into(), &Err(Error::Disowned { what }));
             }
         }
@@ -117,7 +117,7 @@ impl Lane {
     /// notes only.
     pub(crate) async fn write_notes(&mut self) {
         let mut waiting = std::mem::take(&mut self.notes.waiting);
-        let mut fault = Fault::lost();
+        let mut fault = Fault::no_connection();
         for _ in 0..ATTEMPTS {
             waiting.refuse_disowned(&self.shared);
             // They count as skipped, and must not wait for the statement that removes them.
@@ -170,7 +170,7 @@ impl Lane {
                  WHERE r.partition = e.partition AND r.entity = e.entity)) \
              SELECT partition FROM own";
         // First, because a new connection has new epochs.
-        self.connected().await?;
+        self.connection().await?;
         let own: BTreeSet<Partition> = waiting.partitions();
         let owned: Vec<i16> = own.iter().map(|it| it.number().into()).collect();
         let epoch = |partition| self.heads.get(partition).copied().unwrap_or_default().epoch;
@@ -204,7 +204,7 @@ impl Lane {
             (&checksum, Type::BYTEA_ARRAY),
         ];
         let limit = self.shared.settings.statement_limit;
-        let rows = self.connected().await?.query(limit, sql, &parameters).await?;
+        let rows = self.connection().await?.query(limit, sql, &parameters).await?;
         let numbers = rows.iter().filter_map(|row| row.try_get::<_, i16>(0).ok());
         Ok(numbers.filter_map(|it| u8::try_from(it).ok().and_then(Partition::new)).collect())
     }

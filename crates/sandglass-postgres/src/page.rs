@@ -37,7 +37,7 @@ pub(crate) fn records(condition: &str, limit: &str) -> String {
 }
 
 /// One more than a page holds, to find out whether there is more.
-pub(crate) fn fetched(limit: usize) -> i64 {
+pub(crate) fn count_to_fetch(limit: usize) -> i64 {
     i64::try_from(limit.clamp(1, PAGE_MAX_ENTRIES) + 1).unwrap_or(i64::MAX)
 }
 

@@ -54,7 +54,7 @@ impl PartitionJournal {
     async fn submit(&self, batch: Batch) -> Result<Positions, Error> {
         let shared = self.shared();
         let partition = self.partition;
-        shared.owned(partition)?;
+        shared.check_owned(partition)?;
         let (lines, bytes) = batch.lines()?;
         let size = u32::try_from(bytes).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.inner.room[lane_of(partition)]);
@@ -83,7 +83,7 @@ impl PartitionJournal {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        self.shared().open(self.partition)?;
+        self.shared().check_open(self.partition)?;
         Database::over(Arc::clone(&self.inner)).run(work).await
     }
 }
@@ -99,7 +99,7 @@ impl Journal for PartitionJournal {
 
     fn read(&self, from: Position, limit: usize) -> Answer<'_, Page> {
         let (shared, partition) = (Arc::clone(self.shared()), self.partition);
-        let acknowledged = shared.acknowledged(partition);
+        let acknowledged = shared.last_acknowledged(partition);
         Box::pin(PartitionJournal::read(self, async move {
             shared.reader.read(partition, from, limit, acknowledged).await
         }))
@@ -155,7 +155,7 @@ impl Journal for PartitionJournal {
     fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Answer<'_, Vec<u64>> {
         Box::pin(async move {
             let partition = self.partition;
-            self.shared().owned(partition)?;
+            self.shared().check_owned(partition)?;
             few_enough(&entities)?;
             if self.lane().is_none() {
                 return Err(read_only());
@@ -176,7 +176,7 @@ impl Journal for PartitionJournal {
     fn rest(&self, entities: Vec<Resting>) -> Answer<'_, ()> {
         Box::pin(async move {
             let partition = self.partition;
-            self.shared().owned(partition)?;
+            self.shared().check_owned(partition)?;
             few_resting(&entities)?;
             self.ask(|answer| Request::Rest(NoteRest { partition, entities, answer })).await
         })

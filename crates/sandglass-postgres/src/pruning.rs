@@ -140,7 +140,7 @@ async fn remove_all(
         doomed.iter().map(|it| (it.entity.clone(), crate::row::position(it.last))).collect();
     let mut unknown = None;
     for _ in 0..ATTEMPTS {
-        shared.owned(partition)?;
+        shared.check_owned(partition)?;
         let epoch = hold(inner, partition, &entities, unknown.take()).await?;
         let fault = match remove(shared, pruner, partition, epoch, doomed).await {
             Ok(Some(removed)) => return Ok(removed),
@@ -188,7 +188,7 @@ async fn settle(
             Err(Error::Unavailable { .. }) => {}
             Err(error) => return Err(error),
         }
-        shared.owned(partition)?;
+        shared.check_owned(partition)?;
         pause(PAUSE).await;
     }
 }
@@ -212,7 +212,7 @@ async fn connect<'a>(shared: &Shared, pruner: &'a mut Option<Link>) -> Result<&'
     if pruner.as_ref().is_none_or(Link::is_closed) {
         *pruner = Some(shared.connector.connect().await?);
     }
-    pruner.as_ref().ok_or_else(Fault::lost)
+    pruner.as_ref().ok_or_else(Fault::no_connection)
 }
 
 /// Those of the entities whose last records are the ones named here.
@@ -239,7 +239,7 @@ async fn find(
         (&lasts, Type::INT8_ARRAY),
     ];
     let limit = shared.settings.statement_limit;
-    let mut last = Fault::lost();
+    let mut last = Fault::no_connection();
     for _ in 0..2 {
         let link = connect(shared, pruner).await?;
         match link.query_or_cancel(limit, sql, &parameters).await {
@@ -366,8 +366,8 @@ impl Lane {
             self.compare(&found.ok_or(Error::Closed)?);
         }
         let shared = Arc::clone(&self.shared);
-        self.connected().await.map_err(|fault| fault.unavailable())?;
-        shared.owned(partition)?;
+        self.connection().await.map_err(|fault| fault.unavailable())?;
+        shared.check_owned(partition)?;
         for (entity, _) in entities {
             self.recent.remove(partition, entity);
         }
@@ -396,6 +396,6 @@ impl Lane {
         let parameters: [Parameter<'_>; 3] =
             [(&number, Type::INT2), (&epoch, Type::INT8), (&last, Type::INT8)];
         let limit = self.shared.settings.statement_limit;
-        self.connected().await?.query(limit, sql, &parameters).await.map(drop)
+        self.connection().await?.query(limit, sql, &parameters).await.map(drop)
     }
 }
