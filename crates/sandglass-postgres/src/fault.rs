@@ -99,6 +99,7 @@ fn advice(code: &SqlState) -> &'static str {
             "create or upgrade the schema first: `sandglass journal create` or `upgrade`"
         }
         "55P03" => "another statement holds the rows: see pg_stat_activity, and try again",
+        "57014" => "it took too long, or an operator canceled it",
         "57P03" => "the server starts or stops: try again",
         _ => CHECK,
     }

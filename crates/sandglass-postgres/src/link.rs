@@ -2,7 +2,7 @@
 //! results.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, ready};
@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, Row};
 
 use crate::address::Address;
 use crate::fault::{Fate, Fault};
@@ -100,7 +100,13 @@ impl Connector {
     pub(crate) async fn connect(&self) -> Result<Link, Fault> {
         let warned = Arc::new(AtomicBool::new(false));
         let (client, task) = self.dial(Arc::clone(&warned)).await?;
-        Ok(Link { client, warned, task, connector: self.clone() })
+        Ok(Link {
+            client,
+            warned,
+            task: Some(task),
+            connector: self.clone(),
+            is_pending: AtomicBool::new(false),
+        })
     }
 }
 
@@ -128,42 +134,11 @@ impl Connect for Connector {
 pub(crate) struct Link {
     client: Client,
     warned: Arc<AtomicBool>,
-    task: JoinHandle<()>,
+    /// Always there, until this is dropped.
+    task: Option<JoinHandle<()>>,
     connector: Connector,
-}
-
-/// A statement that the server may be executing. Unless it has a result, it is canceled when this is
-/// dropped: a server does not notice that its client has gone while a statement waits, and would execute
-/// it whenever that wait ends.
-struct Pending {
-    token: CancelToken,
-    connector: Connector,
-    is_over: bool,
-}
-
-impl Pending {
-    /// Requests the server to cancel the statement, on a connection like that of the statement. It may
-    /// be too late for that.
-    fn cancel(&mut self) -> impl Future<Output = ()> + Send + 'static {
-        self.is_over = true;
-        let (token, encryption) = (self.token.clone(), self.connector.encryption.clone());
-        let limit = self.connector.limit;
-        async move {
-            let canceled = within(limit, token.cancel_query(encryption)).await;
-            if !matches!(canceled, Some(Ok(()))) {
-                tracing::debug!("a statement that takes too long could not be canceled");
-            }
-        }
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if !self.is_over {
-            let canceling = self.cancel();
-            self.connector.runtime.spawn(canceling);
-        }
-    }
+    /// Whether the server may be executing a statement that is to be canceled with this connection.
+    is_pending: AtomicBool,
 }
 
 impl Link {
@@ -181,28 +156,52 @@ impl Link {
         // A connection that has just been made may warn, too, for example of another collation.
         self.warned.store(false, Ordering::Release);
         let rows = query(&self.client, limit, sql, parameters).await?;
+        self.unless_warned(rows)
+    }
+
+    fn unless_warned(&self, rows: Vec<Row>) -> Result<Vec<Row>, Fault> {
         if self.warned.load(Ordering::Acquire) { Err(Fault::warning()) } else { Ok(rows) }
     }
 
-    /// As [`Link::query`], but the server does not execute the statement after this has returned or was
-    /// dropped, as far as it can be reached.
+    /// As [`Link::query`], but if it has no result in time, or the connection is dropped meanwhile, the
+    /// statement is canceled. A server does not notice that its client has gone while a statement waits,
+    /// and would execute it whenever that wait ends.
     pub(crate) async fn query_or_cancel(
         &self,
         limit: Duration,
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Fault> {
-        let (token, connector) = (self.client.cancel_token(), self.connector.clone());
-        let mut pending = Pending { token, connector, is_over: false };
-        let rows = self.query(limit, sql, parameters).await;
-        if rows.as_ref().is_err_and(|fault| fault.fate == Fate::Unknown) {
-            // If it is over in truth, this has no effect.
-            let canceling = pending.cancel();
-            // Spawned, so that it is sent even if this is dropped meanwhile.
-            let _ = self.connector.runtime.spawn(canceling).await;
+        self.warned.store(false, Ordering::Release);
+        self.is_pending.store(true, Ordering::Release);
+        let mut work = pin!(self.client.query_typed(sql, parameters));
+        let rows = match within(limit, &mut work).await {
+            Some(rows) => rows,
+            None => {
+                // Spawned, so that it is sent even if this is dropped meanwhile.
+                let _ = self.connector.runtime.spawn(self.cancel()).await;
+                match within(self.connector.limit, &mut work).await {
+                    Some(rows) => rows,
+                    None => return Err(Fault::timeout(limit)),
+                }
+            }
+        };
+        // A lost connection says nothing about the statement.
+        self.is_pending.store(self.is_closed(), Ordering::Release);
+        self.unless_warned(rows?)
+    }
+
+    /// Requests the server to cancel the present statement, on a connection like this one. It may be too
+    /// late for that.
+    fn cancel(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (token, encryption) = (self.client.cancel_token(), self.connector.encryption.clone());
+        let limit = self.connector.limit;
+        async move {
+            let canceled = within(limit, token.cancel_query(encryption)).await;
+            if !matches!(canceled, Some(Ok(()))) {
+                tracing::debug!("a statement without a result could not be canceled");
+            }
         }
-        pending.is_over = true;
-        rows
     }
 
     /// Sends several statements without parameters, which are one transaction.
@@ -214,7 +213,18 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.task.abort();
+        let Some(mut task) = self.task.take() else { return };
+        if !*self.is_pending.get_mut() {
+            return task.abort();
+        }
+        let (canceling, limit) = (self.cancel(), self.connector.limit);
+        self.connector.runtime.spawn(async move {
+            canceling.await;
+            // It ends with the statement. A pooler forgets the statement of a client that has gone.
+            if within(limit, &mut task).await.is_none() {
+                task.abort();
+            }
+        });
     }
 }
 

@@ -8,7 +8,7 @@ use sandglass_model::Partition;
 use sandglass_postgres::{Address, Database, Settings};
 
 use crate::locks::{self, Lock};
-use crate::server::{self, block};
+use crate::server::{self, Server, block};
 
 const ONE: &str = "SELECT 1 FROM sandglass.partitions WHERE partition = 40 FOR UPDATE";
 
@@ -22,9 +22,9 @@ fn append(database: &Database, id: &str) -> Result<Positions, Error> {
     block(async move { journal.append(creation(&entity)).await })
 }
 
-fn owners(database: &str) -> String {
+fn owners(server: &Server, database: &str) -> String {
     let sql = "SELECT min(epoch), max(epoch), count(DISTINCT owner) FROM sandglass.partitions";
-    server::shared().psql(database, sql)
+    server.psql(database, sql)
 }
 
 fn try_open(address: &Address, settings: Settings) -> Result<Database, Error> {
@@ -43,7 +43,24 @@ fn an_open_that_fails_takes_nothing_later() {
     assert!(what.contains("55P03"), "{what}");
     lock.release();
     locks::until_none_waits(server, "late_take");
-    assert_eq!(owners("late_take"), "1|1|1");
+    assert_eq!(owners(server, "late_take"), "1|1|1");
+    append(&first, "a").unwrap();
+}
+
+/// Gives up an open of `through` while a lock holds it, and checks that nothing is taken later.
+fn give_up(server: &Server, database: &str, through: &Address) {
+    let first = server::open(&server.address(database));
+    let lock = Lock::by(server, database, ONE);
+    let opened = through.clone();
+    let opening = block(async move {
+        // Far longer than this test waits for anything.
+        tokio::spawn(async move { Database::open(&opened, settings(600)).await.map(drop) })
+    });
+    locks::until_waiting(server, database, 1);
+    opening.abort();
+    locks::until_none_waits(server, database);
+    lock.release();
+    assert_eq!(owners(server, database), "1|1|1");
     append(&first, "a").unwrap();
 }
 
@@ -51,19 +68,24 @@ fn an_open_that_fails_takes_nothing_later() {
 fn an_open_that_is_given_up_takes_nothing_later() {
     let server = server::shared();
     let address = server.new_database("dropped_take");
-    let first = server::open(&address);
-    let lock = Lock::by(server, "dropped_take", ONE);
-    let opened = address.clone();
-    let opening = block(async move {
-        // Far longer than this test waits for anything.
-        tokio::spawn(async move { Database::open(&opened, settings(600)).await.map(drop) })
-    });
-    locks::until_waiting(server, "dropped_take", 1);
-    opening.abort();
-    locks::until_none_waits(server, "dropped_take");
-    lock.release();
-    assert_eq!(owners("dropped_take"), "1|1|1");
-    append(&first, "a").unwrap();
+    give_up(server, "dropped_take", &address);
+}
+
+#[test]
+fn an_open_through_a_pooler_or_tls_that_is_given_up_takes_nothing_later() {
+    let server = Server::start(&[]);
+    server.new_database("pooled");
+    let url = format!("postgresql://sandglass@127.0.0.1:{}/pooled", server.pooler("pooled"));
+    give_up(&server, "pooled", &Address::parse(&url).unwrap());
+    server.new_database("encrypted");
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let roots = folder.path().join("roots.pem");
+    std::fs::write(&roots, made.cert.pem()).unwrap();
+    server.encrypt(&made.cert.pem(), &made.signing_key.serialize_pem());
+    let (port, roots) = (server.port, roots.display());
+    let url = format!("postgresql://sandglass@localhost:{port}/encrypted?sslrootcert={roots}");
+    give_up(&server, "encrypted", &Address::parse(&url).unwrap());
 }
 
 #[test]
@@ -81,7 +103,7 @@ fn of_processes_that_open_at_once_one_has_everything() {
         let all = each.into_iter().map(|opening| block(opening).unwrap());
         let all: Vec<Database> = all.collect();
         let epoch = (round + 1) * 3;
-        assert_eq!(owners("at_once"), format!("{epoch}|{epoch}|1"));
+        assert_eq!(owners(server, "at_once"), format!("{epoch}|{epoch}|1"));
         let taken = |database: &Database| {
             let database = database.clone();
             block(async move { database.beat().await }).unwrap().len()
