@@ -42,7 +42,8 @@ pub enum Error {
         /// What failed, and what to do.
         what: String,
     },
-    /// The journal contains something that cannot have been written: have it examined.
+    /// The journal contains something that cannot have been written: run `sandglass journal check`,
+    /// and restore it from a backup.
     #[error("{}: {what}", damaged_text(.place))]
     Damaged {
         /// The place in the journal.

@@ -213,7 +213,7 @@ impl Journals {
         Ok(Selected::page(keyed.collect(), has_more, limit))
     }
 
-    /// [`Journal::prune`]. The entities of each journal are removed at once, or not at all.
+    /// [`Journal::prune`], one journal after the other.
     ///
     /// # Errors
     /// As [`Journal::prune`]; the entities of other journals may be removed.

@@ -126,8 +126,8 @@ pub trait Journal: Send + Sync + fmt::Debug {
 
     /// Removes all records of these entities, at most [`PRUNE_MAX_ENTITIES`], with their recordings
     /// and snapshots, and returns how many records each had. An entity whose last record is not the
-    /// one given here is skipped. All of that happens at once, or nothing. The positions are not
-    /// used again.
+    /// one given here is skipped. Each entity is removed completely or not at all: if some were removed
+    /// before an error, the others count as skipped. The positions are not used again.
     ///
     /// The caller decides which entities may be removed.
     ///

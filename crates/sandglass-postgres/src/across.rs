@@ -58,7 +58,7 @@ impl Database {
         }
         // What was acknowledged and is gone counts as missing, so it must not seem to be the end.
         for partition in Partition::all() {
-            ends.advance(partition.index(), position(self.acknowledged(partition)));
+            ends.advance(partition.index(), position(self.last_acknowledged(partition)));
         }
         Ok(ends)
     }
@@ -80,7 +80,7 @@ impl Database {
         Ok((partition, at))
     }
 
-    async fn merged(
+    async fn read_merged(
         &self,
         after: Cursor,
         kinds: Option<&'static [&'static str]>,
@@ -154,7 +154,8 @@ impl Database {
     /// Adds what is at the first positions behind the page in one partition, where no record was found.
     async fn add_gap(&self, partition: Partition, page: &mut Merged) -> Result<(), Error> {
         let from = Position(page.next.at(partition.index()).0.saturating_add(1));
-        let found = self.reader().read(partition, from, 1, self.acknowledged(partition)).await?;
+        let found =
+            self.reader().read(partition, from, 1, self.last_acknowledged(partition)).await?;
         for entry in found.entries {
             if matches!(entry, Entry::Pruned { .. } | Entry::Missing { .. }) {
                 page.next.advance(partition.index(), entry.last_position());
@@ -177,7 +178,7 @@ impl Across for Database {
         limit: usize,
     ) -> Answer<'_, Merged> {
         let database = self.clone();
-        Box::pin(self.run(async move { database.merged(after, kinds, limit).await }))
+        Box::pin(self.run(async move { database.read_merged(after, kinds, limit).await }))
     }
 
     fn find_dispatch(&self, dispatch: DispatchId) -> Answer<'_, Option<(EntityRef, Position)>> {

@@ -7,17 +7,17 @@ use std::sync::atomic::Ordering;
 
 use sandglass_journal::store::Failures;
 use sandglass_journal::{BATCH_MAX_BYTES, Error, Journal, Journals, QUEUE_MAX_BATCHES};
-use sandglass_model::{Entropy, Partition, SystemEntropy};
+use sandglass_model::Partition;
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 use crate::address::Address;
 use crate::fault::Fault;
 use crate::heads::{Head, Recent};
+use crate::hosts;
 use crate::lane::Lane;
 use crate::limit::within;
-use crate::link::{Connector, Link, Parameter};
+use crate::link::Connector;
+use crate::notes::Notes;
 use crate::partition_journal::PartitionJournal;
 use crate::reader::Reader;
 use crate::requests::{Request, Requests};
@@ -65,35 +65,32 @@ impl Database {
         let connector = Connector::new(address, settings.connect_limit).map_err(unavailable)?;
         let link = connector.connect().await.map_err(unavailable)?;
         schema::check(&link, &settings, connector.place()).await?;
-        let host = new_host(&link, &settings).await?;
-        drop(link);
+        let host = hosts::enter(&link, &settings).await?;
         let reader = Reader::new(&connector, &settings)?;
         let runtime = connector.runtime().clone();
         let shared = Arc::new(Shared::new(connector, settings, reader, host));
         let room = [(); 2].map(|()| Arc::new(Semaphore::new(QUEUE_MAX_BYTES)));
-        let (mut senders, mut ready) = (Vec::new(), Vec::new());
-        for number in 0..2 {
-            let probes: BTreeMap<Partition, i64> = Partition::all()
-                .filter(|partition| lane_of(*partition) == number)
-                .map(|partition| (partition, 0))
-                .collect();
-            let (link, found) = take(&shared, TAKE_ANY, &probes).await.map_err(unavailable)?;
-            let heads = found.into_iter().map(|(partition, found)| (partition, found.head));
-            let heads: BTreeMap<Partition, Head> = heads.collect();
+        // All at once: of two processes that open it at the same time, one has everything.
+        let probes = Partition::all().map(|partition| (partition, 0)).collect();
+        let (other, found) = take(&shared, TAKE_ANY, &probes).await.map_err(unavailable)?;
+        hosts::forget_others(&link, &shared).await.map_err(unavailable)?;
+        let mut senders = Vec::new();
+        for (number, link) in [link, other].into_iter().enumerate() {
+            let of_lane = found.iter().filter(|(partition, _)| lane_of(**partition) == number);
+            let heads: BTreeMap<Partition, Head> =
+                of_lane.map(|(partition, found)| (*partition, found.head)).collect();
             heads.iter().for_each(|(partition, head)| shared.acknowledge(*partition, head.last));
             let (sender, queue) = mpsc::channel(QUEUE_MAX_BATCHES);
             senders.push(sender);
-            ready.push(Lane {
+            let lane = Lane {
                 shared: Arc::clone(&shared),
                 link: Some(link),
                 heads,
                 recent: Recent::default(),
                 failures: Failures::new(shared.failing[number].clone()),
                 requests: Requests::new(queue),
-            });
-        }
-        forget_hosts(&shared).await?;
-        for lane in ready {
+                notes: Notes::default(),
+            };
             runtime.spawn(lane.run());
         }
         let lanes: [mpsc::Sender<Request>; 2] = senders.try_into().map_err(|_| Error::Closed)?;
@@ -118,55 +115,6 @@ impl Database {
         Ok(Self(Arc::new(Inner { shared, lanes: None, room })))
     }
 
-    /// Tells other processes that this one is alive, and returns the partitions that another process
-    /// has taken. [`Journal::health`] then states these, and whether the database responds. To be called
-    /// every second, because a process that appends nothing would not notice either.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] if the database does not respond within the time limit for connecting.
-    pub async fn beat(&self) -> Result<Vec<Partition>, Error> {
-        let shared = &self.0.shared;
-        let limit = shared.settings.connect_limit;
-        let beaten = within(limit, self.lost_partitions()).await.unwrap_or_else(|| {
-            Err(Error::Unavailable {
-                what: format!("{} did not respond within {limit:?}", shared.connector.place()),
-            })
-        });
-        shared.reachable.note(beaten.as_ref().err().map(ToString::to_string));
-        let taken = beaten?;
-        shared.is_taken.fetch_or(!taken.is_empty(), Ordering::AcqRel);
-        for partition in &taken {
-            if shared.disowned(*partition).is_none() {
-                shared.disown(*partition, "another process has taken it".to_owned());
-            }
-        }
-        Ok(taken)
-    }
-
-    /// Whether a beat has found that another process has taken partitions of this one.
-    #[must_use]
-    pub fn is_taken(&self) -> bool {
-        self.0.shared.is_taken.load(Ordering::Acquire)
-    }
-
-    /// Counts a beat, and returns the partitions that this process does not own any more.
-    async fn lost_partitions(&self) -> Result<Vec<Partition>, Error> {
-        let (reader, host) = (self.reader(), &self.0.shared.host);
-        // Entered again if another process found it without a partition yet, and removed it.
-        let beat = "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
-                    VALUES ($1, $2, $3, 1, false) \
-                    ON CONFLICT (host) DO UPDATE SET beats = hosts.beats + 1";
-        let (name, version) = (process_name(), VERSION);
-        let parameters: [Parameter<'_>; 3] =
-            [(host, Type::TEXT), (&name, Type::TEXT), (&version, Type::TEXT)];
-        reader.query(beat, &parameters).await?;
-        // Another statement, so that it sees takeovers that the first one waited for.
-        let lost = "SELECT partition FROM sandglass.partitions WHERE owner IS DISTINCT FROM $1";
-        let rows = reader.query(lost, &[(host, Type::TEXT)]).await?;
-        let number = |row: &Row| u8::try_from(row.try_get::<_, i16>(0).ok()?).ok();
-        Ok(rows.iter().filter_map(|row| Partition::new(number(row)?)).collect())
-    }
-
     /// The journal of a partition.
     #[must_use]
     pub fn journal(&self, partition: Partition) -> Arc<dyn Journal> {
@@ -184,12 +132,16 @@ impl Database {
         Self(inner)
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0.shared
+    }
+
     pub(crate) fn reader(&self) -> &Reader {
         &self.0.shared.reader
     }
 
-    pub(crate) fn acknowledged(&self, partition: Partition) -> i64 {
-        self.0.shared.acknowledged(partition)
+    pub(crate) fn last_acknowledged(&self, partition: Partition) -> i64 {
+        self.0.shared.last_acknowledged(partition)
     }
 
     /// Runs `work` to its end where the connections are served, whatever runtime the caller uses and
@@ -242,6 +194,12 @@ impl Database {
     pub async fn close(&self) {
         let shared = &self.0.shared;
         Partition::all().for_each(|partition| shared.close(partition));
+        // It ends with its present statement.
+        if let Some(mut pruner) =
+            within(shared.settings.statement_limit, shared.pruner.lock()).await
+        {
+            *pruner = None;
+        }
         for lane in self.0.lanes.iter().flatten() {
             let (ended, end) = oneshot::channel();
             if lane.send(Request::End(ended)).await.is_ok() {
@@ -251,13 +209,7 @@ impl Database {
         if self.0.lanes.is_none() {
             return shared.reader.close();
         }
-        let sql = "UPDATE sandglass.hosts SET dead = true WHERE host = $1";
-        // Of use to people only.
-        let _ = within(
-            shared.settings.connect_limit,
-            shared.reader.query(sql, &[(&shared.host, Type::TEXT)]),
-        )
-        .await;
+        hosts::leave(shared).await;
         shared.reader.close();
     }
 }
@@ -266,36 +218,4 @@ impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("place", &self.0.shared.connector.place()).finish()
     }
-}
-
-/// Enters this process into the table of hosts; returns its id.
-async fn new_host(link: &Link, settings: &Settings) -> Result<String, Error> {
-    let mut id = [0; 16];
-    let random = SystemEntropy.fill(&mut id);
-    random.map_err(|error| Error::Unavailable { what: error.to_string() })?;
-    let host: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-    let (name, version) = (process_name(), VERSION);
-    let sql = "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
-               VALUES ($1, $2, $3, 0, false) RETURNING host";
-    let parameters: [Parameter<'_>; 3] =
-        [(&host, Type::TEXT), (&name, Type::TEXT), (&version, Type::TEXT)];
-    let entered = link.query(settings.statement_limit, sql, &parameters).await;
-    entered.map_err(|fault| fault.unavailable())?;
-    Ok(host)
-}
-
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// This process, for people.
-fn process_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{} {}", name.trim(), std::process::id())
-}
-
-/// Removes the other processes from the table of hosts, which own nothing any more.
-async fn forget_hosts(shared: &Shared) -> Result<(), Error> {
-    let sql = "DELETE FROM sandglass.hosts h WHERE h.host <> $1 \
-               AND NOT EXISTS (SELECT 1 FROM sandglass.partitions WHERE owner = h.host)";
-    shared.reader.query(sql, &[(&shared.host, Type::TEXT)]).await?;
-    Ok(())
 }

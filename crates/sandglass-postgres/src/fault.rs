@@ -30,7 +30,7 @@ pub(crate) struct Fault {
 
 impl Fault {
     /// A statement had no result within its time limit.
-    pub(crate) fn late(limit: std::time::Duration) -> Self {
+    pub(crate) fn timeout(limit: std::time::Duration) -> Self {
         let what = format!(
             "the database did not respond within {} s; check the server and the network",
             limit.as_secs_f32()
@@ -39,7 +39,7 @@ impl Fault {
     }
 
     /// The server confirmed the statement and warned of it.
-    pub(crate) fn warned() -> Self {
+    pub(crate) fn warning() -> Self {
         let what = "the server stopped waiting for its standby before the records were there; \
                     check the standby"
             .to_owned();
@@ -47,7 +47,7 @@ impl Fault {
     }
 
     /// There is no connection, so nothing was sent.
-    pub(crate) fn lost() -> Self {
+    pub(crate) fn no_connection() -> Self {
         Self { fate: Fate::Refused, what: format!("the connection was lost; {CHECK}") }
     }
 
@@ -109,6 +109,8 @@ fn advice(code: &SqlState) -> &'static str {
         "3F000" | "42P01" | "42703" => {
             "create or upgrade the schema first: `sandglass journal create` or `upgrade`"
         }
+        "55P03" => "another statement holds the rows: see pg_stat_activity, and try again",
+        "57014" => "it took too long, or an operator canceled it",
         "57P03" => "the server starts or stops: try again",
         _ => CHECK,
     }

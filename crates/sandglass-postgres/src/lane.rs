@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use sandglass_journal::store::Failures;
 use sandglass_journal::{Error, GROUP_MAX_RECORDS};
@@ -14,21 +13,18 @@ use crate::append::Statement;
 use crate::fault::{Fate, Fault};
 use crate::group::{Group, Job, Placed, Present};
 use crate::heads::{Head, Recent};
-use crate::limit::pause;
+use crate::limit::within;
 use crate::link::Link;
 use crate::lookup::look_up;
+use crate::notes::{IDLE, Notes};
 use crate::requests::{Request, Requests};
 use crate::shared::Shared;
-use crate::takeover::{Found, TAKE_AGAIN, take};
 
 /// Most bytes of the batches of one statement: so few that another group does not wait long for them.
 pub(crate) const GROUP_MAX_BYTES: usize = 8 << 20;
 
 /// How often a statement that changed nothing is sent again.
 const ATTEMPTS: u32 = 5;
-
-/// The first and the longest pause between two attempts to learn the outcome of a statement.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 pub(crate) struct Lane {
     pub(crate) shared: Arc<Shared>,
@@ -37,26 +33,26 @@ pub(crate) struct Lane {
     pub(crate) recent: Recent,
     pub(crate) failures: Failures,
     pub(crate) requests: Requests,
+    pub(crate) notes: Notes,
 }
 
 impl Lane {
     /// Works until it is requested to end, or until all senders are gone.
     pub(crate) async fn run(mut self) {
         while self.requests.ended.is_none() {
-            let Some(first) = self.requests.queue.recv().await else { break };
+            let Some(first) = self.next_request().await else { break };
             let (jobs, other) = self.gather(first);
             if !jobs.is_empty() {
                 self.write(jobs).await;
             }
             match other {
-                Some(Request::Prune(prune)) => {
-                    let removed = self.prune(prune.partition, &prune.entities).await;
-                    let _ = prune.answer.send(removed);
-                }
-                Some(Request::Rest(rest)) => self.note_rests(rest).await,
+                Some(Request::Hold(hold)) => self.hold(hold).await,
                 Some(Request::Barrier(waiter)) => self.requests.waiting.push(waiter),
                 Some(Request::End(waiter)) => self.requests.ended = Some(waiter),
-                Some(Request::Append(_)) | None => {}
+                Some(Request::Append(_) | Request::Rest(_)) | None => {}
+            }
+            if self.notes.are_due() || self.requests.has_waiting() {
+                self.write_notes().await;
             }
             self.requests.answer_waiting();
         }
@@ -68,7 +64,19 @@ impl Lane {
         }
     }
 
-    /// The first request, and all others that wait by now, up to one that appends nothing.
+    /// The next request; `None` if all senders are gone. Notes are written if it does not come soon.
+    async fn next_request(&mut self) -> Option<Request> {
+        if !self.notes.is_empty() {
+            match within(IDLE, self.requests.queue.recv()).await {
+                Some(request) => return request,
+                None => self.write_notes().await,
+            }
+        }
+        self.requests.queue.recv().await
+    }
+
+    /// The batches among the first request and all others that wait by now, up to one that is neither
+    /// a batch nor a note of rest. Notes are kept for later.
     fn gather(&mut self, first: Request) -> (Vec<Job>, Option<Request>) {
         let (mut jobs, mut records, mut bytes) = (Vec::new(), 0, 0);
         let mut next = Some(first);
@@ -79,10 +87,12 @@ impl Lane {
                     bytes += job.bytes;
                     jobs.push(job);
                 }
+                Request::Rest(note) => self.notes.add(note),
                 other => return (jobs, Some(other)),
             }
             // A further batch has at most half of a group's records.
-            let is_full = records > GROUP_MAX_RECORDS / 2 || bytes > GROUP_MAX_BYTES;
+            let is_full =
+                records > GROUP_MAX_RECORDS / 2 || bytes > GROUP_MAX_BYTES || self.notes.is_full();
             next = if is_full { None } else { self.requests.queue.try_recv().ok() };
         }
         (jobs, None)
@@ -91,9 +101,10 @@ impl Lane {
     /// Appends all batches that may follow, each completely or not at all.
     async fn write(&mut self, mut jobs: Vec<Job>) {
         let count = jobs.len();
+        self.notes.count_batches(count);
         // Recordings are looked up if one of them turns out to be there already, which is rare.
         for with_recordings in [false, true] {
-            jobs = self.refuse_disowned(jobs);
+            jobs = self.refuse_lost(jobs);
             if jobs.is_empty() {
                 return;
             }
@@ -106,7 +117,7 @@ impl Lane {
                 }
             };
             // The connection may have been made anew, and partitions lost.
-            jobs = self.refuse_disowned(jobs);
+            jobs = self.refuse_lost(jobs);
             let Group { placed, refused } = Group::new(jobs, &self.heads, present);
             let written = match self.append(placed, with_recordings).await {
                 Ok(recorded) if !recorded.is_empty() => {
@@ -139,14 +150,14 @@ impl Lane {
             }
         }
         if wanted.is_empty() && !with_recordings {
-            self.connected().await?;
+            self.connection().await?;
             return Ok(present);
         }
         let shared = Arc::clone(&self.shared);
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let link = self.connected().await?;
+            let link = self.connection().await?;
             let recorded = if with_recordings { jobs } else { &[] };
             match look_up(link, &shared.settings, &wanted, recorded).await {
                 Ok(found) => {
@@ -180,7 +191,7 @@ impl Lane {
         while !placed.is_empty() {
             attempt += 1;
             // First, because a new connection has new epochs.
-            let connected = self.connected().await.map(|_| ());
+            let connected = self.connection().await.map(|_| ());
             let statement = Statement::new(&placed, &self.heads);
             let ends = statement.ends.clone();
             let sent = match (connected, &self.link) {
@@ -189,7 +200,7 @@ impl Lane {
                     statement.send(link, &shared.settings).await
                 }
                 (Err(fault), _) => Err(Fault { fate: Fate::Refused, ..fault }),
-                (Ok(()), None) => Err(Fault::lost()),
+                (Ok(()), None) => Err(Fault::no_connection()),
             };
             drop(statement);
             match sent {
@@ -225,7 +236,11 @@ impl Lane {
     }
 
     /// Notes that batches are in the journal, and answers their callers.
-    fn acknowledge(&mut self, placed: Vec<Placed>, ends: &BTreeMap<Partition, (i64, [u8; 16])>) {
+    pub(crate) fn acknowledge(
+        &mut self,
+        placed: Vec<Placed>,
+        ends: &BTreeMap<Partition, (i64, [u8; 16])>,
+    ) {
         let count = u64::try_from(placed.len()).unwrap_or(u64::MAX);
         self.shared.counters.batches.fetch_add(count, Ordering::Relaxed);
         for one in placed {
@@ -244,139 +259,22 @@ impl Lane {
         }
     }
 
-    /// Finds out whether batches are in the journal, for as long as that takes, and answers those that
-    /// are, and those whose partitions are lost. Returns the others, which are not in it.
-    async fn settle(
-        &mut self,
-        placed: Vec<Placed>,
-        ends: &BTreeMap<Partition, (i64, [u8; 16])>,
-        why: &str,
-    ) -> Vec<Placed> {
-        let Some(found) = self.take_again(ends, why).await else {
-            // The process ends; nobody learns whether they are in the journal.
-            placed.into_iter().for_each(|one| one.job.answer(Err(Error::Closed)));
-            return Vec::new();
-        };
-        let is_written = |one: &Placed| {
-            let end = ends.get(&one.job.partition).map(|(_, checksum)| *checksum);
-            let found = found.get(&one.job.partition);
-            end.is_some() && found.is_some_and(|found| found.probed == end)
-        };
-        let (written, others): (Vec<_>, Vec<_>) = placed.into_iter().partition(is_written);
-        self.acknowledge(written, ends);
-        self.compare(&found);
-        let (disowned, others): (Vec<_>, Vec<_>) =
-            others.into_iter().partition(|one| self.shared.disowned(one.job.partition).is_some());
-        for one in disowned {
-            let what = self.shared.disowned(one.job.partition).unwrap_or_default();
-            one.job.answer(Err(Error::Disowned { what }));
-        }
-        others
-    }
-
-    /// Takes the partitions again on a new connection, until that succeeds. What is still on its way to
-    /// the server is fenced by that. `None` if the lane is to end.
-    pub(crate) async fn take_again(
-        &mut self,
-        ends: &BTreeMap<Partition, (i64, [u8; 16])>,
-        why: &str,
-    ) -> Option<BTreeMap<Partition, Found>> {
-        self.link = None;
-        tracing::warn!(%why, "the outcome of a statement is unknown; taking the partitions again");
-        let mut why = why.to_owned();
-        let mut length = PAUSES.0;
-        loop {
-            let probes = self.probes(ends);
-            let work = take(&self.shared, TAKE_AGAIN, &probes);
-            match self.requests.refuse_during(&why, work).await? {
-                Ok((link, found)) => {
-                    self.link = Some(link);
-                    self.failures.note(&Ok(()), 0);
-                    return Some(found);
-                }
-                Err(fault) => why = fault.what,
-            }
-            self.failures.note(&Err::<(), _>(Error::Unavailable { what: why.clone() }), 0);
-            self.requests.refuse_during(&why, pause(length)).await?;
-            length = (length * 2).min(PAUSES.1);
-        }
-    }
-
-    fn probes(&self, ends: &BTreeMap<Partition, (i64, [u8; 16])>) -> BTreeMap<Partition, i64> {
-        let probe = |partition| ends.get(&partition).map_or(0, |(last, _)| *last);
-        self.heads.keys().map(|partition| (*partition, probe(*partition))).collect()
-    }
-
-    /// A connection. A new one takes the partitions again, and compares them with what is known here,
-    /// because the server may be another one than before.
-    pub(crate) async fn connected(&mut self) -> Result<&Link, Fault> {
-        if self.link.as_ref().is_none_or(Link::is_closed) {
-            self.link = None;
-            let probes = self.probes(&BTreeMap::new());
-            let (link, found) = take(&self.shared, TAKE_AGAIN, &probes).await?;
-            self.link = Some(link);
-            self.failures.note(&Ok(()), 0);
-            self.compare(&found);
-        }
-        self.link.as_ref().ok_or_else(Fault::lost)
-    }
-
-    /// Compares what the database contains with what was acknowledged, and gives up the partitions that
-    /// another process took or that lost records.
-    pub(crate) fn compare(&mut self, found: &BTreeMap<Partition, Found>) {
-        for (partition, found) in found {
-            if self.shared.disowned(*partition).is_some() {
-                continue;
-            }
-            let Some(head) = self.heads.get_mut(partition) else { continue };
-            if let Some(what) = flaw(&self.shared, *partition, *head, found) {
-                self.shared.disown(*partition, what);
-            } else {
-                *head = Head { epoch: found.head.epoch, ..*head };
-            }
-        }
-    }
-
-    /// Refuses the batches of partitions that this process has lost, and returns the others.
-    fn refuse_disowned(&self, jobs: Vec<Job>) -> Vec<Job> {
+    /// Refuses the batches of partitions that this process has lost, and of entities that are being
+    /// removed, and returns the others.
+    fn refuse_lost(&self, jobs: Vec<Job>) -> Vec<Job> {
         let mut kept = Vec::with_capacity(jobs.len());
         for job in jobs {
-            match self.shared.disowned(job.partition) {
-                Some(what) => job.answer(Err(Error::Disowned { what })),
-                None => kept.push(job),
+            let entity = job.batch.entity.as_ref();
+            let held = entity.filter(|it| self.shared.held.contains(job.partition, it));
+            match (self.shared.why_disowned(job.partition), held) {
+                (Some(what), _) => job.answer(Err(Error::Disowned { what })),
+                (None, Some(entity)) => {
+                    let what = format!("{entity} is being pruned: try again when it is removed");
+                    job.answer(Err(Error::Unavailable { what }));
+                }
+                (None, None) => kept.push(job),
             }
         }
         kept
     }
-}
-
-/// Why a partition cannot be appended to any more; `None` if it can.
-fn flaw(shared: &Shared, partition: Partition, head: Head, found: &Found) -> Option<String> {
-    let place = shared.connector.place();
-    let lost = head.last.saturating_sub(found.head.last);
-    if !found.is_owned {
-        return Some(format!(
-            "another process owns partition {partition} of {place} now: this one appends nothing to \
-             it again; restart it only to take the partition back"
-        ));
-    }
-    if lost > 0 {
-        let count = u64::try_from(lost).unwrap_or(u64::MAX);
-        shared.counters.lost.fetch_add(count, Ordering::Relaxed);
-        return Some(format!(
-            "{place} has lost {lost} records of partition {partition} that were acknowledged \
-             (positions {} to {}), probably by a failover to a standby that was behind. Nothing is \
-             written over the gap. Restore the records, or restart to continue without them",
-            found.head.last + 1,
-            head.last
-        ));
-    }
-    let is_same = head.checksum.is_none() || found.head.checksum == head.checksum;
-    if found.head.last > head.last || !is_same {
-        return Some(format!(
-            "{place} contains records at the end of partition {partition} that its owner did not \
-             write: have it examined"
-        ));
-    }
-    None
 }

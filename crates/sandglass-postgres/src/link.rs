@@ -2,7 +2,7 @@
 //! results.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, ready};
@@ -80,7 +80,7 @@ impl Connector {
         let hosts = u32::try_from(config.get_hosts().len()).unwrap_or(1);
         let limit = self.limit * (hosts + 1);
         let connected = within(limit, config.connect(self.encryption.clone())).await;
-        let (client, mut connection) = connected.ok_or_else(|| Fault::late(limit))??;
+        let (client, mut connection) = connected.ok_or_else(|| Fault::timeout(limit))??;
         let task = self.runtime.spawn(poll_fn(move |context| {
             // Ends when the client is dropped or the connection is lost; the client has the error.
             while let Some(Ok(message)) = ready!(connection.poll_message(context)) {
@@ -100,7 +100,13 @@ impl Connector {
     pub(crate) async fn connect(&self) -> Result<Link, Fault> {
         let warned = Arc::new(AtomicBool::new(false));
         let (client, task) = self.dial(Arc::clone(&warned)).await?;
-        Ok(Link { client, warned, task })
+        Ok(Link {
+            client,
+            warned,
+            task: Some(task),
+            connector: self.clone(),
+            is_pending: AtomicBool::new(false),
+        })
     }
 }
 
@@ -128,7 +134,11 @@ impl Connect for Connector {
 pub(crate) struct Link {
     client: Client,
     warned: Arc<AtomicBool>,
-    task: JoinHandle<()>,
+    /// Always there, until this is dropped.
+    task: Option<JoinHandle<()>>,
+    connector: Connector,
+    /// Whether the server may be executing a statement that is to be canceled with this connection.
+    is_pending: AtomicBool,
 }
 
 impl Link {
@@ -146,19 +156,75 @@ impl Link {
         // A connection that has just been made may warn, too, for example of another collation.
         self.warned.store(false, Ordering::Release);
         let rows = query(&self.client, limit, sql, parameters).await?;
-        if self.warned.load(Ordering::Acquire) { Err(Fault::warned()) } else { Ok(rows) }
+        self.unless_warned(rows)
+    }
+
+    fn unless_warned(&self, rows: Vec<Row>) -> Result<Vec<Row>, Fault> {
+        if self.warned.load(Ordering::Acquire) { Err(Fault::warning()) } else { Ok(rows) }
+    }
+
+    /// As [`Link::query`], but if it has no result in time, or the connection is dropped meanwhile, the
+    /// statement is canceled. A server does not notice that its client has gone while a statement waits,
+    /// and would execute it whenever that wait ends.
+    pub(crate) async fn query_or_cancel(
+        &self,
+        limit: Duration,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Fault> {
+        self.warned.store(false, Ordering::Release);
+        self.is_pending.store(true, Ordering::Release);
+        let mut work = pin!(self.client.query_typed(sql, parameters));
+        let rows = match within(limit, &mut work).await {
+            Some(rows) => rows,
+            None => {
+                // Spawned, so that it is sent even if this is dropped meanwhile.
+                let _ = self.connector.runtime.spawn(self.cancel()).await;
+                match within(self.connector.limit, &mut work).await {
+                    Some(rows) => rows,
+                    None => return Err(Fault::timeout(limit)),
+                }
+            }
+        };
+        // A lost connection says nothing about the statement.
+        self.is_pending.store(self.is_closed(), Ordering::Release);
+        self.unless_warned(rows?)
+    }
+
+    /// Requests the server to cancel the present statement, on a connection like this one. It may be too
+    /// late for that.
+    fn cancel(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (token, encryption) = (self.client.cancel_token(), self.connector.encryption.clone());
+        let limit = self.connector.limit;
+        async move {
+            let canceled = within(limit, token.cancel_query(encryption)).await;
+            if !matches!(canceled, Some(Ok(()))) {
+                tracing::debug!("a statement without a result could not be canceled");
+            }
+        }
     }
 
     /// Sends several statements without parameters, which are one transaction.
     pub(crate) async fn execute_all(&self, limit: Duration, sql: &str) -> Result<(), Fault> {
         let done = within(limit, self.client.batch_execute(sql)).await;
-        Ok(done.ok_or_else(|| Fault::late(limit))??)
+        Ok(done.ok_or_else(|| Fault::timeout(limit))??)
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.task.abort();
+        let Some(mut task) = self.task.take() else { return };
+        if !*self.is_pending.get_mut() {
+            return task.abort();
+        }
+        let (canceling, limit) = (self.cancel(), self.connector.limit);
+        self.connector.runtime.spawn(async move {
+            canceling.await;
+            // It ends with the statement. A pooler forgets the statement of a client that has gone.
+            if within(limit, &mut task).await.is_none() {
+                task.abort();
+            }
+        });
     }
 }
 
@@ -170,5 +236,5 @@ pub(crate) async fn query(
     parameters: &[Parameter<'_>],
 ) -> Result<Vec<Row>, Fault> {
     let rows = within(limit, client.query_typed(sql, parameters)).await;
-    Ok(rows.ok_or_else(|| Fault::late(limit))??)
+    Ok(rows.ok_or_else(|| Fault::timeout(limit))??)
 }

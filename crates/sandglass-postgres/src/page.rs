@@ -37,7 +37,7 @@ pub(crate) fn records(condition: &str, limit: &str) -> String {
 }
 
 /// One more than a page holds, to find out whether there is more.
-pub(crate) fn fetched(limit: usize) -> i64 {
+pub(crate) fn count_to_fetch(limit: usize) -> i64 {
     i64::try_from(limit.clamp(1, PAGE_MAX_ENTRIES) + 1).unwrap_or(i64::MAX)
 }
 
@@ -157,8 +157,11 @@ pub(crate) fn intact_ranges(
     Ok(ranges)
 }
 
+/// The first part of the checksum of a range, which the statement that prunes computes, too.
+pub(crate) const RANGE_PREFIX: &str = "sandglass shared pruned 1";
+
 pub(crate) fn range_checksum(partition: Partition, first: i64, last: i64) -> [u8; 16] {
-    checksum_of("sandglass shared pruned 1", partition, [first, last], &[])
+    checksum_of(RANGE_PREFIX, partition, [first, last], &[])
 }
 
 #[cfg(test)]

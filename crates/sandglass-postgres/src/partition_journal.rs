@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 use crate::database::{Database, Inner};
 use crate::group::Job;
 use crate::limit::within;
-use crate::requests::{NoteRest, Prune, Request};
+use crate::requests::{NoteRest, Request};
 use crate::shared::{Shared, lane_of};
-use crate::{blobs, entities};
+use crate::{blobs, entities, pruning};
 
 /// The journal of one partition.
 pub(crate) struct PartitionJournal {
@@ -46,9 +46,7 @@ impl PartitionJournal {
         request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
     ) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
-        let lane = self.lane().ok_or_else(|| Error::Unavailable {
-            what: "the database was opened for reading only".to_owned(),
-        })?;
+        let lane = self.lane().ok_or_else(read_only)?;
         lane.send(request(answer)).await.map_err(|_| Error::Closed)?;
         answered.await.map_err(|_| Error::Closed)?
     }
@@ -56,7 +54,7 @@ impl PartitionJournal {
     async fn submit(&self, batch: Batch) -> Result<Positions, Error> {
         let shared = self.shared();
         let partition = self.partition;
-        shared.owned(partition)?;
+        shared.check_owned(partition)?;
         let (lines, bytes) = batch.lines()?;
         let are_small = batch.recordings.iter().all(blobs::is_small);
         let size = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -80,9 +78,13 @@ impl PartitionJournal {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        self.shared().open(self.partition)?;
+        self.shared().check_open(self.partition)?;
         Database::over(Arc::clone(&self.inner)).run(work).await
     }
+}
+
+fn read_only() -> Error {
+    Error::Unavailable { what: "the database was opened for reading only".to_owned() }
 }
 
 impl Journal for PartitionJournal {
@@ -92,7 +94,7 @@ impl Journal for PartitionJournal {
 
     fn read(&self, from: Position, limit: usize) -> Answer<'_, Page> {
         let (shared, partition) = (Arc::clone(self.shared()), self.partition);
-        let acknowledged = shared.acknowledged(partition);
+        let acknowledged = shared.last_acknowledged(partition);
         Box::pin(PartitionJournal::read(self, async move {
             shared.reader.read(partition, from, limit, acknowledged).await
         }))
@@ -148,9 +150,14 @@ impl Journal for PartitionJournal {
     fn prune(&self, entities: Vec<(EntityRef, Position)>) -> Answer<'_, Vec<u64>> {
         Box::pin(async move {
             let partition = self.partition;
-            self.shared().owned(partition)?;
+            self.shared().check_owned(partition)?;
             few_enough(&entities)?;
-            self.ask(|answer| Request::Prune(Prune { partition, entities, answer })).await
+            if self.lane().is_none() {
+                return Err(read_only());
+            }
+            let inner = Arc::clone(&self.inner);
+            // To its end, even if the caller goes away.
+            PartitionJournal::read(self, pruning::prune(inner, partition, entities)).await
         })
     }
 
@@ -164,7 +171,7 @@ impl Journal for PartitionJournal {
     fn rest(&self, entities: Vec<Resting>) -> Answer<'_, ()> {
         Box::pin(async move {
             let partition = self.partition;
-            self.shared().owned(partition)?;
+            self.shared().check_owned(partition)?;
             few_resting(&entities)?;
             self.ask(|answer| Request::Rest(NoteRest { partition, entities, answer })).await
         })

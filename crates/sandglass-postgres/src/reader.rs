@@ -15,7 +15,7 @@ use tokio_postgres::types::Type;
 use crate::blobs::CHUNK_BYTES;
 use crate::fault::{Fate, Fault};
 use crate::link::{Connector, Parameter, query};
-use crate::page::{Filled, RANGES, fetched, intact_ranges, records, select};
+use crate::page::{Filled, RANGES, count_to_fetch, intact_ranges, records, select};
 use crate::row::{checksum_of, dispatch_key, key, position};
 use crate::settings::Settings;
 
@@ -121,7 +121,7 @@ impl Reader {
         limit: usize,
         acknowledged: i64,
     ) -> Result<Page, Error> {
-        let (from, fetched) = (key(from).max(1), fetched(limit));
+        let (from, fetched) = (key(from).max(1), count_to_fetch(limit));
         let sql = select(&records("position >= $2", "$3"), "r.position");
         let parameters: [Parameter<'_>; 2] = [(&from, Type::INT8), (&fetched, Type::INT8)];
         let mut filled = self.fill(partition, &sql, &parameters, limit, Some(from)).await?;
@@ -149,7 +149,7 @@ impl Reader {
                          AND type = $2 AND id = $3) AND position >= $4";
         let sql = select(&records(condition, "$5"), "r.position");
         let (of_type, id) = (entity.entity_type(), entity.id());
-        let (from, fetched) = (key(from), fetched(limit));
+        let (from, fetched) = (key(from), count_to_fetch(limit));
         let parameters: [Parameter<'_>; 4] = [
             (&of_type, Type::TEXT),
             (&id, Type::TEXT),
@@ -171,7 +171,7 @@ impl Reader {
         let last = first.saturating_add(searched - 1);
         let condition = "position BETWEEN $2 AND $3 AND kind = ANY($4)";
         let sql = select(&records(condition, "$5"), "r.position");
-        let fetched = fetched(limit);
+        let fetched = count_to_fetch(limit);
         let parameters: [Parameter<'_>; 4] = [
             (&first, Type::INT8),
             (&last, Type::INT8),
@@ -196,7 +196,7 @@ impl Reader {
         let entity = after.and_then(|after| after.entity.as_ref());
         let about_none = if entity.is_none() {
             let sql = select(&records("entity IS NULL AND position > $2", "$3"), "r.position");
-            let fetched = fetched(limit);
+            let fetched = count_to_fetch(limit);
             let parameters: [Parameter<'_>; 2] = [(&from, Type::INT8), (&fetched, Type::INT8)];
             self.fill(partition, &sql, &parameters, limit, None).await?.page.entries
         } else {
@@ -213,7 +213,7 @@ impl Reader {
             let sql = select(source, "e.type, e.id, r.position");
             let (of_type, id) =
                 entity.map_or(("", ""), |entity| (entity.entity_type(), entity.id()));
-            let fetched = fetched(limit);
+            let fetched = count_to_fetch(limit);
             let from = if entity.is_some() { from } else { 0 };
             let parameters: [Parameter<'_>; 4] = [
                 (&of_type, Type::TEXT),

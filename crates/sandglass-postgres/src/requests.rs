@@ -10,7 +10,7 @@ use crate::group::Job;
 #[derive(Debug)]
 pub(crate) enum Request {
     Append(Job),
-    Prune(Prune),
+    Hold(Hold),
     Rest(NoteRest),
     /// Answered when everything before it was.
     Barrier(oneshot::Sender<()>),
@@ -18,12 +18,16 @@ pub(crate) enum Request {
     End(oneshot::Sender<()>),
 }
 
-/// Entities to remove, and their last records.
+/// Entities that are about to be removed on another connection, and their last records.
 #[derive(Debug)]
-pub(crate) struct Prune {
+pub(crate) struct Hold {
     pub(crate) partition: Partition,
     pub(crate) entities: Vec<(EntityRef, Position)>,
-    pub(crate) answer: oneshot::Sender<Result<Vec<u64>, Error>>,
+    /// Why the outcome of the statement that removes them is unknown, if it is: the partitions are taken
+    /// again, so that it is over or has no effect.
+    pub(crate) unknown: Option<String>,
+    /// Receives the partition's epoch.
+    pub(crate) answer: oneshot::Sender<Result<i64, Error>>,
 }
 
 /// How entities rest.
@@ -63,7 +67,7 @@ impl Requests {
                 done = &mut work => return Some(done),
                 request = self.queue.recv() => match request {
                     Some(Request::Append(job)) => job.answer(Err(refused())),
-                    Some(Request::Prune(prune)) => drop(prune.answer.send(Err(refused()))),
+                    Some(Request::Hold(hold)) => drop(hold.answer.send(Err(refused()))),
                     Some(Request::Rest(rest)) => drop(rest.answer.send(Err(refused()))),
                     Some(Request::Barrier(waiter)) => self.waiting.push(waiter),
                     Some(Request::End(waiter)) => self.ended = Some(waiter),
@@ -72,6 +76,11 @@ impl Requests {
                 },
             }
         }
+    }
+
+    /// Whether callers wait until everything before is done, or until the lane has ended.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty() || self.ended.is_some()
     }
 
     pub(crate) fn answer_waiting(&mut self) {

@@ -8,7 +8,9 @@ use sandglass_journal::{Error, Health};
 use sandglass_model::Partition;
 
 use crate::blobs::{Sweep, Uploads};
+use crate::hosts::Heart;
 use crate::link::Connector;
+use crate::pruning::{Held, Pruner};
 use crate::reader::Reader;
 use crate::settings::Settings;
 
@@ -18,6 +20,10 @@ pub(crate) struct Shared {
     pub(crate) reader: Reader,
     /// The id of this process in the table of hosts.
     pub(crate) host: String,
+    pub(crate) heart: Heart,
+    pub(crate) pruner: Pruner,
+    /// The entities that are being removed.
+    pub(crate) held: Held,
     partitions: Vec<Status>,
     pub(crate) failing: [Failing; 2],
     /// Whether the last beat reached the database.
@@ -76,6 +82,9 @@ impl Shared {
             settings,
             reader,
             host,
+            heart: Heart::default(),
+            pruner: Pruner::default(),
+            held: Held::default(),
             partitions,
             failing: Default::default(),
             reachable: Reachable::default(),
@@ -91,7 +100,7 @@ impl Shared {
         &self.partitions[usize::from(partition.number())]
     }
 
-    pub(crate) fn acknowledged(&self, partition: Partition) -> i64 {
+    pub(crate) fn last_acknowledged(&self, partition: Partition) -> i64 {
         self.status(partition).acknowledged.load(Ordering::Acquire)
     }
 
@@ -99,7 +108,7 @@ impl Shared {
         self.status(partition).acknowledged.fetch_max(last, Ordering::AcqRel);
     }
 
-    pub(crate) fn disowned(&self, partition: Partition) -> Option<String> {
+    pub(crate) fn why_disowned(&self, partition: Partition) -> Option<String> {
         let status = self.status(partition);
         status.disowned.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -115,25 +124,25 @@ impl Shared {
     }
 
     /// Whether calls about a partition are served.
-    pub(crate) fn open(&self, partition: Partition) -> Result<(), Error> {
+    pub(crate) fn check_open(&self, partition: Partition) -> Result<(), Error> {
         let is_closed = self.status(partition).is_closed.load(Ordering::Acquire);
         if is_closed { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Whether changes of a partition are served.
-    pub(crate) fn owned(&self, partition: Partition) -> Result<(), Error> {
-        self.open(partition)?;
-        match self.disowned(partition) {
+    pub(crate) fn check_owned(&self, partition: Partition) -> Result<(), Error> {
+        self.check_open(partition)?;
+        match self.why_disowned(partition) {
             Some(what) => Err(Error::Disowned { what }),
             None => Ok(()),
         }
     }
 
     pub(crate) fn health(&self, partition: Partition) -> Health {
-        if self.open(partition).is_err() {
+        if self.check_open(partition).is_err() {
             return Health::Closed;
         }
-        if let Some(what) = self.disowned(partition) {
+        if let Some(what) = self.why_disowned(partition) {
             return Health::Disowned { what };
         }
         let failing = &self.failing[lane_of(partition)];

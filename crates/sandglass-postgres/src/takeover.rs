@@ -23,15 +23,21 @@ pub(crate) struct Found {
     pub(crate) probed: Option<[u8; 16]>,
 }
 
-/// Takes these partitions from whatever process has them. Waits for statements that hold their rows.
+/// Takes these partitions from whatever process has them. Waits for statements that hold their rows,
+/// for each row at most for `$3`: if this process ends meanwhile, the server must not take the
+/// partitions much later from the process that has them then. The time limit is that of this statement
+/// alone, also behind a pooler, and is set before the first row is locked.
 pub(crate) const TAKE_ANY: &str = "WITH wanted AS (SELECT partition FROM sandglass.partitions \
-     WHERE partition = ANY($1) ORDER BY partition FOR UPDATE) \
+     WHERE partition = ANY($1) AND (SELECT set_config('lock_timeout', $3, true)) IS NOT NULL \
+     ORDER BY partition FOR UPDATE) \
      UPDATE sandglass.partitions p SET epoch = p.epoch + 1, owner = $2 FROM wanted \
      WHERE p.partition = wanted.partition RETURNING p.partition";
 
 /// Takes these partitions again, if this process still has them.
 pub(crate) const TAKE_AGAIN: &str = "WITH wanted AS (SELECT partition FROM sandglass.partitions \
-     WHERE partition = ANY($1) AND owner = $2 ORDER BY partition FOR UPDATE) \
+     WHERE partition = ANY($1) AND owner = $2 \
+     AND (SELECT set_config('lock_timeout', $3, true)) IS NOT NULL \
+     ORDER BY partition FOR UPDATE) \
      UPDATE sandglass.partitions p SET epoch = p.epoch + 1 FROM wanted \
      WHERE p.partition = wanted.partition RETURNING p.partition";
 
@@ -56,7 +62,11 @@ pub(crate) async fn take(
     let positions: Vec<i64> = probes.values().copied().collect();
     let parameters: [Parameter<'_>; 3] =
         [(&numbers, Type::INT2_ARRAY), (&shared.host, Type::TEXT), (&positions, Type::INT8_ARRAY)];
-    link.query(limit, sql, &parameters[..2]).await?;
+    // Earlier than the time limit here, so that the reason is known.
+    let lock_limit = format!("{}ms", (limit / 2).as_millis().max(1));
+    let taking: [Parameter<'_>; 3] =
+        [(&numbers, Type::INT2_ARRAY), (&shared.host, Type::TEXT), (&lock_limit, Type::TEXT)];
+    link.query_or_cancel(limit, sql, &taking).await?;
     let rows = link.query(limit, HEADS, &parameters).await?;
     let mut found = BTreeMap::new();
     for row in &rows {

@@ -9,10 +9,14 @@ mod damage;
 mod failover;
 mod faults;
 mod load;
+mod locks;
+mod notes;
 mod owners;
 #[allow(dead_code, reason = "tests/outages.rs uses the rest")]
 mod proxy;
+mod prunes;
 #[allow(dead_code, reason = "tests/outages.rs uses the rest")]
 mod server;
 mod setup;
+mod takes;
 mod wire;

@@ -79,7 +79,15 @@ fn the_other_partitions_of_a_group_are_written() {
     let results = block(async move {
         let appends = appended.iter().map(|entity| {
             let (journal, batch) = (opened.journal(Partition::of(entity)), creation(entity));
-            tokio::spawn(async move { journal.append(batch).await })
+            tokio::spawn(async move {
+                loop {
+                    match journal.append(batch.clone()).await {
+                        // It arrived behind the group, while the lane took its partitions again.
+                        Err(Error::Unavailable { .. }) => {}
+                        result => return result,
+                    }
+                }
+            })
         });
         let appends: Vec<_> = appends.collect();
         let mut results = Vec::new();

@@ -34,9 +34,18 @@ pub(super) async fn open(address: &Address, base: &Base, report: &Report) -> Res
 
 /// Works until another process has taken the journal, and returns what to tell the operator.
 pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
+    tokio::select! {
+        error = beat(database, metrics) => error,
+        // Beside the beats, because it waits for a connection for reading.
+        error = keep_sweeping(database) => error,
+    }
+}
+
+/// Beats until another process has taken the journal, and returns what to tell the operator.
+async fn beat(database: &Database, metrics: &Metrics) -> Error {
     let (mut ticks, mut before) = (every(BEAT_EVERY), Counts::default());
-    let (mut was_reached, mut is_sweeping) = (true, false);
-    for turn in 1_u64.. {
+    let mut was_reached = true;
+    loop {
         ticks.tick().await;
         let beaten = database.beat().await;
         if let Ok(taken) = &beaten
@@ -56,8 +65,17 @@ pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
         let now = database.counts();
         note_counts(before, now, metrics);
         before = now;
+    }
+}
+
+/// Removes recordings that no record names, from time to time; never returns.
+async fn keep_sweeping(database: &Database) -> Error {
+    let mut ticks = every(BEAT_EVERY);
+    let mut is_sweeping = false;
+    for turn in 1_u64.. {
+        ticks.tick().await;
         is_sweeping |= turn.is_multiple_of(SWEEP_EVERY);
-        if was_reached && is_sweeping {
+        if is_sweeping {
             is_sweeping = sweep(database).await;
         }
     }

@@ -1,0 +1,131 @@
+//! The table of hosts: this process enters itself, and its beats show the others that it is alive. Beats
+//! have a connection of their own, because long reads may occupy all of the pool, and appends a lane.
+
+use std::sync::atomic::Ordering;
+
+use sandglass_journal::Error;
+use sandglass_model::{Entropy, Partition, SystemEntropy};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::database::Database;
+use crate::fault::{Fate, Fault};
+use crate::limit::within;
+use crate::link::{Link, Parameter};
+use crate::settings::Settings;
+use crate::shared::Shared;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The connection of the beats, which is made when it is first needed.
+pub(crate) type Heart = tokio::sync::Mutex<Option<Link>>;
+
+impl Database {
+    /// Tells other processes that this one is alive, and returns the partitions that another process
+    /// has taken. [`Journal::health`] then states these, and whether the database responds. To be called
+    /// every second, because a process that appends nothing would not notice either.
+    ///
+    /// [`Journal::health`]: sandglass_journal::Journal::health
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the database does not respond within the time limit for connecting.
+    pub async fn beat(&self) -> Result<Vec<Partition>, Error> {
+        let shared = self.shared();
+        let beaten = beat(shared).await.map_err(|fault| fault.unavailable());
+        shared.reachable.note(beaten.as_ref().err().map(ToString::to_string));
+        let taken = beaten?;
+        shared.is_taken.fetch_or(!taken.is_empty(), Ordering::AcqRel);
+        for partition in &taken {
+            if shared.why_disowned(*partition).is_none() {
+                shared.disown(*partition, "another process has taken it".to_owned());
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Whether a beat has found that another process has taken partitions of this one.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.shared().is_taken.load(Ordering::Acquire)
+    }
+}
+
+/// Counts a beat, and returns the partitions that this process does not own any more.
+async fn beat(shared: &Shared) -> Result<Vec<Partition>, Fault> {
+    // Entered again if another process found it without a partition yet, and removed it.
+    let beat = "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
+                VALUES ($1, $2, $3, 1, false) \
+                ON CONFLICT (host) DO UPDATE SET beats = hosts.beats + 1";
+    let (host, name, version) = (&shared.host, process_name(), VERSION);
+    let parameters: [Parameter<'_>; 3] =
+        [(host, Type::TEXT), (&name, Type::TEXT), (&version, Type::TEXT)];
+    query(shared, beat, &parameters).await?;
+    // Another statement, so that it sees takeovers that the first one waited for.
+    let lost = "SELECT partition FROM sandglass.partitions WHERE owner IS DISTINCT FROM $1";
+    let rows = query(shared, lost, &[(host, Type::TEXT)]).await?;
+    let number = |row: &Row| u8::try_from(row.try_get::<_, i16>(0).ok()?).ok();
+    Ok(rows.iter().filter_map(|row| Partition::new(number(row)?)).collect())
+}
+
+/// Sends one statement on the connection of the beats, and cancels it if it takes too long: the next
+/// beat has another connection, and the server must not keep one for each beat that waits.
+async fn query(
+    shared: &Shared,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<Vec<Row>, Fault> {
+    let mut heart = shared.heart.lock().await;
+    // If this is canceled, the connection is not used again.
+    let link = match heart.take().filter(|link| !link.is_closed()) {
+        Some(link) => link,
+        None => shared.connector.connect().await?,
+    };
+    let rows = link.query_or_cancel(shared.settings.connect_limit, sql, parameters).await;
+    if rows.as_ref().err().is_none_or(|fault| fault.fate != Fate::Unknown) {
+        *heart = Some(link);
+    }
+    rows
+}
+
+/// Enters this process into the table; returns its id.
+pub(crate) async fn enter(link: &Link, settings: &Settings) -> Result<String, Error> {
+    let mut id = [0; 16];
+    let random = SystemEntropy.fill(&mut id);
+    random.map_err(|error| Error::Unavailable { what: error.to_string() })?;
+    let host: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (name, version) = (process_name(), VERSION);
+    let sql = "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
+               VALUES ($1, $2, $3, 0, false) RETURNING host";
+    let parameters: [Parameter<'_>; 3] =
+        [(&host, Type::TEXT), (&name, Type::TEXT), (&version, Type::TEXT)];
+    let entered = link.query(settings.statement_limit, sql, &parameters).await;
+    entered.map_err(|fault| fault.unavailable())?;
+    Ok(host)
+}
+
+/// This process, for people.
+fn process_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{} {}", name.trim(), std::process::id())
+}
+
+/// Removes the other processes from the table, which own nothing any more.
+pub(crate) async fn forget_others(link: &Link, shared: &Shared) -> Result<(), Fault> {
+    let sql = "DELETE FROM sandglass.hosts h WHERE h.host <> $1 \
+               AND NOT EXISTS (SELECT 1 FROM sandglass.partitions WHERE owner = h.host)";
+    let parameters: [Parameter<'_>; 1] = [(&shared.host, Type::TEXT)];
+    link.query(shared.settings.statement_limit, sql, &parameters).await?;
+    Ok(())
+}
+
+/// Notes that this process has closed the journal, and ends the connection of its beats.
+pub(crate) async fn leave(shared: &Shared) {
+    let sql = "UPDATE sandglass.hosts SET dead = true WHERE host = $1";
+    // Of use to people only.
+    let parameters: [Parameter<'_>; 1] = [(&shared.host, Type::TEXT)];
+    let limit = shared.settings.connect_limit;
+    let _ = within(limit, query(shared, sql, &parameters)).await;
+    if let Some(mut heart) = within(limit, shared.heart.lock()).await {
+        *heart = None;
+    }
+}

@@ -1,0 +1,401 @@
+//! Removing entities. A huge one takes seconds, so it is removed on a connection of its own, while the
+//! lanes append.
+//!
+//! Each entity is removed by one statement, however many records it has. In pieces, the states between
+//! them would not be valid: without its first records, an entity cannot be replayed; without its last
+//! ones, it has not ended, so that a process that starts then would continue its work and run its handlers
+//! a second time. The statement shares the lock of the partition's row with appends, and the server
+//! computes the pruned ranges, so that neither lanes nor memory depend on the size of an entity. What
+//! waits for it are takeovers of its partition, for at most the time limit of a statement.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sandglass_journal::Error;
+use sandglass_model::{EntityRef, Partition, Position};
+use tokio::sync::oneshot;
+use tokio_postgres::types::Type;
+
+use crate::database::Inner;
+use crate::fault::{Fate, Fault};
+use crate::lane::Lane;
+use crate::limit::pause;
+use crate::link::{Link, Parameter};
+use crate::page::RANGE_PREFIX;
+use crate::requests::{Hold, Request};
+use crate::row::key;
+use crate::shared::{Shared, lane_of};
+
+/// Most records of the entities that one statement removes together.
+const RECORDS_MAX: i64 = 10_000;
+
+/// The pause between two attempts to learn the outcome of a statement.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How often a statement is sent again whose outcome is unknown, or that changed nothing.
+const ATTEMPTS: u32 = 5;
+
+/// The connection on which entities are removed; one statement at a time, so that no two of them change
+/// the same range.
+pub(crate) type Pruner = tokio::sync::Mutex<Option<Link>>;
+
+/// Entities that are being removed. Nothing is appended to them meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Held(Mutex<BTreeSet<(Partition, EntityRef)>>);
+
+impl Held {
+    pub(crate) fn contains(&self, partition: Partition, entity: &EntityRef) -> bool {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !held.is_empty() && held.contains(&(partition, entity.clone()))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeSet<(Partition, EntityRef)>)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Holds entities until it is dropped.
+struct Holding<'a> {
+    shared: &'a Shared,
+    entities: Vec<(Partition, EntityRef)>,
+}
+
+impl<'a> Holding<'a> {
+    fn new(shared: &'a Shared, partition: Partition, doomed: &[Doomed]) -> Self {
+        let entities: Vec<_> = doomed.iter().map(|it| (partition, it.entity.clone())).collect();
+        shared.held.change(|held| held.extend(entities.iter().cloned()));
+        Self { shared, entities }
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.shared.held.change(|held| {
+            for entity in &self.entities {
+                held.remove(entity);
+            }
+        });
+    }
+}
+
+/// An entity to remove.
+#[derive(Clone, Debug)]
+struct Doomed {
+    /// Its index in the request.
+    index: usize,
+    entity: EntityRef,
+    /// Its last record.
+    last: i64,
+    /// How many records it has.
+    records: i64,
+}
+
+/// Removes entities whose last records are these, each completely or not at all; returns how many
+/// records each had. If some were removed and then an error occurs, the others count as skipped.
+pub(crate) async fn prune(
+    inner: Arc<Inner>,
+    partition: Partition,
+    entities: Vec<(EntityRef, Position)>,
+) -> Result<Vec<u64>, Error> {
+    let shared = &inner.shared;
+    let mut counts: Vec<u64> = vec![0; entities.len()];
+    let mut pruner = shared.pruner.lock().await;
+    let found = find(shared, &mut pruner, partition, &entities).await;
+    let mut doomed = found.map_err(|fault| fault.unavailable())?;
+    while !doomed.is_empty() {
+        let mut records = 0;
+        let fits = |one: &&Doomed| {
+            records += one.records;
+            records <= RECORDS_MAX
+        };
+        let count = doomed.iter().take_while(fits).count().max(1);
+        let some: Vec<Doomed> = doomed.drain(..count).collect();
+        match remove_all(&inner, &mut pruner, partition, &some).await {
+            Ok(removed) => {
+                for (one, records) in some.iter().zip(removed) {
+                    counts[one.index] = records;
+                }
+            }
+            Err(error) if counts.iter().all(|count| *count == 0) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%partition, %error, "some entities were not pruned");
+                break;
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// Removes these entities by one statement; returns how many records each had.
+async fn remove_all(
+    inner: &Inner,
+    pruner: &mut Option<Link>,
+    partition: Partition,
+    doomed: &[Doomed],
+) -> Result<Vec<u64>, Error> {
+    let shared = &inner.shared;
+    let _holding = Holding::new(shared, partition, doomed);
+    let entities: Vec<(EntityRef, Position)> =
+        doomed.iter().map(|it| (it.entity.clone(), crate::row::position(it.last))).collect();
+    let mut unknown = None;
+    for _ in 0..ATTEMPTS {
+        shared.check_owned(partition)?;
+        let epoch = hold(inner, partition, &entities, unknown.take()).await?;
+        let fault = match remove(shared, pruner, partition, epoch, doomed).await {
+            Ok(Some(removed)) => return Ok(removed),
+            // The lane has another epoch since, or another process has taken the partition.
+            Ok(None) => {
+                unknown = Some("the partition has another epoch".to_owned());
+                continue;
+            }
+            Err(fault) => fault,
+        };
+        match fault.fate {
+            Fate::Refused | Fate::Recorded => return Err(fault.unavailable()),
+            Fate::Retry => {}
+            Fate::Unknown => {
+                if settle(inner, pruner, partition, &entities, &fault.what).await?.is_empty() {
+                    // All were removed by it: nothing else can have changed them meanwhile.
+                    let count = |one: &Doomed| u64::try_from(one.records).unwrap_or_default();
+                    return Ok(doomed.iter().map(count).collect());
+                }
+            }
+        }
+    }
+    Err(Error::Unavailable { what: "pruning failed; check the database's log".to_owned() })
+}
+
+/// Finds out whether the statement that removes these entities was executed, for as long as that takes;
+/// returns those that are left.
+async fn settle(
+    inner: &Inner,
+    pruner: &mut Option<Link>,
+    partition: Partition,
+    entities: &[(EntityRef, Position)],
+    why: &str,
+) -> Result<Vec<Doomed>, Error> {
+    let shared = &inner.shared;
+    loop {
+        *pruner = None;
+        // With another epoch, the statement is over or has no effect any more.
+        match hold(inner, partition, entities, Some(why.to_owned())).await {
+            Ok(_) => match find(shared, pruner, partition, entities).await {
+                Ok(left) => return Ok(left),
+                Err(fault) => tracing::debug!(why = %fault.what, "pruning waits for the database"),
+            },
+            // The lane cannot reach the database either.
+            Err(Error::Unavailable { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        shared.check_owned(partition)?;
+        pause(PAUSE).await;
+    }
+}
+
+/// Waits until nothing that was requested before is on its way to these entities; returns the epoch.
+async fn hold(
+    inner: &Inner,
+    partition: Partition,
+    entities: &[(EntityRef, Position)],
+    unknown: Option<String>,
+) -> Result<i64, Error> {
+    let lanes = inner.lanes.as_ref().ok_or(Error::Closed)?;
+    let (answer, answered) = oneshot::channel();
+    let request = Hold { partition, entities: entities.to_vec(), unknown, answer };
+    let sent = lanes[lane_of(partition)].send(Request::Hold(request)).await;
+    sent.map_err(|_| Error::Closed)?;
+    answered.await.map_err(|_| Error::Closed)?
+}
+
+async fn connect<'a>(shared: &Shared, pruner: &'a mut Option<Link>) -> Result<&'a Link, Fault> {
+    if pruner.as_ref().is_none_or(Link::is_closed) {
+        *pruner = Some(shared.connector.connect().await?);
+    }
+    pruner.as_ref().ok_or_else(Fault::no_connection)
+}
+
+/// Those of the entities whose last records are the ones named here.
+async fn find(
+    shared: &Shared,
+    pruner: &mut Option<Link>,
+    partition: Partition,
+    entities: &[(EntityRef, Position)],
+) -> Result<Vec<Doomed>, Fault> {
+    let sql = "SELECT w.ordinal, r.count FROM unnest($2::text[], $3::text[], $4::bigint[]) \
+           WITH ORDINALITY AS w(type, id, last, ordinal) \
+         JOIN sandglass.entities e ON e.partition = $1 AND e.type = w.type AND e.id = w.id \
+         CROSS JOIN LATERAL (SELECT count(*) AS count, max(position) AS last \
+           FROM sandglass.records WHERE partition = $1 AND entity = e.entity) r \
+         WHERE r.last = w.last ORDER BY w.ordinal";
+    let number = i16::from(partition.number());
+    let types: Vec<&str> = entities.iter().map(|(entity, _)| entity.entity_type()).collect();
+    let ids: Vec<&str> = entities.iter().map(|(entity, _)| entity.id()).collect();
+    let lasts: Vec<i64> = entities.iter().map(|(_, last)| key(*last)).collect();
+    let parameters: [Parameter<'_>; 4] = [
+        (&number, Type::INT2),
+        (&types, Type::TEXT_ARRAY),
+        (&ids, Type::TEXT_ARRAY),
+        (&lasts, Type::INT8_ARRAY),
+    ];
+    let limit = shared.settings.statement_limit;
+    let mut last = Fault::no_connection();
+    for _ in 0..2 {
+        let link = connect(shared, pruner).await?;
+        match link.query_or_cancel(limit, sql, &parameters).await {
+            Ok(rows) => {
+                let mut doomed = Vec::with_capacity(rows.len());
+                for row in &rows {
+                    let index = usize::try_from(row.try_get::<_, i64>(0)? - 1).unwrap_or_default();
+                    let Some((entity, last)) = entities.get(index) else { continue };
+                    let (entity, last) = (entity.clone(), key(*last));
+                    doomed.push(Doomed { index, entity, last, records: row.try_get(1)? });
+                }
+                return Ok(doomed);
+            }
+            Err(fault) => {
+                if fault.fate == Fate::Unknown {
+                    *pruner = None;
+                }
+                if fault.fate == Fate::Refused {
+                    return Err(fault);
+                }
+                last = fault;
+            }
+        }
+    }
+    Err(last)
+}
+
+/// Sends the statement that removes entities; returns how many records each had, or `None` if the
+/// partition has another epoch. The ranges of their positions are joined with those beside them.
+async fn remove(
+    shared: &Shared,
+    pruner: &mut Option<Link>,
+    partition: Partition,
+    epoch: i64,
+    doomed: &[Doomed],
+) -> Result<Option<Vec<u64>>, Fault> {
+    let sql = format!(
+        "WITH own AS (SELECT partition FROM sandglass.partitions \
+           WHERE partition = $1 AND epoch = $2 FOR SHARE), \
+         doomed AS MATERIALIZED (SELECT e.partition, e.entity, w.ordinal \
+           FROM unnest($3::text[], $4::text[], $5::bigint[]) \
+             WITH ORDINALITY AS w(type, id, last, ordinal) \
+           CROSS JOIN own JOIN sandglass.entities e ON e.partition = own.partition \
+             AND e.type = w.type AND e.id = w.id \
+           WHERE w.last = (SELECT max(position) FROM sandglass.records r \
+             WHERE r.partition = e.partition AND r.entity = e.entity)), \
+         gone AS (DELETE FROM sandglass.records r USING doomed d WHERE r.partition = d.partition \
+           AND r.partition = $1 AND r.entity = d.entity RETURNING r.position, d.ordinal), \
+         recordings AS (DELETE FROM sandglass.recordings r USING gone \
+           WHERE r.partition = $1 AND r.position = gone.position), \
+         snapshots AS (DELETE FROM sandglass.snapshots s USING doomed d \
+           WHERE s.partition = d.partition AND s.entity = d.entity), \
+         entities AS (DELETE FROM sandglass.entities e USING doomed d \
+           WHERE e.partition = d.partition AND e.entity = d.entity), \
+         runs AS MATERIALIZED (SELECT min(position) AS first, max(position) AS last FROM ( \
+             SELECT position, position - row_number() OVER (ORDER BY position) AS run FROM gone) g \
+           GROUP BY run), \
+         beside AS MATERIALIZED (SELECT p.first, p.last FROM runs CROSS JOIN LATERAL ( \
+             SELECT first, last FROM sandglass.pruned WHERE partition = $1 AND first < runs.first \
+             ORDER BY first DESC LIMIT 1) p WHERE p.last + 1 = runs.first \
+           UNION SELECT p.first, p.last FROM runs JOIN sandglass.pruned p \
+             ON p.partition = $1 AND p.first = runs.last + 1), \
+         joined AS MATERIALIZED (SELECT min(first) AS first, max(last) AS last FROM ( \
+             SELECT first, last, sum(begins) OVER (ORDER BY first) AS run FROM ( \
+               SELECT first, last, CASE WHEN first <= max(last) OVER (ORDER BY first \
+                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) + 1 THEN 0 ELSE 1 END AS begins \
+               FROM (SELECT first, last FROM runs UNION ALL SELECT first, last FROM beside) a) b) c \
+           GROUP BY run), \
+         absorbed AS (DELETE FROM sandglass.pruned p USING beside b WHERE p.partition = $1 \
+           AND p.first = b.first AND NOT EXISTS (SELECT 1 FROM joined j WHERE j.first = p.first)), \
+         ranges AS (INSERT INTO sandglass.pruned (partition, first, last, checksum) \
+           SELECT $1, first, last, substring(sha256('{RANGE_PREFIX}'::bytea || int8send($1::bigint) \
+             || int8send(first) || int8send(last)) FROM 1 FOR 16) FROM joined \
+           ON CONFLICT (partition, first) DO UPDATE \
+           SET last = excluded.last, checksum = excluded.checksum) \
+         SELECT 0::bigint, 0::bigint FROM own UNION ALL \
+         SELECT ordinal, count(*) FROM gone GROUP BY ordinal"
+    );
+    let number = i16::from(partition.number());
+    let types: Vec<&str> = doomed.iter().map(|it| it.entity.entity_type()).collect();
+    let ids: Vec<&str> = doomed.iter().map(|it| it.entity.id()).collect();
+    let lasts: Vec<i64> = doomed.iter().map(|it| it.last).collect();
+    let parameters: [Parameter<'_>; 5] = [
+        (&number, Type::INT2),
+        (&epoch, Type::INT8),
+        (&types, Type::TEXT_ARRAY),
+        (&ids, Type::TEXT_ARRAY),
+        (&lasts, Type::INT8_ARRAY),
+    ];
+    let limit = shared.settings.statement_limit;
+    let link = connect(shared, pruner).await?;
+    let rows = link.query_or_cancel(limit, &sql, &parameters).await?;
+    let mut counts = BTreeMap::new();
+    for row in &rows {
+        counts.insert(row.try_get::<_, i64>(0)?, row.try_get::<_, i64>(1)?);
+    }
+    // The row of the partition itself.
+    if counts.remove(&0).is_none() {
+        return Ok(None);
+    }
+    let of = |ordinal| u64::try_from(counts.get(&ordinal).copied().unwrap_or_default()).ok();
+    Ok(Some((1..).take(doomed.len()).map(|it| of(it).unwrap_or_default()).collect()))
+}
+
+impl Lane {
+    /// Answers with the epoch of a partition some of whose entities are about to be removed. Nothing is
+    /// on its way to them, and the last position of the partition does not depend on their records from
+    /// now on.
+    pub(crate) async fn hold(&mut self, hold: Hold) {
+        let Hold { partition, entities, unknown, answer } = hold;
+        let held = self.prepare(partition, &entities, unknown).await;
+        // The caller may have gone away.
+        let _ = answer.send(held);
+    }
+
+    async fn prepare(
+        &mut self,
+        partition: Partition,
+        entities: &[(EntityRef, Position)],
+        unknown: Option<String>,
+    ) -> Result<i64, Error> {
+        if let Some(why) = unknown {
+            let found = self.take_again(&BTreeMap::new(), &why).await;
+            self.compare(&found.ok_or(Error::Closed)?);
+        }
+        let shared = Arc::clone(&self.shared);
+        self.connection().await.map_err(|fault| fault.unavailable())?;
+        shared.check_owned(partition)?;
+        for (entity, _) in entities {
+            self.recent.remove(partition, entity);
+        }
+        let head = self.heads.get(&partition).copied().unwrap_or_default();
+        if entities.iter().any(|(_, last)| key(*last) == head.last) {
+            // Whether or not they are removed in the end.
+            if let Some(head) = self.heads.get_mut(&partition) {
+                head.checksum = None;
+            }
+            let raised = self.raise_floor(partition, head.epoch, head.last).await;
+            raised.inspect_err(|_| self.link = None).map_err(|fault| fault.unavailable())?;
+        }
+        Ok(head.epoch)
+    }
+
+    /// Notes the last position that was assigned, which is right whether or not its record is removed.
+    async fn raise_floor(
+        &mut self,
+        partition: Partition,
+        epoch: i64,
+        last: i64,
+    ) -> Result<(), Fault> {
+        let sql = "UPDATE sandglass.partitions SET floor = greatest(floor, $3) \
+                   WHERE partition = $1 AND epoch = $2";
+        let number = i16::from(partition.number());
+        let parameters: [Parameter<'_>; 3] =
+            [(&number, Type::INT2), (&epoch, Type::INT8), (&last, Type::INT8)];
+        let limit = self.shared.settings.statement_limit;
+        self.connection().await?.query(limit, sql, &parameters).await.map(drop)
+    }
+}

@@ -1,0 +1,149 @@
+//! Settling: what became of statements whose outcome is unknown, and whether the database still contains
+//! what was acknowledged.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sandglass_journal::Error;
+use sandglass_model::Partition;
+
+use crate::fault::Fault;
+use crate::group::Placed;
+use crate::heads::Head;
+use crate::lane::Lane;
+use crate::limit::pause;
+use crate::link::Link;
+use crate::shared::Shared;
+use crate::takeover::{Found, TAKE_AGAIN, take};
+
+/// The first and the longest pause between two attempts to learn the outcome of a statement.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+impl Lane {
+    /// Finds out whether batches are in the journal, for as long as that takes, and answers those that
+    /// are, and those whose partitions are lost. Returns the others, which are not in it.
+    pub(crate) async fn settle(
+        &mut self,
+        placed: Vec<Placed>,
+        ends: &BTreeMap<Partition, (i64, [u8; 16])>,
+        why: &str,
+    ) -> Vec<Placed> {
+        let Some(found) = self.take_again(ends, why).await else {
+            // The process ends; nobody learns whether they are in the journal.
+            placed.into_iter().for_each(|one| one.job.answer(Err(Error::Closed)));
+            return Vec::new();
+        };
+        let is_written = |one: &Placed| {
+            let end = ends.get(&one.job.partition).map(|(_, checksum)| *checksum);
+            let found = found.get(&one.job.partition);
+            end.is_some() && found.is_some_and(|found| found.probed == end)
+        };
+        let (written, others): (Vec<_>, Vec<_>) = placed.into_iter().partition(is_written);
+        self.acknowledge(written, ends);
+        self.compare(&found);
+        let (disowned, others): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|one| self.shared.why_disowned(one.job.partition).is_some());
+        for one in disowned {
+            let what = self.shared.why_disowned(one.job.partition).unwrap_or_default();
+            one.job.answer(Err(Error::Disowned { what }));
+        }
+        others
+    }
+
+    /// Takes the partitions again on a new connection, until that succeeds. What is still on its way to
+    /// the server is fenced by that. `None` if the lane is to end.
+    pub(crate) async fn take_again(
+        &mut self,
+        ends: &BTreeMap<Partition, (i64, [u8; 16])>,
+        why: &str,
+    ) -> Option<BTreeMap<Partition, Found>> {
+        self.link = None;
+        tracing::warn!(%why, "the outcome of a statement is unknown; taking the partitions again");
+        let mut why = why.to_owned();
+        let mut length = PAUSES.0;
+        loop {
+            let probes = self.probes(ends);
+            let work = take(&self.shared, TAKE_AGAIN, &probes);
+            match self.requests.refuse_during(&why, work).await? {
+                Ok((link, found)) => {
+                    self.link = Some(link);
+                    self.failures.note(&Ok(()), 0);
+                    return Some(found);
+                }
+                Err(fault) => why = fault.what,
+            }
+            self.failures.note(&Err::<(), _>(Error::Unavailable { what: why.clone() }), 0);
+            self.requests.refuse_during(&why, pause(length)).await?;
+            length = (length * 2).min(PAUSES.1);
+        }
+    }
+
+    fn probes(&self, ends: &BTreeMap<Partition, (i64, [u8; 16])>) -> BTreeMap<Partition, i64> {
+        let probe = |partition| ends.get(&partition).map_or(0, |(last, _)| *last);
+        self.heads.keys().map(|partition| (*partition, probe(*partition))).collect()
+    }
+
+    /// A connection. A new one takes the partitions again, and compares them with what is known here,
+    /// because the server may be another one than before.
+    pub(crate) async fn connection(&mut self) -> Result<&Link, Fault> {
+        if self.link.as_ref().is_none_or(Link::is_closed) {
+            self.link = None;
+            let probes = self.probes(&BTreeMap::new());
+            let (link, found) = take(&self.shared, TAKE_AGAIN, &probes).await?;
+            self.link = Some(link);
+            self.failures.note(&Ok(()), 0);
+            self.compare(&found);
+        }
+        self.link.as_ref().ok_or_else(Fault::no_connection)
+    }
+
+    /// Compares what the database contains with what was acknowledged, and gives up the partitions that
+    /// another process took or that lost records.
+    pub(crate) fn compare(&mut self, found: &BTreeMap<Partition, Found>) {
+        for (partition, found) in found {
+            if self.shared.why_disowned(*partition).is_some() {
+                continue;
+            }
+            let Some(head) = self.heads.get_mut(partition) else { continue };
+            if let Some(what) = flaw(&self.shared, *partition, *head, found) {
+                self.shared.disown(*partition, what);
+            } else {
+                *head = Head { epoch: found.head.epoch, ..*head };
+            }
+        }
+    }
+}
+
+/// Why a partition cannot be appended to any more; `None` if it can.
+fn flaw(shared: &Shared, partition: Partition, head: Head, found: &Found) -> Option<String> {
+    let place = shared.connector.place();
+    let lost = head.last.saturating_sub(found.head.last);
+    if !found.is_owned {
+        return Some(format!(
+            "another process owns partition {partition} of {place} now: this one appends nothing to \
+             it again; restart it only to take the partition back"
+        ));
+    }
+    if lost > 0 {
+        let count = u64::try_from(lost).unwrap_or(u64::MAX);
+        shared.counters.lost.fetch_add(count, Ordering::Relaxed);
+        return Some(format!(
+            "{place} has lost {lost} records of partition {partition} that were acknowledged \
+             (positions {} to {}), probably by a failover to a standby that was behind. Nothing is \
+             written over the gap. Restore the records, or restart to continue without them",
+            found.head.last + 1,
+            head.last
+        ));
+    }
+    let is_same = head.checksum.is_none() || found.head.checksum == head.checksum;
+    if found.head.last > head.last || !is_same {
+        return Some(format!(
+            "{place} contains records at the end of partition {partition} that its owner did not \
+             write, so somebody changed the tables: run `sandglass journal check`, and restore the \
+             database from a backup"
+        ));
+    }
+    None
+}
