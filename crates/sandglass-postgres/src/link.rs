@@ -103,7 +103,7 @@ impl Connector {
         Ok(Link {
             client,
             warned,
-            task: Some(task),
+            task,
             connector: self.clone(),
             is_pending: AtomicBool::new(false),
         })
@@ -134,8 +134,7 @@ impl Connect for Connector {
 pub(crate) struct Link {
     client: Client,
     warned: Arc<AtomicBool>,
-    /// Always there, until this is dropped.
-    task: Option<JoinHandle<()>>,
+    task: JoinHandle<()>,
     connector: Connector,
     /// Whether the server may be executing a statement that is to be canceled with this connection.
     is_pending: AtomicBool,
@@ -192,7 +191,8 @@ impl Link {
     }
 
     /// Requests the server to cancel the present statement, on a connection like this one. It may be too
-    /// late for that.
+    /// late for that, and PgBouncer drops the request if its client closes the connection at once, as
+    /// the library does: what must not happen late has a time limit in its statement, too.
     fn cancel(&self) -> impl Future<Output = ()> + Send + 'static {
         let (token, encryption) = (self.client.cancel_token(), self.connector.encryption.clone());
         let limit = self.connector.limit;
@@ -213,18 +213,10 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        let Some(mut task) = self.task.take() else { return };
-        if !*self.is_pending.get_mut() {
-            return task.abort();
+        if *self.is_pending.get_mut() {
+            self.connector.runtime.spawn(self.cancel());
         }
-        let (canceling, limit) = (self.cancel(), self.connector.limit);
-        self.connector.runtime.spawn(async move {
-            canceling.await;
-            // It ends with the statement. A pooler forgets the statement of a client that has gone.
-            if within(limit, &mut task).await.is_none() {
-                task.abort();
-            }
-        });
+        self.task.abort();
     }
 }
 
