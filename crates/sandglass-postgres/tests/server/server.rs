@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use sandglass_postgres::{Address, Database, Settings};
 
+#[path = "standby.rs"]
+mod standby;
+
 /// The user `nobody`, who exists everywhere; a server refuses to run as root.
 const NOBODY: u32 = 65_534;
 
@@ -48,6 +51,8 @@ impl Server {
             "fsync = on",
             "shared_preload_libraries = 'pg_stat_statements'",
             "max_connections = 60",
+            // A standby reads what was written since its copy began.
+            "wal_keep_size = '256MB'",
         ]);
         server.configure(lines);
         server.started()
@@ -55,12 +60,12 @@ impl Server {
 
     /// A standby of `primary`, which calls itself `name`.
     pub(crate) fn standby_of(primary: &Self, name: &str) -> Self {
-        let folder = new_folder();
+        let standby = Self { folder: new_folder(), port: free_port(), keeper: None };
+        standby::copy(primary, &standby.folder);
         let source =
             format!("host=127.0.0.1 port={} user=sandglass application_name={name}", primary.port);
-        let options = ["-D", "data", "-R", "--checkpoint=fast", "--no-sync", "-d", &source];
-        run(&folder, "pg_basebackup", &options);
-        Self { folder, port: free_port(), keeper: None }.started()
+        standby.configure(&[&format!("primary_conninfo = '{source}'")]);
+        standby.started()
     }
 
     fn started(mut self) -> Self {
