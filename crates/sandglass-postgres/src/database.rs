@@ -24,6 +24,7 @@ use crate::requests::{Request, Requests};
 use crate::schema;
 use crate::settings::Settings;
 use crate::shared::{Shared, lane_of};
+use crate::skew::TIME;
 use crate::takeover::{TAKE_ANY, take};
 
 /// Most bytes in the queue of a lane, as in SQLite's.
@@ -66,10 +67,11 @@ impl Database {
         let link = connector.connect().await.map_err(unavailable)?;
         schema::check(&link, &settings, connector.place()).await?;
         let host = new_host(&link, &settings).await?;
-        drop(link);
         let reader = Reader::new(&connector, &settings)?;
         let runtime = connector.runtime().clone();
         let shared = Arc::new(Shared::new(connector, settings, reader, host));
+        shared.skew.look(&link, &shared.settings, shared.connector.place()).await;
+        drop(link);
         let room = [(); 2].map(|()| Arc::new(Semaphore::new(QUEUE_MAX_BYTES)));
         let (mut senders, mut ready) = (Vec::new(), Vec::new());
         for number in 0..2 {
@@ -149,17 +151,30 @@ impl Database {
         self.0.shared.is_taken.load(Ordering::Acquire)
     }
 
+    /// By how many milliseconds the clock of this machine is ahead of the database's; negative if it is
+    /// behind. `None` unless the last beat, or opening the database, has shown that it is more than 250,
+    /// which is also logged as a warning. Nothing that is written depends on it.
+    #[must_use]
+    pub fn clock_excess_ms(&self) -> Option<i64> {
+        self.0.shared.skew.excess()
+    }
+
     /// Counts a beat, and returns the partitions that this process does not own any more.
     async fn lost_partitions(&self) -> Result<Vec<Partition>, Error> {
-        let (reader, host) = (self.reader(), &self.0.shared.host);
+        let (reader, shared) = (self.reader(), &self.0.shared);
+        let host = &shared.host;
         // Entered again if another process found it without a partition yet, and removed it.
-        let beat = "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
-                    VALUES ($1, $2, $3, 1, false) \
-                    ON CONFLICT (host) DO UPDATE SET beats = hosts.beats + 1";
+        let beat = format!(
+            "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
+             VALUES ($1, $2, $3, 1, false) \
+             ON CONFLICT (host) DO UPDATE SET beats = hosts.beats + 1 RETURNING {TIME}"
+        );
         let (name, version) = (process_name(), VERSION);
         let parameters: [Parameter<'_>; 3] =
             [(host, Type::TEXT), (&name, Type::TEXT), (&version, Type::TEXT)];
-        reader.query(beat, &parameters).await?;
+        let sent = shared.skew.sent();
+        let rows = reader.query(&beat, &parameters).await?;
+        shared.skew.note(sent, rows.first(), shared.connector.place());
         // Another statement, so that it sees takeovers that the first one waited for.
         let lost = "SELECT partition FROM sandglass.partitions WHERE owner IS DISTINCT FROM $1";
         let rows = reader.query(lost, &[(host, Type::TEXT)]).await?;

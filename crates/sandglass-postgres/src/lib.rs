@@ -31,6 +31,7 @@ mod row;
 mod schema;
 mod settings;
 mod shared;
+mod skew;
 mod takeover;
 mod tls;
 mod upkeep;

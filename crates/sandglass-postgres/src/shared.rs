@@ -11,6 +11,7 @@ use crate::blobs::{Sweep, Uploads};
 use crate::link::Connector;
 use crate::reader::Reader;
 use crate::settings::Settings;
+use crate::skew::Skew;
 
 pub(crate) struct Shared {
     pub(crate) connector: Connector,
@@ -24,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) reachable: Reachable,
     /// Whether another process has taken partitions.
     pub(crate) is_taken: AtomicBool,
+    pub(crate) skew: Skew,
     pub(crate) counters: Counters,
     pub(crate) uploads: Uploads,
     pub(crate) sweep: tokio::sync::Mutex<Sweep>,
@@ -80,6 +82,7 @@ impl Shared {
             failing: Default::default(),
             reachable: Reachable::default(),
             is_taken: AtomicBool::new(false),
+            skew: Skew::default(),
             counters: Counters::default(),
             uploads: Uploads::default(),
             sweep,
