@@ -1,12 +1,16 @@
 //! Several processes that own the same partitions, one after the other.
 
+use std::future::{Future as _, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 
 use sandglass_journal::conformance::{creation, session, step};
 use sandglass_journal::{Error, Expected, Health};
 use sandglass_model::{EntityRef, Partition, Position};
 
+use crate::faults::through;
 use crate::load::{self, read_all};
+use crate::proxy::{Flow, Proxy};
 use crate::server::{self, block};
 
 #[test]
@@ -64,8 +68,9 @@ fn a_stale_owner_that_does_not_know_it_prunes_and_rests_nothing() {
 #[test]
 fn the_other_partitions_of_a_group_are_written() {
     let server = server::shared();
-    let address = server.new_database("other_partitions");
-    let database = server::open(&address);
+    server.new_database("other_partitions");
+    let proxy = Proxy::of(server.port);
+    let database = server::open(&through(&proxy, "other_partitions"));
     // Of one lane, so that one statement appends to all of them.
     let mut names = (0..).map(|number| session(&number.to_string()));
     let mut of_lane = || names.find(|it| Partition::of(it).number().is_multiple_of(2)).unwrap();
@@ -76,17 +81,32 @@ fn the_other_partitions_of_a_group_are_written() {
     server.psql("other_partitions", &format!("{sql}{taken}"));
     let opened = database.clone();
     let appended = names.clone();
-    let results = block(async move {
-        let appends = appended.iter().map(|entity| {
-            let (journal, batch) = (opened.journal(Partition::of(entity)), creation(entity));
-            tokio::spawn(async move { journal.append(batch).await })
-        });
-        let appends: Vec<_> = appends.collect();
+    let (_proxy, results) = block(async move {
+        // Nothing arrives, so the lane waits with its first statement until all others are in its queue.
+        proxy.set(Flow::Hold, Flow::Pass);
+        let first = session("first-{2}");
+        assert!(Partition::of(&first).number().is_multiple_of(2) && Partition::of(&first) != taken);
+        let mut appends: Vec<_> = [&first]
+            .into_iter()
+            .chain(&appended)
+            .map(|entity| {
+                let (journal, batch) = (opened.journal(Partition::of(entity)), creation(entity));
+                Box::pin(async move { journal.append(batch).await })
+            })
+            .collect();
+        poll_fn(|context| {
+            let mut are_pending =
+                appends.iter_mut().map(|it| it.as_mut().poll(context).is_pending());
+            assert!(are_pending.all(|is_pending| is_pending));
+            Poll::Ready(())
+        })
+        .await;
+        proxy.set(Flow::Pass, Flow::Pass);
         let mut results = Vec::new();
         for append in appends {
-            results.push(append.await.unwrap());
+            results.push(append.await);
         }
-        results
+        (proxy, results.split_off(1))
     });
     for (entity, result) in names.iter().zip(results) {
         let is_taken = Partition::of(entity) == taken;
