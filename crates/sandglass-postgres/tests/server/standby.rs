@@ -36,21 +36,16 @@ pub(super) fn copy(primary: &Server, folder: &Path) {
 
 /// Copies the files that are there now. Those that are changed or removed meanwhile are in the log.
 fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    fs::set_permissions(to, PermissionsExt::from_mode(0o700)).unwrap();
-    belong(to);
+    create_folder(to);
     let Some(entries) = present(fs::read_dir(from)) else { return };
     for entry in entries {
         let entry = entry.unwrap();
         let (name, path) = (entry.file_name(), to.join(entry.file_name()));
-        if entry.file_type().unwrap().is_dir() {
-            if name == "pg_wal" {
-                fs::create_dir(&path).unwrap();
-                fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
-                belong(&path);
-            } else {
-                copy_folder(&entry.path(), &path);
-            }
+        if name == "pg_wal" {
+            // The standby reads it from the primary.
+            create_folder(&path);
+        } else if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &path);
         } else if name != "postmaster.pid"
             && name != "postmaster.opts"
             && present(fs::copy(entry.path(), &path)).is_some()
@@ -58,6 +53,12 @@ fn copy_folder(from: &Path, to: &Path) {
             belong(&path);
         }
     }
+}
+
+fn create_folder(path: &Path) {
+    fs::create_dir(path).unwrap();
+    fs::set_permissions(path, PermissionsExt::from_mode(0o700)).unwrap();
+    belong(path);
 }
 
 /// `None` if the file has been removed.
