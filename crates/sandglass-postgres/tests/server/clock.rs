@@ -8,22 +8,12 @@ use crate::server::{self, block};
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Statements of the database see another clock than the server's: by so many seconds, as a table says.
-const ANOTHER_CLOCK: &str = "CREATE SCHEMA another; \
-    CREATE TABLE another.difference AS SELECT 0::float8 AS seconds; \
-    CREATE FUNCTION another.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS \
-    'SELECT pg_catalog.clock_timestamp() + seconds * interval ''1 second'' FROM another.difference'; \
-    ALTER DATABASE clock SET search_path = another, pg_catalog";
-
 #[test]
 fn clocks_that_are_a_day_apart_are_noticed_and_change_nothing() {
     let server = server::shared();
     let address = server.new_database("clock");
-    server.psql("clock", ANOTHER_CLOCK);
-    let set = |seconds: i64| {
-        let sql = format!("UPDATE another.difference SET seconds = {seconds}");
-        server.psql("clock", &sql);
-    };
+    let set = |seconds: i64| server.set_clock("clock", seconds);
+    set(0);
     let database = server::open(&address);
     assert_eq!(database.clock_excess_ms(), None);
     let beat = || {

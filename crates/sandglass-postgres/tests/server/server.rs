@@ -248,6 +248,21 @@ impl Server {
         port
     }
 
+    /// Lets new connections of a database see a clock that is so many seconds ahead of the server's, and
+    /// changes the clock of those that see one already.
+    pub(crate) fn set_clock(&self, database: &str, seconds: i64) {
+        let sql = format!(
+            "CREATE SCHEMA IF NOT EXISTS another; \
+             CREATE TABLE IF NOT EXISTS another.difference (seconds float8); \
+             CREATE OR REPLACE FUNCTION another.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS \
+             'SELECT pg_catalog.clock_timestamp() + seconds * interval ''1 second'' \
+             FROM another.difference'; \
+             DELETE FROM another.difference; INSERT INTO another.difference VALUES ({seconds}); \
+             ALTER DATABASE {database} SET search_path = another, pg_catalog"
+        );
+        self.psql(database, &sql);
+    }
+
     /// Runs SQL as a person would; returns the rows, with `|` between columns.
     pub(crate) fn psql(&self, database: &str, sql: &str) -> String {
         let mut psql = command(programs().join("psql"), &self.folder);

@@ -1,5 +1,5 @@
-//! A copy of a running server's files, from which a standby starts: what `pg_basebackup` does, which
-//! neither every package has nor one of another major version can do.
+//! A copy of a running server's files, from which a standby starts, as `pg_basebackup` makes it. Not every
+//! package has that program, and one of another major version refuses the server.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
