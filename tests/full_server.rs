@@ -3,8 +3,11 @@
 //!
 //! `SANDGLASS_SMALL_DISK` is a folder on a file system of 160 MB, which `.ci/check-full-disk` mounts.
 
+#![allow(clippy::print_stdout, reason = "figures of the trial")]
+
 mod binary;
 #[path = "recovery/daemon.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
 mod daemon;
 #[path = "recovery/load.rs"]
 mod load;
