@@ -56,6 +56,10 @@ use trial::{Trial, number};
 /// A small disk holds little: the log for recovery is recycled early, and none is kept for standbys.
 const LINES: [&str; 4] =
     ["max_wal_size = '32MB'", "min_wal_size = '32MB'", "wal_keep_size = 0", "autovacuum = off"];
+/// Entities whose handlers may be started.
+const ENTITIES: usize = 300;
+/// After so many refusals in a row, nothing fits.
+const REFUSED: usize = 20;
 /// The deadline of the handler that hangs.
 const DEADLINE_MS: u64 = 5_000;
 
@@ -99,21 +103,21 @@ impl Drop for Disk {
     }
 }
 
-/// A daemon under load, whose server's disk is filled.
-fn survives_a_full_disk(disk: &Disk, server: Server) {
+/// Fills the disk of the server of a daemon under load. Returns whether the server ended.
+fn survives_a_full_disk(disk: &Disk, server: Server) -> bool {
     let seed = number("SANDGLASS_SEED").unwrap_or_else(|| RandomState::new().hash_one(()));
     let mut trial = Trial::new(seed, |_| Rig::over(server));
     let daemon = trial.first_start();
     let (address, is_ending) = (daemon.address.clone(), AtomicBool::new(false));
     let life = Life { address: &address, timers: true, is_ending: &is_ending };
-    trial.under_load(&life, |trial, heard| {
+    let has_ended = trial.under_load(&life, |trial, heard| {
         trial.hear(heard, 100);
         until(|| {
             disk.fill();
             !daemon.is_healthy()
         });
         disk.free();
-        trial.log.place.revive();
+        let has_ended = trial.log.place.revive();
         // What was answered before.
         trial.told.extend(heard.try_iter());
         trial.hear(heard, 100);
@@ -121,6 +125,7 @@ fn survives_a_full_disk(disk: &Disk, server: Server) {
         assert!(daemon.is_alive(), "the daemon has stopped");
         is_ending.store(true, Ordering::Relaxed);
         daemon.kill();
+        has_ended
     });
     trial.log.place.settle();
     let (daemon, _) = trial.restart(0);
@@ -129,20 +134,21 @@ fn survives_a_full_disk(disk: &Disk, server: Server) {
     let refused = count(Answer::is_unavailable);
     assert!(refused > 0, "nothing was refused");
     println!("{} acknowledged, {refused} refused", count(|it| matches!(it, Answer::Done(_))));
+    has_ended
 }
 
 #[test]
 fn nothing_is_lost_when_tables_cannot_grow() {
     let disk = Disk::new();
     let server = Server::start_in(&disk.folder, &std::env::temp_dir(), &LINES);
-    survives_a_full_disk(&disk, server);
+    assert!(!survives_a_full_disk(&disk, server), "the server refuses statements and continues");
 }
 
 #[test]
 fn nothing_is_lost_when_the_server_ends_because_it_cannot_log() {
     let disk = Disk::new();
     let server = Server::start_in(&std::env::temp_dir(), &disk.folder, &LINES);
-    survives_a_full_disk(&disk, server);
+    assert!(survives_a_full_disk(&disk, server), "the server needs space to start again");
 }
 
 const SPEC: &str = r#"
@@ -184,17 +190,22 @@ fn a_handler_ends_in_time_and_its_end_is_recorded_when_there_is_space() {
     let daemon = Daemon::listening(daemon::begin(&folder, &rig));
     let request = |request: &str| ask(&daemon.address, request, &Value::Null);
     let is_done = |answer| matches!(answer, Answer::Done(_));
-    assert!(is_done(request("POST /v1/entities/Run/one")));
-    assert!(is_done(request("POST /v1/entities/Run/two")));
-    assert!(is_done(request("POST /v1/entities/Run/one/actions/Begin")));
-    let mut number = 0;
-    until(|| {
-        disk.fill();
+    for number in 0..ENTITIES {
+        assert!(is_done(request(&format!("POST /v1/entities/Run/{number}"))));
+    }
+    let begin = |number: usize| request(&format!("POST /v1/entities/Run/{number}/actions/Begin"));
+    // Some still fit into the space that the tables have. Then none does.
+    let (mut number, mut started, mut refused) = (0, 0, 0);
+    while started == 0 || refused < REFUSED {
+        let answer = begin(number);
         number += 1;
-        !is_done(request(&format!("POST /v1/entities/Run/other-{number}")))
-    });
-    let refused = request("POST /v1/entities/Run/two/actions/Begin");
-    assert!(refused.is_unavailable(), "{refused:?}");
+        match answer {
+            Answer::Done(_) => (started, refused) = (started + 1, 0),
+            answer if answer.is_unavailable() => refused += 1,
+            other => panic!("{other:?}"),
+        }
+        disk.fill();
+    }
     let (status, body) = answer_of(&daemon.address, "GET /healthz", "", b"");
     assert!(status == 503 && body.contains("journal"), "{status}: {body}");
     let killed = "temper_handler_deadline_exceeded_total";
@@ -202,13 +213,15 @@ fn a_handler_ends_in_time_and_its_end_is_recorded_when_there_is_space() {
         let (_, metrics) = answer_of(&daemon.address, "GET /metrics", "", b"");
         metrics.lines().any(|line| line.starts_with(killed) && !line.ends_with(" 0"))
     });
-    let before = rig.read_behind(&Cursor::start(rig.journals()));
-    let is_end = |event: &Event| matches!(event, Event::Ended(_));
-    assert!(!before.iter().any(|(_, record)| is_end(&record.event)), "the disk was full");
+    assert!(begin(number).is_unavailable(), "the disk is still full");
     disk.free();
-    rig.revive();
-    until(|| is_done(request("POST /v1/entities/Run/two/actions/Begin")));
-    until(|| daemon.is_healthy());
+    assert!(!rig.revive(), "the server refuses statements and continues");
+    // Each half of the partitions notices it with its next append.
+    until(|| {
+        started += usize::from(is_done(begin(number)));
+        number += 1;
+        daemon.is_healthy()
+    });
     let records = || {
         let (mut after, mut all) = (Cursor::start(rig.journals()), Vec::new());
         loop {
@@ -222,7 +235,8 @@ fn a_handler_ends_in_time_and_its_end_is_recorded_when_there_is_space() {
             }
         }
     };
-    until(|| records().iter().filter(|(_, record)| is_end(&record.event)).count() == 2);
+    let is_end = |event: &Event| matches!(event, Event::Ended(_));
+    until(|| records().iter().filter(|(_, record)| is_end(&record.event)).count() == started);
     let all = records();
     for (_, record) in &all {
         let Event::Ended(ended) = &record.event else { continue };

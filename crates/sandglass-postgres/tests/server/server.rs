@@ -119,17 +119,20 @@ impl Server {
     }
 
     /// Starts it again if it has ended by itself, as an operator does. Waits until it takes connections.
-    pub(crate) fn revive(&mut self) {
+    /// Returns whether it had ended.
+    pub(crate) fn revive(&mut self) -> bool {
         let is_there = |server: &Self| {
             let file = fs::read_to_string(server.folder.join("data/postmaster.pid"));
             let process = file.ok().and_then(|text| text.lines().next().map(str::to_owned));
             process.is_some_and(|it| Path::new(&format!("/proc/{it}/exe")).exists())
         };
         until(|| self.is_up() || !is_there(self));
-        if !self.is_up() {
+        let has_ended = !self.is_up();
+        if has_ended {
             self.forget();
             self.resume();
         }
+        has_ended
     }
 
     fn is_up(&self) -> bool {
