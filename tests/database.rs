@@ -12,9 +12,11 @@ mod binary;
 #[path = "../crates/sandglass-postgres/tests/server/server.rs"]
 mod server;
 
+use std::fs::{self, File};
 use std::path::PathBuf;
+use std::process::Stdio;
 
-use binary::{Folder, Running, fixture, sandglass, with_variable};
+use binary::{Folder, Running, answer_of, fixture, sandglass, with_variable};
 use serde_json::Value;
 
 const STEPS: &str = r#"
@@ -163,6 +165,47 @@ fn recorded_executions_are_copied_replayed_and_explained() {
         );
         assert_eq!(explained(place), explained(&journal));
     }
+}
+
+#[test]
+fn a_daemon_warns_once_of_clocks_that_are_apart_and_works() {
+    // Played in virtual time, so its last record is an hour in the future.
+    let steps = format!("{STEPS}within = \"2h\"\n");
+    let folder = Folder::with_lamp_of(3_600, &steps);
+    let journal = folder.path("play.journal");
+    sandglass(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]).exits(0);
+    let url = empty("clocks");
+    sandglass(&[&"journal", &"copy", &journal, &url]).exits(0);
+    server::shared().set_clock("clocks", 0);
+    let path = folder.path("said");
+    let stderr = Stdio::from(File::create(&path).unwrap());
+    let (specs, place) = (folder.path("."), "JOURNAL");
+    let mut daemon = Running::with_variables(
+        &[(place, &url)],
+        stderr,
+        &[&"up", &"--specs", &specs, &"--listen", &"127.0.0.1:0", &"--journal-env", &place],
+    );
+    let address = daemon.address();
+    let said = || fs::read_to_string(&path).unwrap();
+    let begun = "s behind the last record of ";
+    server::until(|| said().contains(begun));
+    assert!(!said().contains("s ahead of that of"), "{}", said());
+    let create = |id: &str| {
+        let request = format!("POST /v1/entities/Lamp/{id}");
+        answer_of(&address, &request, "content-type: application/json\r\n", b"").0
+    };
+    assert_eq!(create("one"), 201, "{}", said());
+    server::shared().set_clock("clocks", -86_400);
+    server::until(|| said().contains("the clock of this machine is 86"));
+    let beats = "SELECT max(beats) FROM sandglass.hosts";
+    let beats = || server::shared().psql("clocks", beats).parse::<i64>().unwrap();
+    let before = beats();
+    server::until(|| beats() > before + 2);
+    assert_eq!(create("two"), 201, "{}", said());
+    assert_eq!(said().matches("s ahead of that of postgresql://").count(), 1, "{}", said());
+    assert!(said().contains("synchronize both clocks (NTP)"), "{}", said());
+    drop(daemon);
+    sandglass(&[&"replay", &url]).exits(0);
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod proxy;
 #[path = "recovery/random.rs"]
 mod random;
 #[path = "outages/rig.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
 mod rig;
 #[path = "../crates/sandglass-postgres/tests/server/server.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]

@@ -61,12 +61,20 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new() -> Self {
-        let server = Server::start(&["wal_level = replica"]);
+        Self::over(Server::start(&["wal_level = replica"]))
+    }
+
+    pub(crate) fn over(server: Server) -> Self {
         server.new_database(DATABASE);
         let proxies = [Proxy::of(server.port), Proxy::of(server.port)];
         let [one, other] = proxies.each_ref().map(|proxy| format!("127.0.0.1:{}", proxy.port));
         let url = format!("postgresql://sandglass@{one},{other}/{DATABASE}");
         Self { server, proxies, url }
+    }
+
+    /// Starts the server again if it has ended by itself, and returns whether it had.
+    pub(crate) fn revive(&mut self) -> bool {
+        self.server.revive()
     }
 
     /// Lets it happen, and end.

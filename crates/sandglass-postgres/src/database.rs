@@ -69,6 +69,7 @@ impl Database {
         let reader = Reader::new(&connector, &settings)?;
         let runtime = connector.runtime().clone();
         let shared = Arc::new(Shared::new(connector, settings, reader, host));
+        shared.skew.look(&link, &shared.settings, shared.connector.place()).await;
         let room = [(); 2].map(|()| Arc::new(Semaphore::new(QUEUE_MAX_BYTES)));
         // All at once: of two processes that open it at the same time, one has everything.
         let probes = Partition::all().map(|partition| (partition, 0)).collect();

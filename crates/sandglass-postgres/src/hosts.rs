@@ -14,6 +14,7 @@ use crate::limit::within;
 use crate::link::{Link, Parameter};
 use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::skew::TIME;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -48,18 +49,30 @@ impl Database {
     pub fn is_taken(&self) -> bool {
         self.shared().is_taken.load(Ordering::Acquire)
     }
+
+    /// By how many milliseconds the clock of this machine is ahead of the database's; negative if it is
+    /// behind. `None` unless the last beat, or opening the database, has shown that it is more than 250,
+    /// which is also logged as a warning. Nothing that is written depends on it.
+    #[must_use]
+    pub fn clock_excess_ms(&self) -> Option<i64> {
+        self.shared().skew.excess()
+    }
 }
 
 /// Counts a beat, and returns the partitions that this process does not own any more.
 async fn beat(shared: &Shared) -> Result<Vec<Partition>, Fault> {
     // Entered again if another process found it without a partition yet, and removed it.
-    let beat = "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
-                VALUES ($1, $2, $3, 1, false) \
-                ON CONFLICT (host) DO UPDATE SET beats = hosts.beats + 1";
+    let beat = format!(
+        "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
+         VALUES ($1, $2, $3, 1, false) \
+         ON CONFLICT (host) DO UPDATE SET beats = hosts.beats + 1 RETURNING {TIME}"
+    );
     let (host, name, version) = (&shared.host, process_name(), VERSION);
     let parameters: [Parameter<'_>; 3] =
         [(host, Type::TEXT), (&name, Type::TEXT), (&version, Type::TEXT)];
-    query(shared, beat, &parameters).await?;
+    let sent = shared.skew.sent();
+    let rows = query(shared, &beat, &parameters).await?;
+    shared.skew.note(sent, rows.first(), shared.connector.place());
     // Another statement, so that it sees takeovers that the first one waited for.
     let lost = "SELECT partition FROM sandglass.partitions WHERE owner IS DISTINCT FROM $1";
     let rows = query(shared, lost, &[(host, Type::TEXT)]).await?;

@@ -36,6 +36,7 @@ mod schema;
 mod settings;
 mod settling;
 mod shared;
+mod skew;
 mod takeover;
 mod tls;
 

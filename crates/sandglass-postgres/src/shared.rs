@@ -13,6 +13,7 @@ use crate::link::Connector;
 use crate::pruning::{Held, Pruner};
 use crate::reader::Reader;
 use crate::settings::Settings;
+use crate::skew::Skew;
 
 pub(crate) struct Shared {
     pub(crate) connector: Connector,
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) reachable: Reachable,
     /// Whether another process has taken partitions.
     pub(crate) is_taken: AtomicBool,
+    pub(crate) skew: Skew,
     pub(crate) counters: Counters,
     pub(crate) uploads: Uploads,
     pub(crate) sweep: tokio::sync::Mutex<Sweep>,
@@ -89,6 +91,7 @@ impl Shared {
             failing: Default::default(),
             reachable: Reachable::default(),
             is_taken: AtomicBool::new(false),
+            skew: Skew::default(),
             counters: Counters::default(),
             uploads: Uploads::default(),
             sweep,

@@ -17,7 +17,8 @@ fn seeds() -> Vec<u64> {
     [1, 2].into_iter().chain(fresh).collect()
 }
 
-fn through(proxy: &Proxy, database: &str) -> Address {
+/// The URL of a database behind a proxy.
+pub(crate) fn through(proxy: &Proxy, database: &str) -> Address {
     let url = format!("postgresql://sandglass@127.0.0.1:{}/{database}", proxy.port);
     Address::parse(&url).unwrap()
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "seeds and counts of failed tests")]
 
 mod across;
+mod clock;
 mod conforms;
 mod damage;
 mod failover;

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use sandglass_postgres::{Address, Database, Settings};
 
+#[path = "standby.rs"]
+mod standby;
+
 /// The user `nobody`, who exists everywhere; a server refuses to run as root.
 const NOBODY: u32 = 65_534;
 
@@ -20,6 +23,8 @@ const NOBODY: u32 = 65_534;
 #[derive(Debug)]
 pub(crate) struct Server {
     folder: PathBuf,
+    /// Where its log for recovery is, if that is elsewhere.
+    wal: Option<PathBuf>,
     pub(crate) port: u16,
     keeper: Option<Child>,
 }
@@ -33,21 +38,30 @@ read -r last
 [ "$last" = gone ] && exit
 kill -INT $server
 wait $server
-rm -rf "$2""#;
+rm -rf "$2" "$3""#;
 
 impl Server {
     /// A new, empty server with these lines in its configuration.
     pub(crate) fn start(lines: &[&str]) -> Self {
-        let folder = new_folder();
+        let temporary = std::env::temp_dir();
+        Self::start_in(&temporary, &temporary, lines)
+    }
+
+    /// As [`Server::start`], with its tables and its log for recovery in these folders.
+    pub(crate) fn start_in(tables: &Path, wal: &Path, lines: &[&str]) -> Self {
+        let (folder, wal) = (new_folder(tables), new_folder(wal));
+        let place = format!("--waldir={}", wal.display());
         let options = ["--username=sandglass", "--auth=trust", "--encoding=UTF8", "--no-sync"];
-        run(&folder, "initdb", &[&["-D", "data"][..], &options].concat());
-        let server = Self { folder, port: free_port(), keeper: None };
+        run(&folder, "initdb", &[&["-D", "data", &place][..], &options].concat());
+        let server = Self { folder, wal: Some(wal), port: free_port(), keeper: None };
         server.configure(&[
             "listen_addresses = '127.0.0.1'",
             "unix_socket_directories = ''",
             "fsync = on",
             "shared_preload_libraries = 'pg_stat_statements'",
             "max_connections = 60",
+            // A standby reads what was written since its copy began.
+            "wal_keep_size = '256MB'",
         ]);
         server.configure(lines);
         server.started()
@@ -55,12 +69,13 @@ impl Server {
 
     /// A standby of `primary`, which calls itself `name`.
     pub(crate) fn standby_of(primary: &Self, name: &str) -> Self {
-        let folder = new_folder();
+        let folder = new_folder(&std::env::temp_dir());
+        let standby = Self { folder, wal: None, port: free_port(), keeper: None };
+        standby::copy(primary, &standby.folder);
         let source =
             format!("host=127.0.0.1 port={} user=sandglass application_name={name}", primary.port);
-        let options = ["-D", "data", "-R", "--checkpoint=fast", "--no-sync", "-d", &source];
-        run(&folder, "pg_basebackup", &options);
-        Self { folder, port: free_port(), keeper: None }.started()
+        standby.configure(&[&format!("primary_conninfo = '{source}'")]);
+        standby.started()
     }
 
     fn started(mut self) -> Self {
@@ -82,6 +97,7 @@ impl Server {
         for _ in 0..100 {
             let mut keeper = command("sh", &self.folder);
             keeper.args(["-c", KEEPER, "sh"]).arg(programs()).arg(&self.folder);
+            keeper.args(&self.wal);
             keeper.stdin(Stdio::piped());
             self.keeper = Some(keeper.spawn().unwrap());
             let begun = Instant::now();
@@ -100,6 +116,23 @@ impl Server {
         }
         let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         panic!("the server does not start:\n{log}");
+    }
+
+    /// Starts it again if it has ended by itself, as an operator does. Waits until it takes connections.
+    /// Returns whether it had ended.
+    pub(crate) fn revive(&mut self) -> bool {
+        let is_there = |server: &Self| {
+            let file = fs::read_to_string(server.folder.join("data/postmaster.pid"));
+            let process = file.ok().and_then(|text| text.lines().next().map(str::to_owned));
+            process.is_some_and(|it| Path::new(&format!("/proc/{it}/exe")).exists())
+        };
+        until(|| self.is_up() || !is_there(self));
+        let has_ended = !self.is_up();
+        if has_ended {
+            self.forget();
+            self.resume();
+        }
+        has_ended
     }
 
     fn is_up(&self) -> bool {
@@ -218,6 +251,21 @@ impl Server {
         port
     }
 
+    /// Lets new connections of a database see a clock that is so many seconds ahead of the server's, and
+    /// changes the clock of those that see one already.
+    pub(crate) fn set_clock(&self, database: &str, seconds: i64) {
+        let sql = format!(
+            "CREATE SCHEMA IF NOT EXISTS another; \
+             CREATE TABLE IF NOT EXISTS another.difference (seconds float8); \
+             CREATE OR REPLACE FUNCTION another.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS \
+             'SELECT pg_catalog.clock_timestamp() + seconds * interval ''1 second'' \
+             FROM another.difference'; \
+             DELETE FROM another.difference; INSERT INTO another.difference VALUES ({seconds}); \
+             ALTER DATABASE {database} SET search_path = another, pg_catalog"
+        );
+        self.psql(database, &sql);
+    }
+
     /// Runs SQL as a person would; returns the rows, with `|` between columns.
     pub(crate) fn psql(&self, database: &str, sql: &str) -> String {
         let mut psql = command(programs().join("psql"), &self.folder);
@@ -244,7 +292,9 @@ impl Drop for Server {
             drop(keeper.stdin.take());
             let _ = keeper.wait();
         }
-        let _ = fs::remove_dir_all(&self.folder);
+        for folder in [Some(&self.folder), self.wal.as_ref()].into_iter().flatten() {
+            let _ = fs::remove_dir_all(folder);
+        }
     }
 }
 
@@ -288,8 +338,9 @@ pub(crate) fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
-fn new_folder() -> PathBuf {
-    let folder = tempfile::Builder::new().prefix("sandglass-postgres-").tempdir().unwrap().keep();
+fn new_folder(parent: &Path) -> PathBuf {
+    let mut builder = tempfile::Builder::new();
+    let folder = builder.prefix("sandglass-postgres-").tempdir_in(parent).unwrap().keep();
     if is_root() {
         chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
     }
