@@ -14,6 +14,7 @@ mod across;
 mod address;
 mod append;
 mod blobs;
+mod check;
 mod database;
 mod entities;
 mod fault;
@@ -36,6 +37,7 @@ mod tls;
 mod upkeep;
 
 pub use address::{Address, InvalidUrl};
+pub use check::{Check, CheckedPage, Flaw};
 pub use database::{Counts, Database};
 pub use owners::Owner;
 pub use schema::{FORMAT, create, upgrade};
