@@ -32,11 +32,12 @@ mod row;
 mod schema;
 mod settings;
 mod shared;
+mod snapshots;
 mod takeover;
 mod tls;
 mod upkeep;
 
-pub use address::{Address, InvalidUrl};
+pub use address::{Address, InvalidUrl, PASSWORD_VARIABLE};
 pub use check::{Check, CheckedPage, Flaw};
 pub use database::{Counts, Database};
 pub use owners::Owner;
