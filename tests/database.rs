@@ -30,6 +30,8 @@ from = ["Open"]
 to = "Open"
 "#;
 
+const JSON: &str = "content-type: application/json\r\n";
+
 /// An empty journal in a new database; returns its URL.
 fn empty(name: &str) -> String {
     server::shared().psql("postgres", &format!("CREATE DATABASE {name}"));
@@ -123,8 +125,9 @@ fn a_check_reports_each_flaw_with_its_table_partition_and_position() {
     let url = empty("flawed");
     sandglass(&[&"journal", &"copy", &journal, &url]).exits(0);
     let edits = "UPDATE sandglass.entities SET due = NULL WHERE id = 'hall'; \
-                 UPDATE sandglass.records SET at_ms = at_ms + 1 WHERE kind = 'created' AND \
-                 entity = (SELECT entity FROM sandglass.entities WHERE id = 'kitchen')";
+                 UPDATE sandglass.records r SET at_ms = at_ms + 1 FROM sandglass.entities e \
+                 WHERE e.partition = r.partition AND e.entity = r.entity AND e.id = 'kitchen' \
+                 AND r.kind = 'created'";
     server::shared().psql("flawed", edits);
     let said = sandglass(&[&"journal", &"check", &url]).exits(3);
     assert!(said.err.contains("note: sandglass.records, position "), "{}", said.err);
@@ -160,7 +163,7 @@ fn a_replay_of_a_database_compares_its_snapshots() {
         &[&"up", &"--specs", &specs, &"--listen", &"127.0.0.1:0", &"--journal-env", &"RUNS_URL"],
     );
     let request = "POST /v1/entities/Counter/one/actions/Count";
-    let (status, said) = answer_of(&daemon.address(), request, "", b"{}");
+    let (status, said) = answer_of(&daemon.address(), request, JSON, b"{}");
     assert_eq!(status, 200, "{said}");
     daemon.signal("TERM");
     daemon.ended();

@@ -115,6 +115,7 @@ mod actor;
 mod asking;
 mod blocked;
 mod builder;
+mod causality;
 #[cfg(feature = "guests")]
 mod computed_once;
 mod conversations;
