@@ -55,10 +55,11 @@ impl Blobs {
         let rows = reader.query(&sql, &parameters).await?;
         let mut page = CheckedPage { table: "blobs", ..CheckedPage::default() };
         for row in &rows {
-            let read = || -> Result<(Vec<u8>, i32, Option<&[u8]>), tokio_postgres::Error> {
-                Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+            let key = || -> Result<(Vec<u8>, i32), tokio_postgres::Error> {
+                Ok((row.try_get(0)?, row.try_get(1)?))
             };
-            let (hash, chunk, bytes) = read().map_err(|error| reader.unreadable(error))?;
+            let (hash, chunk) = key().map_err(|error| reader.unreadable(error))?;
+            let bytes: Option<&[u8]> = row.try_get(2).map_err(|error| reader.unreadable(error))?;
             if self.open.as_ref().is_none_or(|open| open.hash != hash) {
                 let done = self.open.replace(Open::new(hash.clone()));
                 page.flaws.extend(finish(reader, done).await?);
