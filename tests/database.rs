@@ -13,33 +13,25 @@ mod binary;
 mod server;
 
 use std::fs::{self, File};
-use std::path::PathBuf;
 use std::process::Stdio;
 
-use binary::{Folder, Running, answer_of, fixture, sandglass, with_variable};
+use binary::{Folder, Running, answer_of, fixture, played, sandglass, with_variable};
 use serde_json::Value;
 
-const STEPS: &str = r#"
-[[step]]
-send = "SwitchOn"
-entity = "Lamp/kitchen"
+const COUNTER: &str = r#"
+[automaton]
+name = "Counter"
+states = ["Open"]
+initial = "Open"
+allow_indefinite_states = ["Open"]
 
-[[step]]
-send = "Break"
-entity = "Lamp/hall"
-
-[[step]]
-expect_transition = "SwitchOff"
-entity = "Lamp/kitchen"
+[[action]]
+name = "Count"
+from = ["Open"]
+to = "Open"
 "#;
 
-/// A journal of two lamps.
-fn played() -> (Folder, PathBuf) {
-    let folder = Folder::with_lamp(STEPS);
-    let journal = folder.path("play.journal");
-    sandglass(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]).exits(0);
-    (folder, journal)
-}
+const JSON: &str = "content-type: application/json\r\n";
 
 /// An empty journal in a new database; returns its URL.
 fn empty(name: &str) -> String {
@@ -49,7 +41,7 @@ fn empty(name: &str) -> String {
     url
 }
 
-/// The summary of a replay, without what only a file has.
+/// The summary of a replay, without snapshots, which are not copied.
 fn replayed(journal: &dyn AsRef<std::ffi::OsStr>) -> Value {
     let said = sandglass(&[&"replay", journal, &"--json"]).exits(0);
     let mut summary = said.json_lines().remove(0);
@@ -126,6 +118,57 @@ fn journals_of_simulated_worlds_replay_on_both_sides() {
             assert_eq!(sandglass(&[&command, &url, &"--json"]).exits(0).out, file);
         }
     }
+}
+
+#[test]
+fn a_check_reports_each_flaw_with_its_table_partition_and_position() {
+    let (_folder, journal) = played();
+    let url = empty("flawed");
+    sandglass(&[&"journal", &"copy", &journal, &url]).exits(0);
+    let edits = "UPDATE sandglass.entities SET due = NULL WHERE id = 'hall'; \
+                 UPDATE sandglass.records r SET at_ms = at_ms + 1 FROM sandglass.entities e \
+                 WHERE e.partition = r.partition AND e.entity = r.entity AND e.id = 'kitchen' \
+                 AND r.kind = 'created'";
+    server::shared().psql("flawed", edits);
+    let said = sandglass(&[&"journal", &"check", &url]).exits(3);
+    assert!(said.err.contains("note: sandglass.records, position "), "{}", said.err);
+    assert!(said.err.contains("its checksum does not match"), "{}", said.err);
+    assert!(said.err.contains("how Lamp/hall rests does not match its records"), "{}", said.err);
+    assert!(said.out.contains("2 flaws found"), "{}", said.out);
+    let json = sandglass(&[&"journal", &"check", &url, &"--json"]).exits(3).json_lines().remove(0);
+    assert_eq!(json["flaw_count"], 2);
+    let tables: Vec<&Value> =
+        json["flaws"].as_array().unwrap().iter().map(|flaw| &flaw["table"]).collect();
+    assert_eq!(tables, ["records", "entities"]);
+    assert!(json["flaws"][1]["partition"].is_u64() && json["flaws"][1]["position"].is_u64());
+}
+
+#[test]
+fn a_replay_of_a_database_compares_its_snapshots() {
+    let (folder, url) = (Folder::new(), empty("snapshots"));
+    folder.write("counter.ioa.toml", COUNTER);
+    let step = "[[step]]\nsend = \"Count\"\nentity = \"Counter/one\"\n";
+    folder.write("scenario.toml", step.repeat(300));
+    let (scenario, journal) = (folder.path("scenario.toml"), folder.path("counted.journal"));
+    sandglass(&[&"play", &scenario, &"--journal", &journal]).exits(0);
+    let of = |place: &dyn AsRef<std::ffi::OsStr>, code| {
+        sandglass(&[&"replay", place, &"--json"]).exits(code).json_lines().remove(0)
+    };
+    assert_eq!(of(&journal, 0)["snapshots"], 1);
+    sandglass(&[&"journal", &"copy", &journal, &url]).exits(0);
+    assert_eq!(of(&url, 0)["snapshots"], 0, "they are not copied");
+    let specs = folder.path(".");
+    let mut daemon = Running::with_variables(
+        &[("RUNS_URL", url.as_str())],
+        Stdio::inherit(),
+        &[&"up", &"--specs", &specs, &"--listen", &"127.0.0.1:0", &"--journal-env", &"RUNS_URL"],
+    );
+    let request = "POST /v1/entities/Counter/one/actions/Count";
+    let (status, said) = answer_of(&daemon.address(), request, JSON, b"{}");
+    assert_eq!(status, 200, "{said}");
+    daemon.signal("TERM");
+    daemon.ended();
+    assert_eq!(of(&url, 0)["snapshots"], 1);
 }
 
 /// `value` without positions.
@@ -234,6 +277,8 @@ fn what_cannot_be_opened_is_refused_with_what_to_do() {
     assert!(!said.err.contains("secret"), "{}", said.err);
     let said = sandglass(&[&"journal", &secret]).exits(2);
     assert!(!said.err.contains("secret"), "{}", said.err);
+    let absent = format!("{url}?password_file=/absent/file");
+    sandglass(&[&"log", &absent]).exits(2).says("the password is from `/absent/file`");
     sandglass(&[&"log", &"env:ABSENT_URL"]).exits(2).says("ABSENT_URL");
     with_variable("RUNS_URL", &empty("by_variable"), &[&"log", &"env:RUNS_URL"]).exits(0);
 }

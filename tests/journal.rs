@@ -19,29 +19,9 @@ use std::thread::JoinHandle;
 use sandglass_journal::{Batch, Expected, Journal as _, Settings, SqliteJournal};
 use sandglass_model::{Event, RulesVersion, Sequence, SpecDigest, WallTime};
 
-use binary::{Folder, LAMP, Running, fixture, repository, sandglass, until, with_nobody_reading};
-
-const STEPS: &str = r#"
-[[step]]
-send = "SwitchOn"
-entity = "Lamp/kitchen"
-
-[[step]]
-send = "Break"
-entity = "Lamp/hall"
-
-[[step]]
-expect_transition = "SwitchOff"
-entity = "Lamp/kitchen"
-"#;
-
-/// A journal of two lamps.
-fn played() -> (Folder, PathBuf) {
-    let folder = Folder::with_lamp(STEPS);
-    let journal = folder.path("play.journal");
-    sandglass(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]).exits(0);
-    (folder, journal)
-}
+use binary::{
+    Folder, LAMP, Running, fixture, played, repository, sandglass, until, with_nobody_reading,
+};
 
 fn sql(journal: &PathBuf, statements: &str) {
     let connection = rusqlite::Connection::open(journal).expect("a SQLite file");
@@ -607,6 +587,8 @@ fn pruning_removes_what_has_ended_and_the_rest_replays() {
     sandglass(&[&"replay", &copy]).exits(0);
     sandglass(&[&"journal", &"prune", &journal, &"--keep", &"0"]).exits(0).says("removed 0 ");
     sandglass(&[&"journal", &"prune", &journal]).exits(2);
+    let taken = sandglass(&[&"journal", &"prune", &journal, &"--keep", &"0", &"--take-over"]);
+    taken.exits(2).says("Stop that process");
     let absent = journal.with_file_name("absent.db");
     sandglass(&[&"journal", &"prune", &absent, &"--keep", &"0"]).exits(2).says("no such file");
     assert!(!absent.exists(), "none is made");

@@ -228,6 +228,28 @@ pub(crate) fn fixture(path: &str) -> PathBuf {
     repository("guest-fixtures").join(path)
 }
 
+const LAMP_STEPS: &str = r#"
+[[step]]
+send = "SwitchOn"
+entity = "Lamp/kitchen"
+
+[[step]]
+send = "Break"
+entity = "Lamp/hall"
+
+[[step]]
+expect_transition = "SwitchOff"
+entity = "Lamp/kitchen"
+"#;
+
+/// A journal of two lamps, `Lamp/kitchen` and `Lamp/hall`, which has ended.
+pub(crate) fn played() -> (Folder, PathBuf) {
+    let folder = Folder::with_lamp(LAMP_STEPS);
+    let journal = folder.path("play.journal");
+    sandglass(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]).exits(0);
+    (folder, journal)
+}
+
 /// A folder that goes away with the test.
 #[derive(Debug)]
 pub(crate) struct Folder(tempfile::TempDir);

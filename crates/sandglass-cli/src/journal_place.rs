@@ -6,14 +6,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use sandglass_journal::SqliteJournal;
-use sandglass_postgres::Address;
+use sandglass_postgres::{Address, PASSWORD_VARIABLE};
 use sandglass_server::JournalPlace;
 use serde::{Serialize, Serializer};
 
 use crate::open_database::OpenDatabase;
-
-/// The password of databases whose URL has none, as for libpq.
-const PASSWORD_VARIABLE: &str = "PGPASSWORD";
 
 /// Where a journal is, as an argument: the path of a file, the URL of a database without a password, or
 /// `env:VAR`. It is examined when it is used, because the parser of arguments repeats what it refuses.
@@ -69,11 +66,7 @@ impl Place {
                 address.with_context(|| format!("the environment variable `{variable}`"))?
             }
         };
-        let password = std::env::var(PASSWORD_VARIABLE).ok().filter(|text| !text.is_empty());
-        Ok(Some(match password {
-            Some(password) => address.or_password(&password),
-            None => address,
-        }))
+        Ok(Some(address.or_environment()))
     }
 
     /// The address of the database.

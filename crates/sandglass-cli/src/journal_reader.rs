@@ -69,7 +69,8 @@ impl JournalReader {
                 let page = reader.read(from, PAGE_MAX_ENTRIES)?;
                 let is_end = page.next.is_none();
                 let mut next = after.clone();
-                let entries = page.entries.into_iter().inspect(|one| next.advance(0, last_of(one)));
+                let entries =
+                    page.entries.into_iter().inspect(|one| next.advance(0, one.last_position()));
                 let entries = entries.map(|entry| (0, entry)).collect();
                 Ok(Merged { entries, next, is_end })
             }
@@ -90,7 +91,8 @@ impl JournalReader {
         let from = Position(after.at(index).0.saturating_add(1));
         let page = self.read_entity(entity, from)?;
         let (is_end, mut next) = (page.next.is_none(), after.clone());
-        let entries = page.entries.into_iter().inspect(|one| next.advance(index, last_of(one)));
+        let entries =
+            page.entries.into_iter().inspect(|one| next.advance(index, one.last_position()));
         let entries = entries.map(|entry| (index, entry)).collect();
         Ok(Merged { entries, next, is_end })
     }
@@ -210,11 +212,6 @@ fn path_of(place: &Place) -> PathBuf {
         Place::File(path) => path.clone(),
         other => other.to_string().into(),
     }
-}
-
-/// The last position that `entry` stands for.
-fn last_of(entry: &Entry) -> Position {
-    Position(entry.position().0.saturating_add(entry.places()).saturating_sub(1))
 }
 
 /// Something that was found, and its partition.

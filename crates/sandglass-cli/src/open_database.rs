@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandglass_journal::{Error, Journals};
 use sandglass_model::{Clock, SystemClock};
-use sandglass_postgres::{Address, Database, Owner, Settings};
+use sandglass_postgres::{Address, Database, Owner, PASSWORD_VARIABLE, Settings};
 use tokio::runtime::{Handle, Runtime};
 
 use crate::threads;
@@ -107,18 +107,20 @@ impl Drop for OpenDatabase {
     }
 }
 
-/// Why a database cannot be opened, with its place.
+/// Why a database cannot be opened, with its place, and where its password is from if it concerns that.
 pub(crate) fn explain(address: &Address, error: Error) -> anyhow::Error {
-    let is_named = !matches!(error, Error::Unavailable { .. });
-    let error = anyhow::Error::new(error);
-    match is_named {
-        true => error,
-        false if address.has_password() => error.context(address.place().to_owned()),
-        false => error.context(format!(
-            "{} (the URL has no password; PGPASSWORD is not set)",
-            address.place()
-        )),
-    }
+    let Error::Unavailable { what } = &error else { return error.into() };
+    let concerns_password = what.contains("password");
+    let source = match address.password_file() {
+        _ if !concerns_password => String::new(),
+        Some(file) => format!(" (the password is from `{}`)", file.display()),
+        None if address.has_password() => String::new(),
+        None => format!(
+            " (there is no password: set {PASSWORD_VARIABLE}, or name a file that contains it with \
+             ?password_file=FILE)"
+        ),
+    };
+    anyhow::Error::new(error).context(format!("{}{source}", address.place()))
 }
 
 /// The names and beats of processes that have not closed the journal.

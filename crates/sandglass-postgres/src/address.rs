@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+/// The environment variable with the password of databases whose URL has none, as in libpq.
+pub const PASSWORD_VARIABLE: &str = "PGPASSWORD";
 
 /// Why a text is not the URL of a database. The error never contains the text, because it may
 /// contain a password.
@@ -137,9 +140,23 @@ impl Address {
         self.config.get_password().is_some()
     }
 
-    /// Uses this password if the URL neither contains one nor names a file with it.
+    /// The file with the password, if the URL names one.
     #[must_use]
-    pub fn or_password(mut self, password: &str) -> Self {
+    pub fn password_file(&self) -> Option<&Path> {
+        self.password_file.as_deref()
+    }
+
+    /// Uses the password in the environment variable [`PASSWORD_VARIABLE`], if it is set and the URL
+    /// neither contains a password nor names a file with it.
+    #[must_use]
+    pub fn or_environment(self) -> Self {
+        match std::env::var_os(PASSWORD_VARIABLE).filter(|password| !password.is_empty()) {
+            Some(password) => self.or_password(password.as_encoded_bytes()),
+            None => self,
+        }
+    }
+
+    fn or_password(mut self, password: &[u8]) -> Self {
         if !self.has_password() && self.password_file.is_none() {
             self.config.password(password);
         }
@@ -233,6 +250,17 @@ mod tests {
             tls("postgres://ann@localhost/main?sslrootcert=/a%20b"),
             Tls::Verified { roots }
         );
+    }
+
+    #[test]
+    fn a_password_of_the_url_comes_before_that_of_the_environment() {
+        let password = |url: &str| {
+            let address = parse(url).expect("valid").or_password(b"env");
+            address.config.get_password().map(<[u8]>::to_vec)
+        };
+        assert_eq!(password("postgres://ann@h/d"), Some(b"env".to_vec()));
+        assert_eq!(password("postgres://ann:url@h/d"), Some(b"url".to_vec()));
+        assert_eq!(password("postgres://ann@h/d?password_file=/f"), None);
     }
 
     #[test]

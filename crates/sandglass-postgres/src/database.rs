@@ -14,7 +14,6 @@ use crate::address::Address;
 use crate::fault::Fault;
 use crate::heads::{Head, Recent};
 use crate::hosts;
-use crate::lane::Lane;
 use crate::limit::within;
 use crate::link::Connector;
 use crate::notes::Notes;
@@ -23,10 +22,11 @@ use crate::reader::Reader;
 use crate::requests::{Request, Requests};
 use crate::schema;
 use crate::settings::Settings;
-use crate::shared::{Shared, lane_of};
+use crate::shared::Shared;
 use crate::takeover::{TAKE_ANY, take};
+use crate::writer::Writer;
 
-/// Most bytes in the queue of a lane, as in SQLite's.
+/// Most bytes in the queue of the writer, as in SQLite's.
 const QUEUE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
 
 /// A database with the journals of all partitions. This process owns them until another one takes them.
@@ -36,8 +36,8 @@ pub struct Database(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
     /// `None` if it was opened for reading only.
-    pub(crate) lanes: Option<[mpsc::Sender<Request>; 2]>,
-    pub(crate) room: [Arc<Semaphore>; 2],
+    pub(crate) writer: Option<mpsc::Sender<Request>>,
+    pub(crate) room: Arc<Semaphore>,
 }
 
 /// What happened since a database was opened.
@@ -70,32 +70,27 @@ impl Database {
         let runtime = connector.runtime().clone();
         let shared = Arc::new(Shared::new(connector, settings, reader, host));
         shared.skew.look(&link, &shared.settings, shared.connector.place()).await;
-        let room = [(); 2].map(|()| Arc::new(Semaphore::new(QUEUE_MAX_BYTES)));
         // All at once: of two processes that open it at the same time, one has everything.
         let probes = Partition::all().map(|partition| (partition, 0)).collect();
-        let (other, found) = take(&shared, TAKE_ANY, &probes).await.map_err(unavailable)?;
+        let (own, found) = take(&shared, TAKE_ANY, &probes).await.map_err(unavailable)?;
         hosts::forget_others(&link, &shared).await.map_err(unavailable)?;
-        let mut senders = Vec::new();
-        for (number, link) in [link, other].into_iter().enumerate() {
-            let of_lane = found.iter().filter(|(partition, _)| lane_of(**partition) == number);
-            let heads: BTreeMap<Partition, Head> =
-                of_lane.map(|(partition, found)| (*partition, found.head)).collect();
-            heads.iter().for_each(|(partition, head)| shared.acknowledge(*partition, head.last));
-            let (sender, queue) = mpsc::channel(QUEUE_MAX_BATCHES);
-            senders.push(sender);
-            let lane = Lane {
-                shared: Arc::clone(&shared),
-                link: Some(link),
-                heads,
-                recent: Recent::default(),
-                failures: Failures::new(shared.failing[number].clone()),
-                requests: Requests::new(queue),
-                notes: Notes::default(),
-            };
-            runtime.spawn(lane.run());
-        }
-        let lanes: [mpsc::Sender<Request>; 2] = senders.try_into().map_err(|_| Error::Closed)?;
-        Ok(Self(Arc::new(Inner { shared, lanes: Some(lanes), room })))
+        drop(link);
+        let heads = found.into_iter().map(|(partition, found)| (partition, found.head));
+        let heads: BTreeMap<Partition, Head> = heads.collect();
+        heads.iter().for_each(|(partition, head)| shared.acknowledge(*partition, head.last));
+        let (sender, queue) = mpsc::channel(QUEUE_MAX_BATCHES);
+        let writer = Writer {
+            shared: Arc::clone(&shared),
+            link: Some(own),
+            heads,
+            recent: Recent::default(),
+            failures: Failures::new(shared.failing.clone()),
+            requests: Requests::new(queue),
+            notes: Notes::default(),
+        };
+        runtime.spawn(writer.run());
+        let room = Arc::new(Semaphore::new(QUEUE_MAX_BYTES));
+        Ok(Self(Arc::new(Inner { shared, writer: Some(sender), room })))
     }
 
     /// Opens the database for reading only: it takes no partition from the process that has them, and
@@ -112,8 +107,8 @@ impl Database {
         drop(link);
         let reader = Reader::new(&connector, &settings)?;
         let shared = Arc::new(Shared::new(connector, settings, reader, String::new()));
-        let room = [(); 2].map(|()| Arc::new(Semaphore::new(QUEUE_MAX_BYTES)));
-        Ok(Self(Arc::new(Inner { shared, lanes: None, room })))
+        let room = Arc::new(Semaphore::new(QUEUE_MAX_BYTES));
+        Ok(Self(Arc::new(Inner { shared, writer: None, room })))
     }
 
     /// The journal of a partition.
@@ -201,14 +196,12 @@ impl Database {
         {
             *pruner = None;
         }
-        for lane in self.0.lanes.iter().flatten() {
-            let (ended, end) = oneshot::channel();
-            if lane.send(Request::End(ended)).await.is_ok() {
-                let _ = end.await;
-            }
-        }
-        if self.0.lanes.is_none() {
+        let Some(writer) = &self.0.writer else {
             return shared.reader.close();
+        };
+        let (ended, end) = oneshot::channel();
+        if writer.send(Request::End(ended)).await.is_ok() {
+            let _ = end.await;
         }
         hosts::leave(shared).await;
         shared.reader.close();

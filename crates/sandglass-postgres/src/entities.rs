@@ -159,6 +159,43 @@ fn decode_rest(partition: Partition, entity: &EntityRef, row: &Row) -> Option<(i
     (checksum? == rest_checksum(partition, entity, rests_at, &rest)).then_some((rests_at, rest))
 }
 
+/// The column of [`checked`] with the position of the entity's first record.
+pub(crate) const CHECKED_KEY: usize = 8;
+
+/// A page of all rows behind the partition `$1` and the entity `$2`, which [`find_flaw`] reads.
+pub(crate) fn checked() -> String {
+    format!(
+        "SELECT e.partition, {COLUMNS}, e.due FROM (SELECT * FROM sandglass.entities \
+           WHERE (partition, entity) > ($1, $2) ORDER BY partition, entity LIMIT $3) e {LAST} \
+         ORDER BY e.partition, e.entity"
+    )
+}
+
+/// What is wrong with the row of an entity; `None` if it matches the entity's last record. A row with
+/// another `due` than its own may never be found by a start.
+pub(crate) fn find_flaw(partition: Partition, row: &Row) -> Option<String> {
+    let text = |column| row.try_get::<_, &str>(column).unwrap_or_default();
+    let Ok(entity) = EntityRef::new(text(1), text(2)) else {
+        return Some("it is not the name of an entity".to_owned());
+    };
+    if Partition::of(&entity) != partition {
+        return Some(format!("{entity} belongs to another partition"));
+    }
+    let Some(last) = row.try_get::<_, Option<i64>>(9).ok().flatten() else {
+        return Some(format!("{entity} has no record"));
+    };
+    let number = |column| row.try_get::<_, Option<i64>>(column).ok();
+    let (rests_at, due) = (number(3), number(12));
+    let is_right = match rests_at {
+        Some(None) => due == Some(Some(FIRST)),
+        _ => decode_rest(partition, &entity, row)
+            .is_some_and(|(at, rest)| at == last && due == Some(rest.due_key())),
+    };
+    (!is_right).then(|| {
+        format!("how {entity} rests does not match its records, so a start may not find it")
+    })
+}
+
 /// The checksum of how an entity rests.
 pub(crate) fn rest_checksum(
     partition: Partition,

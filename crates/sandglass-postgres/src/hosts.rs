@@ -1,5 +1,5 @@
 //! The table of hosts: this process enters itself, and its beats show the others that it is alive. Beats
-//! have a connection of their own, because long reads may occupy all of the pool, and appends a lane.
+//! have a connection of their own, because long reads may occupy all of the pool, and appends the writer.
 
 use std::sync::atomic::Ordering;
 

@@ -2,7 +2,7 @@
 //! process owns all partitions at a time; each append proves that it still does.
 //!
 //! ```text
-//! append(batch) --> lane (of 2): all that waits, for all partitions, one statement --> answers
+//! append(batch) --> writer: all that waits, for all partitions, one statement --> answers
 //! read(from)    --> a connection of the pool: one statement, one bounded page     --> page
 //! ```
 //!
@@ -14,13 +14,13 @@ mod across;
 mod address;
 mod append;
 mod blobs;
+mod check;
 mod database;
 mod entities;
 mod fault;
 mod group;
 mod heads;
 mod hosts;
-mod lane;
 mod limit;
 mod link;
 mod lookup;
@@ -37,10 +37,13 @@ mod settings;
 mod settling;
 mod shared;
 mod skew;
+mod snapshots;
 mod takeover;
 mod tls;
+mod writer;
 
-pub use address::{Address, InvalidUrl};
+pub use address::{Address, InvalidUrl, PASSWORD_VARIABLE};
+pub use check::{Check, CheckedPage, Flaw};
 pub use database::{Counts, Database};
 pub use owners::Owner;
 pub use schema::{FORMAT, create, upgrade};

@@ -1,4 +1,4 @@
-//! Notes of how entities rest. They are not urgent, so those of all partitions of a lane wait for each
+//! Notes of how entities rest. They are not urgent, so those of all partitions wait for each
 //! other and for appends, and one statement writes them: a note that names an entity's last record is
 //! as right later as now, and the statement skips one whose entity has a later record.
 
@@ -13,14 +13,14 @@ use tokio_postgres::types::Type;
 use crate::entities::rest_checksum;
 use crate::fault::{Fate, Fault};
 use crate::heads::Known;
-use crate::lane::Lane;
 use crate::link::Parameter;
 use crate::requests::NoteRest;
 use crate::row::key;
 use crate::shared::Shared;
+use crate::writer::Writer;
 
-/// How long notes wait for further requests in a lane that has nothing else to do: the calls for the
-/// partitions of one lane arrive within this time.
+/// How long notes wait for further requests if the writer has nothing else to do: the calls for all
+/// partitions arrive within this time.
 pub(crate) const IDLE: Duration = Duration::from_millis(5);
 /// How long notes wait while appends keep coming, and after how many batches they are written at the
 /// latest. So they add at most a hundredth of a statement to a batch, or ten statements a second.
@@ -30,7 +30,7 @@ const WAIT_BATCHES: usize = 100;
 /// How often a statement is sent again that failed.
 const ATTEMPTS: u32 = 2;
 
-/// Notes that wait in a lane.
+/// Notes that wait in the writer.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     clock: SystemClock,
@@ -112,7 +112,7 @@ impl Waiting {
     }
 }
 
-impl Lane {
+impl Writer {
     /// Writes all notes that wait, and answers their callers. A partition that was lost fails its own
     /// notes only.
     pub(crate) async fn write_notes(&mut self) {

@@ -15,7 +15,7 @@ use crate::database::{Database, Inner};
 use crate::group::Job;
 use crate::limit::within;
 use crate::requests::{NoteRest, Request};
-use crate::shared::{Shared, lane_of};
+use crate::shared::Shared;
 use crate::{blobs, entities, pruning};
 
 /// The journal of one partition.
@@ -35,19 +35,19 @@ impl PartitionJournal {
         &self.inner.shared
     }
 
-    /// The partition's lane; `None` if the database was opened for reading only.
-    fn lane(&self) -> Option<&mpsc::Sender<Request>> {
-        self.inner.lanes.as_ref().map(|lanes| &lanes[lane_of(self.partition)])
+    /// The writer; `None` if the database was opened for reading only.
+    fn writer(&self) -> Option<&mpsc::Sender<Request>> {
+        self.inner.writer.as_ref()
     }
 
-    /// The result of a request to the partition's lane.
+    /// The result of a request to the writer.
     async fn ask<T>(
         &self,
         request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
     ) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
-        let lane = self.lane().ok_or_else(read_only)?;
-        lane.send(request(answer)).await.map_err(|_| Error::Closed)?;
+        let writer = self.writer().ok_or_else(read_only)?;
+        writer.send(request(answer)).await.map_err(|_| Error::Closed)?;
         answered.await.map_err(|_| Error::Closed)?
     }
 
@@ -58,7 +58,7 @@ impl PartitionJournal {
         let (lines, bytes) = batch.lines()?;
         let are_small = batch.recordings.iter().all(blobs::is_small);
         let size = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.inner.room[lane_of(partition)]);
+        let room = Arc::clone(&self.inner.room);
         let room = room.acquire_many_owned(size).await.map_err(|_| Error::Closed)?;
         let prepared = Arc::clone(shared);
         let naming = async move {
@@ -152,7 +152,7 @@ impl Journal for PartitionJournal {
             let partition = self.partition;
             self.shared().check_owned(partition)?;
             few_enough(&entities)?;
-            if self.lane().is_none() {
+            if self.writer().is_none() {
                 return Err(read_only());
             }
             let inner = Arc::clone(&self.inner);
@@ -202,8 +202,8 @@ impl Journal for PartitionJournal {
         Box::pin(async move {
             self.shared().close(self.partition);
             let (done, finished) = oneshot::channel();
-            let Some(lane) = self.lane() else { return };
-            if lane.send(Request::Barrier(done)).await.is_ok() {
+            let Some(writer) = self.writer() else { return };
+            if writer.send(Request::Barrier(done)).await.is_ok() {
                 // If the database does not respond, its calls wait for it on.
                 let limit = self.shared().settings.statement_limit;
                 let _ = self.shared().connector.runtime().spawn(within(limit, finished)).await;

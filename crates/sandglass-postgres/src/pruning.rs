@@ -1,11 +1,11 @@
 //! Removing entities. A huge one takes seconds, so it is removed on a connection of its own, while the
-//! lanes append.
+//! the writer appends.
 //!
 //! Each entity is removed by one statement, however many records it has. In pieces, the states between
 //! them would not be valid: without its first records, an entity cannot be replayed; without its last
 //! ones, it has not ended, so that a process that starts then would continue its work and run its handlers
 //! a second time. The statement shares the lock of the partition's row with appends, and the server
-//! computes the pruned ranges, so that neither lanes nor memory depend on the size of an entity. What
+//! computes the pruned ranges, so that neither the writer nor memory depend on the size of an entity. What
 //! waits for it are takeovers of its partition, for at most the time limit of a statement.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,13 +19,13 @@ use tokio_postgres::types::Type;
 
 use crate::database::Inner;
 use crate::fault::{Fate, Fault};
-use crate::lane::Lane;
 use crate::limit::pause;
 use crate::link::{Link, Parameter};
 use crate::page::RANGE_PREFIX;
 use crate::requests::{Hold, Request};
 use crate::row::key;
-use crate::shared::{Shared, lane_of};
+use crate::shared::Shared;
+use crate::writer::Writer;
 
 /// Most records of the entities that one statement removes together.
 const RECORDS_MAX: i64 = 10_000;
@@ -144,7 +144,7 @@ async fn remove_all(
         let epoch = hold(inner, partition, &entities, unknown.take()).await?;
         let fault = match remove(shared, pruner, partition, epoch, doomed).await {
             Ok(Some(removed)) => return Ok(removed),
-            // The lane has another epoch since, or another process has taken the partition.
+            // The writer has another epoch since, or another process has taken the partition.
             Ok(None) => {
                 unknown = Some("the partition has another epoch".to_owned());
                 continue;
@@ -184,7 +184,7 @@ async fn settle(
                 Ok(left) => return Ok(left),
                 Err(fault) => tracing::debug!(why = %fault.what, "pruning waits for the database"),
             },
-            // The lane cannot reach the database either.
+            // The writer cannot reach the database either.
             Err(Error::Unavailable { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -200,10 +200,10 @@ async fn hold(
     entities: &[(EntityRef, Position)],
     unknown: Option<String>,
 ) -> Result<i64, Error> {
-    let lanes = inner.lanes.as_ref().ok_or(Error::Closed)?;
+    let writer = inner.writer.as_ref().ok_or(Error::Closed)?;
     let (answer, answered) = oneshot::channel();
     let request = Hold { partition, entities: entities.to_vec(), unknown, answer };
-    let sent = lanes[lane_of(partition)].send(Request::Hold(request)).await;
+    let sent = writer.send(Request::Hold(request)).await;
     sent.map_err(|_| Error::Closed)?;
     answered.await.map_err(|_| Error::Closed)?
 }
@@ -344,7 +344,7 @@ async fn remove(
     Ok(Some((1..).take(doomed.len()).map(|it| of(it).unwrap_or_default()).collect()))
 }
 
-impl Lane {
+impl Writer {
     /// Answers with the epoch of a partition some of whose entities are about to be removed. Nothing is
     /// on its way to them, and the last position of the partition does not depend on their records from
     /// now on.

@@ -1,4 +1,4 @@
-//! What is requested of a lane, and its queue.
+//! What is requested of the writer, and its queue.
 
 use sandglass_journal::{Error, Resting};
 use sandglass_model::{EntityRef, Partition, Position};
@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::group::Job;
 
-/// A request to a lane.
+/// A request to the writer.
 #[derive(Debug)]
 pub(crate) enum Request {
     Append(Job),
@@ -14,7 +14,7 @@ pub(crate) enum Request {
     Rest(NoteRest),
     /// Answered when everything before it was.
     Barrier(oneshot::Sender<()>),
-    /// The lane ends.
+    /// The writer ends.
     End(oneshot::Sender<()>),
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct NoteRest {
     pub(crate) answer: oneshot::Sender<Result<(), Error>>,
 }
 
-/// The queue of a lane, and what was taken from it while a statement's outcome was unknown.
+/// The queue of the writer, and what was taken from it while a statement's outcome was unknown.
 pub(crate) struct Requests {
     pub(crate) queue: mpsc::Receiver<Request>,
     pub(crate) waiting: Vec<oneshot::Sender<()>>,
@@ -51,7 +51,7 @@ impl Requests {
     }
 
     /// Waits for `work`, and refuses new requests meanwhile: the database does not work. `None` if the
-    /// lane is to end.
+    /// writer is to end.
     pub(crate) async fn refuse_during<T>(
         &mut self,
         why: &str,
@@ -78,7 +78,7 @@ impl Requests {
         }
     }
 
-    /// Whether callers wait until everything before is done, or until the lane has ended.
+    /// Whether callers wait until everything before is done, or until the writer has ended.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty() || self.ended.is_some()
     }

@@ -11,16 +11,16 @@ use sandglass_model::Partition;
 use crate::fault::Fault;
 use crate::group::Placed;
 use crate::heads::Head;
-use crate::lane::Lane;
 use crate::limit::pause;
 use crate::link::Link;
 use crate::shared::Shared;
 use crate::takeover::{Found, TAKE_AGAIN, take};
+use crate::writer::Writer;
 
 /// The first and the longest pause between two attempts to learn the outcome of a statement.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-impl Lane {
+impl Writer {
     /// Finds out whether batches are in the journal, for as long as that takes, and answers those that
     /// are, and those whose partitions are lost. Returns the others, which are not in it.
     pub(crate) async fn settle(
@@ -53,7 +53,7 @@ impl Lane {
     }
 
     /// Takes the partitions again on a new connection, until that succeeds. What is still on its way to
-    /// the server is fenced by that. `None` if the lane is to end.
+    /// the server is fenced by that. `None` if the writer is to end.
     pub(crate) async fn take_again(
         &mut self,
         ends: &BTreeMap<Partition, (i64, [u8; 16])>,

@@ -1,4 +1,4 @@
-//! What the lanes, the readers and the journals of one database share.
+//! What the writer, the readers and the journals of one database share.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     /// The entities that are being removed.
     pub(crate) held: Held,
     partitions: Vec<Status>,
-    pub(crate) failing: [Failing; 2],
+    pub(crate) failing: Failing,
     /// Whether the last beat reached the database.
     pub(crate) reachable: Reachable,
     /// Whether another process has taken partitions.
@@ -148,15 +148,9 @@ impl Shared {
         if let Some(what) = self.why_disowned(partition) {
             return Health::Disowned { what };
         }
-        let failing = &self.failing[lane_of(partition)];
-        failing
+        self.failing
             .why()
             .or_else(|| self.reachable.why())
             .map_or(Health::Working, |what| Health::Failing { what })
     }
-}
-
-/// The lane that serves a partition.
-pub(crate) fn lane_of(partition: Partition) -> usize {
-    usize::from(partition.number() % 2)
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use sandglass_liveness::{Entity, Refusal, Waits};
 use sandglass_model::{
     Answered, Ask, AskError, AskUntil, Asked, DispatchId, Dispatched, EntityRef, EntitySignal,
-    Monotonic, Object, SignalError, TraceContext,
+    Monotonic, Object, SignalError, TraceContext, WallTime,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
@@ -34,6 +34,8 @@ pub struct Asking {
     shared: Weak<Shared>,
     by: EntityRef,
     tenant: Arc<str>,
+    /// When the handler was dispatched, or a little later.
+    dispatched_at: WallTime,
     /// Identifies the handler; its asks differ in its remaining time.
     asked: Asked,
     trace: TraceContext,
@@ -140,10 +142,11 @@ impl Asking {
             remaining_ms: 0,
             depth: dispatched.depth.saturating_add(1),
         };
+        let dispatched_at = shared.clock.wall();
         let shared = Arc::downgrade(shared);
         let (tenant, trace) = (entity.tenant.as_str().into(), dispatched.trace);
         let signals_sent = Arc::default();
-        Self { shared, by: by.clone(), tenant, asked, trace, stop, signals_sent }
+        Self { shared, by: by.clone(), tenant, dispatched_at, asked, trace, stop, signals_sent }
     }
 
     /// Whether a registered spec of `entity_type` declares `action`.
@@ -183,6 +186,7 @@ impl Asking {
             parent_budget: ParentBudget { not_after: Some(not_after), waiting },
         });
         let message = Message::Ask { incoming, reply };
+        shared.wait_behind(self.dispatched_at, &self.by, &target).await;
         let view = put(&shared, target, message).await.map_err(to_asker)?;
         let taken = answer.await.map_err(|_| gone())??;
         if until == AskUntil::Transition {
@@ -213,6 +217,7 @@ impl Asking {
         }
         let shared = self.shared.upgrade().ok_or_else(|| to_sender(ActorError::Closed))?;
         let EntitySignal { target, name, payload } = signal;
+        shared.wait_behind(self.dispatched_at, &self.by, &target).await;
         let signal = Box::new(Signal { name, from: Some(self.by), payload });
         let (reply, recorded) = oneshot::channel();
         let message = Message::Signal { signal, tenant: Some(self.tenant), reply };

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use sandglass_journal::{
     self as journal, EntityEntry, Journal, Journals, PAGE_MAX_ENTRIES, SELECTED_MAX, Select,
     SelectedPlace,
@@ -51,7 +52,8 @@ pub const LINGER: Duration = Duration::from_secs(5);
 /// take as much memory as a small process.
 pub const AWAKE_MAX: usize = 2_000;
 
-/// Most entities that are recovered at once: enough to fill the journal's groups.
+/// Most entities that are read at once, and most that are recovered at once: enough to fill the journal's
+/// groups.
 const RECOVERING_MAX: usize = 256;
 
 /// Most attempts to read an entity at a start.
@@ -310,8 +312,8 @@ async fn read_specs(
 
 type Recovered = oneshot::Receiver<Result<(), ActorError>>;
 
-/// Recovers the entities that were awake when the previous runtime ended, one after the other. In
-/// memory are only the one that is being read and those that are being recovered.
+/// Recovers the entities that were awake when the previous runtime ended, in the order of their names. In
+/// memory are only those that are being read or recovered, at most [`RECOVERING_MAX`] of each.
 struct Recovery<'a> {
     runtime: &'a Runtime,
     waiting: Vec<(EntityRef, Recovered)>,
@@ -326,9 +328,16 @@ impl Recovery<'_> {
         let mut after = None;
         loop {
             let page = shared.journal.select(which(), after, SELECTED_MAX).await?;
-            for entry in page.entries {
-                self.recover(entry).await?;
+            // The first start with a copied or upgraded journal reads all entities. Many reads wait in the
+            // journal's queue at once, which one after the other would each wait for the one before.
+            let read = page.entries.into_iter().map(|entry| read_patiently(shared, entry));
+            let mut read = stream::iter(read).buffered(RECOVERING_MAX);
+            while let Some((entry, restored)) = read.try_next().await? {
+                if let Some(restored) = restored {
+                    self.recover(entry, restored).await?;
+                }
             }
+            drop(read);
             if shared.rests.fill_a_write() {
                 // While the disk is full, these entities keep their entries in the table.
                 let _ = shared.write_rests().await;
@@ -346,9 +355,8 @@ impl Recovery<'_> {
 
     /// Lets an entity sleep. If it has something in flight, or changes to another version of its
     /// spec, starts its task instead.
-    async fn recover(&mut self, entry: EntityEntry) -> Result<(), BuildError> {
+    async fn recover(&mut self, entry: EntityEntry, restored: Restored) -> Result<(), BuildError> {
         let (shared, name) = (&self.runtime.0.shared, entry.entity);
-        let Some(restored) = read_patiently(shared, &name).await? else { return Ok(()) };
         let Restored { spec, entity, last, .. } = &restored;
         shared.note_conversation(spec, entity, *last);
         let newest = shared.specs().newest(entity);
@@ -392,16 +400,20 @@ impl Recovery<'_> {
 
 /// Reads an entity. A start reads each one that was awake, so it would hardly ever succeed on a disk or
 /// connection that fails now and then, if one failure were enough.
-async fn read_patiently(shared: &Shared, name: &EntityRef) -> Result<Option<Restored>, BuildError> {
+async fn read_patiently(
+    shared: &Shared,
+    entry: EntityEntry,
+) -> Result<(EntityEntry, Option<Restored>), BuildError> {
     for _ in 1..READS_MAX {
-        match read_before(shared, name, Position(u64::MAX)).await {
+        match read_before(shared, &entry.entity, Position(u64::MAX)).await {
             Err(Unread::Journal(journal::Error::Unavailable { .. })) => {
                 timer::until(&*shared.clock, shared.clock.now().after(READ_AGAIN)).await;
             }
-            read => return Ok(read?),
+            read => return Ok((entry, read?)),
         }
     }
-    Ok(read_before(shared, name, Position(u64::MAX)).await?)
+    let read = read_before(shared, &entry.entity, Position(u64::MAX)).await?;
+    Ok((entry, read))
 }
 
 impl From<Unread> for BuildError {

@@ -115,6 +115,7 @@ mod actor;
 mod asking;
 mod blocked;
 mod builder;
+mod causality;
 #[cfg(feature = "guests")]
 mod computed_once;
 mod conversations;
@@ -170,7 +171,7 @@ pub use projecting::{ProjectedSubscription, ProjectionGap};
 pub use pruning::Pruned;
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};
 pub use quota::BUSY_SPAWNED_MAX;
-pub use replay::{replay_journal, replay_partition};
+pub use replay::{ReplaySource, replay_journal};
 pub use request::{
     Accepted, NewEntity, Request, Retry, SessionResume, SessionStop, SessionStopped, Signal,
 };

@@ -224,12 +224,12 @@ async fn is_interrupted(interrupts: &mut Interrupts) -> bool {
 /// Moves on behind what was found, as far as that is known.
 fn advance(after: &mut Cursor, Located { partition, found }: &Located) {
     let last = match found {
-        Found::Entry(entry) => entry.position().0.saturating_add(entry.places()).saturating_sub(1),
+        Found::Entry(entry) => entry.last_position(),
         Found::Unreadable { last, first, .. } => {
-            last.map_or(first.0.saturating_sub(1), |last| last.0)
+            last.unwrap_or(Position(first.0.saturating_sub(1)))
         }
     };
-    after.advance(partition.map_or(0, Partition::index), Position(last));
+    after.advance(partition.map_or(0, Partition::index), last);
 }
 
 /// Prints what a journal contains.

@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rusqlite::Connection;
 use sandglass_model::Position;
 
-use super::{SqliteReader, entities, fault, file, tail};
+use super::{SqliteReader, entities, fault, file, recording, snapshot, tail};
 use crate::{Entry, Error, PAGE_MAX_ENTRIES};
 
 /// Is called between two pieces of the work of a check, of some milliseconds each, with the position
@@ -18,7 +19,7 @@ pub type CheckProgress = Arc<dyn Fn(Position) -> ControlFlow<()> + Send + Sync>;
 const STEPS_BETWEEN_CALLS: i32 = 10_000;
 
 impl SqliteReader {
-    /// Reads the whole journal: its pages, indexes, recordings and all records up to the last one at
+    /// Reads the whole journal: its pages, indexes, table of entities, snapshots, recordings and all records up to the last one at
     /// this moment. Returns the position of that one, or `None` if `progress` ended the check. Blocks
     /// meanwhile.
     ///
@@ -39,9 +40,8 @@ impl SqliteReader {
                 let what = damaged.damage().unwrap_or_default();
                 return Err(tail::damaged_at(&self.path, damaged.position(), &what));
             }
-            let end = |entry: &Entry| entry.position().0.saturating_add(entry.places() - 1);
-            let checked = page.entries.last().map_or(start.0, end);
-            if progress(Position(checked)).is_break() {
+            let checked = page.entries.last().map_or(start, Entry::last_position);
+            if progress(checked).is_break() {
                 return Ok(None);
             }
             from = page.next;
@@ -66,19 +66,35 @@ impl SqliteReader {
         let failed = |error: rusqlite::Error| fault::of(&self.path, "checking", &error);
         connection.progress_handler(STEPS_BETWEEN_CALLS, Some(go_on)).map_err(failed)?;
         let snapshot = connection.transaction().map_err(failed)?;
-        let mut checked = tail::check_structure(&snapshot, &self.path);
-        if checked.is_ok() {
-            let flaw = entities::flaw(&snapshot).map_err(failed);
-            checked = flaw.and_then(|flaw| match flaw {
+        let checked = tail::check_structure(&snapshot, &self.path)
+            .and_then(|()| find_flaw(&snapshot).map_err(failed))
+            .and_then(|flaw| match flaw {
                 None => Ok(()),
-                Some(what) => Err(fault::damaged(&self.path, entities_flawed(&what))),
+                Some((Some(position), what)) => Err(tail::damaged_at(&self.path, position, &what)),
+                Some((None, what)) => Err(fault::damaged(&self.path, what)),
             });
-        }
         match checked {
             Err(_) if is_ended.load(Ordering::Relaxed) => Ok(ControlFlow::Break(())),
             checked => checked.map(ControlFlow::Continue),
         }
     }
+}
+
+/// What is wrong with the tables beside the records, and where.
+fn find_flaw(snapshot: &Connection) -> rusqlite::Result<Option<(Option<Position>, String)>> {
+    if let Some(what) = entities::flaw(snapshot)? {
+        return Ok(Some((None, entities_flawed(&what))));
+    }
+    if let Some((position, what)) = snapshot::flaw(snapshot)? {
+        let what =
+            format!("{what}; delete that row of `snapshots`, and the records are read instead");
+        return Ok(Some((Some(position), what)));
+    }
+    if let Some((position, what)) = recording::flaws(snapshot, 1)?.pop_first() {
+        return Ok(Some((Some(position), what)));
+    }
+    let missing = recording::missing(snapshot)?;
+    Ok(missing.map(|position| (Some(position), "its recording is missing".to_owned())))
 }
 
 /// What a check says about a table of entities that does not match the records.

@@ -98,6 +98,20 @@ pub(super) fn flaws(snapshot: &Connection, first: i64) -> rusqlite::Result<Flaws
     Ok(flaws)
 }
 
+/// The position of the first record that states a recording which is missing.
+pub(super) fn missing(snapshot: &Connection) -> rusqlite::Result<Option<Position>> {
+    if !file::has_snapshots(snapshot)? {
+        return Ok(None);
+    }
+    let mut missing = snapshot.prepare(
+        "SELECT position FROM records WHERE kind = 'ended' \
+         AND iif(json_valid(body), json_type(body, '$.recording.bytes') = 'integer', 0) \
+         AND NOT EXISTS (SELECT 1 FROM recordings WHERE recordings.position = records.position) \
+         ORDER BY position LIMIT 1",
+    )?;
+    missing.query_row([], |row| Ok(reader::position(row.get(0)?))).optional()
+}
+
 /// A body that is larger than any journal writes is not even loaded.
 fn columns() -> String {
     format!(

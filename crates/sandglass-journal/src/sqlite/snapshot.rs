@@ -2,7 +2,7 @@
 //! intact is skipped.
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
-use sandglass_model::EntityRef;
+use sandglass_model::{EntityRef, Position};
 
 use super::{file, reader, row};
 use crate::{SNAPSHOT_MAX_BYTES, Snapshot};
@@ -59,6 +59,31 @@ pub(super) fn between(
     let found = statement.query_map([first, last], |row| Ok(text(row, 0).zip(text(row, 1))))?;
     let names = found.filter_map(Result::transpose);
     names.filter_map(|name| name.map(|(of, id)| EntityRef::new(of, id).ok()).transpose()).collect()
+}
+
+/// The position of the first snapshot that is not as it was written or that no record of its entity
+/// led to, and what is wrong with it.
+pub(super) fn flaw(snapshot: &Connection) -> rusqlite::Result<Option<(Position, &'static str)>> {
+    if !file::has_snapshots(snapshot)? {
+        return Ok(None);
+    }
+    let sql = format!(
+        "SELECT {}, EXISTS (SELECT 1 FROM records WHERE records.position = snapshots.position \
+         AND records.entity_type = snapshots.entity_type \
+         AND records.entity_id = snapshots.entity_id) FROM snapshots",
+        columns()
+    );
+    let mut statement = snapshot.prepare(&sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let what = match decode(row) {
+            None => "the checksum of a snapshot does not match",
+            Some(_) if row.get(5)? => continue,
+            Some(_) => "there is a snapshot without a record of its entity",
+        };
+        return Ok(Some((reader::position(row.get(0).unwrap_or_default()), what)));
+    }
+    Ok(None)
 }
 
 /// Removes the snapshots from `cut` on, which the records before it do not lead to.

@@ -5,12 +5,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sandglass_journal::conformance::{at, created, creation, session, signal, step};
+use sandglass_journal::conformance::{
+    at, batch, created, creation, ended, recording, session, signal, step,
+};
 use sandglass_journal::{
     Batch, CheckProgress, Checking, Error, Expected, Health, Journal, Rest, Resting, Select,
     Settings, SqliteJournal,
 };
-use sandglass_model::{Position, RulesVersion, Sequence, SpecDigest, WallTime};
+use sandglass_model::{
+    DispatchId, Event, Position, Recorded, RulesVersion, Sequence, SpecDigest, WallTime,
+};
 
 use crate::scratch::Scratch;
 
@@ -72,6 +76,11 @@ async fn a_lost_or_wrong_table_is_made_again_with_all_entities_awake() {
         "UPDATE entities SET wake_at = 2000 WHERE entity_id = 'a'",
         "UPDATE entities SET due = 2000 WHERE entity_id = 'a'",
         "UPDATE entities SET rests_at = 7, due = NULL WHERE entity_id = 'c'",
+        "UPDATE entities SET due = NULL WHERE entity_id = 'c'",
+        "UPDATE entities SET rests_at = NULL WHERE entity_id = 'a'",
+        "UPDATE entities SET rests_at = 4 WHERE entity_id = 'a'",
+        "UPDATE entities SET is_listed = 1 WHERE entity_id = 'a'",
+        "UPDATE entities SET checksum = NULL WHERE entity_id = 'a'",
         "UPDATE entities SET spec = NULL WHERE entity_id = 'a'",
         "INSERT INTO entities (entity_type, entity_id) VALUES ('Session', 'd')",
     ];
@@ -134,6 +143,38 @@ async fn entities_of_torn_records_are_awake_or_gone() {
         assert_eq!(opened.journal.last_of(session("new")).await, Ok(None));
         assert_eq!(names(&opened.journal, Select::All).await, ["a"]);
         assert_eq!(opened.journal.check(&to_the_end()), Ok(Some(Position(4))));
+    }
+}
+
+#[tokio::test]
+async fn a_check_finds_edited_snapshots_and_recordings() {
+    for edit in [
+        "UPDATE snapshots SET body = 'another'",
+        "UPDATE snapshots SET position = 5",
+        "UPDATE recordings SET body = x'00'",
+        "UPDATE recordings SET position = 5",
+        "UPDATE recordings SET attempt = 2",
+        "DELETE FROM recordings",
+    ] {
+        let scratch = with_entities().await;
+        let journal = scratch.open().expect("a journal").journal;
+        let dispatch = DispatchId::from_bytes([7; 16]);
+        let mut end = ended(dispatch, 1);
+        if let Event::Ended(ended) = &mut end {
+            ended.recording = Some(Recorded::Bytes(9));
+        }
+        let end = batch(&session("c"), at(7), vec![(0, end)]);
+        let end = end.with_recordings(vec![recording(dispatch, 1, 9)]);
+        journal.append(end.with_snapshot(Some("as it is".to_owned()))).await.expect("it follows");
+        journal.close().await;
+        let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
+        assert_eq!(reader.check(&to_the_end()), Ok(Some(Position(8))));
+        drop(reader);
+        scratch.sql(edit);
+        let mut reader = SqliteJournal::open_read_only(scratch.journal()).expect("readable");
+        let found = reader.check(&to_the_end()).expect_err(edit).to_string();
+        let at = if edit.contains("position") { "position 5" } else { "position 8" };
+        assert!(found.contains(at), "{edit}: {found}");
     }
 }
 

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use sandglass_journal::conformance::{batch, creation, ended, recording, session, step};
-use sandglass_journal::{Entry, Error, Expected, Journal};
-use sandglass_model::{DispatchId, Partition, Position};
+use sandglass_journal::{Entry, Error, Expected, Journal, Rest, Resting};
+use sandglass_model::{
+    DispatchId, EntityRef, Event, Partition, Position, Recorded, RulesVersion, SpecDigest, WallTime,
+};
 use sandglass_postgres::{Database, Settings};
 
 use crate::load::read_all;
@@ -26,7 +28,11 @@ fn damaged_by(name: &str, sql: &str) -> (Database, Partition, Arc<dyn Journal>) 
             for at in 1..=3 {
                 journal.append(step(&entity, Expected::At(Position(at)), at)).await.unwrap();
             }
-            let end = batch(&entity, Expected::At(Position(4)), vec![(3, ended(dispatch, 1))]);
+            let mut end = ended(dispatch, 1);
+            if let Event::Ended(ended) = &mut end {
+                ended.recording = Some(Recorded::Bytes(2_000_000));
+            }
+            let end = batch(&entity, Expected::At(Position(4)), vec![(3, end)]);
             let end = end.with_recordings(vec![recording(dispatch, 1, 2_000_000)]);
             journal.append(end).await.unwrap();
         }
@@ -143,4 +149,128 @@ fn recordings_without_a_record_are_swept() {
         assert_eq!(kept.map(|body| body.len()), Some(2_000_000));
     });
     assert_eq!(server.psql("swept", "SELECT count(*) FROM sandglass.blobs WHERE bytes = 'x'"), "0");
+}
+
+/// What a check finds, as `TABLE PARTITION/POSITION: WHAT`.
+fn checked(database: &Database) -> Vec<String> {
+    let mut check = database.check();
+    block(async move {
+        let mut found = Vec::new();
+        while let Some(page) = check.next().await.unwrap() {
+            found.extend(page.flaws.into_iter().map(|flaw| {
+                let partition = flaw.partition.map_or(-1, |it| i16::from(it.number()));
+                let position = flaw.position.map_or(0, |it| it.0);
+                format!("{} {partition}/{position}: {}", flaw.table, flaw.what)
+            }));
+        }
+        found
+    })
+}
+
+#[test]
+fn a_check_finds_edited_rows_of_every_table() {
+    let (database, partition, journal) = damaged_by("checked", "SELECT 1");
+    let server = server::shared();
+    let sql = |sql: &str| server.psql("checked", sql);
+    let elsewhere = |name: &EntityRef| Partition::of(name) != partition;
+    let other = ["b", "c", "d"].map(session).into_iter().find(elsewhere).unwrap();
+    let q = Partition::of(&other).number();
+    let pruned = database.journal(Partition::of(&other));
+    block(async move {
+        let spec = Some(SpecDigest::of("spec", RulesVersion::CURRENT));
+        let wake_at = Some(WallTime::from_millis(1_000));
+        let rest = Rest { wake_at, spec, is_listed: false };
+        let note = Resting { entity: session("a"), last: Position(5), rest };
+        journal.rest(vec![note]).await.unwrap();
+        pruned.append(creation(&other)).await.unwrap();
+        assert_eq!(pruned.prune(vec![(other, Position(1))]).await, Ok(vec![1]));
+    });
+    assert_eq!(checked(&database), Vec::<String>::new());
+    let p = partition.number();
+    let flawed = |edit: &str, table: &str, place: &str| {
+        let tables =
+            ["partitions", "records", "entities", "snapshots", "pruned", "recordings", "blobs"];
+        let each = |sql: fn(&str) -> String| tables.map(sql).join("");
+        let keep = each(|it| format!("CREATE TABLE kept_{it} AS SELECT * FROM sandglass.{it};"));
+        sql(&(keep + edit));
+        let found = checked(&database);
+        let due = format!("{table} {place}: ");
+        assert!(found.iter().any(|flaw| flaw.starts_with(&due)), "{edit}: {found:?}");
+        sql(&each(|it| {
+            format!(
+                "DELETE FROM sandglass.{it}; \
+                 INSERT INTO sandglass.{it} SELECT * FROM kept_{it}; DROP TABLE kept_{it};"
+            )
+        }));
+    };
+    let (end, start) = (format!("{p}/5"), format!("{p}/1"));
+    let row = |table: &str| format!("{table} WHERE partition = {p}");
+    flawed(
+        "UPDATE sandglass.records SET at_ms = at_ms + 1 WHERE position = 3",
+        "records",
+        &format!("{p}/3"),
+    );
+    flawed(
+        &format!("DELETE FROM sandglass.{} AND position = 2", row("records")),
+        "records",
+        &format!("{p}/2"),
+    );
+    for (column, edited) in [
+        ("due", "NULL"),
+        ("due", "2000"),
+        ("rests_at", "NULL"),
+        ("rests_at", "4"),
+        ("wake_at", "2000"),
+        ("is_listed", "true"),
+        ("spec", "NULL"),
+        ("spec", "'\\x00'"),
+        ("checksum", "NULL"),
+        ("id", "'x'"),
+        ("type", "''"),
+    ] {
+        flawed(&format!("UPDATE sandglass.entities SET {column} = {edited}"), "entities", &start);
+    }
+    let awake = "UPDATE sandglass.entities SET rests_at = NULL, due = ";
+    flawed(&format!("{awake} NULL"), "entities", &start);
+    flawed("UPDATE sandglass.entities SET entity = 2", "entities", &format!("{p}/2"));
+    flawed("DELETE FROM sandglass.entities", "records", &start);
+    for (column, edited) in
+        [("body", "'another'"), ("position", "2"), ("checksum", "'\\x00'"), ("entity", "2")]
+    {
+        let place = if column == "entity" { format!("{p}/2") } else { start.clone() };
+        flawed(&format!("UPDATE sandglass.snapshots SET {column} = {edited}"), "snapshots", &place);
+    }
+    for (column, edited) in
+        [("hash", "'\\x00'"), ("attempt", "2"), ("dispatch", "'x'"), ("checksum", "'\\x00'")]
+    {
+        flawed(&format!("UPDATE sandglass.recordings SET {column} = {edited}"), "recordings", &end);
+    }
+    flawed("UPDATE sandglass.recordings SET position = 4", "recordings", &format!("{p}/4"));
+    flawed("UPDATE sandglass.recordings SET partition = 99", "recordings", "-1/5");
+    flawed("DELETE FROM sandglass.recordings", "recordings", &end);
+    flawed(
+        &format!("DELETE FROM sandglass.{} AND position = 5", row("records")),
+        "recordings",
+        &end,
+    );
+    flawed("UPDATE sandglass.blobs SET bytes = '\\x00' WHERE chunk = 1", "blobs", &end);
+    flawed("UPDATE sandglass.blobs SET bytes = bytes || bytes WHERE chunk = 0", "blobs", &end);
+    flawed("UPDATE sandglass.blobs SET hash = '\\x00'", "blobs", "-1/0");
+    flawed("DELETE FROM sandglass.blobs", "recordings", &end);
+    for chunk in [0, 1] {
+        flawed(&format!("DELETE FROM sandglass.blobs WHERE chunk = {chunk}"), "blobs", &end);
+    }
+    let gone = format!("{q}/1");
+    flawed("UPDATE sandglass.pruned SET last = 2", "pruned", &gone);
+    flawed("DELETE FROM sandglass.pruned", "records", &gone);
+    let lower = format!("UPDATE sandglass.partitions SET floor = 0 WHERE partition = {q}");
+    flawed(&lower, "pruned", &gone);
+    let before = format!("UPDATE sandglass.partitions SET epoch = 0 WHERE partition = {p}");
+    flawed(&before, "partitions", &format!("{p}/0"));
+    flawed(
+        &format!("DELETE FROM sandglass.{}", row("partitions")),
+        "partitions",
+        &format!("{p}/0"),
+    );
+    assert_eq!(checked(&database), Vec::<String>::new());
 }

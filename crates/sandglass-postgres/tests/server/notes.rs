@@ -110,7 +110,7 @@ fn notes_wait_for_appends_and_are_written_beside_them() {
     load.stop();
     let count = statements(server, "waiting_notes");
     println!("{count} statements for {notes} notes beside {batches} batches");
-    // A hundredth of a statement for each batch; more only where a lane had nothing to do.
+    // A hundredth of a statement for each batch; more only where the writer had nothing to do.
     assert!(count * 10 < batches, "{count} statements beside {batches} batches");
 }
 

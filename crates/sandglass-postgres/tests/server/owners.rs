@@ -66,10 +66,7 @@ fn the_other_partitions_of_a_group_are_written() {
     let server = server::shared();
     let address = server.new_database("other_partitions");
     let database = server::open(&address);
-    // Of one lane, so that one statement appends to all of them.
-    let mut names = (0..).map(|number| session(&number.to_string()));
-    let mut of_lane = || names.find(|it| Partition::of(it).number().is_multiple_of(2)).unwrap();
-    let names: Vec<EntityRef> = (0..12).map(|_| of_lane()).collect();
+    let names: Vec<EntityRef> = (0..12).map(|number: u8| session(&number.to_string())).collect();
     let taken = Partition::of(&names[0]);
     let sql = "UPDATE sandglass.partitions SET epoch = epoch + 1, owner = 'another' \
                WHERE partition = ";
@@ -82,7 +79,7 @@ fn the_other_partitions_of_a_group_are_written() {
             tokio::spawn(async move {
                 loop {
                     match journal.append(batch.clone()).await {
-                        // It arrived behind the group, while the lane took its partitions again.
+                        // It arrived behind the group, while the writer took its partitions again.
                         Err(Error::Unavailable { .. }) => {}
                         result => return result,
                     }

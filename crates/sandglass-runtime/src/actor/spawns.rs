@@ -29,9 +29,15 @@ impl Actor {
         let spawning = self.entity.spawning();
         let spawning: Vec<(Sequence, Arc<Spawn>)> =
             spawning.map(|(spawned_at, spawn)| (spawned_at, Arc::clone(spawn))).collect();
-        let created = spawning.iter().map(|(spawned_at, spawn)| {
-            let origin = self.entity.origin_of(*spawned_at, spawn);
-            runtime.create_spawned(spawn, origin, &self.entity.tenant, self.spawn_slot.as_ref())
+        let (shared, parent, runtime) = (&*self.shared, &self.entity, &runtime);
+        let (slot, decided_at) = (self.spawn_slot.as_ref(), shared.clock.wall());
+        let created = spawning.iter().map(|(spawned_at, spawn)| async move {
+            shared.wait_behind(decided_at, &parent.entity, &spawn.entity).await;
+            let origin = parent.origin_of(*spawned_at, spawn);
+            let created = runtime.create_spawned(spawn, origin, &parent.tenant, slot).await;
+            // The creation was decided before now.
+            shared.wait_behind(shared.clock.wall(), &spawn.entity, &parent.entity).await;
+            created
         });
         let created = join_all(created).await;
         let (mut inputs, mut failed, mut held) = (Vec::new(), None, Vec::new());

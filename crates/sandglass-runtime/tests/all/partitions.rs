@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use sandglass_journal::{Journal, Journals, MemoryJournal, PAGE_MAX_ENTRIES};
 use sandglass_liveness::{Replay, Retention, Spec};
-use sandglass_model::{Cursor, EntityRef, Event, Object, Partition, Position, Record, WallTime};
-use sandglass_runtime::{Runtime, SimClock};
+use sandglass_model::{
+    Ask, AskUntil, Cursor, EntityRef, Event, Monotonic, Object, Partition, Position, Record,
+    TransitionCause, WallTime,
+};
+use sandglass_runtime::{HandlerRun, Handlers, RunFuture, Runtime, SimClock};
 use serde_json::json;
 
-use crate::world::{pass, settle};
+use crate::world::pass;
 
 /// A parcel that creates others, and that ends by itself after a while.
 const PARCEL: &str = r#"
@@ -43,6 +46,23 @@ to = "Lost"
 [[state_timeout]]
 state = "Open"
 after_seconds = 3600
+on_timeout = "Lose"
+"#;
+
+/// An action with a handler, which asks another parcel.
+const ASKING: &str = r#"
+[[action]]
+name = "Call"
+from = ["Open"]
+params = ["id"]
+effect = "trigger call"
+
+[[integration]]
+name = "call"
+module = "call"
+deadline = "1h"
+on_success = "Send"
+on_failure = "Lose"
 on_timeout = "Lose"
 "#;
 
@@ -113,7 +133,7 @@ async fn entities_of_all_partitions_survive_a_restart() {
         let params = Object::from([("id".to_owned(), json!(format!("{number}-child")))]);
         runtime.send(&parcel(number), "Split", params).await.expect("taken");
     }
-    settle().await;
+    pass(1).await;
     let of: BTreeSet<_> = (0..COUNT).map(|number| Partition::of(&parcel(number))).collect();
     assert!(of.len() > 30, "the names are in {} partitions", of.len());
     let ids = (0..COUNT).flat_map(|number| [number.to_string(), format!("{number}-child")]);
@@ -160,6 +180,78 @@ async fn entities_of_all_partitions_survive_a_restart() {
     let pruned = runtime.prune(Retention::Keep(0)).await.expect("memory works");
     assert_eq!(pruned.entities, 2 * COUNT as u64);
     assert_eq!(names(&runtime).await, []);
+}
+
+/// Handlers that ask the entity that their action names, and never end.
+struct Asks;
+
+impl Handlers for Asks {
+    fn start(&self, run: HandlerRun) -> RunFuture {
+        Box::pin(async move {
+            let target = run.dispatched.params["id"].as_str().map(parcel).expect("a name");
+            let (action, params) = ("Touch".to_owned(), Object::new());
+            let (until, not_after) = (AskUntil::Transition, Monotonic::from_nanos(10_000_000_000));
+            let trace = run.dispatched.trace;
+            let ask = Ask { target, action, params, until, not_after, trace };
+            run.asks.ask(ask).await.expect("it takes the action");
+            std::future::pending().await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_effect_comes_before_its_cause_in_another_partition() {
+    let stores = stores();
+    let journals = Journals::partitioned(|partition| Arc::clone(&stores[partition.index()]) as _);
+    let asking = format!("{PARCEL}{ASKING}");
+    let builder = Runtime::builder_over(journals).clock(Arc::new(clock())).specs([spec(&asking)]);
+    let runtime = builder.handlers(Arc::new(Asks)).build().await.expect("empty journals");
+    for number in 0..COUNT {
+        runtime.create(parcel(number)).await.expect("new");
+    }
+    for number in 0..COUNT {
+        let to = |id: String| Object::from([("id".to_owned(), json!(id))]);
+        let child = to(format!("{number}-child"));
+        runtime.send(&parcel(number), "Split", child).await.expect("taken");
+        let other = to(((number + 1) % COUNT).to_string());
+        runtime.send(&parcel(number), "Call", other).await.expect("taken");
+    }
+    pass(1).await;
+    let (mut after, mut caused, mut effects) = (Cursor::start(stores.len()), BTreeSet::new(), 0);
+    loop {
+        let page = runtime.records(after, 50).await.expect("memory works");
+        for (_, entry) in page.entries {
+            let record = entry.into_record().expect("intact");
+            let name = record.entity.as_ref().map(ToString::to_string).unwrap_or_default();
+            let cause = match &record.event {
+                Event::Dispatched(dispatched) => {
+                    caused.insert(dispatched.dispatch.to_string());
+                    continue;
+                }
+                Event::Spawning(spawn) => {
+                    caused.insert(format!("{} is spawned", spawn.entity));
+                    continue;
+                }
+                Event::Created { spawned_by: Some(_), .. } => {
+                    caused.insert(name.clone());
+                    format!("{name} is spawned")
+                }
+                Event::Spawned { entity, .. } => entity.to_string(),
+                Event::Transition { cause: TransitionCause::Asked(asked), .. } => {
+                    asked.dispatch.to_string()
+                }
+                _ => continue,
+            };
+            assert!(caused.contains(&cause), "{cause} comes after {record:?}");
+            effects += 1;
+        }
+        if page.is_end {
+            break;
+        }
+        after = page.next;
+    }
+    assert_eq!(effects, 3 * COUNT);
+    check(&stores).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,11 +19,14 @@ use crate::world::{SESSION, one, pass, settle, two};
 
 const AT: WallTime = WallTime::from_millis(1_700_000_000_000);
 
-/// A journal that counts how often entities are read, and can refuse notes of rest.
+/// A journal that counts how often entities are read, and how many at once, and can refuse notes of
+/// rest.
 #[derive(Debug, Default)]
 struct Watched {
     journal: MemoryJournal,
     reads: AtomicUsize,
+    reading: AtomicUsize,
+    read_at_once: AtomicUsize,
     refuses_rest: AtomicBool,
 }
 
@@ -39,7 +42,14 @@ impl Around for Watched {
         limit: usize,
     ) -> Pending<'_, Result<Page, Error>> {
         self.reads.fetch_add(1, Ordering::SeqCst);
-        self.journal.read_entity(entity, from, limit)
+        let reading = self.reading.fetch_add(1, Ordering::SeqCst) + 1;
+        self.read_at_once.fetch_max(reading, Ordering::SeqCst);
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            let page = self.journal.read_entity(entity, from, limit).await;
+            self.reading.fetch_sub(1, Ordering::SeqCst);
+            page
+        })
     }
 
     fn rest(&self, entities: Vec<Resting>) -> Pending<'_, Result<(), Error>> {
@@ -83,8 +93,8 @@ fn name(id: impl std::fmt::Display) -> EntityRef {
     format!("Session/{id}").parse().expect("a valid name")
 }
 
-/// Adds entities that sleep and have no timer, past the runtime.
-async fn add_sleepers(journal: &Watched, count: usize) {
+/// Adds entities without a timer, past the runtime; returns how they rest, which is not noted.
+async fn add_entities(journal: &Watched, count: usize) -> Vec<Resting> {
     let records = journal.journal.read_entity(one(), Position(0), 1).await.expect("readable");
     let created = records.into_records().expect("whole").swap_remove(0);
     let spec = match &created.event {
@@ -99,10 +109,36 @@ async fn add_sleepers(journal: &Watched, count: usize) {
         let batch = Batch::new(entity.clone(), Expected::None, AT, records);
         let last = journal.journal.append(batch).await.expect("new").last;
         notes.push(Resting { entity, last, rest: rest.clone() });
-        if notes.len() == REST_MAX_ENTITIES || number + 1 == count {
-            journal.journal.rest(std::mem::take(&mut notes)).await.expect("noted");
-        }
     }
+    notes
+}
+
+/// Adds entities that sleep.
+async fn add_sleepers(journal: &Watched, count: usize) {
+    for notes in add_entities(journal, count).await.chunks(REST_MAX_ENTITIES) {
+        journal.journal.rest(notes.to_vec()).await.expect("noted");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_with_a_copied_journal_reads_many_entities_at_once() {
+    let journal = Arc::new(Watched::default());
+    let runtime = start(&journal).await;
+    runtime.create(one()).await.expect("new");
+    // As after a copy or an upgrade: how they rest is not known.
+    add_entities(&journal, 2_000).await;
+    drop(runtime);
+    settle().await;
+    journal.reads();
+    let runtime = start(&journal).await;
+    assert!(journal.reads() >= 2_000);
+    let at_once = journal.read_at_once.load(Ordering::SeqCst);
+    assert!((200..=256).contains(&at_once), "{at_once}");
+    pass(60).await;
+    assert_eq!(journal.awake().await, Vec::<String>::new(), "they rest, which is noted");
+    let last = name("sleeper-001999");
+    assert_eq!(touch(&runtime, &last).await, Ok(Sequence(1)));
+    runtime.shutdown(Duration::from_secs(1)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -57,7 +57,7 @@ pub(super) fn check(
 }
 
 fn check_replay(expected: u64, follower: &mut JournalFollower) -> Result<Verdict, Error> {
-    let summary = replay_journal(follower.reader()?, |_| Ok::<_, Error>(()))?;
+    let summary = replay_journal(follower.reader()?, None, |_| Ok::<_, Error>(()))?;
     let first = summary.divergences.first().map_or(String::new(), |one| {
         let (recorded, expected) = (&one.recorded, &one.expected);
         format!("; first at position {}: {} is {recorded}, not {expected}", one.position, one.what)

@@ -68,7 +68,10 @@ impl JournalPlace {
             }
         };
         let address = Address::parse(url.trim());
-        address.map(Some).map_err(|error| Error::Unusable(format!("{source}: {error}")))
+        match address {
+            Ok(address) => Ok(Some(address.or_environment())),
+            Err(error) => Err(Error::Unusable(format!("{source}: {error}"))),
+        }
     }
 }
 

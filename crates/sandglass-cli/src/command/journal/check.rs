@@ -3,25 +3,28 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 
-use sandglass_journal::{CheckProgress, Entry, Error, Found, SqliteJournal};
+use sandglass_journal::{CheckProgress, Error, SqliteJournal};
 use sandglass_model::{Clock, Position, SystemClock};
+use sandglass_postgres::{Address, Flaw};
 use sandglass_source::printable;
 use serde_json::json;
 
 use super::StopRequest;
 use crate::exit::Exit;
 use crate::journal_place::Place;
-use crate::journal_reader::{Located, Pages, format_position};
+use crate::journal_reader::format_position;
+use crate::open_database::OpenDatabase;
 use crate::terminal::{Output, count, note, report_error};
 
-/// Most places that are reported on standard error.
-const GAPS_SHOWN: u64 = 20;
+/// Most flaws of a database that are reported one by one; all are counted.
+const FLAWS_SHOWN: usize = 1_000;
 
 /// Reads all of a journal to find damage, even while it is being written
 ///
-/// Checks the pages and indexes of the file, all recordings, and the checksum of every record. A
-/// daemon does this in the background after its start. Of a database, the checksums of all records
-/// are checked, and that none is missing. Nothing is changed.
+/// Checks the pages and indexes of a file, all recordings and snapshots, the table of entities, and the
+/// checksum of every record. A daemon does this in the background after its start. The check of a file
+/// ends at the first damage. Of a database, all tables are checked, and each flaw is reported with its
+/// table, partition and position. Nothing is changed.
 ///
 /// Exit code: 0 intact, 2 the journal cannot be read, 3 it is damaged, 130 interrupted.
 #[derive(Debug, clap::Args)]
@@ -47,14 +50,18 @@ pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Resu
         }
     };
     let Place::File(path) = &arguments.journal else {
-        let (records, gaps) = match check_database(arguments, &show, stop) {
-            Ok(Some(checked)) => checked,
-            Ok(None) => return Ok(Exit::Cancelled),
-            Err(error) => return Err(error),
-        };
+        let checked = check_database(&arguments.journal.database()?, &show, stop);
         show("\u{1b}[K");
         let seconds = clock.now().since(begun).as_secs_f64();
-        return print_database(arguments, records, gaps, seconds);
+        return match checked {
+            Ok(Some(found)) => print_database(arguments, &found, seconds),
+            Ok(None) => Ok(Exit::Cancelled),
+            Err(error) if matches!(error.downcast_ref(), Some(Error::Damaged { .. })) => {
+                report_error(&error);
+                Ok(Exit::Diverged)
+            }
+            Err(error) => Err(error),
+        };
     };
     let mut journal = SqliteJournal::open_read_only(path)?;
     let (of, stop) = (journal.last()?, stop.clone());
@@ -80,62 +87,95 @@ pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Resu
     }
 }
 
-/// Reads all records of a database; returns how many there are, and how many times some are damaged or
-/// missing.
+/// What was found in a database.
+#[derive(Debug, Default)]
+struct DatabaseCheck {
+    records: u64,
+    /// The first flaws.
+    flaws: Vec<Flaw>,
+    flaw_count: u64,
+}
+
+/// Checks all tables of a database; `None` if it was interrupted.
 fn check_database(
-    arguments: &Arguments,
+    address: &Address,
     show: &impl Fn(&str),
     stop: &StopRequest,
-) -> anyhow::Result<Option<(u64, u64)>> {
-    let mut pages = Pages::open(&arguments.journal, None, Position(1))?;
-    let (mut records, mut gaps) = (0, 0);
-    while let Some(page) = pages.page()? {
-        for Located { partition, found } in &page {
-            records += u64::from(matches!(found, Found::Entry(Entry::Record(_))));
-            if let Found::Entry(entry) = found
-                && let Some(what) = entry.damage()
-            {
-                gaps += 1;
-                if gaps <= GAPS_SHOWN {
-                    let at = format_position(*partition, entry.position());
-                    note(&format!("position {at}: {what}"));
-                }
+) -> anyhow::Result<Option<DatabaseCheck>> {
+    let database = OpenDatabase::open_read_only(address)?;
+    let mut check = database.database().check();
+    let (mut found, mut table, mut rows) = (DatabaseCheck::default(), "", 0);
+    while let Some(page) = database.wait(check.next())? {
+        if page.table != table {
+            (table, rows) = (page.table, 0);
+        }
+        rows += page.rows;
+        found.records += if table == "records" { page.rows } else { 0 };
+        found.flaw_count += u64::try_from(page.flaws.len()).unwrap_or(u64::MAX);
+        for flaw in page.flaws {
+            if found.flaws.len() < FLAWS_SHOWN {
+                note(&describe(&flaw));
+                found.flaws.push(flaw);
             }
         }
-        show(&format!("checked {records} records\u{1b}[K"));
+        show(&format!("checked {rows} rows of sandglass.{table}\u{1b}[K"));
         if stop.check().is_break() {
             return Ok(None);
         }
     }
-    Ok(Some((records, gaps)))
+    let omitted = found.flaw_count - u64::try_from(found.flaws.len()).unwrap_or(u64::MAX);
+    if omitted > 0 {
+        note(&format!("{omitted} more"));
+    }
+    Ok(Some(found))
+}
+
+/// Where a flaw is, and what is wrong there.
+fn describe(Flaw { table, partition, position, what }: &Flaw) -> String {
+    let place = match (partition, position) {
+        (_, Some(position)) => format!(", position {}", format_position(*partition, *position)),
+        (Some(partition), None) => format!(", partition {partition}"),
+        (None, None) => String::new(),
+    };
+    format!("sandglass.{table}{place}: {what}")
 }
 
 fn print_database(
     arguments: &Arguments,
-    records: u64,
-    gaps: u64,
+    found: &DatabaseCheck,
     seconds: f64,
 ) -> anyhow::Result<Exit> {
     let Arguments { journal, json } = arguments;
+    let DatabaseCheck { records, flaws, flaw_count } = found;
     let output = Output::new();
     if *json {
-        output.json(
-            &json!({"journal": journal, "records": records, "gaps": gaps, "seconds": seconds}),
-        )?;
-    } else if gaps == 0 {
-        let records = count(records, "record");
-        let text = format!("`{journal}`: {records} read, and all are intact ({seconds:.1} s)");
+        let to_json = |flaw: &Flaw| {
+            let Flaw { table, partition, position, what } = flaw;
+            json!({"table": table, "partition": partition, "position": position, "what": what})
+        };
+        output.json(&json!({
+            "journal": journal,
+            "records": records,
+            "flaw_count": flaw_count,
+            "flaws": flaws.iter().map(to_json).collect::<Vec<_>>(),
+            "seconds": seconds,
+        }))?;
+    } else if *flaw_count == 0 {
+        let records = count(*records, "record");
+        let text = format!(
+            "`{journal}`: {records} and all other tables read, and all are intact ({seconds:.1} s)"
+        );
         output.line(printable(&text))?;
     } else {
         let text = format!(
-            "`{journal}`: {} read; records are damaged or missing at {}. Restore a backup, or save \
-             the others with `sandglass journal export`",
-            count(records, "record"),
-            count(gaps, "place")
+            "`{journal}`: {} read, and {} found; docs/postgres.md (Damage) states what to do for each \
+             table",
+            count(*records, "record"),
+            count(*flaw_count, "flaw")
         );
         output.line(printable(&text))?;
     }
-    Ok(if gaps == 0 { Exit::Ok } else { Exit::Diverged })
+    Ok(if *flaw_count == 0 { Exit::Ok } else { Exit::Diverged })
 }
 
 fn print(arguments: &Arguments, last: Position, seconds: f64) -> anyhow::Result<Exit> {

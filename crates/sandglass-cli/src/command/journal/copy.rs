@@ -16,7 +16,7 @@ use serde_json::json;
 
 use self::appending::{Appending, Copied};
 use self::causes::Causes;
-use super::{StopRequest, refuse_if_used};
+use super::{StopRequest, refuse_if_used, refuse_take_over_of_file};
 use crate::exit::Exit;
 use crate::journal_file;
 use crate::journal_place::Place;
@@ -57,6 +57,7 @@ pub(crate) struct Arguments {
 
 pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Result<Exit> {
     let Arguments { from, to, take_over, json } = arguments;
+    refuse_take_over_of_file(to, *take_over)?;
     let to_address = to.address().context("TO")?;
     let mut source = JournalReader::open(from)?;
     refuse_used_source(from, &source)?;

@@ -140,9 +140,13 @@ fn first_of(found: &Found) -> Position {
 fn gap(found: &Found) -> Value {
     let (kind, first, last, what) = match found {
         Found::Entry(entry) => {
-            let last = Position(entry.position().0 + entry.places().saturating_sub(1));
             let kind = if matches!(entry, Entry::Missing { .. }) { "missing" } else { "damaged" };
-            (kind, entry.position(), Some(last), entry.damage().unwrap_or_default())
+            (
+                kind,
+                entry.position(),
+                Some(entry.last_position()),
+                entry.damage().unwrap_or_default(),
+            )
         }
         Found::Unreadable { first, last, what } => ("unreadable", *first, *last, what.clone()),
     };

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
+use crate::journal_place::Place;
 use crate::open_database::OpenDatabase;
 use crate::threads;
 
@@ -67,6 +68,16 @@ fn refuse_if_used(database: &OpenDatabase) -> anyhow::Result<()> {
         "{} (machine and process) uses the database. Stop it first, or take the journal from it with \
          --take-over: it then records nothing more and ends",
         writers.join(", ")
+    );
+    Ok(())
+}
+
+/// Refuses `--take-over` of a file, which no process can take from another one.
+fn refuse_take_over_of_file(place: &Place, take_over: bool) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !take_over || !matches!(place, Place::File(_)),
+        "--take-over is for databases, and `{place}` is a file, which cannot be taken from a process that \
+         uses it. Stop that process, and run this again without --take-over"
     );
     Ok(())
 }

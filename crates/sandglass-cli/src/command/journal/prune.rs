@@ -11,7 +11,7 @@ use sandglass_model::{Clock, SystemClock};
 use sandglass_source::duration;
 use serde_json::json;
 
-use super::{StopRequest, refuse_if_used};
+use super::{StopRequest, refuse_if_used, refuse_take_over_of_file};
 use crate::exit::Exit;
 use crate::journal_place::Place;
 use crate::journal_reader::{JournalReader, format_position};
@@ -76,6 +76,7 @@ impl Arguments {
 }
 
 pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Result<Exit> {
+    refuse_take_over_of_file(&arguments.journal, arguments.take_over)?;
     let now = SystemClock::new().wall();
     if arguments.dry_run {
         let mut reader = JournalReader::open(&arguments.journal)?;

@@ -7,10 +7,10 @@ mod runs;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use sandglass_journal::PAGE_MAX_ENTRIES;
+use sandglass_journal::{Error, Journal, PAGE_MAX_ENTRIES, Page, Snapshot};
 use sandglass_liveness::replay::{Divergence, Summary};
-use sandglass_model::{EntityRef, Event, Partition, Record};
-use sandglass_runtime::{replay_journal, replay_partition};
+use sandglass_model::{EntityRef, Event, Partition, Position, Record};
+use sandglass_runtime::{ReplaySource, replay_journal};
 use sandglass_source::printable;
 use serde_json::{Value, json};
 
@@ -20,12 +20,13 @@ use crate::exit::Exit;
 use crate::journal_file;
 use crate::journal_place::Place;
 use crate::journal_reader::{JournalReader, format_position};
+use crate::open_database::OpenDatabase;
 use crate::terminal::{Output, Tone, count};
 
 /// Replays the decisions of a journal, and its handlers with --guests, and compares them
 ///
 /// Each partition of a database is replayed alone. Specs that all of them contain count once, so a
-/// journal has the same totals in a file and in a database; snapshots are only compared in a file.
+/// journal has the same totals in a file and in a database. Snapshots are compared in both.
 ///
 /// Exit code: 0 no divergence, 2 the journal cannot be read, 3 divergences.
 #[derive(Debug, clap::Args)]
@@ -91,14 +92,16 @@ fn replay_all(
     mut each: impl FnMut(Option<Partition>, &Record) -> anyhow::Result<()>,
 ) -> anyhow::Result<Summary> {
     let database = match journal {
-        JournalReader::File(reader) => return replay_journal(reader, |record| each(None, record)),
+        JournalReader::File(reader) => {
+            return replay_journal(reader, None, |record| each(None, record));
+        }
         JournalReader::Database(database) => database,
     };
     let (mut total, mut specs) = (Summary::default(), BTreeSet::new());
     for (partition, journal) in Partition::all().zip(database.journals().all()) {
-        let read = |from| database.wait(journal.read(from, PAGE_MAX_ENTRIES));
+        let mut source = PartitionSource { database, partition, journal: &**journal };
         let mut repeated = 0;
-        let summary = replay_partition(partition, read, |record| {
+        let summary = replay_journal(&mut source, Some(partition), |record| {
             if let Event::SpecRegistered { digest, .. } = &record.event {
                 repeated += u64::from(!specs.insert(*digest));
             }
@@ -108,6 +111,28 @@ fn replay_all(
         total.records -= repeated;
     }
     Ok(total)
+}
+
+/// The journal of a partition.
+struct PartitionSource<'a> {
+    database: &'a OpenDatabase,
+    partition: Partition,
+    journal: &'a dyn Journal,
+}
+
+impl ReplaySource for PartitionSource<'_> {
+    fn page(&mut self, from: Position) -> Result<Page, Error> {
+        self.database.wait(self.journal.read(from, PAGE_MAX_ENTRIES))
+    }
+
+    fn snapshots(&mut self, first: Position, last: Position) -> Result<Vec<EntityRef>, Error> {
+        let names = self.database.database().snapshots(self.partition, first, last);
+        self.database.wait(names)
+    }
+
+    fn snapshot_of(&mut self, entity: &EntityRef) -> Result<Option<Snapshot>, Error> {
+        self.database.wait(self.journal.snapshot(entity.clone()))
+    }
 }
 
 fn print(summary: &Summary, runs: Option<&runs::Summary>, output: &Output) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! A lane: the task that appends to half of the partitions, all that waits in one statement. It alone
+//! The writer: the task that appends to all partitions, everything that waits in one statement. It alone
 //! knows the ends of their logs.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ pub(crate) const GROUP_MAX_BYTES: usize = 8 << 20;
 /// How often a statement that changed nothing is sent again.
 const ATTEMPTS: u32 = 5;
 
-pub(crate) struct Lane {
+pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) link: Option<Link>,
     pub(crate) heads: BTreeMap<Partition, Head>,
@@ -36,7 +36,7 @@ pub(crate) struct Lane {
     pub(crate) notes: Notes,
 }
 
-impl Lane {
+impl Writer {
     /// Works until it is requested to end, or until all senders are gone.
     pub(crate) async fn run(mut self) {
         while self.requests.ended.is_none() {
