@@ -213,7 +213,7 @@ fn recorded_executions_are_copied_replayed_and_explained() {
 #[test]
 fn a_daemon_warns_once_of_clocks_that_are_apart_and_works() {
     // Played in virtual time, so its last record is an hour in the future.
-    let steps = format!("{STEPS}within = \"2h\"\n");
+    let steps = format!("time = \"virtual\"\n{STEPS}within = \"2h\"\n");
     let folder = Folder::with_lamp_of(3_600, &steps);
     let journal = folder.path("play.journal");
     sandglass(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]).exits(0);

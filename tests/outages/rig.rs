@@ -72,9 +72,14 @@ impl Rig {
         Self { server, proxies, url }
     }
 
-    /// Starts the server again if it has ended by itself, and returns whether it had.
-    pub(crate) fn revive(&mut self) -> bool {
-        self.server.revive()
+    /// Whether the server has ended by itself.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.server.has_ended()
+    }
+
+    /// Starts the server again if it has ended by itself.
+    pub(crate) fn revive(&mut self) {
+        self.server.revive();
     }
 
     /// Lets it happen, and end.

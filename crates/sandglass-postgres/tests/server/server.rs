@@ -118,21 +118,20 @@ impl Server {
         panic!("the server does not start:\n{log}");
     }
 
+    /// Whether its first process is gone.
+    pub(crate) fn has_ended(&self) -> bool {
+        let file = fs::read_to_string(self.folder.join("data/postmaster.pid"));
+        let process = file.ok().and_then(|text| text.lines().next().map(str::to_owned));
+        !process.is_some_and(|it| Path::new(&format!("/proc/{it}/exe")).exists())
+    }
+
     /// Starts it again if it has ended by itself, as an operator does. Waits until it takes connections.
-    /// Returns whether it had ended.
-    pub(crate) fn revive(&mut self) -> bool {
-        let is_there = |server: &Self| {
-            let file = fs::read_to_string(server.folder.join("data/postmaster.pid"));
-            let process = file.ok().and_then(|text| text.lines().next().map(str::to_owned));
-            process.is_some_and(|it| Path::new(&format!("/proc/{it}/exe")).exists())
-        };
-        until(|| self.is_up() || !is_there(self));
-        let has_ended = !self.is_up();
-        if has_ended {
+    pub(crate) fn revive(&mut self) {
+        until(|| self.is_up() || self.has_ended());
+        if self.has_ended() {
             self.forget();
             self.resume();
         }
-        has_ended
     }
 
     fn is_up(&self) -> bool {
