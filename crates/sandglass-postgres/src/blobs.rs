@@ -114,7 +114,7 @@ async fn put(
     let chunks: Vec<i32> = (0..).take(pieces.len()).collect();
     let sql = "INSERT INTO sandglass.blobs (hash, chunk, puts, bytes) \
                SELECT $1, n.chunk, 1, n.bytes FROM unnest($2::integer[], $3::bytea[]) AS n(chunk, bytes) \
-               ON CONFLICT (hash, chunk) DO UPDATE SET puts = blobs.puts + 1";
+               ON CONFLICT (hash, chunk) DO UPDATE SET puts = blobs.puts + 1, bytes = excluded.bytes";
     let bytes = &hash[..];
     let parameters: [Parameter<'_>; 3] =
         [(&bytes, Type::BYTEA), (&chunks, Type::INT4_ARRAY), (&pieces, Type::BYTEA_ARRAY)];

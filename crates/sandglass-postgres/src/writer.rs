@@ -209,7 +209,8 @@ impl Writer {
                     let done: Vec<Placed> = placed.extract_if(.., is_written).collect();
                     self.acknowledge(done, &ends);
                     if !placed.is_empty() {
-                        let why = "partitions have another owner or miss records";
+                        let why = "another process may have taken partitions, which is being looked up: \
+                                   try again";
                         placed = self.settle(placed, &ends, why).await;
                     }
                 }
