@@ -15,7 +15,7 @@ mod server;
 use std::fs::{self, File};
 use std::process::Stdio;
 
-use binary::{Folder, Running, answer_of, fixture, played, sandglass, with_variable};
+use binary::{Folder, LAMP_STEPS, Running, answer_of, fixture, played, sandglass, with_variable};
 use serde_json::Value;
 
 const COUNTER: &str = r#"
@@ -213,7 +213,7 @@ fn recorded_executions_are_copied_replayed_and_explained() {
 #[test]
 fn a_daemon_warns_once_of_clocks_that_are_apart_and_works() {
     // Played in virtual time, so its last record is an hour in the future.
-    let steps = format!("time = \"virtual\"\n{STEPS}within = \"2h\"\n");
+    let steps = format!("time = \"virtual\"\n{LAMP_STEPS}within = \"2h\"\n");
     let folder = Folder::with_lamp_of(3_600, &steps);
     let journal = folder.path("play.journal");
     sandglass(&[&"play", &folder.path("scenario.toml"), &"--journal", &journal]).exits(0);

@@ -228,7 +228,7 @@ pub(crate) fn fixture(path: &str) -> PathBuf {
     repository("guest-fixtures").join(path)
 }
 
-const LAMP_STEPS: &str = r#"
+pub(crate) const LAMP_STEPS: &str = r#"
 [[step]]
 send = "SwitchOn"
 entity = "Lamp/kitchen"

@@ -1,4 +1,4 @@
-//! Removing entities. A huge one takes seconds, so it is removed on a connection of its own, while the
+//! Removing entities. A huge one takes seconds, so it is removed on a connection of its own, while
 //! the writer appends.
 //!
 //! Each entity is removed by one statement, however many records it has. In pieces, the states between

@@ -141,7 +141,7 @@ fn flaw(shared: &Shared, partition: Partition, head: Head, found: &Found) -> Opt
     if found.head.last > head.last || !is_same {
         return Some(format!(
             "{place} contains records at the end of partition {partition} that its owner did not \
-             write, so somebody changed the tables: run `sandglass journal check`, and restore the \
+             write, so the tables were changed by hand: run `sandglass journal check`, and restore the \
              database from a backup"
         ));
     }

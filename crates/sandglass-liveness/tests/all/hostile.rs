@@ -114,10 +114,16 @@ fn check_time(source: &str) -> Duration {
 #[test]
 fn a_check_takes_time_by_the_size_of_the_file() {
     for (what, of) in SHAPES {
-        let [small, large] = [5_000, 20_000].map(|count| check_time(&of(count)));
-        // Sixteen times as long if it took the square. A short time is mostly noise.
-        let most = 10 * small.max(Duration::from_millis(20));
-        assert!(large <= most, "{what}: {small:?} became {large:?}");
+        // Sixteen times as long if it took the square, whatever else the machine does at one of these
+        // attempts. A short time is mostly noise.
+        let times = || [5_000, 20_000].map(|count| check_time(&of(count)));
+        let is_linear =
+            |[small, large]: [Duration; 2]| large <= 10 * small.max(Duration::from_millis(20));
+        let is_linear = std::iter::repeat_with(times).take(5).any(is_linear);
+        assert!(
+            is_linear,
+            "{what} of 20,000 took more than ten times as long as 5,000, five times"
+        );
     }
 }
 
