@@ -216,7 +216,7 @@ fn a_handler_ends_in_time_and_its_end_is_recorded_when_there_is_space() {
     disk.free();
     assert!(!rig.has_ended(), "the server refuses statements and continues");
     rig.revive();
-    // Each half of the partitions notices it with its next append.
+    // The writer of all partitions notices it with its next append.
     until(|| {
         started += usize::from(is_done(begin(number)));
         number += 1;

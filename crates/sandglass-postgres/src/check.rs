@@ -94,10 +94,16 @@ impl Database {
                 (rows::partitions(reader).await?, Stage::Records { after, end })
             }
             Stage::Records { after, end } => {
-                let (page, after) = self.check_records(after).await?;
-                let is_end = Partition::all().all(|it| after.at(it.index()) >= end.at(it.index()));
+                let (mut page, after, is_end) = self.check_records(after).await?;
+                if is_end {
+                    // A failover during the check may have lost records that were there when it
+                    // began, so `end` may never be reached.
+                    page.flaws.extend(find_lost(&after, &end));
+                }
+                let is_behind = |it: Partition| after.at(it.index()) < end.at(it.index());
+                let is_done = is_end || !Partition::all().any(is_behind);
                 let next = Stage::Records { after, end };
-                (page, if is_end { Stage::Pruned(Place::FIRST) } else { next })
+                (page, if is_done { Stage::Pruned(Place::FIRST) } else { next })
             }
             Stage::Pruned(after) => {
                 let (page, next) = rows::pruned(reader, after).await?;
@@ -124,8 +130,9 @@ impl Database {
         Ok((Some(page), next))
     }
 
-    /// Checks records, and that each recording that they state is there.
-    async fn check_records(&self, after: Cursor) -> Result<(CheckedPage, Cursor), Error> {
+    /// Checks records, and that each recording that they state is there; returns behind what to
+    /// continue, and whether that is the present end.
+    async fn check_records(&self, after: Cursor) -> Result<(CheckedPage, Cursor, bool), Error> {
         let found = self.read_behind(after, None, PAGE_MAX_ENTRIES).await?;
         let mut page = CheckedPage { table: "records", ..CheckedPage::default() };
         let mut recorded = Vec::new();
@@ -145,7 +152,7 @@ impl Database {
         if !recorded.is_empty() {
             self.find_unrecorded(&recorded, &mut page.flaws).await?;
         }
-        Ok((page, found.next))
+        Ok((page, found.next, found.is_end))
     }
 
     /// The records among these, which state a recording, that have none. A record that was pruned
@@ -178,6 +185,19 @@ impl Database {
         }
         Ok(())
     }
+}
+
+/// The records behind `after` that were there when the check began and are gone, if `after` is the
+/// present end: one flaw for each partition.
+fn find_lost(after: &Cursor, end: &Cursor) -> impl Iterator<Item = Flaw> {
+    Partition::all().filter_map(move |partition| {
+        let (last, end) = (after.at(partition.index()), end.at(partition.index()));
+        let first = Position(last.0.saturating_add(1));
+        let missing = Entry::Missing { first, last: end };
+        let what = missing.damage().filter(|_| last < end)?;
+        let what = format!("{what}; it was there when the check began");
+        Some(Flaw { table: "records", partition: Some(partition), position: Some(first), what })
+    })
 }
 
 fn is_recorded(record: &Record) -> bool {

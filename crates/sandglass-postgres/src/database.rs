@@ -73,15 +73,22 @@ impl Database {
         // All at once: of two processes that open it at the same time, one has everything.
         let probes = Partition::all().map(|partition| (partition, 0)).collect();
         let (own, found) = take(&shared, TAKE_ANY, &probes).await.map_err(unavailable)?;
-        hosts::forget_others(&link, &shared).await.map_err(unavailable)?;
         drop(link);
+        // The partitions are taken: what fails from here on must not leave them without a process.
+        let link = match hosts::forget_others(&own, &shared).await {
+            Ok(()) => Some(own),
+            Err(fault) => {
+                tracing::warn!(why = %fault.what, "the table of hosts keeps earlier processes");
+                None
+            }
+        };
         let heads = found.into_iter().map(|(partition, found)| (partition, found.head));
         let heads: BTreeMap<Partition, Head> = heads.collect();
         heads.iter().for_each(|(partition, head)| shared.acknowledge(*partition, head.last));
         let (sender, queue) = mpsc::channel(QUEUE_MAX_BATCHES);
         let writer = Writer {
             shared: Arc::clone(&shared),
-            link: Some(own),
+            link,
             heads,
             recent: Recent::default(),
             failures: Failures::new(shared.failing.clone()),

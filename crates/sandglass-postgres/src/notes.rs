@@ -121,7 +121,9 @@ impl Writer {
         for _ in 0..ATTEMPTS {
             waiting.refuse_disowned(&self.shared);
             // They count as skipped, and must not wait for the statement that removes them.
-            waiting.by_entity.retain(|(it, entity), _| !self.shared.held.contains(*it, entity));
+            waiting
+                .by_entity
+                .retain(|(it, entity), _| !self.shared.being_removed.contains(*it, entity));
             if waiting.callers.is_empty() {
                 return;
             }

@@ -6,7 +6,8 @@
 //! ones, it has not ended, so that a process that starts then would continue its work and run its handlers
 //! a second time. The statement shares the lock of the partition's row with appends, and the server
 //! computes the pruned ranges, so that neither the writer nor memory depend on the size of an entity. What
-//! waits for it are takeovers of its partition, for at most the time limit of a statement.
+//! waits for it are statements that take partitions: at most half of a statement's time limit, and then
+//! they fail and are tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,9 +43,9 @@ pub(crate) type Pruner = tokio::sync::Mutex<Option<Link>>;
 
 /// Entities that are being removed. Nothing is appended to them meanwhile.
 #[derive(Debug, Default)]
-pub(crate) struct Held(Mutex<BTreeSet<(Partition, EntityRef)>>);
+pub(crate) struct BeingRemoved(Mutex<BTreeSet<(Partition, EntityRef)>>);
 
-impl Held {
+impl BeingRemoved {
     pub(crate) fn contains(&self, partition: Partition, entity: &EntityRef) -> bool {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         !held.is_empty() && held.contains(&(partition, entity.clone()))
@@ -56,22 +57,22 @@ impl Held {
 }
 
 /// Holds entities until it is dropped.
-struct Holding<'a> {
+struct RemovalGuard<'a> {
     shared: &'a Shared,
     entities: Vec<(Partition, EntityRef)>,
 }
 
-impl<'a> Holding<'a> {
+impl<'a> RemovalGuard<'a> {
     fn new(shared: &'a Shared, partition: Partition, doomed: &[Doomed]) -> Self {
         let entities: Vec<_> = doomed.iter().map(|it| (partition, it.entity.clone())).collect();
-        shared.held.change(|held| held.extend(entities.iter().cloned()));
+        shared.being_removed.change(|held| held.extend(entities.iter().cloned()));
         Self { shared, entities }
     }
 }
 
-impl Drop for Holding<'_> {
+impl Drop for RemovalGuard<'_> {
     fn drop(&mut self) {
-        self.shared.held.change(|held| {
+        self.shared.being_removed.change(|held| {
             for entity in &self.entities {
                 held.remove(entity);
             }
@@ -112,11 +113,13 @@ pub(crate) async fn prune(
         let count = doomed.iter().take_while(fits).count().max(1);
         let some: Vec<Doomed> = doomed.drain(..count).collect();
         match remove_all(&inner, &mut pruner, partition, &some).await {
-            Ok(removed) => {
+            Ok(Some(removed)) => {
                 for (one, records) in some.iter().zip(removed) {
                     counts[one.index] = records;
                 }
             }
+            // Such as one that is too large for the time limit. The others must not wait behind it.
+            Ok(None) => {}
             Err(error) if counts.iter().all(|count| *count == 0) => return Err(error),
             Err(error) => {
                 tracing::warn!(%partition, %error, "some entities were not pruned");
@@ -127,23 +130,25 @@ pub(crate) async fn prune(
     Ok(counts)
 }
 
-/// Removes these entities by one statement; returns how many records each had.
+/// Removes these entities by one statement; returns how many records each had, or `None` if the database
+/// refuses to, which is logged.
 async fn remove_all(
     inner: &Inner,
     pruner: &mut Option<Link>,
     partition: Partition,
     doomed: &[Doomed],
-) -> Result<Vec<u64>, Error> {
+) -> Result<Option<Vec<u64>>, Error> {
     let shared = &inner.shared;
-    let _holding = Holding::new(shared, partition, doomed);
+    let _guard = RemovalGuard::new(shared, partition, doomed);
     let entities: Vec<(EntityRef, Position)> =
         doomed.iter().map(|it| (it.entity.clone(), crate::row::position(it.last))).collect();
     let mut unknown = None;
     for _ in 0..ATTEMPTS {
         shared.check_owned(partition)?;
         let epoch = hold(inner, partition, &entities, unknown.take()).await?;
+        connect(shared, pruner).await.map_err(|fault| fault.unavailable())?;
         let fault = match remove(shared, pruner, partition, epoch, doomed).await {
-            Ok(Some(removed)) => return Ok(removed),
+            Ok(Some(removed)) => return Ok(Some(removed)),
             // The writer has another epoch since, or another process has taken the partition.
             Ok(None) => {
                 unknown = Some("the partition has another epoch".to_owned());
@@ -152,13 +157,21 @@ async fn remove_all(
             Err(fault) => fault,
         };
         match fault.fate {
-            Fate::Refused | Fate::Recorded => return Err(fault.unavailable()),
+            Fate::Refused | Fate::Recorded => {
+                let names: Vec<String> = doomed.iter().map(|it| it.entity.to_string()).collect();
+                tracing::warn!(entities = %names.join(" "), why = %fault.what, "not pruned");
+                return Ok(None);
+            }
             Fate::Retry => {}
             Fate::Unknown => {
-                if settle(inner, pruner, partition, &entities, &fault.what).await?.is_empty() {
-                    // All were removed by it: nothing else can have changed them meanwhile.
-                    let count = |one: &Doomed| u64::try_from(one.records).unwrap_or_default();
-                    return Ok(doomed.iter().map(count).collect());
+                let left = settle(inner, pruner, partition, &entities, &fault.what).await?;
+                // It removed all of them, except those that have another last record by now.
+                if left.len() < doomed.len() {
+                    let count = |one: &Doomed| match left.contains(&one.entity) {
+                        true => 0,
+                        false => u64::try_from(one.records).unwrap_or_default(),
+                    };
+                    return Ok(Some(doomed.iter().map(count).collect()));
                 }
             }
         }
@@ -167,30 +180,62 @@ async fn remove_all(
 }
 
 /// Finds out whether the statement that removes these entities was executed, for as long as that takes;
-/// returns those that are left.
+/// returns the entities that are left, with whatever records.
 async fn settle(
     inner: &Inner,
     pruner: &mut Option<Link>,
     partition: Partition,
     entities: &[(EntityRef, Position)],
     why: &str,
-) -> Result<Vec<Doomed>, Error> {
+) -> Result<BTreeSet<EntityRef>, Error> {
     let shared = &inner.shared;
+    *pruner = None;
+    let mut is_over = false;
     loop {
-        *pruner = None;
-        // With another epoch, the statement is over or has no effect any more.
-        match hold(inner, partition, entities, Some(why.to_owned())).await {
-            Ok(_) => match find(shared, pruner, partition, entities).await {
+        if !is_over {
+            // With another epoch, the statement is over or has no effect any more.
+            match hold(inner, partition, entities, Some(why.to_owned())).await {
+                Ok(_) => is_over = true,
+                // The writer cannot reach the database either.
+                Err(Error::Unavailable { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if is_over {
+            match find_present(shared, pruner, partition, entities).await {
                 Ok(left) => return Ok(left),
                 Err(fault) => tracing::debug!(why = %fault.what, "pruning waits for the database"),
-            },
-            // The writer cannot reach the database either.
-            Err(Error::Unavailable { .. }) => {}
-            Err(error) => return Err(error),
+            }
+            *pruner = None;
         }
         shared.check_owned(partition)?;
         pause(PAUSE).await;
     }
+}
+
+/// Those of the entities that the database contains.
+async fn find_present(
+    shared: &Shared,
+    pruner: &mut Option<Link>,
+    partition: Partition,
+    entities: &[(EntityRef, Position)],
+) -> Result<BTreeSet<EntityRef>, Fault> {
+    let sql = "SELECT w.ordinal FROM unnest($2::text[], $3::text[]) \
+           WITH ORDINALITY AS w(type, id, ordinal) \
+         JOIN sandglass.entities e ON e.partition = $1 AND e.type = w.type AND e.id = w.id";
+    let number = i16::from(partition.number());
+    let types: Vec<&str> = entities.iter().map(|(entity, _)| entity.entity_type()).collect();
+    let ids: Vec<&str> = entities.iter().map(|(entity, _)| entity.id()).collect();
+    let parameters: [Parameter<'_>; 3] =
+        [(&number, Type::INT2), (&types, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY)];
+    let link = connect(shared, pruner).await?;
+    let rows = link.query_or_cancel(shared.settings.statement_limit, sql, &parameters).await?;
+    let mut present = BTreeSet::new();
+    for row in &rows {
+        let index = usize::try_from(row.try_get::<_, i64>(0)? - 1).unwrap_or_default();
+        present.extend(entities.get(index).map(|(entity, _)| entity.clone()));
+    }
+    Ok(present)
 }
 
 /// Waits until nothing that was requested before is on its way to these entities; returns the epoch.

@@ -75,8 +75,8 @@ pub async fn create(address: &Address) -> Result<(), Error> {
     Err(Error::Unavailable { what: "another process changes the schema: try again".to_owned() })
 }
 
-/// Upgrades the schema of an earlier version, and makes the views anew. Without effect on one that is
-/// up to date.
+/// Upgrades the schema of an earlier version, and makes its views anew, without the privileges that were
+/// granted on them. Without effect on one that is up to date.
 ///
 /// # Errors
 /// As [`create`]; [`Error::Foreign`] if there is none.
@@ -95,14 +95,26 @@ async fn connect(address: &Address, settings: &Settings) -> Result<(Connector, L
 
 async fn upgrade_on(link: &Link, settings: &Settings, place: &str) -> Result<(), Error> {
     let present = check_format(link, settings, place).await?;
+    if present == FORMAT {
+        return Ok(());
+    }
     let steps = UPGRADES.iter().filter(|(format, _)| *format > present).map(|(_, sql)| *sql);
-    // One transaction. If another process upgrades at the same time, one of them fails.
+    // One transaction, which waits only briefly for locks, because appends wait behind it then. If
+    // another process upgrades at the same time, the second one finds its steps done, or fails with the
+    // first statement if the format is newer by then.
     let sql = format!(
-        "{} {} UPDATE sandglass.cluster SET format = {FORMAT};",
+        "SELECT set_config('lock_timeout', '5s', true); \
+         UPDATE sandglass.cluster SET format = {FORMAT} / (format <= {FORMAT})::integer; {} {}",
         steps.collect::<String>(),
         include_str!("views.sql")
     );
-    link.execute_all(UPGRADE_LIMIT, &sql).await.map_err(|fault| fault.unavailable())
+    match link.execute_all(UPGRADE_LIMIT, &sql).await {
+        Ok(()) => Ok(()),
+        Err(fault) => match check_format(link, settings, place).await? {
+            FORMAT => Ok(()),
+            _ => Err(fault.unavailable()),
+        },
+    }
 }
 
 /// Whether the schema is there and can be used by this version and this role.

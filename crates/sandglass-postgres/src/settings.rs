@@ -11,7 +11,7 @@ pub struct Settings {
     pub statement_limit: Duration,
     /// How long one attempt to connect may take: 5 s.
     pub connect_limit: Duration,
-    /// Most connections for reading, besides two for appending: 4.
+    /// Most connections for reading, besides one each for appending, for beats and for pruning: 4.
     pub readers: usize,
     /// How long a recording is kept that no record names: 15 minutes, which is longer than an append
     /// takes.

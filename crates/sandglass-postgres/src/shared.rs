@@ -10,7 +10,7 @@ use sandglass_model::Partition;
 use crate::blobs::{Sweep, Uploads};
 use crate::hosts::Heart;
 use crate::link::Connector;
-use crate::pruning::{Held, Pruner};
+use crate::pruning::{BeingRemoved, Pruner};
 use crate::reader::Reader;
 use crate::settings::Settings;
 use crate::skew::Skew;
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     pub(crate) heart: Heart,
     pub(crate) pruner: Pruner,
     /// The entities that are being removed.
-    pub(crate) held: Held,
+    pub(crate) being_removed: BeingRemoved,
     partitions: Vec<Status>,
     pub(crate) failing: Failing,
     /// Whether the last beat reached the database.
@@ -86,7 +86,7 @@ impl Shared {
             host,
             heart: Heart::default(),
             pruner: Pruner::default(),
-            held: Held::default(),
+            being_removed: BeingRemoved::default(),
             partitions,
             failing: Default::default(),
             reachable: Reachable::default(),

@@ -139,7 +139,8 @@ mod tests {
 
     #[test]
     fn clocks_at_the_ends_of_time_overflow_nothing() {
-        assert!(estimate(i64::MAX, i64::MAX, i64::MIN, None).is_none());
+        assert!(estimate(i64::MIN, i64::MAX, i64::MAX, None).is_some());
+        assert!(estimate(0, i64::MAX, 0, None).is_none());
         assert_eq!(estimate(i64::MIN, 0, i64::MAX, None), Some(i64::MIN));
         assert_eq!(seconds(i64::MIN), "9223372036854775.808");
     }

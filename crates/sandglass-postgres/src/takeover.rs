@@ -24,8 +24,8 @@ pub(crate) struct Found {
 }
 
 /// Takes these partitions from whatever process has them. Waits for statements that hold their rows,
-/// for each row at most for `$3`: if this process ends meanwhile, the server must not take the
-/// partitions much later from the process that has them then. The time limit is that of this statement
+/// for each row at most for `$3`: otherwise the server would execute it after this process is gone, and
+/// take the partitions from their next owner. The time limit is that of this statement
 /// alone, also behind a pooler, and is set before the first row is locked.
 pub(crate) const TAKE_ANY: &str = "WITH wanted AS (SELECT partition FROM sandglass.partitions \
      WHERE partition = ANY($1) AND (SELECT set_config('lock_timeout', $3, true)) IS NOT NULL \

@@ -266,7 +266,7 @@ impl Writer {
         let mut kept = Vec::with_capacity(jobs.len());
         for job in jobs {
             let entity = job.batch.entity.as_ref();
-            let held = entity.filter(|it| self.shared.held.contains(job.partition, it));
+            let held = entity.filter(|it| self.shared.being_removed.contains(job.partition, it));
             match (self.shared.why_disowned(job.partition), held) {
                 (Some(what), _) => job.answer(Err(Error::Disowned { what })),
                 (None, Some(entity)) => {

@@ -1,6 +1,10 @@
 //! The order of causes and effects in different partitions. Records of one journal are in its order;
 //! those of different ones are read in the order of their times. So an effect in another partition gets
 //! a later time than its cause.
+//!
+//! Two things are not waited for, so that what follows from them may have their time: states that guards
+//! read, and the answers of asks. The asker's records after an answer may have the time of the transition
+//! of the asked entity, and be read before it.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use sandglass_journal::{Journal, Journals};
 use sandglass_liveness::{self as liveness, Input, Spec};
 use sandglass_model::{
     Cause, DispatchId, Dispatched, EntityRef, Event as RecordedEvent, Incarnation, Monotonic,
-    Object, Retried,
+    Object, Retried, WallTime,
 };
 use tokio::sync::oneshot;
 
@@ -33,9 +33,9 @@ pub struct Runtime(pub(crate) Arc<Inner>);
 /// An entity that is being created.
 pub(crate) struct CreationInProgress {
     pub(crate) view: watch::Receiver<View>,
-    /// Whether it was created, and why it did not take its first action, if it was spawned and refused
-    /// that.
-    pub(crate) created: oneshot::Receiver<Result<Option<String>, ActorError>>,
+    /// Whether it was created, and at what time; and why it did not take its first action, if it was
+    /// spawned and refused that.
+    pub(crate) created: oneshot::Receiver<Result<(WallTime, Option<String>), ActorError>>,
 }
 
 /// How a creation began.
@@ -131,9 +131,9 @@ impl Runtime {
         let life = |creation: actor::Creation| async move {
             match creation.append(&shared, spec, name.clone()).await {
                 Ok(created) => {
-                    let action_refused = created.action_refused.clone();
+                    let (at, action_refused) = (created.at, created.action_refused.clone());
                     let actor = created.begin(shared, channels);
-                    let _ = reply.send(Ok(action_refused));
+                    let _ = reply.send(Ok((at, action_refused)));
                     Box::pin(actor.run_loop()).await;
                 }
                 Err(error @ ActorError::EntityExists(_)) => {

@@ -1,10 +1,11 @@
 //! Creates an entity that another one spawns, exactly once: its first record names the spawn.
 
-use sandglass_journal as journal;
+use sandglass_journal::{self as journal, Entry};
 use sandglass_liveness::Input;
 use sandglass_liveness::session::LimitSettings;
 use sandglass_model::{
-    EntityRef, Event as RecordedEvent, Position, Spawn, SpawnObstacle, SpawnResult, SpawnedBy,
+    EntityRef, Event as RecordedEvent, Position, Record, Spawn, SpawnObstacle, SpawnResult,
+    SpawnedBy, WallTime,
 };
 
 use crate::actor::{Creation, First, Handle, View};
@@ -14,9 +15,15 @@ use crate::reading::seen;
 use crate::runtime::{Begun, CreationInProgress, Runtime};
 use crate::watch;
 
-/// What became of a spawn, and the view of the entity. While that is held, the entity stays awake, so that
-/// it is not removed before its parent has recorded its creation.
-pub(crate) type SpawnEnded = (SpawnResult, Option<watch::Receiver<View>>);
+/// What became of a spawn.
+pub(crate) struct SpawnEnded {
+    pub(crate) result: SpawnResult,
+    /// The time of the first record of the entity; `None` if it has none.
+    pub(crate) created_at: Option<WallTime>,
+    /// While this is held, the entity stays awake, so that it is not removed before its parent has
+    /// recorded its creation.
+    pub(crate) view: Option<watch::Receiver<View>>,
+}
 
 impl Runtime {
     /// Creates the entity of `spawn` for `tenant`, unless it exists. `parent` is the slot of the entity
@@ -38,7 +45,8 @@ impl Runtime {
             }
             let view = self.0.reach(&spawn.entity, Handle::watch).ok();
             if let Some(first) = self.first_record(&spawn.entity).await? {
-                return Ok((result_of(first, &origin), view));
+                let (created_at, result) = (Some(first.at), result_of(first.event, &origin));
+                return Ok(SpawnEnded { result, created_at, view });
             }
             // It is being created by a request that may still fail.
             if let Some(view) = view {
@@ -55,7 +63,10 @@ impl Runtime {
         tenant: &str,
         parent: Option<&SpawnSlot>,
     ) -> Result<SpawnEnded, ActorError> {
-        let refused = |obstacle| Ok((SpawnResult::Refused(obstacle), None));
+        let refused = |obstacle| {
+            let result = SpawnResult::Refused(obstacle);
+            Ok(SpawnEnded { result, created_at: None, view: None })
+        };
         let Some((spec, creation)) = self.creation_of(spawn, origin, tenant) else {
             return refused(SpawnObstacle::UnknownType);
         };
@@ -69,8 +80,9 @@ impl Runtime {
         let Begun::Started(CreationInProgress { view, created }) = begun else {
             return Err(ActorError::EntityExists(spawn.entity.clone()));
         };
-        let action_refused = created.await.map_err(|_| ActorError::Closed)??;
-        Ok((SpawnResult::Created { action_refused }, Some(view)))
+        let (at, action_refused) = created.await.map_err(|_| ActorError::Closed)??;
+        let result = SpawnResult::Created { action_refused };
+        Ok(SpawnEnded { result, created_at: Some(at), view: Some(view) })
     }
 
     fn creation_of(
@@ -97,13 +109,10 @@ impl Runtime {
     }
 
     /// The first record of `entity`; `None` if it has none.
-    async fn first_record(
-        &self,
-        entity: &EntityRef,
-    ) -> Result<Option<RecordedEvent>, journal::Error> {
+    async fn first_record(&self, entity: &EntityRef) -> Result<Option<Record>, journal::Error> {
         let page = self.0.shared.journal.read_entity(entity.clone(), Position(0), 1).await?;
         let entry = page.entries.into_iter().next();
-        entry.map(|entry| Ok(entry.into_record()?.event)).transpose()
+        entry.map(Entry::into_record).transpose()
     }
 }
 

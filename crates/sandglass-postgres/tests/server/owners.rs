@@ -1,6 +1,7 @@
 //! Several processes that own the same partitions, one after the other.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sandglass_journal::conformance::{creation, session, step};
 use sandglass_journal::{Error, Expected, Health};
@@ -77,12 +78,15 @@ fn the_other_partitions_of_a_group_are_written() {
         let appends = appended.iter().map(|entity| {
             let (journal, batch) = (opened.journal(Partition::of(entity)), creation(entity));
             tokio::spawn(async move {
+                let begun = Instant::now();
                 loop {
-                    match journal.append(batch.clone()).await {
-                        // It arrived behind the group, while the writer took its partitions again.
-                        Err(Error::Unavailable { .. }) => {}
-                        result => return result,
+                    let result = journal.append(batch.clone()).await;
+                    // `Unavailable`: it arrived behind the group, while the writer took its
+                    // partitions again.
+                    if !matches!(result, Err(Error::Unavailable { .. })) {
+                        return result;
                     }
+                    assert!(begun.elapsed() < Duration::from_secs(60), "{result:?}");
                 }
             })
         });

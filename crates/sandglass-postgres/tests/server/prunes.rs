@@ -1,6 +1,6 @@
 //! Removing entities with many records while others are appended to.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sandglass_journal::conformance::{batch, creation, session, signal};
 use sandglass_journal::{BATCH_MAX_RECORDS, Entry, Error, Expected};
@@ -137,8 +137,9 @@ fn entities_whose_records_alternate_leave_one_range() {
     load.wait_for(200);
     let all = load.stop();
     let longest = all.iter().map(|answers| answers.longest).max().unwrap_or_default();
+    // How long depends on the disk: `appends_do_not_wait_for_the_removal_of_a_huge_entity` holds the
+    // statement by a lock instead.
     println!("the longest append took {longest:?}");
-    assert!(longest < Duration::from_secs(5), "{longest:?}");
     assert!(all.iter().all(|answers| answers.ended.is_none()), "{all:?}");
     let entries = block(async move { read_all(&database, partition).await });
     assert!(entries.iter().all(|entry| entry.damage().is_none()));

@@ -43,6 +43,8 @@ pub(crate) struct Created {
     first: Option<(Durable, Reservations)>,
     /// Why it did not take its first action, if it was spawned and refused that.
     pub(crate) action_refused: Option<String>,
+    /// The time of its records.
+    pub(crate) at: WallTime,
     slot: Option<SpawnSlot>,
 }
 
@@ -102,7 +104,8 @@ impl Creation {
         };
         let last = Position(place.0.saturating_add(count).saturating_sub(1));
         let due = snapshot::Due { records: count };
-        Ok(Created { restored: Restored { spec, entity, last, due }, first, action_refused, slot })
+        let restored = Restored { spec, entity, last, due };
+        Ok(Created { restored, first, action_refused, at, slot })
     }
 }
 

@@ -12,6 +12,7 @@ use super::reservations::Reservations;
 use super::{Actor, Ownership};
 use crate::error::ActorError;
 use crate::runtime::Runtime;
+use crate::spawning::SpawnEnded;
 
 impl Actor {
     /// Creates the entities that it spawns, and records that. What the journal does not take is tried
@@ -35,15 +36,17 @@ impl Actor {
             shared.wait_behind(decided_at, &parent.entity, &spawn.entity).await;
             let origin = parent.origin_of(*spawned_at, spawn);
             let created = runtime.create_spawned(spawn, origin, &parent.tenant, slot).await;
-            // The creation was decided before now.
-            shared.wait_behind(shared.clock.wall(), &spawn.entity, &parent.entity).await;
+            let created_at = created.as_ref().ok().and_then(|ended| ended.created_at);
+            if let Some(at) = created_at {
+                shared.wait_behind(at, &spawn.entity, &parent.entity).await;
+            }
             created
         });
         let created = join_all(created).await;
         let (mut inputs, mut failed, mut held) = (Vec::new(), None, Vec::new());
         for ((spawned_at, spawn), created) in spawning.into_iter().zip(created) {
             let result = match created {
-                Ok((result, view)) => {
+                Ok(SpawnEnded { result, view, .. }) => {
                     held.extend(view);
                     result
                 }
