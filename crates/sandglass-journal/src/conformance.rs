@@ -36,6 +36,7 @@ macro_rules! conformance_tests {
             a_conflict_fails_only_itself
             pages_are_bounded_and_go_on
             a_page_ends_with_the_entry_that_fills_it
+            a_reader_that_follows_misses_none_and_sees_none_twice
             reads_one_entity_alone
             finds_kinds_of_records_and_states_where_to_continue
             reads_entity_by_entity
@@ -451,6 +452,32 @@ pub async fn a_page_ends_with_the_entry_that_fills_it(journal: Subject) {
     assert_eq!(lengths, [3, 3, 2]);
     let by_entity = journal.read_by_entity(None, PAGE_MAX_ENTRIES).await.expect("readable");
     assert_eq!(by_entity.entries.len(), 3);
+}
+
+/// See its name.
+pub async fn a_reader_that_follows_misses_none_and_sees_none_twice(journal: Subject) {
+    let appenders = (0..4).map(|number| {
+        let (journal, entity) = (Arc::clone(&journal), session(&number.to_string()));
+        tokio::spawn(async move {
+            let mut last = append(&journal, creation(&entity)).await.last;
+            for sequence in 1..50 {
+                last = append(&journal, step(&entity, Expected::At(last), sequence)).await.last;
+            }
+        })
+    });
+    let appenders: Vec<_> = appenders.collect();
+    let mut found: Vec<u64> = Vec::new();
+    while found.len() < 200 {
+        let are_done = appenders.iter().all(tokio::task::JoinHandle::is_finished);
+        let from = found.last().map_or(1, |last| last + 1);
+        let page = journal.read(Position(from), 7).await.expect("readable");
+        found.extend(page.entries.iter().map(|entry| entry.position().0));
+        if page.entries.is_empty() {
+            assert!(!are_done, "{found:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(found, (1..=200).collect::<Vec<u64>>());
 }
 
 /// See its name.

@@ -10,6 +10,9 @@ use sandglass_model::{
     Cursor, DispatchId, EntityRef, Position, RulesVersion, Sequence, SpecDigest, WallTime,
 };
 
+use sandglass_postgres::{Database, Settings};
+
+use crate::load;
 use crate::server::{self, block};
 
 const ENTITIES: u32 = 150;
@@ -103,6 +106,51 @@ fn pages_of_all_partitions_have_each_record_once_in_the_order_of_time() {
         assert_eq!(found, Some((entity(77), journals_last(&journals, 77).await)));
         assert_eq!(journals.find_dispatch(dispatch(ENTITIES)).await.unwrap(), None);
     });
+}
+
+#[test]
+fn a_reader_that_follows_misses_none_and_sees_none_twice_while_owners_change() {
+    let address = server::shared().new_database("followed");
+    let first = server::open(&address);
+    let of_first = load::start(&first, "first", 8);
+    let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
+    let reader = {
+        let address = address.clone();
+        std::thread::spawn(move || {
+            block(async move {
+                let opened = Database::open_read_only(&address, Settings::default()).await.unwrap();
+                let journals = opened.journals();
+                let (mut after, mut found) = (Cursor::start(journals.all().len()), Vec::new());
+                loop {
+                    // After the last append, everything that is there has to be read once more.
+                    let is_last = stopped.try_recv().is_ok();
+                    loop {
+                        let read = journals.read_behind(after.clone(), None, 50).await.unwrap();
+                        after = read.next;
+                        found.extend(read.entries);
+                        if read.is_end {
+                            break;
+                        }
+                    }
+                    if is_last {
+                        return found;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+    };
+    of_first.wait_for(300);
+    let second = server::open(&address);
+    let of_second = load::start(&second, "second", 8);
+    of_second.wait_for(300);
+    of_first.stop();
+    of_second.stop();
+    stop.send(()).unwrap();
+    let found = by_journal(&reader.join().unwrap());
+    let each = block(async move { read_each(&second.journals()).await });
+    assert!(each.values().map(Vec::len).sum::<usize>() >= 600);
+    assert_eq!(found, each);
 }
 
 async fn journals_last(journals: &Journals, number: u32) -> Position {
