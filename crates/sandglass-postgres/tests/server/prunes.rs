@@ -99,6 +99,48 @@ fn a_removal_of_unknown_outcome_is_looked_up() {
     });
 }
 
+#[test]
+fn an_entity_that_cannot_be_removed_in_time_does_not_keep_the_others() {
+    let server = server::shared();
+    let database = server::open(&server.new_database("slow_prune"));
+    let (huge, small) = (session("huge-{a}"), session("small-{a}"));
+    let last = fill(&database, &huge);
+    let (journal, create) = (database.journal(Partition::of(&small)), creation(&small));
+    let of_small = block(async move { journal.append(create).await }).unwrap().last;
+    let lock = Lock::by(server, "slow_prune", HELD);
+    let both = vec![(huge.clone(), last), (small, of_small)];
+    assert_eq!(block(prune(&database, both.clone())).unwrap(), Ok(vec![0, 1]));
+    lock.release();
+    assert_eq!(block(prune(&database, both)).unwrap(), Ok(vec![RECORDS, 0]));
+}
+
+#[test]
+fn a_takeover_waits_for_a_removal_that_has_begun() {
+    let server = server::shared();
+    let address = server.new_database("taken_while_pruning");
+    let database = server::open(&address);
+    let huge = session("huge-{a}");
+    let last = fill(&database, &huge);
+    let lock = Lock::by(server, "taken_while_pruning", HELD);
+    let pruning = prune(&database, vec![(huge.clone(), last)]);
+    locks::until_waiting(server, "taken_while_pruning", 1);
+    let opening = std::thread::spawn(move || server::open(&address));
+    locks::until_waiting(server, "taken_while_pruning", 2);
+    lock.release();
+    let next = opening.join().unwrap();
+    // It was removed completely, before the next owner began.
+    assert_eq!(block(pruning).unwrap(), Ok(vec![RECORDS]));
+    let partition = Partition::of(&huge);
+    let (former, journal) = (database.journal(partition), next.journal(partition));
+    block(async move {
+        let stale = former.append(creation(&huge)).await;
+        assert!(matches!(stale, Err(Error::Disowned { .. })), "{stale:?}");
+        assert_eq!(journal.last_of(huge.clone()).await, Ok(None));
+        let created = journal.append(creation(&huge)).await.unwrap();
+        assert_eq!(created.first, Position(last.0 + 1));
+    });
+}
+
 /// Two entities whose records alternate, so that each of the first one's is a range of its own. Their
 /// checksums are not valid, which pruning does not read.
 fn alternate(server: &Server, database: &str, partition: Partition, records: u64) {
