@@ -30,6 +30,7 @@ mod page;
 mod partition_journal;
 mod pruning;
 mod reader;
+mod removal;
 mod requests;
 mod row;
 mod schema;
