@@ -83,8 +83,8 @@ pub(crate) fn ask(address: &str, request: &str, body: &Value) -> Answer {
         return Answer::Done(body);
     }
     match body["error"]["code"].as_str() {
-        // The one error after which it may have been done.
-        Some("timed_out") => Answer::Lost,
+        // The errors after which it may have been done.
+        Some("timed_out" | "shutting_down") => Answer::Lost,
         Some(code) => Answer::Refused(code.to_owned()),
         None => panic!("{status} without a code: {body}"),
     }

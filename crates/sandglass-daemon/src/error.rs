@@ -76,6 +76,7 @@ codes! {
     ModuleRefused = UNPROCESSABLE_ENTITY,
     Busy = TOO_MANY_REQUESTS,
     JournalUnavailable = SERVICE_UNAVAILABLE,
+    /// The daemon ends. What it had begun may be done: read the entity at the next one to see it.
     ShuttingDown = SERVICE_UNAVAILABLE,
     Unavailable = SERVICE_UNAVAILABLE,
     /// The request took too long; read the entity to see whether it was done.
