@@ -252,6 +252,30 @@ fn a_daemon_warns_once_of_clocks_that_are_apart_and_works() {
 }
 
 #[test]
+fn a_daemon_whose_journal_is_taken_has_an_exit_code_of_its_own() {
+    let (folder, url) = (Folder::new(), empty("taken"));
+    folder.write("counter.ioa.toml", COUNTER);
+    let (specs, path) = (folder.path("."), folder.path("said"));
+    let begin = |stderr| {
+        let variables = [("RUNS_URL", url.as_str())];
+        let journal = ["--listen", "127.0.0.1:0", "--journal-env", "RUNS_URL"];
+        let [listen, address, option, variable] = &journal;
+        let arguments: [&dyn AsRef<std::ffi::OsStr>; 7] =
+            [&"up", &"--specs", &specs, listen, address, option, variable];
+        let mut daemon = Running::with_variables(&variables, stderr, &arguments);
+        daemon.address();
+        daemon
+    };
+    let first = begin(Stdio::from(File::create(&path).unwrap()));
+    let second = begin(Stdio::inherit());
+    let said = || fs::read_to_string(&path).unwrap();
+    assert_eq!(first.ended().code(), Some(4), "{}", said());
+    assert!(said().contains("another process has taken"), "{}", said());
+    second.signal("TERM");
+    assert_eq!(second.ended().code(), Some(0));
+}
+
+#[test]
 fn an_incomplete_copy_is_not_opened() {
     let (_folder, journal) = played();
     let url = empty("incomplete");

@@ -385,6 +385,11 @@ fn a_backup_needs_a_new_path_in_an_existing_folder() {
     sandglass(&[&"journal", &"backup", &journal, &journal]).exits(2).says("already");
     let nowhere = folder.path("no/such/backup.db");
     sandglass(&[&"journal", &"backup", &journal, &nowhere]).exits(2).says("No such file");
+    for database in ["env:RUNS", "postgresql://ann:secret@h/d"] {
+        let said = sandglass(&[&"journal", &"backup", &database, &nowhere]).exits(2);
+        let said = said.says("pg_dump").says("journal copy");
+        assert!(!said.err.contains("secret"), "{}", said.err);
+    }
     let to = folder.path("backup.db");
     sandglass(&[&"journal", &"backup", &journal, &to]).exits(0).says("up to position");
     assert_eq!(logged(&to), logged(&journal));

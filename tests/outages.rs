@@ -120,7 +120,7 @@ impl Trial<Rig> {
         let took = self.clock.wall().since(listening);
         println!("    the first stopped {took:?} after the second listened");
         assert!(took < STOPS_WITHIN, "it stopped too late");
-        assert_eq!(first.ended(), Some(1), "exit code");
+        assert_eq!(first.ended(), Some(4), "exit code");
         self.log.read_on();
         self.log.what_was_in_flight_has_ended(killed, true);
         second

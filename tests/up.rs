@@ -301,6 +301,35 @@ fn an_invalid_configuration_is_refused_with_its_lines() {
     let refused = sandglass(&[&"up", &"--specs", &specs, &"--config", &config]).exits(2);
     refused.says("sandglass.toml:2:1: unknown key `grcae`").says("`grace`");
     sandglass(&[&"up", &"--specs", &folder.path("none")]).exits(2).says("is not a folder");
+    folder.write("sandglass.toml", "[journal]\npath = \"postgresql://ann:secret@h/d\"\n");
+    let refused = sandglass(&[&"up", &"--specs", &specs, &"--config", &config]).exits(2);
+    let refused = refused.says("sandglass.toml:2:").says("`url_env`");
+    assert!(!refused.err.contains("secret"), "{}", refused.err);
+}
+
+#[test]
+fn a_database_is_named_by_a_variable_and_its_url_is_not_repeated() {
+    let folder = lamp();
+    let specs = folder.path(".");
+    for server in [["up", "--specs"], ["openwop", "--workflows"]] {
+        for (option, place, expected) in [
+            ("--journal", "env:UP_URL", "--journal-env VAR"),
+            ("--journal", "postgresql://ann:secret@h/d", "--journal-env VAR"),
+            ("--journal-env", "env:UP_URL", "the name of an environment variable"),
+            ("--journal-env", "postgresql://ann:secret@h/d", "the name of an environment variable"),
+            ("--journal-env", "ABSENT_URL", "the environment has no `ABSENT_URL`"),
+        ] {
+            let key = ["--listen", "127.0.0.1:0", "--api-key-env", "UP_KEY"];
+            let [command, of] = server;
+            let said = with_variable(
+                "UP_KEY",
+                "a-key-that-nobody-guesses",
+                &[&command, &of, &specs, &key[0], &key[1], &key[2], &key[3], &option, &place],
+            );
+            let said = said.exits(2).says(expected);
+            assert!(!said.err.contains("secret"), "{}", said.err);
+        }
+    }
 }
 
 #[test]

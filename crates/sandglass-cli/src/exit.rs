@@ -15,6 +15,8 @@ pub(crate) enum Exit {
     Unusable = 2,
     /// The journal diverges from its replay, or contains damaged records.
     Diverged = 3,
+    /// `up` and `openwop`: another process has taken the journal. A restart would take it back.
+    Taken = 4,
     /// `run`: the handler's deadline passed.
     TimedOut = 124,
     /// `run`: the host could not run the guest, or was given bad arguments.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use sandglass_journal::SqliteJournal;
@@ -55,6 +55,10 @@ impl Place {
                 }
                 address
             }
+            Self::Variable(variable) if !JournalPlace::is_variable_name(variable) => bail!(
+                "`env:` takes the name of an environment variable (letters, digits and `_`): put the URL \
+                 of the database into the variable; a file of this name is written ./env:NAME"
+            ),
             Self::Variable(variable) => {
                 let url = std::env::var(variable).ok().with_context(|| {
                     format!(
@@ -106,7 +110,11 @@ impl fmt::Display for Place {
                 Ok(address) => f.write_str(address.place()),
                 Err(_) => f.write_str("a database"),
             },
-            Self::Variable(variable) => write!(f, "env:{variable}"),
+            Self::Variable(variable) if JournalPlace::is_variable_name(variable) => {
+                write!(f, "env:{variable}")
+            }
+            // It may be a URL.
+            Self::Variable(_) => f.write_str("env:VAR"),
         }
     }
 }
@@ -128,6 +136,12 @@ pub(crate) fn is_url(text: &str) -> bool {
     text.starts_with("postgres://") || text.starts_with("postgresql://")
 }
 
+/// Whether `path` is written as a database: as a URL or `env:VAR`.
+fn is_database(path: &Path) -> bool {
+    let text: OsString = path.to_string_lossy().into_owned().into();
+    !matches!(Place::from(text), Place::File(_))
+}
+
 /// Where the journal of a server is.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -143,12 +157,13 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// # Errors
-    /// The file is written as a URL.
+    /// The file is written as a database.
     pub(crate) fn place(self) -> anyhow::Result<Option<JournalPlace>> {
         match (self.journal, self.journal_env) {
-            (Some(path), _) if is_url(&path.to_string_lossy()) => bail!(
+            (Some(path), _) if is_database(&path) => bail!(
                 "--journal takes a file. Put the URL of a database into an environment variable, where \
-                 other users cannot read it, and name the variable: --journal-env VAR"
+                 other users cannot read it, and name the variable: --journal-env VAR. A file whose name \
+                 begins with `env:` is written ./env:NAME"
             ),
             (Some(path), _) => Ok(Some(JournalPlace::File(path))),
             (None, Some(variable)) => Ok(Some(JournalPlace::UrlInVariable(variable))),
@@ -185,5 +200,8 @@ mod tests {
             assert!(!shown.contains("secret"), "{shown}");
         }
         place("postgres://ann@h/d?password_file=/run/secret").address().expect("no password");
+        let misplaced = place("env:postgres://ann:secret@h/d");
+        let error = format!("{:#}", misplaced.address().expect_err("refused"));
+        assert!(!format!("{error} {misplaced:?} {misplaced}").contains("secret"), "{error}");
     }
 }

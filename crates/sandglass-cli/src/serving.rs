@@ -49,11 +49,11 @@ async fn run<S: Server>(start: impl Future<Output = Result<S, Error>>) -> anyhow
     // Beside the loop, because compiling may take long, and Ctrl-C must be noticed meanwhile. A reload
     // that a stop overtakes goes on until the process ends.
     let mut reloading = JoinSet::new();
-    let has_failed = {
+    let failure = {
         let mut upkeep = pin!(server.upkeep());
         loop {
             tokio::select! {
-                () = interrupts.next() => break false,
+                () = interrupts.next() => break None,
                 _ = hangups.recv(), if reloading.is_empty() => {
                     report_progress("reloading");
                     reloading.spawn(server.reload());
@@ -65,17 +65,19 @@ async fn run<S: Server>(start: impl Future<Output = Result<S, Error>>) -> anyhow
                     }
                 },
                 why = &mut upkeep => {
+                    let exit = if matches!(why, Error::Taken(_)) { Exit::Taken } else { Exit::Failed };
                     report_error(&why.into());
-                    break true;
+                    break Some(exit);
                 }
             }
         }
     };
     let if_ended_at_once = server.if_ended_at_once();
     tokio::select! {
-        stopped = server.stop() => Ok(match stopped {
-            Stopped::Recorded if !has_failed => Exit::Ok,
-            Stopped::Recorded | Stopped::Unrecorded => Exit::Failed,
+        stopped = server.stop() => Ok(match (failure, stopped) {
+            (Some(exit), _) => exit,
+            (None, Stopped::Recorded) => Exit::Ok,
+            (None, Stopped::Unrecorded) => Exit::Failed,
         }),
         () = interrupts.next() => {
             report_progress(&format!("ended at once; {if_ended_at_once}"));

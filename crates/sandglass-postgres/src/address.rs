@@ -60,10 +60,10 @@ impl Address {
         let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) =
             rest.split_once('/').ok_or_else(|| invalid("it names no database"))?;
-        let (user, servers) = authority
-            .rsplit_once('@')
-            .filter(|(user, _)| !user.is_empty())
-            .ok_or_else(|| invalid("it names no user"))?;
+        let (user, servers) =
+            authority.rsplit_once('@').filter(|(user, _)| !user.is_empty()).ok_or_else(|| {
+                invalid("it names no user; write special characters of a password as %XX")
+            })?;
         let mut config = Config::new();
         let (user, password) = match user.split_once(':') {
             Some((user, password)) => (user, Some(password)),
@@ -272,7 +272,8 @@ mod tests {
             ("postgres://ann:secret@h/", "no database"),
             ("postgres://ann:secret@/d", "no host"),
             ("postgres://ann:secret@h:0/d", "a port"),
-            ("postgres://ann:secret/x@h/d", "no user"),
+            ("postgres://ann:secret/x@h/d", "as %XX"),
+            ("postgres://ann:secret/x@y@h/d", "as %XX"),
             ("postgres://ann:secret@h/d?sslmode=prefer", "sslmode"),
             ("postgres://ann:secret@h/d?secret", "no `=`"),
             ("postgres://ann:secret@h/d?secret=1", "a parameter other"),

@@ -162,13 +162,33 @@ fn decode_rest(partition: Partition, entity: &EntityRef, row: &Row) -> Option<(i
 /// The column of [`checked`] with the position of the entity's first record.
 pub(crate) const CHECKED_KEY: usize = 8;
 
-/// A page of all rows behind the partition `$1` and the entity `$2`, which [`find_flaw`] reads.
+/// A page of all rows behind the partition `$1` and the entity `$2`, which [`find_lost`] and
+/// [`find_flaw`] read. Whether `rests_at` was pruned is looked up only if it is behind the last record.
 pub(crate) fn checked() -> String {
     format!(
-        "SELECT e.partition, {COLUMNS}, e.due FROM (SELECT * FROM sandglass.entities \
+        "SELECT e.partition, {COLUMNS}, e.due, CASE WHEN e.rests_at > r.position \
+           THEN EXISTS (SELECT 1 FROM sandglass.pruned p WHERE p.partition = e.partition \
+             AND e.rests_at BETWEEN p.first AND p.last) END FROM (SELECT * FROM sandglass.entities \
            WHERE (partition, entity) > ($1, $2) ORDER BY partition, entity LIMIT $3) e {LAST} \
          ORDER BY e.partition, e.entity"
     )
+}
+
+/// If the last record of an entity is lost, its position and what is wrong. An intact row proves that the
+/// record was there when the entity came to rest.
+pub(crate) fn find_lost(partition: Partition, row: &Row) -> Option<(i64, String)> {
+    let (of_type, id): (&str, &str) = (row.try_get(1).ok()?, row.try_get(2).ok()?);
+    let entity = EntityRef::new(of_type, id).ok()?;
+    let last: i64 = row.try_get::<_, Option<i64>>(9).ok()??;
+    let (rests_at, _) = decode_rest(partition, &entity, row)?;
+    let is_pruned = row.try_get(13).ok().flatten() == Some(true);
+    (rests_at > last && !is_pruned).then(|| {
+        let what = format!(
+            "records of {entity} after position {last} are missing; \
+             its last one had position {rests_at}"
+        );
+        (rests_at, what)
+    })
 }
 
 /// What is wrong with the row of an entity; `None` if it matches the entity's last record. A row with

@@ -1,5 +1,5 @@
 //! What an error of the server means for the statement that was sent: from the SQLSTATE, never from
-//! the text.
+//! the text. Only the advice for people may depend on a text.
 
 use std::error::Error as _;
 
@@ -65,10 +65,13 @@ impl From<tokio_postgres::Error> for Fault {
                 what = format!("{what}: {cause}");
                 source = cause.source();
             }
-            return Self { fate: Fate::Unknown, what: printable(&format!("{what}; {CHECK}")) };
+            if let Some(advice) = client_advice(&error, &what) {
+                what = format!("{what}; {advice}");
+            }
+            return Self { fate: Fate::Unknown, what: printable(&what) };
         };
         let code = refused.code();
-        let (message, advice) = (printable(&refused.message()), advice(code));
+        let (message, advice) = (printable(&refused.message()), advice(code, refused.message()));
         let what = format!("the database reports: {message} ({}); {advice}", code.code());
         // The connection ends with these, perhaps after the commit was written.
         let is_end = matches!(refused.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
@@ -85,7 +88,7 @@ impl From<tokio_postgres::Error> for Fault {
 /// The index by which each attempt of a dispatch has one recording.
 const RECORDED_ONCE: &str = "recordings_of_dispatch";
 
-const CHECK: &str = "check that the server runs and can be reached";
+pub(crate) const CHECK: &str = "check that the server runs and can be reached";
 
 fn fate(code: &SqlState) -> Fate {
     match code.code() {
@@ -98,8 +101,42 @@ fn fate(code: &SqlState) -> Fate {
     }
 }
 
-fn advice(code: &SqlState) -> &'static str {
+/// What to do about an error that is not from the server, if there is something. The library states the
+/// reasons of its own only as texts.
+fn client_advice(error: &tokio_postgres::Error, what: &str) -> Option<&'static str> {
+    if what.contains("database does not allow writes") {
+        return Some(
+            "the server is a standby or read-only, or `default_transaction_read_only` is set \
+             for the database or the role: name the primary in the URL, or change that setting",
+        );
+    }
+    if what.contains("password missing") {
+        return Some(
+            "the server requires one: write it into the URL, name a file with it by \
+             `password_file` in the URL, or set PGPASSWORD",
+        );
+    }
+    if what.contains("server does not support TLS") {
+        return Some(
+            "enable TLS on the server, or use `sslmode=disable` in the URL if nobody can \
+             read along",
+        );
+    }
+    if what.contains("invalid peer certificate") {
+        return Some(
+            "name the certificates to trust by `sslrootcert`, or connect by the name in the \
+             server's certificate",
+        );
+    }
+    let is_io = error.source().is_some_and(|cause| cause.is::<std::io::Error>());
+    (is_io || error.is_closed()).then_some(CHECK)
+}
+
+/// `message` is in the language of the server; those in English have more precise advice.
+fn advice(code: &SqlState, message: &str) -> &'static str {
     match code.code() {
+        // Only statements that create or upgrade the schema need the owner.
+        "42501" if message.starts_with("must be owner") => "run it as the owner of the schema",
         "53100" => "make room on the server's disk",
         "53300" => "raise max_connections, or close other connections",
         "25006" => "the server is in recovery or read-only: connect to the primary",
@@ -111,8 +148,10 @@ fn advice(code: &SqlState) -> &'static str {
         }
         "55P03" => "another statement holds the rows: see pg_stat_activity, and try again",
         "57014" => "it took too long, or an operator canceled it",
+        "57P01" | "57P02" => "the server ended the connection: try again",
         "57P03" => "the server starts or stops: try again",
-        _ => CHECK,
+        code if code.starts_with("08") => CHECK,
+        _ => "see the log of the server",
     }
 }
 

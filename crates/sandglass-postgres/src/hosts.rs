@@ -36,12 +36,12 @@ impl Database {
         shared.reachable.note(beaten.as_ref().err().map(ToString::to_string));
         let taken = beaten?;
         shared.is_taken.fetch_or(!taken.is_empty(), Ordering::AcqRel);
-        for partition in &taken {
-            if shared.why_disowned(*partition).is_none() {
-                shared.disown(*partition, "another process has taken it".to_owned());
-            }
-        }
-        Ok(taken)
+        let is_new = |it: &&(Partition, Option<String>)| shared.why_disowned(it.0).is_none();
+        let owner = taken.iter().filter(is_new).find_map(|(_, owner)| owner.as_deref());
+        let new = taken.iter().filter(is_new);
+        let new = new.map(|(partition, _)| (*partition, "another process has taken it".to_owned()));
+        shared.disown_taken(new.collect(), owner);
+        Ok(taken.into_iter().map(|(partition, _)| partition).collect())
     }
 
     /// Whether a beat has found that another process has taken partitions of this one.
@@ -59,8 +59,9 @@ impl Database {
     }
 }
 
-/// Counts a beat, and returns the partitions that this process does not own any more.
-async fn beat(shared: &Shared) -> Result<Vec<Partition>, Fault> {
+/// Counts a beat, and returns the partitions that this process does not own any more, each with the name
+/// of the process that has it.
+async fn beat(shared: &Shared) -> Result<Vec<(Partition, Option<String>)>, Fault> {
     // Entered again if another process found it without a partition yet, and removed it.
     let beat = format!(
         "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
@@ -74,10 +75,14 @@ async fn beat(shared: &Shared) -> Result<Vec<Partition>, Fault> {
     let rows = query(shared, &beat, &parameters).await?;
     shared.skew.note(sent, rows.first(), shared.connector.place());
     // Another statement, so that it sees takeovers that the first one waited for.
-    let lost = "SELECT partition FROM sandglass.partitions WHERE owner IS DISTINCT FROM $1";
+    let lost = "SELECT p.partition, h.name FROM sandglass.partitions p \
+                LEFT JOIN sandglass.hosts h ON h.host = p.owner \
+                WHERE p.owner IS DISTINCT FROM $1 ORDER BY p.partition";
     let rows = query(shared, lost, &[(host, Type::TEXT)]).await?;
     let number = |row: &Row| u8::try_from(row.try_get::<_, i16>(0).ok()?).ok();
-    Ok(rows.iter().filter_map(|row| Partition::new(number(row)?)).collect())
+    let name = |row: &Row| row.try_get::<_, Option<String>>(1).ok().flatten();
+    let read = |row: &Row| Some((Partition::new(number(row)?)?, name(row)));
+    Ok(rows.iter().filter_map(read).collect())
 }
 
 /// Sends one statement on the connection of the beats, and cancels it if it takes too long: the next

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, Pool, PoolError, Runtime};
+use deadpool_postgres::{Hook, HookError, Manager, Pool, PoolError, Runtime, TimeoutType};
 use sandglass_journal::{
     ByEntity, Error, OfKinds, Page, Place, RECORDING_MAX_BYTES, SEARCHED_MAX, SNAPSHOT_MAX_BYTES,
     Snapshot,
@@ -13,7 +13,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::blobs::CHUNK_BYTES;
-use crate::fault::{Fate, Fault};
+use crate::fault::{CHECK, Fate, Fault};
 use crate::link::{Connector, Parameter, query};
 use crate::page::{Filled, RANGES, count_to_fetch, intact_ranges, records, select};
 use crate::row::{checksum_of, dispatch_key, key, position};
@@ -38,6 +38,11 @@ impl Reader {
             .wait_timeout(Some(settings.statement_limit))
             .create_timeout(Some(settings.connect_limit * 2))
             .runtime(Runtime::Tokio1)
+            // Before the manager finds the connection closed and logs a warning for each.
+            .pre_recycle(Hook::sync_fn(|client, _| {
+                let is_closed = client.is_closed();
+                if is_closed { Err(HookError::message("it is closed")) } else { Ok(()) }
+            }))
             .build()
             .map_err(|error| Error::Unavailable { what: error.to_string() })?;
         let place = connector.place().to_owned();
@@ -58,7 +63,7 @@ impl Reader {
         let mut last = None;
         // As many as there are in the pool may be lost at once.
         for _ in 0..=self.pool.status().max_size {
-            let client = self.pool.get().await.map_err(|error| self.no_connection(&error))?;
+            let client = self.pool.get().await.map_err(no_connection)?;
             match query(&client, self.limit, sql, parameters).await {
                 Ok(rows) => return Ok(rows),
                 Err(fault) => {
@@ -75,17 +80,6 @@ impl Reader {
             }
         }
         Err(last.map_or(Error::Closed, |fault| fault.unavailable()))
-    }
-
-    fn no_connection(&self, error: &PoolError) -> Error {
-        let what = match error {
-            PoolError::Backend(_) | PoolError::Timeout(_) | PoolError::NoRuntimeSpecified => {
-                format!("connecting to {} failed: {error}", self.place)
-            }
-            PoolError::PostCreateHook(_) => error.to_string(),
-            PoolError::Closed => return Error::Closed,
-        };
-        Error::Unavailable { what }
     }
 
     pub(crate) fn unreadable(&self, error: tokio_postgres::Error) -> Error {
@@ -332,6 +326,25 @@ impl Reader {
         let last = rows.first().map_or(Ok(0), |row| row.try_get(0));
         Ok(position(last.map_err(|error| self.unreadable(error))?))
     }
+}
+
+/// Why the pool returns no connection. Callers know the database, and its address is not for everyone who
+/// sees the error.
+fn no_connection(error: PoolError) -> Error {
+    let what = match error {
+        PoolError::Backend(error) => return Fault::from(error).unavailable(),
+        PoolError::Closed => return Error::Closed,
+        PoolError::Timeout(TimeoutType::Wait) => {
+            "all connections for reading are busy: try again".to_owned()
+        }
+        PoolError::Timeout(TimeoutType::Create) => {
+            format!("connecting to the database took too long; {CHECK}")
+        }
+        PoolError::Timeout(TimeoutType::Recycle)
+        | PoolError::NoRuntimeSpecified
+        | PoolError::PostCreateHook(_) => "a connection for reading cannot be used".to_owned(),
+    };
+    Error::Unavailable { what }
 }
 
 /// The numbers of partitions as SQL has them.

@@ -38,18 +38,19 @@ const TABLES: [&str; 9] = [
     "blobs",
 ];
 
-/// Creates the schema `sandglass` with its tables in the database, unless it is there already.
+/// Creates the schema `sandglass` with its tables in the database, unless it is there already. One of an
+/// earlier version is not changed; [`upgrade`] does that.
 ///
 /// # Errors
-/// [`Error::Unavailable`], for example without the privileges; [`Error::Foreign`] if something else is
-/// in its place; [`Error::Newer`].
+/// [`Error::Unavailable`], for example without the privileges, or if the schema is of an earlier version;
+/// [`Error::Foreign`] if something else is in its place; [`Error::Newer`].
 pub async fn create(address: &Address) -> Result<(), Error> {
     let settings = Settings::default();
     let (connector, link) = connect(address, &settings).await?;
     let place = connector.place();
     for _ in 0..2 {
         if let State::Present { .. } = find(&link, &settings, place).await? {
-            return upgrade_on(&link, &settings, place).await;
+            return check_newest(&link, &settings, place).await;
         }
         let partitions: Vec<String> =
             Partition::all().map(|partition| format!("({partition}, 0, NULL, 0)")).collect();
@@ -79,7 +80,8 @@ pub async fn create(address: &Address) -> Result<(), Error> {
 /// granted on them. Without effect on one that is up to date.
 ///
 /// # Errors
-/// As [`create`]; [`Error::Foreign`] if there is none.
+/// [`Error::Unavailable`], for example if the role does not own the tables; [`Error::Foreign`] if there is
+/// no schema, or something else is in its place; [`Error::Newer`].
 pub async fn upgrade(address: &Address) -> Result<(), Error> {
     let settings = Settings::default();
     let (connector, link) = connect(address, &settings).await?;
@@ -137,14 +139,7 @@ async fn check_with(
     place: &str,
     privileges: &[&str],
 ) -> Result<(), Error> {
-    let format = check_format(link, settings, place).await?;
-    if format < FORMAT {
-        let what = format!(
-            "the journal in {place} has format {format} and this version writes {FORMAT}: \
-             upgrade it with `sandglass journal upgrade`"
-        );
-        return Err(Error::Unavailable { what });
-    }
+    check_newest(link, settings, place).await?;
     let sql = "SELECT t.name, p.privilege FROM unnest($1::text[]) AS t(name) \
                CROSS JOIN unnest($2::text[]) AS p(privilege) \
                WHERE NOT has_table_privilege('sandglass.' || t.name, p.privilege)";
@@ -157,6 +152,19 @@ async fn check_with(
             "the role may not {} in sandglass.{}: grant it the privileges that docs/postgres.md lists",
             text(row, 1),
             text(row, 0)
+        );
+        return Err(Error::Unavailable { what });
+    }
+    Ok(())
+}
+
+/// Errors if the schema is absent, or has another format than this version writes.
+async fn check_newest(link: &Link, settings: &Settings, place: &str) -> Result<(), Error> {
+    let format = check_format(link, settings, place).await?;
+    if format < FORMAT {
+        let what = format!(
+            "the journal in {place} has format {format} and this version writes {FORMAT}: \
+             upgrade it with `sandglass journal upgrade`"
         );
         return Err(Error::Unavailable { what });
     }

@@ -102,17 +102,24 @@ impl Writer {
     /// Compares what the database contains with what was acknowledged, and gives up the partitions that
     /// another process took or that lost records.
     pub(crate) fn compare(&mut self, found: &BTreeMap<Partition, Found>) {
+        let (mut taken, mut owner) = (Vec::new(), None);
         for (partition, found) in found {
             if self.shared.why_disowned(*partition).is_some() {
                 continue;
             }
             let Some(head) = self.heads.get_mut(partition) else { continue };
             if let Some(what) = flaw(&self.shared, *partition, *head, found) {
-                self.shared.disown(*partition, what);
+                if found.is_owned {
+                    self.shared.disown(*partition, what);
+                } else {
+                    owner = owner.or(found.owner.as_deref());
+                    taken.push((*partition, what));
+                }
             } else {
                 *head = Head { epoch: found.head.epoch, ..*head };
             }
         }
+        self.shared.disown_taken(taken, owner);
     }
 }
 

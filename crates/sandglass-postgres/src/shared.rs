@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use sandglass_journal::store::Failing;
+use sandglass_journal::store::{Failing, printable};
 use sandglass_journal::{Error, Health};
 use sandglass_model::Partition;
 
@@ -116,8 +116,29 @@ impl Shared {
         status.disowned.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Appends nothing more to a partition that lost records.
     pub(crate) fn disown(&self, partition: Partition, what: String) {
         tracing::error!(%partition, %what, "nothing more is appended to this partition");
+        self.note_disowned(partition, what);
+    }
+
+    /// Appends nothing more to partitions that another process has taken, which is called `owner` in the
+    /// table of hosts. One line of the log for all, because most takeovers take every partition.
+    pub(crate) fn disown_taken(&self, taken: Vec<(Partition, String)>, owner: Option<&str>) {
+        let Some((first, _)) = taken.first() else { return };
+        let (partitions, owner) = (taken.len(), printable(&owner.unwrap_or("unknown")));
+        tracing::error!(
+            partitions,
+            %first,
+            %owner,
+            "another process has taken partitions of the journal; nothing more is appended to them"
+        );
+        for (partition, what) in taken {
+            self.note_disowned(partition, what);
+        }
+    }
+
+    fn note_disowned(&self, partition: Partition, what: String) {
         let status = self.status(partition);
         *status.disowned.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }

@@ -19,6 +19,8 @@ pub(crate) struct Found {
     pub(crate) head: Head,
     /// Whether this process owns it now, with the epoch of `head`.
     pub(crate) is_owned: bool,
+    /// The name of the process that owns it.
+    pub(crate) owner: Option<String>,
     /// The checksum of the record at the position that was asked for.
     pub(crate) probed: Option<[u8; 16]>,
 }
@@ -43,11 +45,12 @@ pub(crate) const TAKE_AGAIN: &str = "WITH wanted AS (SELECT partition FROM sandg
 
 /// Read by a second statement, which sees what was committed before the first one.
 const HEADS: &str = "SELECT p.partition, p.epoch, coalesce(p.owner = $2, false), p.floor, r.position, \
-     r.checksum, n.checksum FROM sandglass.partitions p \
+     r.checksum, n.checksum, h.name FROM sandglass.partitions p \
      JOIN unnest($1::smallint[], $3::bigint[]) AS w(partition, probe) ON w.partition = p.partition \
      LEFT JOIN LATERAL (SELECT position, checksum FROM sandglass.records \
          WHERE partition = p.partition ORDER BY position DESC LIMIT 1) r ON true \
-     LEFT JOIN sandglass.records n ON n.partition = p.partition AND n.position = w.probe";
+     LEFT JOIN sandglass.records n ON n.partition = p.partition AND n.position = w.probe \
+     LEFT JOIN sandglass.hosts h ON h.host = p.owner";
 
 /// Takes partitions by `sql` on a new connection, and reads them. `probes` are positions that are of
 /// interest, 0 for none.
@@ -92,6 +95,7 @@ fn read(row: &Row) -> Result<(Option<Partition>, Found), tokio_postgres::Error> 
     let position = position.unwrap_or_default();
     let checksum = if position >= floor { bytes(5)? } else { None };
     let head = Head { epoch: row.try_get(1)?, last: floor.max(position), checksum };
-    let found = Found { head, is_owned: row.try_get(2)?, probed: bytes(6)? };
+    let (is_owned, owner) = (row.try_get(2)?, row.try_get(7)?);
+    let found = Found { head, is_owned, owner, probed: bytes(6)? };
     Ok((u8::try_from(number).ok().and_then(Partition::new), found))
 }

@@ -131,7 +131,11 @@ impl Config {
                 wrong.into_iter().partition(|found| found.severity == Severity::Error);
             let findings: Vec<Finding> = Finding::all_of(path, &source, wrong).collect();
             if !findings.is_empty() {
-                return Err(Error::Wrong(findings));
+                // Without the lines of the source if a URL, which may contain a password, is among them.
+                let has_url =
+                    ["postgres://", "postgresql://"].iter().any(|url| source.contains(url));
+                let wrong = Error::Wrong(findings);
+                return Err(if has_url { Error::Unusable(wrong.to_string()) } else { wrong });
             }
             // The only warning is about a cache without a folder, which the option may name.
             if options.compiled_cache.is_none() {
@@ -704,6 +708,19 @@ mod tests {
         assert_eq!(config.journal, Some(JournalPlace::UrlInFile("/at/url".into())));
         let (_, wrong) = read("[journal]\npath = \"runs.db\"\nurl_env = \"URL\"");
         assert!(wrong[0].contains("at one place"), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_path_of_a_journal_is_not_a_database() {
+        for place in ["env:RUNS", "postgres://ann:secret@h/d", "postgresql://ann:secret@h/d"] {
+            for source in [format!("journal = {place:?}"), format!("[journal]\npath = {place:?}")] {
+                let (_, wrong) = read(&source);
+                assert!(wrong[0].contains("`url_env`"), "{wrong:?}");
+                assert!(!wrong[0].contains("secret"), "{wrong:?}");
+            }
+        }
+        let file = Some(JournalPlace::File("/at/./env:RUNS".into()));
+        assert_eq!(read_valid("journal = \"./env:RUNS\"").journal, file);
     }
 
     #[test]

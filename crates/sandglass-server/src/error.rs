@@ -52,8 +52,11 @@ pub enum Error {
     #[error("cannot start the host")]
     Host(#[from] HostError),
     /// The journal cannot be opened.
-    #[error("--journal")]
+    #[error("cannot use the journal")]
     Journal(#[from] sandglass_journal::Error),
+    /// Another process has taken the journal. A restart would take it back.
+    #[error("{0}")]
+    Taken(String),
     /// The uploaded modules cannot be read.
     #[error(transparent)]
     Modules(#[from] StoreError),

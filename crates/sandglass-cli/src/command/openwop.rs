@@ -21,8 +21,8 @@ use crate::{compiling, journal_place, serving, tls};
 /// as `Authorization: Bearer KEY`. SIGTERM or Ctrl-C refuses new requests, gives nodes the grace
 /// period to end, and leaves the rest to the next start. SIGHUP reloads the certificate.
 ///
-/// Exit code: 0 stopped in order, 2 a folder, key, journal or address cannot be used, 130 ended at
-/// once.
+/// Exit code: 0 stopped in order, 2 a folder, key, journal or address cannot be used, 4 stopped because
+/// another process has taken the journal, 130 ended at once.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     OPENWOP_KEY=$(openssl rand -hex 32) sandglass openwop --workflows workflows \\\n      \

@@ -15,9 +15,9 @@ use crate::{compiling, journal_place, serving, tls};
 /// gives handlers the grace period to end, and then stops and records the rest; a second one ends
 /// the process at once. During startup, one is enough to end it.
 ///
-/// Exit code: 0 stopped in order, 1 stopped, but some endings could not be recorded, or because another
-/// process has taken the journal, 2 a folder,
-/// configuration, journal or address cannot be used, 130 ended at once.
+/// Exit code: 0 stopped in order, 1 stopped, but some endings could not be recorded, 2 a folder,
+/// configuration, journal or address cannot be used, 4 stopped because another process has taken the
+/// journal, 130 ended at once.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass up --specs guest-fixtures/incident\n  \
     sandglass up --specs specs --journal runs.db\n  \

@@ -54,6 +54,10 @@ pub(super) async fn partitions(reader: &Reader) -> Result<CheckedPage, Error> {
             None => flaw(None, NO_PARTITION),
         }
     }
+    if found.is_empty() {
+        flaw(None, "the rows of all partitions are missing");
+        return Ok(page);
+    }
     for partition in Partition::all().filter(|partition| !found.contains(partition)) {
         flaw(Some(partition), "the row of the partition is missing");
     }
@@ -90,10 +94,22 @@ pub(super) async fn pruned(reader: &Reader, after: Place) -> Checked {
     .await
 }
 
-/// The table of entities, compared with the last record of each.
+/// The table of entities, compared with the last record of each. A row may show that records are lost,
+/// which are flaws of the table `records`.
 pub(super) async fn entities(reader: &Reader, after: Place) -> Checked {
-    let sql = entities::checked();
-    check(reader, ("entities", entities::CHECKED_KEY), &sql, after, entities::find_flaw).await
+    let (sql, mut lost) = (entities::checked(), Vec::new());
+    let key = ("entities", entities::CHECKED_KEY);
+    let (mut page, next) = check(reader, key, &sql, after, |partition, row| {
+        let Some((at, what)) = entities::find_lost(partition, row) else {
+            return entities::find_flaw(partition, row);
+        };
+        let (partition, position) = (Some(partition), Some(position(at)));
+        lost.push(Flaw { table: "records", partition, position, what });
+        None
+    })
+    .await?;
+    page.flaws.extend(lost);
+    Ok((page, next))
 }
 
 /// Snapshots, at most some of them at once, because they are large.
@@ -172,7 +188,7 @@ async fn check(
     (table, key): (&'static str, usize),
     sql: &str,
     after: Place,
-    find_flaw: impl Fn(Partition, &Row) -> Option<String>,
+    mut find_flaw: impl FnMut(Partition, &Row) -> Option<String>,
 ) -> Checked {
     let limit = i64::try_from(PAGE_MAX_ENTRIES).unwrap_or(i64::MAX);
     let parameters: [Parameter<'_>; 3] =

@@ -194,7 +194,8 @@ fn a_check_finds_edited_rows_of_every_table() {
         let keep = each(|it| format!("CREATE TABLE kept_{it} AS SELECT * FROM sandglass.{it};"));
         sql(&(keep + edit));
         let found = checked(&database);
-        let due = format!("{table} {place}: ");
+        // A place is the whole one, unless it is with a part of the text.
+        let due = format!("{table} {place}{}", if place.contains(':') { "" } else { ": " });
         assert!(found.iter().any(|flaw| flaw.starts_with(&due)), "{edit}: {found:?}");
         sql(&each(|it| {
             format!(
@@ -232,6 +233,12 @@ fn a_check_finds_edited_rows_of_every_table() {
     }
     let awake = "UPDATE sandglass.entities SET rests_at = NULL, due = ";
     flawed(&format!("{awake} NULL"), "entities", &start);
+    let lost = format!("DELETE FROM sandglass.{} AND position > 3", row("records"));
+    flawed(
+        &lost,
+        "records",
+        &format!("{p}/5: records of {} after position 3 are missing", session("a")),
+    );
     flawed("UPDATE sandglass.entities SET entity = 2", "entities", &format!("{p}/2"));
     flawed("DELETE FROM sandglass.entities", "records", &start);
     for (column, edited) in
@@ -271,6 +278,11 @@ fn a_check_finds_edited_rows_of_every_table() {
         &format!("DELETE FROM sandglass.{}", row("partitions")),
         "partitions",
         &format!("{p}/0"),
+    );
+    flawed(
+        "DELETE FROM sandglass.partitions",
+        "partitions",
+        "-1/0: the rows of all partitions are missing",
     );
     assert_eq!(checked(&database), Vec::<String>::new());
 }

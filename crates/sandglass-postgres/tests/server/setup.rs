@@ -92,6 +92,7 @@ fn a_journal_of_format_1_is_upgraded() {
     }
     let error = open(&address).unwrap_err().to_string();
     assert!(error.contains("has format 1 and this version writes 2: upgrade it"), "{error}");
+    assert_eq!(created(&address).unwrap_err().to_string(), error, "only an upgrade changes it");
     assert_eq!(upgraded(&address), Ok(()));
     assert_eq!(upgraded(&address), Ok(()), "it is up to date");
     let found = append(vec![end_of(2, second, 100)]);
@@ -189,6 +190,29 @@ fn a_role_without_privileges_is_named_what_it_lacks() {
     let url = format!("postgresql://app@127.0.0.1:{}/bare", server.port);
     let error = created(&Address::parse(&url).unwrap()).unwrap_err().to_string();
     assert!(error.contains("permission denied for database bare (42501)"), "{error}");
+    server.psql("rights", "UPDATE sandglass.cluster SET format = 1");
+    let error = upgraded(&address).unwrap_err().to_string();
+    assert!(error.contains("42501); run it as the owner of the schema"), "{error}");
+}
+
+#[test]
+fn a_reader_that_is_refused_states_the_servers_reason() {
+    let server = server::shared();
+    server.new_database("refused");
+    server.psql(
+        "refused",
+        "CREATE ROLE few LOGIN; GRANT USAGE ON SCHEMA sandglass TO few; \
+         GRANT SELECT ON ALL TABLES IN SCHEMA sandglass TO few",
+    );
+    let url = format!("postgresql://few@127.0.0.1:{}/refused", server.port);
+    let address = Address::parse(&url).unwrap();
+    let opening = async move { Database::open_read_only(&address, Settings::default()).await };
+    let database = block(opening).unwrap();
+    server.psql("refused", "ALTER ROLE few CONNECTION LIMIT 0");
+    let journal = database.journal(Partition::of(&session("a")));
+    let error = block(async move { journal.last().await }).unwrap_err().to_string();
+    assert!(error.contains("(53300); raise max_connections"), "{error}");
+    assert!(!error.contains("127.0.0.1"), "{error}");
 }
 
 #[test]
@@ -200,8 +224,10 @@ fn a_database_that_cannot_be_used_is_an_error_that_says_why() {
     server.new_database("main");
     let standby = Server::standby_of(&server, "standby");
     let recovering = why(&standby.address("main"));
-    assert!(recovering.contains("database does not allow writes"), "{recovering}");
+    let advice = "database does not allow writes; the server is a standby or read-only";
+    assert!(recovering.contains(advice), "{recovering}");
     let nobody = format!("postgresql://sandglass@127.0.0.1:{}/main", server::free_port());
     let nobody = why(&Address::parse(&nobody).unwrap());
     assert!(nobody.contains("Connection refused"), "{nobody}");
+    assert!(nobody.ends_with("check that the server runs and can be reached"), "{nobody}");
 }

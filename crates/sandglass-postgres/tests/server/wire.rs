@@ -45,6 +45,9 @@ fn a_password_is_read_from_the_url_or_a_file() {
         "{wrong}"
     );
     assert!(!wrong.contains("secret"), "{wrong}");
+    let missing = open(&format!("postgresql://sandglass@127.0.0.1:{port}/main")).unwrap_err();
+    let missing = missing.to_string();
+    assert!(missing.ends_with("by `password_file` in the URL, or set PGPASSWORD"), "{missing}");
     fs::remove_file(&file).unwrap();
     let absent = open(&by_file).unwrap_err().to_string();
     assert!(absent.contains("reading the password in `"), "{absent}");
@@ -78,7 +81,7 @@ fn tls_checks_the_server() {
         "postgresql://sandglass@localhost:{}/postgres?sslrootcert={roots}",
         plain.port
     ));
-    assert!(refused.contains("server does not support TLS"), "{refused}");
+    assert!(refused.contains("server does not support TLS; enable TLS on the server"), "{refused}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The key `journal` of the configuration.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandglass_journal::Checking;
@@ -25,8 +25,7 @@ impl Config {
     ) {
         let is_table = |value: Spot<'_, '_>| value.get_ref().as_table().is_some();
         if !table.value("journal").is_some_and(is_table) {
-            let path = table.text("journal", out);
-            self.journal = path.map(|path| JournalPlace::File(beside.join(path.as_str())));
+            self.journal = read_path(table, "journal", beside, out).map(JournalPlace::File);
             return;
         }
         let Some(journal) = table.table("journal", "journal", out) else { return };
@@ -55,7 +54,7 @@ impl Config {
 
     /// One of a path, a variable and a file with a URL.
     fn read_place(&mut self, journal: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) {
-        let path = journal.text("path", out).map(|path| beside.join(path.as_str()));
+        let path = read_path(journal, "path", beside, out);
         let url_env = journal.text("url_env", out).map(|variable| variable.to_string());
         let url_file = journal.text("url_file", out).map(|path| beside.join(path.as_str()));
         let places = [
@@ -72,4 +71,24 @@ impl Config {
             self.journal = self.journal.take().or(place);
         }
     }
+}
+
+/// The path of a journal file.
+fn read_path(
+    table: &Table<'_, '_>,
+    key: &str,
+    beside: &Path,
+    out: &mut Diagnostics<'_>,
+) -> Option<PathBuf> {
+    let path = table.text(key, out)?;
+    if JournalPlace::names_database(path.as_str()) {
+        let message = format!(
+            "`{key}` takes a file. Put the URL of a database into an environment variable, where other \
+             users cannot read it, and name the variable: `url_env` in [journal]. A file whose name \
+             begins with `env:` is written ./env:NAME"
+        );
+        out.error(path.span(), message);
+        return None;
+    }
+    Some(beside.join(path.as_str()))
 }

@@ -25,10 +25,7 @@ pub(super) async fn open(address: &Address, base: &Base, report: &Report) -> Res
     let database = Database::open(address, Settings::default()).await?;
     let took = base.clock.now().since(begun);
     tracing::info!(database = address.place(), ?took, "opened the journal's database");
-    report(&format!(
-        "the journal is in {}; a process that had it can record nothing more",
-        address.place()
-    ));
+    report(&format!("the journal is in {}", address.place()));
     Ok(Opened { journals: database.journals(), database: Some(database) })
 }
 
@@ -51,7 +48,7 @@ async fn beat(database: &Database, metrics: &Metrics) -> Error {
         if let Ok(taken) = &beaten
             && !taken.is_empty()
         {
-            return Error::Unusable(format!(
+            return Error::Taken(format!(
                 "another process has taken {} of the journal's partitions in {}: this process stops, \
                  because nothing more can be recorded",
                 taken.len(),

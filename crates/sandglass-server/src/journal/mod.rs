@@ -49,10 +49,30 @@ impl JournalPlace {
         Some(name.into())
     }
 
+    /// Whether `name` can be the name of an environment variable. Messages do not repeat any other text,
+    /// because it may be a URL with a password.
+    #[must_use]
+    pub fn is_variable_name(name: &str) -> bool {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        !name.is_empty() && name.bytes().all(is_allowed)
+    }
+
+    /// Whether `text` is written as a database, not as a file: as a URL or `env:VAR`.
+    pub(crate) fn names_database(text: &str) -> bool {
+        ["env:", "postgres://", "postgresql://"].iter().any(|start| text.starts_with(start))
+    }
+
     /// The address of the database, and where it was read; `None` for a file.
     fn address(&self) -> Result<Option<Address>> {
         let (source, url) = match self {
             Self::File(_) => return Ok(None),
+            Self::UrlInVariable(variable) if !Self::is_variable_name(variable) => {
+                return Err(Error::Unusable(
+                    "`--journal-env` and `url_env` take the name of an environment variable (letters, \
+                     digits and `_`): put the URL of the journal's database into the variable"
+                        .to_owned(),
+                ));
+            }
             Self::UrlInVariable(variable) => {
                 let url = std::env::var(variable).map_err(|_| {
                     Error::Unusable(format!(

@@ -3,12 +3,14 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
+use anyhow::bail;
 use sandglass_journal::{BackedUp, Copied, Error, SqliteJournal};
 use sandglass_source::printable;
 use serde_json::json;
 
 use super::StopRequest;
 use crate::exit::Exit;
+use crate::journal_place::Place;
 use crate::terminal::{Output, report_error};
 
 /// Copies the state of a journal at one moment, even while it is being written
@@ -34,6 +36,13 @@ pub(crate) struct Arguments {
 }
 
 pub(super) fn execute(arguments: &Arguments, stop: &StopRequest) -> anyhow::Result<Exit> {
+    let place = Place::from(arguments.journal.clone().into_os_string());
+    if !matches!(place, Place::File(_)) {
+        bail!(
+            "`{place}` is a database: back it up with pg_dump, or copy it into a file with \
+             `sandglass journal copy {place} FILE`"
+        );
+    }
     let shows_progress = io::stderr().is_terminal();
     // The backup does not depend on whether its progress can be written.
     let show = |text: &str| {

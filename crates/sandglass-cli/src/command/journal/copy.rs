@@ -147,6 +147,11 @@ fn into_database(
         let found: u64 = end.positions().iter().map(|position| position.0).sum();
         let due = appending.appended();
         ensure!(found == due, "`{to}` contains {found} records after {due} were appended");
+    } else if database.database().is_taken() {
+        note(&format!(
+            "another process has taken `{to}`: if it is another copy, see what that one reports"
+        ));
+        return copied;
     } else if !is_empty {
         note(&format!(
             "`{to}` is incomplete and is not opened any more: remove its journal with `DROP SCHEMA \
