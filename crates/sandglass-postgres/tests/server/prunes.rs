@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::load::{self, read_all};
 use crate::locks::{self, Lock};
-use crate::server::{self, Server, block};
+use crate::server::{self, Server, block, spawn};
 
 /// Appends an entity of so many batches that one statement would not remove it together with others;
 /// returns its last position.
@@ -31,7 +31,7 @@ fn prune(
     entities: Vec<(EntityRef, Position)>,
 ) -> JoinHandle<Result<Vec<u64>, Error>> {
     let journal = database.journal(Partition::of(&entities[0].0));
-    block(async move { tokio::spawn(async move { journal.prune(entities).await }) })
+    spawn(async move { journal.prune(entities).await })
 }
 
 /// The number of its records.

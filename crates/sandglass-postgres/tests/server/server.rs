@@ -12,6 +12,7 @@ use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use sandglass_postgres::{Address, Database, Settings};
+use tokio::task::JoinHandle;
 
 #[path = "standby.rs"]
 mod standby;
@@ -310,16 +311,27 @@ pub(crate) fn open(address: &Address) -> Database {
     block(async move { Database::open(&address, settings).await }).unwrap()
 }
 
-/// Runs a future where connections may live on after a test.
-pub(crate) fn block<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+/// Where connections may live on after a test.
+fn runtime() -> &'static tokio::runtime::Runtime {
     static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
-    let runtime = RUNTIME.get_or_init(|| {
+    RUNTIME.get_or_init(|| {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(2).enable_all().build().unwrap()
-    });
+    })
+}
+
+/// Waits for a future that runs there.
+pub(crate) fn block<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
-    runtime.spawn(async move { sender.send(work.await) });
+    runtime().spawn(async move { sender.send(work.await) });
     receiver.recv().expect("the work does not panic")
+}
+
+/// Runs a future there, beside what follows.
+pub(crate) fn spawn<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    runtime().spawn(work)
 }
 
 /// Waits for a condition, for up to a minute.

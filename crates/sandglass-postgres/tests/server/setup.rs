@@ -106,15 +106,15 @@ fn the_views_have_the_columns_of_sqlites() {
     let address = server::shared().new_database("views");
     let database = server::open(&address);
     let entity = session("a");
-    let dispatch = sandglass_model::DispatchId::from_bytes([7; 16]);
+    let dispatch = DispatchId::from_bytes([7; 16]);
     let records = vec![
         (0, sandglass_journal::conformance::created()),
         (1, sandglass_journal::conformance::transition("Go")),
         (1, sandglass_journal::conformance::dispatched(dispatch, 1)),
-        (1, sandglass_journal::conformance::ended(dispatch, 1)),
+        (1, ended(dispatch, 1)),
     ];
-    let expected = sandglass_journal::Expected::None;
-    let batch = sandglass_journal::conformance::batch(&entity, expected, records);
+    let expected = Expected::None;
+    let batch = batch(&entity, expected, records);
     let journal = database.journal(Partition::of(&entity));
     block(async move { journal.append(batch).await }).unwrap();
     let server = server::shared();

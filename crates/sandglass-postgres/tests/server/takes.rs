@@ -8,7 +8,7 @@ use sandglass_model::Partition;
 use sandglass_postgres::{Address, Database, Settings};
 
 use crate::locks::{self, Lock};
-use crate::server::{self, Server, block};
+use crate::server::{self, Server, block, spawn};
 
 const ONE: &str = "SELECT 1 FROM sandglass.partitions WHERE partition = 40 FOR UPDATE";
 
@@ -55,9 +55,7 @@ fn give_up(server: &Server, database: &str, through: &Address, limit: u64) {
     let first = server::open(&server.address(database));
     let lock = Lock::by(server, database, ONE);
     let opened = through.clone();
-    let opening = block(async move {
-        tokio::spawn(async move { Database::open(&opened, settings(limit)).await.map(drop) })
-    });
+    let opening = spawn(async move { Database::open(&opened, settings(limit)).await.map(drop) });
     locks::until_waiting(server, database, 1);
     opening.abort();
     locks::until_none_waits(server, database);
@@ -98,9 +96,7 @@ fn of_processes_that_open_at_once_one_has_everything() {
     for round in 0..10 {
         let each = (0..3).map(|_| {
             let address = address.clone();
-            block(async move {
-                tokio::spawn(async move { Database::open(&address, settings(20)).await.unwrap() })
-            })
+            spawn(async move { Database::open(&address, settings(20)).await.unwrap() })
         });
         let each: Vec<_> = each.collect();
         let all = each.into_iter().map(|opening| block(opening).unwrap());
@@ -127,7 +123,7 @@ fn long_reads_delay_no_beat() {
     let reads: Vec<_> = (0..8)
         .map(|_| {
             let journal = database.journal(Partition::of(&session("a")));
-            block(async move { tokio::spawn(async move { journal.last().await }) })
+            spawn(async move { journal.last().await })
         })
         .collect();
     // As many as there are connections for reading.
