@@ -101,6 +101,33 @@ fn a_copied_journal_has_the_same_contents_in_a_database_and_in_a_file() {
 }
 
 #[test]
+fn a_log_is_followed_beyond_a_restart_of_the_server() {
+    let mut server = server::Server::start(&[]);
+    server.psql("postgres", "CREATE DATABASE followed");
+    let url = server.url("followed");
+    sandglass(&[&"journal", &"create", &url]).exits(0);
+    let (folder, journal) = played();
+    sandglass(&[&"journal", &"copy", &journal, &url]).exits(0);
+    let errors = folder.path("errors");
+    let stderr = Stdio::from(File::create(&errors).unwrap());
+    let mut following = Running::with_stderr(stderr, &[&"log", &url, &"--follow"]);
+    following.line_with("Lamp/hall");
+    let reads = || {
+        let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = 'followed'";
+        server.psql("postgres", sql).parse::<u64>().unwrap()
+    };
+    // It has printed what was there, and reads on.
+    let before = reads();
+    server::until(|| reads() > before + 5);
+    let has_said =
+        |text: &str| server::until(|| fs::read_to_string(&errors).unwrap().contains(text));
+    server.stop();
+    has_said("trying again");
+    server.resume();
+    has_said("the database responds again");
+}
+
+#[test]
 fn journals_of_simulated_worlds_replay_on_both_sides() {
     let folder = Folder::new();
     let journals = binary::repository("tests/journals");

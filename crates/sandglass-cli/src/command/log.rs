@@ -5,10 +5,11 @@ mod forms;
 
 use std::ffi::OsString;
 use std::future::ready;
+use std::mem::{replace, take};
 use std::time::Duration;
 
 use sandglass_insight::projection::{Projection, Shape};
-use sandglass_journal::{Entry, Found};
+use sandglass_journal::{Entry, Error, Found};
 use sandglass_model::{Cursor, EntityRef, Partition, Position, Record};
 use sandglass_source::printable;
 use serde_json::json;
@@ -184,13 +185,35 @@ async fn follow_journal(
             return Ok(Exit::Cancelled);
         }
     }
-    drop(pages);
-    let mut reader = JournalReader::open(&place)?;
+    let mut reader = match pages {
+        Pages::Database { reader, .. } => reader,
+        Pages::File(_) => JournalReader::open(&place)?,
+    };
+    let mut is_lost = false;
     loop {
-        let page = match entity {
-            None => reader.read_behind(&after)?,
-            Some(entity) => reader.read_entity_behind(entity, &after)?,
+        let read = match entity {
+            None => reader.read_behind(&after),
+            Some(entity) => reader.read_entity_behind(entity, &after),
         };
+        let page = match read {
+            Ok(page) => page,
+            // It connects anew with the next read.
+            Err(error @ Error::Unavailable { .. })
+                if matches!(reader, JournalReader::Database(_)) =>
+            {
+                if !replace(&mut is_lost, true) {
+                    note(&format!("{error}; trying again"));
+                }
+                if is_interrupted_before_next(interrupts, true).await {
+                    return Ok(Exit::Cancelled);
+                }
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if take(&mut is_lost) {
+            note("the database responds again");
+        }
         for (index, entry) in page.entries {
             view.print(&Located { partition: reader.partition(index), found: entry.into() })?;
         }
