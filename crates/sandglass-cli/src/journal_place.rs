@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use sandglass_journal::SqliteJournal;
@@ -136,12 +136,6 @@ pub(crate) fn is_url(text: &str) -> bool {
     text.starts_with("postgres://") || text.starts_with("postgresql://")
 }
 
-/// Whether `path` is written as a database: as a URL or `env:VAR`.
-fn is_database(path: &Path) -> bool {
-    let text: OsString = path.to_string_lossy().into_owned().into();
-    !matches!(Place::from(text), Place::File(_))
-}
-
 /// Where the journal of a server is.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -160,7 +154,7 @@ impl Arguments {
     /// The file is written as a database.
     pub(crate) fn place(self) -> anyhow::Result<Option<JournalPlace>> {
         match (self.journal, self.journal_env) {
-            (Some(path), _) if is_database(&path) => bail!(
+            (Some(path), _) if JournalPlace::names_database(&path.to_string_lossy()) => bail!(
                 "--journal takes a file. Put the URL of a database into an environment variable, where \
                  other users cannot read it, and name the variable: --journal-env VAR. A file whose name \
                  begins with `env:` is written ./env:NAME"

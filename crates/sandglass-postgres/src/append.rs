@@ -12,7 +12,7 @@ use crate::group::{Job, Placed};
 use crate::heads::Head;
 use crate::link::{Link, Parameter};
 use crate::reader::{recording_checksum, snapshot_checksum};
-use crate::row::{Stored, dispatch_key, sequence};
+use crate::row::{Stored, dispatch_key, partition_of, sequence};
 use crate::settings::Settings;
 
 /// The partitions of which this process has the epoch, and of which the record before the group is
@@ -264,8 +264,7 @@ impl<'a> Statement<'a> {
         }
         sql += " SELECT partition FROM own";
         let rows = link.query(settings.statement_limit, &sql, &parameters).await?;
-        let numbers = rows.iter().filter_map(|row| row.try_get::<_, i16>(0).ok());
-        Ok(numbers.filter_map(|it| u8::try_from(it).ok().and_then(Partition::new)).collect())
+        Ok(rows.iter().filter_map(partition_of).collect())
     }
 }
 

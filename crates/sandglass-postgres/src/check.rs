@@ -12,7 +12,7 @@ use self::blobs::Blobs;
 use self::rows::Place;
 use crate::database::Database;
 use crate::link::Parameter;
-use crate::row::{key, position};
+use crate::row::{key, partition_of, position};
 
 /// Something in a database that cannot have been written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,13 +172,10 @@ impl Database {
         let parameters: [Parameter<'_>; 2] =
             [(&numbers, Type::INT2_ARRAY), (&positions, Type::INT8_ARRAY)];
         for row in &self.reader().query(sql, &parameters).await? {
-            let read = || -> Result<(i16, i64), tokio_postgres::Error> {
-                Ok((row.try_get(0)?, row.try_get(1)?))
-            };
-            let (number, at) = read().map_err(|error| self.reader().unreadable(error))?;
+            let at = row.try_get(1).map_err(|error| self.reader().unreadable(error))?;
             flaws.push(Flaw {
                 table: "recordings",
-                partition: u8::try_from(number).ok().and_then(Partition::new),
+                partition: partition_of(row),
                 position: Some(position(at)),
                 what: "the recording of the handler that ended here is missing".to_owned(),
             });

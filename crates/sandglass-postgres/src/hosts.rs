@@ -12,6 +12,7 @@ use crate::database::Database;
 use crate::fault::{Fate, Fault};
 use crate::limit::within;
 use crate::link::{Link, Parameter};
+use crate::row::partition_of;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::skew::TIME;
@@ -36,12 +37,11 @@ impl Database {
         shared.reachable.note(beaten.as_ref().err().map(ToString::to_string));
         let taken = beaten?;
         shared.is_taken.fetch_or(!taken.is_empty(), Ordering::AcqRel);
-        let is_new = |it: &&(Partition, Option<String>)| shared.why_disowned(it.0).is_none();
-        let owner = taken.iter().filter(is_new).find_map(|(_, owner)| owner.as_deref());
-        let new = taken.iter().filter(is_new);
-        let new = new.map(|(partition, _)| (*partition, "another process has taken it".to_owned()));
-        shared.disown_taken(new.collect(), owner);
-        Ok(taken.into_iter().map(|(partition, _)| partition).collect())
+        let (partitions, owners): (Vec<_>, Vec<_>) = taken.into_iter().unzip();
+        let what = |partition: &Partition| (*partition, "another process has taken it".to_owned());
+        let owner = owners.iter().flatten().next().map(String::as_str);
+        shared.disown_taken(partitions.iter().map(what).collect(), owner);
+        Ok(partitions)
     }
 
     /// Whether a beat has found that another process has taken partitions of this one.
@@ -79,9 +79,8 @@ async fn beat(shared: &Shared) -> Result<Vec<(Partition, Option<String>)>, Fault
                 LEFT JOIN sandglass.hosts h ON h.host = p.owner \
                 WHERE p.owner IS DISTINCT FROM $1 ORDER BY p.partition";
     let rows = query(shared, lost, &[(host, Type::TEXT)]).await?;
-    let number = |row: &Row| u8::try_from(row.try_get::<_, i16>(0).ok()?).ok();
     let name = |row: &Row| row.try_get::<_, Option<String>>(1).ok().flatten();
-    let read = |row: &Row| Some((Partition::new(number(row)?)?, name(row)));
+    let read = |row: &Row| Some((partition_of(row)?, name(row)));
     Ok(rows.iter().filter_map(read).collect())
 }
 

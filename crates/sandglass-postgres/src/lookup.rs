@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::group::{Job, Present};
 use crate::heads::Known;
 use crate::link::{Link, Parameter};
-use crate::row::position;
+use crate::row::{names, position};
 use crate::settings::Settings;
 
 /// Reads what is known of entities, and which recordings of these batches are there.
@@ -42,15 +42,14 @@ async fn find_entities(
            WHERE partition = e.partition AND entity = e.entity \
            ORDER BY position DESC LIMIT 1) r";
     let numbers: Vec<i16> = entities.iter().map(|(it, _)| it.number().into()).collect();
-    let types: Vec<&str> = entities.iter().map(|(_, it)| it.entity_type()).collect();
-    let ids: Vec<&str> = entities.iter().map(|(_, it)| it.id()).collect();
+    let (types, ids) = names(entities.iter().map(|(_, it)| it));
     let parameters: [Parameter<'_>; 3] =
         [(&numbers, Type::INT2_ARRAY), (&types, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY)];
     let rows = link.query(settings.statement_limit, sql, &parameters).await?;
-    let names: Vec<&(Partition, EntityRef)> = entities.iter().collect();
+    let wanted: Vec<&(Partition, EntityRef)> = entities.iter().collect();
     for row in &rows {
         let ordinal: i64 = row.try_get(0)?;
-        let name = usize::try_from(ordinal - 1).ok().and_then(|index| names.get(index));
+        let name = usize::try_from(ordinal - 1).ok().and_then(|index| wanted.get(index));
         let (at, sequence): (i64, i64) = (row.try_get(3)?, row.try_get(4)?);
         let sequence = Sequence(u64::try_from(sequence).unwrap_or_default());
         let last = LastRecord { position: position(at), sequence };

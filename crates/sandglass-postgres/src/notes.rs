@@ -15,7 +15,7 @@ use crate::fault::{Fate, Fault};
 use crate::heads::Known;
 use crate::link::Parameter;
 use crate::requests::NoteRest;
-use crate::row::key;
+use crate::row::{key, names, partition_of};
 use crate::shared::Shared;
 use crate::writer::Writer;
 
@@ -88,7 +88,7 @@ impl Notes {
 }
 
 impl Waiting {
-    /// Answers the callers of these partitions, and removes their notes.
+    /// Sends `result` to the callers of these partitions, and removes their notes.
     fn answer(&mut self, partitions: &BTreeSet<Partition>, result: &Result<(), Error>) {
         self.by_entity.retain(|(partition, _), _| !partitions.contains(partition));
         for (_, caller) in
@@ -179,8 +179,7 @@ impl Writer {
         let epochs: Vec<i64> = own.iter().map(epoch).collect();
         let notes = || waiting.by_entity.iter().map(|((partition, _), note)| (*partition, note));
         let numbers: Vec<i16> = notes().map(|(it, _)| it.number().into()).collect();
-        let types: Vec<&str> = notes().map(|(_, it)| it.entity.entity_type()).collect();
-        let ids: Vec<&str> = notes().map(|(_, it)| it.entity.id()).collect();
+        let (types, ids) = names(notes().map(|(_, it)| &it.entity));
         let rests_at: Vec<i64> = notes().map(|(_, it)| key(it.last)).collect();
         let wake_at: Vec<Option<i64>> =
             notes().map(|(_, it)| it.rest.wake_at.map(WallTime::as_millis)).collect();
@@ -207,8 +206,7 @@ impl Writer {
         ];
         let limit = self.shared.settings.statement_limit;
         let rows = self.connection().await?.query(limit, sql, &parameters).await?;
-        let numbers = rows.iter().filter_map(|row| row.try_get::<_, i16>(0).ok());
-        Ok(numbers.filter_map(|it| u8::try_from(it).ok().and_then(Partition::new)).collect())
+        Ok(rows.iter().filter_map(partition_of).collect())
     }
 
     /// Remembers that the entities of these partitions have a note, so that their next append clears

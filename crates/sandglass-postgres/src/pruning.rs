@@ -24,7 +24,7 @@ use crate::limit::pause;
 use crate::link::{Link, Parameter};
 use crate::removal::{Doomed, connect, find, find_present, remove};
 use crate::requests::{Hold, Request};
-use crate::row::key;
+use crate::row::{key, position};
 use crate::shared::Shared;
 use crate::writer::Writer;
 
@@ -129,13 +129,14 @@ async fn remove_all(
     let shared = &inner.shared;
     let _guard = RemovalGuard::new(shared, partition, doomed);
     let entities: Vec<(EntityRef, Position)> =
-        doomed.iter().map(|it| (it.entity.clone(), crate::row::position(it.last))).collect();
+        doomed.iter().map(|it| (it.entity.clone(), position(it.last))).collect();
     let mut unknown = None;
     for _ in 0..ATTEMPTS {
         shared.check_owned(partition)?;
         let epoch = hold(inner, partition, &entities, unknown.take()).await?;
-        connect(shared, pruner).await.map_err(|fault| fault.unavailable())?;
-        let fault = match remove(shared, pruner, partition, epoch, doomed).await {
+        let link = connect(shared, pruner).await.map_err(|fault| fault.unavailable())?;
+        let limit = shared.settings.statement_limit;
+        let fault = match remove(link, limit, partition, epoch, doomed).await {
             Ok(Some(removed)) => return Ok(Some(removed)),
             // The writer has another epoch since, or another process has taken the partition.
             Ok(None) => {

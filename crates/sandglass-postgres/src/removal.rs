@@ -1,6 +1,7 @@
 //! The statements that remove entities, and that read what there is of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use sandglass_model::{EntityRef, Partition, Position};
 use tokio_postgres::types::Type;
@@ -8,7 +9,7 @@ use tokio_postgres::types::Type;
 use crate::fault::{Fate, Fault};
 use crate::link::{Link, Parameter};
 use crate::page::RANGE_PREFIX;
-use crate::row::key;
+use crate::row::{key, names};
 use crate::shared::Shared;
 
 /// An entity to remove.
@@ -48,8 +49,7 @@ pub(crate) async fn find(
            FROM sandglass.records WHERE partition = $1 AND entity = e.entity) r \
          WHERE r.last = w.last ORDER BY w.ordinal";
     let number = i16::from(partition.number());
-    let types: Vec<&str> = entities.iter().map(|(entity, _)| entity.entity_type()).collect();
-    let ids: Vec<&str> = entities.iter().map(|(entity, _)| entity.id()).collect();
+    let (types, ids) = names(entities.iter().map(|(entity, _)| entity));
     let lasts: Vec<i64> = entities.iter().map(|(_, last)| key(*last)).collect();
     let parameters: [Parameter<'_>; 4] = [
         (&number, Type::INT2),
@@ -89,8 +89,8 @@ pub(crate) async fn find(
 /// Sends the statement that removes entities; returns how many records each had, or `None` if the
 /// partition has another epoch. The ranges of their positions are joined with those beside them.
 pub(crate) async fn remove(
-    shared: &Shared,
-    pruner: &mut Option<Link>,
+    link: &Link,
+    limit: Duration,
     partition: Partition,
     epoch: i64,
     doomed: &[Doomed],
@@ -138,8 +138,7 @@ pub(crate) async fn remove(
          SELECT ordinal, count(*) FROM gone GROUP BY ordinal"
     );
     let number = i16::from(partition.number());
-    let types: Vec<&str> = doomed.iter().map(|it| it.entity.entity_type()).collect();
-    let ids: Vec<&str> = doomed.iter().map(|it| it.entity.id()).collect();
+    let (types, ids) = names(doomed.iter().map(|it| &it.entity));
     let lasts: Vec<i64> = doomed.iter().map(|it| it.last).collect();
     let parameters: [Parameter<'_>; 5] = [
         (&number, Type::INT2),
@@ -148,8 +147,6 @@ pub(crate) async fn remove(
         (&ids, Type::TEXT_ARRAY),
         (&lasts, Type::INT8_ARRAY),
     ];
-    let limit = shared.settings.statement_limit;
-    let link = connect(shared, pruner).await?;
     let rows = link.query_or_cancel(limit, &sql, &parameters).await?;
     let mut counts = BTreeMap::new();
     for row in &rows {
@@ -174,8 +171,7 @@ pub(crate) async fn find_present(
            WITH ORDINALITY AS w(type, id, ordinal) \
          JOIN sandglass.entities e ON e.partition = $1 AND e.type = w.type AND e.id = w.id";
     let number = i16::from(partition.number());
-    let types: Vec<&str> = entities.iter().map(|(entity, _)| entity.entity_type()).collect();
-    let ids: Vec<&str> = entities.iter().map(|(entity, _)| entity.id()).collect();
+    let (types, ids) = names(entities.iter().map(|(entity, _)| entity));
     let parameters: [Parameter<'_>; 3] =
         [(&number, Type::INT2), (&types, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY)];
     let link = connect(shared, pruner).await?;

@@ -127,3 +127,16 @@ fn decode_whole(partition: Partition, row: &Row, at: i64) -> Result<Record, Stri
     }
     stored.record()
 }
+
+/// The partition in the first column; `None` if there is none of its number.
+pub(crate) fn partition_of(row: &Row) -> Option<Partition> {
+    let number: i16 = row.try_get(0).ok()?;
+    u8::try_from(number).ok().and_then(Partition::new)
+}
+
+/// The types and the ids of entities, as statements have them.
+pub(crate) fn names<'a>(
+    entities: impl Iterator<Item = &'a EntityRef>,
+) -> (Vec<&'a str>, Vec<&'a str>) {
+    entities.map(|entity| (entity.entity_type(), entity.id())).unzip()
+}

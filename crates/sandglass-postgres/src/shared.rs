@@ -123,8 +123,10 @@ impl Shared {
     }
 
     /// Appends nothing more to partitions that another process has taken, which is called `owner` in the
-    /// table of hosts. One line of the log for all, because most takeovers take every partition.
-    pub(crate) fn disown_taken(&self, taken: Vec<(Partition, String)>, owner: Option<&str>) {
+    /// table of hosts. One line of the log for all, because most takeovers take every partition. Those
+    /// to which nothing is appended already keep their reason.
+    pub(crate) fn disown_taken(&self, mut taken: Vec<(Partition, String)>, owner: Option<&str>) {
+        taken.retain(|(partition, _)| self.why_disowned(*partition).is_none());
         let Some((first, _)) = taken.first() else { return };
         let (partitions, owner) = (taken.len(), printable(&owner.unwrap_or("unknown")));
         tracing::error!(

@@ -10,6 +10,7 @@ use tokio_postgres::types::Type;
 use crate::fault::{Fate, Fault};
 use crate::heads::Head;
 use crate::link::{Link, Parameter};
+use crate::row::partition_of;
 use crate::shared::Shared;
 
 /// What the database contains of a partition.
@@ -85,7 +86,6 @@ pub(crate) async fn take(
 }
 
 fn read(row: &Row) -> Result<(Option<Partition>, Found), tokio_postgres::Error> {
-    let number: i16 = row.try_get(0)?;
     let (floor, position): (i64, Option<i64>) = (row.try_get(3)?, row.try_get(4)?);
     let bytes = |column| -> Result<Option<[u8; 16]>, tokio_postgres::Error> {
         let found: Option<&[u8]> = row.try_get(column)?;
@@ -97,5 +97,5 @@ fn read(row: &Row) -> Result<(Option<Partition>, Found), tokio_postgres::Error> 
     let head = Head { epoch: row.try_get(1)?, last: floor.max(position), checksum };
     let (is_owned, owner) = (row.try_get(2)?, row.try_get(7)?);
     let found = Found { head, is_owned, owner, probed: bytes(6)? };
-    Ok((u8::try_from(number).ok().and_then(Partition::new), found))
+    Ok((partition_of(row), found))
 }

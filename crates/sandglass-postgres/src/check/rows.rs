@@ -10,7 +10,7 @@ use crate::entities;
 use crate::link::Parameter;
 use crate::page::range_checksum;
 use crate::reader::{Reader, recording_checksum, snapshot_checksum};
-use crate::row::position;
+use crate::row::{partition_of, position};
 
 /// The key of a row: a partition, and a position in it.
 #[derive(Clone, Copy, Debug)]
@@ -215,9 +215,3 @@ async fn check(
 }
 
 const NO_PARTITION: &str = "there is no partition of its number";
-
-/// The partition in the first column.
-fn partition_of(row: &Row) -> Option<Partition> {
-    let number: i16 = row.try_get(0).ok()?;
-    u8::try_from(number).ok().and_then(Partition::new)
-}

@@ -58,7 +58,8 @@ impl JournalPlace {
     }
 
     /// Whether `text` is written as a database, not as a file: as a URL or `env:VAR`.
-    pub(crate) fn names_database(text: &str) -> bool {
+    #[must_use]
+    pub fn names_database(text: &str) -> bool {
         ["env:", "postgres://", "postgresql://"].iter().any(|start| text.starts_with(start))
     }
 
