@@ -57,7 +57,7 @@ pub struct Ask {
 }
 
 /// The result of an ask: the asked entity at the moment when the ask was complete.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answered {
     /// Its sequence.
     pub sequence: Sequence,
@@ -68,7 +68,8 @@ pub struct Answered {
 }
 
 /// Why an ask failed. The guest reads it and goes on.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum AskError {
     /// The request is malformed.
     #[error("{0}")]

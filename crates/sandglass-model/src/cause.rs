@@ -31,10 +31,12 @@ pub enum Cause {
     NotStarted = 10,
     /// The session run that it belongs to was stopped.
     RunStopped = 11,
+    /// Another host took over the entity. This host records nothing about the run.
+    OwnershipLost = 12,
 }
 
 impl Cause {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Returned,
         Self::Deadline,
         Self::ParentDeadline,
@@ -46,6 +48,7 @@ impl Cause {
         Self::HostLost,
         Self::NotStarted,
         Self::RunStopped,
+        Self::OwnershipLost,
     ];
 
     fn from_code(code: u8) -> Option<Self> {

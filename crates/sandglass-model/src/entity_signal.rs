@@ -1,5 +1,6 @@
 //! Signals of a handler to another entity: notices that are recorded there, and change no state.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::id::EntityRef;
@@ -24,7 +25,8 @@ impl EntitySignal {
 }
 
 /// Why a signal to another entity failed. The guest reads it and goes on.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum SignalError {
     /// The request is malformed.
     #[error("{0}")]

@@ -25,6 +25,12 @@ pub struct InvalidId {
     why: &'static str,
 }
 
+impl InvalidId {
+    pub(crate) fn new(what: &'static str, text: &str, why: &'static str) -> Self {
+        Self { what, text: text.to_owned(), why }
+    }
+}
+
 fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
@@ -259,6 +265,22 @@ hex_id! {
 hex_id! {
     /// SHA-256 of a spec file's text.
     SpecDigest, 32, "spec digest"
+}
+
+hex_id! {
+    /// One process that shares a store with others. Each start of a process draws a new one, because
+    /// the store never forgets that a process is dead.
+    HostId, 16, "host id"
+}
+
+hex_id! {
+    /// The first half of the SHA-256 of an idempotency key.
+    KeyDigest, 16, "digest of an idempotency key"
+}
+
+hex_id! {
+    /// SHA-256 of a request with an idempotency key.
+    RequestDigest, 32, "digest of a request"
 }
 
 hex_id! {

@@ -6,7 +6,9 @@
 //! - [`ask`], [`entity_signal`], [`busy`]: requests and signals from one entity to another, and
 //!   refusals.
 //! - [`spawn`]: entities that another entity creates.
-//! - [`partition`], [`cursor`]: the parts of a store that several hosts share, and places in it.
+//! - [`partition`], [`cursor`], [`membership`]: the parts of a store that several hosts share, places
+//!   in it, and the hosts.
+//! - [`idempotency`]: keys of requests that are sent again.
 //! - [`id`], [`clock`], [`entropy`], [`trace`]: names and ids, time, randomness, trace contexts.
 //!
 //! The serialized names of these types are contracts with journals, clients and guests: a Rust item
@@ -24,7 +26,9 @@ pub mod ended;
 pub mod entity_signal;
 pub mod entropy;
 pub mod id;
+pub mod idempotency;
 pub mod limit;
+pub mod membership;
 mod named;
 pub mod outcome;
 pub mod partition;
@@ -47,8 +51,12 @@ pub use cursor::{CURSOR_MAX_BYTES, Cursor, InvalidCursor};
 pub use ended::{Ended, HandlerEnd};
 pub use entity_signal::{EntitySignal, SignalError};
 pub use entropy::{Entropy, NoEntropy, SystemEntropy};
-pub use id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
+pub use id::{
+    DispatchId, EntityRef, Incarnation, KeyDigest, ModuleHash, RequestDigest, Sequence, SpecDigest,
+};
+pub use idempotency::{Idempotency, IdempotencyKey};
 pub use limit::GuestLimits;
+pub use membership::{HostId, Member, Membership, Ownership};
 pub use outcome::{
     Cancellation, CancelledBy, Completion, DeadlineOwner, Failure, FailureKind,
     HandlerDeadlineExceeded, LimitBreach, LimitKind, Outcome, OutcomeKind, Rejection,

@@ -344,6 +344,8 @@ pub enum CancelledBy {
     Shutdown,
     /// The run of the session that it belongs to was stopped.
     RunStopped,
+    /// Another host took over the entity.
+    OwnershipLost,
 }
 
 impl CancelledBy {
@@ -355,6 +357,7 @@ impl CancelledBy {
             Cause::Shutdown | Cause::HostLost => Self::Shutdown,
             Cause::CallerGone => Self::Caller,
             Cause::RunStopped => Self::RunStopped,
+            Cause::OwnershipLost => Self::OwnershipLost,
             // Only the first of these cancels runs, unless an embedder
             // names another one.
             Cause::Cancel
@@ -390,6 +393,7 @@ impl fmt::Display for Cancellation {
             }
             CancelledBy::Shutdown => "cancelled, because the host is shutting down",
             CancelledBy::RunStopped => "cancelled, because the run of its session was stopped",
+            CancelledBy::OwnershipLost => "cancelled, because another host took over its entity",
         };
         f.write_str(by)?;
         if self.reason.is_empty() { Ok(()) } else { write!(f, ": {}", self.reason) }
@@ -509,6 +513,7 @@ mod tests {
             (Cause::HostLost, CancelledBy::Shutdown),
             (Cause::CallerGone, CancelledBy::Caller),
             (Cause::RunStopped, CancelledBy::RunStopped),
+            (Cause::OwnershipLost, CancelledBy::OwnershipLost),
         ] {
             assert_eq!(CancelledBy::of(cause), by, "{cause:?}");
         }

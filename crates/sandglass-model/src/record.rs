@@ -10,6 +10,7 @@ use crate::ask::Asked;
 use crate::clock::WallTime;
 use crate::ended::Ended;
 use crate::id::{DispatchId, EntityRef, Incarnation, ModuleHash, Sequence, SpecDigest};
+use crate::idempotency::Idempotency;
 use crate::outcome::DeadlineOwner;
 use crate::rules::RulesVersion;
 use crate::session::{LastSignal, Limit, LimitBreached, RunLimits, RunStopped, RunStopping};
@@ -104,6 +105,9 @@ pub enum Event {
         /// record.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         observed: Vec<Observed>,
+        /// The key of the request that it was taken for, if it has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        idempotency: Option<Box<Idempotency>>,
     },
     /// The entity changed to another version of its spec, which an earlier record contains.
     SpecChanged {

@@ -51,7 +51,7 @@ pub struct TimeSplit {
     pub instantiate: u64,
     /// In the guest's own code or ready to execute it: time slices of other guests are included.
     pub guest: u64,
-    /// In host functions.
+    /// In host functions, or parked before them.
     pub host: u64,
     /// From the end of its code until its result was read and its store was dropped.
     pub teardown: u64,
@@ -294,6 +294,10 @@ pub struct FunctionCalls {
     /// The calls that their own time limit ended.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub timed_out: Calls,
+    /// The calls that waited for the lease of their host before they began, and how long. Calls whose
+    /// run ended meanwhile never began, so only this counts them. It is not part of `total_us`.
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    pub parked: Calls,
 }
 
 /// How many calls, and how long they took together.

@@ -69,7 +69,8 @@ pub struct Unspawnable {
 }
 
 /// How a spawn ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SpawnResult {
     /// The entity exists.
     Created {

@@ -1,0 +1,93 @@
+//! The members of a cluster: the processes that share one store, and which of them owns each
+//! partition, as one snapshot of what the store contains.
+
+use crate::entropy::{Entropy, NoEntropy, SystemEntropy};
+pub use crate::id::HostId;
+use crate::partition::Partition;
+
+impl HostId {
+    /// Draws a new one from the randomness of the operating system.
+    ///
+    /// # Errors
+    /// No randomness is available.
+    pub fn random() -> Result<Self, NoEntropy> {
+        Self::drawn(&SystemEntropy)
+    }
+
+    /// Draws a new one from `entropy`.
+    ///
+    /// # Errors
+    /// No randomness is available.
+    pub fn drawn(entropy: &dyn Entropy) -> Result<Self, NoEntropy> {
+        let mut bytes = [0; 16];
+        entropy.fill(&mut bytes)?;
+        Ok(Self::from_bytes(bytes))
+    }
+}
+
+/// One process that has entered itself into the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its id.
+    pub host: HostId,
+    /// Its machine and process id, for people. Not unique.
+    pub name: String,
+    /// Where other members reach it. `None` if it is not in the cluster: it opened the store alone.
+    pub url: Option<String>,
+    /// The version of its program.
+    pub version: String,
+    /// The newest format of records that it reads.
+    pub reads_format: u32,
+    /// Whether it gives its partitions away, and gets no others.
+    pub is_draining: bool,
+    /// How many beats it has counted. An observer that sees the same number for a whole TTL may
+    /// declare the member dead.
+    pub beats: u64,
+    /// Whether it was declared dead, or has left. That is final: the process has to enter with a
+    /// new id.
+    pub is_dead: bool,
+}
+
+/// The owner of one partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// The partition.
+    pub partition: Partition,
+    /// Grows with each takeover and never falls. Every append proves it, so a former owner appends
+    /// nothing.
+    pub epoch: u64,
+    /// The process that may append. `None` if the last one gave the partition away.
+    pub owner: Option<HostId>,
+}
+
+/// What the store contained about hosts and partitions at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Membership {
+    /// All hosts in the store, also dead ones, in any order.
+    pub hosts: Vec<Member>,
+    /// All partitions, in any order.
+    pub partitions: Vec<Ownership>,
+}
+
+impl Membership {
+    /// The host with this id; `None` if the store does not contain it.
+    #[must_use]
+    pub fn host(&self, host: HostId) -> Option<&Member> {
+        self.hosts.iter().find(|member| member.host == host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_id_is_32_lower_case_digits() {
+        let host = HostId::random().expect("randomness");
+        let text = host.to_string();
+        assert_eq!(text.len(), 32);
+        assert!(text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')), "{text}");
+        assert_eq!(text.parse(), Ok(host));
+        assert_ne!(HostId::random(), Ok(host));
+    }
+}
