@@ -2,6 +2,7 @@
 
 mod ended_dispatch;
 pub(crate) mod fields;
+mod keys;
 mod snapshot;
 mod spawns;
 
@@ -9,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandglass_model::{
-    DEFAULT_TENANT, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, Incarnation,
-    ModuleHash, Object, Sequence, Spawn, SpawnedBy, SpecDigest, WallTime,
+    DEFAULT_TENANT, Decision, DispatchId, Dispatched, Ended, EntityRef, Event, IdempotencyKey,
+    Incarnation, ModuleHash, Object, Sequence, Spawn, SpawnedBy, SpecDigest, WallTime,
 };
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,9 @@ use crate::spec::Spec;
 use ended_dispatch::EndedDispatches;
 pub use ended_dispatch::{ENDED_DISPATCHES_MAX, EndedDispatch};
 pub use fields::{FIELDS_MAX_BYTES, Fields, ID, STATUS};
+pub use keys::KEYS_MAX;
+use keys::Keys;
+pub(crate) use keys::Used;
 pub use snapshot::{SNAPSHOT_MAX_BYTES, SNAPSHOT_VERSION, Unusable};
 pub(crate) use spawns::parent_fields;
 
@@ -43,6 +47,8 @@ pub struct Entity {
     pub sequence: Sequence,
     in_flight: BTreeMap<DispatchId, InFlight>,
     past: EndedDispatches,
+    #[serde(default, skip_serializing_if = "Keys::is_empty")]
+    keys: Keys,
     dispatched: u64,
     idle_since: WallTime,
     idle_generation: u64,
@@ -127,6 +133,7 @@ impl Entity {
             sequence: Sequence(0),
             in_flight: BTreeMap::new(),
             past: EndedDispatches::default(),
+            keys: Keys::default(),
             dispatched: 0,
             idle_since: at,
             idle_generation: 0,
@@ -147,9 +154,12 @@ impl Entity {
         match event {
             // The state's timer was stopped while the session had no run.
             Event::RunStarted { .. } => self.restart_idle(at),
-            Event::Transition { to, variables, params, .. } => {
+            Event::Transition { to, variables, params, idempotency, .. } => {
                 self.fields = self.fields.after(params).0;
                 self.apply_transition(spec, to, variables);
+                if let Some(idempotency) = idempotency {
+                    self.keys.push(idempotency, self.sequence);
+                }
                 self.restart_idle(at);
             }
             Event::Dispatched(dispatched) => self.apply_dispatched(dispatched),
@@ -347,6 +357,11 @@ impl Entity {
     #[must_use]
     pub fn ended_dispatch(&self, dispatch: DispatchId) -> Option<&EndedDispatch> {
         self.past.find(dispatch)
+    }
+
+    /// The request that used this key, if the key is one of the last [`KEYS_MAX`] that were used.
+    pub(crate) fn used_key(&self, key: &IdempotencyKey) -> Option<&Used> {
+        self.keys.find(key.digest())
     }
 
     /// Whether no handler is queued or in flight.

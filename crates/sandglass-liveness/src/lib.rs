@@ -25,8 +25,8 @@ pub mod stuck;
 pub mod waits;
 
 pub use decide::{
-    Command, Decided, Input, Known, Refusal, Resume, Retry, SpawnEnd, TimedOutCall, change_spec,
-    commands, decide, decide_knowing,
+    Command, Decided, Input, Known, Refusal, Resume, Retry, SpawnEnd, Terms, TimedOutCall,
+    change_spec, commands, decide, decide_knowing,
 };
 pub use entity::{EndedDispatch, Entity, Fields, IdleTimer, InFlight, Schedule};
 pub use fold::Fold;

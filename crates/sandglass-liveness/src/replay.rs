@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::decide::{
-    Input, Known, Refusal, Resume, Retry, SpawnEnd, TimedOutCall, change_spec, create,
+    Input, Known, Refusal, Resume, Retry, SpawnEnd, Terms, TimedOutCall, change_spec, create,
     decide_events,
 };
 use crate::entity::Entity;
@@ -484,12 +484,18 @@ fn known(event: &Event) -> Known<'_> {
 /// The input that a record carries; `None` if it only follows from another record.
 fn input_of(event: &Event, generation: u64) -> Option<Input> {
     Some(match event {
-        Event::Transition { action, params, cause, trace, .. } => {
+        Event::Transition { action, params, cause, trace, idempotency, .. } => {
             let (action, params, trace) = (action.clone(), params.clone(), *trace);
+            let terms = idempotency.as_deref().map_or_else(Terms::default, |one| Terms {
+                expected: one.expected,
+                key: Some(one.key.clone()),
+            });
             match cause {
-                TransitionCause::Requested => Input::Action { action, params, trace, asked: None },
+                TransitionCause::Requested => {
+                    Input::Action { action, params, trace, asked: None, terms }
+                }
                 TransitionCause::Asked(asked) => {
-                    Input::Action { action, params, trace, asked: Some(asked.clone()) }
+                    Input::Action { action, params, trace, asked: Some(asked.clone()), terms }
                 }
                 TransitionCause::Spawned => Input::FirstAction { action, params, trace },
                 _ => return None,

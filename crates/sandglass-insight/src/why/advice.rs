@@ -77,6 +77,8 @@ pub enum TimeSpent<'a> {
     Ask(&'a str),
     /// It waited until another entity had recorded a signal of this grant (`TYPE.NAME`).
     Signal(&'a str),
+    /// A call of this host function waited for the lease of the host, and never began.
+    Parked(&'a str),
     /// It worked, and its requests were answered.
     AnsweredRequests(Place<'a>),
     /// It ran its own code.
@@ -273,6 +275,9 @@ fn time_spent(ended: &Ended) -> TimeSpent<'_> {
     }
     if let Some(target) = span.strip_prefix("signal:") {
         return TimeSpent::Signal(target);
+    }
+    if let Some(function) = span.strip_prefix("parked:") {
+        return TimeSpent::Parked(function);
     }
     if span == "instantiate" {
         return TimeSpent::Instantiation;

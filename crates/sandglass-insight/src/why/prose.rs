@@ -101,6 +101,11 @@ impl fmt::Display for TimeSpent<'_> {
                 f,
                 "it waited for another entity to record a signal ({target}): check the journal"
             ),
+            Self::Parked(function) => write!(
+                f,
+                "its host had lost the lease of its cluster, so its call of {function} never began: \
+                 look at the connection of that host to the database"
+            ),
             Self::AnsweredRequests(place) => write!(
                 f,
                 "what it asked for was answered until its time was up, so it may only need a \
@@ -272,6 +277,9 @@ const fn cancelled(by: CancelledBy) -> &'static str {
         }
         CancelledBy::RunStopped => {
             "the run of its session was stopped; the records behind its end say by what"
+        }
+        CancelledBy::OwnershipLost => {
+            "another host took over its entity, and decides what happens to its dispatch"
         }
     }
 }

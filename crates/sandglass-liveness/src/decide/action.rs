@@ -102,6 +102,7 @@ impl<'a> ActionContext<'a> {
             cause: cause.clone(),
             trace,
             observed: Vec::new(),
+            idempotency: None,
         };
         let origin = self.origin(cause);
         let started =

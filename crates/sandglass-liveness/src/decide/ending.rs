@@ -423,7 +423,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::decide::{Input, decide};
+    use crate::decide::{Input, Terms, decide};
 
     const SPEC: &str = r#"
 [automaton]
@@ -478,7 +478,13 @@ on_cancelled = "Stop"
             let mut stopped = Self { spec, entity };
             stopped.take(&Input::Start { limits: crate::session::default_limits() });
             let (action, trace) = ("Start".to_owned(), TraceContext::root([5; 24]));
-            stopped.take(&Input::Action { action, params: Object::new(), trace, asked: None });
+            stopped.take(&Input::Action {
+                action,
+                params: Object::new(),
+                trace,
+                asked: None,
+                terms: Terms::default(),
+            });
             stopped.take(&Input::Stop { run_seq: None, cause });
             stopped
         }

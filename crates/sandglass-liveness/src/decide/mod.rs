@@ -10,6 +10,7 @@ mod retry;
 pub(crate) mod session;
 mod spawn;
 mod spec_change;
+mod terms;
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ pub use retry::Retry;
 pub use session::{Resume, directive, works_only_for};
 pub use spawn::{SPAWNED_MAX_BYTES, SPAWNING_MAX, SpawnEnd};
 pub use spec_change::change_spec;
+pub use terms::Terms;
 
 /// Most handlers of one entity that are queued or in flight: an entity is one
 /// conversation, not a pool of workers.
@@ -103,6 +105,8 @@ pub enum Input {
         trace: TraceContext,
         /// The ask, if a handler requests it.
         asked: Option<Asked>,
+        /// What a caller states besides; nothing if a handler requests it.
+        terms: Terms,
     },
     /// The entity takes its first action, because another one has spawned it.
     FirstAction {
@@ -296,8 +300,10 @@ pub(crate) fn decide_events(
     now: WallTime,
     known: Known<'_>,
 ) -> Result<(Vec<Event>, Option<Entity>), Refusal> {
+    let key = terms::check(entity, input)?;
     session::check_admitted(spec, entity, input)?;
     let mut events = decide_input(spec, entity, input, now, known)?;
+    terms::record(events.first_mut(), key);
     if let (Some(first), Some(observed @ [_, ..])) = (events.first_mut(), known.observed) {
         record_observed(first, observed);
     }
@@ -347,7 +353,7 @@ fn decide_input(
         }
         Input::Active(signal) => session::active(entity, signal),
         Input::CallTimedOut(call) => session::call_timed_out(spec, entity, call, now),
-        Input::Action { action, params, trace, asked } => {
+        Input::Action { action, params, trace, asked, .. } => {
             check_size("params", params, PARAMS_MAX_BYTES)?;
             let cause = match asked {
                 Some(asked) => asked_by(entity, asked)?,

@@ -1,7 +1,7 @@
 //! Why an input is refused and changes nothing.
 
 use sandglass_model::id::InvalidId;
-use sandglass_model::{DispatchId, EntityRef, Observed, SpawnObstacle, Unspawnable};
+use sandglass_model::{DispatchId, EntityRef, Observed, Sequence, SpawnObstacle, Unspawnable};
 
 use crate::spec::guard::READS_MAX;
 
@@ -14,6 +14,27 @@ pub enum Refusal {
     /// An entity of this name exists already.
     #[error("the entity exists already")]
     EntityExists,
+    /// The entity is not at the sequence that the caller expects.
+    #[error("the entity is not at sequence {expected}; read it again")]
+    NotAtSequence {
+        /// The expected sequence.
+        expected: Sequence,
+    },
+    /// The same request, with the same idempotency key, was taken before.
+    #[error("the request was taken before, by the transition to sequence {sequence}")]
+    TakenBefore {
+        /// The entity's sequence after that transition.
+        sequence: Sequence,
+    },
+    /// Another request with the same idempotency key was taken before.
+    #[error(
+        "its idempotency key was used by another request, which led to sequence {sequence}; \
+         send each request with a key of its own"
+    )]
+    KeyReused {
+        /// The entity's sequence after the transition of the other request.
+        sequence: Sequence,
+    },
     /// The spec declares no such action.
     #[error("no action is named `{action}`{}", hint(.nearest.as_deref()))]
     UnknownAction {

@@ -307,6 +307,7 @@ fn fits(cause: Cause, outcome: &Outcome) -> bool {
                     | Cause::Shutdown
                     | Cause::CallerGone
                     | Cause::RunStopped
+                    | Cause::OwnershipLost
             )
         }
         Outcome::Interrupted => cause == Cause::HostLost,

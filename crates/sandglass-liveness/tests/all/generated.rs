@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sandglass_liveness::session::{Due, Elapsed, LimitSettings, Watched, evaluate};
-use sandglass_liveness::{Entity, Fold, Input, Replay, Resume, Retry, TimedOutCall};
+use sandglass_liveness::{Entity, Fold, Input, Replay, Resume, Retry, Terms, TimedOutCall};
 use sandglass_model::{
     AskUntil, Asked, Cancellation, CancelledBy, DeadlineOwner, DispatchId, Dispatched, EntityRef,
     Event, Failure, FailureKind, Limit, LimitBreach, LimitKind, Object, Outcome, Overrun, Record,
-    Rejection, RejectionKind, Retried, RulesVersion, RunLimits, StopCause, TransitionCause, Trap,
-    TrapKind, WallTime,
+    Rejection, RejectionKind, Retried, RulesVersion, RunLimits, Sequence, StopCause,
+    TransitionCause, Trap, TrapKind, WallTime,
 };
 use serde_json::json;
 
@@ -21,6 +21,11 @@ use crate::session::{Life, SESSION, ask_of, completed, end_of_run, timed_out_of}
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Act(usize),
+    /// An action is requested with a key, perhaps a second time.
+    ActOnce {
+        action: usize,
+        key: usize,
+    },
     End {
         nth: usize,
         outcome: usize,
@@ -69,6 +74,7 @@ pub(crate) enum Step {
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (0usize..10).prop_map(Step::Act),
+        2 => (0usize..4, 0usize..3).prop_map(|(action, key)| Step::ActOnce { action, key }),
         3 => (0usize..4, 0..OUTCOMES, 0u32..5)
             .prop_map(|(nth, outcome, off)| Step::End { nth, outcome, attempt_off: off / 4 }),
         1 => any::<bool>().prop_map(|early| Step::Idle { early }),
@@ -263,6 +269,11 @@ pub(crate) fn live_on(life: &mut Life, steps: &[Step]) {
             Step::Act(which) => {
                 let text = if which % 2 == 0 { json!("none") } else { json!(7) };
                 life.act_with(ACTIONS[*which], Object::from([("text".to_owned(), text)]))
+            }
+            Step::ActOnce { action, key } => {
+                let key = format!("key-{key}").parse().expect("valid");
+                let terms = Terms { expected: None, key: Some(key) };
+                life.request(ACTIONS[*action], Object::new(), terms)
             }
             Step::End { nth, outcome, attempt_off } => {
                 let runs = life.entity().in_flight();
@@ -601,6 +612,10 @@ fn falsify(record: &mut Record, how: usize) -> bool {
         (Event::StateIdle { occurrence, .. }, 5) => *occurrence += 1,
         (Event::Signal { resets_idle, .. }, 2) => *resets_idle = !*resets_idle,
         (Event::SpecRegistered { source, .. }, 2) => source.push('#'),
+        (Event::Transition { idempotency: Some(one), .. }, 6) => {
+            one.key = "forged".parse().expect("valid");
+        }
+        (Event::Transition { idempotency: Some(one), .. }, 7) => one.expected = Some(Sequence(99)),
         (Event::Transition { cause: TransitionCause::Asked(asked), .. }, how) => match how {
             6 => asked.depth += 1,
             7 => asked.remaining_ms = u64::MAX,

@@ -9,6 +9,7 @@ mod handlers;
 mod hostile;
 mod idle;
 mod instants;
+mod keys;
 mod others;
 mod replays;
 mod retention;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sandglass_liveness::decide::OBSERVED_MAX;
 use sandglass_liveness::spec::guard::READS_MAX;
-use sandglass_liveness::{Entity, Fold, Input, Known, Refusal, Replay, Severity, Spec};
+use sandglass_liveness::{Entity, Fold, Input, Known, Refusal, Replay, Severity, Spec, Terms};
 use sandglass_liveness::{decide, decide_knowing};
 use sandglass_model::{
     Decision, EntityRef, Event, HandlerEnd, Incarnation, Object, Observed, Outcome, Position,
@@ -209,7 +209,7 @@ fn order() -> EntityRef {
 fn request(action: &str, params: Value) -> Input {
     let trace = TraceContext::root([5; 24]);
     let params: Object = serde_json::from_value(params).expect("an object");
-    Input::Action { action: action.to_owned(), params, trace, asked: None }
+    Input::Action { action: action.to_owned(), params, trace, asked: None, terms: Terms::default() }
 }
 
 fn observed(entries: States<'_>, missing: &[&str]) -> Vec<Observed> {

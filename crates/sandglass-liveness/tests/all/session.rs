@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sandglass_liveness::{Command, Decided, Entity, Input, Refusal, Spec, commands, decide};
+use sandglass_liveness::{Command, Decided, Entity, Input, Refusal, Spec, Terms, commands, decide};
 use sandglass_model::{
     AskUntil, Asked, Cause, Completion, DeadlineOwner, DeadlineReport, DispatchId, Dispatched,
     EntityRef, Event, HandlerDeadlineExceeded, HandlerEnd, HostCalls, Incarnation, Object, Outcome,
@@ -168,7 +168,13 @@ impl Life {
             .entities()
             .find_map(|entity| Some(entity.in_flight_handler(asked.dispatch)?.dispatched.trace));
         let trace = trace.unwrap_or(TraceContext::root([5; 24]));
-        self.tell(Input::Action { action: action.to_owned(), params, trace, asked: Some(asked) })
+        self.tell(Input::Action {
+            action: action.to_owned(),
+            params,
+            trace,
+            asked: Some(asked),
+            terms: Terms::default(),
+        })
     }
 
     /// All entities, in whatever order.
@@ -213,8 +219,18 @@ impl Life {
         action: &str,
         params: Object,
     ) -> Result<Vec<Command>, Refusal> {
+        self.request(action, params, Terms::default())
+    }
+
+    /// As `act_with`, with what the caller states besides.
+    pub(crate) fn request(
+        &mut self,
+        action: &str,
+        params: Object,
+        terms: Terms,
+    ) -> Result<Vec<Command>, Refusal> {
         let trace = TraceContext::root([5; 24]);
-        self.tell(Input::Action { action: action.to_owned(), params, trace, asked: None })
+        self.tell(Input::Action { action: action.to_owned(), params, trace, asked: None, terms })
     }
 
     /// Starts the handler and answers its dispatch.

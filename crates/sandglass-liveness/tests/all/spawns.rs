@@ -6,7 +6,7 @@ use sandglass_liveness::decide::{SPAWNED_MAX_BYTES, SPAWNING_MAX, SpawnEnd};
 use sandglass_liveness::retention::Survey;
 use sandglass_liveness::spec::spawn_cycles;
 use sandglass_liveness::{
-    Entity, Fold, Input, Known, Refusal, Replay, Severity, Spec, change_spec, decide_knowing,
+    Entity, Fold, Input, Known, Refusal, Replay, Severity, Spec, Terms, change_spec, decide_knowing,
 };
 use sandglass_model::{
     EntityRef, Event, HandlerEnd, Incarnation, Object, Outcome, Position, Record, Sequence, Spawn,
@@ -236,7 +236,7 @@ fn create(name: EntityRef, incarnation: Incarnation, by: Option<SpawnedBy>) -> I
 
 fn request(action: &str, params: Object) -> Input {
     let trace = TraceContext::root([5; 24]);
-    Input::Action { action: action.to_owned(), params, trace, asked: None }
+    Input::Action { action: action.to_owned(), params, trace, asked: None, terms: Terms::default() }
 }
 
 fn text(name: &str, value: &str) -> Object {
