@@ -3,7 +3,9 @@
 //! [`sandglass_supervisor::boundary`], and charges what each call leaves behind.
 //!
 //! ```text
-//! guest --> enter: deadline, count, record the arguments --+--> the function --> leave: deadline,
+//! guest --> park: effects outside begin only under the lease of the host
+//!             |
+//!           enter: deadline, count, record the arguments --+--> the function --> leave: deadline,
 //!                                                          |                     charge, record
 //!                                                          +--> the recorded result --> leave
 //! ```
@@ -60,6 +62,16 @@ pub(crate) fn add(
         format!("{module}.{field}")
     };
     functions.add(module, field, name, class, reads)
+}
+
+/// Waits until a call of `function` may begin, if it needs the lease of the host and that has run out.
+/// The wait is in a box of its own, so that it does not enlarge the future of each call.
+#[inline]
+pub(crate) async fn park(store: &mut RunStore, function: FunctionId) -> Result<()> {
+    if store.must_park(function) {
+        Box::pin(store.park(function)).await?;
+    }
+    Ok(())
 }
 
 /// Begins a call of `function`, unless the run must end.
@@ -381,6 +393,7 @@ macro_rules! waiting {
             name,
             move |mut caller: wasmtime::Caller<'_, $crate::store::RunStore>, ($($arg,)*): ($($ty,)*)| {
                 Box::new(async move {
+                    $crate::boundary::park(caller.data_mut(), function).await?;
                     let entered = {
                         let arguments = $crate::boundary::Arguments {
                             numbers: &[$(i64::from($arg)),*],
@@ -449,6 +462,9 @@ macro_rules! import {
      fn $name:ident($store:ident, $race:ident $(, $arg:ident: $ty:ty)*) -> $ret:ty $body:block) => {
         async fn $name(&mut self $(, $arg: $ty)*) -> $ret {
             const FUNCTION: ::sandglass_supervisor::functions::FunctionId = $function;
+            $crate::boundary::park(self, FUNCTION)
+                .await
+                .map_err(<<$ret as $crate::boundary::Raced>::Error as $crate::boundary::CallError>::ending)?;
             let entered = $crate::boundary::enter(self, FUNCTION, |_to| {
                 $($crate::abi::passed::Passed::pass(&$arg, _to);)*
             })

@@ -421,6 +421,7 @@ impl Execution {
         Supervision::new(supervision::Start {
             run: Arc::clone(&self.dispatch.run),
             clock: RunClock::new(Arc::clone(&self.shared.clock)),
+            lease: self.shared.lease.clone(),
             ticker: Some(Arc::clone(&self.shared.ticker)),
             began: deadline.start,
             deadline: deadline.at,

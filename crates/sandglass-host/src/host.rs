@@ -42,6 +42,7 @@ use sandglass_supervisor::capability::tenant_rate::Rates;
 use sandglass_supervisor::dispatch::{Dispatch, DispatchLimits};
 use sandglass_supervisor::executor::Executor;
 use sandglass_supervisor::kernel::KernelFeatures;
+use sandglass_supervisor::lease::Lease;
 use sandglass_supervisor::manifest::{Manifest, OnDenied};
 use sandglass_supervisor::recording::RecordingMemory;
 use sandglass_supervisor::rejection::rejection;
@@ -90,6 +91,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) telemetry: Telemetry,
     pub(crate) ticker: Arc<Ticker>,
+    /// Until when host calls may begin effects outside of this process.
+    pub(crate) lease: Lease,
     pub(crate) cache: Arc<Cache>,
     /// How much tenants may write to the log.
     pub(crate) rates: Arc<Rates>,

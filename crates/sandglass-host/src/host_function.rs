@@ -118,7 +118,8 @@ enum Body {
 
 impl HostFunction {
     /// A function that waits for nothing. It is executed on the guest's thread, where no deadline can
-    /// end it, so it must not take longer than a few memory accesses.
+    /// end it, so it must not take longer than a few memory accesses. It is also called while the host
+    /// has no [lease](crate::Builder::lease), so it must have no effect outside of this process.
     pub fn instant<F: SyncFunction<Args>, Args: Arguments>(
         interface: &str,
         name: &str,

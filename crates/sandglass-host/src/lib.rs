@@ -104,6 +104,7 @@ pub use sandglass_supervisor::dispatch::{
     CONTEXT_KEYS, CallLimits, Context, Dispatch, DispatchLimits,
 };
 pub use sandglass_supervisor::kernel::KernelFeatures;
+pub use sandglass_supervisor::lease::Lease;
 pub use sandglass_supervisor::live::{LiveRuns, RunNow};
 pub use sandglass_supervisor::manifest::{Abi, AskTarget, InvalidAskTarget, Manifest, OnDenied};
 pub use sandglass_supervisor::node::{

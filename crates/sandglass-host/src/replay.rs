@@ -21,6 +21,7 @@ use sandglass_supervisor::deadline::DispatchDeadline;
 use sandglass_supervisor::dispatch::{Context, Dispatch};
 use sandglass_supervisor::manifest::Manifest;
 use sandglass_supervisor::node::{NoAccess, NodeCall};
+use sandglass_supervisor::parking::is_parked_span;
 use sandglass_supervisor::recording::{
     End, GivenSecrets, Header, Invocation, ReplayProgress, Replayer, secrets_in,
 };
@@ -319,9 +320,13 @@ struct Compared<'a> {
 
 impl Compared<'_> {
     /// Whether the replay died in what the recorded run died in. A replay sends no request, so only
-    /// the host function is compared, if it is recorded.
+    /// the host function is compared, if it is recorded. It never waits for a lease, so of a run that
+    /// ended while it waited, the place is compared.
     fn has_dying_span(&self) -> bool {
         let Self { ended, report, .. } = self;
+        if ended.dying_span.as_deref().is_some_and(is_parked_span) {
+            return report.ended_at == ended.ended_at;
+        }
         match &ended.dying_call {
             Some(call) => report.dying_call.as_ref() == Some(call),
             None => [&report.dying_span, &report.dying_call].contains(&&ended.dying_span),

@@ -86,6 +86,8 @@ struct Stats {
     total: Duration,
     in_flight: bool,
     failed: Sum,
+    /// Calls that waited for the lease of the host before they began, or ended while they waited.
+    parked: Sum,
     timed_out: Option<TimedOut>,
 }
 
@@ -131,6 +133,15 @@ impl Accounting {
             self.last = self.place_of(CallName::Function(function));
         }
         self.current = Some((self.last, now));
+    }
+
+    /// Adds that the next call, of `function`, has waited for the lease of the host for `time`. It
+    /// counts as time in host functions.
+    #[cold]
+    pub(crate) fn park(&mut self, function: FunctionId, time: Duration) {
+        let place = self.place_of(CallName::Function(function));
+        self.by_function[place].1.parked.add(time);
+        self.total = self.total.saturating_add(time);
     }
 
     /// Names the present call. There must be few such names.
@@ -289,7 +300,7 @@ impl Accounting {
             .by_function
             .iter()
             // A function whose calls were all renamed has none of its own.
-            .filter(|(_, stats)| stats.count > 0)
+            .filter(|(_, stats)| stats.count > 0 || stats.parked.count > 0)
             .map(|(name, stats)| FunctionCalls {
                 name: name.to_report(functions),
                 count: stats.count,
@@ -302,6 +313,7 @@ impl Accounting {
                     _ => stats.failed.report(),
                 },
                 timed_out: stats.timed_out.map(|of| of.all.report()).unwrap_or_default(),
+                parked: stats.parked.report(),
             })
             .collect();
         HostCalls { count: self.count, by_function }

@@ -1,7 +1,9 @@
 //! The decisions of the boundary, which every host call of every engine passes.
 //!
 //! ```text
-//! guest --> enter: past the deadline, or stopped? -> end the run, dying in `guest`
+//! guest --> park: effects outside, and no lease? -> wait for it; `parking` describes this
+//!             |
+//!           enter: past the deadline, or stopped? -> end the run, dying in `guest`
 //!             |    name, count and time the call, open its span
 //!             v
 //!           the function itself; if it waits, raced with the deadline
@@ -74,6 +76,7 @@ impl Supervision {
     /// The run must end: a replay, because the recorded run ended behind this call.
     #[inline]
     pub fn leave(&mut self, now: Monotonic, is_failure: bool) -> Result<(), Stopped> {
+        self.watch.cut_before = None;
         let ended = self.watch.run.take_call_ended();
         if let Some(ended) = ended {
             self.trace_error(now, names::CALL_ENDED, &ended.to_string());

@@ -39,6 +39,7 @@ use serde_json::Value;
 
 use crate::dispatch::Dispatch;
 use crate::host_memory::HostMemory;
+use crate::lease::Lease;
 use crate::measured;
 use crate::origin::CallOrigin;
 use crate::run::Run;
@@ -159,7 +160,7 @@ impl Grants {
             destinations: Destinations::default(),
             spans: Vec::new(),
             secrets: Arc::new(FixedSecrets::default()),
-            http: Arc::new(NetworkClient::new(0)),
+            http: Arc::new(NetworkClient::new(0, Lease::default())),
             fails_if_denied: false,
             response_bytes: 0,
             scratch_bytes: 0,

@@ -1,6 +1,8 @@
 //! The type of the table of host functions that guests can import: their names, classes and bounds. The
 //! functions themselves are in `sandglass-host`, `src/abi/`.
 
+mod reach;
+
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, OnceLock};
@@ -12,6 +14,8 @@ use sandglass_telemetry::metrics::HostCallMetrics;
 use crate::capability::Guest;
 use crate::host_memory::HostMemory;
 use crate::sync::lock;
+
+pub use reach::{Reach, SEND_AT_ONCE, WAIT_INSIDE};
 
 /// How a host function behaves towards the deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +138,8 @@ pub struct Function {
     pub name: &'static str,
     /// How it behaves towards the deadline.
     pub class: Class,
+    /// What a call can reach.
+    pub reach: Reach,
     /// How much of a guest's memory one call may read.
     pub reads: Reads,
     /// The metrics of its calls; created by the first call.
@@ -165,8 +171,11 @@ impl Functions {
     ) -> FunctionId {
         let id =
             u16::try_from(self.0.len()).expect("a linker has a few thousand functions at most");
-        let (module, field, name) = (module.into(), field.into(), intern(name));
-        self.0.push(Function { module, field, name, class, reads, metrics: OnceLock::new() });
+        let (module, field, name): (Cow<'static, str>, Cow<'static, str>, _) =
+            (module.into(), field.into(), intern(name));
+        let reach = Reach::of(&module, &field, class);
+        let metrics = OnceLock::new();
+        self.0.push(Function { module, field, name, class, reach, reads, metrics });
         FunctionId(id)
     }
 
@@ -187,6 +196,12 @@ impl Functions {
     #[inline]
     pub fn reads(&self, id: FunctionId) -> Reads {
         self.0[usize::from(id.0)].reads
+    }
+
+    /// What a call of it can reach.
+    #[inline]
+    pub fn reach(&self, id: FunctionId) -> Reach {
+        self.0[usize::from(id.0)].reach
     }
 
     /// Measures that a call took `time`. `metrics` are those of the host.

@@ -9,6 +9,7 @@
 //! | its budget begins, and the ticker watches the deadline | [`deadline`], [`run`], [`run_clock`], [`ticker`], [`kernel`], [`live`], [`origin`] |
 //! | the templates of its configuration are replaced | [`template`] |
 //! | its guest calls host functions, which all pass the boundary | [`supervision`], [`boundary`], [`functions`], [`argument`] |
+//! | a call with effects outside waits for the host's lease | [`lease`], [`parking`] |
 //! | a call that waits is raced with the deadline | [`race`], [`panics`] |
 //! | a call does its work | [`capability`], [`secret`], [`text`] |
 //! | what it keeps in memory is charged | [`host_memory`], [`mod@measured`] |
@@ -37,6 +38,7 @@ pub mod functions;
 pub mod host_memory;
 pub mod identities;
 pub mod kernel;
+pub mod lease;
 pub mod live;
 pub mod manifest;
 pub mod measured;
@@ -45,6 +47,7 @@ pub mod notice;
 mod opaque;
 pub mod origin;
 pub mod panics;
+pub mod parking;
 pub mod present;
 pub mod race;
 pub mod recording;

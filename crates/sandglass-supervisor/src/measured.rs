@@ -15,8 +15,10 @@ use crate::capability::named_streams::Streams;
 use crate::dispatch::Dispatch;
 use crate::functions::{FunctionId, Functions};
 use crate::host_memory::{Charge, HostMemory};
+use crate::lease::Lease;
 use crate::node::NodeAccess;
 use crate::origin::Origin;
+use crate::race::CallEnded;
 use crate::recording::RunRecording;
 use crate::run::{Phase, Run};
 use crate::run_clock::RunClock;
@@ -85,13 +87,13 @@ macro_rules! keeps_nothing {
 
 // Of a fixed size.
 keeps_nothing!(bool, u32, u64, i64, usize, AtomicU32, Duration, Monotonic, WallTime, TraceContext);
-keeps_nothing!(Phase, FunctionId, RunClock, DispatchId);
+keeps_nothing!(Phase, FunctionId, RunClock, DispatchId, CallEnded);
 
 // Charged already.
 keeps_nothing!(Charge, HostMemory, Streams);
 
 // Made before the guest runs, or shared by runs, whose tenants are charged for it.
-keeps_nothing!(Ticker, Functions, Origin, Grants, Metrics, Dispatch);
+keeps_nothing!(Ticker, Functions, Origin, Grants, Metrics, Dispatch, Lease);
 keeps_nothing!(dyn NodeAccess);
 
 // The host's own notes of a run: the present call, and one reason to stop.

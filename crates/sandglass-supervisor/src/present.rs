@@ -9,6 +9,7 @@ use sandglass_model::Monotonic;
 use tokio::sync::Notify;
 
 use crate::functions::{FunctionId, Functions};
+use crate::parking::parked_span;
 use crate::run::Phase;
 use crate::sync::lock;
 
@@ -23,6 +24,9 @@ const QUEUED: u64 = 0;
 const INSTANTIATING: u64 = 1;
 const RUNNING: u64 = 2;
 const FIRST_FUNCTION: u64 = 3;
+/// Added to a function if its call waits for the lease of the host. A linker has a few thousand
+/// functions, so no number reaches it.
+const PARKED: u64 = 1 << (WHAT_BITS - 1);
 
 /// What a run is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +39,9 @@ pub enum Doing {
     Guest,
     /// It is in this host call, named as in reports.
     HostCall(String),
+    /// A host call of it waits for the lease of the host, and has not begun. The text is the name of
+    /// [`parked_span`].
+    Parked(String),
 }
 
 impl Doing {
@@ -45,7 +52,7 @@ impl Doing {
             Self::Queued => "queued",
             Self::Instantiating => Phase::Instantiating.own_span(),
             Self::Guest => Phase::Running.own_span(),
-            Self::HostCall(name) => name,
+            Self::HostCall(name) | Self::Parked(name) => name,
         }
     }
 }
@@ -81,6 +88,13 @@ impl Present {
     pub fn calls(&self, function: FunctionId, now: Monotonic) {
         let what = FIRST_FUNCTION + u64::from(function.number());
         self.word.store(word(what, now), Ordering::Relaxed);
+    }
+
+    /// From `now` on a call of `function` waits for the lease of the host.
+    #[cold]
+    pub fn parks(&self, function: FunctionId, now: Monotonic) {
+        let what = FIRST_FUNCTION + u64::from(function.number());
+        self.word.store(word(what | PARKED, now), Ordering::Relaxed);
     }
 
     /// A call has ended `now`. It counts as activity unless it only sent a synthetic signal.
@@ -121,7 +135,8 @@ impl Present {
         let word = self.word.load(Ordering::Relaxed);
         let ended = self.active_at.load(Ordering::Relaxed);
         let ended = (ended > 0).then(|| Monotonic::from_nanos(ended));
-        let call = (word & WHAT_MASK).checked_sub(FIRST_FUNCTION);
+        // A call that waits for the lease shows that the guest is active, too.
+        let call = (word & WHAT_MASK & !PARKED).checked_sub(FIRST_FUNCTION);
         let function = call.and_then(|call| functions.id(call));
         let begun = function.filter(|id| functions.can_wait(*id)).map(|_| since(word));
         ended.max(begun)
@@ -147,6 +162,10 @@ impl Present {
             QUEUED => return (Doing::Queued, None),
             INSTANTIATING => Doing::Instantiating,
             RUNNING => Doing::Guest,
+            call if call & PARKED != 0 => {
+                let number = (call & !PARKED).saturating_sub(FIRST_FUNCTION);
+                Doing::Parked(parked_span(functions.at(number).unwrap_or_default()))
+            }
             call => {
                 let about = lock(&self.about).clone();
                 let about = about.filter(|(of, _)| *of == word).map(|(_, name)| name.to_string());
@@ -190,6 +209,19 @@ mod tests {
         assert_eq!(present.read(&functions), (Doing::Guest, Some(shown)), "in whole steps");
         present.calls(second, later);
         assert_eq!(present.read(&functions).0.as_str(), "host_ask");
+    }
+
+    #[test]
+    fn a_call_that_waits_for_the_lease_is_shown_as_parked_and_counts_as_activity() {
+        let (functions, [send]) = functions(["host_http_call"]);
+        let present = Present::default();
+        present.parks(send, THEN);
+        let parked = Doing::Parked("parked:host_http_call".to_owned());
+        assert_eq!(present.read(&functions), (parked, Some(THEN)));
+        assert_eq!(present.function(&functions), None, "it has not begun");
+        assert_eq!(present.last_active(&functions), Some(THEN));
+        present.calls(send, THEN);
+        assert_eq!(present.read(&functions).0.as_str(), "host_http_call");
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub struct Race {
     /// Whether the stop was requested before the call began. Such a call may use the time that is
     /// left.
     was_stop_requested: bool,
+    /// Why the call is to end before it begins, if it waited for the lease of the host for too long.
+    cut_before: Option<CallEnded>,
     end: Option<End>,
 }
 
@@ -84,7 +86,8 @@ impl Race {
     }
 
     fn limited(run: &Supervision, default: Option<Duration>) -> Self {
-        let race = Self::new(run.run(), run.clock().shared());
+        let cut_before = run.watch.cut_before;
+        let race = Self { cut_before, ..Self::new(run.run(), run.clock().shared()) };
         let Some(ticker) = &run.watch.ticker else { return race };
         let name = run.calls.accounting.current(&run.calls.functions);
         let limit = name.and_then(|name| run.guest().call_timeout_of(name)).or(default);
@@ -106,7 +109,8 @@ impl Race {
     /// A race with the end of the run alone.
     pub fn new(run: &Arc<Run>, clock: &Arc<dyn Clock>) -> Self {
         let (run, clock) = (Arc::clone(run), Arc::clone(clock));
-        Self { was_stop_requested: run.is_stop_requested(), run, clock, end: None }
+        let was_stop_requested = run.is_stop_requested();
+        Self { was_stop_requested, run, clock, cut_before: None, end: None }
     }
 
     /// Returns the result of `wait`; `None` if the run must end first, and then `wait` is dropped.
@@ -136,6 +140,10 @@ impl Race {
         &self,
         wait: impl Future<Output = Result<T, E>>,
     ) -> Option<Result<T, E>> {
+        if let Some(why) = self.cut_before {
+            self.run.note_call_ended(why);
+            return Some(Err(why.into()));
+        }
         let mut wait = pin!(self.run(wait));
         let mut armed = None;
         std::future::poll_fn(|context| {

@@ -220,7 +220,8 @@ impl Run {
             | Cause::StateLeft
             | Cause::Shutdown
             | Cause::CallerGone
-            | Cause::RunStopped => cause,
+            | Cause::RunStopped
+            | Cause::OwnershipLost => cause,
             // Only the run itself knows that it returned, trapped or is late.
             _ => Cause::Cancel,
         };
@@ -323,6 +324,7 @@ mod tests {
         assert_eq!(run.stop(Cause::Shutdown, "bye"), Cause::Cancel);
         assert_eq!(run.reason(), "not needed");
         assert_eq!(run.due(Monotonic::from_nanos(0)), Some(Cause::Cancel));
+        assert_eq!(Run::default().stop(Cause::OwnershipLost, ""), Cause::OwnershipLost);
         assert_eq!(
             Run::default().stop(Cause::Deadline, ""),
             Cause::Cancel,

@@ -10,9 +10,12 @@ use crate::accounting::Accounting;
 use crate::call_spans::CallSpans;
 use crate::capability::Guest;
 use crate::capability::outside::Outside;
-use crate::functions::Functions;
+use crate::functions::{FunctionId, Functions};
+use crate::lease::Lease;
 use crate::measured;
 use crate::origin::Origin;
+use crate::parking::parked_span;
+use crate::race::CallEnded;
 use crate::recording::RunRecording;
 use crate::run::{Phase, Run};
 use crate::run_clock::RunClock;
@@ -40,6 +43,12 @@ measured!(Supervision: watch, calls, guest, origin);
 pub struct Watch {
     pub(crate) run: Arc<Run>,
     pub(crate) clock: RunClock,
+    /// The lease of the host.
+    pub(crate) lease: Lease,
+    /// The function whose call waits for the lease.
+    pub(crate) parked: Option<FunctionId>,
+    /// Why a call that waited for the lease is to end before it begins.
+    pub(crate) cut_before: Option<CallEnded>,
     /// Wakes calls that have time limits of their own; `None` if nothing runs.
     pub ticker: Option<Arc<Ticker>>,
     /// When the boundary last read the clock.
@@ -64,7 +73,10 @@ pub struct DyingSpan {
 
 measured!(DyingSpan: name, call);
 
-measured!(Watch: run, clock, ticker, checked_at, unchecked_until, phase, stopped_in);
+measured!(
+    Watch: run, clock, lease, parked, cut_before, ticker, checked_at, unchecked_until, phase,
+    stopped_in
+);
 
 /// The host calls of the run: counted, timed, traced and recorded.
 #[derive(Debug)]
@@ -91,6 +103,8 @@ pub struct Start {
     pub run: Arc<Run>,
     /// The clock of the host.
     pub clock: RunClock,
+    /// The lease of the host.
+    pub lease: Lease,
     /// Wakes calls that have time limits of their own; `None` if nothing runs.
     pub ticker: Option<Arc<Ticker>>,
     /// When the budget began.
@@ -138,6 +152,9 @@ impl Supervision {
             watch: Watch {
                 run: start.run,
                 clock: start.clock,
+                lease: start.lease,
+                parked: None,
+                cut_before: None,
                 ticker: start.ticker,
                 checked_at: start.began,
                 unchecked_until,
@@ -163,6 +180,7 @@ impl Supervision {
         Self::new(Start {
             run: Arc::default(),
             clock: RunClock::new(Arc::new(SystemClock::new())),
+            lease: Lease::default(),
             ticker: None,
             began: Monotonic::default(),
             deadline: Monotonic::default(),
@@ -239,11 +257,16 @@ impl Supervision {
         call.unwrap_or_else(|| self.watch.phase.own_span()).to_owned()
     }
 
-    /// What a run that ends now dies in. A host call has the name of the innermost open span, or of
+    /// What a run that ends now dies in. A call that waits for the lease has the name of
+    /// [`parked_span`], because it has not begun. A host call has the name of the innermost open span, or of
     /// the destination of its request, if the manifest declares one.
     #[must_use]
     pub fn dying_span(&self) -> DyingSpan {
         let accounting = &self.calls.accounting;
+        if let Some(function) = self.watch.parked {
+            let name = parked_span(self.calls.functions.name(function));
+            return DyingSpan { name, call: None };
+        }
         let Some(since) = accounting.current_since() else {
             return DyingSpan { name: self.watch.phase.own_span().to_owned(), call: None };
         };

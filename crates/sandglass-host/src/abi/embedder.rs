@@ -111,6 +111,7 @@ async fn call<R: Recorded + Passed>(
 ) -> Result<R> {
     let (numbers, texts) = numbers_and_texts(&linked.function.signature.params, args);
     let arguments = Arguments { numbers: &numbers, texts: &texts, lists: &[] };
+    boundary::park(caller.data_mut(), linked.id).await?;
     let entered = boundary::enter_from_module(caller, linked.id, &arguments)?;
     if let Some(recorded) = entered.recorded_for_module(caller) {
         return boundary::leave(caller.data_mut(), entered, recorded);

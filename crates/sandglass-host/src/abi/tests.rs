@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sandglass_supervisor::functions::{Class, Functions, Reads};
+use sandglass_supervisor::functions::{Class, Functions, Reach, Reads, SEND_AT_ONCE, WAIT_INSIDE};
 use wasmparser::{Parser, Payload};
 use wasmtime::{Engine, Linker};
 
@@ -23,12 +23,16 @@ fn bound(reads: Reads) -> String {
 
 fn section(page: &mut String, title: &str, functions: &Functions) {
     use std::fmt::Write as _;
-    write!(page, "\n## {title}\n| function | may wait | reads at most |\n|---|---|---|\n")
-        .expect("writing to a String cannot fail");
+    write!(
+        page,
+        "\n## {title}\n| function | may wait | needs a lease | reads at most |\n|---|---|---|---|\n"
+    )
+    .expect("writing to a String cannot fail");
     for function in functions.iter() {
         let (name, class, reads) = (function.name, function.class, function.reads);
         let waits = if class == Class::Instant { "no" } else { "yes" };
-        writeln!(page, "| `{name}` | {waits} | {} |", bound(reads))
+        let leased = if function.reach == Reach::Outside { "yes" } else { "no" };
+        writeln!(page, "| `{name}` | {waits} | {leased} | {} |", bound(reads))
             .expect("writing to a String cannot fail");
     }
 }
@@ -47,14 +51,36 @@ fn link_packs() -> (Linker<RunStore>, Functions) {
     (linker, functions)
 }
 
+fn link_components() -> Functions {
+    let mut functions = Functions::default();
+    let mut linker = wasmtime::component::Linker::new(&Engine::default());
+    super::wasi::link(&mut linker, &mut functions).expect("they are linked");
+    super::world::link(&mut linker, &mut functions).expect("they are linked");
+    functions
+}
+
+/// An exception that names no function would not hold back the one that was meant.
+#[test]
+fn the_exceptions_of_what_needs_a_lease_are_functions_with_the_class_that_they_except() {
+    let (core, components) = (link_core().1, link_components());
+    let find = |(module, field): (&str, &str)| {
+        core.find(module, field).or_else(|| components.find(module, field)).expect(field)
+    };
+    for exception in SEND_AT_ONCE {
+        let function = find(exception);
+        assert_eq!((function.class, function.reach), (Class::Instant, Reach::Outside));
+    }
+    for exception in WAIT_INSIDE {
+        let function = find(exception);
+        assert_eq!((function.class, function.reach), (Class::Async, Reach::Inside));
+    }
+}
+
 /// The page is generated: `SANDGLASS_WRITE_DOCS=1 cargo test -p sandglass-host --lib
 /// the_page_of_host_functions` writes it.
 #[test]
 fn the_page_of_host_functions_lists_each_with_its_bound() {
-    let mut components = Functions::default();
-    let mut linker = wasmtime::component::Linker::new(&Engine::default());
-    super::wasi::link(&mut linker, &mut components).expect("they are linked");
-    super::world::link(&mut linker, &mut components).expect("they are linked");
+    let components = link_components();
     let mut page = include_str!("functions.md").to_owned();
     section(&mut page, "Core modules", &link_core().1);
     section(&mut page, "Components", &components);

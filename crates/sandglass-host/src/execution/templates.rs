@@ -46,8 +46,11 @@ impl Execution {
         }
         let (grants, dispatch) = (&self.integration.grants, &self.dispatch);
         let race = Race::new(&self.dispatch.run, &self.shared.clock);
-        let resolving =
-            race.run(resolve(config, entity_state, |name| grants.secret(name, dispatch, self.id)));
+        let resolving = race.run(async {
+            // As `host_get_secret`, which reaches the same stores of secrets.
+            self.shared.lease.valid().await;
+            resolve(config, entity_state, |name| grants.secret(name, dispatch, self.id)).await
+        });
         let (resolved, cpu) = poll_on_cpu(&self.shared, now, notice, resolving).await;
         let resolved = resolved.ok_or(None)?.map_err(Some)?;
         Ok(Templates { resolved, cpu, until: self.shared.clock.now() })

@@ -24,6 +24,7 @@ use sandglass_supervisor::capability::tenant_rate::Rates;
 use sandglass_supervisor::executor::Executor;
 use sandglass_supervisor::identities::Identities;
 use sandglass_supervisor::kernel::KernelFeatures;
+use sandglass_supervisor::lease::Lease;
 use sandglass_supervisor::recording::RecordingMemory;
 use sandglass_supervisor::run_clock;
 use sandglass_supervisor::settings::Settings;
@@ -36,6 +37,7 @@ pub struct Builder {
     clock: Arc<dyn Clock>,
     is_simulated: bool,
     compute_max: Option<Duration>,
+    lease: Lease,
     telemetry: Telemetry,
     /// `None` stands for the network.
     http: Option<Arc<dyn HttpClient>>,
@@ -51,6 +53,7 @@ impl Builder {
             clock: Arc::new(SystemClock::new()),
             is_simulated: false,
             compute_max: None,
+            lease: Lease::default(),
             telemetry: Telemetry::disabled(),
             http: None,
             functions: Vec::new(),
@@ -96,6 +99,15 @@ impl Builder {
     #[must_use]
     pub fn simulated_compute_max(self, compute_max: Duration) -> Self {
         Self { compute_max: Some(compute_max), ..self }
+    }
+
+    /// Sets the lease of this host in its cluster: a host call with effects outside of this process (a
+    /// request, an ask, a signal, a secret, an embedder's function that may wait) begins only while the
+    /// lease is valid. Otherwise it waits, within the deadline of its handler, until the lease is
+    /// extended. Default: a lease without an end, for a host that is alone.
+    #[must_use]
+    pub fn lease(self, lease: Lease) -> Self {
+        Self { lease, ..self }
     }
 
     /// Sets the client that sends the guests' HTTP requests.
@@ -163,6 +175,7 @@ impl Builder {
             clock: self.clock,
             telemetry: self.telemetry,
             ticker,
+            lease: self.lease,
             evaluation: Arc::new(Evaluation { evaluator: self.evaluator, calls: evaluations }),
         };
         let settings = &shared.settings;
@@ -175,9 +188,9 @@ impl Builder {
             turns: compiling::turns(),
             compiled_folder,
             modules: ModuleCache::new(settings.module_cache_bytes),
-            http: self
-                .http
-                .unwrap_or_else(|| Arc::new(NetworkClient::new(settings.open_requests()))),
+            http: self.http.unwrap_or_else(|| {
+                Arc::new(NetworkClient::new(settings.open_requests(), shared.lease.clone()))
+            }),
             open_requests: OpenRequests::new(settings.open_requests()),
             executor,
             admission: Arc::new(Admission::new(settings, Arc::clone(&shared.clock), metrics)),

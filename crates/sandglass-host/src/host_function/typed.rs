@@ -168,6 +168,7 @@ pub(super) async fn execute(
     values: Vec<Value>,
 ) -> wasmtime::Result<Result<Value, String>> {
     let store = store.data_mut();
+    boundary::park(store, function.id).await?;
     let entered =
         boundary::enter(store, function.id, |to| values.iter().for_each(|value| value.pass(to)))?;
     let answer = match entered.recorded::<Result<Value, String>, wasmtime::Error>(store) {

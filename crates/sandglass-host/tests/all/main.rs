@@ -17,6 +17,7 @@ mod http;
 mod in_place;
 mod inspecting;
 mod kernel;
+mod leasing;
 mod live;
 mod loading;
 mod manifest;

@@ -2,19 +2,61 @@
 //! fields and bodies; this host's client sends them.
 
 use wasmtime::Result;
+use wasmtime::StoreContextMut;
 use wasmtime::component::{HasSelf, Linker, Resource};
 use wasmtime_wasi_http::p2::bindings::http;
+use wasmtime_wasi_http::p2::bindings::http::types::{
+    ErrorCode, FutureIncomingResponse, Host as _, OutgoingRequest, RequestOptions,
+};
 use wasmtime_wasi_http::p2::{HeaderError as HeaderFailure, HeaderResult, HttpError, HttpResult};
 
 use super::{command, delegate};
 use crate::boundary::imports;
 use crate::store::RunStore;
+use sandglass_supervisor::race::CallEnded;
+
+/// The interface that sends requests, with the version of `wasi:http` that Wasmtime implements.
+const HANDLER_INTERFACE: &str = "wasi:http/outgoing-handler@0.2.12";
 
 /// Links both interfaces.
 pub(super) fn link(linker: &mut Linker<RunStore>) -> Result<()> {
     let options = http::types::LinkOptions::default();
     http::types::add_to_linker::<_, HasSelf<RunStore>>(linker, &options, |store| store)?;
-    http::outgoing_handler::add_to_linker::<_, HasSelf<RunStore>>(linker, |store| store)
+    link_handler(linker)
+}
+
+/// Links the function that sends a request by hand: Wasmtime's own code links it as one that never
+/// waits, but the call may have to wait for the lease of the host.
+#[allow(clippy::disallowed_methods, reason = "it enters through the boundary")]
+fn link_handler(linker: &mut Linker<RunStore>) -> Result<()> {
+    type Arguments = (Resource<OutgoingRequest>, Option<Resource<RequestOptions>>);
+    linker.instance(HANDLER_INTERFACE)?.func_wrap_async(
+        "handle",
+        |mut store: StoreContextMut<'_, RunStore>, (request, options): Arguments| {
+            Box::new(async move {
+                let store = store.data_mut();
+                let handled = match handler::Host::handle(store, request, options).await {
+                    Ok(response) => Ok(response),
+                    Err(error) => Err(store.convert_error_code(error)?),
+                };
+                Ok((handled,))
+            })
+        },
+    )
+}
+
+/// The trait of the interface.
+mod handler {
+    use super::{FutureIncomingResponse, HttpResult, OutgoingRequest, RequestOptions, Resource};
+
+    pub(super) trait Host {
+        /// Sends a request. Its response arrives later.
+        async fn handle(
+            &mut self,
+            request: Resource<OutgoingRequest>,
+            options: Option<Resource<RequestOptions>>,
+        ) -> HttpResult<Resource<FutureIncomingResponse>>;
+    }
 }
 
 delegate! { IMPORTS from command::IMPORTS.len();
@@ -112,17 +154,24 @@ delegate! { IMPORTS from command::IMPORTS.len();
 }
 
 imports! { HANDLER from command::IMPORTS.len() + IMPORTS.len();
-    "wasi:http/outgoing-handler" in http::outgoing_handler {
+    "wasi:http/outgoing-handler" in handler {
         Host {
-            instant "handle" fn handle(store, request: Resource<OutgoingRequest>, options: Option<Resource<RequestOptions>>) -> HttpResult<Resource<FutureIncomingResponse>> {
+            polled "handle" fn handle(store, race, request: Resource<OutgoingRequest>, options: Option<Resource<RequestOptions>>) -> HttpResult<Resource<FutureIncomingResponse>> {
+                // A call that waited for the lease for too long sends nothing.
+                let may_begin = race.call(async { Ok::<_, CallEnded>(()) }).await;
+                if let Some(Err(ended)) = may_begin {
+                    let why = ErrorCode::InternalError(Some(ended.to_string()));
+                    return Err(HttpError::from(why));
+                }
                 let options_number = options.as_ref().map(Resource::rep);
-                let handled = Host::handle(&mut store.wasi().http(), request, options);
+                let mut view = store.wasi().http();
+                let handled = http::outgoing_handler::Host::handle(&mut view, request, options);
                 if let Some(number) = options_number {
                     // The guest has given up its handle, but Wasmtime only reads the options.
                     let given = Resource::<RequestOptions>::new_own(number);
                     store.wasi().table().delete(given)?;
                 }
-                handled
+                handled.map(Some)
             }
         }
     }
@@ -130,11 +179,11 @@ imports! { HANDLER from command::IMPORTS.len() + IMPORTS.len();
 
 #[cfg(test)]
 mod tests {
-    use wasmtime_wasi_http::p2::bindings::http::outgoing_handler::Host;
     use wasmtime_wasi_http::p2::bindings::http::types::{
         HostFields, HostFutureIncomingResponse, HostOutgoingRequest, HostRequestOptions, Scheme,
     };
 
+    use super::handler::Host as _;
     use super::*;
 
     #[tokio::test]
@@ -151,7 +200,7 @@ mod tests {
             .expect("set")
             .expect("valid");
         let options = HostRequestOptions::new(&mut store).expect("options");
-        let future = store.handle(request, Some(options)).expect("it is sent");
+        let future = store.handle(request, Some(options)).await.expect("it is sent");
         assert_eq!(store.wasi().table().iter_mut().count(), 1, "the future alone");
         HostFutureIncomingResponse::drop(&mut store, future).expect("it is there");
         assert_eq!(store.wasi().table().iter_mut().count(), 0);

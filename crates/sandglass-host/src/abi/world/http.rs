@@ -36,10 +36,9 @@ imports! { IMPORTS from FIRST + basics::IMPORTS.len();
                 -> Result<Result<Resource<IncomingResponse>, Error>>
             {
                 let request = store.http_request(request);
-                let wait = match request.and_then(|request| store.outside().open(request)) {
-                    Ok(wait) => wait,
-                    Err(error) => return Ok(Some(Err(store.failed(error)))),
-                };
+                let outside = store.outside();
+                // Noted as sent only if the race lets it begin.
+                let wait = async move { outside.open(request?)?.await };
                 let Some(opened) = race.call(wait).await else { return Ok(None) };
                 store.add_resource(opened.map(Incoming::new)).map(Some)
             }

@@ -11,7 +11,7 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderValue;
 
 use super::declared::DeclaredBody;
-use super::pools::{Lease, Pools};
+use super::pools::{PooledClient, Pools};
 use super::request::Body;
 use super::resolver::NotPublic;
 use super::{
@@ -19,17 +19,22 @@ use super::{
     Response,
 };
 use crate::capability::outside::RequestCharge;
+use crate::lease::Lease;
 use crate::secret::Answer;
 
 /// The HTTP client of the host. Dispatches of one integration for one tenant share a pool of
 /// connections.
 #[derive(Debug)]
-pub struct NetworkClient(Pools);
+pub struct NetworkClient {
+    pools: Pools,
+    lease: Lease,
+}
 
 impl NetworkClient {
-    /// Creates a client that keeps at most so many idle connections.
-    pub fn new(idle_connections: u32) -> Self {
-        Self(Pools::new(idle_connections as usize))
+    /// Creates a client that keeps at most so many idle connections. It sends each request, and follows
+    /// each redirect, only while `lease` is valid, and waits for that otherwise.
+    pub fn new(idle_connections: u32, lease: Lease) -> Self {
+        Self { pools: Pools::new(idle_connections as usize), lease }
     }
 
     async fn send_once(
@@ -70,25 +75,30 @@ impl NetworkClient {
             })
     }
 
-    async fn follow(&self, call: HttpCall<'_>) -> Result<(reqwest::Response, Lease), HttpError> {
+    async fn follow(
+        &self,
+        call: HttpCall<'_>,
+    ) -> Result<(reqwest::Response, PooledClient), HttpError> {
         let HttpCall { mut request, destinations, limits, traceparent, origin: _ } = call;
         #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
         let began = tokio::time::Instant::now();
         let private = Arc::new(destinations.private_names());
         for redirects_left in (0..=MAX_REDIRECTS).rev() {
             destinations.check(&request.url)?;
+            let pooled = self.pools.client(&request.sender, &private, request.server()).await?;
+            // The call began under a valid lease, which may have run out since.
+            self.lease.park().await;
             #[allow(clippy::disallowed_methods, reason = "the network answers in real time")]
             let remaining = limits.remaining.saturating_sub(began.elapsed());
-            let lease = self.0.client(&request.sender, &private, request.server()).await?;
             let response =
-                Self::send_once(&lease.client, &mut request, remaining, traceparent).await?;
+                Self::send_once(&pooled.client, &mut request, remaining, traceparent).await?;
             let status = response.status();
             if let Some(journey) = &request.journey {
                 journey.head(status.as_u16());
             }
             let follows = is_redirect(status) && matches!(request.body, Body::Whole(_));
             let location = response.headers().get("location").filter(|_| follows);
-            let Some(location) = location else { return Ok((response, lease)) };
+            let Some(location) = location else { return Ok((response, pooled)) };
             let journey = request.journey.clone();
             if redirects_left == 0 {
                 if let Some(journey) = journey {
@@ -114,7 +124,7 @@ impl HttpClient for NetworkClient {
         Box::pin(async move {
             let received = async {
                 let charge = call.request.charge.clone();
-                let (response, _lease) = self.follow(call).await?;
+                let (response, _pooled) = self.follow(call).await?;
                 read(response, limits, charge.as_ref()).await
             };
             limits.bound(received).await
@@ -125,11 +135,11 @@ impl HttpClient for NetworkClient {
         let limits = call.limits;
         Box::pin(async move {
             let opened = async {
-                let (response, lease) = self.follow(call).await?;
+                let (response, pooled) = self.follow(call).await?;
                 let status = response.status().as_u16();
                 let headers = headers(&response);
                 let body = response.bytes_stream().map(|piece| piece.map_err(transport));
-                Ok(Opened { status, headers, body: Box::pin(body) }.holding(lease))
+                Ok(Opened { status, headers, body: Box::pin(body) }.holding(pooled))
             };
             limits.bound(opened).await
         })
@@ -266,6 +276,10 @@ mod tests {
         }
     }
 
+    fn client() -> NetworkClient {
+        NetworkClient::new(100, Lease::default())
+    }
+
     fn reached(address: SocketAddr) -> (String, Destinations) {
         let destination: Destination = address.to_string().parse().expect("a host");
         (format!("http://{address}/"), Destinations::from_iter([destination]))
@@ -280,7 +294,7 @@ mod tests {
     async fn sent(then: Then) -> Result<(u16, String), HttpError> {
         let (url, destinations) = reached(server(move |stream, _| serve(stream, then)).await);
         let request = Request::new("POST", &url, [], vec![0; LARGE]).expect("valid");
-        let response = NetworkClient::new(100).send(call(request, &destinations)).await?;
+        let response = client().send(call(request, &destinations)).await?;
         Ok((response.status, String::from_utf8_lossy(&response.body).into_owned()))
     }
 
@@ -289,10 +303,7 @@ mod tests {
         let (url, destinations) = reached(server(move |stream, _| serve(stream, then)).await);
         let (pieces, body) = streams::body();
         let request = Request::streamed("POST", &url, [], body).expect("valid");
-        let response =
-            Box::pin(
-                async move { NetworkClient::new(100).open(call(request, &destinations)).await },
-            );
+        let response = Box::pin(async move { client().open(call(request, &destinations)).await });
         let mut outgoing = streams::OutgoingRequest::new(pieces, response);
         while outgoing.write(Bytes::from_static(&[0; 1 << 16])).await.is_ok() {}
         let mut response = outgoing.finish().await?;
@@ -360,11 +371,69 @@ mod tests {
         Sender { tenant: tenant.into(), integration: integration.into() }
     }
 
+    /// Responds with a redirect to `/next`, before which the lease ends, and then with success.
+    async fn redirect(stream: TcpStream, lease: Lease, seen: mpsc::UnboundedSender<String>) {
+        let mut stream = BufReader::new(stream);
+        loop {
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                match stream.read_line(&mut head).await {
+                    Ok(1..) => {}
+                    _ => return,
+                }
+            }
+            let answer = if head.starts_with("GET /next ") {
+                "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+            } else {
+                lease.expire();
+                "HTTP/1.1 302 Found\r\nlocation: /next\r\ncontent-length: 0\r\n\r\n"
+            };
+            let _ = seen.send(head);
+            if stream.write_all(answer.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_followed_only_under_a_valid_lease() {
+        let lease = Lease::expired();
+        let (seen, mut requests) = mpsc::unbounded_channel();
+        let serve = {
+            let lease = lease.clone();
+            move |stream, _| redirect(stream, lease.clone(), seen.clone())
+        };
+        let (url, destinations) = reached(server(serve).await);
+        let client = NetworkClient::new(100, lease.clone());
+        let request = Request::new("GET", &url, [], Vec::new()).expect("valid");
+        let mut sent = client.send(call(request, &destinations));
+        for path in ["/", "/next"] {
+            // It waits before it sends anything.
+            while lease.parked() == 0 {
+                tokio::select! {
+                    biased;
+                    answer = &mut sent => panic!("it was sent: {answer:?}"),
+                    () = tokio::task::yield_now() => {}
+                }
+            }
+            assert!(requests.try_recv().is_err(), "{path}");
+            lease.extend(lease.now().after(LONG));
+            let head = tokio::select! {
+                head = requests.recv() => head.expect("it came"),
+                answer = &mut sent => {
+                    assert_eq!((path, answer.map(|answer| answer.status)), ("/next", Ok(200)));
+                    requests.recv().await.expect("it came")
+                }
+            };
+            assert!(head.starts_with(&format!("GET {path} ")), "{head}");
+        }
+    }
+
     #[tokio::test]
     async fn tenants_and_integrations_share_no_connections() {
         let (address, mut seen) = keeping_server().await;
         let (url, destinations) = reached(address);
-        let client = NetworkClient::new(100);
+        let client = client();
         let senders = [of("a", "x"), of("a", "x"), of("b", "x"), of("a", "y"), of("b", "x")];
         let mut connections = Vec::new();
         for sender in senders {
@@ -380,7 +449,7 @@ mod tests {
     async fn a_declared_length_is_sent_and_enforced() {
         let (address, mut seen) = keeping_server().await;
         let (url, destinations) = reached(address);
-        let client = NetworkClient::new(100);
+        let client = client();
         let send = async |method: &str, declared: &str, body: &'static str| {
             let headers = [("content-length".to_owned(), declared.to_owned())];
             let piece = Ok(Bytes::from_static(body.as_bytes()));
@@ -412,7 +481,7 @@ mod tests {
     async fn a_name_of_this_machine_is_refused_unless_it_is_granted() {
         let (address, mut seen) = keeping_server().await;
         let url = format!("http://localhost:{}/", address.port());
-        let client = NetworkClient::new(100);
+        let client = client();
         // DNS could resolve any name to this machine; only `localhost` is granted with its addresses.
         let request = || Request::new("GET", &url, [], Vec::new()).expect("valid");
         let granted: Destination = "localhost".parse().expect("a host");
@@ -420,9 +489,9 @@ mod tests {
         client.send(call(request(), &granted)).await.expect("answered");
         seen.recv().await.expect("it came");
         let server = "localhost".to_owned();
-        let lease = client.0.client(&Sender::default(), &Arc::default(), server).await;
-        let lease = lease.expect("a client");
-        let error = lease.client.get(&url).send().await.expect_err("it is not public");
+        let pooled = client.pools.client(&Sender::default(), &Arc::default(), server).await;
+        let pooled = pooled.expect("a client");
+        let error = pooled.client.get(&url).send().await.expect_err("it is not public");
         assert!(caused_by::<NotPublic>(&error).is_some(), "{error:?}");
     }
 }

@@ -69,7 +69,7 @@ impl Pool {
 }
 
 /// The client for one request, whose connection counts until this is dropped.
-pub(super) struct Lease {
+pub(super) struct PooledClient {
     pub(super) client: reqwest::Client,
     known: Arc<Mutex<KeptPools>>,
     sender: Sender,
@@ -77,7 +77,7 @@ pub(super) struct Lease {
     server: String,
 }
 
-impl Drop for Lease {
+impl Drop for PooledClient {
     fn drop(&mut self) {
         let mut known = lock(&self.known);
         let mut pools = known.pools.iter_mut();
@@ -107,7 +107,7 @@ impl Pools {
         sender: &Sender,
         private: &Arc<BTreeSet<String>>,
         server: String,
-    ) -> Result<Lease, HttpError> {
+    ) -> Result<PooledClient, HttpError> {
         let tls = self.tls.get_or_init(tls).await;
         let mut known = lock(&self.known);
         let mut pool = match known.pools.iter().position(|pool| pool.is_of(sender, private)) {
@@ -128,7 +128,7 @@ impl Pools {
         let client = pool.client.clone();
         known.pools.push(pool);
         known.make_room();
-        Ok(Lease {
+        Ok(PooledClient {
             client,
             known: Arc::clone(&self.known),
             sender: sender.clone(),
@@ -215,27 +215,27 @@ mod tests {
     async fn pools_keep_no_more_connections_than_the_process_can_spare() {
         let pools = Pools::new(4);
         let private = Arc::default();
-        let lease = async |tenant: &str, server: &str| {
+        let pooled = async |tenant: &str, server: &str| {
             pools.client(&sender(tenant), &private, server.to_owned()).await.expect("a client")
         };
         // One request after the other: one connection each.
         for server in ["s:1", "s:1", "s:2"] {
-            drop(lease("a", server).await);
+            drop(pooled("a", server).await);
         }
-        drop(lease("b", "s:1").await);
+        drop(pooled("b", "s:1").await);
         assert_eq!(kept(&pools), ["a", "b"]);
-        drop(lease("a", "s:2").await);
+        drop(pooled("a", "s:2").await);
         assert_eq!(kept(&pools), ["b", "a"], "it was used last");
         // Two at the same time.
-        let both = (lease("c", "s:1").await, lease("c", "s:1").await);
+        let both = (pooled("c", "s:1").await, pooled("c", "s:1").await);
         assert_eq!(kept(&pools), ["a", "c"]);
-        drop(lease("c", "s:2").await);
+        drop(pooled("c", "s:2").await);
         assert_eq!(kept(&pools), ["c"]);
-        drop((lease("c", "s:3").await, both));
+        drop((pooled("c", "s:3").await, both));
         assert_eq!(kept(&pools), ["c"]);
-        drop(lease("c", "s:4").await);
+        drop(pooled("c", "s:4").await);
         assert!(kept(&pools).is_empty(), "it exceeds the bound by itself");
-        drop(lease("c", "s:4").await);
+        drop(pooled("c", "s:4").await);
         assert_eq!(kept(&pools), ["c"]);
     }
 }
