@@ -3,6 +3,7 @@
 //! They report to a given recorder instead of the global one of the process, so that several hosts in
 //! one process do not mix.
 
+mod cluster;
 mod dispatches;
 mod expected;
 mod family;
@@ -31,8 +32,8 @@ use guest::GuestMetrics;
 pub use guest::{GuestKind, GuestMetric};
 pub(crate) use labels::named;
 pub use labels::{
-    CancelTarget, CompiledCode, DroppedTelemetry, Health, OpenwopRefusal, Refusal, ResumedBy,
-    SpansDropped,
+    CancelTarget, ClaimReason, CompiledCode, DroppedTelemetry, ForwardOutcome, Health,
+    OpenwopRefusal, Refusal, RequestFailure, ResumedBy, SpansDropped,
 };
 use level::Levels;
 pub use level::{Level, LevelGuard, ScopedLevelGuard};
@@ -132,6 +133,12 @@ impl Metrics {
     /// There was no memory left to record a handler.
     pub fn recording_refused(&self) {
         self.report(|families| families.recordings_refused.count([]));
+    }
+
+    /// A host call of `function` waited for the lease of its host for `time` before it began, or its
+    /// handler ended.
+    pub fn host_call_parked(&self, function: &str, time: Duration) {
+        self.report(|families| families.host_call_parked.report([function], time.as_secs_f64()));
     }
 
     /// A host call was ended because it took too long.

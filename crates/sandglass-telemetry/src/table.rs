@@ -117,6 +117,8 @@ const CALL: &[f64] = &[0.00001, 0.0001, 0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 1
 /// Handlers take from milliseconds to a quarter of an hour (372 s in the incident that led to deadlines).
 const RUN: &[f64] =
     &[0.001, 0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0];
+/// A partition changes its owner in milliseconds; an owner that is dead is replaced within seconds.
+const MOVE: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 30.0];
 /// Finest just below the whole budget, where handlers are about to be killed.
 const SHARE: &[f64] = &[0.1, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0];
 /// From one page of memory to four times the default limit of 64 MiB.
@@ -243,6 +245,12 @@ metrics! {
     Gauges lingering_calls() Count
         "host_calls_lingering"
         "Blocking host calls that have outlived their handler";
+    Gauges parked_calls() Count
+        "host_calls_parked"
+        "Host calls that wait for the lease of this host before they begin, because it has lost contact with the database of its cluster";
+    Histograms host_call_parked(function) Seconds
+        "host_call_parked_seconds" in CALL
+        "How long host calls waited for the lease of this host before they began or their handler ended, by host function";
 
     Histograms tick_lateness() Seconds
         "wasm_epoch_tick_lateness_seconds" in PROMPT
@@ -290,6 +298,43 @@ metrics! {
     Gauges journal_available() Count
         "journal_available"
         "1 while the journal takes appends, 0 while dispatches are refused because it does not";
+
+    Gauges cluster_hosts() Count
+        "cluster_hosts"
+        "Hosts of the cluster that are not declared dead, as this host knows them";
+    Gauges cluster_partitions() Count
+        "cluster_partitions"
+        "Partitions that this host serves";
+    Gauges cluster_partitions_unserved() Count
+        "cluster_partitions_unserved"
+        "Partitions that no host serves, as far as this host knows: they have no owner, their owner is dead, or this host owns them and does not serve them";
+    Gauges cluster_lease_remaining() Seconds
+        "cluster_lease_remaining_seconds"
+        "How long the lease of this host lasts, measured after each beat: 0 if it is over, so that no host call with outside effects begins";
+    Counters cluster_claims(reason) Count
+        "cluster_claims_total"
+        "Partitions that this host has claimed, by reason; free: no host owned them, dead_owner: their owner was declared dead, again: this host owned them, and had not held them";
+    Histograms cluster_takeover() Seconds
+        "cluster_takeover_seconds" in MOVE
+        "Time from the decision to claim a partition until its entities accept requests";
+    Histograms cluster_move() Seconds
+        "cluster_move_seconds" in MOVE
+        "Time from when this host stopped to serve a partition until it had given it away";
+    Counters cluster_deaths() Count
+        "cluster_hosts_declared_dead_total"
+        "Other hosts that this host has declared dead";
+    Counters cluster_rejoins() Count
+        "cluster_rejoins_total"
+        "How often this host was declared dead, and entered the cluster again";
+    Counters cluster_forwards(outcome) Count
+        "cluster_forwards_total"
+        "Requests that this host sent to the owner of their entity, each time that they were sent, by outcome";
+    Histograms cluster_forward() Seconds
+        "cluster_forward_seconds" in CALL
+        "Time from when a request was sent to the owner of its entity until the head of the response, including the time that the owner took";
+    Counters cluster_failures(code) Count
+        "cluster_request_failures_total"
+        "Requests of clients that failed because their entity had no owner in time, or because its owner did not respond, by the code of the error";
 
     Counters transitions(entity_type, action) Count
         "entity_transitions_total"

@@ -4,7 +4,10 @@
 use sandglass_model::{Directive, Limit, OutcomeKind, SpawnObstacle};
 
 use super::sessions::directive;
-use super::{CancelTarget, Metrics, OpenwopRefusal, Refusal, ResumedBy, SpansDropped};
+use super::{
+    CancelTarget, ClaimReason, ForwardOutcome, Metrics, OpenwopRefusal, Refusal, RequestFailure,
+    ResumedBy, SpansDropped,
+};
 
 /// The dying spans that every handler can have, whatever it imports.
 const DYING_SPANS: [&str; 2] = ["guest", "instantiate"];
@@ -52,6 +55,15 @@ impl Metrics {
         }
         for of in CancelTarget::ALL {
             families.cancels_refused.expect([of.as_str()]);
+        }
+        for reason in ClaimReason::ALL {
+            families.cluster_claims.expect([reason.as_str()]);
+        }
+        for outcome in ForwardOutcome::ALL {
+            families.cluster_forwards.expect([outcome.as_str()]);
+        }
+        for code in RequestFailure::ALL {
+            families.cluster_failures.expect([code.as_str()]);
         }
         families.openwop_readers_dropped.expect([]);
         for of in OpenwopRefusal::ALL {

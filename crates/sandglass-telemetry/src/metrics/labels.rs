@@ -97,6 +97,40 @@ named! {
         Dispatch = "dispatch",
     }
 
+    /// Why a host could claim a partition: the label `reason`.
+    ClaimReason {
+        /// No host owned it.
+        Free = "free",
+        /// Its owner was declared dead.
+        DeadOwner = "dead_owner",
+        /// The host owned it already, and did not hold it.
+        Again = "again",
+    }
+
+    /// What became of a request that was sent to the owner of its entity: the label `outcome`.
+    ForwardOutcome {
+        /// There was a response.
+        Ok = "ok",
+        /// The host did not own the entity.
+        NotOwner = "not_owner",
+        /// The host refused the connection.
+        Refused = "refused",
+        /// There was no connection in time.
+        Unreachable = "unreachable",
+        /// The connection broke before the response.
+        Broken = "broken",
+        /// The response did not come in time.
+        TimedOut = "timed_out",
+    }
+
+    /// Why a request of a client failed in a cluster: the label `code`, which is the code of the error.
+    RequestFailure {
+        /// No host that accepted it was found in time. Nothing was done.
+        OwnerMoving = "owner_moving",
+        /// The owner did not respond. It may have been done.
+        OutcomeUnknown = "outcome_unknown",
+    }
+
     /// What an OpenWOP host refused a client, because there were too many: the label `of`.
     OpenwopRefusal {
         /// Another active run.

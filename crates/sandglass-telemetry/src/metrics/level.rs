@@ -41,6 +41,8 @@ levels! {
     LiveStores => live_stores(),
     /// Blocking host calls that have outlived their handler.
     LingeringCalls => lingering_calls(),
+    /// Host calls that wait for the lease of their host.
+    ParkedCalls => parked_calls(),
     /// Entities in memory.
     Entities => entities(),
     /// Sessions that are awake, without those below.

@@ -138,7 +138,7 @@ fn the_grafana_dashboard_has_the_row_handler_liveness_and_describes_each_panel()
     assert_eq!(panels[0]["type"], "row");
     assert_eq!(panels[0]["title"], "Handler Liveness");
     let mut ids = BTreeSet::new();
-    for panel in &panels[1..] {
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
         let title = panel["title"].as_str().expect("a title");
         assert!(panel["description"].as_str().is_some_and(|text| !text.is_empty()), "{title}");
         assert!(ids.insert(panel["id"].as_u64()), "{title} has the id of another panel");

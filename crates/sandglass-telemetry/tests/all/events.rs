@@ -5,8 +5,8 @@ use std::time::Duration;
 use sandglass_model::{Action, Directive, Limit, OutcomeKind, SpawnObstacle};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::{
-    CancelTarget, CompiledCode, DispatchEnded, DroppedTelemetry, Health, Level, OpenwopRefusal,
-    Refusal, ResumedBy, SpansDropped,
+    CancelTarget, ClaimReason, CompiledCode, DispatchEnded, DroppedTelemetry, ForwardOutcome,
+    Health, Level, OpenwopRefusal, Refusal, RequestFailure, ResumedBy, SpansDropped,
 };
 
 /// Reports every event once, with different values where values can differ.
@@ -47,6 +47,7 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     }
     dispatches.memory_peak(1 << 20);
     dispatches.soft_deadline_passed();
+    metrics.host_call_parked("host_http_call", Duration::from_millis(1500));
     metrics.host_call_timed_out("host_http_call");
     metrics.telemetry_dropped("run_tools", DroppedTelemetry::Metric);
     metrics.spans_dropped(SpansDropped::QueueFull, 3);
@@ -75,6 +76,17 @@ pub(crate) fn all_happen(metrics: &Metrics) {
     metrics.run_stopped_within("Session", Duration::from_millis(250));
     metrics.session_resumed("Session", ResumedBy::Request);
     metrics.cancel_refused(CancelTarget::Session);
+    metrics.cluster_hosts(3);
+    metrics.cluster_partitions(22, 1);
+    metrics.cluster_lease(Duration::from_millis(4500));
+    metrics.partition_claimed(ClaimReason::DeadOwner);
+    metrics.partition_taken_over(Duration::from_millis(75));
+    metrics.partition_given_away(Duration::from_millis(25));
+    metrics.host_declared_dead();
+    metrics.host_rejoined();
+    metrics.request_forwarded(ForwardOutcome::Ok, Duration::from_millis(2));
+    metrics.request_forwarded(ForwardOutcome::Refused, Duration::from_millis(1));
+    metrics.request_failed_in_cluster(RequestFailure::OutcomeUnknown);
     metrics.openwop_readers(2);
     metrics.openwop_reader_dropped();
     metrics.openwop_refused(OpenwopRefusal::Runs);
