@@ -108,6 +108,7 @@ pub fn transition(action: &str) -> Event {
         cause: TransitionCause::Requested,
         trace: TraceContext::root([5; 24]),
         observed: Vec::new(),
+        idempotency: None,
     }
 }
 

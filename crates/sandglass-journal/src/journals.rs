@@ -203,14 +203,25 @@ impl Journals {
         if let Some(across) = &self.across {
             return across.select(which, after, limit).await;
         }
-        let limit = entities::page_size(limit);
-        let each =
-            self.journals.iter().map(|journal| journal.select(which.clone(), after.clone(), limit));
-        let pages = try_join_all(each).await?;
-        let has_more = pages.iter().any(|page| page.next.is_some());
-        let entries = pages.into_iter().flat_map(|page| page.entries);
-        let keyed = entries.filter_map(|entry| Some((which.key_of(&entry)?, entry)));
-        Ok(Selected::page(keyed.collect(), has_more, limit))
+        select_each(self.journals.iter(), which, after, limit).await
+    }
+
+    /// As [`Journals::select`], of the journals with these indexes, which are in ascending order.
+    ///
+    /// # Errors
+    /// As [`Journal::select`].
+    pub async fn select_of(
+        &self,
+        indexes: &[usize],
+        which: Select,
+        after: Option<SelectedPlace>,
+        limit: usize,
+    ) -> Result<Selected, Error> {
+        if indexes.len() == self.journals.len() {
+            return self.select(which, after, limit).await;
+        }
+        let journals = indexes.iter().filter_map(|index| self.journals.get(*index));
+        select_each(journals, which, after, limit).await
     }
 
     /// [`Journal::prune`], one journal after the other.
@@ -284,4 +295,20 @@ impl Journals {
     pub async fn close(&self) {
         join_all(self.journals.iter().map(|journal| journal.close())).await;
     }
+}
+
+/// Selects in each of `journals`, and merges what is found.
+async fn select_each(
+    journals: impl Iterator<Item = &Arc<dyn Journal>>,
+    which: Select,
+    after: Option<SelectedPlace>,
+    limit: usize,
+) -> Result<Selected, Error> {
+    let limit = entities::page_size(limit);
+    let each = journals.map(|journal| journal.select(which.clone(), after.clone(), limit));
+    let pages = try_join_all(each).await?;
+    let has_more = pages.iter().any(|page| page.next.is_some());
+    let entries = pages.into_iter().flat_map(|page| page.entries);
+    let keyed = entries.filter_map(|entry| Some((which.key_of(&entry)?, entry)));
+    Ok(Selected::page(keyed.collect(), has_more, limit))
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use sandglass_journal::store::Failures;
 use sandglass_journal::{BATCH_MAX_BYTES, Error, Journal, Journals, QUEUE_MAX_BATCHES};
-use sandglass_model::Partition;
+use sandglass_model::{HostId, Partition};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::address::Address;
@@ -15,7 +15,7 @@ use crate::fault::Fault;
 use crate::heads::{Head, Recent};
 use crate::hosts;
 use crate::limit::within;
-use crate::link::Connector;
+use crate::link::{Connector, Link};
 use crate::notes::Notes;
 use crate::partition_journal::PartitionJournal;
 use crate::reader::Reader;
@@ -24,12 +24,14 @@ use crate::schema;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::takeover::{TAKE_ANY, take};
+use crate::tenure::NOT_CLAIMED;
 use crate::writer::Writer;
 
 /// Most bytes in the queue of the writer, as in SQLite's.
 const QUEUE_MAX_BYTES: usize = 2 * BATCH_MAX_BYTES;
 
-/// A database with the journals of all partitions. This process owns them until another one takes them.
+/// A database with the journals of all partitions. This process owns all of them until another one takes
+/// them, or, as a member of a cluster, those that it has claimed.
 #[derive(Clone)]
 pub struct Database(Arc<Inner>);
 
@@ -58,22 +60,16 @@ impl Database {
     /// from then on. Needs a tokio runtime, and uses it until it is closed.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]; [`Error::Foreign`] and [`Error::Newer`] if its schema is not one that this
+    /// [`Error::Unavailable`], also if members of a cluster beat: they would go on for a moment, with
+    /// leases that are valid; [`Error::Foreign`] and [`Error::Newer`] if its schema is not one that this
     /// version can use.
     pub async fn open(address: &Address, settings: Settings) -> Result<Self, Error> {
-        let unavailable = |fault: Fault| fault.unavailable();
-        let connector = Connector::new(address, settings.connect_limit).map_err(unavailable)?;
-        let link = connector.connect().await.map_err(unavailable)?;
-        schema::check(&link, &settings, connector.place()).await?;
-        let host = hosts::enter(&link, &settings).await?;
-        let reader = Reader::new(&connector, &settings)?;
-        let runtime = connector.runtime().clone();
-        let shared = Arc::new(Shared::new(connector, settings, reader, host));
-        shared.skew.look(&link, &shared.settings, shared.connector.place()).await;
+        let (shared, link) = enter(address, settings, None).await?;
+        drop(link);
         // All at once: of two processes that open it at the same time, one has everything.
         let probes = Partition::all().map(|partition| (partition, 0)).collect();
-        let (own, found) = take(&shared, TAKE_ANY, &probes).await.map_err(unavailable)?;
-        drop(link);
+        let taken = take(&shared, TAKE_ANY, &probes).await;
+        let (own, found) = taken.map_err(|fault| fault.unavailable())?;
         // The partitions are taken: what fails from here on must not leave them without a process.
         let link = match hosts::forget_others(&own, &shared).await {
             Ok(()) => Some(own),
@@ -84,7 +80,25 @@ impl Database {
         };
         let heads = found.into_iter().map(|(partition, found)| (partition, found.head));
         let heads: BTreeMap<Partition, Head> = heads.collect();
-        heads.iter().for_each(|(partition, head)| shared.acknowledge(*partition, head.last));
+        heads.iter().for_each(|(partition, head)| shared.hold(*partition, head.last));
+        Ok(Self::start(shared, link, heads))
+    }
+
+    /// Opens the database as a member of a cluster, which other members reach at `url`. It owns nothing
+    /// until it claims partitions ([`Database::claim`]). Needs a tokio runtime, and uses it until it is
+    /// closed.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub async fn join(address: &Address, settings: Settings, url: &str) -> Result<Self, Error> {
+        let (shared, link) = enter(address, settings, Some(url.to_owned())).await?;
+        let limit = shared.settings.statement_limit;
+        let is_left = hosts::forget_dead(&link, limit).await.is_ok();
+        Ok(Self::start(shared, is_left.then_some(link), BTreeMap::new()))
+    }
+
+    /// Starts the writer with these partitions.
+    fn start(shared: Arc<Shared>, link: Option<Link>, heads: BTreeMap<Partition, Head>) -> Self {
         let (sender, queue) = mpsc::channel(QUEUE_MAX_BATCHES);
         let writer = Writer {
             shared: Arc::clone(&shared),
@@ -95,9 +109,9 @@ impl Database {
             requests: Requests::new(queue),
             notes: Notes::default(),
         };
-        runtime.spawn(writer.run());
+        shared.connector.runtime().spawn(writer.run());
         let room = Arc::new(Semaphore::new(QUEUE_MAX_BYTES));
-        Ok(Self(Arc::new(Inner { shared, writer: Some(sender), room })))
+        Self(Arc::new(Inner { shared, writer: Some(sender), room }))
     }
 
     /// Opens the database for reading only: it takes no partition from the process that has them, and
@@ -113,7 +127,9 @@ impl Database {
         schema::check_readable(&link, &settings, connector.place()).await?;
         drop(link);
         let reader = Reader::new(&connector, &settings)?;
-        let shared = Arc::new(Shared::new(connector, settings, reader, String::new()));
+        // It is not in the table of hosts.
+        let host = hosts::new_id()?;
+        let shared = Arc::new(Shared::new(connector, settings, reader, host, None));
         let room = Arc::new(Semaphore::new(QUEUE_MAX_BYTES));
         Ok(Self(Arc::new(Inner { shared, writer: None, room })))
     }
@@ -129,6 +145,17 @@ impl Database {
     pub fn journals(&self) -> Journals {
         Journals::partitioned(|partition| self.journal(partition))
             .read_across(Arc::new(self.clone()))
+    }
+
+    /// The id of this process in the table of hosts; of one that opened the database for reading only, an
+    /// id that is not there. [`Database::rejoin`] changes it.
+    #[must_use]
+    pub fn host(&self) -> HostId {
+        self.0.shared.host()
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.0
     }
 
     pub(crate) fn over(inner: Arc<Inner>) -> Self {
@@ -178,18 +205,27 @@ impl Database {
 
     /// Examines up to a thousand recordings, and removes those that no record names: appends that failed
     /// leave them behind, and so does pruning. Returns how many were removed. To be called every few
-    /// minutes, and then until [`Database::has_swept`].
+    /// minutes, and then until [`Database::has_swept`]. Of the members of a cluster, only the one that has
+    /// the first partition does it, because the recordings of all partitions are beside each other.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn sweep(&self) -> Result<u64, Error> {
         let shared = &self.0.shared;
+        if !self.has_to_sweep() {
+            return Ok(0);
+        }
         shared.sweep.lock().await.next(&shared.reader, &shared.uploads).await
     }
 
     /// Whether the last [`Database::sweep`] examined the last recording.
     pub async fn has_swept(&self) -> bool {
-        self.0.shared.sweep.lock().await.is_at_end()
+        !self.has_to_sweep() || self.0.shared.sweep.lock().await.is_at_end()
+    }
+
+    fn has_to_sweep(&self) -> bool {
+        let shared = &self.0.shared;
+        !shared.is_member() || shared.why_disowned(Partition::default()).is_none()
     }
 
     /// Finishes the calls before this one, and closes all journals and connections. If the database does
@@ -203,6 +239,11 @@ impl Database {
         {
             *pruner = None;
         }
+        if let Some(mut claimer) =
+            within(shared.settings.statement_limit, shared.claimer.lock()).await
+        {
+            *claimer = None;
+        }
         let Some(writer) = &self.0.writer else {
             return shared.reader.close();
         };
@@ -213,6 +254,45 @@ impl Database {
         hosts::leave(shared).await;
         shared.reader.close();
     }
+}
+
+/// Connects, checks the schema, and enters this process into the table of hosts.
+async fn enter(
+    address: &Address,
+    settings: Settings,
+    url: Option<String>,
+) -> Result<(Arc<Shared>, Link), Error> {
+    let unavailable = |fault: Fault| fault.unavailable();
+    let connector = Connector::new(address, settings.connect_limit).map_err(unavailable)?;
+    let link = connector.connect().await.map_err(unavailable)?;
+    schema::check(&link, &settings, connector.place()).await?;
+    if url.is_none() {
+        hosts::refuse_members(&link, &settings).await?;
+    }
+    let host = hosts::enter(&link, &settings, url.as_deref(), None).await?;
+    let reader = Reader::new(&connector, &settings)?;
+    let shared = Arc::new(Shared::new(connector, settings, reader, host, url));
+    let what = NOT_CLAIMED;
+    Partition::all().for_each(|partition| shared.give_up(partition, what.to_owned()));
+    shared.skew.look(&link, &shared.settings, shared.connector.place()).await;
+    Ok((shared, link))
+}
+
+impl Inner {
+    /// The result of a request to the writer.
+    pub(crate) async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
+    ) -> Result<T, Error> {
+        let (answer, answered) = oneshot::channel();
+        let writer = self.writer.as_ref().ok_or_else(read_only)?;
+        writer.send(request(answer)).await.map_err(|_| Error::Closed)?;
+        answered.await.map_err(|_| Error::Closed)?
+    }
+}
+
+pub(crate) fn read_only() -> Error {
+    Error::Unavailable { what: "the database was opened for reading only".to_owned() }
 }
 
 impl fmt::Debug for Database {

@@ -1,7 +1,7 @@
 //! What the owner of a partition knows: the end of its log, its epoch, and the last records of
 //! entities.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use sandglass_journal::LastRecord;
 use sandglass_model::{EntityRef, Partition};
@@ -48,6 +48,13 @@ impl Recent {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert((partition, entity), known);
+    }
+
+    /// Forgets the entities of partitions to which another process may append.
+    pub(crate) fn forget(&mut self, partitions: &BTreeSet<Partition>) {
+        for generation in [&mut self.young, &mut self.old] {
+            generation.retain(|(partition, _), _| !partitions.contains(partition));
+        }
     }
 
     pub(crate) fn remove(&mut self, partition: Partition, entity: &EntityRef) {

@@ -1,17 +1,20 @@
 //! The table of hosts: this process enters itself, and its beats show the others that it is alive. Beats
 //! have a connection of their own, because long reads may occupy all of the pool, and appends the writer.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use sandglass_journal::Error;
-use sandglass_model::{Entropy, Partition, SystemEntropy};
+use sandglass_model::{HostId, Partition};
+use tokio::task::JoinHandle;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::database::Database;
 use crate::fault::{Fate, Fault};
-use crate::limit::within;
-use crate::link::{Link, Parameter};
+use crate::limit::{pause, within};
+use crate::link::{Connector, Link, Parameter};
 use crate::row::partition_of;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -19,8 +22,48 @@ use crate::skew::TIME;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The connection of the beats, which is made when it is first needed.
-pub(crate) type Heart = tokio::sync::Mutex<Option<Link>>;
+/// The newest format of records that this version reads.
+pub const RECORDS_FORMAT: u32 = 1;
+
+/// Rows of dead processes that own nothing, of which more are removed by the next process that joins.
+const DEAD_MAX: i64 = 64;
+
+/// The connection of the beats.
+pub(crate) type Heart = tokio::sync::Mutex<BeatLink>;
+
+/// The connection of the beats, which is made when it is first needed. Connecting goes on if the beat
+/// that waits for it is given up: with several addresses, of which the first does not respond, it takes
+/// longer than a beat may.
+#[derive(Default)]
+pub(crate) struct BeatLink {
+    link: Option<Link>,
+    connecting: Option<JoinHandle<Result<Link, Fault>>>,
+}
+
+impl BeatLink {
+    /// Takes the connection out. If it is not put back, the next call makes another one.
+    async fn take(&mut self, connector: &Connector) -> Result<Link, Fault> {
+        if let Some(link) = self.link.take().filter(|link| !link.is_closed()) {
+            return Ok(link);
+        }
+        let connecting = self.connecting.get_or_insert_with(|| {
+            let connector = connector.clone();
+            connector.runtime().clone().spawn(async move { connector.connect().await })
+        });
+        // If this is canceled, the next call waits for the same attempt.
+        let connected = connecting.await;
+        self.connecting = None;
+        // A task is only canceled with its runtime.
+        connected.unwrap_or_else(|_| Err(Fault::no_connection()))
+    }
+
+    fn close(&mut self) {
+        self.link = None;
+        if let Some(connecting) = self.connecting.take() {
+            connecting.abort();
+        }
+    }
+}
 
 impl Database {
     /// Tells other processes that this one is alive, and returns the partitions that another process
@@ -68,9 +111,9 @@ async fn beat(shared: &Shared) -> Result<Vec<(Partition, Option<String>)>, Fault
          VALUES ($1, $2, $3, 1, false) \
          ON CONFLICT (host) DO UPDATE SET beats = hosts.beats + 1 RETURNING {TIME}"
     );
-    let (host, name, version) = (&shared.host, process_name(), VERSION);
+    let (host, name, version) = (shared.host_text(), process_name(), VERSION);
     let parameters: [Parameter<'_>; 3] =
-        [(host, Type::TEXT), (&name, Type::TEXT), (&version, Type::TEXT)];
+        [(&host, Type::TEXT), (&name, Type::TEXT), (&version, Type::TEXT)];
     let sent = shared.skew.sent();
     let rows = query(shared, &beat, &parameters).await?;
     shared.skew.note(sent, rows.first(), shared.connector.place());
@@ -78,43 +121,59 @@ async fn beat(shared: &Shared) -> Result<Vec<(Partition, Option<String>)>, Fault
     let lost = "SELECT p.partition, h.name FROM sandglass.partitions p \
                 LEFT JOIN sandglass.hosts h ON h.host = p.owner \
                 WHERE p.owner IS DISTINCT FROM $1 ORDER BY p.partition";
-    let rows = query(shared, lost, &[(host, Type::TEXT)]).await?;
+    let rows = query(shared, lost, &[(&host, Type::TEXT)]).await?;
     let name = |row: &Row| row.try_get::<_, Option<String>>(1).ok().flatten();
     let read = |row: &Row| Some((partition_of(row)?, name(row)));
     Ok(rows.iter().filter_map(read).collect())
 }
 
 /// Sends one statement on the connection of the beats, and cancels it if it takes too long: the next
-/// beat has another connection, and the server must not keep one for each beat that waits.
-async fn query(
+/// beat has another connection, and the server must not keep one for each beat that waits. Only for beats,
+/// and for statements behind the last one: no beat must wait for anything else.
+pub(crate) async fn query(
     shared: &Shared,
     sql: &str,
     parameters: &[Parameter<'_>],
 ) -> Result<Vec<Row>, Fault> {
     let mut heart = shared.heart.lock().await;
-    // If this is canceled, the connection is not used again.
-    let link = match heart.take().filter(|link| !link.is_closed()) {
-        Some(link) => link,
-        None => shared.connector.connect().await?,
-    };
+    // If this is canceled from here on, the connection is not used again.
+    let link = heart.take(&shared.connector).await?;
     let rows = link.query_or_cancel(shared.settings.connect_limit, sql, parameters).await;
     if rows.as_ref().err().is_none_or(|fault| fault.fate != Fate::Unknown) {
-        *heart = Some(link);
+        heart.link = Some(link);
     }
     rows
 }
 
-/// Enters this process into the table; returns its id.
-pub(crate) async fn enter(link: &Link, settings: &Settings) -> Result<String, Error> {
-    let mut id = [0; 16];
-    let random = SystemEntropy.fill(&mut id);
-    random.map_err(|error| Error::Unavailable { what: error.to_string() })?;
-    let host: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-    let (name, version) = (process_name(), VERSION);
-    let sql = "INSERT INTO sandglass.hosts (host, name, version, beats, dead) \
-               VALUES ($1, $2, $3, 0, false) RETURNING host";
-    let parameters: [Parameter<'_>; 3] =
-        [(&host, Type::TEXT), (&name, Type::TEXT), (&version, Type::TEXT)];
+/// An id for a process.
+pub(crate) fn new_id() -> Result<HostId, Error> {
+    HostId::random().map_err(|error| Error::Unavailable { what: error.to_string() })
+}
+
+/// Enters this process into the table with a new id, and where other members of the cluster reach it if
+/// it is one. If it was there before under the id `former`, it is draining if it was then. Returns the id.
+pub(crate) async fn enter(
+    link: &Link,
+    settings: &Settings,
+    url: Option<&str>,
+    former: Option<HostId>,
+) -> Result<HostId, Error> {
+    let host = new_id()?;
+    let sql = "INSERT INTO sandglass.hosts \
+                 (host, name, version, beats, dead, url, reads_format, draining) \
+               VALUES ($1, $2, $3, 0, false, $4, $5, \
+                 coalesce((SELECT draining FROM sandglass.hosts WHERE host = $6), false)) \
+               RETURNING host";
+    let (text, name, format) = (host.to_string(), process_name(), i64::from(RECORDS_FORMAT));
+    let former = former.map(|host| host.to_string());
+    let parameters: [Parameter<'_>; 6] = [
+        (&text, Type::TEXT),
+        (&name, Type::TEXT),
+        (&VERSION, Type::TEXT),
+        (&url, Type::TEXT),
+        (&format, Type::INT8),
+        (&former, Type::TEXT),
+    ];
     let entered = link.query(settings.statement_limit, sql, &parameters).await;
     entered.map_err(|fault| fault.unavailable())?;
     Ok(host)
@@ -130,19 +189,73 @@ fn process_name() -> String {
 pub(crate) async fn forget_others(link: &Link, shared: &Shared) -> Result<(), Fault> {
     let sql = "DELETE FROM sandglass.hosts h WHERE h.host <> $1 \
                AND NOT EXISTS (SELECT 1 FROM sandglass.partitions WHERE owner = h.host)";
-    let parameters: [Parameter<'_>; 1] = [(&shared.host, Type::TEXT)];
-    link.query(shared.settings.statement_limit, sql, &parameters).await?;
+    let host = shared.host_text();
+    link.query(shared.settings.statement_limit, sql, &[(&host, Type::TEXT)]).await?;
     Ok(())
+}
+
+/// How long members are watched for a beat: longer than twice the interval of beats.
+const WATCH_MEMBERS: Duration = Duration::from_millis(2500);
+
+/// Checks that no member of a cluster beats, because this process is to have the database alone.
+pub(crate) async fn refuse_members(link: &Link, settings: &Settings) -> Result<(), Error> {
+    let sql = "SELECT host, beats, name, url FROM sandglass.hosts \
+               WHERE url IS NOT NULL AND NOT dead ORDER BY host";
+    let read = |row: &Row| -> Option<(String, i64, String, String)> {
+        Some((
+            row.try_get(0).ok()?,
+            row.try_get(1).ok()?,
+            row.try_get(2).ok()?,
+            row.try_get(3).ok()?,
+        ))
+    };
+    let members = async || {
+        let rows = link.query(settings.statement_limit, sql, &[]).await;
+        rows.map_err(|fault| fault.unavailable())
+    };
+    let before = members().await?;
+    if before.is_empty() {
+        return Ok(());
+    }
+    pause(WATCH_MEMBERS).await;
+    let before: BTreeMap<_, _> =
+        before.iter().filter_map(read).map(|(host, beats, ..)| (host, beats)).collect();
+    let after = members().await?;
+    let alive = after.iter().filter_map(read);
+    let mut alive = alive.filter(|(host, beats, ..)| before.get(host) != Some(beats));
+    let Some((_, _, name, url)) = alive.next() else { return Ok(()) };
+    let others = match alive.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Err(Error::Unavailable {
+        what: format!(
+            "hosts of a cluster use it: {name} at {url}{others}; stop all of them first, or, if this \
+             process is to be a host of the cluster, start it with --advertise"
+        ),
+    })
+}
+
+/// Removes dead processes that own nothing if there are many. One that runs nevertheless takes its absence
+/// for its death.
+pub(crate) async fn forget_dead(link: &Link, limit: Duration) -> Result<(), Fault> {
+    let sql = "DELETE FROM sandglass.hosts h WHERE h.dead \
+               AND NOT EXISTS (SELECT 1 FROM sandglass.partitions WHERE owner = h.host) \
+               AND (SELECT count(*) FROM sandglass.hosts WHERE dead) > $1";
+    let forgotten = link.query(limit, sql, &[(&DEAD_MAX, Type::INT8)]).await;
+    if let Err(fault) = &forgotten {
+        tracing::warn!(why = %fault.what, "the table of hosts keeps dead processes");
+    }
+    forgotten.map(drop)
 }
 
 /// Notes that this process has closed the journal, and ends the connection of its beats.
 pub(crate) async fn leave(shared: &Shared) {
     let sql = "UPDATE sandglass.hosts SET dead = true WHERE host = $1";
-    // Of use to people only.
-    let parameters: [Parameter<'_>; 1] = [(&shared.host, Type::TEXT)];
-    let limit = shared.settings.connect_limit;
-    let _ = within(limit, query(shared, sql, &parameters)).await;
+    // If it fails, the other members of a cluster wait until they have declared it dead.
+    let (host, limit) = (shared.host_text(), shared.settings.connect_limit);
+    let _ = within(limit, query(shared, sql, &[(&host, Type::TEXT)])).await;
     if let Some(mut heart) = within(limit, shared.heart.lock()).await {
-        *heart = None;
+        heart.close();
     }
 }

@@ -1,5 +1,7 @@
-//! The append-only event log in PostgreSQL: one database holds a journal for each [`Partition`]. One
-//! process owns all partitions at a time; each append proves that it still does.
+//! The append-only event log in PostgreSQL: one database holds a journal for each [`Partition`]. Each
+//! partition has one owner at a time, and each append proves that its process still is the owner. Either
+//! one process owns all of them ([`Database::open`]), or the members of a cluster share them
+//! ([`Database::join`]).
 //!
 //! ```text
 //! append(batch) --> writer: all that waits, for all partitions, one statement --> answers
@@ -24,6 +26,7 @@ mod hosts;
 mod limit;
 mod link;
 mod lookup;
+mod membership;
 mod notes;
 mod owners;
 mod page;
@@ -40,12 +43,14 @@ mod shared;
 mod skew;
 mod snapshots;
 mod takeover;
+mod tenure;
 mod tls;
 mod writer;
 
 pub use address::{Address, InvalidUrl, PASSWORD_VARIABLE};
 pub use check::{Check, CheckedPage, Flaw};
 pub use database::{Counts, Database};
+pub use hosts::RECORDS_FORMAT;
 pub use owners::Owner;
 pub use schema::{FORMAT, create, upgrade};
 pub use settings::Settings;

@@ -110,6 +110,16 @@ impl Connector {
     }
 }
 
+impl Connector {
+    /// The connection that is kept in `link`, made anew if it is lost.
+    pub(crate) async fn renew<'a>(&self, link: &'a mut Option<Link>) -> Result<&'a Link, Fault> {
+        if link.as_ref().is_none_or(Link::is_closed) {
+            *link = Some(self.connect().await?);
+        }
+        link.as_ref().ok_or_else(Fault::no_connection)
+    }
+}
+
 type Connected<'a> = Pin<
     Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + 'a>,
 >;

@@ -74,6 +74,11 @@ impl Notes {
         self.waiting.callers.push((partition, answer));
     }
 
+    /// Refuses the notes about these partitions, which another process may write from now on.
+    pub(crate) fn refuse(&mut self, partitions: &BTreeSet<Partition>, error: Error) {
+        self.waiting.answer(partitions, &Err(error));
+    }
+
     /// Counts batches that were appended while notes wait.
     pub(crate) fn count_batches(&mut self, count: usize) {
         self.batches = self.batches.saturating_add(count);

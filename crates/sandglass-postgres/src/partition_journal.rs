@@ -9,9 +9,9 @@ use sandglass_journal::{
     Positions, Resting, Select, Selected, SelectedPlace, Snapshot,
 };
 use sandglass_model::{DispatchId, EntityRef, Partition, Position};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-use crate::database::{Database, Inner};
+use crate::database::{Database, Inner, read_only};
 use crate::group::Job;
 use crate::limit::within;
 use crate::requests::{NoteRest, Request};
@@ -35,22 +35,6 @@ impl PartitionJournal {
         &self.inner.shared
     }
 
-    /// The writer; `None` if the database was opened for reading only.
-    fn writer(&self) -> Option<&mpsc::Sender<Request>> {
-        self.inner.writer.as_ref()
-    }
-
-    /// The result of a request to the writer.
-    async fn ask<T>(
-        &self,
-        request: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Request,
-    ) -> Result<T, Error> {
-        let (answer, answered) = oneshot::channel();
-        let writer = self.writer().ok_or_else(read_only)?;
-        writer.send(request(answer)).await.map_err(|_| Error::Closed)?;
-        answered.await.map_err(|_| Error::Closed)?
-    }
-
     async fn submit(&self, batch: Batch) -> Result<Positions, Error> {
         let shared = self.shared();
         let partition = self.partition;
@@ -67,10 +51,9 @@ impl PartitionJournal {
         };
         // Only large recordings need a connection.
         let (batch, named) = if are_small { naming.await? } else { self.read(naming).await? };
-        self.ask(|answer| {
-            Request::Append(Job { partition, batch, lines, bytes, named, answer, room })
-        })
-        .await
+        let request =
+            |answer| Request::Append(Job { partition, batch, lines, bytes, named, answer, room });
+        self.inner.ask(request).await
     }
 
     /// As [`Database::run`], unless the journal is closed.
@@ -81,10 +64,6 @@ impl PartitionJournal {
         self.shared().check_open(self.partition)?;
         Database::over(Arc::clone(&self.inner)).run(work).await
     }
-}
-
-fn read_only() -> Error {
-    Error::Unavailable { what: "the database was opened for reading only".to_owned() }
 }
 
 impl Journal for PartitionJournal {
@@ -152,7 +131,7 @@ impl Journal for PartitionJournal {
             let partition = self.partition;
             self.shared().check_owned(partition)?;
             few_enough(&entities)?;
-            if self.writer().is_none() {
+            if self.inner.writer.is_none() {
                 return Err(read_only());
             }
             let inner = Arc::clone(&self.inner);
@@ -173,7 +152,7 @@ impl Journal for PartitionJournal {
             let partition = self.partition;
             self.shared().check_owned(partition)?;
             few_resting(&entities)?;
-            self.ask(|answer| Request::Rest(NoteRest { partition, entities, answer })).await
+            self.inner.ask(|answer| Request::Rest(NoteRest { partition, entities, answer })).await
         })
     }
 
@@ -202,7 +181,7 @@ impl Journal for PartitionJournal {
         Box::pin(async move {
             self.shared().close(self.partition);
             let (done, finished) = oneshot::channel();
-            let Some(writer) = self.writer() else { return };
+            let Some(writer) = &self.inner.writer else { return };
             if writer.send(Request::Barrier(done)).await.is_ok() {
                 // If the database does not respond, its calls wait for it on.
                 let limit = self.shared().settings.statement_limit;

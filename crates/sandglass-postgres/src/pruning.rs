@@ -15,14 +15,13 @@ use std::time::Duration;
 
 use sandglass_journal::Error;
 use sandglass_model::{EntityRef, Partition, Position};
-use tokio::sync::oneshot;
 use tokio_postgres::types::Type;
 
 use crate::database::Inner;
 use crate::fault::{Fate, Fault};
 use crate::limit::pause;
 use crate::link::{Link, Parameter};
-use crate::removal::{Doomed, connect, find, find_present, remove};
+use crate::removal::{Doomed, find, find_present, remove};
 use crate::requests::{Hold, Request};
 use crate::row::{key, position};
 use crate::shared::Shared;
@@ -134,7 +133,7 @@ async fn remove_all(
     for _ in 0..ATTEMPTS {
         shared.check_owned(partition)?;
         let epoch = hold(inner, partition, &entities, unknown.take()).await?;
-        let link = connect(shared, pruner).await.map_err(|fault| fault.unavailable())?;
+        let link = shared.connector.renew(pruner).await.map_err(|fault| fault.unavailable())?;
         let limit = shared.settings.statement_limit;
         let fault = match remove(link, limit, partition, epoch, doomed).await {
             Ok(Some(removed)) => return Ok(Some(removed)),
@@ -209,12 +208,8 @@ async fn hold(
     entities: &[(EntityRef, Position)],
     unknown: Option<String>,
 ) -> Result<i64, Error> {
-    let writer = inner.writer.as_ref().ok_or(Error::Closed)?;
-    let (answer, answered) = oneshot::channel();
-    let request = Hold { partition, entities: entities.to_vec(), unknown, answer };
-    let sent = writer.send(Request::Hold(request)).await;
-    sent.map_err(|_| Error::Closed)?;
-    answered.await.map_err(|_| Error::Closed)?
+    let entities = entities.to_vec();
+    inner.ask(|answer| Request::Hold(Hold { partition, entities, unknown, answer })).await
 }
 
 impl Writer {

@@ -24,17 +24,6 @@ pub(crate) struct Doomed {
     pub(crate) records: i64,
 }
 
-/// The connection on which entities are removed.
-pub(crate) async fn connect<'a>(
-    shared: &Shared,
-    pruner: &'a mut Option<Link>,
-) -> Result<&'a Link, Fault> {
-    if pruner.as_ref().is_none_or(Link::is_closed) {
-        *pruner = Some(shared.connector.connect().await?);
-    }
-    pruner.as_ref().ok_or_else(Fault::no_connection)
-}
-
 /// Those of the entities whose last records are the ones named here.
 pub(crate) async fn find(
     shared: &Shared,
@@ -60,7 +49,7 @@ pub(crate) async fn find(
     let limit = shared.settings.statement_limit;
     let mut last = Fault::no_connection();
     for _ in 0..2 {
-        let link = connect(shared, pruner).await?;
+        let link = shared.connector.renew(pruner).await?;
         match link.query_or_cancel(limit, sql, &parameters).await {
             Ok(rows) => {
                 let mut doomed = Vec::with_capacity(rows.len());
@@ -174,7 +163,7 @@ pub(crate) async fn find_present(
     let (types, ids) = names(entities.iter().map(|(entity, _)| entity));
     let parameters: [Parameter<'_>; 3] =
         [(&number, Type::INT2), (&types, Type::TEXT_ARRAY), (&ids, Type::TEXT_ARRAY)];
-    let link = connect(shared, pruner).await?;
+    let link = shared.connector.renew(pruner).await?;
     let rows = link.query_or_cancel(shared.settings.statement_limit, sql, &parameters).await?;
     let mut present = BTreeSet::new();
     for row in &rows {

@@ -1,10 +1,13 @@
 //! What is requested of the writer, and its queue.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use sandglass_journal::{Error, Resting};
 use sandglass_model::{EntityRef, Partition, Position};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::group::Job;
+use crate::heads::Head;
 
 /// A request to the writer.
 #[derive(Debug)]
@@ -12,6 +15,9 @@ pub(crate) enum Request {
     Append(Job),
     Hold(Hold),
     Rest(NoteRest),
+    Adopt(Adopt),
+    Forget(Forget),
+    Release(Release),
     /// Answered when everything before it was.
     Barrier(oneshot::Sender<()>),
     /// The writer ends.
@@ -36,6 +42,29 @@ pub(crate) struct NoteRest {
     pub(crate) partition: Partition,
     pub(crate) entities: Vec<Resting>,
     pub(crate) answer: oneshot::Sender<Result<(), Error>>,
+}
+
+/// Partitions that this process has claimed, and the ends of their logs.
+#[derive(Debug)]
+pub(crate) struct Adopt {
+    pub(crate) heads: BTreeMap<Partition, Head>,
+    pub(crate) answer: oneshot::Sender<Result<(), Error>>,
+}
+
+/// Partitions that are not appended to any more, until they are adopted again.
+#[derive(Debug)]
+pub(crate) struct Forget {
+    pub(crate) partitions: BTreeSet<Partition>,
+    pub(crate) why: &'static str,
+    pub(crate) answer: oneshot::Sender<Result<(), Error>>,
+}
+
+/// Partitions that are given away, so that other processes can claim them.
+#[derive(Debug)]
+pub(crate) struct Release {
+    pub(crate) partitions: BTreeSet<Partition>,
+    /// Receives those that were given away.
+    pub(crate) answer: oneshot::Sender<Result<Vec<Partition>, Error>>,
 }
 
 /// The queue of the writer, and what was taken from it while a statement's outcome was unknown.
@@ -69,6 +98,9 @@ impl Requests {
                     Some(Request::Append(job)) => job.answer(Err(refused())),
                     Some(Request::Hold(hold)) => drop(hold.answer.send(Err(refused()))),
                     Some(Request::Rest(rest)) => drop(rest.answer.send(Err(refused()))),
+                    Some(Request::Adopt(adopt)) => drop(adopt.answer.send(Err(refused()))),
+                    Some(Request::Forget(forget)) => drop(forget.answer.send(Err(refused()))),
+                    Some(Request::Release(release)) => drop(release.answer.send(Err(refused()))),
                     Some(Request::Barrier(waiter)) => self.waiting.push(waiter),
                     Some(Request::End(waiter)) => self.ended = Some(waiter),
                     // All journals are gone; what was appended is finished nevertheless.

@@ -13,10 +13,11 @@ use crate::link::{Connector, Link};
 use crate::settings::Settings;
 
 /// The format that this version writes.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// What leads to each format from the one before it.
-const UPGRADES: [(u32, &str); 1] = [(2, include_str!("upgrade-2.sql"))];
+const UPGRADES: [(u32, &str); 2] =
+    [(2, include_str!("upgrade-2.sql")), (3, include_str!("upgrade-3.sql"))];
 
 /// How long an upgrade may take: it reads whole tables.
 const UPGRADE_LIMIT: Duration = Duration::from_secs(3_600);

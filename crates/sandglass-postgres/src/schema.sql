@@ -1,4 +1,4 @@
--- Format 2: 64 journals, each with positions from 1 on. Only what every PostgreSQL-like database has:
+-- Format 3: 64 journals, each with positions from 1 on. Only what every PostgreSQL-like database has:
 -- no sequences, triggers, foreign keys or functions of the database's clock.
 
 -- Which format this is, how many partitions there are, and how names are hashed. Written first and once.
@@ -9,16 +9,22 @@ CREATE TABLE sandglass.cluster (
     hash       text NOT NULL
 );
 
--- Each process that opened the database, by an id of its own.
+-- Each process that opened the database, by an id of its own. `url` is where the others reach it; null
+-- for a process that opened the database alone. An id that is dead, or that is not here any more, is
+-- never used again.
 CREATE TABLE sandglass.hosts (
-    host    text PRIMARY KEY,
-    name    text NOT NULL,
-    version text NOT NULL,
-    beats   bigint NOT NULL,
-    dead    boolean NOT NULL
+    host         text PRIMARY KEY,
+    name         text NOT NULL,
+    version      text NOT NULL,
+    beats        bigint NOT NULL,
+    dead         boolean NOT NULL,
+    url          text,
+    reads_format integer NOT NULL DEFAULT 1,
+    draining     boolean NOT NULL DEFAULT false
 );
 
--- Who may append to each partition. The epoch grows with each takeover, and every append proves it.
+-- Who may append to each partition; `owner` is null if the last one gave it away. The epoch grows with
+-- each takeover and when a partition is given away, and every append proves it.
 -- `floor` is the last position that was assigned, if that record was pruned.
 CREATE TABLE sandglass.partitions (
     partition smallint PRIMARY KEY,

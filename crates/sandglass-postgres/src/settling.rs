@@ -80,9 +80,13 @@ impl Writer {
         }
     }
 
+    /// The partitions to take again, and the positions of interest there. They include those that are
+    /// disowned and have a statement on its way: only a new epoch shows its outcome for certain.
     fn probes(&self, ends: &BTreeMap<Partition, (i64, [u8; 16])>) -> BTreeMap<Partition, i64> {
         let probe = |partition| ends.get(&partition).map_or(0, |(last, _)| *last);
-        self.heads.keys().map(|partition| (*partition, probe(*partition))).collect()
+        let is_held = |partition: &&Partition| self.shared.why_disowned(**partition).is_none();
+        let held = self.heads.keys().filter(is_held);
+        held.chain(ends.keys()).map(|partition| (*partition, probe(*partition))).collect()
     }
 
     /// A connection. A new one takes the partitions again, and compares them with what is known here,
@@ -127,6 +131,9 @@ impl Writer {
 fn flaw(shared: &Shared, partition: Partition, head: Head, found: &Found) -> Option<String> {
     let place = shared.connector.place();
     let lost = head.last.saturating_sub(found.head.last);
+    if !found.is_owned && shared.is_member() {
+        return Some(format!("another host owns partition {partition} of {place} now"));
+    }
     if !found.is_owned {
         return Some(format!(
             "another process owns partition {partition} of {place} now: this one appends nothing to \
@@ -136,10 +143,14 @@ fn flaw(shared: &Shared, partition: Partition, head: Head, found: &Found) -> Opt
     if lost > 0 {
         let count = u64::try_from(lost).unwrap_or(u64::MAX);
         shared.counters.lost.fetch_add(count, Ordering::Relaxed);
+        let advice = if shared.is_member() {
+            "The partition is read again and continues without them"
+        } else {
+            "Nothing is written over the gap. Restore the records, or restart to continue without them"
+        };
         return Some(format!(
             "{place} has lost {lost} records of partition {partition} that were acknowledged \
-             (positions {} to {}), probably by a failover to a standby that was behind. Nothing is \
-             written over the gap. Restore the records, or restart to continue without them",
+             (positions {} to {}), probably by a failover to a standby that was behind. {advice}",
             found.head.last + 1,
             head.last
         ));

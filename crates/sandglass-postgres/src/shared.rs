@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use sandglass_journal::store::{Failing, printable};
 use sandglass_journal::{Error, Health};
-use sandglass_model::Partition;
+use sandglass_model::{HostId, Partition};
 
 use crate::blobs::{Sweep, Uploads};
 use crate::hosts::Heart;
@@ -14,15 +14,19 @@ use crate::pruning::{BeingRemoved, Pruner};
 use crate::reader::Reader;
 use crate::settings::Settings;
 use crate::skew::Skew;
+use crate::tenure::Claimer;
 
 pub(crate) struct Shared {
     pub(crate) connector: Connector,
     pub(crate) settings: Settings,
     pub(crate) reader: Reader,
     /// The id of this process in the table of hosts.
-    pub(crate) host: String,
+    host: Mutex<HostId>,
+    /// Where other members of the cluster reach this process; `None` if it is not a member.
+    pub(crate) url: Option<String>,
     pub(crate) heart: Heart,
     pub(crate) pruner: Pruner,
+    pub(crate) claimer: Claimer,
     /// The entities that are being removed.
     pub(crate) being_removed: BeingRemoved,
     partitions: Vec<Status>,
@@ -54,11 +58,22 @@ impl Reachable {
 /// What callers see of a partition.
 #[derive(Debug, Default)]
 struct Status {
-    /// The last position that an append returned, or that was there when the database was opened.
+    /// The last position that an append returned, or that was there when this process got the partition.
     acknowledged: AtomicI64,
-    /// Why nothing is appended here again.
-    disowned: Mutex<Option<String>>,
+    holder: Mutex<Holder>,
     is_closed: AtomicBool,
+}
+
+/// Who appends to a partition, as far as this process knows.
+#[derive(Clone, Debug, Default)]
+enum Holder {
+    /// This process.
+    #[default]
+    This,
+    /// Another process or none, and why not this one.
+    Another(String),
+    /// None, because acknowledged records are gone or were changed by hand.
+    Damaged(String),
 }
 
 /// What has happened since the database was opened.
@@ -75,7 +90,8 @@ impl Shared {
         connector: Connector,
         settings: Settings,
         reader: Reader,
-        host: String,
+        host: HostId,
+        url: Option<String>,
     ) -> Self {
         let partitions = Partition::all().map(|_| Status::default()).collect();
         let sweep = tokio::sync::Mutex::new(Sweep::new(settings.orphans_kept));
@@ -83,9 +99,11 @@ impl Shared {
             connector,
             settings,
             reader,
-            host,
+            host: Mutex::new(host),
+            url,
             heart: Heart::default(),
             pruner: Pruner::default(),
+            claimer: Claimer::default(),
             being_removed: BeingRemoved::default(),
             partitions,
             failing: Default::default(),
@@ -111,15 +129,74 @@ impl Shared {
         self.status(partition).acknowledged.fetch_max(last, Ordering::AcqRel);
     }
 
-    pub(crate) fn why_disowned(&self, partition: Partition) -> Option<String> {
+    pub(crate) fn host(&self) -> HostId {
+        *self.host.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The id of this process as statements have it.
+    pub(crate) fn host_text(&self) -> String {
+        self.host().to_string()
+    }
+
+    pub(crate) fn set_host(&self, host: HostId) {
+        *self.host.lock().unwrap_or_else(PoisonError::into_inner) = host;
+    }
+
+    /// Whether this process shares the partitions with others, and gets and loses them while it runs.
+    pub(crate) fn is_member(&self) -> bool {
+        self.url.is_some()
+    }
+
+    fn holder(&self, partition: Partition) -> Holder {
         let status = self.status(partition);
-        status.disowned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        status.holder.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_holder(&self, partition: Partition, holder: Holder) -> Holder {
+        let status = self.status(partition);
+        let mut present = status.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut present, holder)
+    }
+
+    pub(crate) fn why_disowned(&self, partition: Partition) -> Option<String> {
+        match self.holder(partition) {
+            Holder::This => None,
+            Holder::Another(what) | Holder::Damaged(what) => Some(what),
+        }
+    }
+
+    /// Appends to a partition whose log ends at `last` from now on.
+    pub(crate) fn hold(&self, partition: Partition, last: i64) {
+        let known = self.status(partition).acknowledged.swap(last, Ordering::AcqRel);
+        let before = self.set_holder(partition, Holder::This);
+        let lost = known.saturating_sub(last);
+        // If it was noticed before, it is counted already.
+        if lost > 0 && !matches!(before, Holder::Damaged(_)) {
+            let count = u64::try_from(lost).unwrap_or_default();
+            self.counters.lost.fetch_add(count, Ordering::Relaxed);
+            tracing::error!(
+                %partition,
+                lost,
+                "the database has lost records at the end of this partition that were acknowledged, \
+                 probably by a failover to a standby that was behind; it continues without them"
+            );
+        }
+    }
+
+    /// Appends nothing more to a partition that another process gets. One to which nothing is appended
+    /// already keeps its reason.
+    pub(crate) fn give_up(&self, partition: Partition, what: String) {
+        let status = self.status(partition);
+        let mut holder = status.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*holder, Holder::This) {
+            *holder = Holder::Another(what);
+        }
     }
 
     /// Appends nothing more to a partition that lost records.
     pub(crate) fn disown(&self, partition: Partition, what: String) {
         tracing::error!(%partition, %what, "nothing more is appended to this partition");
-        self.note_disowned(partition, what);
+        self.set_holder(partition, Holder::Damaged(what));
     }
 
     /// Appends nothing more to partitions that another process has taken, which is called `owner` in the
@@ -136,13 +213,8 @@ impl Shared {
             "another process has taken partitions of the journal; nothing more is appended to them"
         );
         for (partition, what) in taken {
-            self.note_disowned(partition, what);
+            self.give_up(partition, what);
         }
-    }
-
-    fn note_disowned(&self, partition: Partition, what: String) {
-        let status = self.status(partition);
-        *status.disowned.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }
 
     pub(crate) fn close(&self, partition: Partition) {
@@ -168,8 +240,11 @@ impl Shared {
         if self.check_open(partition).is_err() {
             return Health::Closed;
         }
-        if let Some(what) = self.why_disowned(partition) {
-            return Health::Disowned { what };
+        match self.holder(partition) {
+            Holder::Damaged(what) => return Health::Disowned { what },
+            Holder::Another(what) if !self.is_member() => return Health::Disowned { what },
+            // Another member appends to it.
+            Holder::Another(_) | Holder::This => {}
         }
         self.failing
             .why()

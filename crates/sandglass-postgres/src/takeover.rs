@@ -62,16 +62,31 @@ pub(crate) async fn take(
 ) -> Result<(Link, BTreeMap<Partition, Found>), Fault> {
     let link = shared.connector.connect().await?;
     let limit = shared.settings.statement_limit;
-    let numbers: Vec<i16> = probes.keys().map(|partition| partition.number().into()).collect();
-    let positions: Vec<i64> = probes.values().copied().collect();
-    let parameters: [Parameter<'_>; 3] =
-        [(&numbers, Type::INT2_ARRAY), (&shared.host, Type::TEXT), (&positions, Type::INT8_ARRAY)];
+    let (numbers, host) = (numbers_of(probes), shared.host_text());
     // Earlier than the time limit here, so that the reason is known.
     let lock_limit = format!("{}ms", (limit / 2).as_millis().max(1));
     let taking: [Parameter<'_>; 3] =
-        [(&numbers, Type::INT2_ARRAY), (&shared.host, Type::TEXT), (&lock_limit, Type::TEXT)];
+        [(&numbers, Type::INT2_ARRAY), (&host, Type::TEXT), (&lock_limit, Type::TEXT)];
     link.query_or_cancel(limit, sql, &taking).await?;
-    let rows = link.query(limit, HEADS, &parameters).await?;
+    let found = read_heads(shared, &link, probes).await?;
+    Ok((link, found))
+}
+
+fn numbers_of(probes: &BTreeMap<Partition, i64>) -> Vec<i16> {
+    probes.keys().map(|partition| partition.number().into()).collect()
+}
+
+/// Reads the ends of the logs of partitions. `probes` as for [`take`].
+pub(crate) async fn read_heads(
+    shared: &Shared,
+    link: &Link,
+    probes: &BTreeMap<Partition, i64>,
+) -> Result<BTreeMap<Partition, Found>, Fault> {
+    let (numbers, host) = (numbers_of(probes), shared.host_text());
+    let positions: Vec<i64> = probes.values().copied().collect();
+    let parameters: [Parameter<'_>; 3] =
+        [(&numbers, Type::INT2_ARRAY), (&host, Type::TEXT), (&positions, Type::INT8_ARRAY)];
+    let rows = link.query(shared.settings.statement_limit, HEADS, &parameters).await?;
     let mut found = BTreeMap::new();
     for row in &rows {
         let (partition, state) = read(row).map_err(Fault::from)?;
@@ -82,7 +97,7 @@ pub(crate) async fn take(
             "the table `sandglass.partitions` lacks rows: restore it from a backup".to_owned();
         return Err(Fault { fate: Fate::Refused, what });
     }
-    Ok((link, found))
+    Ok(found)
 }
 
 fn read(row: &Row) -> Result<(Option<Partition>, Found), tokio_postgres::Error> {

@@ -19,6 +19,7 @@ use crate::lookup::look_up;
 use crate::notes::{IDLE, Notes};
 use crate::requests::{Request, Requests};
 use crate::shared::Shared;
+use crate::tenure::NOT_CLAIMED;
 
 /// Most bytes of the batches of one statement: so few that another group does not wait long for them.
 pub(crate) const GROUP_MAX_BYTES: usize = 8 << 20;
@@ -47,6 +48,9 @@ impl Writer {
             }
             match other {
                 Some(Request::Hold(hold)) => self.hold(hold).await,
+                Some(Request::Adopt(adopt)) => self.adopt(adopt),
+                Some(Request::Forget(forget)) => self.forget(forget),
+                Some(Request::Release(release)) => self.release(release).await,
                 Some(Request::Barrier(waiter)) => self.requests.waiting.push(waiter),
                 Some(Request::End(waiter)) => self.requests.ended = Some(waiter),
                 Some(Request::Append(_) | Request::Rest(_)) | None => {}
@@ -260,6 +264,12 @@ impl Writer {
         }
     }
 
+    /// Why nothing is appended to a partition; `None` if it is.
+    fn why_not_held(&self, partition: Partition) -> Option<String> {
+        let why = self.shared.why_disowned(partition);
+        why.or_else(|| (!self.heads.contains_key(&partition)).then(|| NOT_CLAIMED.to_owned()))
+    }
+
     /// Refuses the batches of partitions that this process has lost, and of entities that are being
     /// removed, and returns the others.
     fn refuse_lost(&self, jobs: Vec<Job>) -> Vec<Job> {
@@ -267,7 +277,7 @@ impl Writer {
         for job in jobs {
             let entity = job.batch.entity.as_ref();
             let held = entity.filter(|it| self.shared.being_removed.contains(job.partition, it));
-            match (self.shared.why_disowned(job.partition), held) {
+            match (self.why_not_held(job.partition), held) {
                 (Some(what), _) => job.answer(Err(Error::Disowned { what })),
                 (None, Some(entity)) => {
                     let what = format!("{entity} is being pruned: try again when it is removed");

@@ -11,6 +11,7 @@ mod failover;
 mod faults;
 mod load;
 mod locks;
+mod membership;
 mod notes;
 mod owners;
 #[allow(dead_code, reason = "tests/outages.rs uses the rest")]

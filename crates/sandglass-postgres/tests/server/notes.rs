@@ -12,7 +12,7 @@ use crate::load;
 use crate::server::{self, Server, block};
 
 /// An entity of each partition.
-fn one_of_each() -> Vec<EntityRef> {
+pub(crate) fn one_of_each() -> Vec<EntityRef> {
     let of = |partition: Partition| {
         (0..)
             .map(|number| session(&format!("one-{number}")))

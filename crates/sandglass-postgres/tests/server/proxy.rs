@@ -1,11 +1,12 @@
 //! A proxy between a client and a server that cuts, delays and holds what passes.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 
 use crate::server::block;
@@ -33,6 +34,8 @@ pub(crate) struct Weather {
     pub(crate) generation: u64,
     /// Whether new connections are accepted and cut at once.
     pub(crate) is_closed: bool,
+    /// Whether new connections are refused, as those to a process that has ended.
+    pub(crate) is_refusing: bool,
 }
 
 #[derive(Debug)]
@@ -44,18 +47,24 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// A proxy of a port of this machine.
     pub(crate) fn of(port: u16) -> Self {
+        Self::on(0, port)
+    }
+
+    /// As [`Proxy::of`], on this port; 0 for a free one.
+    pub(crate) fn on(own: u16, port: u16) -> Self {
         let fair = Weather {
             server: port,
             to_server: Flow::Pass,
             to_client: Flow::Pass,
             generation: 0,
             is_closed: false,
+            is_refusing: false,
         };
         let (weather, seen) = watch::channel(fair);
         let port = block(async move {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let own = listener.local_addr().unwrap().port();
-            tokio::spawn(accept(listener, seen));
+            let socket = bind(own).await;
+            let own = socket.local_addr().unwrap().port();
+            tokio::spawn(serve(socket.listen(1024).unwrap(), seen));
             own
         });
         Self { port, weather }
@@ -81,27 +90,64 @@ impl Proxy {
     pub(crate) fn close(&self, is_closed: bool) {
         self.weather.send_modify(|weather| weather.is_closed = is_closed);
     }
+
+    /// Whether new connections are refused.
+    pub(crate) fn refuse(&self, is_refusing: bool) {
+        self.weather.send_modify(|weather| weather.is_refusing = is_refusing);
+    }
 }
 
-async fn accept(listener: TcpListener, weather: watch::Receiver<Weather>) {
-    while let Ok((client, _)) = listener.accept().await {
-        if weather.borrow().is_closed {
-            continue;
+/// A socket that has this port and does not listen, so that connections are refused.
+async fn bind(port: u16) -> TcpSocket {
+    for _ in 0..500 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        if socket.bind((Ipv4Addr::LOCALHOST, port).into()).is_ok() {
+            return socket;
         }
-        let weather = weather.clone();
-        tokio::spawn(async move {
-            let port = weather.borrow().server;
-            let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
-            let (from_client, to_client) = client.into_split();
-            let (from_server, to_server) = server.into_split();
-            let own = weather.borrow().generation;
-            let mut cut = weather.clone();
+        // A process that starts just now has the former socket until it executes its program.
+        wait(Duration::from_millis(10)).await;
+    }
+    panic!("port {port} is in use");
+}
+
+async fn serve(mut listener: TcpListener, weather: watch::Receiver<Weather>) {
+    let mut changes = weather.clone();
+    loop {
+        let port = listener.local_addr().unwrap().port();
+        loop {
             tokio::select! {
-                () = pass(from_client, to_server, weather.clone(), |it| it.to_server) => {}
-                () = pass(from_server, to_client, weather.clone(), |it| it.to_client) => {}
-                _ = cut.wait_for(move |it| it.generation != own) => {}
+                Ok((client, _)) = listener.accept() => {
+                    let _ = client.set_nodelay(true);
+                    if !weather.borrow().is_closed {
+                        tokio::spawn(connect(client, weather.clone()));
+                    }
+                }
+                Ok(_) = changes.wait_for(|it| it.is_refusing) => break,
+                else => return,
             }
-        });
+        }
+        drop(listener);
+        let socket = bind(port).await;
+        if changes.wait_for(|it| !it.is_refusing).await.is_err() {
+            return;
+        }
+        listener = socket.listen(1024).unwrap();
+    }
+}
+
+async fn connect(client: TcpStream, weather: watch::Receiver<Weather>) {
+    let port = weather.borrow().server;
+    let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+    let _ = server.set_nodelay(true);
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    let own = weather.borrow().generation;
+    let mut cut = weather.clone();
+    tokio::select! {
+        () = pass(from_client, to_server, weather.clone(), |it| it.to_server) => {}
+        () = pass(from_server, to_client, weather.clone(), |it| it.to_client) => {}
+        _ = cut.wait_for(move |it| it.generation != own) => {}
     }
 }
 

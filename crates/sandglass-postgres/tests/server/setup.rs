@@ -1,10 +1,11 @@
 //! Creating and opening databases, and what is wrong with them.
 
-use sandglass_journal::conformance::{batch, creation, ended, recording, session};
+use sandglass_journal::conformance::{batch, creation, ended, recording, session, step};
 use sandglass_journal::{Batch, Error, Expected};
 use sandglass_model::{DispatchId, Partition, Position};
 use sandglass_postgres::{Address, Database, FORMAT, Settings, create, upgrade};
 
+use crate::membership;
 use crate::server::{self, Server, block};
 
 fn open(address: &Address) -> Result<Database, Error> {
@@ -51,6 +52,64 @@ fn a_schema_is_created_once() {
     });
 }
 
+/// Moves the rows of a journal into the tables of an earlier format: of each table, these columns.
+fn downgrade(database: &str, schema: &str, tables: &[(&str, &str)]) {
+    let server = server::shared();
+    server.psql(database, "ALTER SCHEMA sandglass RENAME TO newer; CREATE SCHEMA sandglass");
+    server.psql(database, schema);
+    for (table, columns) in tables {
+        let sql = format!("INSERT INTO sandglass.{table} SELECT {columns} FROM newer.{table}");
+        server.psql(database, &sql);
+    }
+}
+
+#[test]
+fn a_journal_of_format_2_is_upgraded() {
+    let server = server::shared();
+    let address = server.new_database("older_2");
+    let entity = session("a");
+    let partition = Partition::of(&entity);
+    let former = open(&address).unwrap();
+    let (journal, create) = (former.journal(partition), creation(&entity));
+    block(async move { journal.append(create).await }).unwrap();
+    let hosts = "host, name, version, beats, dead";
+    let tables = [
+        ("cluster", "one, 2, partitions, hash"),
+        ("hosts", hosts),
+        ("partitions", "*"),
+        ("records", "*"),
+        ("entities", "*"),
+    ];
+    downgrade("older_2", include_str!("format-2.sql"), &tables);
+    let error = open(&address).unwrap_err().to_string();
+    assert!(error.contains(&format!("has format 2 and this version writes {FORMAT}")), "{error}");
+    assert_eq!(upgraded(&address), Ok(()));
+    assert_eq!(upgraded(&address), Ok(()), "it is up to date");
+    let columns = |schema: &str| {
+        let sql = format!(
+            "SELECT table_name, column_name, data_type, is_nullable, column_default \
+             FROM information_schema.columns WHERE table_schema = '{schema}' ORDER BY 1, 2"
+        );
+        server.psql("older_2", &sql)
+    };
+    // Views are not part of the tables that were copied.
+    server.psql("older_2", "DROP SCHEMA IF EXISTS other; ALTER SCHEMA newer RENAME TO other");
+    assert_eq!(columns("sandglass"), columns("other"), "as one that was created");
+    let member = membership::join(&address);
+    let read = member.clone();
+    let seen = block(async move { read.membership().await }).unwrap();
+    let host = seen.host(former.host()).unwrap();
+    assert_eq!((host.url.as_deref(), host.reads_format, host.is_draining), (None, 1, false));
+    assert!(seen.partitions.iter().all(|it| it.owner == Some(former.host())));
+    block(async move { former.close().await });
+    membership::claim_all(&member);
+    let journal = member.journal(partition);
+    block(async move {
+        assert_eq!(journal.last().await, Ok(Position(1)));
+        journal.append(step(&entity, Expected::At(Position(1)), 1)).await.unwrap();
+    });
+}
+
 #[test]
 fn a_journal_of_format_1_is_upgraded() {
     let server = server::shared();
@@ -77,21 +136,18 @@ fn a_journal_of_format_1_is_upgraded() {
     };
     append(vec![creation(&entity), end_of(1, first, 100_000)]);
     // The same rows in the tables of format 1, in which all recordings were like this one.
-    server.psql("older", "ALTER SCHEMA sandglass RENAME TO newer; CREATE SCHEMA sandglass");
-    server.psql("older", include_str!("format-1.sql"));
-    for (table, columns) in [
+    let tables = [
         ("cluster", "one, 1, partitions, hash"),
         ("partitions", "*"),
         ("records", "*"),
         ("entities", "*"),
         ("blobs", "*"),
         ("recordings", "partition, position, dispatch, attempt, hash, checksum"),
-    ] {
-        let sql = format!("INSERT INTO sandglass.{table} SELECT {columns} FROM newer.{table}");
-        server.psql("older", &sql);
-    }
+    ];
+    downgrade("older", include_str!("format-1.sql"), &tables);
     let error = open(&address).unwrap_err().to_string();
-    assert!(error.contains("has format 1 and this version writes 2: upgrade it"), "{error}");
+    let advice = format!("has format 1 and this version writes {FORMAT}: upgrade it");
+    assert!(error.contains(&advice), "{error}");
     assert_eq!(created(&address).unwrap_err().to_string(), error, "only an upgrade changes it");
     assert_eq!(upgraded(&address), Ok(()));
     assert_eq!(upgraded(&address), Ok(()), "it is up to date");
