@@ -74,6 +74,7 @@ mod tests {
             in_flight: false,
             failed: Calls { count: failed, total_us: failed },
             timed_out: Calls::default(),
+            parked: Calls::default(),
         };
         report.host_calls.by_function = vec![calls(0)];
         assert!(never.of(&report).is_none());

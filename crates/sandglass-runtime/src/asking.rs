@@ -1,5 +1,5 @@
-//! Asks and signals between the entities of one runtime: carried from the handler that sends them to
-//! the mailbox of the other entity, with the answer back.
+//! Asks and signals between entities: carried from the handler that sends them to the mailbox of the other
+//! entity, with the answer back. If another host owns that entity, they go there instead.
 //!
 //! Whether an ask is accepted, and the budget of the handlers that it starts, is decided by
 //! `sandglass-liveness`. Handlers wait beside the mailbox of their entity, so an entity whose
@@ -7,10 +7,10 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sandglass_liveness::{Entity, Refusal, Waits};
+use sandglass_liveness::{Entity, Refusal};
 use sandglass_model::{
     Answered, Ask, AskError, AskUntil, Asked, DispatchId, Dispatched, EntityRef, EntitySignal,
     Monotonic, Object, SignalError, TraceContext, WallTime,
@@ -21,11 +21,16 @@ use tokio::sync::oneshot;
 use crate::actor::{Handle, Message, View};
 use crate::error::ActorError;
 use crate::handlers::Stop;
+use crate::other_hosts::{
+    OtherHosts, RemoteAsk, RemoteRequest, RemoteResponse, RemoteSessionOver, RemoteSignal,
+};
 use crate::reading::seen;
 use crate::request::Signal;
 use crate::runtime::Runtime;
+use crate::serving::Origin;
 use crate::shared::Shared;
-use crate::watch;
+use crate::waiting::Wait;
+use crate::{timer, watch};
 
 /// Carries the asks of one handler, on the runtime's clock, and its signals. The handlers that an ask
 /// starts have at most the time that the asking handler has left.
@@ -99,6 +104,14 @@ pub(crate) struct ParentOver {
 }
 
 impl WaitingAsker {
+    /// The handler that `asked` names, which `stop` stops, and where it is noted that it has its answer. If
+    /// that is dropped before, the asker is gone.
+    pub(crate) fn new(asked: &Asked, stop: Stop) -> (watch::Sender<bool>, Self) {
+        let (answered, is_answered) = watch::channel(false);
+        let (by, dispatch) = (asked.by.clone(), asked.dispatch);
+        (answered, Self { is_answered, by, dispatch, stop })
+    }
+
     /// Whether the asker still waits.
     pub(crate) fn is_waiting(&self) -> bool {
         !*self.is_answered.borrow() && self.is_answered.has_changed().is_ok()
@@ -166,40 +179,37 @@ impl Asking {
         let shared = self.shared.upgrade().ok_or_else(gone)?;
         let Ask { target, action, params, until, not_after, trace } = ask;
         let _wait = match until {
-            AskUntil::Settled => Some(WaitGuard::enter(&shared, &self.by, &target)?),
+            AskUntil::Settled => Some(Wait::enter(&shared, &self.by, &target).await?),
             AskUntil::Transition => None,
         };
-        let (answered, waiting) = watch::channel(false);
-        let waiting = (until == AskUntil::Settled).then(|| WaitingAsker {
-            is_answered: waiting,
-            by: self.by.clone(),
-            dispatch: self.asked.dispatch,
-            stop: self.stop.clone(),
-        });
+        let trace = self.within(trace);
+        let asked = Asked { until, ..self.asked };
+        if let Some(hosts) = shared.way_to(&target).await {
+            let remaining_ms = remaining_ms(not_after, shared.clock.now());
+            let asked = Asked { remaining_ms, ..asked };
+            let (tenant, caused_at) = (self.tenant.to_string(), self.dispatched_at);
+            let ask = RemoteAsk { target, action, params, trace, asked, tenant, caused_at };
+            return ask_elsewhere(&shared, hosts, ask, self.stop).await;
+        }
+        let (answered, waiting) = WaitingAsker::new(&asked, self.stop);
+        let waiting = (until == AskUntil::Settled).then_some(waiting);
         let (reply, answer) = oneshot::channel();
         let incoming = Box::new(IncomingAsk {
             action,
             params,
-            trace: self.within(trace),
-            asked: Asked { until, ..self.asked },
+            trace,
+            asked,
             tenant: self.tenant,
             parent_budget: ParentBudget { not_after: Some(not_after), waiting },
         });
         let message = Message::Ask { incoming, reply };
         shared.wait_behind(self.dispatched_at, &self.by, &target).await;
-        let view = put(&shared, target, message).await.map_err(to_asker)?;
+        let view = put(&shared, &target, Origin::Inside, message).await.map_err(to_asker)?;
         let taken = answer.await.map_err(|_| gone())??;
-        if until == AskUntil::Transition {
-            return Ok(taken);
+        match until {
+            AskUntil::Transition => Ok(taken),
+            AskUntil::Settled => settle(&target, view, &taken, &answered).await,
         }
-        let settled = seen(view, |now| now.sequence >= taken.sequence && now.is_settled());
-        let settled = settled.await.map_err(to_asker)?;
-        answered.send_replace(true);
-        Ok(Answered {
-            sequence: settled.sequence,
-            state: settled.state.clone(),
-            fields: settled.variables.clone(),
-        })
     }
 
     /// Sends one signal to another entity, and waits until that has recorded it. If the future is
@@ -217,11 +227,22 @@ impl Asking {
         }
         let shared = self.shared.upgrade().ok_or_else(|| to_sender(ActorError::Closed))?;
         let EntitySignal { target, name, payload } = signal;
+        if let Some(hosts) = shared.way_to(&target).await {
+            let (from, tenant) = (self.by, self.tenant.to_string());
+            let caused_at = self.dispatched_at;
+            let signal = RemoteSignal { target, name, from, payload, tenant, caused_at };
+            let request = RemoteRequest::Signal(Box::new(signal));
+            return match hosts.send(&shared.here(), &request).await {
+                Ok(RemoteResponse::Signal(recorded)) => recorded,
+                Ok(_) => Err(SignalError::Unavailable(other_response())),
+                Err(undelivered) => Err(SignalError::Unavailable(undelivered.to_string())),
+            };
+        }
         shared.wait_behind(self.dispatched_at, &self.by, &target).await;
         let signal = Box::new(Signal { name, from: Some(self.by), payload });
         let (reply, recorded) = oneshot::channel();
         let message = Message::Signal { signal, tenant: Some(self.tenant), reply };
-        put(&shared, target, message).await.map_err(to_sender)?;
+        put(&shared, &target, Origin::Inside, message).await.map_err(to_sender)?;
         recorded.await.unwrap_or(Err(ActorError::Closed)).map_err(to_sender)
     }
 
@@ -232,63 +253,143 @@ impl Asking {
 }
 
 /// Puts `message` into the mailbox of `target`, and returns the view of that entity. A handler that a
-/// restart executes again may send it before all entities are recovered; it waits for them.
-async fn put(
+/// restart executes again may send it before all entities are recovered; it waits for them, and so does
+/// one for an entity of a partition that is being adopted.
+pub(crate) async fn put(
     shared: &Shared,
-    target: EntityRef,
+    target: &EntityRef,
+    origin: Origin,
     message: Message,
 ) -> Result<watch::Receiver<View>, ActorError> {
     let mut runtime = shared.runtime.subscribe();
     let runtime = runtime.wait_for(Option::is_some).await.map_err(|_| ActorError::Closed)?;
+    shared.wait_until_adopted(target).await;
     let runtime = runtime.and_then(|runtime| runtime.upgrade()).ok_or(ActorError::Closed)?;
     let put = |handle: &Handle| (handle.mailbox.try_send(message), handle.watch());
-    let (put, view) = runtime.reach(&target, put)?;
+    let (put, view) = runtime.reach(target, origin, put)?;
     match put {
         Ok(()) => Ok(view),
-        Err(TrySendError::Full(_)) => Err(ActorError::MailboxFull(target)),
+        Err(TrySendError::Full(_)) => Err(ActorError::MailboxFull(target.clone())),
         Err(TrySendError::Closed(_)) => Err(ActorError::Closed),
     }
+}
+
+/// Waits until `target` has settled after it has taken the action of an ask, and notes that the asker has
+/// its answer.
+pub(crate) async fn settle(
+    target: &EntityRef,
+    view: watch::Receiver<View>,
+    taken: &Answered,
+    answered: &watch::Sender<bool>,
+) -> Result<Answered, AskError> {
+    let settled = seen(view, |now| now.sequence >= taken.sequence && now.is_settled());
+    let settled = settled.await.map_err(|error| match error {
+        ActorError::Elsewhere(_) => AskError::Unavailable(format!(
+            "{target} has taken the action, and its host lost it before it settled; whether its handlers \
+             have worked is not known"
+        )),
+        error => to_asker(error),
+    })?;
+    answered.send_replace(true);
+    Ok(Answered {
+        sequence: settled.sequence,
+        state: settled.state.clone(),
+        fields: settled.variables.clone(),
+    })
+}
+
+/// How long the end of an asker's session may take to reach the host of the asked entity.
+const SESSION_OVER_MAX: Duration = Duration::from_secs(1);
+
+/// Sends an ask to another host. `stop` stops the asker.
+async fn ask_elsewhere(
+    shared: &Arc<Shared>,
+    hosts: Arc<dyn OtherHosts>,
+    ask: RemoteAsk,
+    stop: Stop,
+) -> Result<Answered, AskError> {
+    let runtime = shared.runtime.borrow().as_ref().and_then(Weak::upgrade).ok_or_else(gone)?;
+    let threads = runtime.threads.clone();
+    drop(runtime);
+    let Asked { dispatch, attempt, .. } = ask.asked;
+    let over =
+        RemoteSessionOver { target: ask.target.clone(), dispatch, attempt, why: String::new() };
+    let (here, to) = (shared.here(), Arc::clone(&hosts));
+    let watching = (ask.asked.until == AskUntil::Settled).then(|| Arc::clone(shared));
+    let sending = async move {
+        let target = ask.target.clone();
+        let request = RemoteRequest::Ask(Box::new(ask));
+        let watch = async {
+            if let Some(shared) = watching {
+                shared.watch_elsewhere(&*to, &target).await;
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            answer = to.send(&here, &request) => answer,
+            never = watch => never,
+        }
+    };
+    let sending = threads.spawn(sending);
+    let _open = OpenAsk {
+        shared: Arc::clone(shared),
+        hosts,
+        threads,
+        sending: sending.abort_handle(),
+        stop,
+        over: Some(over),
+    };
+    match sending.await.map_err(|_| gone())? {
+        Ok(RemoteResponse::Ask(answer)) => answer,
+        Ok(_) => Err(AskError::Unavailable(other_response())),
+        Err(undelivered) => Err(AskError::Unavailable(undelivered.to_string())),
+    }
+}
+
+/// An ask that another host has. If this is dropped first, the request is ended. If the reason is the end of
+/// the asker's session, that host gets the reason before.
+struct OpenAsk {
+    shared: Arc<Shared>,
+    hosts: Arc<dyn OtherHosts>,
+    threads: tokio::runtime::Handle,
+    sending: tokio::task::AbortHandle,
+    stop: Stop,
+    over: Option<RemoteSessionOver>,
+}
+
+impl Drop for OpenAsk {
+    fn drop(&mut self) {
+        if self.sending.is_finished() {
+            return;
+        }
+        let sending = self.sending.clone();
+        let Some((why, over)) = self.stop.over().zip(self.over.take()) else {
+            sending.abort();
+            return;
+        };
+        let (hosts, here) = (Arc::clone(&self.hosts), self.shared.here());
+        let clock = Arc::clone(&self.shared.clock);
+        let over = RemoteRequest::SessionOver(RemoteSessionOver { why: why.to_string(), ..over });
+        self.threads.spawn(async move {
+            tokio::select! {
+                biased;
+                _ = hosts.send(&here, &over) => {}
+                () = timer::until(&*clock, clock.now().after(SESSION_OVER_MAX)) => {}
+            }
+            sending.abort();
+        });
+    }
+}
+
+fn other_response() -> String {
+    "the host that owns the entity gave another kind of response; use the same version on all hosts"
+        .to_owned()
 }
 
 impl fmt::Debug for Asking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Asking").field(&self.asked).finish()
-    }
-}
-
-/// Which entity waits for which: at most one wait for each handler in flight.
-#[derive(Debug, Default)]
-pub(crate) struct WaitGraph(Mutex<Waits>);
-
-impl WaitGraph {
-    /// The entities that handlers of `asker` wait for, directly or through others.
-    pub(crate) fn awaited_by(&self, asker: &EntityRef) -> Vec<EntityRef> {
-        self.with(|waits| waits.awaited_by(asker))
-    }
-
-    fn with<T>(&self, change: impl FnOnce(&mut Waits) -> T) -> T {
-        // No code between two changes of one critical section can panic.
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// One wait for an entity to settle. It ends when this is dropped.
-struct WaitGuard {
-    shared: Arc<Shared>,
-    by: EntityRef,
-    target: EntityRef,
-}
-
-impl WaitGuard {
-    fn enter(shared: &Arc<Shared>, by: &EntityRef, target: &EntityRef) -> Result<Self, AskError> {
-        shared.wait_graph.with(|waits| waits.enter(by, target)).map_err(|_| AskError::Cycle)?;
-        Ok(Self { shared: Arc::clone(shared), by: by.clone(), target: target.clone() })
-    }
-}
-
-impl Drop for WaitGuard {
-    fn drop(&mut self) {
-        self.shared.wait_graph.with(|waits| waits.leave(&self.by, &self.target));
     }
 }
 
@@ -298,7 +399,7 @@ pub(crate) fn remaining_ms(not_after: Monotonic, now: Monotonic) -> u64 {
     u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-fn gone() -> AskError {
+pub(crate) fn gone() -> AskError {
     to_asker(ActorError::Closed)
 }
 
@@ -323,6 +424,7 @@ pub(crate) fn to_asker(error: ActorError) -> AskError {
         | ActorError::NotAnOperator { .. }
         | ActorError::UnknownDispatch { .. } => AskError::Refused(text),
         ActorError::Fenced { .. }
+        | ActorError::Elsewhere(_)
         | ActorError::MailboxFull(_)
         | ActorError::JournalUnavailable { .. }
         | ActorError::Journal(_)
@@ -332,7 +434,7 @@ pub(crate) fn to_asker(error: ActorError) -> AskError {
 }
 
 /// The reason that the handler which sent a signal gets.
-fn to_sender(error: ActorError) -> SignalError {
+pub(crate) fn to_sender(error: ActorError) -> SignalError {
     match to_asker(error) {
         AskError::UnknownTarget(why) => SignalError::UnknownTarget(why),
         AskError::Unavailable(why) => SignalError::Unavailable(why),

@@ -18,8 +18,8 @@ use sandglass_liveness::fold::Unfit;
 use sandglass_liveness::session::Ceilings;
 use sandglass_liveness::{Fold, Spec, change_spec};
 use sandglass_model::{
-    Clock, EntityRef, Entropy, Position, Rejection, RejectionKind, SpecDigest, SystemClock,
-    SystemEntropy, WallTime,
+    Clock, EntityRef, Entropy, Partition, Position, Rejection, RejectionKind, SpecDigest,
+    SystemClock, SystemEntropy, WallTime,
 };
 use sandglass_telemetry::Telemetry;
 use sandglass_telemetry::metrics::Health;
@@ -28,20 +28,22 @@ use tokio::task::JoinSet;
 
 use crate::account_sampling::AccountSampling;
 use crate::actor::{Actor, Counted, Restored, Timers, View, channels};
-use crate::asking::WaitGraph;
 use crate::conversations::Conversations;
 use crate::error::ActorError;
 use crate::handlers::{HandlerRun, Handlers, RunFuture, not_run};
 use crate::inner::Inner;
 use crate::loading::{Round, load_rounds};
+use crate::moving::LostPartitions;
 use crate::publish::SUBSCRIPTION_MAX;
 use crate::quota::{BUSY_SPAWNED_MAX, SpawnQuota};
 use crate::resting::{Rests, write_notes};
 use crate::runtime::Runtime;
+use crate::serving::Serving;
 use crate::shared::Shared;
 use crate::specs::{self, Specs};
 use crate::table::{Rest, Sleep, Table};
 use crate::timer;
+use crate::waiting::WaitGraph;
 use crate::waking::{Unread, WAKING_MAX, read_before, wake_outdated, watch_alarms};
 use crate::watch;
 
@@ -74,6 +76,7 @@ pub struct Builder {
     ceilings: Ceilings,
     operators: Option<BTreeSet<String>>,
     busy_spawned_max: u32,
+    is_served: bool,
 }
 
 /// Why a runtime cannot start.
@@ -93,6 +96,9 @@ pub enum BuildError {
     /// Two specs are of the same type.
     #[error("two specs are of the type `{0}`; give one of them")]
     DoubledType(String),
+    /// The partition was lost, or the runtime shut down, while it was adopted.
+    #[error("partition {0} was lost while it was adopted")]
+    Lost(Partition),
     /// An entity could not be recovered.
     #[error("{entity} cannot be recovered: {error}")]
     Recovery {
@@ -117,6 +123,7 @@ impl Builder {
             ceilings: Ceilings::default(),
             operators: None,
             busy_spawned_max: BUSY_SPAWNED_MAX,
+            is_served: true,
         }
     }
 
@@ -205,6 +212,14 @@ impl Builder {
         Self { ceilings, ..self }
     }
 
+    /// Begins with none of the partitions of a partitioned store; [`Runtime::adopt`] adds them. It has no
+    /// effect on a runtime over one journal.
+    #[must_use]
+    pub fn without_partitions(mut self) -> Self {
+        self.is_served = !self.journals.is_partitioned();
+        self
+    }
+
     /// Reads the entities that the journal has as awake, and recovers those that had handlers in
     /// flight. The others sleep; those that change to another version of their spec are woken one
     /// after the other from then on. Needs a tokio runtime, on whose threads all entities live.
@@ -214,16 +229,18 @@ impl Builder {
     /// journal takes no appends.
     pub async fn build(self) -> Result<Runtime, BuildError> {
         let types = specs::by_type(self.specs).map_err(BuildError::DoubledType)?;
-        let each = self.journals.all().iter().map(|journal| read_specs(&**journal, &types));
+        let served = if self.is_served { self.journals.all() } else { &[] };
+        let each = served.iter().map(|journal| read_specs(&**journal, &types));
         let recorded = try_join_all(each).await?;
         let known = recorded.iter().flatten().map(|(digest, spec)| (*digest, Arc::clone(spec)));
         let known = known.collect();
-        let (specs, _) = Specs { types: BTreeMap::new(), known }.reloaded(types);
+        let (specs, _) = Specs { known, ..Specs::default() }.reloaded(types);
         let metrics = &self.telemetry.metrics;
         // It could be read; it counts as working until an append fails.
         metrics.journal_health(Health::Healthy);
         specs::expect(metrics, &specs, &self.ceilings);
         let (events, _) = broadcast::channel(SUBSCRIPTION_MAX);
+        let journals = self.journals.all().len();
         let shared = Arc::new(Shared {
             clock: self.clock,
             entropy: self.entropy,
@@ -233,11 +250,15 @@ impl Builder {
             events,
             journal_works: AtomicBool::new(true),
             wait_graph: WaitGraph::default(),
+            way: Default::default(),
+            active_elsewhere: Default::default(),
+            open_asks: Default::default(),
             conversations: Conversations::default(),
             rests: Rests::default(),
             runtime: watch::Sender::new(None),
             specs: watch::Sender::new(Arc::new(specs)),
-            table: Table::new(self.rest),
+            lost: LostPartitions::default(),
+            table: Table::new(self.rest, Serving::new(journals, self.is_served)),
             blocked: Arc::default(),
             accounts: self.accounts,
             present_ceilings: RwLock::new(Arc::new(self.ceilings)),
@@ -255,23 +276,24 @@ impl Builder {
         let tasks = Mutex::new(JoinSet::new());
         let (reloading, shutdown) = Default::default();
         let threads = tokio::runtime::Handle::current();
-        let inner = Inner { shared, tasks, threads, closing, reloading, shutdown };
+        let moving = (0..journals).map(|_| tokio::sync::Mutex::default()).collect();
+        let inner = Inner { shared, tasks, threads, closing, reloading, moving, shutdown };
         let runtime = Runtime(Arc::new(inner));
-        let round = Recovery { runtime: &runtime, waiting: Vec::new() }.run().await?;
+        let round = Recovery::of(&runtime, None).run().await?;
         let (inner, weak) = (&runtime.0, Arc::downgrade(&runtime.0));
         inner.shared.runtime.send_replace(Some(Weak::clone(&weak)));
         let (shared, closing) = (|| Arc::clone(&inner.shared), || inner.closing.subscribe());
         inner.spawn(watch_alarms(shared(), Weak::clone(&weak), closing()));
         inner.spawn(load_rounds(shared(), round, closing()));
         inner.spawn(write_notes(shared(), closing()));
-        inner.spawn(wake_outdated(shared(), weak, inner.shared.specs(), closing()));
+        inner.spawn(wake_outdated(shared(), weak, inner.shared.specs(), None, closing()));
         Ok(runtime)
     }
 }
 
 /// Records the specs in use that `journal` does not contain. One at a time, because each may be as
 /// large as a batch.
-async fn register_missing(
+pub(crate) async fn register_missing(
     shared: &Shared,
     journal: &dyn Journal,
     recorded: &RecordedSpecs,
@@ -284,10 +306,10 @@ async fn register_missing(
     Ok(())
 }
 
-type RecordedSpecs = BTreeMap<SpecDigest, Arc<Spec>>;
+pub(crate) type RecordedSpecs = BTreeMap<SpecDigest, Arc<Spec>>;
 
 /// Folds the specs of a journal. Those of `types` need not be parsed again.
-async fn read_specs(
+pub(crate) async fn read_specs(
     journal: &dyn Journal,
     types: &BTreeMap<String, Arc<Spec>>,
 ) -> Result<RecordedSpecs, BuildError> {
@@ -314,20 +336,27 @@ type Recovered = oneshot::Receiver<Result<(), ActorError>>;
 
 /// Recovers the entities that were awake when the previous runtime ended, in the order of their names. In
 /// memory are only those that are being read or recovered, at most [`RECOVERING_MAX`] of each.
-struct Recovery<'a> {
+pub(crate) struct Recovery<'a> {
     runtime: &'a Runtime,
+    /// The partition whose entities it recovers; `None` for all that are served.
+    of: Option<usize>,
     waiting: Vec<(EntityRef, Recovered)>,
 }
 
-impl Recovery<'_> {
+impl<'a> Recovery<'a> {
+    pub(crate) const fn of(runtime: &'a Runtime, of: Option<usize>) -> Self {
+        Self { runtime, of, waiting: Vec::new() }
+    }
+
     /// Reads the entities that are awake or listed, and then loads those whose timers fire soon.
     /// Returns what is left to be loaded.
-    async fn run(mut self) -> Result<Round, BuildError> {
+    pub(crate) async fn run(mut self) -> Result<Round, BuildError> {
         let shared = &self.runtime.0.shared;
         let which = || Select::Due { until: WallTime::from_millis(SelectedPlace::FIRST) };
         let mut after = None;
         loop {
-            let page = shared.journal.select(which(), after, SELECTED_MAX).await?;
+            let of = shared.served(self.of);
+            let page = shared.journal.select_of(&of, which(), after, SELECTED_MAX).await?;
             // The first start with a copied or upgraded journal reads all entities. Many reads wait in the
             // journal's queue at once, which one after the other would each wait for the one before.
             let read = page.entries.into_iter().map(|entry| read_patiently(shared, entry));
@@ -348,7 +377,7 @@ impl Recovery<'_> {
             }
         }
         self.wait_until_recovered().await?;
-        let mut round = Round::begin(shared);
+        let mut round = Round::begin(shared, self.of);
         round.load_page(shared).await?;
         Ok(round)
     }
@@ -358,7 +387,9 @@ impl Recovery<'_> {
     async fn recover(&mut self, entry: EntityEntry, restored: Restored) -> Result<(), BuildError> {
         let (shared, name) = (&self.runtime.0.shared, entry.entity);
         let Restored { spec, entity, last, .. } = &restored;
-        shared.note_conversation(spec, entity, *last);
+        if let Some(hold) = shared.table.hold_at(shared.journal.index_of(&name)) {
+            shared.note_conversation(spec, entity, *last, &hold);
+        }
         let newest = shared.specs().newest(entity);
         let changes_spec = newest.is_some_and(|newest| change_spec(spec, entity, &newest).is_ok());
         if entity.is_at_rest() && !changes_spec {
@@ -374,7 +405,7 @@ impl Recovery<'_> {
             let sleep = Sleep::new(obeyed, *last, timers).counted(counted).with_slot(slot);
             let is_noted = entry.rest.is_some_and(|noted| noted.is_listed == rest.is_listed);
             if !is_noted || sleep.is_needed(now) {
-                shared.table.lock().lay(&name, sleep);
+                shared.table.add(&name, sleep);
             }
             if !is_noted {
                 shared.rests.add(&name, *last, rest);
@@ -427,11 +458,15 @@ impl From<Unread> for BuildError {
 
 fn start(runtime: &Runtime, name: &EntityRef, restored: Restored) -> Recovered {
     let inner = &runtime.0;
-    let (handle, channels) = channels(View::Waking, inner.closing.subscribe());
-    inner.shared.table.lock().enter(name.clone(), handle);
     let (reply, recovered) = oneshot::channel();
+    let mut entities = inner.shared.table.lock();
+    let hold = entities.serving.hold(name).filter(|_| !*inner.closing.borrow());
+    // Without one, the recovery learns that from the reply that is dropped.
+    let Some(hold) = hold else { return recovered };
+    let (handle, channels) = channels(View::Waking, hold.clone());
+    entities.enter(name.clone(), handle);
     let mut actor = Actor::new(Arc::clone(&inner.shared), restored, channels);
-    inner.spawn_life(name.clone(), async move {
+    inner.spawn_life((name.clone(), hold), async move {
         let answer = actor.recover().await;
         let failed = answer.is_err();
         let _ = reply.send(answer);

@@ -15,6 +15,8 @@ use crate::timer;
 
 /// The precision of the times of records.
 const PRECISION: Duration = Duration::from_millis(1);
+/// How far the clock of another host may be ahead of this one's without an effect before its cause.
+const SKEW_MAX: Duration = Duration::from_millis(250);
 
 impl Shared {
     /// Waits until what `effect` decides from then on has a later time than what `cause` decided at `at`,
@@ -29,5 +31,18 @@ impl Shared {
         if left <= PRECISION {
             timer::until(&*self.clock, self.clock.now().after(left)).await;
         }
+    }
+    /// As [`Shared::wait_behind`], for a cause that another host decided at `at` on its own clock. Takes
+    /// at most [`SKEW_MAX`], after which the effect may be read before its cause.
+    pub(crate) async fn wait_behind_other_host(&self, at: WallTime) {
+        let left = at.after(PRECISION).since(self.clock.wall());
+        if left > SKEW_MAX {
+            tracing::warn!(
+                ahead_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+                "the clock of another host is ahead of this one's by more than 250 ms; records may be \
+                 read in the wrong order. Synchronize the clocks of all hosts"
+            );
+        }
+        timer::until(&*self.clock, self.clock.now().after(left.min(SKEW_MAX))).await;
     }
 }

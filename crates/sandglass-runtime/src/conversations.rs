@@ -76,6 +76,14 @@ impl Conversations {
         Some((replaced.entity, replaced.position))
     }
 
+    /// Forgets what the entities have left of which `is_gone` holds.
+    pub(crate) fn forget(&self, is_gone: impl Fn(&EntityRef) -> bool) {
+        let mut ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = &mut *ended;
+        ended.last.retain(|_, left| !is_gone(&left.entity));
+        ended.by_end.retain(|(_, _, entity), _| !is_gone(entity));
+    }
+
     /// Whether what `entity` has left is kept for its conversation.
     pub(crate) fn is_kept(&self, spec: &Spec, entity: &Entity) -> bool {
         let Some(value) = conversation(spec, entity) else { return false };

@@ -41,6 +41,10 @@ pub enum ActorError {
         /// The entity.
         entity: EntityRef,
     },
+    /// Another host owns the partition of the entity, or takes it over now. Nothing was done: send the
+    /// request to that host.
+    #[error("{0} is owned by another host; send the request to that host, or try again")]
+    Elsewhere(EntityRef),
     /// As many requests wait for the entity as may wait.
     #[error("the mailbox of {0} is full; try again later")]
     MailboxFull(EntityRef),
@@ -97,11 +101,21 @@ pub enum ErrorClass {
 }
 
 impl ActorError {
+    /// That `entity` refuses a request.
+    pub(crate) fn refused(entity: &EntityRef, refusal: Refusal) -> Self {
+        let entity = entity.clone();
+        match refusal {
+            Refusal::NotAtSequence { expected } => Self::Conflict { entity, expected },
+            refusal => Self::Refused { entity, refusal },
+        }
+    }
+
     /// What the caller may do next.
     #[must_use]
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Conflict { .. }
+            | Self::Elsewhere(_)
             | Self::MailboxFull(_)
             | Self::Busy { .. }
             | Self::JournalUnavailable { .. }

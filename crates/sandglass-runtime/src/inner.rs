@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::actor::{Handle, View, channels};
 use crate::error::ActorError;
+use crate::serving::{Hold, Origin};
 use crate::shared::Shared;
 use crate::specs::Specs;
 use crate::table::{Entities, Sleep};
@@ -24,8 +25,10 @@ pub(crate) struct Inner {
     /// for guests.
     pub(crate) threads: tokio::runtime::Handle,
     pub(crate) closing: watch::Sender<bool>,
-    /// Held while specs are replaced.
+    /// Held while specs are replaced, and while the journal of a partition gets those that it lacks.
     pub(crate) reloading: tokio::sync::Mutex<()>,
+    /// One for each journal. Held while its partition is adopted or released.
+    pub(crate) moving: Vec<tokio::sync::Mutex<()>>,
     /// Held while shutting down.
     pub(crate) shutdown: tokio::sync::Mutex<()>,
 }
@@ -37,9 +40,11 @@ impl Inner {
     pub(crate) fn reach<T>(
         &self,
         entity: &EntityRef,
+        origin: Origin,
         then: impl FnOnce(&Handle) -> T,
     ) -> Result<T, ActorError> {
         let mut entities = self.shared.table.lock();
+        entities.serving.check(entity, origin)?;
         if entities.awake(entity).is_none() {
             if entities.is_leaving(entity) {
                 return Err(ActorError::UnknownEntity(entity.clone()));
@@ -66,7 +71,7 @@ impl Inner {
         permit: OwnedSemaphorePermit,
     ) {
         let mut entities = self.shared.table.lock();
-        if entities.awake(entity).is_none() {
+        if entities.awake(entity).is_none() && entities.serving.is_open(entity) {
             let stored = Sleep::stored(spec, Monotonic::NEVER);
             self.wake(&mut entities, entity, stored, Some(permit));
         }
@@ -87,7 +92,8 @@ impl Inner {
         Some(entity)
     }
 
-    /// Starts the task of an entity that is not awake, unless the runtime is shutting down. `stored`
+    /// Starts the task of an entity that is not awake, unless the runtime is shutting down or does not
+    /// serve its partition. `stored`
     /// is what is known of one without an entry.
     fn wake(
         &self,
@@ -99,22 +105,22 @@ impl Inner {
         if *self.closing.borrow() {
             return;
         }
-        let (handle, channels) = channels(View::Waking, self.closing.subscribe());
+        let Some(hold) = entities.serving.hold(entity) else { return };
+        let (handle, channels) = channels(View::Waking, hold.clone());
         if let Some(sleep) = entities.rouse(entity, handle, stored) {
-            self.shared.table.note_roused();
             let shared = Arc::clone(&self.shared);
             let life = waking::wake(shared, entity.clone(), sleep, channels, permit);
-            self.spawn_life(entity.clone(), life);
+            self.spawn_life((entity.clone(), hold), life);
         }
     }
 
     /// Starts the task of an entity. If it unwinds, the entity is put to sleep.
     pub(crate) fn spawn_life(
         &self,
-        entity: EntityRef,
+        (entity, hold): (EntityRef, Hold),
         life: impl Future<Output = ()> + Send + 'static,
     ) {
-        self.spawn(waking::unless_lost(Arc::clone(&self.shared), entity, life));
+        self.spawn(waking::unless_lost(Arc::clone(&self.shared), (entity, hold), life));
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

@@ -107,7 +107,9 @@
 //!    `actor::timers` arms the timers of the new state.
 //!
 //! `builder` starts and recovers all of this, `specs` replaces specs, and `pruning` removes
-//! entities that have ended.
+//! entities that have ended. Of a store that several hosts share, `serving` knows which partitions are
+//! served, and `moving` adopts, releases and loses them. Asks, signals and spawns for entities of other
+//! hosts leave by `other_hosts` and arrive in `delivering`; `waiting` finds cycles of asks on all hosts.
 
 mod account_sampling;
 mod activity;
@@ -119,6 +121,7 @@ mod causality;
 #[cfg(feature = "guests")]
 mod computed_once;
 mod conversations;
+mod delivering;
 mod error;
 #[cfg(feature = "guests")]
 mod folder;
@@ -127,16 +130,20 @@ mod handlers;
 mod host_handlers;
 mod inner;
 mod loading;
+mod moving;
+mod other_hosts;
 mod panics;
 mod projecting;
 mod pruning;
 mod publish;
 mod quota;
 mod reading;
+mod repeated;
 mod replay;
 mod request;
 mod resting;
 mod runtime;
+mod serving;
 mod sessions;
 mod shared;
 mod signals;
@@ -147,6 +154,7 @@ mod spec_decisions;
 mod specs;
 mod table;
 mod timer;
+mod waiting;
 mod waking;
 mod watch;
 
@@ -167,6 +175,10 @@ pub use handlers::{
 };
 #[cfg(feature = "guests")]
 pub use host_handlers::{HostHandlers, Module, handler_now};
+pub use other_hosts::{
+    Here, OtherHosts, RemoteActivity, RemoteAsk, RemoteRequest, RemoteResponse, RemoteSessionOver,
+    RemoteSignal, RemoteSpawn, RemoteSpawned, RemoteWaits, Undelivered,
+};
 pub use projecting::{ProjectedSubscription, ProjectionGap};
 pub use pruning::Pruned;
 pub use publish::{Event, RunView, SUBSCRIPTION_MAX, Snapshot, Subscription};

@@ -23,14 +23,16 @@ const LOADED_MAX: usize = 10_000;
 /// One round of loading.
 #[derive(Debug)]
 pub(crate) struct Round {
+    /// The partition whose entities it loads; `None` for all that are served.
+    of: Option<usize>,
     until: WallTime,
     after: Option<SelectedPlace>,
 }
 
 impl Round {
     /// Loads what is due within [`HORIZON`] from now on.
-    pub(crate) fn begin(shared: &Shared) -> Self {
-        Self { until: shared.clock.wall().after(HORIZON), after: None }
+    pub(crate) fn begin(shared: &Shared, of: Option<usize>) -> Self {
+        Self { of, until: shared.clock.wall().after(HORIZON), after: None }
     }
 
     /// Loads one page. Returns whether there is more.
@@ -39,12 +41,31 @@ impl Round {
     /// The journal cannot be read.
     pub(crate) async fn load_page(&mut self, shared: &Shared) -> Result<bool, journal::Error> {
         let which = Select::Due { until: self.until };
-        let page = shared.journal.select(which, self.after.clone(), SELECTED_MAX).await?;
+        let (of, after) = (shared.served(self.of), self.after.clone());
+        let page = shared.journal.select_of(&of, which, after, SELECTED_MAX).await?;
         for entry in &page.entries {
             load(shared, entry);
         }
         self.after = page.next;
         Ok(self.after.is_some())
+    }
+
+    /// Loads what is left, as fast as it wakes.
+    pub(crate) async fn load_rest(&mut self, shared: &Shared) {
+        loop {
+            shared.table.has_room_to_load(LOADED_MAX).await;
+            match self.load_page(shared).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    tracing::warn!(
+                        %error,
+                        "the entities whose timers fire soon cannot be read; it is tried again"
+                    );
+                    timer::until(&*shared.clock, shared.clock.now().after(AGAIN)).await;
+                }
+            }
+        }
     }
 }
 
@@ -74,20 +95,7 @@ pub(crate) async fn load_rounds(
     loop {
         let work = async {
             let begun: Monotonic = shared.clock.now();
-            loop {
-                shared.table.has_room_to_load(LOADED_MAX).await;
-                match round.load_page(&shared).await {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(error) => {
-                        tracing::warn!(
-                            %error,
-                            "the entities whose timers fire soon cannot be read; it is tried again"
-                        );
-                        timer::until(&*shared.clock, shared.clock.now().after(AGAIN)).await;
-                    }
-                }
-            }
+            round.load_rest(&shared).await;
             timer::until(&*shared.clock, begun.after(ROUND)).await;
         };
         tokio::select! {
@@ -95,6 +103,6 @@ pub(crate) async fn load_rounds(
             _ = closing.changed() => return,
             () = work => {}
         }
-        round = Round::begin(&shared);
+        round = Round::begin(&shared, None);
     }
 }

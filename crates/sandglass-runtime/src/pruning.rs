@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use sandglass_journal::{EntityEntry, Journal, SELECTED_MAX, Select};
+use sandglass_journal::{self as journal, EntityEntry, Journal, SELECTED_MAX, Select};
 use sandglass_liveness::{Retention, retention};
 use sandglass_model::{EntityRef, Position};
 
 use crate::error::ActorError;
 use crate::inner::Inner;
 use crate::runtime::Runtime;
+use crate::serving::Hold;
 use crate::table::Sleep;
 
 /// Entities that are removed at once: appends wait for some milliseconds meanwhile, and proceed
@@ -30,7 +31,8 @@ pub struct Pruned {
 
 impl Runtime {
     /// Removes entities that have ended, sleep, and that `retention` does not keep, from the
-    /// runtime and its journal. Their names can be used again afterwards. It continues if its
+    /// runtime and its journal. Of a partitioned store, it acts on the partitions that this runtime
+    /// serves, and [`Retention::Keep`] counts their entities alone. Their names can be used again afterwards. It continues if its
     /// caller stops waiting.
     ///
     /// # Errors
@@ -47,18 +49,20 @@ async fn prune(inner: &Inner, retention: Retention) -> Result<Pruned, ActorError
     inner.shared.write_rests().await?;
     // Without them, their parents would create them a second time.
     let spawning = inner.shared.table.lock().spawning();
+    let holds = inner.shared.table.lock().serving.holds();
     let journals = inner.shared.journal.all();
+    let served: Vec<(&Hold, &dyn Journal)> =
+        holds.iter().filter_map(|hold| Some((hold, &**journals.get(hold.index)?))).collect();
     let most = match retention {
         Retention::Keep(most) => {
-            let ended =
-                try_join_all(journals.iter().map(|journal| count_ended(&**journal))).await?;
-            shares(&ended, most)
+            let ended = served.iter().map(|(_, journal)| count_ended(*journal));
+            shares(&try_join_all(ended).await?, most)
         }
-        Retention::OlderThan(_) => vec![u64::MAX; journals.len()],
+        Retention::OlderThan(_) => vec![u64::MAX; served.len()],
     };
     let mut pruned = Pruned::default();
-    for (journal, most) in journals.iter().zip(most) {
-        prune_in(inner, &**journal, retention, most, &spawning, &mut pruned).await?;
+    for (of, most) in served.into_iter().zip(most) {
+        prune_in(inner, of, retention, most, &spawning, &mut pruned).await?;
     }
     Ok(pruned)
 }
@@ -73,10 +77,10 @@ fn shares(ended: &[u64], kept: u64) -> Vec<u64> {
     ended.iter().map(|ended| u64::try_from(share(ended)).unwrap_or(*ended)).collect()
 }
 
-/// Removes at most `left` entities from one journal.
+/// Removes at most `left` entities from one journal, while its partition is served.
 async fn prune_in(
     inner: &Inner,
-    journal: &dyn Journal,
+    (hold, journal): (&Hold, &dyn Journal),
     retention: Retention,
     mut left: u64,
     spawning: &BTreeSet<EntityRef>,
@@ -98,8 +102,8 @@ async fn prune_in(
                     going.push((entity.clone(), last.position));
                 }
             }
-            remove(inner, going, pruned).await?;
-            if is_over || *inner.closing.borrow() {
+            remove(inner, hold, going, pruned).await?;
+            if is_over || *inner.closing.borrow() || hold.is_gone() {
                 return Ok(());
             }
             tokio::task::yield_now().await;
@@ -141,13 +145,14 @@ async fn is_kept(
 /// Nothing wakes the entities meanwhile.
 async fn remove(
     inner: &Inner,
+    hold: &Hold,
     going: Vec<(EntityRef, Position)>,
     pruned: &mut Pruned,
 ) -> Result<(), ActorError> {
     let table = &inner.shared.table;
     let (mut named, mut taken): (Vec<_>, Vec<Option<Sleep>>) = Default::default();
     for (entity, last) in going {
-        let (is_taken, sleep) = table.lock().take_out(&entity, last);
+        let (is_taken, sleep) = table.lock().take_out((&entity, hold), last);
         if is_taken {
             named.push((entity, last));
             taken.push(sleep);
@@ -166,11 +171,17 @@ async fn remove(
                 pruned.records += records;
             }
             // Another process has written to it, or the disk fails.
-            (_, Some(sleep)) => table.put_back(&entity, sleep),
+            (_, Some(sleep)) => table.put_back(&entity, hold, sleep),
             (_, None) => {}
         }
     }
-    answer.map(|_| ()).map_err(ActorError::from)
+    match answer {
+        Err(journal::Error::Disowned { .. }) if inner.shared.journal.is_partitioned() => {
+            inner.shared.lose_disowned(hold);
+            Ok(())
+        }
+        answer => answer.map(|_| ()).map_err(ActorError::from),
+    }
 }
 
 #[cfg(test)]

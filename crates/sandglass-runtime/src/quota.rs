@@ -53,6 +53,21 @@ pub(crate) struct SpawnSlot {
     first_actions: u32,
 }
 
+/// What counts of the entity that spawns another one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lineage {
+    /// How many first actions in a row led to what it spawns now.
+    pub(crate) first_actions: u32,
+    /// Since when it has counted.
+    pub(crate) since: Monotonic,
+}
+
+impl SpawnSlot {
+    pub(crate) const fn lineage(&self) -> Lineage {
+        Lineage { first_actions: self.first_actions, since: self.since }
+    }
+}
+
 impl SpawnQuota {
     pub(crate) fn new(max: u32) -> Arc<Self> {
         Arc::new(Self { max, tenants: Mutex::default() })
@@ -64,11 +79,11 @@ impl SpawnQuota {
     }
 
     /// Counts an entity that is to be created for `tenant`; `None` if it must not be spawned. `parent` is
-    /// the slot of the entity that spawns it, if that counts.
+    /// the lineage of the entity that spawns it, if that counts.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         tenant: &str,
-        parent: Option<&SpawnSlot>,
+        parent: Option<Lineage>,
         now: Monotonic,
     ) -> Option<SpawnSlot> {
         let first_actions = parent.map_or(0, |parent| parent.first_actions);

@@ -14,6 +14,7 @@ use crate::actor::{Handle, View};
 use crate::error::ActorError;
 use crate::publish::{RunView, Snapshot, Subscription};
 use crate::runtime::Runtime;
+use crate::serving::Origin;
 use crate::watch;
 
 /// Entries read at once in search of an outcome.
@@ -128,13 +129,14 @@ impl Runtime {
     /// Waits until `holds` for the entity. Waiting keeps it awake.
     ///
     /// # Errors
-    /// There is no such entity, or the runtime is shut down first.
+    /// There is no such entity, its partition is given away or lost ([`ActorError::Elsewhere`]), or the
+    /// runtime is shut down first.
     pub async fn wait_until(
         &self,
         entity: &EntityRef,
         holds: impl FnMut(&Snapshot) -> bool,
     ) -> Result<Arc<Snapshot>, ActorError> {
-        let view = self.0.reach(entity, Handle::watch)?;
+        let view = self.0.reach(entity, Origin::Outside, Handle::watch)?;
         seen(view, holds).await
     }
 
@@ -193,12 +195,13 @@ pub(crate) async fn seen(
     let found = view.wait_for(|view| match view {
         View::New | View::Waking => false,
         View::Live(snapshot) => holds(snapshot),
-        View::Last(_) | View::Gone(_) => true,
+        View::Last(_) | View::Moved(_) | View::Gone(_) => true,
     });
     let found = found.await.map_err(|_| ActorError::Closed)?;
     match found {
         View::Live(snapshot) => Ok(snapshot),
-        View::Last(snapshot) if holds(&snapshot) => Ok(snapshot),
+        View::Last(snapshot) | View::Moved(snapshot) if holds(&snapshot) => Ok(snapshot),
+        View::Moved(snapshot) => Err(ActorError::Elsewhere(snapshot.entity.clone())),
         View::Gone(error) => Err(error),
         View::New | View::Waking | View::Last(_) => Err(ActorError::Closed),
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use sandglass_liveness::session::LimitSettings;
 use sandglass_model::{
-    Directive, DispatchId, EntityRef, Object, Position, Sequence, StopCause, TraceContext,
+    Directive, DispatchId, EntityRef, IdempotencyKey, Object, Position, Sequence, StopCause,
+    TraceContext,
 };
 use serde_json::Value;
 
@@ -19,12 +20,20 @@ pub struct Request {
     pub trace: Option<TraceContext>,
     /// The sequence that the entity has to be at; `None` for any.
     pub expected: Option<Sequence>,
+    /// The key by which the entity recognizes the request if it is sent again; `None` if each one is new.
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 impl Request {
     /// A request for `action`, without parameters.
     pub fn new(action: impl Into<String>) -> Self {
-        Self { action: action.into(), params: Object::new(), trace: None, expected: None }
+        Self {
+            action: action.into(),
+            params: Object::new(),
+            trace: None,
+            expected: None,
+            idempotency_key: None,
+        }
     }
 
     /// Sets the parameters.
@@ -43,6 +52,16 @@ impl Request {
     #[must_use]
     pub fn expecting(self, sequence: Sequence) -> Self {
         Self { expected: Some(sequence), ..self }
+    }
+
+    /// Sets the key by which the entity recognizes the request. The same request with the same key, while
+    /// it is one of the last [`KEYS_MAX`](sandglass_liveness::entity::KEYS_MAX) that the entity has taken
+    /// requests with, changes nothing and returns what the first one did; another request with it is
+    /// refused. A request is the same if its action, parameters and expected sequence are. A refused
+    /// request uses no key.
+    #[must_use]
+    pub fn idempotency_key(self, key: IdempotencyKey) -> Self {
+        Self { idempotency_key: Some(key), ..self }
     }
 }
 

@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use sandglass_journal::{self as journal, REST_MAX_ENTITIES, Rest, Resting};
 use sandglass_liveness::session::RunPhase;
 use sandglass_liveness::{Entity, Spec};
 use sandglass_model::{EntityRef, Monotonic, Position, WallTime};
 use tokio::sync::Notify;
 
+use crate::serving::Hold;
 use crate::shared::Shared;
 use crate::timer;
 use crate::watch;
@@ -30,6 +32,8 @@ const LAST: Duration = Duration::from_secs(1);
 pub(crate) struct Rests {
     waiting: Mutex<BTreeMap<EntityRef, (Position, Rest)>>,
     added: Notify,
+    /// Held while notes are written, so that none is under way when a partition is given away.
+    writing: tokio::sync::Mutex<()>,
 }
 
 impl Rests {
@@ -65,6 +69,13 @@ impl Rests {
         taken
     }
 
+    /// Removes the notes about entities of which `is_wanted` holds.
+    pub(crate) fn take_of(&self, is_wanted: impl Fn(&EntityRef) -> bool) -> Vec<Resting> {
+        let taken = self.lock().extract_if(.., |entity, _| is_wanted(entity)).collect::<Vec<_>>();
+        let note = |(entity, (last, rest))| Resting { entity, last, rest };
+        taken.into_iter().map(note).collect()
+    }
+
     /// Puts notes back that were not written. One that was added meanwhile is newer.
     fn put_back(&self, notes: Vec<Resting>) {
         let mut waiting = self.lock();
@@ -92,8 +103,20 @@ impl Shared {
         Rest { wake_at, spec, is_listed }
     }
 
-    /// Notes what a session that has ended leaves for its conversation.
-    pub(crate) fn note_conversation(&self, spec: &Spec, entity: &Entity, position: Position) {
+    /// Notes what a session that has ended leaves for its conversation, unless the period `hold` is over:
+    /// the next owner of the partition notes it.
+    pub(crate) fn note_conversation(
+        &self,
+        spec: &Spec,
+        entity: &Entity,
+        position: Position,
+        hold: &Hold,
+    ) {
+        // Held, because the end of the period removes such notes under this lock.
+        let _entities = self.table.lock();
+        if hold.is_gone() {
+            return;
+        }
         // Positions of different partitions cannot be compared, and times of one journal may go back.
         let at =
             if self.journal.is_partitioned() { run_ended(entity) } else { WallTime::default() };
@@ -106,21 +129,63 @@ impl Shared {
     /// Writes all notes that wait, and removes the entries of entities that are not needed.
     ///
     /// # Errors
-    /// The journal does not take them; they wait again.
+    /// A journal does not take them; they wait again.
     pub(crate) async fn write_rests(&self) -> Result<(), journal::Error> {
+        let _one_at_a_time = self.rests.writing.lock().await;
         loop {
             let notes = self.rests.take();
             if notes.is_empty() {
                 return Ok(());
             }
-            if let Err(error) = self.journal.rest(notes.clone()).await {
-                self.rests.put_back(notes);
+            let mut by_journal = BTreeMap::<usize, Vec<Resting>>::new();
+            for note in notes {
+                by_journal.entry(self.journal.index_of(&note.entity)).or_default().push(note);
+            }
+            let each = by_journal.into_iter().map(|(index, notes)| self.write_in(index, notes));
+            let failed = join_all(each).await.into_iter().find_map(Result::err);
+            if let Some(error) = failed {
                 return Err(error);
             }
-            let now = self.clock.now();
-            for note in notes {
-                self.table.evict(&note.entity, note.last, now);
+        }
+    }
+
+    /// Writes the notes that wait about a partition that was just given away.
+    pub(crate) async fn write_rests_of(&self, index: usize) {
+        let _one_at_a_time = self.rests.writing.lock().await;
+        let notes = self.rests.take_of(|entity| self.journal.index_of(entity) == index);
+        for piece in notes.chunks(REST_MAX_ENTITIES) {
+            if let Err(error) = self.write_in(index, piece.to_vec()).await {
+                // The next owner reads these entities, as after a crash.
+                tracing::debug!(%error, index, "which entities rest is not noted");
+                return;
             }
+        }
+    }
+
+    /// Writes notes to one journal. If it does not take them and its partition is still served, they wait
+    /// again.
+    async fn write_in(&self, index: usize, notes: Vec<Resting>) -> Result<(), journal::Error> {
+        let hold = self.table.hold_at(index);
+        let Some(journal) = self.journal.all().get(index) else { return Ok(()) };
+        let now = self.clock.now();
+        match (journal.rest(notes.clone()).await, hold) {
+            (Ok(()), _) => {
+                notes.iter().for_each(|note| self.table.evict(&note.entity, note.last, now));
+                Ok(())
+            }
+            // The next owner reads these entities, as after a crash.
+            (Err(journal::Error::Disowned { .. }), hold) if self.journal.is_partitioned() => {
+                if let Some(hold) = hold {
+                    self.lose_disowned(&hold);
+                }
+                Ok(())
+            }
+            (Err(error), Some(hold)) if !hold.is_gone() => {
+                self.rests.put_back(notes);
+                Err(error)
+            }
+            (Err(error), None) => Err(error),
+            (Err(_), Some(_)) => Ok(()),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sandglass_journal::{Journal, Journals};
-use sandglass_liveness::{self as liveness, Input, Spec};
+use sandglass_liveness::{self as liveness, Input, Refusal, Spec};
 use sandglass_model::{
     Cause, DispatchId, Dispatched, EntityRef, Event as RecordedEvent, Incarnation, Monotonic,
     Object, Retried, WallTime,
@@ -21,6 +21,7 @@ use crate::inner::Inner;
 use crate::publish::Snapshot;
 use crate::reading::seen;
 use crate::request::{Accepted, NewEntity, Request, Retry, Signal};
+use crate::serving::Origin;
 use crate::specs::{self, ReloadError, Reloaded};
 use crate::table::Sleep;
 use crate::{timer, waking, watch};
@@ -100,10 +101,11 @@ impl Runtime {
         let first = first.map(actor::First::Requested);
         let mut creation = actor::Creation { create, limits, first, slot: None };
         let begun = loop {
+            self.0.shared.table.lock().serving.check(&entity, Origin::Outside)?;
             if self.0.shared.is_known(&entity).await? {
                 return Err(ActorError::EntityExists(entity));
             }
-            match self.begin(entity.clone(), Arc::clone(&spec), creation)? {
+            match self.begin(entity.clone(), Arc::clone(&spec), creation, Origin::Outside)? {
                 Begun::Started(begun) => break begun,
                 Begun::LookedUp(back, view) => {
                     creation = *back;
@@ -123,13 +125,28 @@ impl Runtime {
         entity: EntityRef,
         spec: Arc<Spec>,
         creation: actor::Creation,
+        origin: Origin,
     ) -> Result<Begun, ActorError> {
-        let (handle, channels) = channels(View::New, self.0.closing.subscribe());
+        let mut entities = self.0.shared.table.lock();
+        if *self.0.closing.borrow() {
+            return Err(ActorError::Closed);
+        }
+        entities.serving.check(&entity, origin)?;
+        let hold = entities.serving.hold(&entity);
+        let hold = hold.ok_or_else(|| ActorError::Elsewhere(entity.clone()))?;
+        if let Some(looked_up) = entities.awake(&entity).filter(|handle| handle.is_waking()) {
+            return Ok(Begun::LookedUp(Box::new(creation), looked_up.watch()));
+        }
+        let (handle, channels) = channels(View::New, hold.clone());
         let view = handle.watch();
+        if !entities.enter(entity.clone(), handle) {
+            return Err(ActorError::EntityExists(entity));
+        }
         let (reply, created) = oneshot::channel();
         let (shared, name) = (Arc::clone(&self.0.shared), entity.clone());
         let life = |creation: actor::Creation| async move {
-            match creation.append(&shared, spec, name.clone()).await {
+            let hold = channels.hold.clone();
+            match creation.append(&shared, spec, (name.clone(), &hold)).await {
                 Ok(created) => {
                     let (at, action_refused) = (created.at, created.action_refused.clone());
                     let actor = created.begin(shared, channels);
@@ -143,25 +160,17 @@ impl Runtime {
                     waking::wake(shared, name, stored, channels, None).await;
                 }
                 Err(error) => {
-                    shared.table.lock().forget(&name);
-                    channels.refuse(&ActorError::UnknownEntity(name));
+                    let is_here = shared.table.forget(&name, &hold);
+                    let refused =
+                        if is_here { ActorError::UnknownEntity } else { ActorError::Elsewhere };
+                    channels.refuse(&refused(name));
                     let _ = reply.send(Err(error));
                 }
             }
         };
-        let mut entities = self.0.shared.table.lock();
-        if *self.0.closing.borrow() {
-            return Err(ActorError::Closed);
-        }
-        if let Some(looked_up) = entities.awake(&entity).filter(|handle| handle.is_waking()) {
-            return Ok(Begun::LookedUp(Box::new(creation), looked_up.watch()));
-        }
-        if !entities.enter(entity.clone(), handle) {
-            return Err(ActorError::EntityExists(entity));
-        }
         let life = life(creation);
         // Before the lock is released, so that a shutdown waits for it.
-        self.0.spawn_life(entity, life);
+        self.0.spawn_life((entity, hold), life);
         Ok(Begun::Started(CreationInProgress { view, created }))
     }
 
@@ -179,16 +188,26 @@ impl Runtime {
         self.request(entity, Request::new(action).params(params)).await
     }
 
-    /// Sends an action that may name a trace or an expected sequence.
+    /// Sends an action that may name a trace, an expected sequence and an idempotency key. If the entity
+    /// remembers the key, returns what the same request got before, and nothing changes.
     ///
     /// # Errors
-    /// The action was not taken, and nothing has changed.
+    /// The action was not taken, and nothing has changed; or it was taken before, and its records
+    /// cannot be read.
     pub async fn request(
         &self,
         entity: &EntityRef,
         request: Request,
     ) -> Result<Accepted, ActorError> {
-        self.send_message(entity, |reply| Message::Act { request, reply }).await
+        let answer = self
+            .send_message(entity, Origin::Outside, |reply| Message::Act { request, reply })
+            .await;
+        match answer {
+            Err(ActorError::Refused { refusal: Refusal::TakenBefore { sequence }, .. }) => {
+                self.accepted_before(entity, sequence).await
+            }
+            answer => answer,
+        }
     }
 
     /// Sends an action and waits until the entity has settled.
@@ -216,7 +235,7 @@ impl Runtime {
     /// The signal was not recorded. One from outside is refused if its name is reserved, and if the
     /// entity has ended or the run of its session is stopping or has stopped.
     pub async fn signal(&self, entity: &EntityRef, signal: Signal) -> Result<(), ActorError> {
-        self.send_message(entity, |reply| Message::Signal {
+        self.send_message(entity, Origin::Outside, |reply| Message::Signal {
             signal: Box::new(signal),
             tenant: None,
             reply,
@@ -228,7 +247,7 @@ impl Runtime {
     /// how many that were. It waits for no mailbox, and for the disk only if the entity sleeps.
     ///
     /// # Errors
-    /// There is no such entity, or it sleeps and the journal cannot be read.
+    /// There is no such entity, another host owns it, or it sleeps and the journal cannot be read.
     pub async fn cancel(
         &self,
         entity: &EntityRef,
@@ -237,6 +256,7 @@ impl Runtime {
     ) -> Result<usize, ActorError> {
         let stops = {
             let entities = self.0.shared.table.lock();
+            entities.serving.check(entity, Origin::Inside)?;
             let awake = entities.awake(entity).filter(|handle| !handle.is_waking());
             awake.map(|handle| handle.stops.clone())
         };
@@ -267,7 +287,7 @@ impl Runtime {
         let retried = Retried { by, reason, budget_ms: budget.map(millis) };
         let dispatched = Box::new(self.dispatched(entity, dispatch).await?);
         let retry = Box::new(liveness::Retry { dispatched, retried, expected_attempt });
-        self.send_message(entity, |reply| Message::Retry { retry, reply }).await
+        self.send_message(entity, Origin::Outside, |reply| Message::Retry { retry, reply }).await
     }
 
     /// The first record of the entity's dispatch.
@@ -320,7 +340,7 @@ impl Runtime {
         let _nobody_comes = shared.table.lock();
         if !*inner.closing.borrow() {
             let (weak, closing) = (Arc::downgrade(inner), inner.closing.subscribe());
-            inner.spawn(waking::wake_outdated(Arc::clone(shared), weak, specs, closing));
+            inner.spawn(waking::wake_outdated(Arc::clone(shared), weak, specs, None, closing));
         }
         Ok(reloaded)
     }
@@ -340,8 +360,9 @@ impl Runtime {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.0.shared.shutdown_grace_ms.store(grace_ms, Ordering::Relaxed);
         {
-            let _nobody_comes = self.0.shared.table.lock();
+            let mut nobody_comes = self.0.shared.table.lock();
             self.0.closing.send_replace(true);
+            nobody_comes.serving.close();
         }
         let mut tasks = std::mem::take(&mut *self.0.tasks());
         let clock = Arc::clone(&self.0.shared.clock);
@@ -353,6 +374,8 @@ impl Runtime {
             () = timer::until(&*clock, over) => tracing::warn!("handlers outlived the grace"),
         }
         tasks.shutdown().await;
+        // It usually leads back to this runtime.
+        self.0.shared.way.close();
         self.0.shared.write_last_rests().await;
         self.0.shared.journal.close().await;
     }
@@ -360,12 +383,13 @@ impl Runtime {
     pub(crate) async fn send_message<T>(
         &self,
         entity: &EntityRef,
+        origin: Origin,
         message: impl FnOnce(oneshot::Sender<Result<T, ActorError>>) -> Message,
     ) -> Result<T, ActorError> {
         use tokio::sync::mpsc::error::TrySendError;
         let (reply, answer) = oneshot::channel();
         let message = message(reply);
-        match self.0.reach(entity, |handle| handle.mailbox.try_send(message))? {
+        match self.0.reach(entity, origin, |handle| handle.mailbox.try_send(message))? {
             Ok(()) => answer.await.map_err(|_| ActorError::Closed)?,
             Err(TrySendError::Full(_)) => Err(ActorError::MailboxFull(entity.clone())),
             Err(TrySendError::Closed(_)) => Err(ActorError::Closed),

@@ -15,6 +15,7 @@ use crate::error::ActorError;
 use crate::publish::Snapshot;
 use crate::request::{Accepted, SessionResume, SessionStop, SessionStopped};
 use crate::runtime::Runtime;
+use crate::serving::Origin;
 use crate::{specs, timer};
 
 /// How long a stop waits for its record before handlers are stopped without it: a disk that hangs
@@ -61,7 +62,9 @@ impl Runtime {
             else {
                 return stopped;
             };
-            self.0.reach(entity, |handle| handle.stops.clone())?.kill(None, cause, &reason);
+            self.0
+                .reach(entity, Origin::Inside, |handle| handle.stops.clone())?
+                .kill(None, cause, &reason);
             let has_stopped = |snapshot: &Snapshot| {
                 let session = snapshot.session.as_ref();
                 session.is_none_or(|session| {
@@ -80,7 +83,9 @@ impl Runtime {
         let (cause, reason) = handler_cause(&stop.cause);
         let (has_grace, code) = (stop.cause.has_grace(), stop.cause.code());
         let is_final = !directive(&stop.cause, 0).goes_on();
-        let answer = self.send_message(entity, |reply| Message::Stop { stop, reply });
+        // A partition that is being released has to become quiet, so a stop is not refused meanwhile.
+        let answer =
+            self.send_message(entity, Origin::Inside, |reply| Message::Stop { stop, reply });
         let clock = Arc::clone(&self.0.shared.clock);
         let late = clock.now().after(RECORD_FIRST);
         let mut answer = std::pin::pin!(answer);
@@ -89,7 +94,7 @@ impl Runtime {
             answer = &mut answer => return answer,
             () = timer::until(&*clock, late), if !has_grace => {}
         }
-        let stops = self.0.reach(entity, |handle| handle.stops.clone())?;
+        let stops = self.0.reach(entity, Origin::Inside, |handle| handle.stops.clone())?;
         if is_final {
             stops.set_session_over(&format!("{entity} was stopped ({code})"));
         }
@@ -140,7 +145,7 @@ impl Runtime {
     ) -> Result<Accepted, ActorError> {
         self.allows(&resume.by)?;
         let resume = Box::new(resume);
-        self.send_message(entity, |reply| Message::Resume { resume, reply }).await
+        self.send_message(entity, Origin::Outside, |reply| Message::Resume { resume, reply }).await
     }
 
     /// Whether `by` may stop and resume sessions.

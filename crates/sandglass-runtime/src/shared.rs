@@ -17,17 +17,22 @@ use sandglass_telemetry::metrics::Health;
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::account_sampling::AccountSampling;
+use crate::activity::ActiveElsewhere;
 use crate::actor::{Handle, Restored};
-use crate::asking::WaitGraph;
 use crate::blocked::Blocked;
 use crate::conversations::Conversations;
+use crate::delivering::OpenAsks;
 use crate::handlers::Handlers;
 use crate::inner::Inner;
+use crate::moving::LostPartitions;
+use crate::other_hosts::Way;
 use crate::publish::Event;
 use crate::quota::SpawnQuota;
 use crate::resting::Rests;
+use crate::serving::Hold;
 use crate::specs::Specs;
 use crate::table::Table;
+use crate::waiting::WaitGraph;
 use crate::waking::{Unread, read_before};
 use crate::watch;
 
@@ -43,6 +48,12 @@ pub(crate) struct Shared {
     pub(crate) wait_graph: WaitGraph,
     pub(crate) conversations: Conversations,
     pub(crate) rests: Rests,
+    pub(crate) lost: LostPartitions,
+    /// The way to entities of other hosts; closed if there are none.
+    pub(crate) way: Way,
+    pub(crate) active_elsewhere: ActiveElsewhere,
+    /// The asks of other hosts that are open.
+    pub(crate) open_asks: OpenAsks,
     /// Through which asks reach entities; `None` until all entities are recovered.
     pub(crate) runtime: watch::Sender<Option<Weak<Inner>>>,
     pub(crate) specs: watch::Sender<Arc<Specs>>,
@@ -72,9 +83,28 @@ impl Shared {
         *self.present_ceilings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ceilings);
     }
 
-    /// Appends to the journal of the batch's entity, measures, and notes whether appends work.
-    pub(crate) async fn append(&self, batch: Batch) -> Result<Position, journal::Error> {
-        self.append_by(self.journal.append(batch)).await
+    /// Appends to the journal of the batch's entity, measures, and notes whether appends work. If the
+    /// journal belongs to another host, its partition is lost.
+    ///
+    /// # Errors
+    /// As [`Journals::append`]; [`journal::Error::Disowned`] also if the period `hold` is over.
+    pub(crate) async fn append(
+        &self,
+        batch: Batch,
+        hold: &Hold,
+    ) -> Result<Position, journal::Error> {
+        if hold.is_gone() {
+            let what =
+                "this process does not serve the partition of the entity any more".to_owned();
+            return Err(journal::Error::Disowned { what });
+        }
+        let appended = self.append_by(self.journal.append(batch)).await;
+        if let Err(journal::Error::Disowned { .. }) = &appended
+            && self.journal.is_partitioned()
+        {
+            self.lose_disowned(hold);
+        }
+        appended
     }
 
     /// As [`Shared::append`], with the future result of an append.

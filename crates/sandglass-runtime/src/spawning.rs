@@ -1,5 +1,7 @@
 //! Creates an entity that another one spawns, exactly once: its first record names the spawn.
 
+use std::time::Duration;
+
 use sandglass_journal::{self as journal, Entry};
 use sandglass_liveness::Input;
 use sandglass_liveness::session::LimitSettings;
@@ -10,10 +12,15 @@ use sandglass_model::{
 
 use crate::actor::{Creation, First, Handle, View};
 use crate::error::ActorError;
-use crate::quota::SpawnSlot;
+use crate::other_hosts::{OtherHosts, RemoteRequest, RemoteResponse, RemoteSpawn, RemoteSpawned};
+use crate::quota::Lineage;
 use crate::reading::seen;
 use crate::runtime::{Begun, CreationInProgress, Runtime};
-use crate::watch;
+use crate::serving::Origin;
+use crate::{timer, watch};
+
+/// How long another host may take to create an entity.
+const ELSEWHERE_MAX: Duration = Duration::from_secs(2);
 
 /// What became of a spawn.
 pub(crate) struct SpawnEnded {
@@ -26,27 +33,89 @@ pub(crate) struct SpawnEnded {
 }
 
 impl Runtime {
-    /// Creates the entity of `spawn` for `tenant`, unless it exists. `parent` is the slot of the entity
-    /// that spawns it, if that counts as one that was spawned.
+    /// Creates the entity of `spawn` for `tenant` on the host that owns it, unless it exists. `parent` is
+    /// the lineage of the entity that spawns it, if that counts as one that was spawned.
     pub(crate) async fn create_spawned(
         &self,
         spawn: &Spawn,
         origin: SpawnedBy,
         tenant: &str,
-        parent: Option<&SpawnSlot>,
+        parent: Option<Lineage>,
+    ) -> Result<SpawnEnded, ActorError> {
+        match self.0.shared.way_to(&spawn.entity).await {
+            Some(hosts) => self.create_elsewhere(&*hosts, spawn, origin, tenant, parent).await,
+            None => self.create_here(spawn, origin, tenant, parent, Origin::Inside).await,
+        }
+    }
+
+    /// Has another host create the entity of `spawn`.
+    async fn create_elsewhere(
+        &self,
+        hosts: &dyn OtherHosts,
+        spawn: &Spawn,
+        origin: SpawnedBy,
+        tenant: &str,
+        parent: Option<Lineage>,
+    ) -> Result<SpawnEnded, ActorError> {
+        let shared = &self.0.shared;
+        let age = parent.map_or(Duration::ZERO, |parent| shared.clock.now().since(parent.since));
+        let request = RemoteRequest::Spawn(Box::new(RemoteSpawn {
+            spawn: spawn.clone(),
+            origin,
+            tenant: tenant.to_owned(),
+            first_actions: parent.map(|parent| parent.first_actions),
+            parent_age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+            caused_at: shared.clock.wall(),
+        }));
+        // The task of the parent waits for this. If it takes too long, it is sent again, and finds what
+        // the first one has created.
+        let limit = shared.clock.now().after(ELSEWHERE_MAX);
+        let here = shared.here();
+        let sent = tokio::select! {
+            biased;
+            sent = hosts.send(&here, &request) => sent.map_err(|error| error.to_string()),
+            () = timer::until(&*shared.clock, limit) => Err("it takes too long".to_owned()),
+        };
+        let why = match sent {
+            Ok(RemoteResponse::Spawn(Ok(RemoteSpawned { result, created_at }))) => {
+                if let Some(at) = created_at {
+                    shared.wait_behind_other_host(at).await;
+                }
+                return Ok(SpawnEnded { result, created_at, view: None });
+            }
+            Ok(RemoteResponse::Spawn(Err(why))) | Err(why) => why,
+            Ok(_) => "its host gave another kind of response".to_owned(),
+        };
+        tracing::debug!(entity = %spawn.entity, why, "an entity of another host is not created yet");
+        Err(ActorError::Elsewhere(spawn.entity.clone()))
+    }
+
+    /// Creates the entity of `spawn`, unless it exists. This host owns it.
+    pub(crate) async fn create_here(
+        &self,
+        spawn: &Spawn,
+        origin: SpawnedBy,
+        tenant: &str,
+        parent: Option<Lineage>,
+        from: Origin,
     ) -> Result<SpawnEnded, ActorError> {
         loop {
             // One that exists may be that of this spawn, so it is not refused before that is known.
             if !self.0.shared.is_known(&spawn.entity).await? {
-                match self.create_absent(spawn, &origin, tenant, parent).await {
+                match self.create_absent(spawn, &origin, tenant, parent, from).await {
                     Err(ActorError::EntityExists(_)) => {}
                     ended => return ended,
                 }
             }
-            let view = self.0.reach(&spawn.entity, Handle::watch).ok();
+            let reached = self.0.reach(&spawn.entity, from, Handle::watch);
+            let elsewhere = reached.as_ref().err().filter(|error| is_elsewhere(error)).cloned();
+            let view = reached.ok();
             if let Some(first) = self.first_record(&spawn.entity).await? {
                 let (created_at, result) = (Some(first.at), result_of(first.event, &origin));
                 return Ok(SpawnEnded { result, created_at, view });
+            }
+            if let Some(elsewhere) = elsewhere {
+                return Err(elsewhere);
             }
             // It is being created by a request that may still fail.
             if let Some(view) = view {
@@ -61,7 +130,8 @@ impl Runtime {
         spawn: &Spawn,
         origin: &SpawnedBy,
         tenant: &str,
-        parent: Option<&SpawnSlot>,
+        parent: Option<Lineage>,
+        from: Origin,
     ) -> Result<SpawnEnded, ActorError> {
         let refused = |obstacle| {
             let result = SpawnResult::Refused(obstacle);
@@ -71,11 +141,12 @@ impl Runtime {
             return refused(SpawnObstacle::UnknownType);
         };
         let shared = &self.0.shared;
+        shared.table.lock().serving.check(&spawn.entity, from)?;
         let Some(slot) = shared.spawn_quota.reserve(tenant, parent, shared.clock.now()) else {
             return refused(SpawnObstacle::TooMany);
         };
         let creation = Creation { slot: Some(slot), ..creation };
-        let begun = self.begin(spawn.entity.clone(), spec, creation)?;
+        let begun = self.begin(spawn.entity.clone(), spec, creation, from)?;
         // Otherwise it is being looked up for another request, or created by one.
         let Begun::Started(CreationInProgress { view, created }) = begun else {
             return Err(ActorError::EntityExists(spawn.entity.clone()));
@@ -114,6 +185,10 @@ impl Runtime {
         let entry = page.entries.into_iter().next();
         entry.map(Entry::into_record).transpose()
     }
+}
+
+const fn is_elsewhere(error: &ActorError) -> bool {
+    matches!(error, ActorError::Elsewhere(_))
 }
 
 /// What became of the spawn `origin`, if an entity of its name began with `first`.

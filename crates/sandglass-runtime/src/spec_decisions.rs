@@ -1,7 +1,7 @@
 //! Decides actions of specs that guests pass to `host_evaluate_spec`, by the rules of this runtime.
 
 use sandglass_host::{SpecEvaluator, SpecQuery};
-use sandglass_liveness::{Decided, Input, Refusal, Severity, Spec, decide};
+use sandglass_liveness::{Decided, Input, Refusal, Severity, Spec, Terms, decide};
 use sandglass_model::{EntityRef, Incarnation, Object, TraceContext, WallTime};
 use serde_json::{Value, json};
 
@@ -43,7 +43,13 @@ fn new_state(query: &SpecQuery) -> Result<(bool, String), String> {
     let Decided { after: mut entity, .. } = decide(&spec, None, &create, now).map_err(refused)?;
     entity.state.clone_from(state);
     let trace = TraceContext::root([0; 24]);
-    let input = Input::Action { action: action.clone(), params, trace, asked: None };
+    let input = Input::Action {
+        action: action.clone(),
+        params,
+        trace,
+        asked: None,
+        terms: Terms::default(),
+    };
     match decide(&spec, Some(&entity), &input, now) {
         Ok(decided) => Ok((true, decided.after.state)),
         // For a guard that reads other entities, no other entity exists.

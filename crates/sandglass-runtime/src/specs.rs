@@ -20,7 +20,7 @@ use crate::shared::{Shared, recorded};
 #[derive(Debug, Default)]
 pub(crate) struct Specs {
     /// What new entities obey, by type.
-    pub(crate) types: BTreeMap<String, Arc<Spec>>,
+    pub(crate) types: Arc<BTreeMap<String, Arc<Spec>>>,
     /// All specs of the journal: as many as there ever were, because the history of an entity is
     /// read with the specs that it obeyed then.
     pub(crate) known: BTreeMap<SpecDigest, Arc<Spec>>,
@@ -54,7 +54,8 @@ impl Specs {
     /// The specs with `types` in place of the present types, and what that changes.
     pub(crate) fn reloaded(&self, types: BTreeMap<String, Arc<Spec>>) -> (Self, Reloaded) {
         let mut reloaded = Reloaded::default();
-        for (name, spec) in &types {
+        let types = Arc::new(types);
+        for (name, spec) in &*types {
             let list = match self.types.get(name) {
                 None => &mut reloaded.added,
                 Some(before) if before.digest == spec.digest => &mut reloaded.unchanged,
@@ -82,10 +83,22 @@ impl Specs {
     }
 }
 
-/// Records in every journal that `specs` came into use: all of them, or none. If one of several
-/// journals fails, others may contain them; they are recorded there again with the next attempt.
+/// Records in the journal of every partition that is served that `specs` came into use: all of them, or
+/// none. If one of several journals fails, others may contain them; they are recorded there again with
+/// the next attempt. A partition that is lost meanwhile gets them when it is adopted again.
 pub(crate) async fn register(shared: &Shared, specs: &[Arc<Spec>]) -> Result<(), journal::Error> {
-    let each = shared.journal.all().iter().map(|journal| register_in(shared, &**journal, specs));
+    let holds = shared.table.lock().serving.holds();
+    let each = holds.iter().map(|hold| async move {
+        let Some(journal) = shared.journal.all().get(hold.index) else { return Ok(()) };
+        match register_in(shared, &**journal, specs).await {
+            Err(journal::Error::Disowned { .. }) if shared.journal.is_partitioned() => {
+                shared.lose_disowned(hold);
+                Ok(())
+            }
+            Err(_) if hold.is_gone() => Ok(()),
+            registered => registered,
+        }
+    });
     try_join_all(each).await?;
     Ok(())
 }
@@ -111,7 +124,7 @@ pub(crate) async fn register_in(
 
 /// Makes the counters of what can happen to entities of `specs` start at zero.
 pub(crate) fn expect(metrics: &Metrics, specs: &Specs, ceilings: &Ceilings) {
-    for (entity_type, spec) in &specs.types {
+    for (entity_type, spec) in &*specs.types {
         let actions = || spec.actions.values();
         let dispatching = actions().filter(|action| !action.dispatches.is_empty());
         let without_budget = spec.integrations.values().filter(|one| one.budget_defaulted);

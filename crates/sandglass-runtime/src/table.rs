@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 
 use crate::actor::{Counted, Handle, Timers};
 use crate::quota::SpawnSlot;
+use crate::serving::{Hold, Serving};
 use crate::specs::Specs;
 
 /// When entities fall asleep.
@@ -42,18 +43,19 @@ pub(crate) struct Table {
     rest: Rest,
     /// Notified when an entity falls asleep: its alarm may be the first.
     fallen_asleep: Notify,
-    /// Notified when an entity wakes whose entry was loaded from the journal.
-    roused: Notify,
 }
 
-#[derive(Default)]
 pub(crate) struct Entities {
+    /// Only entities of partitions that are served have an entry.
+    pub(crate) serving: Serving,
     slots: BTreeMap<EntityRef, Slot>,
     /// When sleepers are woken: those that have a timer.
     alarms: BTreeSet<(Monotonic, EntityRef)>,
     awake: usize,
     /// How many entries were loaded from the journal and not woken yet.
     loaded: usize,
+    /// Notified when such an entry is removed.
+    unloaded: Arc<Notify>,
     /// Entities that are being removed. Nothing wakes them.
     leaving: BTreeSet<EntityRef>,
 }
@@ -130,6 +132,11 @@ impl Sleep {
         Self { held_back_from: held_back_from.map(Box::new), ..self }
     }
 
+    /// Wakes it at `at` if none of its timers fires before.
+    pub(crate) fn no_later_than(self, at: Monotonic) -> Self {
+        Self { alarm: self.alarm.min(at), ..self }
+    }
+
     /// For an entity whose task was lost: its state, and what was in flight, is in the journal
     /// alone. It is woken after a while if no request wakes it before.
     pub(crate) fn of_lost(now: Monotonic) -> Self {
@@ -148,16 +155,24 @@ impl Sleep {
     }
 
     /// After `entity` could not be read at `now`: if it has a timer, or its type has another spec
-    /// in `specs` than it obeys, it is woken again after a wait that grows with each failure.
-    pub(crate) fn unread(self, entity: &EntityRef, specs: &Specs, now: Monotonic) -> Self {
-        let wait = AGAIN_FIRST.saturating_mul(1 << self.unread.min(AGAIN_DOUBLINGS));
+    /// in `specs` than it obeys, it is woken again. The wait grows with each failure, except for a journal
+    /// that is unavailable (`is_damaged` is false): a timer must not fire long after that works again.
+    pub(crate) fn unread(
+        self,
+        entity: &EntityRef,
+        specs: &Specs,
+        now: Monotonic,
+        is_damaged: bool,
+    ) -> Self {
+        let failures = if is_damaged { self.unread } else { 0 };
+        let wait = AGAIN_FIRST.saturating_mul(1 << failures.min(AGAIN_DOUBLINGS));
         let again = now.after(wait.min(AGAIN_LAST));
         let alarm = match self.alarm {
             _ if self.is_outdated(entity, specs) => again,
             Monotonic::NEVER => Monotonic::NEVER,
             alarm => alarm.max(again),
         };
-        Self { alarm, unread: self.unread.saturating_add(1), is_loaded: false, ..self }
+        Self { alarm, unread: failures.saturating_add(1), is_loaded: false, ..self }
     }
 
     /// Whether entities of its type are to obey another spec than it does.
@@ -168,9 +183,10 @@ impl Sleep {
 }
 
 impl Table {
-    pub(crate) fn new(rest: Rest) -> Self {
-        let (fallen_asleep, roused) = (Notify::new(), Notify::new());
-        Self { entities: Mutex::default(), rest, fallen_asleep, roused }
+    pub(crate) fn new(rest: Rest, serving: Serving) -> Self {
+        let (slots, alarms, leaving, unloaded) = Default::default();
+        let entities = Entities { serving, slots, alarms, awake: 0, loaded: 0, unloaded, leaving };
+        Self { entities: Mutex::new(entities), rest, fallen_asleep: Notify::new() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Entities> {
@@ -183,16 +199,16 @@ impl Table {
         if self.lock().awake > self.rest.awake_max { Duration::ZERO } else { self.rest.linger }
     }
 
-    /// Puts an entity to sleep. If `is_asked`, which cannot change meanwhile, it stays awake and
-    /// gets its timers and its slot back.
+    /// Puts an entity to sleep. If `is_asked`, which cannot change meanwhile, or its partition has
+    /// gone, it stays awake and gets its timers and its slot back.
     pub(crate) fn fall_asleep(
         &self,
-        entity: &EntityRef,
+        (entity, hold): (&EntityRef, &Hold),
         is_asked: impl FnOnce() -> bool,
         sleep: Sleep,
     ) -> Result<(), (Timers, Option<Box<SpawnSlot>>)> {
         let mut entities = self.lock();
-        if is_asked() {
+        if hold.is_gone() || is_asked() {
             return Err((sleep.timers, sleep.spawn_slot));
         }
         entities.lay(entity, sleep);
@@ -201,16 +217,78 @@ impl Table {
         Ok(())
     }
 
-    /// Puts an entity back to sleep that could not be woken.
-    pub(crate) fn put_back(&self, entity: &EntityRef, sleep: Sleep) {
-        self.lock().lay(entity, sleep);
-        self.fallen_asleep.notify_one();
+    /// Adds an entity that sleeps, unless its partition is not served any more.
+    pub(crate) fn add(&self, entity: &EntityRef, sleep: Sleep) {
+        let hold = self.lock().serving.hold(entity);
+        if let Some(hold) = hold {
+            self.put_back(entity, &hold, sleep);
+        }
+    }
+
+    /// Puts an entity back to sleep that could not be woken, unless its partition has gone.
+    pub(crate) fn put_back(&self, entity: &EntityRef, hold: &Hold, sleep: Sleep) {
+        let mut entities = self.lock();
+        if !hold.is_gone() {
+            entities.lay(entity, sleep);
+            drop(entities);
+            self.fallen_asleep.notify_one();
+        }
+    }
+
+    /// Removes an entity that is awake, because it does not exist. Returns false if its partition has
+    /// gone, and it with that.
+    pub(crate) fn forget(&self, entity: &EntityRef, hold: &Hold) -> bool {
+        let mut entities = self.lock();
+        if hold.is_gone() {
+            return false;
+        }
+        entities.forget(entity);
+        true
+    }
+
+    /// The present period of the partition with this journal; `None` if it is not served.
+    pub(crate) fn hold_at(&self, index: usize) -> Option<Hold> {
+        self.lock().serving.hold_at(index)
+    }
+
+    /// The indexes of the journals of all partitions that are served.
+    pub(crate) fn served(&self) -> Vec<usize> {
+        self.lock().serving.holds().into_iter().map(|hold| hold.index).collect()
+    }
+
+    /// Waits until no entity of a partition that is being released is awake, and gives it away at that
+    /// moment. Returns false if it is not being released any more.
+    pub(crate) async fn give_away(&self, hold: &Hold) -> bool {
+        let quiet = self.lock().serving.quiet();
+        loop {
+            // Registered before the check, so that nothing is missed in between.
+            let maybe_quiet = quiet.notified();
+            if let Some(is_given_away) = self.give_away_if_quiet(hold) {
+                return is_given_away;
+            }
+            maybe_quiet.await;
+        }
+    }
+
+    fn give_away_if_quiet(&self, hold: &Hold) -> Option<bool> {
+        let mut entities = self.lock();
+        if !hold.is_releasing() {
+            return Some(false);
+        }
+        if entities.is_busy(hold.index) {
+            return None;
+        }
+        entities.serving.end(hold);
+        let _dropped_without_the_lock = entities.take_partition(hold.index);
+        drop(entities);
+        Some(true)
     }
 
     /// Adds the entry of an entity that the journal wants to be woken at `alarm`, unless it has one.
     pub(crate) fn load(&self, entity: &EntityRef, spec: Option<Arc<Spec>>, alarm: Monotonic) {
         let mut entities = self.lock();
-        if !entities.slots.contains_key(entity) && !entities.leaving.contains(entity) {
+        let is_new = !entities.slots.contains_key(entity) && !entities.leaving.contains(entity);
+        if is_new && entities.serving.is_served(entity) {
             entities.lay(entity, Sleep::stored(spec, alarm));
             drop(entities);
             self.fallen_asleep.notify_one();
@@ -219,8 +297,14 @@ impl Table {
 
     /// Waits until fewer than `most` entries are loaded.
     pub(crate) async fn has_room_to_load(&self, most: usize) {
-        while self.lock().loaded >= most {
-            self.roused.notified().await;
+        let unloaded = Arc::clone(&self.lock().unloaded);
+        loop {
+            // Registered before the check, so that nothing is missed in between.
+            let maybe_room = unloaded.notified();
+            if self.lock().loaded < most {
+                return;
+            }
+            maybe_room.await;
         }
     }
 
@@ -235,11 +319,6 @@ impl Table {
         if is_evicted {
             entities.remove(entity);
         }
-    }
-
-    /// Notes that an entity wakes.
-    pub(crate) fn note_roused(&self) {
-        self.roused.notify_one();
     }
 
     /// Waits until an entity has fallen asleep since the last call.
@@ -287,16 +366,48 @@ impl Entities {
         if self.slots.contains_key(&entity) || self.leaving.contains(&entity) {
             return false;
         }
+        self.serving.count_awake(handle.index);
         self.slots.insert(entity, Slot::Awake(handle));
         self.awake += 1;
         true
     }
 
-    /// Removes an entity that is awake, because its creation failed.
-    pub(crate) fn forget(&mut self, entity: &EntityRef) {
-        if let Some(Slot::Awake(_)) = self.slots.remove(entity) {
-            self.awake -= 1;
+    /// Removes an entity that is awake.
+    fn forget(&mut self, entity: &EntityRef) {
+        if let Some(Slot::Awake(handle)) = self.slots.remove(entity) {
+            self.count_asleep(&handle);
         }
+    }
+
+    fn count_asleep(&mut self, handle: &Handle) {
+        self.awake -= 1;
+        self.serving.count_asleep(handle.index);
+    }
+
+    /// Whether something of this partition is awake or being removed.
+    fn is_busy(&self, index: usize) -> bool {
+        let is_of = |entity: &EntityRef| self.serving.index_of(entity) == index;
+        self.serving.has_awake(index) || self.leaving.iter().any(is_of)
+    }
+
+    /// Removes all entities of a partition, and returns what was known of them: how to reach those that
+    /// were awake.
+    pub(crate) fn take_partition(
+        &mut self,
+        index: usize,
+    ) -> (Vec<(EntityRef, Handle)>, Vec<Sleep>) {
+        let is_of = |entity: &&EntityRef| self.serving.index_of(entity) == index;
+        let names: Vec<EntityRef> = self.slots.keys().filter(is_of).cloned().collect();
+        let (mut awake, mut asleep) = (Vec::new(), Vec::new());
+        for entity in names {
+            if let Some(sleep) = self.remove(&entity) {
+                asleep.push(sleep);
+            } else if let Some(Slot::Awake(handle)) = self.slots.remove(&entity) {
+                self.count_asleep(&handle);
+                awake.push((entity, handle));
+            }
+        }
+        (awake, asleep)
     }
 
     /// Makes an entity that is not awake one that is reached by `handle`; returns what was in memory
@@ -311,6 +422,7 @@ impl Entities {
             return None;
         }
         let sleep = self.remove(entity).unwrap_or(stored);
+        self.serving.count_awake(handle.index);
         self.slots.insert(entity.clone(), Slot::Awake(handle));
         self.awake += 1;
         Some(sleep)
@@ -326,7 +438,10 @@ impl Entities {
         if sleep.alarm != Monotonic::NEVER {
             self.alarms.remove(&(sleep.alarm, entity.clone()));
         }
-        self.loaded -= usize::from(sleep.is_loaded);
+        if sleep.is_loaded {
+            self.loaded -= 1;
+            self.unloaded.notify_waiters();
+        }
         Some(sleep)
     }
 
@@ -337,8 +452,8 @@ impl Entities {
         if sleep.alarm != Monotonic::NEVER {
             self.alarms.insert((sleep.alarm, entity.clone()));
         }
-        if let Some(Slot::Awake(_)) = self.slots.insert(entity.clone(), Slot::Asleep(sleep)) {
-            self.awake -= 1;
+        if let Some(Slot::Awake(handle)) = self.slots.insert(entity.clone(), Slot::Asleep(sleep)) {
+            self.count_asleep(&handle);
         }
     }
 
@@ -350,7 +465,14 @@ impl Entities {
 
     /// Takes out an entity that has ended, if it sleeps and this is its last record, so that nothing
     /// wakes it until [`Entities::left`]. Returns whether it does, with its entry if it had one.
-    pub(crate) fn take_out(&mut self, entity: &EntityRef, last: Position) -> (bool, Option<Sleep>) {
+    pub(crate) fn take_out(
+        &mut self,
+        (entity, hold): (&EntityRef, &Hold),
+        last: Position,
+    ) -> (bool, Option<Sleep>) {
+        if hold.is_gone() || hold.is_releasing() {
+            return (false, None);
+        }
         let is_asleep = match self.slots.get(entity) {
             None => true,
             Some(Slot::Asleep(Sleep { spec: None, last: at, .. })) => {
@@ -367,6 +489,7 @@ impl Entities {
     /// The entity was removed, or is to be kept after all.
     pub(crate) fn left(&mut self, entity: &EntityRef) {
         self.leaving.remove(entity);
+        self.serving.note_quiet();
     }
 
     /// The first sleeper behind `after` that obeys another spec than `specs` has for its type.
@@ -375,7 +498,7 @@ impl Entities {
         let mut slots = self.slots.range((from, Bound::Unbounded));
         let outdated = slots.find(|(name, slot)| match slot {
             Slot::Awake(_) => false,
-            Slot::Asleep(sleep) => sleep.is_outdated(name, specs),
+            Slot::Asleep(sleep) => sleep.is_outdated(name, specs) && self.serving.is_open(name),
         });
         outdated.map(|(name, _)| name.clone())
     }
@@ -388,5 +511,40 @@ impl Entities {
     /// A sleeper whose alarm is due at `now`.
     pub(crate) fn due(&self, now: Monotonic) -> Option<EntityRef> {
         self.alarms.first().filter(|(at, _)| *at <= now).map(|(_, entity)| entity.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::serving::Phase;
+
+    #[test]
+    fn a_partition_that_is_lost_or_given_away_makes_room_to_load() {
+        let rest = Rest { linger: Duration::ZERO, awake_max: 0 };
+        let job: EntityRef = "Job/1".parse().expect("a valid name");
+        let mut context = Context::from_waker(Waker::noop());
+        for is_lost in [true, false] {
+            let table = Table::new(rest, Serving::new(1, true));
+            let hold = table.hold_at(0).expect("it is served");
+            table.load(&job, None, Monotonic::from_nanos(1));
+            // Each adoption loads in a task of its own.
+            let mut waiting = [pin!(table.has_room_to_load(1)), pin!(table.has_room_to_load(1))];
+            let mut ready =
+                || waiting.each_mut().map(|one| one.as_mut().poll(&mut context).is_ready());
+            assert_eq!(ready(), [false, false]);
+            if is_lost {
+                let mut entities = table.lock();
+                assert!(entities.serving.end(&hold));
+                drop(entities.take_partition(0));
+            } else {
+                assert!(table.lock().serving.go_over(&hold, Phase::Open, Phase::Releasing));
+                assert_eq!(table.give_away_if_quiet(&hold), Some(true));
+            }
+            assert_eq!(ready(), [true, true], "{is_lost}");
+        }
     }
 }

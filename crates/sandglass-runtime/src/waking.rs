@@ -15,6 +15,7 @@ use crate::actor::{Actor, Channels, Restored};
 use crate::error::ActorError;
 use crate::inner::Inner;
 use crate::panics::CatchPanic;
+use crate::serving::Hold;
 use crate::shared::Shared;
 use crate::snapshot;
 use crate::specs::Specs;
@@ -40,33 +41,45 @@ pub(crate) async fn wake(
     channels: Channels,
     permit: Option<OwnedSemaphorePermit>,
 ) {
-    match read_before(&shared, &entity, Position(u64::MAX)).await {
+    let mut hold = channels.hold.clone();
+    let read = tokio::select! {
+        biased;
+        read = read_before(&shared, &entity, Position(u64::MAX)) => read,
+        // Requests must not wait for a store that does not respond.
+        () = hold.gone() => return channels.refuse(&ActorError::Elsewhere(entity)),
+    };
+    match read {
         Ok(Some(read)) => {
             let mut actor = Actor::resumed(Arc::clone(&shared), read, sleep, channels, permit);
             if actor.has_lost_runs()
                 && let Err(error) = actor.recover().await
             {
-                tracing::error!(%entity, %error, "handlers in flight cannot be ended");
+                if !matches!(error, ActorError::Elsewhere(_)) {
+                    tracing::error!(%entity, %error, "handlers in flight cannot be ended");
+                }
                 let now = shared.clock.now();
-                shared.table.put_back(&entity, Sleep::of_lost(now));
+                shared.table.put_back(&entity, &hold, Sleep::of_lost(now));
                 return actor.give_up(&error);
             }
             Box::pin(actor.run_loop()).await;
         }
+        _ if hold.is_gone() => channels.refuse(&ActorError::Elsewhere(entity)),
         // There is no such entity, or its task was lost before it was created.
         Ok(None) if sleep.last.is_none() => {
-            shared.table.lock().forget(&entity);
-            channels.refuse(&ActorError::UnknownEntity(entity));
+            let is_here = shared.table.forget(&entity, &hold);
+            let error = if is_here { ActorError::UnknownEntity } else { ActorError::Elsewhere };
+            channels.refuse(&error(entity));
         }
         read => {
             let gone = || Unread::of(Position(0), format!("{entity} is gone"));
             let error = ActorError::from(read.err().unwrap_or_else(gone));
             tracing::error!(%entity, %error, "an entity cannot be read from the journal");
-            let sleep = sleep.unread(&entity, &shared.specs(), shared.clock.now());
+            let is_damaged = !matches!(error, ActorError::JournalUnavailable { .. });
+            let sleep = sleep.unread(&entity, &shared.specs(), shared.clock.now(), is_damaged);
             if sleep.is_superfluous() {
-                shared.table.lock().forget(&entity);
+                shared.table.forget(&entity, &hold);
             } else {
-                shared.table.put_back(&entity, sleep);
+                shared.table.put_back(&entity, &hold, sleep);
             }
             channels.refuse(&error);
         }
@@ -78,13 +91,13 @@ pub(crate) async fn wake(
 /// again, and what was in flight then ends as interrupted.
 pub(crate) async fn unless_lost(
     shared: Arc<Shared>,
-    entity: EntityRef,
+    (entity, hold): (EntityRef, Hold),
     life: impl Future<Output = ()>,
 ) {
     if CatchPanic(Box::pin(life)).await.is_none() {
         tracing::error!(%entity, "an entity's task panicked; it is read from the journal again");
         let now = shared.clock.now();
-        shared.table.put_back(&entity, Sleep::of_lost(now));
+        shared.table.put_back(&entity, &hold, Sleep::of_lost(now));
     }
 }
 
@@ -171,11 +184,13 @@ pub(crate) async fn read_before(
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Wakes the sleepers that obey another spec than `specs` has for their type, so that they change
-/// to it, until all have or a later reload replaces `specs`.
+/// to it, until all have or a later reload replaces `specs`. They are those of the partition `of`, or of
+/// all that are served.
 pub(crate) async fn wake_outdated(
     shared: Arc<Shared>,
     runtime: Weak<Inner>,
     specs: Arc<Specs>,
+    of: Option<usize>,
     mut closing: watch::Receiver<bool>,
 ) {
     let wake = async {
@@ -188,12 +203,14 @@ pub(crate) async fn wake_outdated(
                 break;
             }
         }
-        for (entity_type, spec) in &specs.types {
+        for (entity_type, spec) in &*specs.types {
             let (entity_type, spec) = (entity_type.clone(), spec.digest);
             let which = Select::OtherSpec { entity_type, spec };
             let mut after = None;
             loop {
-                let selecting = shared.journal.select(which.clone(), after.clone(), WAKING_MAX);
+                let of = shared.served(of);
+                let selecting =
+                    shared.journal.select_of(&of, which.clone(), after.clone(), WAKING_MAX);
                 let page = match selecting.await {
                     Ok(page) => page,
                     Err(journal::Error::Closed) => return None,
@@ -236,7 +253,8 @@ async fn permit_for(
 ) -> Option<(OwnedSemaphorePermit, Arc<Inner>)> {
     let permit = Arc::clone(&shared.waking).acquire_owned().await.ok()?;
     let runtime = runtime.upgrade()?;
-    Arc::ptr_eq(specs, &shared.specs()).then_some((permit, runtime))
+    let is_present = Arc::ptr_eq(&specs.types, &shared.specs().types);
+    is_present.then_some((permit, runtime))
 }
 
 /// Wakes sleepers when their timers fire, until the runtime shuts down or is gone.

@@ -354,6 +354,7 @@ const fn of_end(cause: Cause) -> &'static str {
         Cause::HostLost => "host_lost",
         Cause::NotStarted => "not_started",
         Cause::RunStopped => "run_stopped",
+        Cause::OwnershipLost => "ownership_lost",
     }
 }
 

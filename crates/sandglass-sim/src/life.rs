@@ -175,7 +175,7 @@ fn report_failed_start(process: &Process, error: &BuildError) -> End {
         BuildError::Recovery { error, .. } => {
             !matches!(**error, sandglass_runtime::ActorError::JournalUnavailable { .. })
         }
-        BuildError::Unfit { .. } | BuildError::DoubledType(_) => true,
+        BuildError::Unfit { .. } | BuildError::DoubledType(_) | BuildError::Lost(_) => true,
     };
     if is_wrong {
         ledger.report(Invariant::StateIsFold, format!("it cannot start: {error}"));

@@ -65,6 +65,7 @@ fn firing(entity: &Entity, spec: &Spec, timeout: &StateTimeout, at: WallTime) ->
         cause: TransitionCause::StateIdle,
         trace: TraceContext::root([1; 24]),
         observed: Vec::new(),
+        idempotency: None,
     };
     let sequence = entity.sequence;
     let records = vec![(sequence, idle), (sequence.next(), transition)];

@@ -374,6 +374,7 @@ fn slow_calls(times: u64) -> (Vec<Overrun>, HostCalls) {
         in_flight: false,
         failed: Calls::default(),
         timed_out: Calls { count: times, total_us },
+        parked: Calls::default(),
     };
     (vec![overrun], HostCalls { count: times, by_function: vec![function] })
 }

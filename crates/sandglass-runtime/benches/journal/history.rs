@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use sandglass_journal::{Batch, Expected, Journal, Settings, SqliteJournal};
-use sandglass_liveness::{Decided, Entity, Input, Spec, decide};
+use sandglass_liveness::{Decided, Entity, Input, Spec, Terms, decide};
 use sandglass_model::{
     Cause, Clock, Completion, DeadlineReport, EntityRef, Event, HandlerEnd, HostCalls, Incarnation,
     Object, Outcome, Sequence, SystemClock, TimeSplit, TraceContext, WallTime,
@@ -119,6 +119,7 @@ fn life(spec: &Spec, number: u64) -> Vec<(Sequence, Event)> {
             params: Object::from([("topic".to_owned(), "what is to be done".into())]),
             trace: TraceContext::root([number.to_be_bytes()[7] | 1; 24]),
             asked: None,
+            terms: Terms::default(),
         };
         tell(spec, &mut entity, &work, &mut records);
         if stays_open && round == ROUNDS {

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use sandglass_liveness::session::{Anchor, Elapsed, LimitSettings, evaluate};
-use sandglass_liveness::{Entity, Input, Spec, decide};
+use sandglass_liveness::{Entity, Input, Spec, Terms, decide};
 use sandglass_model::{Incarnation, Object, TraceContext, WallTime};
 
 /// How often each is measured, alternating; the medians are printed.
@@ -81,6 +81,7 @@ fn working(source: &str) -> (Spec, Entity) {
         params: Object::new(),
         trace: TraceContext::root([5; 24]),
         asked: None,
+        terms: Terms::default(),
     };
     for input in start.into_iter().chain([work]) {
         entity = decide(&spec, Some(&entity), &input, now).expect("taken").after;

@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use sandglass_model::EntityRef;
 use tokio::sync::mpsc;
 
 use super::messages::refuse;
 use super::{MAILBOX_MAX, Message, Stops};
 use crate::error::ActorError;
 use crate::publish::Snapshot;
+use crate::serving::Hold;
 use crate::watch;
 
 /// How others reach an entity's task. It is used under the lock of the table only, so that no
@@ -16,6 +18,8 @@ use crate::watch;
 pub(crate) struct Handle {
     pub(crate) mailbox: mpsc::Sender<Message>,
     pub(crate) stops: Stops,
+    /// The index of its journal.
+    pub(crate) index: usize,
     view: Arc<watch::Sender<View>>,
 }
 
@@ -28,7 +32,9 @@ impl Handle {
     /// The snapshot of the entity, if there is one by now.
     pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
         match &*self.view.borrow() {
-            View::Live(snapshot) | View::Last(snapshot) => Some(Arc::clone(snapshot)),
+            View::Live(snapshot) | View::Last(snapshot) | View::Moved(snapshot) => {
+                Some(Arc::clone(snapshot))
+            }
             View::New | View::Waking | View::Gone(_) => None,
         }
     }
@@ -37,6 +43,22 @@ impl Handle {
     pub(crate) fn is_waking(&self) -> bool {
         matches!(*self.view.borrow(), View::Waking)
     }
+
+    /// Another host may have the entity from now on.
+    pub(crate) fn move_away(&self, entity: &EntityRef) {
+        move_away(&self.view, entity);
+    }
+}
+
+fn move_away(view: &watch::Sender<View>, entity: &EntityRef) {
+    view.send_if_modified(|view| {
+        *view = match &*view {
+            View::Live(snapshot) | View::Last(snapshot) => View::Moved(Arc::clone(snapshot)),
+            View::New | View::Waking => View::Gone(ActorError::Elsewhere(entity.clone())),
+            View::Moved(_) | View::Gone(_) => return false,
+        };
+        true
+    });
 }
 
 /// What an entity shows.
@@ -50,6 +72,8 @@ pub(crate) enum View {
     Live(Arc<Snapshot>),
     /// As it was when nothing could change any more.
     Last(Arc<Snapshot>),
+    /// As it was when its partition was given away or lost.
+    Moved(Arc<Snapshot>),
     /// It cannot be shown.
     Gone(ActorError),
 }
@@ -59,17 +83,17 @@ pub(crate) struct Channels {
     pub(super) mailbox: mpsc::Receiver<Message>,
     pub(super) shown: Shown,
     pub(super) stops: Stops,
-    pub(super) closing: watch::Receiver<bool>,
+    pub(crate) hold: Hold,
 }
 
 /// The channels of one entity.
-pub(crate) fn channels(view: View, closing: watch::Receiver<bool>) -> (Handle, Channels) {
+pub(crate) fn channels(view: View, hold: Hold) -> (Handle, Channels) {
     let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
     let view = Arc::new(watch::Sender::new(view));
     let stops = Stops::default();
     let shown = Shown(Arc::clone(&view));
-    let handle = Handle { mailbox: sender, stops: stops.clone(), view };
-    (handle, Channels { mailbox, shown, stops, closing })
+    let handle = Handle { mailbox: sender, stops: stops.clone(), index: hold.index, view };
+    (handle, Channels { mailbox, shown, stops, hold })
 }
 
 impl Channels {
@@ -91,7 +115,28 @@ pub(crate) struct Shown(Arc<watch::Sender<View>>);
 
 impl Shown {
     pub(super) fn show(&self, snapshot: Snapshot) {
-        self.0.send_replace(View::Live(Arc::new(snapshot)));
+        self.0.send_if_modified(|view| {
+            if let View::Moved(_) | View::Gone(_) = view {
+                return false;
+            }
+            *view = View::Live(Arc::new(snapshot));
+            true
+        });
+    }
+
+    /// Shows an entity that was created although its partition was lost meanwhile. Its creator must not
+    /// take it for one that was not created.
+    pub(super) fn show_created(&self, snapshot: impl FnOnce() -> Snapshot) {
+        self.0.send_if_modified(|view| {
+            let View::Gone(ActorError::Elsewhere(_)) = view else { return false };
+            *view = View::Moved(Arc::new(snapshot()));
+            true
+        });
+    }
+
+    /// Another host may have the entity from now on.
+    pub(super) fn move_away(&self, entity: &EntityRef) {
+        move_away(&self.0, entity);
     }
 
     /// Nothing changes any more, so waiting for a change ends.
@@ -100,7 +145,7 @@ impl Shown {
             *view = match &*view {
                 View::Live(snapshot) => View::Last(Arc::clone(snapshot)),
                 View::New | View::Waking => View::Gone(ActorError::Closed),
-                View::Last(_) | View::Gone(_) => return false,
+                View::Last(_) | View::Moved(_) | View::Gone(_) => return false,
             };
             true
         });

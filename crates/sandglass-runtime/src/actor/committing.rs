@@ -6,14 +6,14 @@ use std::sync::Arc;
 use sandglass_journal::{self as journal, Batch, Expected, Recording};
 use sandglass_liveness::{Command, Decided, Entity, Input, commands};
 use sandglass_model::{
-    Decision, DispatchId, Dispatched, Event as RecordedEvent, HandlerEnd, NO_ACTION, Outcome,
-    OutcomeKind, Position, Sequence, TraceContext, TransitionCause, WallTime,
+    Cause, Decision, DispatchId, Dispatched, Event as RecordedEvent, HandlerEnd, NO_ACTION,
+    Outcome, OutcomeKind, Position, Sequence, TraceContext, TransitionCause, WallTime,
 };
 use sandglass_telemetry::trace::{self, Kind, SpanStart, names};
 
 use super::reservations::Reservations;
 use super::runs::Starting;
-use super::{Actor, Ownership};
+use super::{Actor, LOST, Ownership};
 use crate::asking::ParentBudget;
 use crate::error::ActorError;
 use crate::shared::recorded;
@@ -83,10 +83,8 @@ impl Actor {
         let at = self.shared.clock.wall();
         let decided = self.shared.decide(&self.spec, &self.entity, input, at).await;
         let decided = decided.map_err(|error| self.journal_failed(error))?;
-        let decided = decided.map_err(|refusal| ActorError::Refused {
-            entity: self.entity.entity.clone(),
-            refusal,
-        })?;
+        let refused = |refusal| ActorError::refused(&self.entity.entity, refusal);
+        let decided = decided.map_err(refused)?;
         let (handlers, tenant) = (&*self.shared.handlers, &self.entity.tenant);
         let reservations = Reservations::reserve(handlers, &decided.events, tenant, parent_budget);
         if let (Input::Action { .. } | Input::Retry(_), Some(busy)) =
@@ -113,14 +111,14 @@ impl Actor {
         let batch = Batch::new(after.entity.clone(), Expected::At(self.last), at, records)
             .with_snapshot(snapshot)
             .with_recordings(recording.into_iter().collect());
-        let appended = self.shared.append(batch).await;
+        let appended = self.shared.append(batch, &self.hold).await;
         let first = appended.map_err(|error| self.journal_failed(error))?;
         self.last = (first.0..).map(Position).take(events.len()).last().unwrap_or(first);
         self.snapshot = due;
         self.pending.succeeded();
         let before = std::mem::replace(&mut self.entity, after);
         if events.iter().any(|event| matches!(event, RecordedEvent::RunStopped(_))) {
-            self.shared.note_conversation(&self.spec, &self.entity, self.last);
+            self.shared.note_conversation(&self.spec, &self.entity, self.last, &self.hold);
         }
         self.count_status();
         self.show();
@@ -166,6 +164,10 @@ impl Actor {
         self.carry_out_each(commands, &mut reservations, parent);
         over.into_iter().for_each(|over| self.runs.stops.set_session_over(over));
         self.carry_out_each(stops, &mut reservations, parent);
+        // The loss of the partition kills those that are started by then.
+        if last_start.is_some() && self.hold.is_gone() {
+            self.runs.stops.kill(None, Cause::OwnershipLost, LOST);
+        }
     }
 
     fn carry_out_each(
@@ -180,8 +182,8 @@ impl Actor {
                 Command::Kill { dispatch, cause, reason } => {
                     self.runs.stops.kill(Some(dispatch), cause, &reason);
                 }
-                // Left in flight: the next start finds it as interrupted.
-                Command::Start(_) if self.is_closing => {}
+                // Left in flight: the next start, or owner, finds it as interrupted.
+                Command::Start(_) if self.is_closing || self.hold.is_gone() => {}
                 Command::Start(dispatched) => {
                     let parent_budget = reservations.parent_budget_of(&dispatched);
                     let (shared, spec, entity) = (&self.shared, &self.spec, &self.entity);
@@ -211,6 +213,10 @@ impl Actor {
             journal::Error::Conflict { entity, .. } => {
                 self.give_up_ownership();
                 ActorError::Fenced { entity }
+            }
+            journal::Error::Disowned { .. } if self.hold.is_gone() => {
+                self.ownership = Ownership::Gone;
+                ActorError::Elsewhere(self.entity.entity.clone())
             }
             journal::Error::Disowned { .. } => {
                 self.give_up_ownership();

@@ -13,8 +13,10 @@ use super::reservations::Reservations;
 use super::{Actor, Channels, Restored};
 use crate::asking::ParentBudget;
 use crate::error::ActorError;
+use crate::publish::Snapshot;
 use crate::quota::SpawnSlot;
 use crate::request::Request;
+use crate::serving::Hold;
 use crate::shared::{Shared, recorded};
 use crate::snapshot;
 
@@ -54,7 +56,7 @@ impl Creation {
         self,
         shared: &Shared,
         spec: Arc<Spec>,
-        name: EntityRef,
+        (name, hold): (EntityRef, &Hold),
     ) -> Result<Created, ActorError> {
         let Self { mut create, limits, first, slot } = self;
         let at = shared.clock.wall();
@@ -86,8 +88,11 @@ impl Creation {
         }
         let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
         let batch = Batch::new(name.clone(), Expected::None, at, records);
-        let place = shared.append(batch).await.map_err(|error| match error {
+        let place = shared.append(batch, hold).await.map_err(|error| match error {
             journal::Error::Conflict { entity, .. } => ActorError::EntityExists(entity),
+            journal::Error::Disowned { .. } if hold.is_gone() => {
+                ActorError::Elsewhere(name.clone())
+            }
             other => other.into(),
         })?;
         let mut places = (place.0..).map(Position);
@@ -137,7 +142,7 @@ async fn take_requested(
     request: Request,
     at: WallTime,
 ) -> Result<(Decided, Reservations), ActorError> {
-    let (input, _root) = input_of(shared, entity, request)?;
+    let (input, _root) = input_of(shared, &entity.entity, request)?;
     let (decided, reservations) = take(shared, spec, entity, &input, at).await?;
     match reservations.missing() {
         Some(busy) => Err(ActorError::Busy { entity: entity.entity.clone(), busy }),
@@ -153,7 +158,7 @@ async fn take(
     input: &Input,
     at: WallTime,
 ) -> Result<(Decided, Reservations), ActorError> {
-    let refused = |refusal| ActorError::Refused { entity: entity.entity.clone(), refusal };
+    let refused = |refusal| ActorError::refused(&entity.entity, refusal);
     let mut decided = shared.decide(spec, entity, input, at).await?.map_err(refused)?;
     let handlers = &*shared.handlers;
     let reservations =
@@ -167,6 +172,7 @@ impl Created {
     pub(crate) fn begin(self, shared: Arc<Shared>, channels: Channels) -> Actor {
         let Self { restored, first, slot, .. } = self;
         let mut actor = Actor::new(shared, restored, channels);
+        actor.shown.show_created(|| Snapshot::of(&actor.entity));
         actor.spawn_slot = slot;
         if let Some((durable, reservations)) = first {
             actor.act_on(durable, reservations);

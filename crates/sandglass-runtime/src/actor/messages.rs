@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use sandglass_liveness::decide::check_sent_signal;
-use sandglass_liveness::{Entity, Input, Retry};
+use sandglass_liveness::{Input, Retry, Terms};
 use sandglass_model::{Answered, AskError, Asked, DispatchId, EntityRef, TraceContext};
 use sandglass_telemetry::Span;
 use sandglass_telemetry::trace::{Kind, SpanStart, names};
@@ -90,7 +90,7 @@ impl Actor {
     }
 
     async fn act(&mut self, request: Request) -> Result<Accepted, ActorError> {
-        let (input, _root) = input_of(&self.shared, &self.entity, request)?;
+        let (input, _root) = input_of(&self.shared, &self.entity.entity, request)?;
         let committed = self.commit_input(&input).await;
         self.create_spawned().await;
         self.accepted(committed)
@@ -103,7 +103,7 @@ impl Actor {
         let now = self.shared.clock.now();
         let remaining_ms = parent_budget.not_after.map_or(u64::MAX, |at| remaining_ms(at, now));
         let asked = Some(Asked { remaining_ms, ..asked });
-        let input = Input::Action { action, params, trace, asked };
+        let input = Input::Action { action, params, trace, asked, terms: Terms::default() };
         let committed = self.commit_input_with(&input, parent_budget, None).await;
         self.create_spawned().await;
         let accepted = self.accepted(committed).map_err(to_asker)?;
@@ -156,22 +156,20 @@ impl Actor {
     }
 }
 
-/// The input of a request to `entity`, if that is at the expected sequence, and the first span of
-/// its trace, which lasts until the request is answered.
+/// The input of a request to `entity`, and the first span of its trace, which lasts until the request
+/// is answered.
 pub(super) fn input_of(
     shared: &Shared,
-    entity: &Entity,
+    entity: &EntityRef,
     request: Request,
 ) -> Result<(Input, Span), ActorError> {
-    let Request { action, params, trace, expected } = request;
-    if let Some(expected) = expected.filter(|expected| *expected != entity.sequence) {
-        return Err(ActorError::Conflict { entity: entity.entity.clone(), expected });
-    }
+    let Request { action, params, trace, expected, idempotency_key: key } = request;
     let (trace, root) = match trace {
         Some(trace) => (trace, Span::disabled()),
-        None => root(shared, &entity.entity, &action)?,
+        None => root(shared, entity, &action)?,
     };
-    Ok((Input::Action { action, params, trace, asked: None }, root))
+    let terms = Terms { expected, key };
+    Ok((Input::Action { action, params, trace, asked: None, terms }, root))
 }
 
 /// A trace for a request that belongs to none, and its first span.

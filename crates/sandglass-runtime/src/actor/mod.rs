@@ -3,6 +3,7 @@
 mod channels;
 mod committing;
 mod creation;
+mod leaving;
 mod messages;
 mod pending;
 mod reservations;
@@ -14,6 +15,7 @@ mod timers;
 mod versions;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandglass_liveness::instant::Due;
 use sandglass_liveness::session::Due as Breach;
@@ -26,6 +28,7 @@ use crate::activity::Identity;
 use crate::error::ActorError;
 use crate::publish::{Event, Snapshot};
 use crate::quota::SpawnSlot;
+use crate::serving::Hold;
 use crate::shared::Shared;
 use crate::snapshot;
 use crate::specs::Specs;
@@ -35,6 +38,7 @@ use crate::watch;
 use channels::Shown;
 pub(crate) use channels::{Channels, Handle, View, channels};
 pub(crate) use creation::{Creation, First};
+pub(crate) use leaving::LOST;
 pub(crate) use messages::Message;
 pub(crate) use runs::Stops;
 use runs::{EndedHandler, Runs};
@@ -64,6 +68,8 @@ enum Ownership {
     Owner,
     /// Another process writes the entity's records.
     Fenced,
+    /// Its partition was lost.
+    Gone,
     /// The journal is closed.
     JournalClosed,
 }
@@ -78,7 +84,7 @@ pub(crate) struct Actor {
     snapshot: snapshot::Due,
     mailbox: mpsc::Receiver<Message>,
     shown: Shown,
-    closing: watch::Receiver<bool>,
+    hold: Hold,
     specs: watch::Receiver<Arc<Specs>>,
     /// The version of its spec that was last found not to fit, which was reported.
     held_back_from: Option<SpecDigest>,
@@ -90,6 +96,8 @@ pub(crate) struct Actor {
     permit: Option<OwnedSemaphorePermit>,
     /// Its slot, if it was spawned and has something to do.
     spawn_slot: Option<SpawnSlot>,
+    /// When it tries again to create the entities that it spawns, if another host owns one of them.
+    spawns_again: Option<Monotonic>,
     pending: pending::PendingRecords,
     /// A stop of its run that the journal has not taken.
     unrecorded: Option<sessions::Unrecorded>,
@@ -122,7 +130,8 @@ impl Actor {
             _counted: shared.telemetry.metrics.hold(Level::Entities),
             mailbox: channels.mailbox,
             shown: channels.shown,
-            closing: channels.closing,
+            hold: channels.hold,
+            spawns_again: None,
             specs: shared.specs.subscribe(),
             held_back_from: None,
             shared,
@@ -161,6 +170,9 @@ impl Actor {
     /// journal stays as it is: the next recovery finds what is in flight.
     pub(crate) async fn run_loop(mut self) {
         loop {
+            if self.hold.is_gone() {
+                return self.end_gone().await;
+            }
             if self.is_closing && self.is_done() {
                 self.note_rest_at_shutdown();
                 return;
@@ -171,12 +183,14 @@ impl Actor {
             self.await_activity().await;
             self.update_timers(|_, _, _| ());
             self.count_spawned();
-            let (wake, can_rest, is_watched) =
-                (self.wake_at(), self.can_rest(), self.shown.is_watched());
+            let is_releasing = self.hold.is_releasing();
+            let (wake, can_rest) = (self.wake_at(), self.can_rest() || self.can_leave());
+            let is_kept = self.shown.is_watched() && !is_releasing;
             if wake > self.shared.clock.now() && self.pending.is_quiet() {
                 self.permit = None;
             }
-            let rest = self.busy_at.after(self.shared.table.linger());
+            let linger = if is_releasing { Duration::ZERO } else { self.shared.table.linger() };
+            let rest = self.busy_at.after(linger);
             let clock = Arc::clone(&self.shared.clock);
             let mut recovered = self.shared.runtime.subscribe();
             let awaits_recovery = self.awaits_recovery();
@@ -188,7 +202,7 @@ impl Actor {
                 biased;
                 Some(ended) = ends.next() => self.handler_ended(ended).await,
                 () = timer::until(&*clock, wake) => self.on_wake().await,
-                _ = self.closing.changed(), if !self.is_closing => self.close().await,
+                Ok(()) = self.hold.changed() => self.follow_phase().await,
                 Ok(()) = self.specs.changed() => continue,
                 message = self.mailbox.recv(), if !self.is_closing => match message {
                     Some(message) => self.handle_message(message).await,
@@ -198,8 +212,8 @@ impl Actor {
                 () = self.activity.notified() => continue,
                 Ok(_) = recovered.wait_for(Option::is_some), if awaits_recovery => continue,
                 // It stays awake while it is watched, because watchers see each change.
-                () = self.shown.unwatched(), if can_rest && is_watched => continue,
-                () = timer::until(&*clock, rest), if can_rest && !is_watched => {
+                () = self.shown.unwatched(), if can_rest && is_kept => continue,
+                () = timer::until(&*clock, rest), if can_rest && !is_kept => {
                     if self.try_sleep() {
                         return;
                     }
@@ -239,15 +253,26 @@ impl Actor {
         let rest = self.shared.rest_of(&self.spec, &self.entity, timers.next(), is_counted);
         let sleep = Sleep::new(spec, self.last, timers).held_back_from(self.held_back_from);
         let sleep = sleep.counted(counted).with_slot(self.spawn_slot.take());
+        let sleep = sleep.no_later_than(self.spawns_again.unwrap_or(Monotonic::NEVER));
         self.session_metrics = session_metrics::SessionMetrics::default();
+        let entity = &self.entity.entity;
         let has_new_work = || {
             let outdated = self.specs.has_changed().unwrap_or(false);
-            !self.mailbox.is_empty() || self.shown.is_watched() || outdated
+            let is_kept = self.shown.is_watched() || outdated;
+            if !self.mailbox.is_empty() || (is_kept && !self.hold.is_releasing()) {
+                return true;
+            }
+            // Before its partition can be given away.
+            if self.entity.is_at_rest() {
+                self.shared.rests.add(entity, self.last, rest);
+            }
+            false
         };
-        let answer = self.shared.table.fall_asleep(&self.entity.entity, has_new_work, sleep);
-        match answer {
+        match self.shared.table.fall_asleep((entity, &self.hold), has_new_work, sleep) {
             Ok(()) => {
-                self.shared.rests.add(&self.entity.entity, self.last, rest);
+                if self.hold.is_releasing() || self.hold.is_gone() {
+                    self.shown.move_away(entity);
+                }
                 true
             }
             Err((timers, slot)) => {
@@ -295,7 +320,10 @@ impl Actor {
                 self.shared.clock.now()
             }
             None if self.is_closing => self.timers.next_limit(),
-            None => self.timers.next().min(self.held_back_at()),
+            None => {
+                let again = self.spawns_again.unwrap_or(Monotonic::NEVER);
+                self.timers.next().min(self.held_back_at()).min(again)
+            }
         }
     }
 
@@ -356,6 +384,7 @@ impl Actor {
         self.record_ends().await;
         match self.ownership {
             Ownership::Fenced => Err(ActorError::Fenced { entity: self.entity.entity.clone() }),
+            Ownership::Gone => Err(ActorError::Elsewhere(self.entity.entity.clone())),
             Ownership::JournalClosed => Err(ActorError::Closed),
             Ownership::Owner => {
                 // A stop that is carried out is recorded before anything else.
@@ -368,6 +397,9 @@ impl Actor {
     }
 
     async fn handler_ended(&mut self, ended: EndedHandler) {
+        if self.hold.is_gone() {
+            return;
+        }
         // Signals that it sent before its end come before its end.
         self.record_signals(None).await;
         let EndedHandler { attempt, report } = ended;
@@ -402,6 +434,7 @@ impl Actor {
                 Err(
                     ActorError::JournalUnavailable { .. }
                     | ActorError::Fenced { .. }
+                    | ActorError::Elsewhere(_)
                     | ActorError::Closed,
                 ) => return,
                 Err(error) => {
@@ -428,10 +461,10 @@ impl Actor {
     async fn give_way(&mut self) {
         tokio::task::yield_now().await;
         // Limits come first: only a few can be due at one instant.
-        if self.find_breach().is_some() {
+        if self.hold.is_gone() || self.find_breach().is_some() {
             return;
         }
-        if !self.is_closing && self.closing.has_changed().unwrap_or(true) {
+        if !self.is_closing && self.hold.is_closing() {
             self.close().await;
         } else if let Ok(message) = self.mailbox.try_recv() {
             self.handle_message(message).await;

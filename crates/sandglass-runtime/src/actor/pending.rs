@@ -256,6 +256,7 @@ impl Actor {
                     self.pending.ends[0] = PendingEnd { end, form: Form::Reduced, recording: None };
                     continue;
                 }
+                Err(ActorError::Elsewhere(_)) => return,
                 // The next start finds it in flight, and ends it as interrupted.
                 Err(error) => {
                     tracing::error!(dispatch = %end.dispatch, %error, "an end cannot be recorded");

@@ -17,10 +17,11 @@ use sandglass_telemetry::metrics::DispatchEnded;
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 
-use super::Message;
+use super::{Handle, Message};
 use crate::asking::{Asking, ParentBudget, WaitingAsker};
 use crate::handlers::{HandlerRun, HostCallLimits, Reserved, Stop, lost, stopped};
 use crate::panics::{CatchPanic, catch_panic};
+use crate::serving::Origin;
 use crate::shared::Shared;
 use crate::signals::{Sent, SignalQueue, Signals};
 use crate::timer;
@@ -324,7 +325,8 @@ impl OnBehalf<'_> {
         let runtime = self.shared.runtime.borrow().as_ref().and_then(Weak::upgrade);
         let message = Message::ParentOver { dispatch, parent };
         let sent = runtime.map(|inner| {
-            inner.reach(self.entity, |handle| handle.mailbox.try_send(message).is_ok())
+            let send = |handle: &Handle| handle.mailbox.try_send(message).is_ok();
+            inner.reach(self.entity, Origin::Inside, send)
         });
         matches!(sent, Some(Ok(true)))
     }

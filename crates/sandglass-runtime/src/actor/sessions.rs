@@ -188,7 +188,7 @@ impl Actor {
         let input = stop.input.clone();
         match self.commit_input(&input).await {
             Ok(_) => {}
-            Err(ActorError::JournalUnavailable { .. }) => return false,
+            Err(ActorError::JournalUnavailable { .. } | ActorError::Elsewhere(_)) => return false,
             Err(error) => {
                 tracing::error!(entity = %self.entity.entity, %error, "a stop cannot be recorded");
             }

@@ -1,6 +1,7 @@
 //! What the crate promises to its users, in virtual time and with scripted
 //! handlers: days pass in milliseconds.
 
+mod adopting;
 mod asks;
 mod context;
 mod creations;
@@ -11,6 +12,7 @@ mod faults;
 mod folder;
 mod guests;
 mod incident;
+mod keys;
 mod modules;
 mod others;
 mod partitions;

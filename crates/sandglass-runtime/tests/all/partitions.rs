@@ -90,7 +90,7 @@ fn stores() -> Vec<Arc<MemoryJournal>> {
     Partition::all().map(|_| Arc::new(MemoryJournal::new())).collect()
 }
 
-async fn records(journal: &MemoryJournal) -> Vec<Record> {
+pub(crate) async fn records(journal: &MemoryJournal) -> Vec<Record> {
     let (mut records, mut next) = (Vec::new(), Some(Position(1)));
     while let Some(from) = next {
         let page = journal.read(from, PAGE_MAX_ENTRIES).await.expect("memory works");
@@ -101,7 +101,7 @@ async fn records(journal: &MemoryJournal) -> Vec<Record> {
 }
 
 /// Checks that each journal replays alone, and holds only entities of its partition.
-async fn check(stores: &[Arc<MemoryJournal>]) {
+pub(crate) async fn check(stores: &[Arc<MemoryJournal>]) {
     for (partition, journal) in Partition::all().zip(stores) {
         let mut replay = Replay::new().of_partition(partition);
         for record in records(journal).await {
