@@ -6,16 +6,23 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use crate::slots::{Busy, ConnectionSlot};
 use crate::timer::pause;
 
+/// What a connection over HTTP/2 without TLS begins with (RFC 9113, 3.4), as far as no request over
+/// HTTP/1.1 begins with it.
+const HTTP2_PREFACE: &[u8] = b"PRI ";
+
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
+    /// What was read ahead.
+    ahead: Bytes,
     slot: ConnectionSlot,
     is_silent: bool,
     write_timeout: Duration,
@@ -26,7 +33,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(stream: TcpStream, slot: ConnectionSlot, write_timeout: Duration) -> Self {
-        Self { stream, slot, is_silent: true, write_timeout, stuck: None }
+        Self { stream, ahead: Bytes::new(), slot, is_silent: true, write_timeout, stuck: None }
     }
 
     /// Waits for the first byte of the client and returns it unread; `None` if the client has closed
@@ -35,6 +42,20 @@ impl Connection {
         let mut first = [0];
         let length = self.stream.peek(&mut first).await?;
         Ok((length > 0).then_some(first[0]))
+    }
+
+    /// Whether the client begins with HTTP/2, without negotiating it in a TLS handshake. Waits for the
+    /// first bytes, which stay to be read.
+    pub(crate) async fn begins_with_http2(&mut self) -> io::Result<bool> {
+        let (mut first, mut length) = ([0; HTTP2_PREFACE.len()], 0);
+        while HTTP2_PREFACE.starts_with(&first[..length]) && length < first.len() {
+            match self.read(&mut first[length..]).await? {
+                0 => break,
+                read => length += read,
+            }
+        }
+        self.ahead = Bytes::copy_from_slice(&first[..length]);
+        Ok(first == *HTTP2_PREFACE)
     }
 
     /// Returns the result of a write, or an error if the client has read nothing for too long.
@@ -62,6 +83,11 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.ahead.is_empty() {
+            let length = self.ahead.len().min(buffer.remaining());
+            buffer.put_slice(&self.ahead.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if self.is_silent && read.is_ready() {
             self.is_silent = false;

@@ -1,10 +1,12 @@
 //! Serves requests over HTTP/2. There, a client can stop reading a response without blocking any write
-//! on the connection, so the write timeout is enforced here: each response is handed over in pieces.
+//! on the connection, so the write timeout is enforced here: each response is handed over in pieces, and
+//! its stream is reset if the client takes none for too long. The other streams of the connection
+//! continue, because another host sends the requests of many clients over it.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,9 +16,10 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper::rt::Executor;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -26,31 +29,31 @@ use crate::slots::ConnectionSlot;
 use crate::timer::{now, pause};
 use crate::tls::Io;
 
-/// Concurrent requests of a connection: enough for a page and its live views. Each may have a body in
-/// memory.
-const STREAMS_MAX: u32 = 16;
+/// Concurrent requests of a connection: at least 100 (RFC 9113, 6.5.2), because another host sends the
+/// requests of all its clients over a few connections.
+const STREAMS_MAX: u32 = 128;
 /// How much a client may send ahead of what is read, in bytes: of one request, and of all.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 /// How much of a response is buffered until the client reads it, in bytes.
 const PIECE_MAX_BYTES: usize = 64 << 10;
 
-/// The client has read nothing of a response for too long.
-#[derive(Debug, thiserror::Error)]
-#[error("the client read nothing of a response within the write timeout")]
-struct Stalled;
+tokio::task_local! {
+    /// Since when the response of this task waits for the client to read; `None` while it does not.
+    static WAITS_SINCE: Cell<Option<Instant>>;
+}
 
 /// Serves connections over HTTP/2.
 #[derive(Clone)]
 pub(crate) struct Http2 {
-    builder: http2::Builder<TokioExecutor>,
+    builder: http2::Builder<Streams>,
     headers_max: usize,
-    write_timeout: Duration,
 }
 
 impl Http2 {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let mut builder = http2::Builder::new(TokioExecutor::new());
+        let Settings { headers_max, write_timeout, .. } = *settings;
+        let mut builder = http2::Builder::new(Streams { write_timeout });
         let head_max = settings.head_max_bytes.max(HEAD_MIN_BYTES);
         builder
             .timer(TokioTimer::new())
@@ -59,11 +62,10 @@ impl Http2 {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buf_size(PIECE_MAX_BYTES)
             .max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
-        let Settings { headers_max, write_timeout, .. } = *settings;
-        Self { builder, headers_max, write_timeout }
+        Self { builder, headers_max }
     }
 
-    /// Serves `connection` to its end, or until the client reads nothing of a response for too long.
+    /// Serves `connection` to its end.
     pub(crate) async fn serve(
         self,
         connection: Io,
@@ -71,13 +73,12 @@ impl Http2 {
         router: Router,
         mut stopped: watch::Receiver<bool>,
     ) -> Result<(), axum::BoxError> {
-        let Self { builder, headers_max, write_timeout } = self;
-        let responses = Responses::default();
+        let Self { builder, headers_max } = self;
         let in_reserve = Arc::new(Notify::new());
-        let (stalled, ends) = (responses.wait_for_stall(write_timeout), Arc::clone(&in_reserve));
+        let ends = Arc::clone(&in_reserve);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let (router, slot) = (router.clone(), slot.clone());
-            let (responses, in_reserve) = (responses.clone(), Arc::clone(&in_reserve));
+            let (router, slot, in_reserve) =
+                (router.clone(), slot.clone(), Arc::clone(&in_reserve));
             async move {
                 let request = with_host(request);
                 let response = if request.headers().len() > headers_max {
@@ -88,16 +89,15 @@ impl Http2 {
                 if slot.is_in_reserve() {
                     in_reserve.notify_one();
                 }
-                Ok::<Response, Infallible>(response.map(|body| responses.track(body)))
+                Ok::<Response, Infallible>(response.map(Tracked::body))
             }
         });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(connection), service));
-        let (mut stalled, mut stopping) = (pin!(stalled), pin!(wait_for_stop(&mut stopped)));
+        let mut stopping = pin!(wait_for_stop(&mut stopped));
         let mut is_stopping = false;
         loop {
             tokio::select! {
                 ended = &mut connection => return Ok(ended?),
-                () = &mut stalled => return Err(Stalled.into()),
                 () = &mut stopping, if !is_stopping => is_stopping = true,
                 // A connection of the reserve carries one request, as over HTTP/1.1.
                 () = ends.notified() => {}
@@ -117,43 +117,47 @@ fn with_host(mut request: hyper::Request<Incoming>) -> hyper::Request<Incoming> 
     request
 }
 
-/// The responses of a connection that wait for the client to read, with when each began to wait.
-#[derive(Clone, Debug, Default)]
-struct Responses(Arc<Mutex<Waiting>>);
-
-#[derive(Debug, Default)]
-struct Waiting {
-    next: u64,
-    since: BTreeMap<u64, Instant>,
+/// Runs each stream of a connection as a task, in which its request is served and its response written.
+#[derive(Clone, Copy, Debug)]
+struct Streams {
+    write_timeout: Duration,
 }
 
-impl Responses {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn track(&self, body: Body) -> Body {
-        let mut waiting = self.waiting();
-        let id = waiting.next;
-        waiting.next += 1;
-        waiting.since.insert(id, now());
-        Body::new(Tracked { body, rest: Bytes::new(), id, responses: self.clone() })
-    }
-
-    /// Returns when one of them has waited for longer than `time`.
-    fn wait_for_stall(&self, time: Duration) -> impl Future<Output = ()> + use<> {
-        let responses = self.clone();
-        async move {
-            loop {
-                let oldest = responses.waiting().since.values().min().copied();
-                let left = oldest.map_or(time, |since| time.saturating_sub(now() - since));
-                if left.is_zero() {
-                    return;
+impl<F> Executor<F> for Streams
+where
+    F: Future + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let time = self.write_timeout;
+        tokio::spawn(WAITS_SINCE.scope(Cell::new(None), async move {
+            tokio::select! {
+                biased;
+                _ = stream => {}
+                // The body cannot end the stream, because it is not polled while the client reads
+                // nothing. The stream is dropped here, which resets it.
+                () = wait_for_stall(time) => {
+                    tracing::debug!("a response ended early: the client read nothing of it for too long");
                 }
-                pause(left).await;
             }
-        }
+        }));
     }
+}
+
+/// Returns when the response of this task has waited for longer than `time`.
+async fn wait_for_stall(time: Duration) {
+    loop {
+        let since = WAITS_SINCE.try_with(Cell::get).ok().flatten();
+        let left = since.map_or(time, |since| time.saturating_sub(now() - since));
+        if left.is_zero() {
+            return;
+        }
+        pause(left).await;
+    }
+}
+
+fn set_waits_since(since: Option<Instant>) {
+    // It is set, because hyper serves a request and reads its response in the task of its stream.
+    let _ = WAITS_SINCE.try_with(|waits_since| waits_since.set(since));
 }
 
 /// A body that is handed over in pieces, each when the client has read the previous one.
@@ -161,8 +165,13 @@ impl Responses {
 struct Tracked {
     body: Body,
     rest: Bytes,
-    id: u64,
-    responses: Responses,
+}
+
+impl Tracked {
+    fn body(body: Body) -> Body {
+        set_waits_since(Some(now()));
+        Body::new(Self { body, rest: Bytes::new() })
+    }
 }
 
 impl http_body::Body for Tracked {
@@ -178,7 +187,7 @@ impl http_body::Body for Tracked {
             match Pin::new(&mut this.body).poll_frame(context) {
                 Poll::Pending => {
                     // It waits for this process, not for the client.
-                    this.responses.waiting().since.remove(&this.id);
+                    set_waits_since(None);
                     return Poll::Pending;
                 }
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -188,7 +197,7 @@ impl http_body::Body for Tracked {
                 ended => return ended,
             }
         }
-        this.responses.waiting().since.insert(this.id, now());
+        set_waits_since(Some(now()));
         let length = this.rest.len().min(PIECE_MAX_BYTES);
         Poll::Ready(Some(Ok(Frame::data(this.rest.split_to(length)))))
     }
@@ -205,11 +214,5 @@ impl http_body::Body for Tracked {
             hint.set_upper(upper.saturating_add(rest));
         }
         hint
-    }
-}
-
-impl Drop for Tracked {
-    fn drop(&mut self) {
-        self.responses.waiting().since.remove(&self.id);
     }
 }

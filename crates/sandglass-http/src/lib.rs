@@ -21,6 +21,7 @@ mod connection;
 mod descriptors;
 mod event_stream;
 mod guard;
+mod hop_by_hop;
 mod http2;
 pub mod key;
 mod loopback;
@@ -35,6 +36,7 @@ pub mod timer;
 mod tls;
 
 pub use guard::{NoRoute, path_fallback, with_fallbacks, with_guards, with_method_fallback};
+pub use hop_by_hop::remove_hop_by_hop;
 pub use loopback::{is_loopback_address, is_loopback_host};
 pub use same_site::{CrossSite, require_same_site};
 pub use serving::{Serving, listen, serve};

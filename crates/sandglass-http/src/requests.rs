@@ -102,13 +102,18 @@ impl Requests {
     /// complete it is one that does not complete its head.
     async fn requests(
         self,
-        connection: Connection,
+        mut connection: Connection,
         slot: ConnectionSlot,
     ) -> Result<Option<(Io, Response)>, axum::BoxError> {
-        let Some(tls) = &self.tls else {
-            return self.http1(Io::Left(connection), slot).await;
-        };
         let mut stopped = self.stopped.clone();
+        let Some(tls) = &self.tls else {
+            let is_http2 = tokio::select! {
+                is_http2 = connection.begins_with_http2() => is_http2?,
+                // No request has arrived over it.
+                () = wait_for_stop(&mut stopped) => return Ok(None),
+            };
+            return self.speak(is_http2, Io::Left(connection), slot).await;
+        };
         let stream = tokio::select! {
             stream = tls.accept(connection) => stream?,
             // No request has arrived over it.
@@ -116,7 +121,15 @@ impl Requests {
         };
         let Some(stream) = stream else { return Ok(None) };
         let is_http2 = speaks_http2(&stream);
-        let connection = Io::Right(Box::new(stream));
+        self.speak(is_http2, Io::Right(Box::new(stream)), slot).await
+    }
+
+    async fn speak(
+        self,
+        is_http2: bool,
+        connection: Io,
+        slot: ConnectionSlot,
+    ) -> Result<Option<(Io, Response)>, axum::BoxError> {
         if is_http2 {
             let Self { router, http2, stopped, .. } = self;
             http2.serve(connection, slot, router, stopped).await.map(|()| None)

@@ -51,8 +51,8 @@ pub struct Serving {
     accepting: JoinHandle<JoinSet<()>>,
 }
 
-/// Serves `router` on `listener`, on the current tokio runtime: over HTTP/1.1, or, with `tls`, over
-/// HTTPS only, where clients may choose HTTP/2. The router must authenticate each connection by its
+/// Serves `router` on `listener`, on the current tokio runtime: over HTTP, or, with `tls`, over HTTPS
+/// only. Clients choose HTTP/1.1 or HTTP/2; without TLS by what they begin with (RFC 9113, 3.3). The router must authenticate each connection by its
 /// [`ConnectionSlot`], or those stay few and brief.
 ///
 /// # Errors

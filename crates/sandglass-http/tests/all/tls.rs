@@ -1,12 +1,15 @@
 //! HTTPS: who gets through the handshake, and what the others cost.
 
+use std::convert::Infallible;
 use std::io::{Read as _, Write as _};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::http::HeaderMap;
 use axum::routing::get;
+use futures_util::stream;
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use reqwest::Version;
 use reqwest::blocking::{Client, Response};
@@ -14,6 +17,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sandglass_http::{Settings, Tls, TlsError, TlsSettings, parse_root_store};
+use tokio::sync::Notify;
 
 use crate::world::{SHORT, World};
 
@@ -81,12 +85,15 @@ impl Ca {
 }
 
 fn world(settings: Settings, tls: &Tls) -> World {
-    let router = Router::new()
+    World::with_tls(router(), settings, Some(tls.clone()))
+}
+
+fn router() -> Router {
+    Router::new()
         .route("/", get(async || "here"))
         .route("/large", get(async || "x".repeat(LARGE_BYTES)))
         .route("/endless", get(async || "x".repeat(64 << 20)))
-        .route("/host", get(host));
-    World::with_tls(router, settings, Some(tls.clone()))
+        .route("/host", get(host))
 }
 
 async fn host(headers: HeaderMap) -> Vec<u8> {
@@ -114,6 +121,36 @@ fn clients_choose_between_http_1_and_http_2() {
         assert_eq!(large.bytes().expect("a body").len(), LARGE_BYTES);
         let host = get_from(&world, &client, "/host").expect("an answer");
         assert_eq!(host.text().expect("text"), world.address().to_string());
+    }
+}
+
+#[test]
+fn without_tls_a_client_that_knows_it_speaks_http_2() {
+    let world = World::new(router(), Settings::default());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let unused = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has them")
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let client = Client::builder().tls_backend_preconfigured(unused).http2_prior_knowledge();
+    let client = client.no_proxy().build().expect("a client");
+    let get = |path: &str| client.get(format!("http://{}{path}", world.address())).send();
+    let answer = get("/host").expect("an answer");
+    assert_eq!(answer.version(), Version::HTTP_2);
+    assert_eq!(answer.text().expect("text"), world.address().to_string());
+    let large = get("/large").expect("an answer");
+    assert_eq!(large.bytes().expect("a body").len(), LARGE_BYTES);
+    // Texts that begin as the preface does, and go on differently or not at all.
+    for (text, status) in [("P", ""), ("PR", ""), ("PRI", ""), ("PUT / HTTP/1.1\r\n\r\n", "405 ")] {
+        let mut stream = world.connect();
+        stream.write_all(text.as_bytes()).expect("it listens");
+        stream.shutdown(std::net::Shutdown::Write).expect("a socket");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let status =
+            if status.is_empty() { status.to_owned() } else { format!("HTTP/1.1 {status}") };
+        assert!(answer.starts_with(&status), "{text:?}: {answer}");
     }
 }
 
@@ -225,6 +262,45 @@ fn over_http_2_a_client_that_reads_nothing_is_disconnected() {
     // It is busy, so it keeps its slot until it is let go.
     while get(&ca.client(None, b"h2"), "/").status() == 429 {}
     slow.bytes().expect_err("it got all of it");
+}
+
+#[test]
+fn over_http_2_a_response_that_is_not_read_does_not_end_the_others() {
+    let (ca, may) = (Ca::new("a CA"), Arc::new(Notify::new()));
+    let (held, dropped) = mpsc::channel::<()>();
+    let (held, may_end) = (Arc::new(Mutex::new(Some(held))), may.clone());
+    let unread = get(async move || {
+        let held = held.lock().expect("no panic").take();
+        let piece = Bytes::from(vec![0; 64 << 10]);
+        Body::from_stream(stream::unfold((held, piece), async |(held, piece)| {
+            Some((Ok::<_, Infallible>(piece.clone()), (held, piece)))
+        }))
+    });
+    let waits = get(async move || {
+        let ends = async move {
+            may_end.notified().await;
+            Ok::<_, Infallible>("the end")
+        };
+        Body::from_stream(stream::once(ends))
+    });
+    let router = Router::new().route("/unread", unread).route("/waits", waits);
+    // One connection, which carries both requests.
+    let settings = Settings { max_connections: 1, write_timeout: SHORT, ..Settings::default() };
+    let world = World::with_tls(router, settings, Some(Tls::new(ca.server(None))));
+    let client = ca.client(None, b"h2");
+    let get = |path: &str| {
+        let request = client.get(format!("https://{}{path}", world.address()));
+        let answer = request.header("authorization", "operator").send().expect("an answer");
+        assert_eq!(answer.status(), 200);
+        answer
+    };
+    let waits = get("/waits");
+    let unread = get("/unread");
+    let ended = dropped.recv_timeout(Duration::from_secs(30));
+    assert_eq!(ended, Err(mpsc::RecvTimeoutError::Disconnected), "it was never ended");
+    may.notify_one();
+    assert_eq!(waits.text().expect("text"), "the end");
+    unread.bytes().expect_err("it got all of it");
 }
 
 #[test]
