@@ -1,0 +1,382 @@
+//! The HTTP/2 client of a host for the other hosts: it forwards requests of clients, asks which process is
+//! at an address, and reports what this host owns. It knows whether a request that failed was sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::{BodyExt as _, Full, Limited, combinators::UnsyncBoxBody};
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use sandglass_model::{HostId, Partition};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::timer::{after, until, within};
+
+/// Requests that one connection carries at once: fewer than a host admits on one (128), so that no
+/// request waits for another one to end.
+const REQUESTS_MAX: u32 = 100;
+/// Most connections to one host. Further requests are refused.
+const CONNECTIONS_MAX: usize = 8;
+/// How often a connection that carries requests is checked, and how long the other host may take.
+const PING_EVERY: Duration = Duration::from_secs(1);
+const PING_LIMIT: Duration = Duration::from_secs(3);
+/// The time limit for getting a connection, and for the response to a question.
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// Largest response to a question, in bytes.
+const ANSWER_MAX_BYTES: usize = 4 << 10;
+/// How much of a response is received before it is read, in bytes, and how much of all responses of a
+/// connection: clients that read nothing must not use up what the others need.
+const WINDOW_BYTES: u32 = 256 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = REQUESTS_MAX * WINDOW_BYTES;
+
+const KEY_HEADER: HeaderName = HeaderName::from_static("sandglass-cluster-key");
+
+/// The body of a response of another host, as it arrives.
+pub type PeerBody = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// Why a request to another host has no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeerError {
+    /// It was not sent: no process listens at the address.
+    #[error("the host refuses connections")]
+    Refused,
+    /// It was not sent: no connection was made in time, or too many requests are in flight.
+    #[error("the host cannot be reached")]
+    Unreachable,
+    /// The connection was lost after the request may have been sent: it may have been carried out.
+    #[error("the connection to the host was lost before its response")]
+    Broken,
+}
+
+/// What is at the address of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The process with this id.
+    Process(HostId),
+    /// No process: the system of that machine refuses connections.
+    Nobody,
+    /// That is unknown.
+    NoAnswer,
+}
+
+/// The response of a host that is asked which process it is.
+#[derive(Deserialize)]
+struct Whoami {
+    host: HostId,
+}
+
+/// A report of what a host owns.
+#[derive(Serialize)]
+struct Nudge {
+    host: HostId,
+    owned: Vec<Owned>,
+}
+
+#[derive(Serialize)]
+struct Owned {
+    partition: Partition,
+    epoch: u64,
+}
+
+/// The other hosts. Cheap to clone.
+#[derive(Clone)]
+pub struct Peers {
+    peers: Arc<Mutex<BTreeMap<String, Arc<Peer>>>>,
+    tls: TlsConnector,
+    key: Option<HeaderValue>,
+}
+
+/// The connections to one host.
+#[derive(Default)]
+struct Peer {
+    lanes: Mutex<Vec<Lane>>,
+    /// Held while a connection is made, so that many requests do not make one each.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+/// One connection, and how many requests it carries.
+#[derive(Clone)]
+struct Lane {
+    sender: SendRequest<Full<Bytes>>,
+    in_flight: Arc<AtomicU32>,
+}
+
+/// A request in flight.
+struct InFlight(Arc<AtomicU32>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Peers {
+    /// Uses `tls` for addresses with `https`, and sends `key` with questions and reports, if there is
+    /// one.
+    #[must_use]
+    pub fn new(mut tls: ClientConfig, key: Option<HeaderValue>) -> Self {
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let key = key.map(|mut key| {
+            key.set_sensitive(true);
+            key
+        });
+        Self { peers: Arc::default(), tls: TlsConnector::from(Arc::new(tls)), key }
+    }
+
+    /// Sends a request to the host at `url`, with the path and query exactly as they are. The response is
+    /// returned when its head has arrived. If this or the body is dropped, the request is ended.
+    ///
+    /// # Errors
+    /// There is no response. If there is no connection within 1 s, it is [`PeerError::Unreachable`].
+    pub async fn send(
+        &self,
+        url: &str,
+        request: Request<Bytes>,
+    ) -> Result<Response<PeerBody>, PeerError> {
+        let place = Place::parse(url).ok_or(PeerError::Unreachable)?;
+        let (mut head, body) = request.into_parts();
+        head.uri = place.uri(head.uri.path_and_query());
+        head.version = http::Version::HTTP_2;
+        let mut request = Request::from_parts(head, Full::new(body));
+        let peer = self.peer(url);
+        let by = after(CONNECT_LIMIT);
+        // A connection may have been lost since its last request.
+        for _ in 0..2 {
+            let lane = until(by, peer.lane(&place, &self.tls)).await;
+            let (mut sender, in_flight) = lane.ok_or(PeerError::Unreachable)??;
+            let mut failed = match sender.try_send_request(request).await {
+                Ok(response) => {
+                    return Ok(response.map(|body| {
+                        // The closure only owns `in_flight`, which is dropped together with the body.
+                        UnsyncBoxBody::new(body.map_err(move |error| {
+                            let _owned = &in_flight;
+                            error
+                        }))
+                    }));
+                }
+                Err(failed) => failed,
+            };
+            peer.drop_closed();
+            request = failed.take_message().ok_or(PeerError::Broken)?;
+        }
+        Err(PeerError::Unreachable)
+    }
+
+    /// Asks which process is at `url`.
+    pub(crate) async fn find(&self, url: &str) -> Found {
+        // The second time if a connection was lost, perhaps with the process.
+        for _ in 0..2 {
+            match self.ask(url, Method::GET, "/v1/cluster/whoami", Bytes::new()).await {
+                Ok(body) => {
+                    let answer: Result<Whoami, _> = serde_json::from_slice(&body);
+                    return answer.map_or(Found::NoAnswer, |answer| Found::Process(answer.host));
+                }
+                Err(PeerError::Refused) => return Found::Nobody,
+                Err(PeerError::Unreachable) => return Found::NoAnswer,
+                Err(PeerError::Broken) => {}
+            }
+        }
+        Found::NoAnswer
+    }
+
+    /// Reports to the host at `url` what `host` owns, so that it need not wait for its next beat.
+    pub(crate) async fn nudge(&self, url: &str, host: HostId, owned: &[(Partition, u64)]) {
+        let owned = owned.iter().map(|&(partition, epoch)| Owned { partition, epoch }).collect();
+        let Ok(body) = serde_json::to_vec(&Nudge { host, owned }) else { return };
+        // If it fails, that host reads the same from the database within a second.
+        let _ = self.ask(url, Method::POST, "/v1/cluster/nudge", body.into()).await;
+    }
+
+    async fn ask(
+        &self,
+        url: &str,
+        method: Method,
+        path: &'static str,
+        body: Bytes,
+    ) -> Result<Bytes, PeerError> {
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = Uri::from_static(path);
+        let headers = request.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(key) = &self.key {
+            headers.insert(KEY_HEADER, key.clone());
+        }
+        let answer = async {
+            let response = self.send(url, request).await?;
+            let body = Limited::new(response.into_body(), ANSWER_MAX_BYTES);
+            Ok(body.collect().await.map_err(|_| PeerError::Broken)?.to_bytes())
+        };
+        // Not `Broken`, because a second attempt would take as long.
+        within(ANSWER_LIMIT, answer).await.unwrap_or(Err(PeerError::Unreachable))
+    }
+
+    fn peer(&self, url: &str) -> Arc<Peer> {
+        let mut peers = lock(&self.peers);
+        match peers.get(url) {
+            Some(peer) => Arc::clone(peer),
+            None => Arc::clone(peers.entry(url.to_owned()).or_default()),
+        }
+    }
+
+    /// Forgets hosts at other places than `urls`. Their connections end with their requests.
+    pub(crate) fn keep_only<'a>(&self, urls: impl Iterator<Item = &'a str>) {
+        let urls: BTreeSet<&str> = urls.collect();
+        lock(&self.peers).retain(|url, _| urls.contains(url.as_str()));
+    }
+}
+
+impl Peer {
+    /// A connection that can carry one more request; a new one if there is none. The caller limits the
+    /// time, which includes that for the connections of other requests.
+    async fn lane(
+        &self,
+        place: &Place,
+        tls: &TlsConnector,
+    ) -> Result<(SendRequest<Full<Bytes>>, InFlight), PeerError> {
+        if let Some(lane) = self.free_lane() {
+            return Ok(lane);
+        }
+        let _one_at_a_time = self.connecting.lock().await;
+        if let Some(lane) = self.free_lane() {
+            return Ok(lane);
+        }
+        if lock(&self.lanes).len() >= CONNECTIONS_MAX {
+            return Err(PeerError::Unreachable);
+        }
+        // Boxed, because few requests make a connection, and its handshake is large.
+        let sender = Box::pin(connect(place, tls)).await?;
+        lock(&self.lanes).push(Lane { sender, in_flight: Arc::default() });
+        self.free_lane().ok_or(PeerError::Unreachable)
+    }
+
+    fn free_lane(&self) -> Option<(SendRequest<Full<Bytes>>, InFlight)> {
+        let mut lanes = lock(&self.lanes);
+        lanes.retain(|lane| !lane.sender.is_closed());
+        let has_slot = |lane: &&Lane| lane.in_flight.load(Ordering::Relaxed) < REQUESTS_MAX;
+        let Lane { sender, in_flight } = lanes.iter().find(has_slot)?.clone();
+        in_flight.fetch_add(1, Ordering::Relaxed);
+        Some((sender, InFlight(in_flight)))
+    }
+
+    fn drop_closed(&self) {
+        lock(&self.lanes).retain(|lane| !lane.sender.is_closed());
+    }
+}
+
+/// Where a host is: a URL without a path.
+struct Place {
+    scheme: Scheme,
+    authority: Authority,
+}
+
+impl Place {
+    fn parse(url: &str) -> Option<Self> {
+        let parts = url.parse::<Uri>().ok()?.into_parts();
+        Some(Self { scheme: parts.scheme?, authority: parts.authority? })
+    }
+
+    fn is_tls(&self) -> bool {
+        self.scheme == Scheme::HTTPS
+    }
+
+    fn uri(&self, path: Option<&PathAndQuery>) -> Uri {
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query =
+            Some(path.cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
+        // All three parts are there.
+        Uri::from_parts(parts).unwrap_or_default()
+    }
+}
+
+async fn connect(place: &Place, tls: &TlsConnector) -> Result<SendRequest<Full<Bytes>>, PeerError> {
+    let host = place.authority.host();
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let port = place.authority.port_u16().unwrap_or(if place.is_tls() { 443 } else { 80 });
+    let stream = TcpStream::connect((bare, port)).await.map_err(|error| match error.kind() {
+        io::ErrorKind::ConnectionRefused => PeerError::Refused,
+        _ => PeerError::Unreachable,
+    })?;
+    // Requests are small, and a client waits for each.
+    let _ = stream.set_nodelay(true);
+    if place.is_tls() {
+        let name = ServerName::try_from(bare.to_owned()).map_err(|_| PeerError::Unreachable)?;
+        let stream = tls.connect(name, stream).await.map_err(|error| {
+            tracing::warn!(host, %error, "the TLS handshake with another host failed");
+            PeerError::Unreachable
+        })?;
+        handshake(TokioIo::new(stream)).await
+    } else {
+        handshake(TokioIo::new(stream)).await
+    }
+}
+
+async fn handshake<T>(io: T) -> Result<SendRequest<Full<Bytes>>, PeerError>
+where
+    T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_LIMIT);
+    let (sender, connection) = builder.handshake(io).await.map_err(|_| PeerError::Unreachable)?;
+    tokio::spawn(async move {
+        // Requests have the error.
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code between two changes of one critical section can panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peers").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In virtual time.
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_wait_for_the_same_connection_wait_for_it_only_once() {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has them")
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let peers = Peers::new(tls, None);
+        // Its system accepts connections, and no process answers the handshake.
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("an address");
+        let url = format!("https://{}", silent.local_addr().expect("an address"));
+        let begun = after(Duration::ZERO);
+        let send = async || peers.send(&url, Request::new(Bytes::new())).await.map(|_| ());
+        let sent = tokio::join!(send(), send(), send());
+        let unreachable = Err(PeerError::Unreachable);
+        assert_eq!(sent, (unreachable, unreachable, unreachable));
+        assert!(after(Duration::ZERO) - begun < 2 * CONNECT_LIMIT, "one waited for another");
+    }
+}
