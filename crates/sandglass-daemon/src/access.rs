@@ -106,6 +106,25 @@ impl Principal {
         Self { owner: "local".to_owned(), tenant: None, may }
     }
 
+    pub(crate) const fn new(owner: String, tenant: Option<String>, may: Vec<Permission>) -> Self {
+        Self { owner, tenant, may }
+    }
+
+    /// Another host of the cluster, on its own behalf. It may do nothing to entities.
+    pub(crate) fn peer() -> Self {
+        Self::new("cluster".to_owned(), None, Vec::new())
+    }
+
+    /// Another host of the cluster, which shows what it reads to clients that may read everything.
+    pub(crate) fn reading_peer() -> Self {
+        Self::new("cluster".to_owned(), None, vec![Permission::Read])
+    }
+
+    /// What it may do.
+    pub(crate) fn may(&self) -> &[Permission] {
+        &self.may
+    }
+
     pub(crate) fn require(&self, permission: Permission) -> Result<(), Error> {
         if self.may.contains(&permission) {
             return Ok(());

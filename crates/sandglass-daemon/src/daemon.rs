@@ -2,21 +2,22 @@
 //! share.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use sandglass_host::TickerHealth;
 use sandglass_http::{SharedSlots, Slot};
 use sandglass_journal::{Health, Journals};
-use sandglass_model::{Clock, EntityRef};
+use sandglass_model::{Clock, EntityRef, HostId};
 use sandglass_runtime::{HostHandlers, RunView, Runtime};
 use sandglass_telemetry::metrics::CancelTarget;
 use sandglass_telemetry::prometheus::Exporter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::access::{Keys, Permission, Principal};
+use crate::cluster::Cluster;
 use crate::error::{Code, Error};
 use crate::feed::Feed;
-use crate::live::{Live, LiveSnapshot};
+use crate::live::{Live, LiveSnapshot, Watching};
 use crate::modules::Modules;
 use crate::recent_kills::RecentKills;
 use crate::settings::Settings;
@@ -31,6 +32,10 @@ const UPLOADS_MAX: usize = 4;
 
 /// Large bodies that are read at the same time: each may have `max_body_bytes`, and take minutes.
 const LARGE_BODIES_MAX: usize = 64;
+
+/// Requests for what all hosts of a cluster have at the same time. Each has some responses of other hosts
+/// in memory; further requests wait.
+const GATHERING_MAX: usize = 8;
 
 /// What a daemon is made of.
 #[derive(Debug)]
@@ -50,6 +55,8 @@ pub struct Parts {
     /// Types of entities that another interface creates and operates: this one shows them, and
     /// cancels their sessions.
     pub operated_elsewhere: BTreeSet<String>,
+    /// The cluster that the runtime is a member of; `None` if this host has all entities.
+    pub cluster: Option<Cluster>,
 }
 
 /// The HTTP interface of a runtime. Cheap to clone.
@@ -69,6 +76,8 @@ struct Inner {
     uploads: SharedSlots,
     large_bodies: SharedSlots,
     reading: Arc<Semaphore>,
+    gathering: Arc<Semaphore>,
+    watching: Mutex<Weak<Watching>>,
 }
 
 impl Daemon {
@@ -77,8 +86,9 @@ impl Daemon {
     #[must_use]
     pub fn new(parts: Parts, settings: Settings, keys: Keys) -> Self {
         let kills = Arc::new(RecentKills::default());
+        let others = parts.cluster.as_ref().map(|_| parts.journals.clone());
         Self(Arc::new(Inner {
-            feed: Feed::new(&parts.runtime, Arc::clone(&kills)),
+            feed: Feed::new(&parts.runtime, Arc::clone(&kills), others),
             live: Live::new(kills),
             keys: watch::Sender::new(Arc::new(keys)),
             closing: watch::Sender::new(false),
@@ -87,6 +97,8 @@ impl Daemon {
             uploads: SharedSlots::new(UPLOADS_MAX),
             large_bodies: SharedSlots::new(LARGE_BODIES_MAX),
             reading: Arc::new(Semaphore::new(READING_MAX)),
+            gathering: Arc::new(Semaphore::new(GATHERING_MAX)),
+            watching: Mutex::default(),
             parts,
             settings,
         }))
@@ -114,6 +126,15 @@ impl Daemon {
 
     pub(crate) fn keys(&self) -> Arc<Keys> {
         Arc::clone(&self.0.keys.borrow())
+    }
+
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        self.0.parts.cluster.as_ref()
+    }
+
+    /// The id of this host, if it is a member of a cluster.
+    pub(crate) fn own_host(&self) -> Option<HostId> {
+        self.cluster().map(|cluster| cluster.peers.host())
     }
 
     /// Each change of the keys. The first one is reported at once, because they may have changed
@@ -156,6 +177,17 @@ impl Daemon {
         self.0.live.snapshot(runtime, handlers.host(), &**clock, || self.unhealthy())
     }
 
+    /// What the other hosts of `cluster` show, for all clients that watch.
+    pub(crate) fn watch_others(&self, cluster: &Cluster) -> Result<Arc<Watching>, Error> {
+        let mut watching = self.0.watching.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(present) = watching.upgrade() {
+            return Ok(present);
+        }
+        let new = Arc::new(Watching::begin(self, cluster)?);
+        *watching = Arc::downgrade(&new);
+        Ok(new)
+    }
+
     /// A slot for a request that waits for an entity to settle.
     pub(crate) fn waiting(&self, principal: &Principal) -> Result<Slot, Error> {
         take_slot(&self.0.waiting, principal, "a request that waits for an entity to settle")
@@ -182,6 +214,12 @@ impl Daemon {
         permit.expect("this semaphore is never closed")
     }
 
+    /// Waits for a permit to ask the other hosts of a cluster.
+    pub(crate) async fn gathering(&self) -> OwnedSemaphorePermit {
+        let permit = Arc::clone(&self.0.gathering).acquire_owned().await;
+        permit.expect("this semaphore is never closed")
+    }
+
     /// Refuses all further requests.
     pub(crate) fn close(&self) {
         self.0.closing.send_replace(true);
@@ -202,6 +240,7 @@ impl Daemon {
             (host.ticker_health() != TickerHealth::Healthy, ReasonCode::Ticker),
             (host.kills_overdue() > 0, ReasonCode::KillOverdue),
             (self.0.parts.journals.health() != Health::Working, ReasonCode::Journal),
+            (self.cluster().is_some_and(|one| !one.peers.is_trusted()), ReasonCode::Ownership),
             (self.is_closing(), ReasonCode::ShuttingDown),
         ];
         reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use sandglass_http::{CrossSite, body};
 use sandglass_journal as journal;
 use sandglass_liveness::Refusal;
-use sandglass_model::{Rejection, RejectionKind};
+use sandglass_model::{EntityRef, Rejection, RejectionKind};
 use sandglass_runtime::ActorError;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -44,6 +44,8 @@ codes! {
     /// The body is JSON, but does not have the expected shape.
     BadBody = BAD_REQUEST,
     Unauthorized = UNAUTHORIZED,
+    /// Another host sent a cluster key, and it is not the one of this host.
+    WrongClusterKey = UNAUTHORIZED,
     Forbidden = FORBIDDEN,
     CrossSite = FORBIDDEN,
     UnknownPath = NOT_FOUND,
@@ -52,6 +54,10 @@ codes! {
     UnknownAction = NOT_FOUND,
     UnknownDispatch = NOT_FOUND,
     UnknownModule = NOT_FOUND,
+    /// The daemon is not a member of a cluster.
+    NoCluster = NOT_FOUND,
+    /// The cluster has no such host that lives.
+    UnknownHost = NOT_FOUND,
     MethodNotAllowed = METHOD_NOT_ALLOWED,
     SlowRequest = REQUEST_TIMEOUT,
     EntityExists = CONFLICT,
@@ -70,9 +76,13 @@ codes! {
     AlreadyStopped = CONFLICT,
     /// The requested position is after the end of the journal.
     AheadOfJournal = CONFLICT,
+    /// Another host owns the entity. Only hosts get this; they look for the owner again.
+    NotOwner = MISDIRECTED_REQUEST,
     TooLarge = PAYLOAD_TOO_LARGE,
     UnsupportedMediaType = UNSUPPORTED_MEDIA_TYPE,
     BadParams = UNPROCESSABLE_ENTITY,
+    /// Another request was taken with the same idempotency key.
+    IdempotencyKeyReused = UNPROCESSABLE_ENTITY,
     ModuleRefused = UNPROCESSABLE_ENTITY,
     Busy = TOO_MANY_REQUESTS,
     JournalUnavailable = SERVICE_UNAVAILABLE,
@@ -81,6 +91,10 @@ codes! {
     Unavailable = SERVICE_UNAVAILABLE,
     /// The request took too long; read the entity to see whether it was done.
     TimedOut = SERVICE_UNAVAILABLE,
+    /// No host owns the entity at present; another one takes it over. Nothing was done.
+    OwnerMoving = SERVICE_UNAVAILABLE,
+    /// The host that owns the entity did not respond; read the entity to see whether it was done.
+    OutcomeUnknown = BAD_GATEWAY,
     Internal = INTERNAL_SERVER_ERROR,
 }
 
@@ -106,7 +120,10 @@ pub(crate) struct Envelope {
 
 impl Error {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        let retry = matches!(code, Code::Busy | Code::JournalUnavailable | Code::Unavailable);
+        let retry = matches!(
+            code,
+            Code::Busy | Code::JournalUnavailable | Code::Unavailable | Code::OwnerMoving
+        );
         let retry_after_ms = retry.then_some(RETRY_AFTER_MS);
         Self { code, message: message.into(), rejection: None, retry_after_ms }
     }
@@ -130,6 +147,10 @@ impl Error {
         let mut error = Self::from(error);
         error.message.extend(unmet);
         error
+    }
+
+    pub(crate) fn not_owner(entity: &EntityRef) -> Self {
+        ActorError::Elsewhere(entity.clone()).into()
     }
 
     pub(crate) fn closing() -> Self {
@@ -187,6 +208,7 @@ impl From<ActorError> for Error {
             ActorError::Refused { refusal, .. } => code_of_refusal(refusal),
             ActorError::MailboxFull(_) | ActorError::Busy { .. } => Code::Busy,
             ActorError::JournalUnavailable { .. } => Code::JournalUnavailable,
+            ActorError::Elsewhere(_) => Code::NotOwner,
             ActorError::Journal(error) => code_of_journal_error(error),
             ActorError::Fenced { .. } | ActorError::NoRandomness => Code::Unavailable,
             ActorError::NotAnOperator { .. } => Code::Forbidden,
@@ -215,6 +237,8 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::BadRetry(_)
         | Refusal::BadPrincipal(_)
         | Refusal::BadBudget { .. } => Code::BadParams,
+        Refusal::KeyReused { .. } => Code::IdempotencyKeyReused,
+        Refusal::NotAtSequence { .. } => Code::Conflict,
         Refusal::NoSession => Code::NoSession,
         Refusal::StillRunning { .. } | Refusal::NotTheRun { .. } => Code::NotStopped,
         Refusal::RunStopping { .. } | Refusal::RunStopped { .. } => Code::AlreadyStopped,
@@ -231,6 +255,7 @@ const fn code_of_refusal(refusal: &Refusal) -> Code {
         | Refusal::TooManySpawns { .. } => Code::Busy,
         Refusal::UnknownDispatch { .. } | Refusal::StaleAttempt { .. } => Code::NotInFlight,
         Refusal::NotTaken { .. }
+        | Refusal::TakenBefore { .. }
         | Refusal::AskTooDeep { .. }
         | Refusal::AskCycle
         | Refusal::AskTooLate

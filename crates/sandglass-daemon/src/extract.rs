@@ -1,17 +1,21 @@
 //! Extractors: the parts of a request that routes use, each with an error in the shape of this
 //! interface.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
 use sandglass_http::body::{self, DuplicateKeys, Limits};
 use sandglass_http::find_invalid_escape;
 use sandglass_liveness::decide::SIGNAL_MAX_BYTES;
 use sandglass_model::id::{NAME_MAX_BYTES, check_name, check_signal_name};
-use sandglass_model::{DispatchId, EntityRef, EntitySignal, TraceContext};
+use sandglass_model::idempotency::IDEMPOTENCY_KEY_MAX_BYTES;
+use sandglass_model::{DispatchId, EntityRef, EntitySignal, IdempotencyKey, TraceContext};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -20,6 +24,9 @@ use utoipa::IntoParams;
 use crate::Daemon;
 use crate::access::Principal;
 use crate::error::{Code, Error};
+
+/// The header with the key of a request (draft-ietf-httpapi-idempotency-key-header).
+pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// The sender of the request.
 pub(crate) struct Caller(pub(crate) Principal);
@@ -224,6 +231,77 @@ async fn read_body(
     Ok((parts.headers, bytes))
 }
 
+/// The header with the key of a request.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code, reason = "it only describes the header")]
+pub(crate) struct KeyHeader {
+    /// A key that the client chooses for this request, bare or in double quotes. The same request with the
+    /// same key is not done again. Another request with the key of an earlier one is refused
+    /// (`idempotency_key_reused`).
+    #[param(
+        rename = "Idempotency-Key",
+        min_length = 1,
+        max_length = 512,
+        pattern = r"^[\x21-\x7e]+$"
+    )]
+    idempotency_key: Option<String>,
+}
+
+/// The key by which the entity recognizes the request if it is sent again.
+pub(crate) struct Key(pub(crate) Option<IdempotencyKey>);
+
+impl FromRequestParts<Daemon> for Key {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Daemon) -> Result<Self, Error> {
+        let mut sent = parts.headers.get_all(IDEMPOTENCY_KEY).iter();
+        let Some(first) = sent.next() else { return Ok(Self(None)) };
+        if sent.next().is_some() {
+            return Err(bad_key("it is sent more than once"));
+        }
+        let key = parse_key(first.to_str().map_err(|_| bad_key("it is not ASCII"))?)?;
+        key.parse().map(|key| Self(Some(key))).map_err(bad_key)
+    }
+}
+
+/// The key in a header, which is the string of a structured field (RFC 9651, 3.3.3), or the key itself.
+fn parse_key(text: &str) -> Result<Cow<'_, str>, Error> {
+    let Some(quoted) = text.strip_prefix('"') else { return Ok(text.into()) };
+    let mut key = String::new();
+    let mut characters = quoted.chars();
+    loop {
+        match characters.next() {
+            Some('"') if characters.as_str().is_empty() => return Ok(key.into()),
+            Some('"') => return Err(bad_key("something follows its closing quote")),
+            Some('\\') => match characters.next() {
+                Some(escaped @ ('"' | '\\')) => key.push(escaped),
+                _ => return Err(bad_key("a `\\` in quotes must be followed by `\"` or `\\`")),
+            },
+            Some(character) => key.push(character),
+            None => return Err(bad_key("it has no closing quote")),
+        }
+    }
+}
+
+fn bad_key(why: impl Display) -> Error {
+    let message = format!(
+        "the header `Idempotency-Key` is invalid: {why}; send one key of 1 to \
+         {IDEMPOTENCY_KEY_MAX_BYTES} visible characters of ASCII, bare or in double quotes"
+    );
+    Error::new(Code::BadHeader, message)
+}
+
+/// Refuses an idempotency key for an operation that cannot be recognized by it. A client that sends one
+/// relies on it when it sends the request again.
+pub(crate) async fn refuse_key(request: Request, next: Next) -> Response {
+    if request.method().is_safe() || !request.headers().contains_key(IDEMPOTENCY_KEY) {
+        return next.run(request).await;
+    }
+    let message = "`Idempotency-Key` has an effect on actions only; send this request without it";
+    Error::new(Code::BadHeader, message).into_response()
+}
+
 /// The client's span. An invalid `traceparent` starts a new trace, as W3C Trace Context requires.
 pub(crate) struct Trace(pub(crate) Option<TraceContext>);
 
@@ -233,5 +311,28 @@ impl FromRequestParts<Daemon> for Trace {
     async fn from_request_parts(parts: &mut Parts, _: &Daemon) -> Result<Self, Error> {
         let sent = parts.headers.get("traceparent").and_then(|value| value.to_str().ok());
         Ok(Self(sent.and_then(|text| text.parse().ok())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_bare_or_quoted() {
+        for (text, key) in [
+            ("a", "a"),
+            ("\"a\"", "a"),
+            ("\"\\\"\\\\\"", "\"\\"),
+            ("a\"b", "a\"b"),
+            ("a\\b", "a\\b"),
+            ("\"\"", ""),
+        ] {
+            assert_eq!(parse_key(text).ok().as_deref(), Some(key), "{text}");
+        }
+        for bad in ["\"", "\"a", "\"a\"b", "\"a\";q=1", "\"a\\b\"", "\"a\\", "\"a\\\""] {
+            let error = parse_key(bad).expect_err(bad);
+            assert!(error.message().contains("`Idempotency-Key`"), "{}", error.message());
+        }
     }
 }

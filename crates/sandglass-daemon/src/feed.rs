@@ -8,12 +8,12 @@
 //! have none.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
-use sandglass_http::timer::within;
+use sandglass_http::timer::{pause, within};
 use sandglass_insight::projection::Shape;
 use sandglass_journal::{self as journal, Entry, Journals};
 use sandglass_model::{Cursor, Partition};
@@ -31,12 +31,36 @@ const HELD_ENTRIES: usize = 1;
 /// [`sandglass_journal::PAGE_MAX_BYTES`], unless the last one is larger.
 const SEARCHED_ENTRIES: usize = 64;
 
+/// How often to look for records of other hosts: a reader waits half of it on average, and a look is one
+/// small statement.
+const LOOK_EVERY: Duration = Duration::from_millis(80);
+/// How long a look may take before it is made again.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
 /// Wakes readers when something is recorded.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    recorded: watch::Receiver<()>,
-    projected: watch::Receiver<()>,
+    wake: Arc<Wake>,
     waking: JoinHandle<()>,
+    /// What other hosts record in, and the task that looks there, while there are readers.
+    others: Option<(Journals, Mutex<Weak<Looking>>)>,
+}
+
+/// What readers wait for: any record, or one that has a form in another format.
+#[derive(Debug, Default)]
+struct Wake {
+    recorded: watch::Sender<()>,
+    projected: watch::Sender<()>,
+}
+
+/// A task that looks for records of other hosts, until the last reader drops it.
+#[derive(Debug)]
+struct Looking(JoinHandle<()>);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What a reader reads.
@@ -67,10 +91,15 @@ pub(crate) enum Item {
 }
 
 impl Feed {
-    /// Follows the records of `runtime`, and notes those about kills in `kills`.
-    pub(crate) fn new(runtime: &Runtime, kills: Arc<RecentKills>) -> Self {
-        let (wake, recorded) = watch::channel(());
-        let (wake_projected, projected) = watch::channel(());
+    /// Follows the records of `runtime`, and notes those about kills in `kills`. If other hosts record in
+    /// the same journals, these are `others`.
+    pub(crate) fn new(
+        runtime: &Runtime,
+        kills: Arc<RecentKills>,
+        others: Option<Journals>,
+    ) -> Self {
+        let wake = Arc::new(Wake::default());
+        let woken = Arc::clone(&wake);
         let mut events = runtime.subscribe();
         let waking = tokio::spawn(async move {
             while let Some(event) = events.next().await {
@@ -85,19 +114,33 @@ impl Feed {
                     Err(_) => (true, true),
                 };
                 if is_record {
-                    wake.send_replace(());
+                    woken.recorded.send_replace(());
                 }
                 if is_projected {
-                    wake_projected.send_replace(());
+                    woken.projected.send_replace(());
                 }
             }
         });
-        Self { recorded, projected, waking }
+        let others = others.map(|journals| (journals, Mutex::default()));
+        Self { wake, waking, others }
+    }
+
+    /// The task that looks for records of other hosts, if there are any.
+    fn look(&self) -> Option<Arc<Looking>> {
+        let (journals, looking) = self.others.as_ref()?;
+        let mut looking = looking.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(present) = looking.upgrade() {
+            return Some(present);
+        }
+        let task = tokio::spawn(look(journals.clone(), Arc::clone(&self.wake)));
+        let new = Arc::new(Looking(task));
+        *looking = Arc::downgrade(&new);
+        Some(new)
     }
 
     /// A channel that changes when something is recorded.
     pub(crate) fn recorded(&self) -> watch::Receiver<()> {
-        self.recorded.clone()
+        self.wake.recorded.subscribe()
     }
 
     /// The entries of `extent`. Ends when `closing` becomes true or the journal cannot be read; a
@@ -111,7 +154,10 @@ impl Feed {
         poll_every: Duration,
     ) -> impl Stream<Item = Item> + use<> {
         let Extent { after, until, shape } = extent;
-        let recorded = if shape.is_some() { &self.projected } else { &self.recorded }.clone();
+        let wake = if shape.is_some() { &self.wake.projected } else { &self.wake.recorded };
+        let recorded = wake.subscribe();
+        // One that ends waits for nothing.
+        let looking = if until.is_some() { None } else { self.look() };
         let reader = Reader {
             journals,
             passed: after.clone(),
@@ -123,6 +169,7 @@ impl Feed {
             recorded,
             closing,
             poll_every,
+            _looking: looking,
         };
         unfold(reader, async |mut reader| Some((reader.next_item().await?, reader)))
     }
@@ -131,6 +178,27 @@ impl Feed {
 impl Drop for Feed {
     fn drop(&mut self) {
         self.waking.abort();
+    }
+}
+
+/// Wakes all readers when `journals` have other ends than at the last look.
+async fn look(journals: Journals, wake: Arc<Wake>) {
+    let mut known = None;
+    loop {
+        match within(LOOK_MAX, journals.end()).await {
+            // At the first look as well, because a reader may have read before it.
+            Ok(Ok(end)) if known.as_ref() != Some(&end) => {
+                known = Some(end);
+                wake.recorded.send_replace(());
+                wake.projected.send_replace(());
+            }
+            Ok(Ok(_)) | Err(_) => {}
+            // Readers find out themselves that the database does not respond.
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "failed to look for records of other hosts");
+            }
+        }
+        pause(LOOK_EVERY).await;
     }
 }
 
@@ -149,6 +217,7 @@ struct Reader {
     recorded: watch::Receiver<()>,
     closing: watch::Receiver<bool>,
     poll_every: Duration,
+    _looking: Option<Arc<Looking>>,
 }
 
 impl Reader {

@@ -16,6 +16,7 @@
 //! ```
 
 mod access;
+mod cluster;
 mod daemon;
 mod error;
 mod extract;
@@ -34,6 +35,9 @@ mod settings;
 mod view;
 
 pub use access::{InvalidKey, KEY_MAX_BYTES, KEY_MIN_BYTES, Key, Keys, Permission};
+pub use cluster::{
+    CLUSTER_KEY, Cluster, ClusterKey, FORWARDED_BY, ForwardError, PRINCIPAL, Peers, Route,
+};
 pub use daemon::{Daemon, Parts};
 pub use module_store::StoreError;
 pub use modules::{DeclaredModule, Modules};

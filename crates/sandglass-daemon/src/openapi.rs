@@ -73,7 +73,10 @@ fn add_errors(operation: &mut Operation) {
     } else {
         &[
             ("4XX", "Refused, and nothing has changed; `error.code` names the reason"),
-            ("5XX", "Not possible at present. After `timed_out` the work may have been done"),
+            (
+                "5XX",
+                "Not possible at present. After `timed_out` and `outcome_unknown` the work may have been done",
+            ),
         ]
     };
     for (status, description) in errors {

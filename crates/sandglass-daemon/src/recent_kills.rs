@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 /// Kills that are kept: a screen or two, and enough to see which host call most of them died in.
-const KEPT: usize = 50;
+pub(crate) const KEPT: usize = 50;
 
 /// Handlers in flight whose action is kept: more than a host has. If there are more, the records of
 /// some ends were missed.
@@ -83,6 +83,8 @@ pub(crate) enum KilledBy {
     Shutdown,
     /// The run of its session was stopped.
     RunStopped,
+    /// Another host took over its entity.
+    OwnershipLost,
 }
 
 impl From<CancelledBy> for KilledBy {
@@ -93,6 +95,7 @@ impl From<CancelledBy> for KilledBy {
             CancelledBy::StateLeft => Self::StateLeft,
             CancelledBy::Shutdown => Self::Shutdown,
             CancelledBy::RunStopped => Self::RunStopped,
+            CancelledBy::OwnershipLost => Self::OwnershipLost,
         }
     }
 }

@@ -94,7 +94,8 @@ impl Serving {
 
     /// Shuts the interface down within `grace`, and reports each step to `progress`:
     ///
-    /// 1. accepts no more, and stops the sessions that have work in flight, which is recorded at once;
+    /// 1. refuses requests, accepts no more connections (unless it is a member of a cluster, whose other
+    ///    hosts take a refused connection for its death), and stops the sessions that have work in flight, which is recorded at once;
     /// 2. lets handlers end by themselves for most of `grace`, then stops the rest;
     /// 3. records how they ended, and answers the requests that waited for that, at least with
     ///    `shutting_down`. The caller closes the journal afterwards.
@@ -110,7 +111,9 @@ impl Serving {
         let end = clock.now().after(grace);
         let remaining = |until: Monotonic| until.since(clock.now());
         self.daemon.close();
-        self.http.stop_accepting();
+        if self.daemon.cluster().is_none() {
+            self.http.stop_accepting();
+        }
         let runtime = self.daemon.runtime();
         progress(ShutdownProgress::Waiting { in_flight: self.daemon.awaited().len() });
         let ending = (grace / ENDING_PART).min(ENDING_MAX);

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use sandglass_journal::Entry;
 use sandglass_liveness::session::StatusView;
 use sandglass_model::{
-    Cause, DeadlineReport, Decision, DispatchId, Dispatched, Ended, EntityRef, HostCalls,
+    Cause, DeadlineReport, Decision, DispatchId, Dispatched, Ended, EntityRef, HostCalls, HostId,
     ModuleHash, Object, Outcome, Position, Record, Sequence, SpawnObstacle, SpecDigest, TimeSplit,
     TraceContext, WallTime,
 };
 use sandglass_runtime::{Accepted, RunView, Snapshot};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::cluster::MissingView;
 
 /// An entity at one moment.
 #[derive(Serialize, ToSchema)]
@@ -96,6 +98,10 @@ pub(crate) struct InFlightView {
     pub(crate) entity: EntityRef,
     #[serde(flatten)]
     pub(crate) handler: HandlerView,
+    /// The host that it is on; absent without a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub(crate) host: Option<HostId>,
 }
 
 /// A page of the handlers in flight.
@@ -105,6 +111,10 @@ pub(crate) struct InFlightPage {
     /// The `after` of the next page; null on the last page.
     #[schema(value_type = Option<String>, required)]
     pub(crate) next: Option<DispatchId>,
+    /// The hosts that did not respond in time: what they have is not in the page. Absent without a
+    /// cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) missing: Option<Vec<MissingView>>,
 }
 
 /// A transition that was taken. It is durable, and its handlers execute in the background.
@@ -449,6 +459,7 @@ pub(crate) enum ReasonCode {
     Ticker,
     KillOverdue,
     Journal,
+    Ownership,
     ShuttingDown,
 }
 
@@ -465,6 +476,10 @@ impl ReasonCode {
             Self::Journal => {
                 "the journal takes no appends, so requests are refused; check its disk or database"
             }
+            Self::Ownership => {
+                "this host's lease has expired, so its handlers begin no effects until its database \
+                 acknowledges a beat; check the database"
+            }
             Self::ShuttingDown => "the daemon is shutting down",
         }
     }
@@ -474,16 +489,29 @@ impl ReasonCode {
 #[derive(Serialize, ToSchema)]
 #[schema(value_type = Object)]
 #[serde(transparent)]
-pub(crate) struct SessionView(StatusView);
+pub(crate) struct SessionView(OnHost);
+
+#[derive(Serialize)]
+struct OnHost {
+    #[serde(flatten)]
+    status: StatusView,
+    /// The host that it is on, in lists of a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<HostId>,
+}
 
 impl SessionView {
     pub(crate) const fn new(status: StatusView) -> Self {
-        Self(status)
+        Self::on(status, None)
+    }
+
+    pub(crate) const fn on(status: StatusView, host: Option<HostId>) -> Self {
+        Self(OnHost { status, host })
     }
 
     /// TYPE/ID.
     pub(crate) fn session(&self) -> &str {
-        &self.0.session
+        &self.0.status.session
     }
 }
 
@@ -494,4 +522,8 @@ pub(crate) struct SessionPage {
     /// The `after` of the next page; null on the last page.
     #[schema(required)]
     pub(crate) next: Option<String>,
+    /// The hosts that did not respond in time: what they have is not in the page. Absent without a
+    /// cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) missing: Option<Vec<MissingView>>,
 }

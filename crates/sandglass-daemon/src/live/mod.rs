@@ -1,6 +1,7 @@
 //! The live view: what the handlers are doing at this moment. Snapshots are only taken while clients
 //! watch, and all watchers share them.
 
+mod others;
 mod sessions;
 mod snapshot;
 
@@ -14,6 +15,7 @@ use sandglass_runtime::Runtime;
 use crate::recent_kills::RecentKills;
 use crate::view::ReasonCode;
 
+pub(crate) use others::{Others, OthersNow, Watching};
 pub(crate) use snapshot::{LiveSnapshot, LiveView};
 
 /// How long watchers share a snapshot: much less than [`crate::route`] waits between two snapshots for
@@ -47,7 +49,8 @@ impl Live {
         {
             return Arc::clone(snapshot);
         }
-        let taken = LiveSnapshot::take(runtime, host, clock, unhealthy(), self.kills.all());
+        let mut taken = LiveSnapshot::take(runtime, host, clock, unhealthy(), self.kills.all());
+        taken.follow(last.as_deref());
         Arc::clone(last.insert(Arc::new(taken)))
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sandglass_liveness::session::{RunPhase, Status, StatusView};
-use sandglass_model::{Directive, EntityRef, WallTime};
+use sandglass_model::{Directive, EntityRef, HostId, WallTime};
 use sandglass_runtime::{BlockedSession, Snapshot};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -91,16 +91,21 @@ pub(crate) struct BlockedView<'a> {
     /// When it was blocked, in milliseconds since 1970.
     #[schema(value_type = i64)]
     at: WallTime,
+    /// The host that owns it; absent without a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    host: Option<HostId>,
 }
 
-impl<'a> From<&'a BlockedSession> for BlockedView<'a> {
-    fn from(blocked: &'a BlockedSession) -> Self {
+impl<'a> BlockedView<'a> {
+    pub(super) fn new(blocked: &'a BlockedSession, host: Option<HostId>) -> Self {
         Self {
             session: &blocked.entity,
             run_seq: blocked.run_seq,
             stop_reason_code: &blocked.stop_reason_code,
             directive: blocked.directive.map(Directive::as_str),
             at: blocked.since,
+            host,
         }
     }
 }

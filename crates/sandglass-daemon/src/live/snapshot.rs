@@ -7,21 +7,23 @@ use std::time::Duration;
 
 use sandglass_host::{Host, RunNow};
 use sandglass_liveness::is_stuck;
-use sandglass_model::{Clock, DispatchId, EntityRef, Monotonic, WallTime};
+use sandglass_model::{Clock, DispatchId, EntityRef, HostId, Monotonic, WallTime};
 use sandglass_runtime::{BlockedSession, RunView, Runtime, Snapshot};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::sessions::{BlockedView, SessionNow, SessionNowView};
 use super::{millis, remaining_ms};
+use crate::cluster::MissingView;
 use crate::recent_kills::KillView;
+use crate::route::HostLine;
 use crate::view::{HandlerView, HealthView, ReasonCode};
 
 /// Handlers of a snapshot: more than anyone reads, and a snapshot is sent four times a second.
-const ROWS_MAX: usize = 200;
+pub(super) const ROWS_MAX: usize = 200;
 
 /// Blocked sessions of a snapshot: as many as kills, for the same reason.
-const BLOCKED_MAX: usize = 50;
+pub(super) const BLOCKED_MAX: usize = 50;
 
 /// The activity of a handler that is not in the host: its module is being compiled, or its end is
 /// being recorded.
@@ -33,6 +35,8 @@ pub(crate) struct LiveSnapshot {
     pub(super) taken_at: Monotonic,
     at: WallTime,
     content: Content,
+    /// How often the content has changed since the daemon started.
+    change: u64,
 }
 
 /// Everything but the moment itself. Nothing in it changes by the mere passing of time, so that two
@@ -105,7 +109,23 @@ impl LiveSnapshot {
             blocked,
             all_blocked,
         };
-        Self { taken_at, at, content }
+        Self { taken_at, at, content, change: 0 }
+    }
+
+    /// Counts whether this is a change, if `last` is the snapshot before it.
+    pub(super) fn follow(&mut self, last: Option<&Self>) {
+        let change = |last: &Self| last.change + u64::from(!self.is_same(last));
+        self.change = last.map_or(0, change);
+    }
+
+    /// How often the content has changed since the daemon started.
+    pub(crate) const fn change(&self) -> u64 {
+        self.change
+    }
+
+    /// The moment at which it was taken, by the clock of the runtime.
+    pub(crate) const fn taken_at(&self) -> Monotonic {
+        self.taken_at
     }
 
     /// Whether nothing can change until something is recorded.
@@ -148,7 +168,7 @@ impl Row {
         Self { handler, activity, since: None, budget: None, is_stuck: false }
     }
 
-    fn view(&self, now: Monotonic, at: WallTime) -> HandlerNowView<'_> {
+    fn view(&self, now: Monotonic, at: WallTime, host: Option<HostId>) -> HandlerNowView<'_> {
         let InFlight { entity, run, session } = &self.handler;
         let declared = Duration::from_millis(run.budget_ms);
         let (began, end) = self.budget.unwrap_or((now, now.after(declared)));
@@ -161,6 +181,7 @@ impl Row {
             for_ms: self.since.map(|since| millis(now.since(since))),
             stuck: self.is_stuck,
             session: session.as_ref().map(|session| session.view(at)),
+            host,
         }
     }
 }
@@ -177,11 +198,29 @@ pub(crate) struct LiveView<'a> {
     /// The handlers, at most 200, ordered by deadline.
     handlers: Vec<HandlerNowView<'a>>,
     /// The last 50 kills since the daemon started, the latest first.
-    kills: Vec<&'a KillView>,
+    kills: Vec<KillOnHostView<'a>>,
     /// How many sessions are blocked until they are resumed.
     blocked: usize,
     /// The 50 sessions that were blocked last, the latest first.
     blocked_sessions: Vec<BlockedView<'a>>,
+    /// The hosts of the cluster, except dead ones; absent without a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<Vec<HostLine>>,
+    /// The hosts that did not respond in time: what they have is not in the snapshot. Absent without a
+    /// cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<Vec<MissingView>>,
+}
+
+/// A kill, and the host that recorded it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct KillOnHostView<'a> {
+    #[serde(flatten)]
+    kill: &'a KillView,
+    /// The host that recorded it; absent without a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    host: Option<HostId>,
 }
 
 /// A handler that is queued or in flight at that moment.
@@ -208,19 +247,29 @@ pub(crate) struct HandlerNowView<'a> {
     /// The state of its session, if its entity is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<SessionNowView<'a>>,
+    /// The host that it is on; absent without a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    host: Option<HostId>,
 }
 
-impl<'a> From<&'a LiveSnapshot> for LiveView<'a> {
-    fn from(snapshot: &'a LiveSnapshot) -> Self {
+impl<'a> LiveView<'a> {
+    /// What `snapshot` shows of this host, which is `host` in its cluster.
+    pub(crate) fn new(snapshot: &'a LiveSnapshot, host: Option<HostId>) -> Self {
         let Content { unhealthy, rows, in_flight, kills, blocked, all_blocked } = &snapshot.content;
         Self {
             at: snapshot.at,
             health: HealthView::new(unhealthy),
             in_flight: *in_flight,
-            handlers: rows.iter().map(|row| row.view(snapshot.taken_at, snapshot.at)).collect(),
-            kills: kills.iter().map(|kill| &**kill).collect(),
+            handlers: rows
+                .iter()
+                .map(|row| row.view(snapshot.taken_at, snapshot.at, host))
+                .collect(),
+            kills: kills.iter().map(|kill| KillOnHostView { kill, host }).collect(),
             blocked: *all_blocked,
-            blocked_sessions: blocked.iter().map(BlockedView::from).collect(),
+            blocked_sessions: blocked.iter().map(|one| BlockedView::new(one, host)).collect(),
+            hosts: None,
+            missing: None,
         }
     }
 }

@@ -66,11 +66,12 @@ function handlerRow(handler) {
   const session = create("span", "under");
   const silent = create("strong", "stuck");
   const about = create("span", "under");
+  const host = create("span", "under");
   const row = create("tr", "",
-    create("td", "", name, silent, create("span", "under", what + again), session, about),
+    create("td", "", name, silent, create("span", "under", what + again), host, session, about),
     create("td", "", doing, stuck, since),
     create("td", "", left, leftBar));
-  return { row, session, silent, about, doing, stuck, since, left, leftBar, handler };
+  return { row, host, session, silent, about, doing, stuck, since, left, leftBar, handler };
 }
 
 /** The state of a session, as one line. */
@@ -83,6 +84,23 @@ function formatSession(session, passed) {
 }
 
 const isStuck = (handler) => handler.stuck || Boolean(handler.session?.stuck);
+
+/** The name of the host of a handler, or the begin of its id; empty without a cluster. */
+function hostOf(handler, hosts) {
+  if (!handler.host) return "";
+  const name = hosts?.find((one) => one.host === handler.host)?.name ?? handler.host.slice(0, 8);
+  return `on ${name}`;
+}
+
+/** A row of a host of the cluster. */
+function hostRow(host, missing) {
+  const isMissing = missing.some((one) => one.host === host.host);
+  const state = isMissing ? create("strong", "stuck", "does not respond") : null;
+  return create("tr", "",
+    create("td", "", create("span", "name", host.name)),
+    create("td", "", host.state, state ? " " : null, state),
+    create("td", "", String(host.partitions)));
+}
 
 /** Shows a handler as it is `passed` milliseconds after its snapshot. */
 function showHandler(shown, passed) {
@@ -126,6 +144,7 @@ function spansOf(kills) {
 const KILLED_BY = {
   deadline: "at its deadline", operator: "cancelled", caller: "its caller disconnected",
   state_left: "its state was left", shutdown: "shut down", run_stopped: "its run was stopped",
+  ownership_lost: "taken over by another host",
 };
 
 function killRow(kill) {

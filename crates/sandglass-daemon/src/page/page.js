@@ -32,7 +32,7 @@ function showHealth(text, kind) {
 }
 
 /** Puts rows into the order of the snapshot, and moves only those that are elsewhere. */
-function showRows(handlers) {
+function showRows(handlers, hosts) {
   const body = byId("rows");
   const present = new Set(handlers.map(keyOf));
   for (const [key, shown] of shownRows) {
@@ -45,6 +45,7 @@ function showRows(handlers) {
     const key = keyOf(handler);
     const shown = shownRows.get(key) ?? handlerRow(handler);
     shown.handler = handler;
+    setText(shown.host, hostOf(handler, hosts));
     shownRows.set(key, shown);
     if (shown.row === next) {
       next = next.nextElementSibling;
@@ -113,6 +114,15 @@ function showBlocked(sessions, count) {
   if (!isSame) byId("blocked-rows").replaceChildren(...sessions.map(blockedRow));
 }
 
+/** The hosts of the cluster, if there is one. */
+function showHosts(now) {
+  const [hosts, missing] = [now.hosts ?? [], now.missing ?? []];
+  byId("hosts").hidden = hosts.length === 0;
+  const textOf = (one) => JSON.stringify([one?.hosts ?? [], one?.missing ?? []]);
+  if (textOf(snapshot) === textOf(now)) return;
+  byId("host-rows").replaceChildren(...hosts.map((host) => hostRow(host, missing)));
+}
+
 /** Announces kills and stuck handlers to users of a screen reader, but not too often. */
 function announce(before, now) {
   if (before === null || performance.now() - announcedAt < ANNOUNCE_EVERY_MS) return;
@@ -137,7 +147,8 @@ function show(now) {
   showDaemon(health);
   showKills(kills);
   showBlocked(now.blocked_sessions, now.blocked);
-  showRows(handlers);
+  showHosts(now);
+  showRows(handlers, now.hosts);
   announce(snapshot, now);
   if (opened && !handlers.some((one) => one.dispatch === opened)) refreshEnded(opened);
   snapshot = now;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::Response;
 use sandglass_insight::why::Explanation;
 use sandglass_model::DispatchId;
 use sandglass_telemetry::metrics::CancelTarget;
@@ -14,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::check_reason;
 use crate::Daemon;
 use crate::access::Permission;
+use crate::cluster::{List, Question};
 use crate::error::{Code, Error};
 use crate::extract::{Body, Caller, Dispatch, DispatchPath, NoQuery, QueryParams};
 use crate::find::{explain_dispatch, find_dispatch, page_limit, read_dispatch};
@@ -37,6 +39,9 @@ pub(crate) struct ListParams {
     limit: Option<usize>,
 }
 
+/// The list of handlers in flight.
+const LIST: List = List { field: "dispatches", key: "dispatch" };
+
 /// True.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes a query parameter")]
@@ -46,13 +51,16 @@ pub(crate) enum OnlyTrue {
 }
 
 /// The handlers that are queued or in flight, in the order of their ids
+///
+/// In a cluster, those of all hosts, except the hosts in `missing`, which did not respond within 500 ms.
 #[utoipa::path(get, path = "/v1/dispatches", tag = "dispatches", params(ListParams),
     responses((status = 200, body = InFlightPage, description = "A page")))]
 pub(crate) async fn list(
     State(daemon): State<Daemon>,
     Caller(principal): Caller,
     QueryParams(params): QueryParams<ListParams>,
-) -> Result<Json<InFlightPage>, Error> {
+    question: Question,
+) -> Result<Response, Error> {
     principal.require(Permission::Read)?;
     principal.require_all_tenants()?;
     if params.in_flight.as_deref() != Some("true") {
@@ -67,8 +75,11 @@ pub(crate) async fn list(
     let more = runs.len() > limit;
     runs.truncate(limit);
     let next = runs.last().filter(|_| more).map(|(_, run)| run.dispatch);
-    let view = |(entity, run)| InFlightView { entity, handler: HandlerView::new(&run) };
-    Ok(Json(InFlightPage { dispatches: runs.into_iter().map(view).collect(), next }))
+    let host = daemon.own_host();
+    let view = |(entity, run)| InFlightView { entity, handler: HandlerView::new(&run), host };
+    let dispatches = runs.into_iter().map(view).collect();
+    let page = InFlightPage { dispatches, next, missing: None };
+    question.respond::<DispatchId>(&daemon, &principal, LIST, page, limit).await
 }
 
 /// A dispatch

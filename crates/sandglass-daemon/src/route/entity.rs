@@ -19,8 +19,8 @@ use crate::Daemon;
 use crate::access::Permission;
 use crate::error::Error;
 use crate::extract::{
-    Action, ActionPath, Body, Caller, Entity, EntityPath, NoQuery, Payload, QueryParams,
-    SignalName, SignalPath, Trace,
+    Action, ActionPath, Body, Caller, Entity, EntityPath, Key, KeyHeader, NoQuery, Payload,
+    QueryParams, SignalName, SignalPath, Trace,
 };
 use crate::find::{Results, find_entity, page_limit, read_results};
 use crate::view::{EntityView, HistoryPage, TakenView, WaitedView};
@@ -149,14 +149,16 @@ impl TryFrom<String> for Timeout {
 /// entity has settled, and contains how the handlers ended, and which entities were not spawned: a
 /// handler that failed or timed out is an outcome, not an error. If the time is over before that, the
 /// response is 202 with the present state, and the handlers continue. A `traceparent` makes the action
-/// part of that trace.
+/// part of that trace. With an `Idempotency-Key` the action is taken once: the same request with the same key
+/// gets the first response again, as long as the key is one of the last 64 of the entity.
 #[utoipa::path(post, path = "/v1/entities/{type}/{id}/actions/{action}", tag = "entities",
-    params(EntityPath, ActionPath, WaitParams), request_body = Act,
+    params(EntityPath, ActionPath, WaitParams, KeyHeader), request_body = Act,
     responses(
         (status = 200, body = TakenView, description = "Taken; settled, if the request waited"),
         (status = 202, body = TakenView,
             description = "Taken; not settled in time, or the result is incomplete"),
     ))]
+#[expect(clippy::too_many_arguments, reason = "each is a part of the request")]
 pub(crate) async fn act(
     State(daemon): State<Daemon>,
     Caller(principal): Caller,
@@ -164,6 +166,7 @@ pub(crate) async fn act(
     Action(action): Action,
     QueryParams(params): QueryParams<WaitParams>,
     Trace(trace): Trace,
+    Key(key): Key,
     Body(act): Body<Act>,
 ) -> Result<Response, Error> {
     principal.require(Permission::Act)?;
@@ -180,6 +183,7 @@ pub(crate) async fn act(
         params: act.params,
         trace,
         expected: act.expected_sequence.map(Sequence),
+        idempotency_key: key,
     };
     let may_read = principal.require(Permission::Read).is_ok();
     let to_error = if may_read { Error::for_reader } else { Error::from };

@@ -2,6 +2,7 @@
 
 #![allow(unused_qualifications, reason = "the macros that describe routes write them out")]
 
+mod cluster;
 mod dispatch;
 mod entity;
 mod event;
@@ -13,17 +14,21 @@ mod status;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use sandglass_http::timer::within;
-use sandglass_http::{ConnectionSlot, NoConnection, NoRoute, with_fallbacks, with_guards};
+use sandglass_http::{ConnectionSlot, Holder, NoConnection, NoRoute, with_fallbacks, with_guards};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Daemon;
 use crate::access::Principal;
+use crate::cluster::{Admitted, ForwardedBy, Forwarding, TrustedPeer, forward};
 use crate::error::{Code, Error};
+use crate::extract::refuse_key;
 use crate::openapi;
+
+pub(crate) use cluster::{HostLine, host_lines};
 
 /// The paths that need no key: health, the document, and the page, which asks for the key. They reveal
 /// nothing about any entity.
@@ -37,32 +42,45 @@ const REASON_MAX_CHARS: usize = 500;
 impl Daemon {
     /// The whole interface, to be served by [`Daemon::serve`] or inside another server.
     pub fn router(&self) -> Router {
-        let quick = OpenApiRouter::with_openapi(openapi::description())
+        // Each of these is about one entity, whose owner serves it.
+        let owned = OpenApiRouter::with_openapi(openapi::description())
             .routes(routes!(entity::create, entity::show))
             .routes(routes!(entity::history))
             .routes(routes!(entity::signal))
-            .routes(routes!(dispatch::list))
             .routes(routes!(dispatch::show))
             .routes(routes!(dispatch::explain))
             .routes(routes!(dispatch::cancel))
             .routes(routes!(dispatch::retry))
-            .routes(routes!(session::list))
             .routes(routes!(session::show))
             .routes(routes!(session::cancel))
             .routes(routes!(session::resume))
+            .layer(from_fn(refuse_key))
+            .layer(from_fn_with_state(self.clone(), limit_time))
+            // It limits its time itself.
+            .routes(routes!(entity::act))
+            .layer(from_fn_with_state(Forwarding(self.clone()), forward));
+        let quick = OpenApiRouter::new()
+            .routes(routes!(dispatch::list))
+            .routes(routes!(session::list))
             .routes(routes!(module::list))
+            .routes(routes!(cluster::show))
+            .routes(routes!(cluster::drain))
+            .routes(routes!(cluster::nudge))
+            .routes(routes!(cluster::whoami))
             .routes(routes!(status::metrics))
             .routes(routes!(status::health))
             .routes(routes!(page::page))
             .routes(routes!(openapi::document))
+            .layer(from_fn(refuse_key))
             .layer(from_fn_with_state(self.clone(), limit_time));
         // These limit their time themselves.
         let patient = OpenApiRouter::new()
-            .routes(routes!(entity::act))
             .routes(routes!(event::follow))
+            .routes(routes!(cluster::deliver))
             .routes(routes!(live::watch))
-            .routes(routes!(module::put));
-        let (router, document) = quick.merge(patient).split_for_parts();
+            .routes(routes!(module::put))
+            .layer(from_fn(refuse_key));
+        let (router, document) = owned.merge(quick).merge(patient).split_for_parts();
         let document = openapi::finish(document);
         let router = with_fallbacks(router, |no_route| no_route_error(&no_route).into_response())
             .layer(axum::Extension(document))
@@ -74,7 +92,7 @@ impl Daemon {
 /// Checks the key of each request that needs one, and marks its connection as authenticated. A
 /// connection without a slot belongs to another server, which bounds its connections itself.
 async fn door(State(daemon): State<Daemon>, mut request: Request, next: Next) -> Response {
-    match admit(&daemon, &request) {
+    match admit(&daemon, &mut request) {
         Ok(Some(principal)) => drop(request.extensions_mut().insert(principal)),
         Ok(None) => {}
         Err(error) => return error.into_response(),
@@ -82,10 +100,10 @@ async fn door(State(daemon): State<Daemon>, mut request: Request, next: Next) ->
     next.run(request).await
 }
 
-/// The sender of this request; `None` if it needs no key.
-fn admit(daemon: &Daemon, request: &Request) -> Result<Option<Principal>, Error> {
+/// The sender of this request, or the client for which another host sends it; `None` if it needs no key.
+fn admit(daemon: &Daemon, request: &mut Request) -> Result<Option<Principal>, Error> {
     let path = request.uri().path();
-    let slot = request.extensions().get::<ConnectionSlot>();
+    let slot = request.extensions().get::<ConnectionSlot>().cloned();
     if OPEN.contains(&path) {
         if let Some(slot) = slot.filter(|_| path != HEALTH) {
             slot.check_unauthenticated().map_err(no_connection)?;
@@ -95,11 +113,45 @@ fn admit(daemon: &Daemon, request: &Request) -> Result<Option<Principal>, Error>
         }
         return Ok(None);
     }
-    let principal = daemon.keys().admit(request.uri(), request.headers())?;
+    let peer = match daemon.cluster() {
+        Some(cluster) => cluster.admit(request.headers_mut())?,
+        None => Admitted::default(),
+    };
+    let is_trusted = peer.principal.is_some();
+    let principal = match peer.principal {
+        Some(principal) => principal,
+        None => daemon.keys().admit(request.uri(), request.headers())?,
+    };
     if let Some(slot) = slot {
-        slot.authenticate(&principal.holder()).map_err(no_connection)?;
+        // The connection of another host carries the requests of all its clients.
+        let holder = if is_trusted { Holder::Operator } else { principal.holder() };
+        slot.authenticate(&holder).map_err(no_connection)?;
     }
-    if daemon.is_closing() { Err(Error::closing()) } else { Ok(Some(principal)) }
+    if is_trusted {
+        request.extensions_mut().insert(TrustedPeer);
+    }
+    if let Some(host) = peer.forwarded_by {
+        request.extensions_mut().insert(ForwardedBy(host));
+    }
+    if daemon.is_closing() {
+        if peer.forwarded_by.is_some() {
+            // Nothing was done, so the host that forwarded it can look for the next owner.
+            return Err(Error::new(Code::NotOwner, "this host is shutting down"));
+        }
+        // Other hosts ask a host that is about to end whether it is still there, and it still forwards.
+        let is_forwarded = daemon.cluster().is_some() && is_about_an_entity(request.uri().path());
+        if !is_trusted && !is_forwarded {
+            return Err(Error::closing());
+        }
+    }
+    Ok(Some(principal))
+}
+
+/// Whether a path is that of a route whose requests are forwarded.
+fn is_about_an_entity(path: &str) -> bool {
+    ["/v1/entities/", "/v1/dispatches/", "/v1/sessions/"]
+        .iter()
+        .any(|start| path.starts_with(start))
 }
 
 fn no_connection(refused: NoConnection) -> Error {
@@ -121,7 +173,7 @@ async fn limit_time(State(daemon): State<Daemon>, request: Request, next: Next) 
     within(time, next.run(request)).await.unwrap_or_else(|_| too_long().into_response())
 }
 
-fn too_long() -> Error {
+pub(crate) fn too_long() -> Error {
     let message = "the request took too long; read the entity to see whether it was done";
     Error::new(Code::TimedOut, message)
 }

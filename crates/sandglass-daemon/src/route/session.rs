@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::Response;
 use sandglass_liveness::session::LimitSettings;
 use sandglass_model::{EntityRef, Object, StopCause};
 use sandglass_runtime::{SessionResume, SessionStop};
@@ -13,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::check_reason;
 use crate::Daemon;
 use crate::access::Permission;
+use crate::cluster::{List, Question};
 use crate::error::{Code, Error};
 use crate::extract::{Body, Caller, Entity, EntityPath, NoQuery, QueryParams};
 use crate::find::{find_entity, page_limit};
@@ -31,29 +33,38 @@ pub(crate) struct ListParams {
     limit: Option<usize>,
 }
 
+/// The list of sessions that are awake.
+const LIST: List = List { field: "sessions", key: "session" };
+
 /// The sessions that are awake, in the order of their names
 ///
 /// These are the sessions that have work in flight or had some a moment ago. The others are asleep,
 /// and can be read one by one. Other entities are in the list while they have handlers in flight,
 /// without `run_seq`.
+///
+/// In a cluster, those of all hosts, except the hosts in `missing`, which did not respond within 500 ms.
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(ListParams),
     responses((status = 200, body = SessionPage, description = "A page")))]
 pub(crate) async fn list(
     State(daemon): State<Daemon>,
     Caller(principal): Caller,
     QueryParams(params): QueryParams<ListParams>,
-) -> Result<Json<SessionPage>, Error> {
+    question: Question,
+) -> Result<Response, Error> {
     principal.require(Permission::Read)?;
     let limit = page_limit(params.limit)?;
     let awake = daemon.runtime().awake_sessions(params.after.as_ref(), |snapshot| {
         principal.tenant.as_ref().is_none_or(|tenant| *tenant == snapshot.tenant)
     });
+    let host = daemon.own_host();
+    let view = |status| SessionView::on(status, host);
     let mut sessions: Vec<SessionView> =
-        awake.into_iter().take(limit.saturating_add(1)).map(SessionView::new).collect();
+        awake.into_iter().take(limit.saturating_add(1)).map(view).collect();
     let is_more = sessions.len() > limit;
     sessions.truncate(limit);
     let next = sessions.last().filter(|_| is_more).map(|last| last.session().to_owned());
-    Ok(Json(SessionPage { sessions, next }))
+    let page = SessionPage { sessions, next, missing: None };
+    question.respond::<EntityRef>(&daemon, &principal, LIST, page, limit).await
 }
 
 /// The status of a session, or of an entity with handlers in flight

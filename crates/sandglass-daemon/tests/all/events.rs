@@ -15,10 +15,10 @@ use crate::client::{connect, request};
 use crate::world::{Make, World};
 
 /// Reads events. It skips the lines of chunks, and every other line that does not belong to an event.
-struct Reader(BufReader<TcpStream>);
+pub(crate) struct Reader(BufReader<TcpStream>);
 
 impl Reader {
-    fn of(world: &World, headers: &[(&str, &str)], query: &str) -> Self {
+    pub(crate) fn of(world: &World, headers: &[(&str, &str)], query: &str) -> Self {
         let mut stream = connect(world.address);
         let target = format!("/v1/events{query}");
         stream.write_all(&request("GET", &target, headers, b"")).expect("it listens");
@@ -41,7 +41,7 @@ impl Reader {
     }
 
     /// The id, type and record of the next event; `None` at the end.
-    fn event_at_cursor(&mut self) -> Option<(String, String, Value)> {
+    pub(crate) fn event_at_cursor(&mut self) -> Option<(String, String, Value)> {
         let (mut id, mut kind) = (None, String::new());
         loop {
             let line = self.line()?;

@@ -14,10 +14,10 @@ use crate::world::{Make, World};
 const POLL: &str = "wasi_snapshot_preview1.poll_oneoff";
 
 /// Reads snapshots.
-struct Watcher(BufReader<TcpStream>);
+pub(crate) struct Watcher(BufReader<TcpStream>);
 
 impl Watcher {
-    fn of(world: &World, headers: &[(&str, &str)]) -> Self {
+    pub(crate) fn of(world: &World, headers: &[(&str, &str)]) -> Self {
         let mut stream = connect(world.address);
         stream.write_all(&request("GET", "/v1/live", headers, b"")).expect("it listens");
         let mut watcher = Self(BufReader::new(stream));
@@ -44,7 +44,7 @@ impl Watcher {
 
     /// The first snapshot for which `holds`.
     #[track_caller]
-    fn until(&mut self, holds: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn until(&mut self, holds: impl Fn(&Value) -> bool) -> Value {
         (0..200).find_map(|_| self.snapshot().filter(&holds)).expect("it never held")
     }
 }

@@ -30,6 +30,11 @@ fn every_operation_of_the_document_works_as_described() {
     ahead.refuses(409, "ahead_of_journal");
     world.get("/openapi.json").is(200);
     world.get("/v1/live?once").is(200);
+    world.get("/v1/cluster").refuses(404, "no_cluster");
+    world.get("/v1/cluster/whoami").refuses(404, "no_cluster");
+    world.post("/v1/cluster/drain", "").refuses(404, "no_cluster");
+    world.post("/v1/cluster/nudge", "").refuses(404, "no_cluster");
+    world.post("/v1/cluster/deliver", "").refuses(404, "no_cluster");
     world.get("/").is(200);
     assert_eq!(world.unused_operations(), Vec::<String>::new());
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_daemon::{Daemon, DeclaredModule, Keys, Modules, Parts, Serving, Settings};
+use sandglass_daemon::{Cluster, Daemon, DeclaredModule, Keys, Modules, Parts, Serving, Settings};
 use sandglass_host::{Host, Manifest};
 use sandglass_journal::{Journal, Journals, MemoryJournal};
 use sandglass_liveness::Spec;
@@ -18,6 +18,7 @@ use sandglass_telemetry::prometheus::Exporter;
 use sandglass_telemetry::{Prefix, Telemetry, Tracer};
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 use crate::client::{Answer, exchange, request};
 use crate::document::Document;
@@ -158,6 +159,8 @@ pub(crate) struct Make {
     pub(crate) host: Option<sandglass_host::Settings>,
     /// By default the one of the world.
     pub(crate) journals: Option<Journals>,
+    /// By default none.
+    pub(crate) cluster: Option<Cluster>,
 }
 
 impl Answer {
@@ -220,6 +223,13 @@ impl World {
         self.threads.block_on(future)
     }
 
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.threads.spawn(future)
+    }
+
     /// The operations of the document that no request has used.
     pub(crate) fn unused_operations(&self) -> Vec<String> {
         let used = self.used.borrow();
@@ -260,7 +270,16 @@ async fn serve(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
         .await
         .expect("an empty journal");
     let operated_elsewhere = BTreeSet::from([ELSEWHERE.to_owned()]);
-    let parts = Parts { runtime, handlers, journals, exporter, clock, modules, operated_elsewhere };
+    let parts = Parts {
+        runtime,
+        handlers,
+        journals,
+        exporter,
+        clock,
+        modules,
+        operated_elsewhere,
+        cluster: make.cluster,
+    };
     let daemon = Daemon::new(parts, make.settings, make.keys);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let serving = daemon.serve(listener).expect("it has an address");

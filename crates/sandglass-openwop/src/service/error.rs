@@ -110,9 +110,9 @@ impl Error {
 impl From<ActorError> for Error {
     fn from(error: ActorError) -> Self {
         match error {
-            ActorError::JournalUnavailable { .. } | ActorError::Closed => {
-                Self::Unavailable(error.to_string())
-            }
+            ActorError::JournalUnavailable { .. }
+            | ActorError::Elsewhere(_)
+            | ActorError::Closed => Self::Unavailable(error.to_string()),
             ActorError::MailboxFull(_) | ActorError::Busy { .. } => {
                 Self::Overloaded(error.to_string())
             }
