@@ -107,7 +107,15 @@ pub(crate) fn calls_by_function(calls: &HostCalls) -> Vec<String> {
     let line = |calls: &FunctionCalls| {
         let unfinished = if calls.in_flight { ", unfinished" } else { "" };
         let took = format_micros(calls.total_us);
-        format!("{} x{}, {took}{unfinished}", printable(&calls.name), calls.count)
+        let name = printable(&calls.name);
+        let parked = match calls.parked.count {
+            0 => String::new(),
+            count => format!(
+                "; {count} waited {} for the host's lease",
+                format_micros(calls.parked.total_us)
+            ),
+        };
+        format!("{name} x{}, {took}{unfinished}{parked}", calls.count)
     };
     calls.by_function.iter().map(line).collect()
 }

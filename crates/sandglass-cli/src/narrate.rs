@@ -292,6 +292,7 @@ mod tests {
             cause,
             trace: TraceContext::root([1; 24]),
             observed: Vec::new(),
+            idempotency: None,
         })
     }
 

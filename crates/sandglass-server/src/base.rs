@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_host::{CompileHelper, Host};
+use sandglass_host::{CompileHelper, Host, Lease};
 use sandglass_http::Tls;
 use sandglass_model::{Clock, SystemClock};
 use sandglass_postgres::Database;
@@ -35,12 +35,13 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Starts telemetry and a host.
+    /// Starts telemetry and a host, whose effects outside depend on `lease`.
     pub(crate) fn start(
         tls: Option<Tls>,
         exporter: Exporter,
         settings: sandglass_host::Settings,
         compile_helper: CompileHelper,
+        lease: Lease,
     ) -> Result<Self> {
         let metrics = exporter.metrics();
         let otlp = otlp::from_env(&metrics)?;
@@ -53,6 +54,7 @@ impl Base {
             .telemetry(telemetry.clone())
             .spec_evaluator(Arc::new(SpecDecisions))
             .compile_in(compile_helper)
+            .lease(lease)
             .build()?;
         Ok(Self { tls, exporter, otlp, telemetry, clock, host })
     }
@@ -63,10 +65,10 @@ impl Base {
     }
 
     /// Does the regular work of every server, until it cannot continue.
-    pub(crate) async fn upkeep(&self, database: Option<&Database>) -> Error {
+    pub(crate) async fn upkeep(&self, database: Option<&Database>, is_member: bool) -> Error {
         let keep = async {
             match database {
-                Some(database) => journal::keep(database, &self.telemetry.metrics).await,
+                Some(database) => journal::keep(database, is_member, &self.telemetry.metrics).await,
                 None => pending().await,
             }
         };

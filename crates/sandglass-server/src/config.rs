@@ -1,5 +1,6 @@
 //! The configuration of the daemon: a TOML file, the options of the caller, and the environment.
 
+mod cluster;
 mod journal;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ use sandglass_source::{Diagnostic, Diagnostics, Document, Finding, Severity, Tab
 use sandglass_telemetry::Prefix;
 use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
 
+pub(crate) use self::cluster::ClusterConfig;
+use self::cluster::ClusterSection;
 use crate::error::{Error, Result};
 use crate::findings::in_one_line;
 use crate::journal::JournalPlace;
@@ -39,8 +42,8 @@ const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 const COUNT_MAX: u64 = 1_000_000;
 
 /// The sections that are read by themselves, each into its own settings.
-const SECTIONS: [&str; 8] =
-    ["admission", "cache", "compile", "http", "recording", "story", "metrics", "tls"];
+const SECTIONS: [&str; 9] =
+    ["admission", "cache", "cluster", "compile", "http", "recording", "story", "metrics", "tls"];
 
 /// Reads the text of a configuration file, and uses nothing of it. Returns everything that is wrong
 /// in it.
@@ -78,6 +81,10 @@ pub(crate) struct Config {
     pub(crate) metrics: MetricsConfig,
     /// The largest limits that runs of sessions may have.
     pub(crate) ceilings: Ceilings,
+    /// The section [cluster].
+    cluster_section: ClusterSection,
+    /// `None` if this host has the journal alone.
+    pub(crate) cluster: Option<ClusterConfig>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +112,8 @@ impl Default for Config {
             accounts_one_in: ACCOUNTS_ONE_IN,
             busy_spawned_max: BUSY_SPAWNED_MAX,
             ceilings: Ceilings::default(),
+            cluster_section: ClusterSection::default(),
+            cluster: None,
             metrics: MetricsConfig {
                 prefix: Prefix::default(),
                 scrape_max_bytes: SCRAPE_MAX_BYTES,
@@ -163,6 +172,7 @@ impl Config {
         let compiling = &mut config.compiling;
         compiling.timeout = options.compile_timeout.unwrap_or(compiling.timeout);
         compiling.memory_bytes = options.compile_memory_bytes.unwrap_or(compiling.memory_bytes);
+        config.cluster = config.cluster_of(options)?;
         config.check()
     }
 
@@ -225,6 +235,7 @@ impl Config {
             match name {
                 "admission" => self.read_admission(&table, out),
                 "cache" => self.read_cache(&table, beside, out),
+                "cluster" => self.cluster_section = ClusterSection::read(&table, out),
                 "compile" => read_compile(&table, &mut self.compiling, out),
                 "http" => self.read_http(&table, out),
                 "tls" => self.tls = read_tls(&table, beside, out),
@@ -529,6 +540,7 @@ pub(crate) fn require_same(running: &Config, new: &Config) -> Result<()> {
         ("[tls]", running.tls.is_some() != new.tls.is_some()),
         ("[metrics]", running.metrics != new.metrics),
         ("[compile]", running.compiling != new.compiling),
+        ("[cluster]", running.cluster != new.cluster),
         ("[cache]", cache(&running.host) != cache(&new.host)),
         ("[admission]", admission(running) != admission(new)),
     ];

@@ -1,14 +1,16 @@
 //! The daemon: entities over HTTP, with an OpenWOP host beside them if there are workflows.
 
 use std::fmt;
+use std::future::pending;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use humantime::format_duration;
+use sandglass_cluster::Cluster;
 use sandglass_daemon::{Daemon, DeclaredModule, Modules, Parts, Serving, ShutdownProgress};
-use sandglass_host::CompileHelper;
+use sandglass_host::{CompileHelper, Lease};
 use sandglass_http::Tls;
 use sandglass_openwop::OpenWop;
 use sandglass_postgres::Database;
@@ -22,7 +24,7 @@ use crate::folder::{self, Served};
 use crate::journal::{JournalPlace, Opened};
 use crate::mounted::{self, Mounted};
 use crate::tls::{TlsFiles, warn_of_plain_http};
-use crate::{Report, Server, Stopped, journal, limits};
+use crate::{Report, Server, Stopped, cluster, journal, limits};
 
 /// How often ended entities are removed that need not be kept any longer. They are usually days
 /// old.
@@ -49,6 +51,11 @@ pub struct DaemonOptions {
     pub workflows: Option<PathBuf>,
     /// The folder of node packs.
     pub packs: Option<PathBuf>,
+    /// The address at which other hosts reach this one, to be a member of a cluster. It contains no
+    /// secret.
+    pub advertise: Option<String>,
+    /// The environment variable with the key that all hosts of the cluster share.
+    pub cluster_key_env: Option<String>,
     /// The files for HTTPS.
     pub tls: Option<TlsFiles>,
     /// The program that compiles modules.
@@ -65,6 +72,7 @@ pub struct DaemonServer {
     config: Config,
     base: Base,
     database: Option<Database>,
+    cluster: Option<Cluster>,
     daemon: Daemon,
     serving: Serving,
     openwop: Option<OpenWop>,
@@ -91,7 +99,8 @@ impl DaemonServer {
             warn_of_plain_http(config.listen, &report);
         }
         let listener = listen(config.listen)?;
-        let base = start_base(&options, &config, tls, &modules)?;
+        let lease = config.cluster.as_ref().map(|_| Lease::expired()).unwrap_or_default();
+        let base = start_base(&options, &config, tls, &modules, lease.clone())?;
         folder::check_timed_functions(&specs, &base.host)?;
         let specs = specs.into_iter().map(|(_, spec)| spec);
         let uploads = config.modules.clone();
@@ -113,23 +122,32 @@ impl DaemonServer {
                 .recording(config.recording);
         handlers.compile().await;
         // Last, because a process that has the journal in a database stops then.
+        let url = config.cluster.as_ref().map(|cluster| cluster.advertise.as_str());
         let Opened { journals, database } =
-            journal::open(config.journal.as_ref(), config.checking, &base, &report).await?;
+            journal::open(config.journal.as_ref(), url, config.checking, &base, &report).await?;
         let mounted = Mounted::read(&options, &base, &journals, &config, &report).await?;
         let all_handlers: Arc<dyn Handlers> = match &mounted {
             Some(mounted) => Arc::new(mounted.handlers.clone().beside(Arc::new(handlers.clone()))),
             None => Arc::new(handlers.clone()),
         };
-        let runtime = Runtime::builder_over(journals.clone())
+        let builder = Runtime::builder_over(journals.clone())
             .clock(Arc::clone(&base.clock))
             .handlers(all_handlers)
             .telemetry(base.telemetry.clone())
             .accounts_one_in(config.accounts_one_in)
             .busy_spawned_max(config.busy_spawned_max)
             .ceilings(mounted::ceilings(&options, config.ceilings.clone()))
-            .specs(specs.chain(mounted::specs(&options)))
-            .build()
-            .await?;
+            .specs(specs.chain(mounted::specs(&options)));
+        let (runtime, cluster) = match (&config.cluster, &database) {
+            (Some(cluster), Some(database)) => {
+                let runtime = builder.without_partitions().build().await?;
+                let database = database.clone();
+                let cluster = cluster::join(cluster, database, runtime.clone(), lease, &base)?;
+                report(&format!("a member of the cluster, as {}", cluster.state().me));
+                (runtime, Some(cluster))
+            }
+            _ => (builder.build().await?, None),
+        };
         let openwop = match mounted {
             Some(mounted) => Some(mounted.start(&runtime, &base.exporter).await?),
             None => None,
@@ -142,11 +160,27 @@ impl DaemonServer {
             clock: Arc::clone(&base.clock),
             modules,
             operated_elsewhere: mounted::types(&options),
+            cluster: cluster.clone().map(|one| cluster::of_daemon(one, config.cluster.as_ref())),
         };
         let daemon = Daemon::new(parts, config.http.clone(), config.keys.clone());
         let beside = openwop.as_ref().map(OpenWop::beside).unwrap_or_default();
         let serving = daemon.serve_with(listener, beside, base.tls.clone())?;
-        Ok(Self { options, config, base, database, daemon, serving, openwop, report })
+        Ok(Self { options, config, base, database, cluster, daemon, serving, openwop, report })
+    }
+
+    /// Waits until this host does not take part in its cluster any more; forever if it is in none.
+    async fn wait_until_left(&self) -> Error {
+        match &self.cluster {
+            None => pending().await,
+            Some(cluster) => {
+                cluster.wait_until_ended().await;
+                Error::Unusable(
+                    "the task that keeps this host in its cluster has ended by a fault, which the log \
+                     describes: restart the host"
+                        .to_owned(),
+                )
+            }
+        }
     }
 
     /// Removes the entities that need not be kept, or logs why it cannot.
@@ -176,8 +210,9 @@ impl Server for DaemonServer {
             }
         };
         tokio::select! {
-            why = self.base.upkeep(self.database.as_ref()) => why,
+            why = self.base.upkeep(self.database.as_ref(), self.cluster.is_some()) => why,
             never = prune => never,
+            why = self.wait_until_left() => why,
         }
     }
 
@@ -208,13 +243,27 @@ impl Server for DaemonServer {
     }
 
     async fn stop(self) -> Stopped {
-        let Self { config, base, database, serving, openwop, report, .. } = self;
+        let Self { config, base, database, cluster, serving, openwop, report, .. } = self;
+        let mut grace = journal::grace(database.as_ref(), config.grace);
+        if let Some(cluster) = &cluster {
+            let begun = base.clock.now();
+            report("giving the partitions of this host to the others");
+            let left = cluster.give_away(grace * 3 / 4).await;
+            if left > 0 {
+                report(&format!("{left} partitions are left; their handlers are stopped"));
+            }
+            grace = grace.saturating_sub(base.clock.now().since(begun));
+        }
         if let Some(openwop) = &openwop {
             openwop.close();
         }
-        let grace = journal::grace(database.as_ref(), config.grace);
         let unrecorded =
             serving.shutdown(grace, |draining| report_draining(&draining, grace, &report)).await;
+        if let (Some(cluster), Some(database)) = (&cluster, &database) {
+            cluster.stop().await;
+            // Leaves the cluster, so that the others need not find out that this host is gone.
+            database.close().await;
+        }
         base.host.shutdown().await;
         base.export_spans().await;
         if !unrecorded.is_empty() {
@@ -250,6 +299,7 @@ fn start_base(
     config: &Config,
     tls: Option<Tls>,
     modules: &[DeclaredModule],
+    lease: Lease,
 ) -> Result<Base> {
     let MetricsConfig { prefix, scrape_max_bytes } = config.metrics.clone();
     let granted = modules.iter().map(|module| module.manifest.limits.memory_bytes);
@@ -261,6 +311,7 @@ fn start_base(
         Exporter::with_scrape_limit(prefix, scrape_max_bytes),
         settings,
         compile_helper,
+        lease,
     )
 }
 

@@ -8,6 +8,7 @@
 //! ```
 
 mod base;
+mod cluster;
 mod config;
 mod daemon;
 mod error;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandglass_host::{CompileHelper, Host};
+use sandglass_host::{CompileHelper, Host, Lease};
 use sandglass_http::key::{Digest, KEY_MIN_BYTES};
 use sandglass_http::{Serving, Tls, is_loopback_address, serve};
 use sandglass_journal::{Checking, Journals};
@@ -86,13 +86,14 @@ impl OpenWopServer {
         let listener = listen(options.listen)?;
         let exporter = Exporter::new(Prefix::default());
         let compile_helper = options.compile_helper.clone();
-        let base = Base::start(tls, exporter, host_settings(&settings), compile_helper)?;
+        let base =
+            Base::start(tls, exporter, host_settings(&settings), compile_helper, Lease::default())?;
         let (packs, workflows) = (options.packs.as_deref(), options.workflows.as_path());
         let library = library(&base.host, workflows, packs, &settings, &report).await?;
         // Last, because a process that has the journal in a database stops then.
         let place = options.journal.as_ref();
         let Opened { journals, database } =
-            journal::open(place, Checking::Later, &base, &report).await?;
+            journal::open(place, None, Checking::Later, &base, &report).await?;
         let handlers = handlers(&base, &journals, library, settings);
         let runtime = Runtime::builder_over(journals)
             .clock(Arc::clone(&base.clock))
@@ -120,7 +121,7 @@ impl Server for OpenWopServer {
     }
 
     async fn upkeep(&self) -> Error {
-        self.base.upkeep(self.database.as_ref()).await
+        self.base.upkeep(self.database.as_ref(), false).await
     }
 
     fn reload(&self) -> impl Future<Output = Result<String>> + Send + 'static {

@@ -3,6 +3,7 @@
 mod bench;
 mod budgets;
 mod check;
+mod cluster;
 mod dashboards;
 mod explain;
 mod inspect;
@@ -43,6 +44,7 @@ pub(crate) enum Command {
     Up(Box<up::Arguments>),
     #[command(name = "openwop")]
     OpenWop(Box<openwop::Arguments>),
+    Cluster(cluster::Arguments),
     Top(top::Arguments),
     Status(status::Arguments),
     Signal(signal::Arguments),
@@ -77,6 +79,7 @@ impl Command {
             Self::Play(arguments) => play::execute(&arguments),
             Self::Up(arguments) => up::execute(*arguments),
             Self::OpenWop(arguments) => openwop::execute(*arguments),
+            Self::Cluster(arguments) => cluster::execute(&arguments),
             Self::Top(arguments) => top::execute(&arguments),
             Self::Status(arguments) => status::execute(&arguments),
             Self::Signal(arguments) => signal::execute(&arguments),

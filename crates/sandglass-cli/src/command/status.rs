@@ -38,8 +38,8 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 /// everything that is awake, or the given one.
 ///
 /// Exit code: 0 shown, 1 the given session does not exist, or, with --check, one of those shown is
-/// SILENT or STUCK, 2 the journal or the daemon cannot be read, 3 parts of the journal are damaged
-/// or missing, 130 Ctrl-C.
+/// SILENT or STUCK or a host of the cluster does not respond, 2 the journal or the daemon cannot be
+/// read, 3 parts of the journal are damaged or missing, 130 Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass status http://127.0.0.1:7341 --watch\n  \
     sandglass status runs.db --json | jq 'select(.status == \"BLOCKED\").session'\n  \
@@ -64,7 +64,7 @@ pub(crate) struct Arguments {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Exit with 1 if a session or a handler is SILENT or STUCK
+    /// Exit with 1 if a session or a handler is SILENT or STUCK, or a host of a cluster does not respond
     #[arg(long)]
     check: bool,
 }
@@ -87,7 +87,8 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
             if io::stdout().is_terminal() {
                 output.line(CLEAR)?;
             }
-            table(&found, &output)?;
+            table(&found.sessions, &output)?;
+            note_missing(&found.missing);
             tokio::select! {
                 () = pause(REFRESH_EVERY) => {}
                 _ = interrupts.next() => return Ok(Exit::Cancelled),
@@ -96,8 +97,16 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<Exit> {
     })
 }
 
+/// What was found.
+struct Found {
+    sessions: Vec<StatusView>,
+    /// Hosts that did not respond, whose sessions are not among these.
+    missing: Vec<Missing>,
+}
+
 /// Prints the sessions. Returns the exit code.
-fn print(arguments: &Arguments, found: &[StatusView], exit: Exit) -> anyhow::Result<Exit> {
+fn print(arguments: &Arguments, found: &Found, exit: Exit) -> anyhow::Result<Exit> {
+    let Found { sessions: found, missing } = found;
     let output = Output::new();
     if arguments.json {
         found.iter().try_for_each(|view| output.json(view))?;
@@ -113,7 +122,9 @@ fn print(arguments: &Arguments, found: &[StatusView], exit: Exit) -> anyhow::Res
              otherwise shown while it has handlers in flight",
         );
     }
-    let is_alarming = found.iter().any(|view| view.stuck || view.status == Status::Silent);
+    note_missing(missing);
+    let is_alarming =
+        !missing.is_empty() || found.iter().any(|view| view.stuck || view.status == Status::Silent);
     match exit {
         Exit::Ok if is_missing || (arguments.check && is_alarming) => Ok(Exit::Failed),
         exit => Ok(exit),
@@ -131,6 +142,28 @@ enum Source<'a> {
 struct Page {
     sessions: Vec<StatusView>,
     next: Option<String>,
+    /// Hosts of a cluster that did not respond.
+    #[serde(default)]
+    missing: Vec<Missing>,
+}
+
+#[derive(Deserialize)]
+struct Missing {
+    host: String,
+    name: String,
+}
+
+/// Warns that the sessions of some hosts are not shown.
+fn note_missing(missing: &[Missing]) {
+    if missing.is_empty() {
+        return;
+    }
+    let names: Vec<&str> = missing.iter().map(|one| one.name.as_str()).collect();
+    let names = names.join(", ");
+    note(&format!(
+        "these hosts do not respond, and their sessions are not shown: {}",
+        printable(&names)
+    ));
 }
 
 impl<'a> Source<'a> {
@@ -144,9 +177,12 @@ impl<'a> Source<'a> {
         Ok(Self::Daemon(client, session))
     }
 
-    async fn read(&self) -> anyhow::Result<(Vec<StatusView>, Exit)> {
+    async fn read(&self) -> anyhow::Result<(Found, Exit)> {
         match self {
-            Self::Journal(place, session) => read_journal(place, *session),
+            Self::Journal(place, session) => {
+                let (sessions, exit) = read_journal(place, *session)?;
+                Ok((Found { sessions, missing: Vec::new() }, exit))
+            }
             Self::Daemon(client, session) => Ok((read_daemon(client, *session).await?, Exit::Ok)),
         }
     }
@@ -163,20 +199,22 @@ fn read_journal(
     Ok((wanted.filter_map(|entity| status(entity, now)).collect(), exit))
 }
 
-async fn read_daemon(
-    client: &fetch::Client,
-    session: Option<&EntityRef>,
-) -> anyhow::Result<Vec<StatusView>> {
+async fn read_daemon(client: &fetch::Client, session: Option<&EntityRef>) -> anyhow::Result<Found> {
     if let Some(session) = session {
         let found = client.session(&fetch::session_path(session)).await?;
-        return Ok(found.into_iter().collect());
+        return Ok(Found { sessions: found.into_iter().collect(), missing: Vec::new() });
     }
     let (mut all, mut after) = (Vec::new(), String::new());
+    // By host, because each page may lack the same ones.
+    let mut missing = BTreeMap::new();
     for _ in 0..PAGES_MAX {
         let path = format!("/v1/sessions?limit=1000{after}");
         let page: Page = client.json(&path, "a page of sessions").await?;
         all.extend(page.sessions);
-        let Some(next) = page.next else { return Ok(all) };
+        missing.extend(page.missing.into_iter().map(|one| (one.host.clone(), one)));
+        let Some(next) = page.next else {
+            return Ok(Found { sessions: all, missing: missing.into_values().collect() });
+        };
         after = format!("&after={}", fetch::path_segment(&next));
     }
     bail!("too many sessions are awake to show them; name one")

@@ -25,6 +25,8 @@ use crate::{compiling, journal_place, serving, tls};
     API_KEY=$(openssl rand -hex 32) sandglass up --specs specs --listen 0.0.0.0:7341 --api-key-env API_KEY\n  \
     sandglass up --specs specs --config sandglass.toml\n  \
     sandglass up --specs specs --tls-certificate chain.pem --tls-key key.pem\n  \
+    sandglass up --specs specs --journal-env JOURNAL --listen 0.0.0.0:7341 --api-key-env API_KEY \
+    --advertise http://host-1.example:7341 --cluster-key-env CLUSTER_KEY\n  \
     sandglass up --specs specs --workflows workflows --packs packs --api-key-env API_KEY\n  \
     curl -X POST http://127.0.0.1:7341/v1/entities/Session/1\n  \
     curl -X POST http://127.0.0.1:7341/v1/entities/Session/1/actions/ResumeByHand\n  \
@@ -58,6 +60,14 @@ pub(crate) struct Arguments {
     /// A file with settings, keys and secrets (TOML); flags override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Share the journal, which must be a database, with other hosts, which reach this one at this
+    /// address (http://HOST:PORT or https://HOST:PORT)
+    #[arg(long, value_name = "URL")]
+    advertise: Option<String>,
+    /// The environment variable that holds the key that all hosts of the cluster share; required with
+    /// API keys, and beyond this machine
+    #[arg(long, value_name = "VAR")]
+    cluster_key_env: Option<String>,
     #[command(flatten)]
     compiling: compiling::Arguments,
     #[command(flatten)]
@@ -74,6 +84,8 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
         api_key_env: arguments.api_key_env,
         workflows: arguments.workflows,
         packs: arguments.packs,
+        advertise: arguments.advertise,
+        cluster_key_env: arguments.cluster_key_env,
         tls: arguments.tls.files(),
         compile_helper: compiling::helper(),
         compile_timeout: arguments.compiling.compile_timeout,

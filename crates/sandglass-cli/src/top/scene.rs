@@ -16,6 +16,26 @@ pub(super) struct Scene {
     pub(super) blocked: usize,
     #[serde(default)]
     pub(super) blocked_sessions: Vec<Blocked>,
+    /// The hosts of the cluster; none without one.
+    #[serde(default)]
+    pub(super) hosts: Vec<Host>,
+    /// The hosts that did not respond, whose handlers are not in the snapshot.
+    #[serde(default)]
+    pub(super) missing: Vec<Missing>,
+}
+
+/// A host of the cluster.
+#[derive(Debug, Deserialize)]
+pub(super) struct Host {
+    pub(super) host: String,
+    pub(super) name: String,
+    pub(super) state: String,
+    pub(super) partitions: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Missing {
+    pub(super) host: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -40,6 +60,9 @@ pub(super) struct Handler {
     pub(super) stuck: bool,
     #[serde(default)]
     pub(super) session: Option<Session>,
+    /// The id of its host; absent without a cluster.
+    #[serde(default)]
+    pub(super) host: Option<String>,
 }
 
 /// The status of a handler's session.

@@ -9,7 +9,7 @@ use sandglass_model::WallTime;
 use sandglass_source::printable;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use super::scene::{Handler, Kill, Scene, Session};
+use super::scene::{Handler, Host, Kill, Scene, Session};
 use crate::duration::{format_duration, format_micros, format_millis};
 use crate::terminal::Tone;
 
@@ -19,6 +19,10 @@ const COLUMNS_MIN: usize = 60;
 const BAR: usize = 10;
 /// Columns of fixed width: the attempt, the bar, two durations and the mark, with their gaps.
 const FIXED: usize = 3 + BAR + 9 + 9 + 5 + 7;
+/// Columns of the name of a host, with its gap, if there is a cluster.
+const HOST: usize = 16;
+/// Most hosts that are listed.
+const HOSTS_SHOWN: usize = 8;
 /// Most kills that are listed.
 const KILLS_SHOWN: usize = 10;
 /// Most blocked sessions that are listed.
@@ -43,8 +47,11 @@ struct Widths {
 }
 
 impl Widths {
-    fn of(columns: u16) -> Self {
-        let free = usize::from(columns).max(COLUMNS_MIN).saturating_sub(FIXED);
+    /// Widths within `columns`, of which the name of a host takes some if `has_hosts`.
+    fn of(columns: u16, has_hosts: bool) -> Self {
+        let fixed = if has_hosts { FIXED + HOST } else { FIXED };
+        let least = if has_hosts { COLUMNS_MIN + HOST } else { COLUMNS_MIN };
+        let free = usize::from(columns).max(least).saturating_sub(fixed);
         let (entity, action) = (free * 2 / 5, free / 4);
         Self { entity, action, doing: free - entity - action }
     }
@@ -53,11 +60,13 @@ impl Widths {
 impl View<'_> {
     /// At most `rows` lines. The list of handlers gives way to the other parts.
     pub(super) fn lines(&self, (columns, rows): (u16, u16)) -> Vec<Line<'static>> {
-        let (widths, rows) = (Widths::of(columns), usize::from(rows));
+        let has_hosts = !self.scene.hosts.is_empty();
+        let (widths, rows) = (Widths::of(columns, has_hosts), usize::from(rows));
         let reasons = self.scene.health.reasons.iter().map(|reason| &*reason.message);
         let problems = self.problem.into_iter().chain(reasons);
         let mut lines = vec![self.heading()];
         lines.extend(problems.map(|problem| line(Tone::Bad, printable(problem))));
+        lines.extend(self.hosts());
         let (blocked, kills) = (self.blocked(&widths), self.kills(&widths));
         let free = rows.saturating_sub(lines.len() + blocked.len() + kills.len() + 2);
         lines.extend(self.handlers(&widths, free));
@@ -83,14 +92,56 @@ impl View<'_> {
         ])
     }
 
+    /// The hosts of the cluster, those that did not respond first.
+    fn hosts(&self) -> Vec<Line<'static>> {
+        let Scene { hosts, .. } = self.scene;
+        let mut ordered: Vec<&Host> = hosts.iter().collect();
+        ordered.sort_by_key(|host| (!self.is_missing(host), host.state == "live"));
+        let shown = ordered.iter().take(HOSTS_SHOWN);
+        let mut lines: Vec<Line<'static>> = shown.map(|host| self.host(host)).collect();
+        lines.extend(more(hosts.len(), lines.len()));
+        lines
+    }
+
+    fn host(&self, host: &Host) -> Line<'static> {
+        let (tone, state) = match (self.is_missing(host), host.state.as_str()) {
+            (true, state) => (Tone::Bad, format!("{state}, does not respond")),
+            (false, "live") => (Tone::Good, "live".to_owned()),
+            (false, state) => (Tone::Doubtful, state.to_owned()),
+        };
+        Line::from(vec![
+            Span::raw(format!("host {}  ", fit(&host.name, 2 * HOST))),
+            span(tone, printable(&state)),
+            Span::raw(format!("  {} partitions", host.partitions)),
+        ])
+    }
+
+    fn is_missing(&self, host: &Host) -> bool {
+        self.scene.missing.iter().any(|missing| missing.host == host.host)
+    }
+
+    /// The name of the host of a handler, or the begin of its id; `None` without a cluster.
+    fn host_of(&self, handler: &Handler) -> Option<String> {
+        let hosts = &self.scene.hosts;
+        if hosts.is_empty() {
+            return None;
+        }
+        let id = handler.host.as_deref().unwrap_or_default();
+        let named = hosts.iter().find(|host| host.host == id);
+        let name = named.map_or_else(|| id.chars().take(8).collect(), |host| host.name.clone());
+        Some(fit(&name, HOST - 1) + " ")
+    }
+
     fn handlers(&self, widths: &Widths, free: usize) -> Vec<Line<'static>> {
         let Scene { handlers, in_flight, .. } = self.scene;
         if *in_flight == 0 {
             return vec![line(Tone::Quiet, "no handler is in flight")];
         }
         let Widths { entity, action, doing } = *widths;
+        let host = if self.scene.hosts.is_empty() { 0 } else { HOST };
         let heading = format!(
-            "{:entity$} {:action$} TRY {:left$} {:doing$} {:>9}",
+            "{:host$}{:entity$} {:action$} TRY {:left$} {:doing$} {:>9}",
+            if host == 0 { "" } else { "HOST" },
             "ENTITY",
             "ACTION",
             "LEFT",
@@ -125,7 +176,8 @@ impl View<'_> {
         let (bar, is_low) = bar(left_ms, handler.has_ms);
         let mut spans = vec![
             Span::raw(format!(
-                "{} {} {:>3} ",
+                "{}{} {} {:>3} ",
+                self.host_of(handler).unwrap_or_default(),
                 fit(&handler.entity, widths.entity),
                 fit(&handler.action, widths.action),
                 handler.attempt
@@ -358,6 +410,43 @@ mod tests {
         }
         let narrow = lines_of((100, 9));
         assert!(narrow.contains(&"and 2 more".to_owned()), "no half of a handler: {narrow:?}");
+    }
+
+    const HOSTS: &str = r#"{
+        "at": 1763756400000, "health": {"healthy": true, "reasons": []},
+        "in_flight": 2, "kills": [],
+        "handlers": [
+            {"entity": "Session/a", "action": "Wait", "attempt": 1, "has_ms": 10000, "left_ms": 1000,
+             "doing": "guest", "for_ms": 9000, "stuck": false, "host": "01aa"},
+            {"entity": "Session/b", "action": "Wait", "attempt": 1, "has_ms": 10000, "left_ms": 1000,
+             "doing": "guest", "for_ms": 9000, "stuck": false, "host": "0123456789abcdef"}],
+        "hosts": [
+            {"host": "01aa", "name": "alpha/7\u202e", "state": "live", "partitions": 40},
+            {"host": "02bb", "name": "beta/8", "state": "draining", "partitions": 20},
+            {"host": "03cc", "name": "gamma/9", "state": "silent", "partitions": 4}],
+        "missing": [{"host": "03cc", "name": "gamma/9"}]
+    }"#;
+
+    #[test]
+    fn hosts_of_a_cluster_have_a_line_and_handlers_name_theirs() {
+        let lines = lines(HOSTS, (120, 40), 500, None);
+        assert!(
+            lines[1].starts_with("host gamma/9")
+                && lines[1].contains("silent, does not respond  4 p"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[2].contains("beta/8") && lines[2].contains("draining  20 partitions"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[3].contains("live  40 partitions") && !lines[3].contains('\u{202e}'),
+            "{lines:?}"
+        );
+        assert!(lines[4].starts_with("HOST            ENTITY"), "{lines:?}");
+        assert!(lines[5].starts_with("alpha/7") && lines[5].contains("Session/a"), "{lines:?}");
+        assert!(lines[6].starts_with("01234567        Session/b"), "{lines:?}");
+        assert!(lines.iter().all(|line| line.width() <= 120), "{lines:?}");
     }
 
     #[test]

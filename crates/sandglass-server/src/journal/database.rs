@@ -19,20 +19,35 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// Every how many beats a search for recordings begins that no record names; it goes on with each beat.
 const SWEEP_EVERY: u64 = 300;
 
-/// Opens the database, and takes the journal from a process that has it.
-pub(super) async fn open(address: &Address, base: &Base, report: &Report) -> Result<Opened> {
+/// Opens the database: as a member of a cluster that is reached at the URL `member`, or, without one,
+/// alone, which takes the journal from a process that has it. The latter fails while members beat.
+pub(super) async fn open(
+    address: &Address,
+    member: Option<&str>,
+    base: &Base,
+    report: &Report,
+) -> Result<Opened> {
     let begun = base.clock.now();
-    let database = Database::open(address, Settings::default()).await?;
+    let database = match member {
+        None => Database::open(address, Settings::default()).await?,
+        Some(url) => Database::join(address, Settings::default(), url).await?,
+    };
     let took = base.clock.now().since(begun);
     tracing::info!(database = address.place(), ?took, "opened the journal's database");
     report(&format!("the journal is in {}", address.place()));
     Ok(Opened { journals: database.journals(), database: Some(database) })
 }
 
-/// Works until another process has taken the journal, and returns what to tell the operator.
-pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
+/// Works until another process has taken the journal, and returns what to tell the operator. A member of
+/// a cluster works forever.
+pub(crate) async fn keep(database: &Database, is_member: bool, metrics: &Metrics) -> Error {
+    let beat = async {
+        // A member's cluster beats itself, and takes and gives partitions.
+        if is_member { pending().await } else { beat(database, metrics).await }
+    };
     tokio::select! {
-        error = beat(database, metrics) => error,
+        error = beat => error,
+        error = keep_counting(database, metrics) => error,
         // Beside the beats, because it waits for a connection for reading.
         error = keep_sweeping(database) => error,
     }
@@ -40,7 +55,7 @@ pub(crate) async fn keep(database: &Database, metrics: &Metrics) -> Error {
 
 /// Beats until another process has taken the journal, and returns what to tell the operator.
 async fn beat(database: &Database, metrics: &Metrics) -> Error {
-    let (mut ticks, mut before) = (every(BEAT_EVERY), Counts::default());
+    let mut ticks = every(BEAT_EVERY);
     let mut was_reached = true;
     loop {
         ticks.tick().await;
@@ -59,6 +74,14 @@ async fn beat(database: &Database, metrics: &Metrics) -> Error {
             was_reached = beaten.is_ok();
             note_reached(beaten.err().as_ref(), metrics);
         }
+    }
+}
+
+/// Reports what the database counts; never returns.
+async fn keep_counting(database: &Database, metrics: &Metrics) -> Error {
+    let (mut ticks, mut before) = (every(BEAT_EVERY), Counts::default());
+    loop {
+        ticks.tick().await;
         let now = database.counts();
         note_counts(before, now, metrics);
         before = now;

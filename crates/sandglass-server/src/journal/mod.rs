@@ -49,6 +49,14 @@ impl JournalPlace {
         Some(name.into())
     }
 
+    /// Whether it is a database, which several hosts can share.
+    pub(crate) const fn is_database(&self) -> bool {
+        match self {
+            Self::File(_) => false,
+            Self::UrlInVariable(_) | Self::UrlInFile(_) => true,
+        }
+    }
+
     /// Whether `name` can be the name of an environment variable. Messages do not repeat any other text,
     /// because it may be a URL with a password.
     #[must_use]
@@ -96,9 +104,11 @@ impl JournalPlace {
     }
 }
 
-/// Opens the journal at `place`; without a place, it is in memory.
+/// Opens the journal at `place`; without a place, it is in memory. `member` is the URL of this process
+/// in the cluster that shares the database, if there is one.
 pub(crate) async fn open(
     place: Option<&JournalPlace>,
+    member: Option<&str>,
     checking: Checking,
     base: &Base,
     report: &Report,
@@ -109,7 +119,7 @@ pub(crate) async fn open(
         return Ok(Opened { journals: journal.into(), database: None });
     };
     match (place, place.address()?) {
-        (_, Some(address)) => database::open(&address, base, report).await,
+        (_, Some(address)) => database::open(&address, member, base, report).await,
         (JournalPlace::File(path), None) => {
             let journal = open_file(path, checking, base, report).await?;
             Ok(Opened { journals: journal.into(), database: None })

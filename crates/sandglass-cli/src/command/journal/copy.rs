@@ -47,7 +47,8 @@ pub(crate) struct Arguments {
     from: Place,
     /// A new file, or a database with an empty journal
     to: Place,
-    /// Copy into a database although a process uses it, which then stops
+    /// Copy into a database although a process uses it, which then stops; not while hosts of a cluster
+    /// use it
     #[arg(long)]
     take_over: bool,
     /// Print one JSON object

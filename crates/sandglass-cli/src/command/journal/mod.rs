@@ -65,8 +65,9 @@ fn refuse_if_used(database: &OpenDatabase) -> anyhow::Result<()> {
     let writers = database.writers()?;
     anyhow::ensure!(
         writers.is_empty(),
-        "{} (machine and process) uses the database. Stop it first, or take the journal from it with \
-         --take-over: it then records nothing more and ends",
+        "{} (machine and process) uses the database. Stop it first; hosts of a cluster all have to be \
+         stopped. From another process, --take-over takes the journal: it then records nothing more and \
+         ends",
         writers.join(", ")
     );
     Ok(())

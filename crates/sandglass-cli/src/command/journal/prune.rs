@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
-    /// Prune a database although a process uses it, which then stops
+    /// Prune a database although a process uses it, which then stops; not while hosts of a cluster use it
     #[arg(long)]
     take_over: bool,
     /// Print one JSON object
