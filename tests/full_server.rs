@@ -9,6 +9,8 @@ mod binary;
 #[path = "recovery/daemon.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod daemon;
+#[path = "recovery/http.rs"]
+mod http;
 #[path = "recovery/load.rs"]
 mod load;
 #[path = "recovery/log.rs"]
@@ -18,6 +20,7 @@ mod log;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod place;
 #[path = "../crates/sandglass-postgres/tests/server/proxy.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
 #[allow(clippy::unwrap_used, reason = "it is a part of tests")]
 mod proxy;
 #[path = "recovery/random.rs"]

@@ -13,6 +13,8 @@ mod binary;
 #[path = "recovery/daemon.rs"]
 #[allow(dead_code, reason = "outages need the rest")]
 mod daemon;
+#[path = "recovery/http.rs"]
+mod http;
 #[path = "recovery/load.rs"]
 mod load;
 #[path = "recovery/log.rs"]

@@ -1,5 +1,5 @@
-//! The database of a trial: a server, and two proxies before it and a standby, by which daemons reach
-//! them.
+//! The database of a trial: a server, and for each daemon two proxies before it and a standby, by which
+//! the daemon reaches them.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -53,10 +53,39 @@ pub(crate) const OUTAGES: [Outage; 9] = [
 ];
 
 pub(crate) struct Rig {
-    server: Server,
+    pub(crate) server: Server,
+    /// The way of each daemon.
+    pub(crate) links: Vec<Link>,
+}
+
+/// The way of a daemon to the server.
+pub(crate) struct Link {
     /// The first leads to the server. A new standby is behind the second.
     proxies: [Proxy; 2],
-    url: String,
+    pub(crate) url: String,
+}
+
+impl Link {
+    fn to(server: &Server) -> Self {
+        let proxies = [Proxy::of(server.port), Proxy::of(server.port)];
+        let [one, other] = proxies.each_ref().map(|proxy| format!("127.0.0.1:{}", proxy.port));
+        let url = format!("postgresql://sandglass@{one},{other}/{DATABASE}");
+        Self { proxies, url }
+    }
+
+    /// Cuts all connections.
+    pub(crate) fn cut(&self) {
+        self.proxies.iter().for_each(Proxy::cut);
+    }
+
+    /// Whether new connections are cut at once.
+    pub(crate) fn close(&self, is_closed: bool) {
+        self.proxies.iter().for_each(|proxy| proxy.close(is_closed));
+    }
+
+    pub(crate) fn set(&self, to_server: Flow, to_client: Flow) {
+        self.proxies.iter().for_each(|proxy| proxy.set(to_server, to_client));
+    }
 }
 
 impl Rig {
@@ -65,11 +94,19 @@ impl Rig {
     }
 
     pub(crate) fn over(server: Server) -> Self {
+        Self::with_links(server, 1)
+    }
+
+    /// With a way for each of so many daemons.
+    pub(crate) fn with_links(server: Server, daemons: usize) -> Self {
         server.new_database(DATABASE);
-        let proxies = [Proxy::of(server.port), Proxy::of(server.port)];
-        let [one, other] = proxies.each_ref().map(|proxy| format!("127.0.0.1:{}", proxy.port));
-        let url = format!("postgresql://sandglass@{one},{other}/{DATABASE}");
-        Self { server, proxies, url }
+        let links = (0..daemons).map(|_| Link::to(&server)).collect();
+        Self { server, links }
+    }
+
+    /// The URL of the database without a proxy.
+    pub(crate) fn url(&self) -> String {
+        self.server.url(DATABASE)
     }
 
     /// Whether the server has ended by itself.
@@ -106,10 +143,10 @@ impl Rig {
                 );
             }
             Outage::Cut => {
-                self.proxies.iter().for_each(|proxy| proxy.close(true));
-                self.proxies.iter().for_each(Proxy::cut);
+                self.links.iter().for_each(|link| link.close(true));
+                self.cut();
                 pause(random, 1500);
-                self.proxies.iter().for_each(|proxy| proxy.close(false));
+                self.links.iter().for_each(|link| link.close(false));
             }
             Outage::Lossy => {
                 let (to_server, to_client) = if random.below(2) == 0 {
@@ -119,7 +156,7 @@ impl Rig {
                 };
                 self.set(to_server, to_client);
                 pause(random, 60);
-                self.proxies.iter().for_each(Proxy::cut);
+                self.cut();
                 self.set(Flow::Pass, Flow::Pass);
             }
             Outage::Slow => {
@@ -133,7 +170,7 @@ impl Rig {
                 self.set(Flow::Hold, Flow::Hold);
                 pause(random, 7000);
                 if random.below(2) == 0 {
-                    self.proxies.iter().for_each(Proxy::cut);
+                    self.cut();
                 }
                 self.set(Flow::Pass, Flow::Pass);
             }
@@ -141,14 +178,21 @@ impl Rig {
         }
     }
 
-    fn set(&self, to_server: Flow, to_client: Flow) {
-        self.proxies.iter().for_each(|proxy| proxy.set(to_server, to_client));
+    fn cut(&self) {
+        self.links.iter().for_each(Link::cut);
     }
 
-    fn promote(&mut self) {
+    fn set(&self, to_server: Flow, to_client: Flow) {
+        self.links.iter().for_each(|link| link.set(to_server, to_client));
+    }
+
+    /// Kills the server for ever, and lets a synchronous standby take its place.
+    pub(crate) fn promote(&mut self) {
         let standby = Server::standby_of(&self.server, "standby");
-        self.proxies.swap(0, 1);
-        self.proxies[0].lead_to(standby.port);
+        for link in &mut self.links {
+            link.proxies.swap(0, 1);
+            link.proxies[0].lead_to(standby.port);
+        }
         self.wait_for_standby("standby");
         let state = "SELECT sync_state FROM pg_stat_replication";
         until(|| self.server.psql("postgres", state) == "sync");
@@ -180,7 +224,7 @@ impl Place for Rig {
     }
 
     fn variables(&self) -> Vec<(&'static str, String)> {
-        vec![("JOURNAL", self.url.clone())]
+        vec![("JOURNAL", self.links[0].url.clone())]
     }
 
     fn journals(&self) -> usize {

@@ -1,14 +1,13 @@
 //! One life of the daemon on the journal of the test, and the requests that it is sent.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::binary::{Folder, Running};
+use crate::http::{self, Reply};
 use crate::place::Place;
 
 /// A daemon that takes requests. Dropped, it is killed.
@@ -90,20 +89,12 @@ pub(crate) fn ask(address: &str, request: &str, body: &Value) -> Answer {
     }
 }
 
+/// Long enough for any machine: a test that would hang fails instead.
+const LONGEST: Duration = Duration::from_secs(60);
+
 fn exchange(address: &str, request: &str, body: &Value) -> Option<(u16, Value)> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    // Long enough for any machine: a test that would hang fails instead.
-    stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let length = body.len();
-    let head = format!(
-        "{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
-    );
-    stream.write_all(format!("{head}{body}").as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some((status, serde_json::from_str(body).ok()?))
+    match http::exchange(address, request, "", body, LONGEST) {
+        Reply::Complete(status, body) => Some((status, body)),
+        Reply::Refused | Reply::Broken => None,
+    }
 }
