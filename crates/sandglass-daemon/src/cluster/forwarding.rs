@@ -58,7 +58,16 @@ pub(crate) async fn forward(
     request: Request<Body>,
     next: Next,
 ) -> Response {
-    let Some(cluster) = daemon.cluster() else { return next.run(request).await };
+    let Some(cluster) = daemon.cluster() else {
+        let response = next.run(request).await;
+        return if response.status() == StatusCode::MISDIRECTED_REQUEST {
+            // Only hosts look for the owner.
+            let message = "another process has taken the journal of this one; nothing was done";
+            Error::new(Code::Unavailable, message).into_response()
+        } else {
+            response
+        };
+    };
     let (mut parts, body) = request.into_parts();
     let Some(entity) = find_entity(&daemon, &mut parts).await else {
         // The route states what is wrong.
