@@ -23,8 +23,9 @@ use crate::routes::{Route, Routes};
 use crate::tenure::Settings;
 use crate::timer::within;
 
-/// How long a change in the database may take.
-const CHANGE_LIMIT: Duration = Duration::from_secs(1);
+/// How long a change in the database may take. If it takes longer, the next beat shows whether it was
+/// made.
+pub(crate) const CHANGE_LIMIT: Duration = Duration::from_secs(1);
 /// Commands that wait for the member's task. Each is one of a few kinds, and repeats what the next
 /// beat finds out in any case.
 const COMMANDS_MAX: usize = 256;
@@ -232,7 +233,7 @@ impl Drop for Ended {
 /// Whether other hosts can take partitions.
 fn has_others(state: &ClusterState) -> bool {
     let can_take = |member: &sandglass_model::Member| {
-        member.host != state.me && !member.is_dead && !member.is_draining && member.url.is_some()
+        member.host != state.me && member.is_in_cluster() && !member.is_draining
     };
     state.membership.hosts.iter().any(can_take)
 }

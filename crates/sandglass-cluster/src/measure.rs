@@ -13,8 +13,8 @@ pub(crate) fn report(
     is_served: impl Fn(Partition) -> bool,
     metrics: &Metrics,
 ) {
-    let is_member = |member: &&sandglass_model::Member| !member.is_dead && member.url.is_some();
-    metrics.cluster_hosts(state.membership.hosts.iter().filter(is_member).count());
+    let hosts = state.membership.hosts.iter().filter(|member| member.is_in_cluster());
+    metrics.cluster_hosts(hosts.count());
     let served = Partition::all().filter(|partition| is_served(*partition)).count();
     let is_unserved = |of: &&Ownership| {
         let is_ours = of.owner == Some(state.me);

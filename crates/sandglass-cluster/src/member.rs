@@ -30,9 +30,6 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 const REFUSED_AGAIN: Duration = Duration::from_millis(250);
 /// How long a partition may take to become quiet, while requests to it wait. Further attempts follow.
 const QUIET_LIMIT: Duration = Duration::from_millis(400);
-/// How long a change in the database may take. If it takes longer, the next beat shows whether it was
-/// made.
-const CHANGE_LIMIT: Duration = Duration::from_secs(1);
 /// The pause before a partition is read again that could not be read.
 const ADOPT_AGAIN: Duration = Duration::from_secs(5);
 
@@ -132,6 +129,7 @@ impl Worker {
                     return;
                 }
             }
+            self.measure();
             tokio::select! {
                 biased;
                 _ = beats.tick() => self.again = true,
@@ -182,7 +180,6 @@ impl Worker {
                 self.note_reached(Some(&error));
             }
         }
-        self.measure();
         ControlFlow::Continue(())
     }
 
@@ -325,7 +322,6 @@ impl Worker {
             self.shared.peers.keep_only(urls.filter_map(|member| member.url.as_deref()));
             known.membership = membership;
         });
-        self.measure();
     }
 
     /// Reports what is true now.

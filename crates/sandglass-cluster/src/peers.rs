@@ -41,8 +41,6 @@ const ANSWER_MAX_BYTES: usize = 4 << 10;
 const WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = REQUESTS_MAX * WINDOW_BYTES;
 
-const KEY_HEADER: HeaderName = HeaderName::from_static("sandglass-cluster-key");
-
 /// The body of a response of another host, as it arrives.
 pub type PeerBody = UnsyncBoxBody<Bytes, hyper::Error>;
 
@@ -95,7 +93,7 @@ struct Owned {
 pub struct Peers {
     peers: Arc<Mutex<BTreeMap<String, Arc<Peer>>>>,
     tls: TlsConnector,
-    key: Option<HeaderValue>,
+    key: Option<(HeaderName, HeaderValue)>,
 }
 
 /// The connections to one host.
@@ -123,15 +121,11 @@ impl Drop for InFlight {
 }
 
 impl Peers {
-    /// Uses `tls` for addresses with `https`, and sends `key` with questions and reports, if there is
-    /// one.
+    /// Uses `tls` for addresses with `https`, and sends `key`, a header whose value is marked as
+    /// sensitive, with questions and reports, if there is one.
     #[must_use]
-    pub fn new(mut tls: ClientConfig, key: Option<HeaderValue>) -> Self {
+    pub fn new(mut tls: ClientConfig, key: Option<(HeaderName, HeaderValue)>) -> Self {
         tls.alpn_protocols = vec![b"h2".to_vec()];
-        let key = key.map(|mut key| {
-            key.set_sensitive(true);
-            key
-        });
         Self { peers: Arc::default(), tls: TlsConnector::from(Arc::new(tls)), key }
     }
 
@@ -211,8 +205,8 @@ impl Peers {
         *request.uri_mut() = Uri::from_static(path);
         let headers = request.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(key) = &self.key {
-            headers.insert(KEY_HEADER, key.clone());
+        if let Some((name, key)) = &self.key {
+            headers.insert(name, key.clone());
         }
         let answer = async {
             let response = self.send(url, request).await?;
@@ -369,7 +363,7 @@ mod tests {
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
         let peers = Peers::new(tls, None);
-        // Its system accepts connections, and no process answers the handshake.
+        // Its system accepts connections, and no process completes the handshake.
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("an address");
         let url = format!("https://{}", silent.local_addr().expect("an address"));
         let begun = after(Duration::ZERO);

@@ -339,8 +339,7 @@ impl Tenure {
     /// partitions, because no other host can take them.
     fn settle(&mut self, membership: &Membership) {
         let is_home = |member: &&Member| {
-            let is_member = !member.is_dead && member.url.is_some();
-            is_member && member.reads_format >= self.settings.format
+            member.is_in_cluster() && member.reads_format >= self.settings.format
         };
         let members = || membership.hosts.iter().filter(is_home);
         let undrained = members().filter(|member| !member.is_draining).map(|member| member.host);

@@ -48,6 +48,14 @@ pub struct Member {
     pub is_dead: bool,
 }
 
+impl Member {
+    /// Whether it takes part in the cluster: it is not dead, and other members reach it.
+    #[must_use]
+    pub const fn is_in_cluster(&self) -> bool {
+        !self.is_dead && self.url.is_some()
+    }
+}
+
 /// The owner of one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ownership {

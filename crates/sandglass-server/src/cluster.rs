@@ -28,7 +28,7 @@ pub(crate) fn join(
     lease: Lease,
     base: &Base,
 ) -> Result<Cluster> {
-    let key = config.key.as_ref().map(sandglass_daemon::ClusterKey::header);
+    let key = config.key.as_ref().map(|key| (sandglass_daemon::CLUSTER_KEY, key.header()));
     let peers = Peers::new(tls(&config.advertise)?, key);
     let settings =
         Settings { ttl: config.ttl, is_fast: config.fast_takeover, ..Settings::default() };

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use sandglass_model::{Monotonic, Partition};
 
-use super::{CHANGE_LIMIT, Worker};
+use super::Worker;
+use crate::cluster::CHANGE_LIMIT;
 use crate::timer::within;
 
 impl Worker {

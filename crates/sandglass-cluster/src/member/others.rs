@@ -79,10 +79,7 @@ impl Worker {
         let state = Arc::clone(&self.shared.state.borrow());
         let Some(me) = state.membership.host(state.me) else { return };
         let is_same = |member: &&Member| {
-            member.host != me.host
-                && !member.is_dead
-                && member.url.is_some()
-                && member.url == me.url
+            member.host != me.host && member.is_in_cluster() && member.url == me.url
         };
         self.same_url.retain(|host, _| state.membership.host(*host).is_some());
         for member in state.membership.hosts.iter().filter(is_same) {
