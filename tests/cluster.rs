@@ -125,16 +125,7 @@ struct Log {
 
 impl Log {
     fn read_on(&mut self, rig: &Rig) {
-        loop {
-            let page = rig.read_behind(&self.after);
-            if page.is_empty() {
-                return;
-            }
-            for (partition, record) in page {
-                self.after.advance(partition, record.position);
-                self.records.push((partition, record));
-            }
-        }
+        self.records.extend(rig.read_to_end(&mut self.after));
     }
 }
 

@@ -225,19 +225,7 @@ fn a_handler_ends_in_time_and_its_end_is_recorded_when_there_is_space() {
         number += 1;
         daemon.is_healthy()
     });
-    let records = || {
-        let (mut after, mut all) = (Cursor::start(rig.journals()), Vec::new());
-        loop {
-            let page = rig.read_behind(&after);
-            if page.is_empty() {
-                return all;
-            }
-            for (journal, record) in page {
-                after.advance(journal, record.position);
-                all.push((journal, record));
-            }
-        }
-    };
+    let records = || rig.read_to_end(&mut Cursor::start(rig.journals()));
     let is_end = |event: &Event| matches!(event, Event::Ended(_));
     until(|| records().iter().filter(|(_, record)| is_end(&record.event)).count() == started);
     let all = records();

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use sandglass_journal::PAGE_MAX_ENTRIES;
+use sandglass_journal::{Entry, PAGE_MAX_ENTRIES};
 use sandglass_liveness::Replay;
 use sandglass_model::{Cursor, Partition, Record};
 use sandglass_postgres::{Database, Settings};
@@ -231,17 +231,18 @@ impl Place for Rig {
         usize::from(Partition::COUNT)
     }
 
-    fn read_behind(&self, after: &Cursor) -> Vec<(usize, Record)> {
+    fn read_behind(&self, after: &Cursor) -> (Vec<(usize, Record)>, bool) {
         let (address, after) = (self.server.address(DATABASE), after.clone());
         block(async move {
             let database = Database::open_read_only(&address, Settings::default()).await;
             let database = database.expect("the server works");
             let page = database.journals().read_behind(after, None, PAGE_MAX_ENTRIES).await;
             database.close().await;
-            let entries = page.expect("it can be read").entries.into_iter();
-            entries
-                .map(|(journal, entry)| (journal, entry.into_record().expect("it is intact")))
-                .collect()
+            let page = page.expect("it can be read");
+            let intact = |(journal, entry): (usize, Entry)| {
+                (journal, entry.into_record().expect("it is intact"))
+            };
+            (page.entries.into_iter().map(intact).collect(), page.is_end)
         })
     }
 

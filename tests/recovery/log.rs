@@ -44,18 +44,14 @@ impl<P: Place> Log<P> {
         for (journal, record) in &self.records {
             ends.advance(*journal, record.position);
         }
-        loop {
-            let page = self.place.read_behind(&ends);
-            if page.is_empty() {
-                return self.records.len();
-            }
-            for (journal, record) in &page {
-                let next = Position(ends.at(*journal).0 + 1);
-                assert_eq!(record.position, next, "there are no gaps: {journal}, {record:?}");
-                ends.advance(*journal, next);
-            }
-            self.records.extend(page);
+        let new = self.place.read_to_end(&mut ends.clone());
+        for (journal, record) in &new {
+            let next = Position(ends.at(*journal).0 + 1);
+            assert_eq!(record.position, next, "there are no gaps: {journal}, {record:?}");
+            ends.advance(*journal, next);
         }
+        self.records.extend(new);
+        self.records.len()
     }
 
     /// No record differs from what was read first.

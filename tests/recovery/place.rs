@@ -19,8 +19,23 @@ pub(crate) trait Place {
     /// How many journals there are.
     fn journals(&self) -> usize;
 
-    /// The next records behind `after`, each with the index of its journal; none at the end.
-    fn read_behind(&self, after: &Cursor) -> Vec<(usize, Record)>;
+    /// The next records behind `after`, each with the index of its journal, and whether these were all that
+    /// there were.
+    fn read_behind(&self, after: &Cursor) -> (Vec<(usize, Record)>, bool);
+
+    /// The records behind `after` that are there now, and advances it. It does not wait for those that are
+    /// appended meanwhile: daemons under load may append faster than this reads.
+    fn read_to_end(&self, after: &mut Cursor) -> Vec<(usize, Record)> {
+        let mut all = Vec::new();
+        loop {
+            let (page, is_end) = self.read_behind(after);
+            page.iter().for_each(|(journal, record)| after.advance(*journal, record.position));
+            all.extend(page);
+            if is_end {
+                return all;
+            }
+        }
+    }
 
     /// Waits until nothing can be appended any more by a daemon that was killed.
     fn settle(&self);
@@ -46,12 +61,13 @@ impl Place for File {
         1
     }
 
-    fn read_behind(&self, after: &Cursor) -> Vec<(usize, Record)> {
+    fn read_behind(&self, after: &Cursor) -> (Vec<(usize, Record)>, bool) {
         let mut journal = SqliteJournal::open_read_only(&self.0).expect("a journal");
         let from = Position(after.at(0).0 + 1);
         let page = journal.read(from, PAGE_MAX_ENTRIES).expect("it can be read");
+        let is_end = page.next.is_none();
         let records = page.into_records().expect("no record is damaged");
-        records.into_iter().map(|record| (0, record)).collect()
+        (records.into_iter().map(|record| (0, record)).collect(), is_end)
     }
 
     fn settle(&self) {}
