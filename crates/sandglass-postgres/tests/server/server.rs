@@ -62,7 +62,9 @@ impl Server {
             "shared_preload_libraries = 'pg_stat_statements'",
             "max_connections = 60",
             // A standby reads what was written since its copy began.
-            "wal_keep_size = '256MB'",
+            "wal_keep_size = '128MB'",
+            // A gigabyte by default, which is more than the rest of what the tests write.
+            "max_wal_size = '256MB'",
         ]);
         server.configure(lines);
         server.started()
@@ -94,15 +96,15 @@ impl Server {
 
     /// Starts it again, and waits until it takes connections.
     pub(crate) fn resume(&mut self) {
+        let begun = Instant::now();
         // After a kill, the children of the former server have to end first.
-        for _ in 0..100 {
+        while begun.elapsed() < Duration::from_secs(60) {
             let mut keeper = command("sh", &self.folder);
             keeper.args(["-c", KEEPER, "sh"]).arg(programs()).arg(&self.folder);
             keeper.args(&self.wal);
             keeper.stdin(Stdio::piped());
             self.keeper = Some(keeper.spawn().unwrap());
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_secs(20) {
+            while begun.elapsed() < Duration::from_secs(60) {
                 if self.is_up() {
                     return;
                 }
