@@ -181,6 +181,11 @@ fn a_cluster_keeps_its_promises_whatever_fails() {
     let faults = number("SANDGLASS_FAULTS").unwrap_or(FAULTS);
     let count = number("SANDGLASS_HOSTS").unwrap_or(HOSTS);
     assert!((1..=4).contains(&count), "SANDGLASS_HOSTS has to be from 1 to 4");
+    let only = std::env::var("SANDGLASS_KINDS").ok().filter(|names| !names.is_empty());
+    let only = only.map(|names| {
+        plan::kinds(&names)
+            .unwrap_or_else(|| panic!("SANDGLASS_KINDS has an unknown kind: {names}"))
+    });
     println!("{count} hosts, {faults} faults with SANDGLASS_SEED={seed}");
     let mut random = Random::new(!seed);
     let effects = Effects::start(random.fork());
@@ -214,7 +219,7 @@ fn a_cluster_keeps_its_promises_whatever_fails() {
             threads.spawn(|| client.live());
         }
         let began = world.clock.wall();
-        for step in plan(seed, count, faults) {
+        for step in plan(seed, count, faults, only.as_deref()) {
             println!("{:>7.1?} {:?}", world.clock.wall().since(began), step.fault);
             nemesis.step(step);
         }

@@ -99,11 +99,22 @@ pub(crate) struct Step {
     pub(crate) fault: Fault,
 }
 
-/// The steps of a trial of so many hosts. If there are enough steps, each kind of fault is among them.
-pub(crate) fn plan(seed: u64, hosts: usize, steps: usize) -> Vec<Step> {
+/// The kinds with these names, separated by commas; `None` if one is unknown.
+pub(crate) fn kinds(names: &str) -> Option<Vec<Kind>> {
+    let all = || KINDS.iter().map(|(kind, _)| *kind);
+    names.split(',').map(|name| all().find(|kind| format!("{kind:?}") == name.trim())).collect()
+}
+
+/// The steps of a trial of so many hosts. If there are enough steps, each kind of fault is among them, or
+/// each of `only`.
+pub(crate) fn plan(seed: u64, hosts: usize, steps: usize, only: Option<&[Kind]>) -> Vec<Step> {
     let mut random = Random::new(seed);
-    let possible = KINDS.iter().filter(|(kind, _)| hosts > 1 || kind.concerns_one_alone());
+    let may_happen = |kind: Kind| {
+        (hosts > 1 || kind.concerns_one_alone()) && only.is_none_or(|only| only.contains(&kind))
+    };
+    let possible = KINDS.iter().filter(|(kind, _)| may_happen(*kind));
     let possible: Vec<(Kind, usize)> = possible.copied().collect();
+    assert!(!possible.is_empty(), "none of these faults is possible");
     let mut kinds: Vec<Kind> = possible.iter().map(|(kind, _)| *kind).collect();
     kinds.truncate(steps);
     while kinds.len() < steps {
@@ -225,28 +236,37 @@ impl Fault {
 
 #[test]
 fn a_seed_repeats_its_plan() {
-    assert_eq!(plan(7, 3, 200), plan(7, 3, 200));
-    assert_ne!(plan(7, 3, 200), plan(8, 3, 200));
+    assert_eq!(plan(7, 3, 200, None), plan(7, 3, 200, None));
+    assert_ne!(plan(7, 3, 200, None), plan(8, 3, 200, None));
+}
+
+#[test]
+fn a_plan_has_only_the_kinds_that_were_named() {
+    let only = kinds("Kill, Drain").expect("known");
+    let plan = plan(9, 3, 50, Some(&only));
+    assert!(plan.iter().all(|step| only.contains(&step.fault.kind())), "{plan:?}");
+    assert!(only.iter().all(|kind| plan.iter().any(|step| step.fault.kind() == *kind)));
+    assert_eq!(kinds("Kill,kill"), None);
 }
 
 #[test]
 fn a_plan_has_each_kind_of_fault_for_each_host() {
-    let short = plan(3, 4, KINDS.len());
+    let short = plan(3, 4, KINDS.len(), None);
     for (kind, _) in KINDS {
         assert!(short.iter().any(|step| step.fault.kind() == kind), "{kind:?}");
     }
-    let long = plan(3, 4, 400);
+    let long = plan(3, 4, 400, None);
     for host in 0..4 {
         assert!(long.iter().any(|step| step.fault.host() == Some(host)));
     }
     let is_kill = |step: &&Step| step.fault.kind() == Kind::Kill;
     assert!(long.iter().filter(is_kill).count() > 100, "kills are the most frequent faults");
-    assert_eq!(plan(3, 4, 5).len(), 5);
+    assert_eq!(plan(3, 4, 5, None).len(), 5);
 }
 
 #[test]
 fn a_process_alone_has_no_faults_of_a_cluster() {
-    for step in plan(5, 1, 100) {
+    for step in plan(5, 1, 100, None) {
         assert!(step.fault.kind().concerns_one_alone(), "{step:?}");
         assert!(step.fault.host().is_none_or(|host| host == 0));
     }
@@ -254,7 +274,7 @@ fn a_process_alone_has_no_faults_of_a_cluster() {
 
 #[test]
 fn stops_are_shorter_and_longer_than_a_lease() {
-    let plan = plan(11, 3, 1000);
+    let plan = plan(11, 3, 1000, None);
     let stops: Vec<Duration> = plan
         .iter()
         .filter_map(|step| match step.fault {
