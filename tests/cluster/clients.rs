@@ -14,8 +14,8 @@ use crate::server::pause;
 
 /// The counters that all clients use.
 const SHARED: usize = 6;
-/// How long a client waits for a response.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// How long a client waits for a response: longer than a host looks for an owner.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// The same if it waits until all handlers have ended.
 const PATIENCE_SETTLED: Duration = Duration::from_secs(40);
 /// How long a request with a key is sent again.

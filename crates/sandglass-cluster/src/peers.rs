@@ -34,6 +34,8 @@ const PING_LIMIT: Duration = Duration::from_secs(3);
 /// The time limit for getting a connection, and for the response to a question.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// Where a host responds with its id.
+const WHOAMI: &str = "/v1/cluster/whoami";
 /// Largest response to a question, in bytes.
 const ANSWER_MAX_BYTES: usize = 4 << 10;
 /// How much of a response is received before it is read, in bytes, and how much of all responses of a
@@ -140,15 +142,12 @@ impl Peers {
         request: Request<Bytes>,
     ) -> Result<Response<PeerBody>, PeerError> {
         let place = Place::parse(url).ok_or(PeerError::Unreachable)?;
-        let (mut head, body) = request.into_parts();
-        head.uri = place.uri(head.uri.path_and_query());
-        head.version = http::Version::HTTP_2;
-        let mut request = Request::from_parts(head, Full::new(body));
+        let mut request = place.addressed(request);
         let peer = self.peer(url);
         let by = after(CONNECT_LIMIT);
         // A connection may have been lost since its last request.
         for _ in 0..2 {
-            let lane = until(by, peer.lane(&place, &self.tls)).await;
+            let lane = until(by, peer.lane(self, &place)).await;
             let (mut sender, in_flight) = lane.ok_or(PeerError::Unreachable)??;
             let mut failed = match sender.try_send_request(request).await {
                 Ok(response) => {
@@ -172,7 +171,7 @@ impl Peers {
     pub(crate) async fn find(&self, url: &str) -> Found {
         // The second time if a connection was lost, perhaps with the process.
         for _ in 0..2 {
-            match self.ask(url, Method::GET, "/v1/cluster/whoami", Bytes::new()).await {
+            match self.ask(url, Method::GET, WHOAMI, Bytes::new()).await {
                 Ok(body) => {
                     let answer: Result<Whoami, _> = serde_json::from_slice(&body);
                     return answer.map_or(Found::NoAnswer, |answer| Found::Process(answer.host));
@@ -200,6 +199,17 @@ impl Peers {
         path: &'static str,
         body: Bytes,
     ) -> Result<Bytes, PeerError> {
+        let request = self.question(method, path, body);
+        let answer = async {
+            let response = self.send(url, request).await?;
+            let body = Limited::new(response.into_body(), ANSWER_MAX_BYTES);
+            Ok(body.collect().await.map_err(|_| PeerError::Broken)?.to_bytes())
+        };
+        // Not `Broken`, because a second attempt would take as long.
+        within(ANSWER_LIMIT, answer).await.unwrap_or(Err(PeerError::Unreachable))
+    }
+
+    fn question(&self, method: Method, path: &'static str, body: Bytes) -> Request<Bytes> {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = Uri::from_static(path);
@@ -208,13 +218,7 @@ impl Peers {
         if let Some((name, key)) = &self.key {
             headers.insert(name, key.clone());
         }
-        let answer = async {
-            let response = self.send(url, request).await?;
-            let body = Limited::new(response.into_body(), ANSWER_MAX_BYTES);
-            Ok(body.collect().await.map_err(|_| PeerError::Broken)?.to_bytes())
-        };
-        // Not `Broken`, because a second attempt would take as long.
-        within(ANSWER_LIMIT, answer).await.unwrap_or(Err(PeerError::Unreachable))
+        request
     }
 
     fn peer(&self, url: &str) -> Arc<Peer> {
@@ -237,8 +241,8 @@ impl Peer {
     /// time, which includes that for the connections of other requests.
     async fn lane(
         &self,
+        peers: &Peers,
         place: &Place,
-        tls: &TlsConnector,
     ) -> Result<(SendRequest<Full<Bytes>>, InFlight), PeerError> {
         if let Some(lane) = self.free_lane() {
             return Ok(lane);
@@ -251,7 +255,11 @@ impl Peer {
             return Err(PeerError::Unreachable);
         }
         // Boxed, because few requests make a connection, and its handshake is large.
-        let sender = Box::pin(connect(place, tls)).await?;
+        let mut sender = Box::pin(connect(place, &peers.tls)).await?;
+        // A proxy may accept connections to a process that has ended: a request would be lost there,
+        // and its outcome unknown. So the first request is one that may be lost.
+        let greeting = place.addressed(peers.question(Method::GET, WHOAMI, Bytes::new()));
+        sender.send_request(greeting).await.map_err(|_| PeerError::Unreachable)?;
         lock(&self.lanes).push(Lane { sender, in_flight: Arc::default() });
         self.free_lane().ok_or(PeerError::Unreachable)
     }
@@ -284,6 +292,14 @@ impl Place {
 
     fn is_tls(&self) -> bool {
         self.scheme == Scheme::HTTPS
+    }
+
+    /// The request, to this place.
+    fn addressed(&self, request: Request<Bytes>) -> Request<Full<Bytes>> {
+        let (mut head, body) = request.into_parts();
+        head.uri = self.uri(head.uri.path_and_query());
+        head.version = http::Version::HTTP_2;
+        Request::from_parts(head, Full::new(body))
     }
 
     fn uri(&self, path: Option<&PathAndQuery>) -> Uri {

@@ -151,7 +151,6 @@ impl Shared {
 
     /// Writes the notes that wait about a partition that was just given away.
     pub(crate) async fn write_rests_of(&self, index: usize) {
-        let _one_at_a_time = self.rests.writing.lock().await;
         let notes = self.rests.take_of(|entity| self.journal.index_of(entity) == index);
         for piece in notes.chunks(REST_MAX_ENTITIES) {
             if let Err(error) = self.write_in(index, piece.to_vec()).await {

@@ -16,12 +16,14 @@ use sandglass_runtime::{Here, OtherHosts, RemoteRequest, RemoteResponse, Runtime
 use serde::Deserialize;
 
 use super::Cluster;
-use super::forwarding::{FIND_MAX, Journey, MARGIN};
+use super::forwarding::{Journey, MARGIN};
 use super::outgoing::own_headers;
 use crate::error::{Code, Error};
 
 /// Where hosts receive what handlers of others request.
 const PATH: &str = "/v1/cluster/deliver";
+/// How long to look for the owner: the task of the entity that sends the request may wait meanwhile.
+const FIND_MAX: Duration = Duration::from_secs(2);
 /// How long the owner may take for a request that waits for no handler.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Largest response, in bytes: more than the variables of an entity have.

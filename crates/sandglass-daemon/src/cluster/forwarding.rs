@@ -4,9 +4,9 @@
 //!  client ──▶ door ──▶ forward ──▶ Here: the route ──── 421: look again
 //!                         │
 //!                         ├──▶ At: the owner ──▶ response ──▶ client, as it is
-//!                         │       ├── 421, or nothing was sent: look again, for up to 2 s
+//!                         │       ├── 421, or nothing was sent: look again, for up to 4 s
 //!                         │       └── broken: reads are repeated; else `outcome_unknown`
-//!                         └──▶ Moving: look again, for up to 2 s; then `owner_moving`
+//!                         └──▶ Moving: look again, for up to 4 s; then `owner_moving`
 //! ```
 
 use std::pin::pin;
@@ -33,9 +33,10 @@ use crate::Daemon;
 use crate::error::{Code, Error};
 use crate::extract::{Caller, Dispatch, Entity};
 
-/// How long to look for an owner that accepts the request. A planned move takes milliseconds; a client
-/// can wait for anything longer itself.
-pub(super) const FIND_MAX: Duration = Duration::from_secs(2);
+/// How long to look for an owner that accepts the request. A planned move takes milliseconds, or a few
+/// seconds on a machine that is overloaded, and the takeover after a kill three seconds; a client can
+/// wait for anything longer itself.
+const FIND_MAX: Duration = Duration::from_secs(4);
 /// How long to wait before the same owner is tried again, if no route changes meanwhile: a host that is
 /// about to serve a partition reports that to nobody.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);

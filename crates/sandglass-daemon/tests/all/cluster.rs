@@ -201,7 +201,7 @@ fn a_request_waits_for_the_next_owner() {
 }
 
 #[test]
-fn a_request_gives_up_after_two_seconds_and_was_not_done() {
+fn a_request_gives_up_after_four_seconds_and_was_not_done() {
     let pair = Pair::new();
     pair.owner.post("/v1/entities/Session/1", "").is(201);
     pair.owners.set_route(Route::Moving);
@@ -211,7 +211,7 @@ fn a_request_gives_up_after_two_seconds_and_was_not_done() {
         let begun = clock.now();
         let refused = pair.router.post(TOUCH, "");
         let took = clock.now().since(begun);
-        assert!(took >= Duration::from_secs(2), "{took:?}");
+        assert!(took >= Duration::from_secs(4), "{took:?}");
         assert_eq!(refused.header("retry-after"), Some("1"));
         let error = refused.refuses(503, "owner_moving");
         assert!(
