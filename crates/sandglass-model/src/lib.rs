@@ -56,7 +56,7 @@ pub use id::{
 };
 pub use idempotency::{Idempotency, IdempotencyKey};
 pub use limit::GuestLimits;
-pub use membership::{HostId, Member, Membership, Ownership};
+pub use membership::{Agreement, DeploymentStatus, HostId, Member, Membership, Ownership, Refusal};
 pub use outcome::{
     Cancellation, CancelledBy, Completion, DeadlineOwner, Failure, FailureKind,
     HandlerDeadlineExceeded, LimitBreach, LimitKind, Outcome, OutcomeKind, Rejection,

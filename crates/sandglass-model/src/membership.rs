@@ -1,6 +1,10 @@
 //! The members of a cluster: the processes that share one store, and which of them owns each
 //! partition, as one snapshot of what the store contains.
 
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
 use crate::entropy::{Entropy, NoEntropy, SystemEntropy};
 pub use crate::id::HostId;
 use crate::partition::Partition;
@@ -43,9 +47,36 @@ pub struct Member {
     /// How many beats it has counted. An observer that sees the same number for a whole TTL may
     /// declare the member dead.
     pub beats: u64,
+    /// How long it may go on without a beat before it is declared dead: its lease is shorter. `None` if it
+    /// states none.
+    pub ttl: Option<Duration>,
     /// Whether it was declared dead, or has left. That is final: the process has to enter with a
     /// new id.
     pub is_dead: bool,
+    /// What it runs.
+    pub deployed: DeploymentStatus,
+}
+
+/// What a process runs of what the hosts have agreed on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeploymentStatus {
+    /// The generation whose specs and modules it runs; `None` if it runs none.
+    pub generation: Option<u64>,
+    /// Why it cannot run the generation that is active, for people, without secrets. `None` if it runs that
+    /// one, or is loading it.
+    pub trouble: Option<String>,
+}
+
+/// What all hosts of a store follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// The generation that is active; `None` if none was activated.
+    pub generation: Option<u64>,
+    /// How often generations were stored or activated. If it is another number than before, so is what can
+    /// be activated.
+    pub changes: u64,
+    /// The format of records that is written. A process that reads only earlier ones may own nothing.
+    pub writes_format: u32,
 }
 
 impl Member {
@@ -53,6 +84,41 @@ impl Member {
     #[must_use]
     pub const fn is_in_cluster(&self) -> bool {
         !self.is_dead && self.url.is_some()
+    }
+
+    /// Whether it runs what the hosts have agreed on.
+    #[must_use]
+    pub fn is_current(&self, agreed: &Agreement) -> bool {
+        self.deployed.generation == agreed.generation
+    }
+}
+
+/// Why two hosts of a cluster refuse each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The other host refuses the cluster key of this one.
+    KeyRefused,
+    /// The other host sends a cluster key that this one does not accept.
+    OtherKey,
+    /// There is no TLS connection that both trust.
+    Certificate,
+}
+
+impl Refusal {
+    /// What is wrong with the other host, and what to do, as the rest of a sentence.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::KeyRefused => "refuses the cluster key of this host; give all hosts the same one",
+            Self::OtherKey => {
+                "sends a cluster key that this host does not accept; give all hosts the same one"
+            }
+            Self::Certificate => {
+                "and this host have no TLS connection that both trust; give both certificates of the same \
+                 CA that are valid for the addresses that they advertise"
+            }
+        }
     }
 }
 
@@ -75,6 +141,8 @@ pub struct Membership {
     pub hosts: Vec<Member>,
     /// All partitions, in any order.
     pub partitions: Vec<Ownership>,
+    /// What all hosts follow.
+    pub agreed: Agreement,
 }
 
 impl Membership {

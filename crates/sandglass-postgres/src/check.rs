@@ -12,6 +12,7 @@ use self::blobs::Blobs;
 use self::rows::Place;
 use crate::database::Database;
 use crate::link::Parameter;
+use crate::membership::RowFlaw;
 use crate::row::{key, partition_of, position};
 
 /// Something in a database that cannot have been written.
@@ -91,7 +92,15 @@ impl Database {
             Stage::Partitions => {
                 let end = self.end().await?;
                 let after = Cursor::start(usize::from(Partition::COUNT));
-                (rows::partitions(reader).await?, Stage::Records { after, end })
+                let mut page = rows::partitions(reader).await?;
+                let flaws = self.membership_flaws().await?.into_iter();
+                page.flaws.extend(flaws.map(|RowFlaw { table, what }| Flaw {
+                    table,
+                    partition: None,
+                    position: None,
+                    what,
+                }));
+                (page, Stage::Records { after, end })
             }
             Stage::Records { after, end } => {
                 let (mut page, after, is_end) = self.check_records(after).await?;

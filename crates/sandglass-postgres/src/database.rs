@@ -134,6 +134,16 @@ impl Database {
         Ok(Self(Arc::new(Inner { shared, writer: None, room })))
     }
 
+    /// Reconnects for appends if that connection was lost; returns at once. The partitions are then compared
+    /// with what was acknowledged, even if nothing is to be appended: a failover may have lost the record of a
+    /// timer, which nothing else would notice. Call it with each beat.
+    pub fn check_connection(&self) {
+        // If the queue is full, it contains appends, which reconnect as well.
+        if let Some(writer) = &self.0.writer {
+            let _ = writer.try_send(Request::Connect);
+        }
+    }
+
     /// The journal of a partition.
     #[must_use]
     pub fn journal(&self, partition: Partition) -> Arc<dyn Journal> {

@@ -160,19 +160,21 @@ pub(crate) async fn enter(
 ) -> Result<HostId, Error> {
     let host = new_id()?;
     let sql = "INSERT INTO sandglass.hosts \
-                 (host, name, version, beats, dead, url, reads_format, draining) \
+                 (host, name, version, beats, dead, url, reads_format, draining, ttl_ms) \
                VALUES ($1, $2, $3, 0, false, $4, $5, \
-                 coalesce((SELECT draining FROM sandglass.hosts WHERE host = $6), false)) \
+                 coalesce((SELECT draining FROM sandglass.hosts WHERE host = $6), false), $7) \
                RETURNING host";
     let (text, name, format) = (host.to_string(), process_name(), i64::from(RECORDS_FORMAT));
     let former = former.map(|host| host.to_string());
-    let parameters: [Parameter<'_>; 6] = [
+    let ttl = url.map(|_| i64::try_from(settings.ttl.as_millis()).unwrap_or(i64::MAX));
+    let parameters: [Parameter<'_>; 7] = [
         (&text, Type::TEXT),
         (&name, Type::TEXT),
         (&VERSION, Type::TEXT),
         (&url, Type::TEXT),
         (&format, Type::INT8),
         (&former, Type::TEXT),
+        (&ttl, Type::INT8),
     ];
     let entered = link.query(settings.statement_limit, sql, &parameters).await;
     entered.map_err(|fault| fault.unavailable())?;

@@ -18,6 +18,8 @@ mod append;
 mod blobs;
 mod check;
 mod database;
+mod deployments;
+mod dial;
 mod entities;
 mod fault;
 mod group;
@@ -50,6 +52,10 @@ mod writer;
 pub use address::{Address, InvalidUrl, PASSWORD_VARIABLE};
 pub use check::{Check, CheckedPage, Flaw};
 pub use database::{Counts, Database};
+pub use deployments::{
+    Activation, Deployment, DeploymentContent, Deployments, FILES_MAX_BYTES, FormatUpgrade,
+    GENERATIONS_KEPT, MANIFEST_MAX_BYTES, Proposal,
+};
 pub use hosts::RECORDS_FORMAT;
 pub use owners::Owner;
 pub use schema::{FORMAT, create, upgrade};

@@ -1,7 +1,7 @@
 //! Connections: how they are made, how long they may take, and what the server says on them besides
 //! results.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Row};
 
 use crate::address::Address;
+use crate::dial::{DialError, dial};
 use crate::fault::{Fate, Fault};
 use crate::limit::within;
 use crate::tls::Encryption;
@@ -76,11 +77,7 @@ impl Connector {
 
     async fn dial(&self, warned: Arc<AtomicBool>) -> Result<(Client, JoinHandle<()>), Fault> {
         let config = self.config()?;
-        // The limit of the configuration is for one address of a server and its handshake of TCP.
-        let hosts = u32::try_from(config.get_hosts().len()).unwrap_or(1);
-        let limit = self.limit * (hosts + 1);
-        let connected = within(limit, config.connect(self.encryption.clone())).await;
-        let (client, mut connection) = connected.ok_or_else(|| Fault::timeout(limit))??;
+        let (client, mut connection) = dial(&config, &self.encryption, self.limit).await?;
         let task = self.runtime.spawn(poll_fn(move |context| {
             // Ends when the client is dropped or the connection is lost; the client has the error.
             while let Some(Ok(message)) = ready!(connection.poll_message(context)) {
@@ -130,7 +127,12 @@ impl Connect for Connector {
         // Without its password, the server refuses it.
         let config = self.config().unwrap_or_else(|_| config.clone());
         Box::pin(async move {
-            let (client, connection) = config.connect(self.encryption.clone()).await?;
+            let (client, connection) = match dial(&config, &self.encryption, self.limit).await {
+                Ok(dialed) => dialed,
+                Err(DialError::Refused(error)) => return Err(error),
+                // The pool's own time limit is the error.
+                Err(DialError::Silent(_)) => pending().await,
+            };
             let task = self.runtime.spawn(async move {
                 // The client has the error.
                 let _ = connection.await;

@@ -28,6 +28,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(connector: &Connector, settings: &Settings) -> Result<Self, Error> {
+        let servers = u32::try_from(connector.address().get_hosts().len()).unwrap_or(1).max(1);
         let manager = Manager::from_connect(
             connector.address().clone(),
             connector.clone(),
@@ -36,7 +37,8 @@ impl Reader {
         let pool = Pool::builder(manager)
             .max_size(settings.readers.max(1))
             .wait_timeout(Some(settings.statement_limit))
-            .create_timeout(Some(settings.connect_limit * 2))
+            // Each address has the limit, and the last one twice.
+            .create_timeout(Some(settings.connect_limit * (servers + 1)))
             .runtime(Runtime::Tokio1)
             // Before the manager finds the connection closed and logs a warning for each.
             .pre_recycle(Hook::sync_fn(|client, _| {

@@ -18,6 +18,8 @@ pub(crate) enum Request {
     Adopt(Adopt),
     Forget(Forget),
     Release(Release),
+    /// Reconnect if the connection was lost, although nothing is to be written.
+    Connect,
     /// Answered when everything before it was.
     Barrier(oneshot::Sender<()>),
     /// The writer ends.
@@ -101,6 +103,8 @@ impl Requests {
                     Some(Request::Adopt(adopt)) => drop(adopt.answer.send(Err(refused()))),
                     Some(Request::Forget(forget)) => drop(forget.answer.send(Err(refused()))),
                     Some(Request::Release(release)) => drop(release.answer.send(Err(refused()))),
+                    // There is one when the work is done.
+                    Some(Request::Connect) => {}
                     Some(Request::Barrier(waiter)) => self.waiting.push(waiter),
                     Some(Request::End(waiter)) => self.ended = Some(waiter),
                     // All journals are gone; what was appended is finished nevertheless.

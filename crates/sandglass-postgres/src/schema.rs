@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 
 use crate::address::Address;
 use crate::fault::Fault;
+use crate::hosts::RECORDS_FORMAT;
 use crate::link::{Connector, Link};
 use crate::settings::Settings;
 
@@ -16,8 +17,11 @@ use crate::settings::Settings;
 pub const FORMAT: u32 = 3;
 
 /// What leads to each format from the one before it.
-const UPGRADES: [(u32, &str); 2] =
-    [(2, include_str!("upgrade-2.sql")), (3, include_str!("upgrade-3.sql"))];
+const UPGRADES: [(u32, &str); 3] =
+    [(2, include_str!("upgrade-2.sql")), (3, include_str!("upgrade-3.sql")), (3, DEPLOYMENTS)];
+
+/// The tables of deployments.
+const DEPLOYMENTS: &str = include_str!("deployments.sql");
 
 /// How long an upgrade may take: it reads whole tables.
 const UPGRADE_LIMIT: Duration = Duration::from_secs(3_600);
@@ -38,6 +42,8 @@ const TABLES: [&str; 9] = [
     "recordings",
     "blobs",
 ];
+/// Those that format 3 has besides.
+const TABLES_3: [&str; 3] = ["deployments", "deployment_files", "agreed"];
 
 /// Creates the schema `sandglass` with its tables in the database, unless it is there already. One of an
 /// earlier version is not changed; [`upgrade`] does that.
@@ -59,7 +65,7 @@ pub async fn create(address: &Address) -> Result<(), Error> {
         // One transaction. If another process creates it at the same time, one of them fails and
         // finds it the second time.
         let sql = format!(
-            "CREATE SCHEMA IF NOT EXISTS sandglass; {} {} \
+            "CREATE SCHEMA IF NOT EXISTS sandglass; {} {DEPLOYMENTS} {} \
              INSERT INTO sandglass.cluster VALUES (1, {FORMAT}, {count}, '{HASH}'); \
              INSERT INTO sandglass.partitions VALUES {};",
             include_str!("schema.sql"),
@@ -144,7 +150,8 @@ async fn check_with(
     let sql = "SELECT t.name, p.privilege FROM unnest($1::text[]) AS t(name) \
                CROSS JOIN unnest($2::text[]) AS p(privilege) \
                WHERE NOT has_table_privilege('sandglass.' || t.name, p.privilege)";
-    let tables = TABLES.iter().copied().filter(|table| *table != "cluster").collect::<Vec<_>>();
+    let all = TABLES.iter().chain(&TABLES_3).copied();
+    let tables = all.filter(|table| *table != "cluster").collect::<Vec<_>>();
     let parameters: [crate::link::Parameter<'_>; 2] =
         [(&tables, Type::TEXT_ARRAY), (&privileges, Type::TEXT_ARRAY)];
     let missing = query(link, settings, sql, &parameters).await?;
@@ -153,6 +160,22 @@ async fn check_with(
             "the role may not {} in sandglass.{}: grant it the privileges that docs/postgres.md lists",
             text(row, 1),
             text(row, 0)
+        );
+        return Err(Error::Unavailable { what });
+    }
+    check_records(link, settings, place).await
+}
+
+/// Errors if records are written in a format that this version does not read.
+async fn check_records(link: &Link, settings: &Settings, place: &str) -> Result<(), Error> {
+    let sql = "SELECT writes_format FROM sandglass.agreed";
+    let rows = query(link, settings, sql, &[]).await?;
+    let format: i32 = rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or_default();
+    let format = u32::try_from(format).unwrap_or_default();
+    if format > RECORDS_FORMAT {
+        let what = format!(
+            "the records in {place} are written in format {format}, and this version reads up to \
+             {RECORDS_FORMAT}: start a newer version"
         );
         return Err(Error::Unavailable { what });
     }
@@ -207,10 +230,14 @@ async fn find(link: &Link, settings: &Settings, place: &str) -> Result<State, Er
     if names.is_empty() {
         return Ok(State::Absent);
     }
-    if let Some(absent) = TABLES.iter().find(|table| !names.contains(table)) {
-        let what = format!("its schema `sandglass` contains {} but no `{absent}`", names[0]);
-        return Err(foreign(place, what));
-    }
+    let require = |tables: &[&str]| match tables.iter().find(|table| !names.contains(table)) {
+        Some(absent) => {
+            let what = format!("its schema `sandglass` contains {} but no `{absent}`", names[0]);
+            Err(foreign(place, what))
+        }
+        None => Ok(()),
+    };
+    require(&TABLES)?;
     let sql = "SELECT format, partitions, hash FROM sandglass.cluster";
     let rows = query(link, settings, sql, &[]).await?;
     let read = |row: &tokio_postgres::Row| -> Option<(i32, i16, String)> {
@@ -222,6 +249,7 @@ async fn find(link: &Link, settings: &Settings, place: &str) -> Result<State, Er
             // A newer format may divide and hash in another way.
             let is_ours = partitions == i16::from(Partition::COUNT) && hash == HASH;
             if is_ours || format > FORMAT {
+                require(if format < 3 { &[] } else { &TABLES_3 })?;
                 Ok(State::Present { format })
             } else if hash == INCOMPLETE {
                 Err(foreign(

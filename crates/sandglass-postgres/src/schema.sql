@@ -10,8 +10,8 @@ CREATE TABLE sandglass.cluster (
 );
 
 -- Each process that opened the database, by an id of its own. `url` is where the others reach it; null
--- for a process that opened the database alone. An id that is dead, or that is not here any more, is
--- never used again.
+-- for a process that opened the database alone. `generation` is the deployment that it runs, and `trouble`
+-- why it cannot run the active one. An id that is dead, or that is not here any more, is never used again.
 CREATE TABLE sandglass.hosts (
     host         text PRIMARY KEY,
     name         text NOT NULL,
@@ -20,7 +20,10 @@ CREATE TABLE sandglass.hosts (
     dead         boolean NOT NULL,
     url          text,
     reads_format integer NOT NULL DEFAULT 1,
-    draining     boolean NOT NULL DEFAULT false
+    draining     boolean NOT NULL DEFAULT false,
+    ttl_ms       bigint,
+    generation   bigint,
+    trouble      text
 );
 
 -- Who may append to each partition; `owner` is null if the last one gave it away. The epoch grows with

@@ -16,13 +16,17 @@ pub struct Settings {
     /// How long a recording is kept that no record names: 15 minutes, which is longer than an append
     /// takes.
     pub orphans_kept: Duration,
+    /// How long other members of the cluster wait for a new beat of this process before they declare it
+    /// dead: 5 s.
+    pub ttl: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let (statement_limit, connect_limit) = (Duration::from_secs(30), Duration::from_secs(5));
         let orphans_kept = Duration::from_secs(15 * 60);
-        Self { statement_limit, connect_limit, readers: 4, orphans_kept }
+        let ttl = Duration::from_secs(5);
+        Self { statement_limit, connect_limit, readers: 4, orphans_kept, ttl }
     }
 }
 
@@ -31,5 +35,11 @@ impl Settings {
     #[must_use]
     pub fn limits(self, statement: Duration, connect: Duration) -> Self {
         Self { statement_limit: statement, connect_limit: connect, ..self }
+    }
+
+    /// Settings with another `ttl`.
+    #[must_use]
+    pub fn ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
     }
 }

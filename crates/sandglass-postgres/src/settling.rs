@@ -103,6 +103,17 @@ impl Writer {
         self.link.as_ref().ok_or_else(Fault::no_connection)
     }
 
+    /// Reconnects if the connection was lost and this process holds partitions. A failure has no effect,
+    /// because the next statement tries again.
+    pub(crate) async fn check_connection(&mut self) {
+        if !self.heads.is_empty() {
+            let failed = self.connection().await.err();
+            if let Some(fault) = failed {
+                self.failures.note(&Err::<(), _>(fault.unavailable()), 0);
+            }
+        }
+    }
+
     /// Compares what the database contains with what was acknowledged, and gives up the partitions that
     /// another process took or that lost records.
     pub(crate) fn compare(&mut self, found: &BTreeMap<Partition, Found>) {
@@ -131,6 +142,10 @@ impl Writer {
 fn flaw(shared: &Shared, partition: Partition, head: Head, found: &Found) -> Option<String> {
     let place = shared.connector.place();
     let lost = head.last.saturating_sub(found.head.last);
+    if !found.is_owned && lost > 0 {
+        // A failover may have lost the claim of this process, too, with what it has appended since.
+        shared.count_lost(partition, found.head.last);
+    }
     if !found.is_owned && shared.is_member() {
         return Some(format!("another host owns partition {partition} of {place} now"));
     }

@@ -5,11 +5,12 @@ use std::sync::{Mutex, PoisonError};
 
 use sandglass_journal::store::{Failing, printable};
 use sandglass_journal::{Error, Health};
-use sandglass_model::{HostId, Partition};
+use sandglass_model::{DeploymentStatus, HostId, Partition};
 
 use crate::blobs::{Sweep, Uploads};
 use crate::hosts::Heart;
 use crate::link::Connector;
+use crate::membership::UnreadableRows;
 use crate::pruning::{BeingRemoved, Pruner};
 use crate::reader::Reader;
 use crate::settings::Settings;
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     host: Mutex<HostId>,
     /// Where other members of the cluster reach this process; `None` if it is not a member.
     pub(crate) url: Option<String>,
+    /// What this process runs, as its beats report.
+    deployed: Mutex<DeploymentStatus>,
     pub(crate) heart: Heart,
     pub(crate) pruner: Pruner,
     pub(crate) claimer: Claimer,
@@ -33,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) failing: Failing,
     /// Whether the last beat reached the database.
     pub(crate) reachable: Reachable,
+    pub(crate) unreadable: UnreadableRows,
     /// Whether another process has taken partitions.
     pub(crate) is_taken: AtomicBool,
     pub(crate) skew: Skew,
@@ -101,6 +105,7 @@ impl Shared {
             reader,
             host: Mutex::new(host),
             url,
+            deployed: Mutex::default(),
             heart: Heart::default(),
             pruner: Pruner::default(),
             claimer: Claimer::default(),
@@ -108,6 +113,7 @@ impl Shared {
             partitions,
             failing: Default::default(),
             reachable: Reachable::default(),
+            unreadable: UnreadableRows::default(),
             is_taken: AtomicBool::new(false),
             skew: Skew::default(),
             counters: Counters::default(),
@@ -142,6 +148,14 @@ impl Shared {
         *self.host.lock().unwrap_or_else(PoisonError::into_inner) = host;
     }
 
+    pub(crate) fn deployed(&self) -> DeploymentStatus {
+        self.deployed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_deployed(&self, deployed: DeploymentStatus) {
+        *self.deployed.lock().unwrap_or_else(PoisonError::into_inner) = deployed;
+    }
+
     /// Whether this process shares the partitions with others, and gets and loses them while it runs.
     pub(crate) fn is_member(&self) -> bool {
         self.url.is_some()
@@ -167,11 +181,20 @@ impl Shared {
 
     /// Appends to a partition whose log ends at `last` from now on.
     pub(crate) fn hold(&self, partition: Partition, last: i64) {
-        let known = self.status(partition).acknowledged.swap(last, Ordering::AcqRel);
         let before = self.set_holder(partition, Holder::This);
-        let lost = known.saturating_sub(last);
         // If it was noticed before, it is counted already.
-        if lost > 0 && !matches!(before, Holder::Damaged(_)) {
+        if matches!(before, Holder::Damaged(_)) {
+            self.status(partition).acknowledged.store(last, Ordering::Release);
+        } else {
+            self.count_lost(partition, last);
+        }
+    }
+
+    /// Counts what was acknowledged behind `last`, which is now the end of the log, as lost.
+    pub(crate) fn count_lost(&self, partition: Partition, last: i64) {
+        let known = self.status(partition).acknowledged.swap(last, Ordering::AcqRel);
+        let lost = known.saturating_sub(last);
+        if lost > 0 {
             let count = u64::try_from(lost).unwrap_or_default();
             self.counters.lost.fetch_add(count, Ordering::Relaxed);
             tracing::error!(

@@ -43,7 +43,8 @@ pub(crate) type Claimer = tokio::sync::Mutex<Option<Link>>;
 
 impl Database {
     /// Claims partitions, each with the epoch that it had when it was last seen: those that still have
-    /// this epoch, and no owner, this one, or one that is dead. Returns those that were obtained: they can
+    /// this epoch, and no owner, this one, or one that is dead. If this process does not run the active
+    /// generation, by its last beat, it obtains only what it owns. Returns those that were obtained: they can
     /// be appended to from now on. It waits at most half a second for statements of former owners, and
     /// then obtains only those that none holds. A partition whose owner this process is already, because
     /// the result of a claim was lost, is obtained by claiming it again.
@@ -157,8 +158,9 @@ async fn send_claim(
              ON w.partition = p.partition AND w.epoch = p.epoch \
            WHERE (SELECT set_config('lock_timeout', $4, true)) IS NOT NULL \
            AND EXISTS (SELECT 1 FROM sandglass.hosts WHERE host = $3 AND NOT dead) \
-           AND (p.owner IS NULL OR p.owner = $3 OR NOT EXISTS \
-             (SELECT 1 FROM sandglass.hosts h WHERE h.host = p.owner AND NOT h.dead)) \
+           AND (p.owner = $3 OR ((SELECT generation FROM sandglass.agreed) IS NOT DISTINCT FROM \
+             (SELECT generation FROM sandglass.hosts WHERE host = $3) AND NOT EXISTS \
+             (SELECT 1 FROM sandglass.hosts h WHERE h.host = p.owner AND NOT h.dead))) \
            ORDER BY p.partition FOR UPDATE OF p {locked}) \
          UPDATE sandglass.partitions p SET epoch = p.epoch + 1, owner = $3 FROM wanted \
          WHERE p.partition = wanted.partition RETURNING p.partition"

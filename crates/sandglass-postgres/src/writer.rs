@@ -51,6 +51,7 @@ impl Writer {
                 Some(Request::Adopt(adopt)) => self.adopt(adopt),
                 Some(Request::Forget(forget)) => self.forget(forget),
                 Some(Request::Release(release)) => self.release(release).await,
+                Some(Request::Connect) => self.check_connection().await,
                 Some(Request::Barrier(waiter)) => self.requests.waiting.push(waiter),
                 Some(Request::End(waiter)) => self.requests.ended = Some(waiter),
                 Some(Request::Append(_) | Request::Rest(_)) | None => {}

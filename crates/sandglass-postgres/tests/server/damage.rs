@@ -10,6 +10,7 @@ use sandglass_model::{
 use sandglass_postgres::{Database, Settings};
 
 use crate::load::read_all;
+use crate::membership;
 use crate::server::{self, block};
 
 /// A database with five records of one entity, a recording and a snapshot.
@@ -285,4 +286,37 @@ fn a_check_finds_edited_rows_of_every_table() {
         "-1/0: the rows of all partitions are missing",
     );
     assert_eq!(checked(&database), Vec::<String>::new());
+}
+
+#[test]
+fn an_edited_row_of_hosts_or_partitions_is_found_and_ends_no_lease() {
+    let server = server::shared();
+    let address = server.new_database("edited_hosts");
+    let member = membership::join(&address);
+    membership::claim_all(&member);
+    let sql = |sql: &str| server.psql("edited_hosts", sql);
+    let host = "INSERT INTO sandglass.hosts (host, name, version, beats, dead, url, ttl_ms)";
+    sql(&format!("{host} VALUES ('by hand', 'x', '1', 7, false, 'http://x', 5000)"));
+    let negative = "00000000000000000000000000000001";
+    sql(&format!("{host} VALUES ('{negative}', 'x', '1', -7, false, 'http://x', 5000)"));
+    sql("UPDATE sandglass.partitions SET owner = 'nobody' WHERE partition = 3");
+    let flaws = checked(&member);
+    for expected in [
+        "hosts -1/0: the row of `by hand`: `by hand` is no id of a host".to_owned(),
+        format!("hosts -1/0: the row of `{negative}`: `beats` is -7, which is negative"),
+        "partitions -1/0: the row of partition 3: `nobody` is no id of a host".to_owned(),
+    ] {
+        assert!(flaws.contains(&expected), "{expected}: {flaws:?}");
+    }
+    let beaten = member.clone();
+    let seen = block(async move { beaten.beat_as_member().await }).unwrap().unwrap();
+    assert_eq!(seen.hosts.len(), 1, "{:?}", seen.hosts);
+    assert_eq!(seen.partitions.len(), 64);
+    let third = Partition::new(3).unwrap();
+    let free = seen.partitions.iter().find(|one| one.partition == third).unwrap();
+    assert_eq!(free.owner, None);
+    // It can be claimed, and is whole then.
+    let (epoch, claimer) = (free.epoch, member.clone());
+    let claimed = block(async move { claimer.claim(&[(third, epoch)]).await });
+    assert_eq!(claimed, Ok(vec![third]));
 }

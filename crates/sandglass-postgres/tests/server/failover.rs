@@ -1,9 +1,11 @@
 //! A server that fails, and a standby that takes its place.
 
+use std::time::Duration;
+
 use sandglass_journal::conformance::{creation, session, step};
 use sandglass_journal::{Entry, Error, Expected, Health};
 use sandglass_model::{EntityRef, Partition, Position};
-use sandglass_postgres::{Address, Database};
+use sandglass_postgres::{Address, Database, Settings};
 
 use crate::load::{self, read_all};
 use crate::server::{self, Server, block};
@@ -24,6 +26,30 @@ fn append(database: &Database, entity: &EntityRef, at: u64, sequence: u64) -> Re
         };
         journal.append(batch).await.map(|positions| positions.last.0)
     })
+}
+
+/// The first server accepts connections, and says nothing.
+#[test]
+fn a_server_that_hangs_keeps_nobody_from_the_next_one() {
+    // Its system accepts connections as long as this exists.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = listener.local_addr().unwrap().port();
+    let server = server::shared();
+    server.new_database("behind_silence");
+    let url = format!(
+        "postgresql://sandglass@127.0.0.1:{silent},localhost:{}/behind_silence?sslmode=disable",
+        server.port
+    );
+    let address = Address::parse(&url).unwrap();
+    let limit = Duration::from_secs(2);
+    let settings = Settings::default().limits(Duration::from_secs(5), limit);
+    block(async move {
+        let database = Database::open(&address, settings).await.unwrap();
+        let journal = database.journal(Partition::of(&session("a")));
+        journal.append(creation(&session("a"))).await.unwrap();
+        // On a connection of the pool.
+        assert_eq!(database.membership().await.unwrap().partitions.len(), 64);
+    });
 }
 
 #[test]
@@ -94,4 +120,28 @@ fn what_an_asynchronous_standby_lost_is_reported_and_not_written_over() {
     // A process that starts now knows nothing of them, and continues behind what is there.
     let again = server::open(&either(&primary, &standby, "main"));
     assert_eq!(append(&again, &lost, 1, 1), Ok(2));
+}
+
+#[test]
+fn what_was_lost_is_noticed_although_nothing_is_appended() {
+    let mut primary = Server::start(&["wal_level = replica"]);
+    primary.new_database("main");
+    let mut standby = Server::standby_of(&primary, "standby");
+    let database = server::open(&either(&primary, &standby, "main"));
+    let lost = session("lost");
+    let journal = database.journal(Partition::of(&lost));
+    assert_eq!(append(&database, &lost, 0, 0), Ok(1));
+    let caught_up = "SELECT replay_lsn = pg_current_wal_lsn() FROM pg_stat_replication";
+    server::until(|| primary.psql("postgres", caught_up) == "t");
+    standby.stop();
+    assert_eq!(append(&database, &lost, 1, 1), Ok(2));
+    database.check_connection();
+    primary.kill();
+    standby.resume();
+    standby.pg_ctl(&["promote", "-w"]);
+    server::until(|| {
+        database.check_connection();
+        matches!(journal.health(), Health::Disowned { .. })
+    });
+    assert_eq!(database.counts().lost_records, 1);
 }

@@ -7,6 +7,7 @@ mod across;
 mod clock;
 mod conforms;
 mod damage;
+mod deployments;
 mod failover;
 mod faults;
 mod load;

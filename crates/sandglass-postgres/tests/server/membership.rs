@@ -54,6 +54,11 @@ fn claim_some(database: &Database, wanted: impl Fn(Partition) -> bool) {
     assert_eq!(claim(database, wanted), Ok(all));
 }
 
+/// Claims all partitions, and returns those that it obtains.
+pub(crate) fn claim_any(database: &Database) -> Vec<Partition> {
+    claim(database, seen(database, |_| true)).unwrap()
+}
+
 /// Claims all partitions, and obtains them.
 pub(crate) fn claim_all(database: &Database) {
     claim_some(database, |_| true);
@@ -73,7 +78,7 @@ fn append(database: &Database, entity: &EntityRef, last: u64) -> Result<Position
     block(async move { journal.append(batch).await })
 }
 
-fn beat(database: &Database) -> Option<Membership> {
+pub(crate) fn beat(database: &Database) -> Option<Membership> {
     let database = database.clone();
     block(async move { database.beat_as_member().await }).unwrap()
 }
