@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use rustls::ClientConfig;
 use sandglass_journal::Error;
-use sandglass_model::{HostId, Membership, Monotonic, Partition};
+use sandglass_model::{HostId, Membership, Monotonic, Partition, Refusal};
 use sandglass_postgres::Database;
 use sandglass_runtime::Runtime;
 use sandglass_supervisor::lease::Lease;
@@ -39,10 +40,24 @@ pub struct ClusterState {
     pub membership: Membership,
     /// When each host's beats were last seen to have changed, by [`Cluster::now`].
     pub last_seen: BTreeMap<HostId, Monotonic>,
+    /// The other hosts with which this process was last in contact, each with why they refuse each other,
+    /// if they do.
+    pub contacts: BTreeMap<HostId, Option<Refusal>>,
     /// Who owns each partition.
     pub routes: Routes,
     /// How many partitions this process holds.
     pub held: usize,
+}
+
+impl ClusterState {
+    /// Whether this process is the one to correct: all hosts with which it was in contact refuse it, or it
+    /// refuses them, and one of them has beaten for longer than this process.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        let own = self.membership.host(self.me).map_or(0, |me| me.beats);
+        let is_older = |host: &HostId| self.membership.host(*host).is_some_and(|it| it.beats > own);
+        self.contacts.values().all(Option::is_some) && self.contacts.keys().any(is_older)
+    }
 }
 
 /// The part of one process in a cluster. Cheap to clone.
@@ -83,6 +98,7 @@ impl Cluster {
             me,
             membership: Membership::default(),
             last_seen: BTreeMap::new(),
+            contacts: BTreeMap::new(),
             routes: Routes::new(me),
             held: 0,
         };
@@ -171,6 +187,16 @@ impl Cluster {
         Ok(is_known)
     }
 
+    /// Has this process beat at once, because what it runs has changed.
+    pub fn beat_soon(&self) {
+        self.command(Command::Beat);
+    }
+
+    /// Has all processes beat at once, because something has changed that they follow.
+    pub fn announce_change(&self) {
+        self.command(Command::Announce);
+    }
+
     /// Sends a request of a client to the host at `url`.
     ///
     /// # Errors
@@ -181,6 +207,11 @@ impl Cluster {
         request: Request<Bytes>,
     ) -> Result<Response<PeerBody>, PeerError> {
         self.0.peers.send(url, request).await
+    }
+
+    /// Connects to other hosts with `tls` from now on.
+    pub fn set_tls(&self, tls: Arc<ClientConfig>) {
+        self.0.peers.set_tls(tls);
     }
 
     /// Gives all partitions to other hosts, each when no handler is in flight there, for at most
@@ -241,5 +272,60 @@ fn has_others(state: &ClusterState) -> bool {
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster").field("database", &self.0.database).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandglass_model::{DeploymentStatus, Member};
+
+    use super::*;
+
+    /// A process with 10 beats, and other hosts, each with its beats and whether it refuses the process.
+    fn state(others: &[(u64, Option<bool>)]) -> ClusterState {
+        let member = |index: usize, beats| Member {
+            host: HostId::from_bytes([u8::try_from(index).expect("few"); 16]),
+            name: String::new(),
+            url: Some(format!("http://{index}")),
+            version: String::new(),
+            reads_format: 1,
+            is_draining: false,
+            beats,
+            ttl: None,
+            is_dead: false,
+            deployed: DeploymentStatus::default(),
+        };
+        let me = member(0, 10);
+        let (mut hosts, mut contacts) = (vec![me.clone()], BTreeMap::new());
+        for (index, &(beats, refuses)) in others.iter().enumerate() {
+            let other = member(index + 1, beats);
+            if let Some(refuses) = refuses {
+                contacts.insert(other.host, refuses.then_some(Refusal::KeyRefused));
+            }
+            hosts.push(other);
+        }
+        ClusterState {
+            me: me.host,
+            membership: Membership { hosts, ..Membership::default() },
+            last_seen: BTreeMap::new(),
+            contacts,
+            routes: Routes::new(me.host),
+            held: 0,
+        }
+    }
+
+    #[test]
+    fn of_hosts_that_refuse_each_other_the_younger_one_is_refused() {
+        for (others, is_refused) in [
+            (&[] as &[_], false),
+            (&[(90, None)], false),
+            (&[(90, Some(true))], true),
+            (&[(9, Some(true))], false),
+            (&[(9, Some(true)), (90, Some(true)), (90, None)], true),
+            (&[(90, Some(true)), (90, Some(false))], false),
+            (&[(9, Some(false))], false),
+        ] {
+            assert_eq!(state(others).is_refused(), is_refused, "{others:?}");
+        }
     }
 }

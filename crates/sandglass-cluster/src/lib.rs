@@ -22,7 +22,7 @@ pub mod tenure;
 mod timer;
 
 pub use cluster::{Cluster, ClusterState};
-pub use peers::{PeerBody, PeerError, Peers};
+pub use peers::{AcceptsProof, PeerBody, PeerError, PeerKey, Peers};
 pub use placement::home;
 pub use routes::{Route, Routes};
-pub use tenure::{Order, Settings, Tenure};
+pub use tenure::{Order, Settings, TTL_MAX, Tenure};

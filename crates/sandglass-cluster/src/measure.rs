@@ -43,7 +43,7 @@ fn is_free(membership: &Membership, of: &Ownership) -> bool {
 mod tests {
     use std::collections::BTreeMap;
 
-    use sandglass_model::{HostId, Member};
+    use sandglass_model::{Agreement, DeploymentStatus, HostId, Member};
     use sandglass_telemetry::Prefix;
     use sandglass_telemetry::prometheus::Exporter;
 
@@ -64,7 +64,9 @@ mod tests {
             reads_format: 1,
             is_draining: false,
             beats: 1,
+            ttl: None,
             is_dead: host == DEAD,
+            deployed: DeploymentStatus::default(),
         }
     }
 
@@ -75,8 +77,13 @@ mod tests {
         let hosts = vec![member(ME), member(PEER), member(DEAD)];
         ClusterState {
             me: ME,
-            membership: Membership { hosts, partitions: partitions.collect() },
+            membership: Membership {
+                hosts,
+                partitions: partitions.collect(),
+                agreed: Agreement::default(),
+            },
             last_seen: BTreeMap::new(),
+            contacts: BTreeMap::new(),
             routes: Routes::new(ME),
             held: 0,
         }

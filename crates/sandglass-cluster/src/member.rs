@@ -38,6 +38,8 @@ const ADOPT_AGAIN: Duration = Duration::from_secs(5);
 pub(crate) enum Command {
     /// Something has changed: do not wait for the next beat.
     Beat,
+    /// Something has changed that the other hosts have to read, too.
+    Announce,
     /// The address of this host refused a connection.
     Suspect(HostId),
     /// Another host reports what it owns.
@@ -79,6 +81,10 @@ pub(crate) struct Worker {
     /// Other hosts with the URL of this one, with their beats when they were first seen; `None` once that
     /// was logged.
     same_url: BTreeMap<HostId, Option<u64>>,
+    /// Other hosts with another TTL, of which that was logged.
+    other_ttl: BTreeSet<HostId>,
+    /// How long this host may be silent.
+    ttl: Duration,
     /// Hosts that are being declared dead.
     declared: BTreeSet<HostId>,
     /// Partitions that are being adopted or brought to rest.
@@ -99,7 +105,7 @@ impl Worker {
         settings: Settings,
         commands: mpsc::Receiver<Command>,
     ) -> Self {
-        let (is_fast, beat_limit) = (settings.is_fast, settings.ttl / 5);
+        let (is_fast, ttl, beat_limit) = (settings.is_fast, settings.ttl, settings.ttl / 5);
         let tenure = Tenure::new(shared.database.host(), settings);
         Self {
             shared,
@@ -110,6 +116,8 @@ impl Worker {
             events: JoinSet::new(),
             checked: BTreeSet::new(),
             same_url: BTreeMap::new(),
+            other_ttl: BTreeSet::new(),
+            ttl,
             declared: BTreeSet::new(),
             changing: BTreeSet::new(),
             unreadable: BTreeMap::new(),
@@ -164,6 +172,8 @@ impl Worker {
                     self.carry_out(order).await;
                 }
                 self.warn_of_same_url();
+                self.note_other_ttls();
+                self.shared.database.check_connection();
                 self.lose_damaged();
                 self.adopt_held();
                 self.check_others();
@@ -291,6 +301,10 @@ impl Worker {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Beat => self.again = true,
+            Command::Announce => {
+                self.again = true;
+                self.nudge_others(&[]);
+            }
             Command::Suspect(host) => self.check(host),
             Command::Owned { host, owned } => {
                 self.shared.state.send_modify(|known| {
@@ -317,6 +331,8 @@ impl Worker {
                 }
             }
             known.last_seen.retain(|host, _| membership.host(*host).is_some());
+            let is_there = |host: &HostId| membership.host(*host).is_some_and(|one| !one.is_dead);
+            known.contacts.retain(|host, _| is_there(host));
             known.routes.read(known.me, &membership);
             let urls = membership.hosts.iter().filter(|member| !member.is_dead);
             self.shared.peers.keep_only(urls.filter_map(|member| member.url.as_deref()));

@@ -1,26 +1,25 @@
 //! The HTTP/2 client of a host for the other hosts: it forwards requests of clients, asks which process is
 //! at an address, and reports what this host owns. It knows whether a request that failed was sent.
 
+mod connection;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited, combinators::UnsyncBoxBody};
-use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::client::conn::http2::SendRequest;
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
-use sandglass_model::{HostId, Partition};
+use sandglass_model::{HostId, Partition, Refusal};
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
+use self::connection::{Place, connect};
 use crate::timer::{after, until, within};
 
 /// Requests that one connection carries at once: fewer than a host admits on one (128), so that no
@@ -28,9 +27,6 @@ use crate::timer::{after, until, within};
 const REQUESTS_MAX: u32 = 100;
 /// Most connections to one host. Further requests are refused.
 const CONNECTIONS_MAX: usize = 8;
-/// How often a connection that carries requests is checked, and how long the other host may take.
-const PING_EVERY: Duration = Duration::from_secs(1);
-const PING_LIMIT: Duration = Duration::from_secs(3);
 /// The time limit for getting a connection, and for the response to a question.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
@@ -38,10 +34,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 const WHOAMI: &str = "/v1/cluster/whoami";
 /// Largest response to a question, in bytes.
 const ANSWER_MAX_BYTES: usize = 4 << 10;
-/// How much of a response is received before it is read, in bytes, and how much of all responses of a
-/// connection: clients that read nothing must not use up what the others need.
-const WINDOW_BYTES: u32 = 256 << 10;
-const CONNECTION_WINDOW_BYTES: u32 = REQUESTS_MAX * WINDOW_BYTES;
 
 /// The body of a response of another host, as it arrives.
 pub type PeerBody = UnsyncBoxBody<Bytes, hyper::Error>;
@@ -55,6 +47,9 @@ pub enum PeerError {
     /// It was not sent: no connection was made in time, or too many requests are in flight.
     #[error("the host cannot be reached")]
     Unreachable,
+    /// It was not sent: one of the hosts does not trust the certificate of the other one.
+    #[error("there is no TLS connection to the host that both trust")]
+    Untrusted,
     /// The connection was lost after the request may have been sent: it may have been carried out.
     #[error("the connection to the host was lost before its response")]
     Broken,
@@ -65,6 +60,8 @@ pub enum PeerError {
 pub(crate) enum Found {
     /// The process with this id.
     Process(HostId),
+    /// A process that refuses this one, or that this one refuses.
+    Refusal(Refusal),
     /// No process: the system of that machine refuses connections.
     Nobody,
     /// That is unknown.
@@ -75,6 +72,21 @@ pub(crate) enum Found {
 #[derive(Deserialize)]
 struct Whoami {
     host: HostId,
+    /// Proves which cluster key it sends.
+    #[serde(default)]
+    key_proof: Option<String>,
+}
+
+/// Whether a proof of a host shows that this process accepts the key that it sends.
+pub type AcceptsProof = dyn Fn(HostId, &str) -> bool + Send + Sync;
+
+/// The key that hosts show to each other.
+#[derive(Clone)]
+pub struct PeerKey {
+    /// The header with the key. The value is marked as sensitive.
+    pub header: (HeaderName, HeaderValue),
+    /// Checks the keys of other hosts.
+    pub accepts: Arc<AcceptsProof>,
 }
 
 /// A report of what a host owns.
@@ -90,12 +102,24 @@ struct Owned {
     epoch: u64,
 }
 
+/// Why a question has no answer.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum AskError {
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    #[error("the host refuses the cluster key of this one")]
+    KeyRefused,
+}
+
 /// The other hosts. Cheap to clone.
 #[derive(Clone)]
 pub struct Peers {
     peers: Arc<Mutex<BTreeMap<String, Arc<Peer>>>>,
-    tls: TlsConnector,
-    key: Option<(HeaderName, HeaderValue)>,
+    tls: Arc<RwLock<TlsConnector>>,
+    key: Option<PeerKey>,
+    /// Whether this process proves by a certificate that it is a host, so that no key is needed where
+    /// there is TLS.
+    has_certificate: bool,
 }
 
 /// The connections to one host.
@@ -123,12 +147,18 @@ impl Drop for InFlight {
 }
 
 impl Peers {
-    /// Uses `tls` for addresses with `https`, and sends `key`, a header whose value is marked as
-    /// sensitive, with questions and reports, if there is one.
+    /// Uses `tls`, which must negotiate HTTP/2, for addresses with `https`, and sends `key` with questions
+    /// and reports, if there is one.
     #[must_use]
-    pub fn new(mut tls: ClientConfig, key: Option<(HeaderName, HeaderValue)>) -> Self {
-        tls.alpn_protocols = vec![b"h2".to_vec()];
-        Self { peers: Arc::default(), tls: TlsConnector::from(Arc::new(tls)), key }
+    pub fn new(tls: Arc<ClientConfig>, key: Option<PeerKey>) -> Self {
+        let has_certificate = tls.client_auth_cert_resolver.has_certs();
+        let tls = Arc::new(RwLock::new(TlsConnector::from(tls)));
+        Self { peers: Arc::default(), tls, key, has_certificate }
+    }
+
+    /// Uses `tls` for connections that are made from now on.
+    pub fn set_tls(&self, tls: Arc<ClientConfig>) {
+        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = TlsConnector::from(tls);
     }
 
     /// Sends a request to the host at `url`, with the path and query exactly as they are. The response is
@@ -174,14 +204,52 @@ impl Peers {
             match self.ask(url, Method::GET, WHOAMI, Bytes::new()).await {
                 Ok(body) => {
                     let answer: Result<Whoami, _> = serde_json::from_slice(&body);
-                    return answer.map_or(Found::NoAnswer, |answer| Found::Process(answer.host));
+                    return answer.map_or(Found::NoAnswer, |answer| self.judge(url, &answer));
                 }
-                Err(PeerError::Refused) => return Found::Nobody,
-                Err(PeerError::Unreachable) => return Found::NoAnswer,
-                Err(PeerError::Broken) => {}
+                Err(AskError::KeyRefused) => return Found::Refusal(Refusal::KeyRefused),
+                Err(AskError::Peer(PeerError::Refused)) => return Found::Nobody,
+                Err(AskError::Peer(PeerError::Untrusted)) => {
+                    return Found::Refusal(Refusal::Certificate);
+                }
+                Err(AskError::Peer(PeerError::Unreachable)) => return Found::NoAnswer,
+                Err(AskError::Peer(PeerError::Broken)) => {}
             }
         }
         Found::NoAnswer
+    }
+
+    /// Asks the hosts at `urls` at the same time. If all that answer and this process refuse each other,
+    /// returns the address of one, and why.
+    pub async fn refusal_by_all(&self, urls: BTreeSet<&str>) -> Option<(String, Refusal)> {
+        let mut asking = JoinSet::new();
+        for url in urls.into_iter().map(str::to_owned) {
+            let peers = self.clone();
+            asking.spawn(async move {
+                let found = peers.find(&url).await;
+                (url, found)
+            });
+        }
+        let mut refused = None;
+        while let Some(found) = asking.join_next().await {
+            match found {
+                Ok((url, Found::Refusal(why))) => refused = Some((url, why)),
+                Ok((_, Found::Process(_))) => return None,
+                Ok((_, Found::Nobody | Found::NoAnswer)) | Err(_) => {}
+            }
+        }
+        refused
+    }
+
+    /// What is at `url`, judged by its answer.
+    fn judge(&self, url: &str, answer: &Whoami) -> Found {
+        let Some(PeerKey { accepts, .. }) = &self.key else { return Found::Process(answer.host) };
+        let is_trusted_by_certificate = self.has_certificate && url.starts_with("https://");
+        match &answer.key_proof {
+            Some(proof) if !is_trusted_by_certificate && !accepts(answer.host, proof) => {
+                Found::Refusal(Refusal::OtherKey)
+            }
+            _ => Found::Process(answer.host),
+        }
     }
 
     /// Reports to the host at `url` what `host` owns, so that it need not wait for its next beat.
@@ -198,15 +266,18 @@ impl Peers {
         method: Method,
         path: &'static str,
         body: Bytes,
-    ) -> Result<Bytes, PeerError> {
+    ) -> Result<Bytes, AskError> {
         let request = self.question(method, path, body);
         let answer = async {
             let response = self.send(url, request).await?;
+            if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                return Err(AskError::KeyRefused);
+            }
             let body = Limited::new(response.into_body(), ANSWER_MAX_BYTES);
             Ok(body.collect().await.map_err(|_| PeerError::Broken)?.to_bytes())
         };
         // Not `Broken`, because a second attempt would take as long.
-        within(ANSWER_LIMIT, answer).await.unwrap_or(Err(PeerError::Unreachable))
+        within(ANSWER_LIMIT, answer).await.unwrap_or(Err(PeerError::Unreachable.into()))
     }
 
     fn question(&self, method: Method, path: &'static str, body: Bytes) -> Request<Bytes> {
@@ -215,7 +286,7 @@ impl Peers {
         *request.uri_mut() = Uri::from_static(path);
         let headers = request.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some((name, key)) = &self.key {
+        if let Some(PeerKey { header: (name, key), .. }) = &self.key {
             headers.insert(name, key.clone());
         }
         request
@@ -254,8 +325,9 @@ impl Peer {
         if lock(&self.lanes).len() >= CONNECTIONS_MAX {
             return Err(PeerError::Unreachable);
         }
+        let tls = peers.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
         // Boxed, because few requests make a connection, and its handshake is large.
-        let mut sender = Box::pin(connect(place, &peers.tls)).await?;
+        let mut sender = Box::pin(connect(place, &tls)).await?;
         // A proxy may accept connections to a process that has ended: a request would be lost there,
         // and its outcome unknown. So the first request is one that may be lost.
         let greeting = place.addressed(peers.question(Method::GET, WHOAMI, Bytes::new()));
@@ -278,85 +350,15 @@ impl Peer {
     }
 }
 
-/// Where a host is: a URL without a path.
-struct Place {
-    scheme: Scheme,
-    authority: Authority,
-}
-
-impl Place {
-    fn parse(url: &str) -> Option<Self> {
-        let parts = url.parse::<Uri>().ok()?.into_parts();
-        Some(Self { scheme: parts.scheme?, authority: parts.authority? })
-    }
-
-    fn is_tls(&self) -> bool {
-        self.scheme == Scheme::HTTPS
-    }
-
-    /// The request, to this place.
-    fn addressed(&self, request: Request<Bytes>) -> Request<Full<Bytes>> {
-        let (mut head, body) = request.into_parts();
-        head.uri = self.uri(head.uri.path_and_query());
-        head.version = http::Version::HTTP_2;
-        Request::from_parts(head, Full::new(body))
-    }
-
-    fn uri(&self, path: Option<&PathAndQuery>) -> Uri {
-        let mut parts = http::uri::Parts::default();
-        parts.scheme = Some(self.scheme.clone());
-        parts.authority = Some(self.authority.clone());
-        parts.path_and_query =
-            Some(path.cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
-        // All three parts are there.
-        Uri::from_parts(parts).unwrap_or_default()
-    }
-}
-
-async fn connect(place: &Place, tls: &TlsConnector) -> Result<SendRequest<Full<Bytes>>, PeerError> {
-    let host = place.authority.host();
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let port = place.authority.port_u16().unwrap_or(if place.is_tls() { 443 } else { 80 });
-    let stream = TcpStream::connect((bare, port)).await.map_err(|error| match error.kind() {
-        io::ErrorKind::ConnectionRefused => PeerError::Refused,
-        _ => PeerError::Unreachable,
-    })?;
-    // Requests are small, and a client waits for each.
-    let _ = stream.set_nodelay(true);
-    if place.is_tls() {
-        let name = ServerName::try_from(bare.to_owned()).map_err(|_| PeerError::Unreachable)?;
-        let stream = tls.connect(name, stream).await.map_err(|error| {
-            tracing::warn!(host, %error, "the TLS handshake with another host failed");
-            PeerError::Unreachable
-        })?;
-        handshake(TokioIo::new(stream)).await
-    } else {
-        handshake(TokioIo::new(stream)).await
-    }
-}
-
-async fn handshake<T>(io: T) -> Result<SendRequest<Full<Bytes>>, PeerError>
-where
-    T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_LIMIT);
-    let (sender, connection) = builder.handshake(io).await.map_err(|_| PeerError::Unreachable)?;
-    tokio::spawn(async move {
-        // Requests have the error.
-        let _ = connection.await;
-    });
-    Ok(sender)
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code between two changes of one critical section can panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for PeerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerKey").finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for Peers {
@@ -378,7 +380,7 @@ mod tests {
             .expect("the provider has them")
             .with_root_certificates(rustls::RootCertStore::empty())
             .with_no_client_auth();
-        let peers = Peers::new(tls, None);
+        let peers = Peers::new(Arc::new(tls), None);
         // Its system accepts connections, and no process completes the handshake.
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("an address");
         let url = format!("https://{}", silent.local_addr().expect("an address"));

@@ -107,7 +107,7 @@ impl Routes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sandglass_model::Member;
+    use sandglass_model::{Agreement, DeploymentStatus, Member};
 
     const ME: HostId = HostId::from_bytes([1; 16]);
     const PEER: HostId = HostId::from_bytes([2; 16]);
@@ -123,13 +123,16 @@ mod tests {
             reads_format: 1,
             is_draining: false,
             beats: 1,
+            ttl: None,
             is_dead: false,
+            deployed: DeploymentStatus::default(),
         }
     }
 
     fn owned_by(owner: Option<HostId>, epoch: u64) -> Membership {
         let hosts = vec![member(ME), member(PEER), member(OTHER)];
-        Membership { hosts, partitions: vec![Ownership { partition: P, epoch, owner }] }
+        let partitions = vec![Ownership { partition: P, epoch, owner }];
+        Membership { hosts, partitions, agreed: Agreement::default() }
     }
 
     fn at(host: HostId, epoch: u64) -> Route {

@@ -16,12 +16,13 @@
 //!    valid.
 //! 3. **A host is dead when the database says so**, for ever. Another host may set `dead` if it has
 //!    seen the same `beats` for a whole TTL, by *its own* clock, and if `beats` are still the same
-//!    when it does so. The beat and the declaration update one row, so one of them fails.
+//!    when it does so. The beat and the declaration update one row, so one of them fails. Each host
+//!    states its TTL in its row. If the two hosts have different ones, the longer one counts.
 //!
 //! # Why no two hosts act for one partition
 //! Let `b` be the last beat of host A that took effect, and let A have sent it at time `s`. A's
 //! lease ends at `s` + TTL - margin, because no later beat was acknowledged. Host B received `b`
-//! after `s`, and declared A dead at least a TTL after that, so after `s` + TTL. Only then can
+//! after `s`, and declared A dead at least A's TTL after that, so after `s` + TTL. Only then can
 //! another host claim A's partitions, and A's lease has ended, if the rates of the clocks differ by
 //! less than margin / TTL (10 %; clocks of computers differ by 0.01 %). Steps of the time of day do
 //! not matter: all times are differences on one monotonic clock, which must also count while the
@@ -59,11 +60,14 @@ use sandglass_model::{HostId, Member, Membership, Monotonic, Ownership, Partitio
 
 use crate::placement::home;
 
-/// The times and bounds of the protocol. All hosts of a database must have the same `ttl`: one with
-/// a shorter TTL would declare others dead whose leases are still valid.
+/// The longest TTL that a host can have.
+pub const TTL_MAX: Duration = Duration::from_secs(300);
+
+/// The times and bounds of the protocol.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long a host is not declared dead after its last beat.
+    /// How long this host is not declared dead after its last beat, which its row states, and how long it
+    /// waits at least for a beat of another one.
     pub ttl: Duration,
     /// How much earlier a host stops to trust its own lease. Covers clocks of different rates.
     pub margin: Duration,
@@ -80,8 +84,6 @@ pub struct Settings {
     /// Whether a refused connection shows that a host is dead. Not if something between hosts, such
     /// as a proxy, refuses connections to hosts that live.
     pub is_fast: bool,
-    /// The format of records in use. A host that reads only earlier ones gets no partitions.
-    pub format: u32,
 }
 
 impl Default for Settings {
@@ -94,7 +96,6 @@ impl Default for Settings {
             pause: Duration::from_secs(5),
             moves_max: 8,
             is_fast: true,
-            format: 1,
         }
     }
 }
@@ -129,6 +130,8 @@ pub enum Order {
 struct Observation {
     beats: u64,
     since: Monotonic,
+    /// How long its lease may be valid.
+    ttl: Duration,
     /// Whether its address has refused a connection since.
     is_refused: bool,
 }
@@ -138,7 +141,7 @@ impl Observation {
     fn is_over(&self, now: Monotonic, settings: &Settings) -> bool {
         let still = now.since(self.since);
         let is_ended = settings.is_fast && self.is_refused && still >= settings.still;
-        still >= settings.ttl || is_ended
+        still >= self.ttl.max(settings.ttl) || is_ended
     }
 }
 
@@ -166,6 +169,9 @@ pub struct Tenure {
     /// The hosts that may be homes, and the home of each partition among them.
     hosts: Vec<HostId>,
     homes: BTreeMap<Partition, HostId>,
+    /// The hosts among them that run the active generation. Only they get partitions, so that no entity goes
+    /// back to an earlier spec.
+    eligible: Vec<HostId>,
 }
 
 impl Tenure {
@@ -185,6 +191,7 @@ impl Tenure {
             read: None,
             hosts: Vec::new(),
             homes: BTreeMap::new(),
+            eligible: Vec::new(),
         }
     }
 
@@ -321,13 +328,15 @@ impl Tenure {
         let is_one = self.is_one_observation(now);
         self.read = Some(now);
         let before = std::mem::take(&mut self.observed);
-        for &Member { host, beats, is_dead, .. } in &membership.hosts {
+        for &Member { host, beats, is_dead, ttl, .. } in &membership.hosts {
             if is_dead || host == self.me {
                 continue;
             }
             let same = before.get(&host).filter(|before| is_one && before.beats == beats);
-            let new = Observation { beats, since: now, is_refused: false };
-            let observation = same.copied().unwrap_or(new);
+            // Not more than a host can have, if its row was changed by hand.
+            let ttl = ttl.unwrap_or(self.settings.ttl).min(TTL_MAX);
+            let new = Observation { beats, since: now, ttl, is_refused: false };
+            let observation = same.map_or(new, |same| Observation { ttl, ..*same });
             if observation.is_over(now, &self.settings) {
                 orders.push(Order::Declare { host, beats });
             }
@@ -335,15 +344,18 @@ impl Tenure {
         }
     }
 
-    /// Computes the home of each partition, if the hosts have changed. If all hosts drain, they keep the
-    /// partitions, because no other host can take them.
+    /// Computes the home of each partition, if the hosts have changed. A host that drains, or that cannot run
+    /// the active generation, is no home. If this is true of all hosts, they keep the partitions, because no
+    /// other host can take them.
     fn settle(&mut self, membership: &Membership) {
+        let agreed = &membership.agreed;
         let is_home = |member: &&Member| {
-            member.is_in_cluster() && member.reads_format >= self.settings.format
+            member.is_in_cluster() && member.reads_format >= agreed.writes_format
         };
         let members = || membership.hosts.iter().filter(is_home);
-        let undrained = members().filter(|member| !member.is_draining).map(|member| member.host);
-        let mut hosts: BTreeSet<HostId> = undrained.collect();
+        let keeps = |member: &&Member| !member.is_draining && member.deployed.trouble.is_none();
+        let mut hosts: BTreeSet<HostId> =
+            members().filter(keeps).map(|member| member.host).collect();
         if hosts.is_empty() {
             hosts = members().map(|member| member.host).collect();
         }
@@ -352,10 +364,13 @@ impl Tenure {
             let of = |partition| Some((partition, *home(partition, &self.hosts)?));
             self.homes = Partition::all().filter_map(of).collect();
         }
+        let is_eligible =
+            |host: &HostId| membership.host(*host).is_some_and(|member| member.is_current(agreed));
+        self.eligible = self.hosts.iter().copied().filter(is_eligible).collect();
     }
 
-    /// Claims what is free and has its home here, and what this process owns without holding it:
-    /// the result of an earlier claim was lost, or it was not given away.
+    /// Claims what is free and has its home here among the hosts that run what is active, and what this
+    /// process owns without holding it: the result of an earlier claim was lost, or it was not given away.
     fn claim(&mut self, sent: Monotonic, membership: &Membership, orders: &mut Vec<Order>) {
         if !self.claiming.is_empty() {
             return;
@@ -364,7 +379,7 @@ impl Tenure {
         let mut wanted = Vec::new();
         for &Ownership { partition, epoch, owner } in &membership.partitions {
             let is_free = owner.is_none_or(is_dead);
-            let is_ours = self.homes.get(&partition) == Some(&self.me);
+            let is_ours = home(partition, &self.eligible) == Some(&self.me);
             let is_wanted = owner == Some(self.me) || (is_free && is_ours);
             // A move that is not reported yet may still give it away.
             let is_busy = self.held.contains_key(&partition) || self.moves.contains_key(&partition);
@@ -378,15 +393,16 @@ impl Tenure {
         }
     }
 
-    /// Moves what has its home elsewhere, a few partitions at a time, to homes that have beaten: others
-    /// may be rows without a process.
+    /// Moves what has its home elsewhere, a few partitions at a time, to homes that run what is active and
+    /// have beaten: others may be rows without a process.
     fn rearrange(&mut self, now: Monotonic, orders: &mut Vec<Order>) {
-        let observed = &self.observed;
+        let (observed, eligible) = (&self.observed, &self.eligible);
         let has_beaten = |home: &HostId| observed.get(home).is_some_and(|seen| seen.beats > 0);
         for (partition, until) in &self.held {
             let home = self.homes.get(partition).filter(|home| **home != self.me);
             let is_elsewhere = home.is_some();
-            let is_due = now >= *until && home.is_some_and(has_beaten);
+            let can_take = |home: &HostId| eligible.contains(home) && has_beaten(home);
+            let is_due = now >= *until && home.is_some_and(can_take);
             let may_move = is_due && self.moves.len() < self.settings.moves_max;
             match self.moves.get_mut(partition) {
                 None if is_elsewhere && may_move => {

@@ -1,10 +1,11 @@
 //! The other hosts: whether their processes are there, and what they learn of this one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sandglass_journal::Error;
-use sandglass_model::{HostId, Member, Partition};
+use sandglass_model::{HostId, Member, Partition, Refusal};
 
 use super::{Event, REFUSED_AGAIN, Worker};
 use crate::peers::Found;
@@ -27,10 +28,8 @@ impl Worker {
 
     /// Checks the addresses of all others.
     pub(super) fn check_others(&mut self) {
-        if self.is_fast {
-            let state = Arc::clone(&self.shared.state.borrow());
-            state.membership.hosts.iter().for_each(|member| self.check(member.host));
-        }
+        let state = Arc::clone(&self.shared.state.borrow());
+        state.membership.hosts.iter().for_each(|member| self.check(member.host));
     }
 
     /// Checks which process is at the address of `host`, if it should be there.
@@ -42,7 +41,7 @@ impl Worker {
         let state = Arc::clone(&self.shared.state.borrow());
         let member = state.membership.host(host).filter(|member| !member.is_dead);
         let url = member.and_then(|member| member.url.clone());
-        if let Some(url) = url.filter(|_| self.is_fast && host != state.me)
+        if let Some(url) = url.filter(|_| host != state.me)
             && self.checked.insert(host)
         {
             let peers = self.shared.peers.clone();
@@ -56,11 +55,18 @@ impl Worker {
     pub(super) async fn found(&mut self, host: HostId, found: Found) {
         self.checked.remove(&host);
         let is_gone = match found {
-            Found::Process(process) => process != host,
-            Found::Nobody => true,
+            Found::Process(process) if process == host => {
+                self.note_contact(host, None);
+                false
+            }
+            Found::Process(_) | Found::Nobody => true,
+            Found::Refusal(refusal) => {
+                self.note_contact(host, Some(refusal));
+                false
+            }
             Found::NoAnswer => false,
         };
-        if !is_gone {
+        if !is_gone || !self.is_fast {
             return;
         }
         match self.tenure.on_refusal(host, self.shared.lease.now()) {
@@ -71,6 +77,49 @@ impl Worker {
             // Its beats have not stood still for long enough.
             None => self.check_after(host, REFUSED_AGAIN),
         }
+    }
+
+    /// Keeps whether this host and another one refuse each other, and logs it if that has changed.
+    fn note_contact(&self, host: HostId, refusal: Option<Refusal>) {
+        self.shared.state.send_if_modified(|known| {
+            let before = known.contacts.get(&host).copied();
+            if before == Some(refusal) {
+                return false;
+            }
+            let url = known.membership.host(host).and_then(|member| member.url.as_deref());
+            match refusal {
+                Some(why) => tracing::error!(%host, url, "a host {}", why.message()),
+                None if before.is_some() => {
+                    tracing::info!(%host, url, "a host and this one accept each other again");
+                }
+                None => {}
+            }
+            Arc::make_mut(known).contacts.insert(host, refusal);
+            true
+        });
+    }
+
+    /// Logs once for each other host that it has another TTL.
+    pub(super) fn note_other_ttls(&mut self) {
+        let state = Arc::clone(&self.shared.state.borrow());
+        let is_other = |member: &&Member| {
+            member.host != state.me
+                && member.is_in_cluster()
+                && member.ttl.is_some_and(|ttl| ttl != self.ttl)
+        };
+        let others: BTreeSet<HostId> =
+            state.membership.hosts.iter().filter(is_other).map(|member| member.host).collect();
+        for host in others.difference(&self.other_ttl) {
+            let ttl = state.membership.host(*host).and_then(|member| member.ttl);
+            tracing::warn!(
+                %host,
+                ?ttl,
+                own = ?self.ttl,
+                "a host has another `ttl`; of two hosts, the longer one counts, so give all the same one \
+                 when they are restarted"
+            );
+        }
+        self.other_ttl = others;
     }
 
     /// Logs once for each other host that beats with the URL of this one. The former process at this URL

@@ -1,3 +1,5 @@
+use sandglass_model::{Agreement, DeploymentStatus};
+
 use super::*;
 
 const ME: HostId = HostId::from_bytes([1; 16]);
@@ -18,7 +20,9 @@ fn member(host: HostId) -> Member {
         reads_format: 1,
         is_draining: false,
         beats: 1,
+        ttl: None,
         is_dead: false,
+        deployed: DeploymentStatus::default(),
     }
 }
 
@@ -28,6 +32,7 @@ fn hosts<const N: usize>(hosts: [HostId; N]) -> Membership {
     Membership {
         hosts: hosts.map(member).to_vec(),
         partitions: Partition::all().map(free).collect(),
+        agreed: Agreement { writes_format: 1, ..Agreement::default() },
     }
 }
 
@@ -360,6 +365,54 @@ fn hosts_that_drain_are_alone_or_read_older_formats_are_no_homes() {
     store.member(PEER).reads_format = 2;
     store.member(PEER).beats += 1;
     assert_eq!(moved(&store.beat(4_000)).len(), 8);
+}
+
+#[test]
+fn free_partitions_are_claimed_by_hosts_that_run_the_active_generation() {
+    let mut store = Store::new(hosts([ME, PEER]));
+    store.membership.agreed.generation = Some(2);
+    store.member(ME).deployed.generation = Some(1);
+    assert_eq!(claimed(&store.beat(1_000)), [], "this host is behind");
+    store.member(PEER).deployed.generation = Some(2);
+    assert_eq!(claimed(&store.beat(2_000)), []);
+    store.member(ME).deployed.generation = Some(2);
+    store.member(PEER).deployed.generation = None;
+    assert_eq!(claimed(&store.beat(3_000)).len(), 64, "the other one starts");
+}
+
+#[test]
+fn a_host_that_is_behind_keeps_what_it_has_and_gets_no_more() {
+    let mut store = Store::shared();
+    let number = store.tenure.held_partitions().count();
+    store.membership.agreed.generation = Some(2);
+    store.member(PEER).deployed.generation = Some(2);
+    assert_eq!(store.beat(2_000), [], "it is about to follow");
+    store.member(ME).deployed.trouble = Some("a secret has no value".to_owned());
+    assert_eq!(moved(&store.beat(3_000)).len(), number.min(8), "it cannot follow");
+    let mut store = Store::shared();
+    store.membership.agreed.generation = Some(2);
+    for host in [ME, PEER] {
+        store.member(host).deployed.trouble = Some("a module was refused".to_owned());
+    }
+    assert_eq!(store.beat(2_000), [], "no host can");
+    store.member(ME).deployed = DeploymentStatus { generation: Some(2), trouble: None };
+    store.own(store.membership.partitions[0].partition, None);
+    assert!(!claimed(&store.beat(3_000)).is_empty());
+}
+
+#[test]
+fn nothing_moves_to_a_host_that_is_behind() {
+    let mut store = Store::new(hosts([ME, PEER]));
+    store.member(PEER).is_draining = true;
+    store.take(1_000);
+    store.membership.agreed.generation = Some(2);
+    store.member(ME).deployed.generation = Some(2);
+    store.member(PEER).is_draining = false;
+    store.member(PEER).beats += 1;
+    assert_eq!(store.beat(9_000), []);
+    store.member(PEER).deployed.generation = Some(2);
+    store.member(PEER).beats += 1;
+    assert_eq!(moved(&store.beat(10_000)).len(), 8);
 }
 
 #[test]

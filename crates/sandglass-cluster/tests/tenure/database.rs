@@ -2,16 +2,19 @@
 //! what must hold of each.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use sandglass_model::{HostId, Member, Membership, Ownership, Partition};
+use sandglass_model::{
+    Agreement, DeploymentStatus, HostId, Member, Membership, Ownership, Partition,
+};
 
 use crate::fault::Fault;
 
 /// A statement.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    Join { url: String },
-    Beat,
+    Join { url: String, ttl: Duration },
+    Beat(DeploymentStatus),
     Read,
     Claim(Vec<(Partition, u64)>),
     Release { partition: Partition, epoch: u64 },
@@ -33,6 +36,7 @@ pub(crate) enum Response {
 pub(crate) struct Database {
     members: BTreeMap<HostId, Member>,
     partitions: Vec<Ownership>,
+    agreed: Agreement,
     /// The highest epoch with which each partition was ever claimed.
     highest: Vec<u64>,
     fault: Option<Fault>,
@@ -53,6 +57,7 @@ impl Database {
         Self {
             members: BTreeMap::new(),
             partitions: Partition::all().map(free).collect(),
+            agreed: Agreement::default(),
             highest: vec![0; Partition::all().len()],
             fault,
             declared: 0,
@@ -63,7 +68,7 @@ impl Database {
 
     pub(crate) fn membership(&self) -> Membership {
         let hosts = self.members.values().cloned().collect();
-        Membership { hosts, partitions: self.partitions.clone() }
+        Membership { hosts, partitions: self.partitions.clone(), agreed: self.agreed }
     }
 
     pub(crate) fn owner(&self, partition: Partition) -> Option<HostId> {
@@ -72,6 +77,17 @@ impl Database {
 
     pub(crate) fn epoch(&self, partition: Partition) -> u64 {
         self.partitions[partition.index()].epoch
+    }
+
+    /// The generation that is active.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        self.agreed.generation
+    }
+
+    /// Activates another generation.
+    pub(crate) fn activate(&mut self) {
+        self.agreed.changes += 1;
+        self.agreed.generation = Some(self.agreed.changes);
     }
 
     pub(crate) fn set_draining(&mut self, host: HostId, is_draining: bool) {
@@ -91,7 +107,7 @@ impl Database {
         request: Request,
     ) -> Result<Response, &'static str> {
         Ok(match request {
-            Request::Join { url } => {
+            Request::Join { url, ttl } => {
                 let member = Member {
                     host: by,
                     name: String::new(),
@@ -100,12 +116,14 @@ impl Database {
                     reads_format: 1,
                     is_draining: false,
                     beats: 0,
+                    ttl: Some(ttl),
                     is_dead: false,
+                    deployed: DeploymentStatus::default(),
                 };
                 self.members.insert(by, member);
                 Response::Done(true)
             }
-            Request::Beat => Response::Done(self.beat(by)?),
+            Request::Beat(deployed) => Response::Done(self.beat(by, deployed)?),
             Request::Read => Response::Read(self.membership()),
             Request::Claim(wanted) => Response::Claimed(self.claim(by, &wanted)?),
             Request::Release { partition, epoch } => {
@@ -137,11 +155,13 @@ impl Database {
         })
     }
 
-    fn beat(&mut self, by: HostId) -> Result<bool, &'static str> {
+    fn beat(&mut self, by: HostId, deployed: DeploymentStatus) -> Result<bool, &'static str> {
         let was_dead = self.is_dead(by);
         let is_admitted = self.fault == Some(Fault::BeatOfDead);
         let member = self.members.get_mut(&by).filter(|member| !member.is_dead || is_admitted);
-        let has_beaten = member.map(|member| member.beats += 1).is_some();
+        let beaten =
+            member.map(|member| (member.beats, member.deployed) = (member.beats + 1, deployed));
+        let has_beaten = beaten.is_some();
         if has_beaten && was_dead { Err("a dead host has beaten") } else { Ok(has_beaten) }
     }
 
@@ -151,10 +171,12 @@ impl Database {
         wanted: &[(Partition, u64)],
     ) -> Result<Vec<(Partition, u64)>, &'static str> {
         let mut obtained = Vec::new();
+        let is_current = self.members.get(&by).is_some_and(|it| it.is_current(&self.agreed));
+        let is_current = is_current || self.fault == Some(Fault::ClaimOfLaggard);
         for &(partition, seen) in wanted {
             let Ownership { epoch, owner, .. } = self.partitions[partition.index()];
             let of_dead = owner.is_some_and(|owner| owner != by && self.is_dead(owner));
-            let is_free = owner.is_none() || owner == Some(by) || of_dead;
+            let is_free = owner == Some(by) || (is_current && (owner.is_none() || of_dead));
             let is_free = is_free || self.fault == Some(Fault::ClaimOfLive);
             let is_seen = epoch == seen || self.fault == Some(Fault::ClaimOfAnyEpoch);
             if !is_free || !is_seen {

@@ -12,6 +12,8 @@ pub(crate) enum Fault {
     NoNewObservation,
     /// A host is declared dead after half a TTL.
     EarlyDeclaration,
+    /// A host is declared dead after the TTL of the observer, which is shorter than its own.
+    OwnTtl,
     /// A host is declared dead although it has beaten since.
     BlindDeclaration,
     /// Partitions of live hosts are claimed, and the statement does not check the owner.
@@ -42,14 +44,17 @@ pub(crate) enum Fault {
     LongBeat,
     /// A refused connection counts at once, although the host may beat.
     HastyRefusal,
+    /// A host that does not run the active generation claims what is free.
+    ClaimOfLaggard,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::LeaseFromResponse,
         Self::StandingClock,
         Self::NoNewObservation,
         Self::EarlyDeclaration,
+        Self::OwnTtl,
         Self::BlindDeclaration,
         Self::ClaimOfLive,
         Self::ClaimOfAnyEpoch,
@@ -65,5 +70,6 @@ impl Fault {
         Self::NoDeclaration,
         Self::LongBeat,
         Self::HastyRefusal,
+        Self::ClaimOfLaggard,
     ];
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sandglass_cluster::{Order, Settings, Tenure};
-use sandglass_model::{HostId, Membership, Monotonic, Partition};
+use sandglass_model::{DeploymentStatus, HostId, Membership, Monotonic, Partition};
 
 use crate::fault::Fault;
 
@@ -57,6 +57,8 @@ pub(crate) struct Process {
     pub(crate) life: u64,
     pub(crate) clock: Clock,
     pub(crate) me: HostId,
+    /// What its row states. The lease of a planted fault is as long.
+    pub(crate) ttl: Duration,
     pub(crate) tenure: Tenure,
     pub(crate) has_joined: bool,
     /// Bits of the partitions whose handlers may begin effects.
@@ -74,6 +76,11 @@ pub(crate) struct Process {
     /// The lease, if a fault measures it in another way.
     other_lease: Option<Monotonic>,
     pub(crate) is_leaving: bool,
+    /// The generation that it runs.
+    pub(crate) generation: Option<u64>,
+    /// The generation that it loads, until when, and whether it cannot run that.
+    loading: Option<(u64, u64, bool)>,
+    can_run_all: bool,
     pub(crate) read: Membership,
     fault: Option<Fault>,
 }
@@ -82,8 +89,8 @@ pub(crate) fn bit(partition: Partition) -> u64 {
     1 << partition.number()
 }
 
-fn settings(is_fast: bool, fault: Option<Fault>) -> Settings {
-    let mut settings = Settings { is_fast, ..Settings::default() };
+fn settings(is_fast: bool, ttl: Duration, fault: Option<Fault>) -> Settings {
+    let mut settings = Settings { is_fast, ttl, ..Settings::default() };
     match fault {
         Some(Fault::NoNewObservation) => settings.gap = Duration::MAX,
         Some(Fault::EarlyDeclaration) => settings.ttl /= 2,
@@ -99,6 +106,7 @@ impl Process {
         life: u64,
         clock: Clock,
         me: HostId,
+        ttl: Duration,
         is_fast: bool,
         fault: Option<Fault>,
     ) -> Self {
@@ -108,7 +116,8 @@ impl Process {
             life,
             clock,
             me,
-            tenure: Tenure::new(me, settings(is_fast, fault)),
+            ttl,
+            tenure: Tenure::new(me, settings(is_fast, ttl, fault)),
             has_joined: false,
             serving: 0,
             epochs: vec![0; count],
@@ -120,6 +129,9 @@ impl Process {
             beat_sent: Monotonic::default(),
             other_lease: None,
             is_leaving: false,
+            generation: None,
+            loading: None,
+            can_run_all: false,
             read: Membership::default(),
             fault,
         }
@@ -146,7 +158,40 @@ impl Process {
 
     pub(crate) fn beat(&mut self, now: u64) -> Act {
         self.beat_sent = self.local(now);
-        Act::Send(Pending::Beat, crate::database::Request::Beat)
+        let trouble = self.loading.filter(|(_, until, is_broken)| *is_broken && *until <= now);
+        let trouble = trouble.map(|_| "it cannot be run".to_owned());
+        let deployed = DeploymentStatus { generation: self.generation, trouble };
+        Act::Send(Pending::Beat, crate::database::Request::Beat(deployed))
+    }
+
+    /// Follows the generation that is active, as it was read. Loading one takes a moment, and some cannot
+    /// be run by this process.
+    fn follow(&mut self, now: u64) {
+        let Some(wanted) = self.read.agreed.generation else { return };
+        if self.generation == Some(wanted) {
+            self.loading = None;
+            return;
+        }
+        match self.loading {
+            Some((generation, until, is_broken)) if generation == wanted => {
+                if until <= now && !is_broken {
+                    (self.generation, self.loading) = (Some(wanted), None);
+                }
+            }
+            _ => {
+                let drawn = u64::from(self.me.as_bytes()[0]) + 37 * wanted;
+                self.loading =
+                    Some((wanted, now + drawn % 3_000 * MS, !self.can_run_all && drawn % 5 == 0));
+            }
+        }
+    }
+
+    /// It can run everything from now on.
+    pub(crate) fn heal(&mut self) {
+        if let Some((_, _, is_broken)) = &mut self.loading {
+            *is_broken = false;
+        }
+        self.can_run_all = true;
     }
 
     pub(crate) fn beat_failed(&mut self) {
@@ -159,8 +204,17 @@ impl Process {
         let local = self.local(now);
         self.read = membership;
         let from = if self.has(Fault::LeaseFromResponse) { local } else { self.beat_sent };
-        self.other_lease = Some(from.after(Duration::from_millis(4_500)));
+        self.other_lease = Some(from.after(self.ttl - Duration::from_millis(500)));
+        self.follow(now);
         let mut seen = self.read.clone();
+        if self.has(Fault::OwnTtl) || self.has(Fault::EarlyDeclaration) {
+            seen.hosts.iter_mut().for_each(|member| member.ttl = None);
+        }
+        if self.has(Fault::ClaimOfLaggard) {
+            seen.hosts
+                .iter_mut()
+                .for_each(|member| member.deployed.generation = seen.agreed.generation);
+        }
         if self.has(Fault::TwoHomes) {
             for member in seen.hosts.iter_mut().filter(|member| member.host != self.me) {
                 member.is_draining = true;

@@ -102,6 +102,8 @@ pub(crate) struct World {
     /// By time and number, each for a life of a slot, or for none.
     events: BTreeMap<(u64, u64), (Life, Event)>,
     database: Database,
+    /// The latest generation with which each partition was served.
+    generations: Vec<Option<u64>>,
     down_until: u64,
     slots: Vec<Slot>,
     weather: Weather,
@@ -129,6 +131,7 @@ pub(crate) fn simulate(
         nth: 0,
         events: BTreeMap::new(),
         database: Database::new(fault),
+        generations: vec![None; Partition::all().len()],
         down_until: 0,
         slots: (0..number).map(|_| Slot::default()).collect(),
         weather,

@@ -52,7 +52,11 @@ impl World {
             Pending::Claim | Pending::Declare => 5,
             _ => 12,
         };
-        if let Some(at) = self.arrival(slot, odds) {
+        if let Some(mut at) = self.arrival(slot, odds) {
+            if self.fault == Some(Fault::BlindDeclaration) && matches!(pending, Pending::Declare) {
+                // Otherwise hosts hardly ever beat between the observation and the declaration.
+                at += 2 * SECOND;
+            }
             self.at(at, None, Event::Execute { from, nth, by, request, is_late: false });
         }
         let is_long = self.fault == Some(Fault::LongBeat);
@@ -85,7 +89,7 @@ impl World {
             }
             return Ok(());
         }
-        let is_beat = matches!(request, Request::Beat | Request::Read);
+        let is_beat = matches!(request, Request::Beat(_) | Request::Read);
         let (released, declared) = match &request {
             Request::Release { partition, .. } => (Some(*partition), None),
             Request::Declare { host, .. } => (None, Some(*host)),

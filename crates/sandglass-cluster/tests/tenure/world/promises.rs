@@ -7,7 +7,8 @@ use super::{Check, Violation, Weather, World};
 use crate::process::{Process, bit};
 
 impl World {
-    /// Who may act for a partition owns it, and so no other host may.
+    /// Who may act for a partition owns it, and so no other host may. Nothing goes back to an earlier
+    /// generation.
     pub(super) fn check_owners(&mut self) -> Result<(), Violation> {
         let mut acting = 0;
         for slot in &self.slots {
@@ -27,6 +28,12 @@ impl World {
                         format!("a host may act for partition {partition} without owning it");
                     return Err(self.broken(what));
                 }
+                let latest = &mut self.generations[partition.index()];
+                if process.generation < *latest {
+                    let what = format!("partition {partition} goes back to an earlier generation");
+                    return Err(self.broken(what));
+                }
+                *latest = process.generation;
             }
         }
         if let Some(killed) = self.killed_at

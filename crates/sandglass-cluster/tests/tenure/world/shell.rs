@@ -1,6 +1,8 @@
 //! What a process does with orders and results.
 
-use sandglass_cluster::Order;
+use std::time::Duration;
+
+use sandglass_cluster::{Order, Settings};
 use sandglass_model::HostId;
 
 use super::{Event, SECOND, Violation, Weather, World};
@@ -22,7 +24,16 @@ impl World {
         let clock = Clock { offset, ppm, stood: 0 };
         let me = self.host_id();
         let url = format!("http://{slot}");
-        let process = Process::new(url, life, clock, me, self.is_fast, self.fault);
+        // Operators may restart hosts with another TTL, one after the other.
+        let ttl = match self.weather {
+            Weather::Storm => Duration::from_secs(self.rng.u64(2..=8)),
+            _ => Settings::default().ttl,
+        };
+        let mut process = Process::new(url, life, clock, me, ttl, self.is_fast, self.fault);
+        process.generation = self.database.generation();
+        if self.is_healed {
+            process.heal();
+        }
         self.slots[slot].process = Some(process);
         self.join(slot);
         self.at(self.now, Some((slot, life)), Event::Probe);
@@ -32,8 +43,8 @@ impl World {
         let me = self.host_id();
         let process = self.process(slot);
         process.me = me;
-        let url = process.url.clone();
-        self.act(slot, Act::Send(Pending::Join, Request::Join { url }));
+        let (url, ttl) = (process.url.clone(), process.ttl);
+        self.act(slot, Act::Send(Pending::Join, Request::Join { url, ttl }));
     }
 
     /// The next beat of the process, after this time.

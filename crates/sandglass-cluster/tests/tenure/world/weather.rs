@@ -25,6 +25,9 @@ impl World {
             }
             Weather::Storm | Weather::WrongAddresses => {}
         }
+        if self.rng.u8(0..8) == 0 {
+            self.database.activate();
+        }
         let next = now + self.rng.u64(200 * MS..6 * SECOND);
         self.at(next, None, Event::Fault);
         match self.rng.u8(0..12) {
@@ -87,6 +90,7 @@ impl World {
             match &mut self.slots[slot].process {
                 Some(process) => {
                     process.is_leaving = false;
+                    process.heal();
                     process.paused_until = process.paused_until.min(now);
                     let me = process.me;
                     self.database.set_draining(me, false);
