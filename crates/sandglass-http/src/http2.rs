@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
@@ -35,6 +35,9 @@ const STREAMS_MAX: u32 = 128;
 /// How much a client may send ahead of what is read, in bytes: of one request, and of all.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
+/// What the names of headers between hosts begin with, and how many one request has.
+const HOST_HEADER_PREFIX: &str = "sandglass-";
+const HOST_HEADERS_MAX: usize = 3;
 /// How much of a response is buffered until the client reads it, in bytes.
 const PIECE_MAX_BYTES: usize = 64 << 10;
 
@@ -81,7 +84,8 @@ impl Http2 {
                 (router.clone(), slot.clone(), Arc::clone(&in_reserve));
             async move {
                 let request = with_host(request);
-                let response = if request.headers().len() > headers_max {
+                let host_headers = count_host_headers(request.headers());
+                let response = if request.headers().len() - host_headers > headers_max {
                     StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response()
                 } else {
                     respond(router, request, slot.clone()).await
@@ -105,6 +109,13 @@ impl Http2 {
             connection.as_mut().graceful_shutdown();
         }
     }
+}
+
+/// Counts the headers that another host has added. They do not count against the bound, which the client's own
+/// headers may already reach.
+fn count_host_headers(headers: &HeaderMap) -> usize {
+    let names = headers.keys().filter(|name| name.as_str().starts_with(HOST_HEADER_PREFIX));
+    names.take(HOST_HEADERS_MAX).count()
 }
 
 /// The request with the `Host` that HTTP/1.1 would have (RFC 9113, 8.3.1).

@@ -42,6 +42,12 @@ impl Digest {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 
+    /// The digest, as 64 hexadecimal digits.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Whether both are digests of the same text, in constant time.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {

@@ -24,7 +24,7 @@ use crate::http2::Http2;
 use crate::settings::{HEAD_MIN_BYTES, Settings};
 use crate::slots::ConnectionSlot;
 use crate::timer::pause;
-use crate::tls::{Io, Tls, speaks_http2};
+use crate::tls::{Io, Tls, is_peer, speaks_http2};
 
 /// Serves the connections of one interface.
 #[derive(Clone)]
@@ -120,6 +120,9 @@ impl Requests {
             () = wait_for_stop(&mut stopped) => return Ok(None),
         };
         let Some(stream) = stream else { return Ok(None) };
+        if is_peer(&stream) {
+            slot.authenticate_peer();
+        }
         let is_http2 = speaks_http2(&stream);
         self.speak(is_http2, Io::Right(Box::new(stream)), slot).await
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 pub const HEAD_MIN_BYTES: usize = 8 << 10;
 
 /// Bounds of the connections of an interface. A process needs a descriptor for each
-/// connection: `max_connections` + `max_unauthenticated` + `max_reserve` of them.
+/// connection: `max_connections` + `max_unauthenticated` + `max_reserve` of them, and up to 256 more for
+/// connections of other hosts of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Open connections over which a request was authenticated; at least 1. If one more is

@@ -11,6 +11,8 @@ const RESERVE_PART: usize = 8;
 pub enum Holder {
     /// An operator of the whole server, who may take every slot, also the reserved ones.
     Operator,
+    /// Another host of the cluster, for connections alone.
+    Host,
     /// A client, by the name of its tenant or owner. It may take a slot only while it holds fewer than
     /// are free, so one client gets at most half of them, and the next ones still get some.
     Client(Arc<str>),
@@ -49,13 +51,13 @@ pub(crate) fn may_take(
 ) -> Result<(), NoSlot> {
     let free = most.saturating_sub(taken);
     let usable = match holder {
-        Holder::Operator => free,
+        Holder::Operator | Holder::Host => free,
         Holder::Client(_) => free.saturating_sub(most / RESERVE_PART),
     };
     if usable == 0 {
         return Err(NoSlot::Full { most });
     }
-    if *holder != Holder::Operator && held >= usable {
+    if matches!(holder, Holder::Client(_)) && held >= usable {
         return Err(NoSlot::OwnShare { held, most });
     }
     Ok(())

@@ -24,6 +24,10 @@ use crate::timer::now;
 /// The bits of an IPv6 address that name its network: a client has all addresses of a network.
 const NETWORK_BITS: u32 = 64;
 
+/// Most connections of other hosts: 8 from each of 32. They are separate from those of clients, so that
+/// clients cannot keep hosts from reaching each other.
+const OF_HOSTS_MAX: usize = 256;
+
 /// All connections of a served interface.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots(Arc<Shared>);
@@ -49,6 +53,8 @@ struct Entry {
     busy: usize,
     /// Whether the client has sent nothing yet.
     is_silent: bool,
+    /// Whether it is a host that has proved that by its certificate.
+    is_peer: bool,
     quiet_since: Instant,
     closed: Arc<Notify>,
 }
@@ -95,6 +101,7 @@ impl Slots {
             class,
             busy: 0,
             is_silent: true,
+            is_peer: false,
             quiet_since: now(),
             closed: Arc::clone(&closed),
         };
@@ -172,14 +179,18 @@ impl Table {
         counts.into_iter().max_by_key(|(_, count)| *count).map(|(class, _)| class.clone())
     }
 
-    /// Makes the connection one of `holder`.
+    /// Makes the connection one of `holder`, if its kind (hosts or clients) has fewer than `most`.
     fn authenticate(&mut self, id: u64, holder: &Holder, most: usize) -> Result<(), NoSlot> {
         let own = Class::Authenticated(holder.clone());
         // If the entry is absent, the connection was closed meanwhile.
         if self.entries.get(&id).is_none_or(|entry| entry.class == own) {
             return Ok(());
         }
-        let others = |entry: &Entry| matches!(entry.class, Class::Authenticated(_));
+        let is_host = *holder == Holder::Host;
+        let others = |entry: &Entry| match &entry.class {
+            Class::Authenticated(holder) => (*holder == Holder::Host) == is_host,
+            Class::Unauthenticated(_) | Class::Reserve => false,
+        };
         loop {
             let held = self.count(|entry| entry.class == own);
             let taken = self.count(others);
@@ -243,9 +254,27 @@ impl ConnectionSlot {
     /// Errors if the holder has its share of the connections, or all are taken, and none of those
     /// is idle. The request should be refused with the error; the connection stays as it was.
     pub fn authenticate(&self, holder: &Holder) -> Result<(), NoConnection> {
-        let most = self.0.of.0.settings.max_connections;
+        let most = match holder {
+            Holder::Host => OF_HOSTS_MAX,
+            Holder::Operator | Holder::Client(_) => self.0.of.0.settings.max_connections,
+        };
         let authenticated = self.0.of.table().authenticate(self.0.id, holder, most);
         authenticated.map_err(NoConnection::Slot)
+    }
+
+    /// Notes that the client is a host, which it has proved by its certificate. If too many connections are
+    /// those of hosts, its requests are refused.
+    pub(crate) fn authenticate_peer(&self) {
+        self.with(|entry| entry.is_peer = true);
+        // Each request tries it again, and is refused with the error.
+        let _ = self.authenticate(&Holder::Host);
+    }
+
+    /// Whether it is the connection of another host, which has proved that by a certificate of the
+    /// cluster's CA.
+    #[must_use]
+    pub fn is_peer(&self) -> bool {
+        self.with(|entry| entry.is_peer).unwrap_or_default()
     }
 
     /// Checks that a request without a key that is not a health check may use the connection.

@@ -7,17 +7,18 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::{Acceptor, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use crate::connection::Connection;
+use crate::peer_tls::{PEER, PeerTls};
 
 /// The protocol name of HTTP/2 (RFC 9113, 3.1).
-const H2: &[u8] = b"h2";
+pub(crate) const H2: &[u8] = b"h2";
 const HTTP_11: &[u8] = b"http/1.1";
 /// The first byte of a TLS connection: a handshake record (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
@@ -38,11 +39,15 @@ pub(crate) type Io = Either<Connection, Box<TlsStream<Connection>>>;
 
 /// Certificate, key and rules for the TLS of an interface. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Tls(Arc<RwLock<Arc<ServerConfig>>>);
+pub struct Tls(Arc<RwLock<TlsSettings>>);
 
 /// Checked settings of TLS, see [`TlsSettings::from_pem`].
 #[derive(Clone, Debug)]
-pub struct TlsSettings(Arc<ServerConfig>);
+pub struct TlsSettings {
+    clients: Arc<ServerConfig>,
+    /// For connections of other hosts.
+    peers: Option<Arc<ServerConfig>>,
+}
 
 /// Which part of the TLS settings is wrong, and why.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +59,7 @@ pub enum TlsError {
     /// The private key.
     #[error("{0}")]
     Key(String),
-    /// The certificates by which client certificates are verified.
+    /// The certificates by which those of clients, or of other hosts, are verified.
     #[error("{0}")]
     ClientCa(String),
 }
@@ -90,18 +95,29 @@ impl TlsSettings {
                 builder.with_client_cert_verifier(verifier)
             }
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => TlsError::Key(
-                "it does not match the server's certificate, which must be the first one in the chain"
-                    .to_owned(),
-            ),
-            rustls::Error::InvalidCertificate(why) => {
-                TlsError::Certificate(format!("failed to read a certificate: {why}"))
-            }
-            _ => TlsError::Key(error.to_string()),
-        })?;
+        let mut config = builder.with_single_cert(chain, key).map_err(key_or_certificate_error)?;
         config.alpn_protocols = vec![H2.to_vec(), HTTP_11.to_vec()];
-        Ok(Self(Arc::new(config)))
+        Ok(Self { clients: Arc::new(config), peers: None })
+    }
+
+    /// Also serves other hosts of a cluster, by `peers`. Other connections are served as before.
+    #[must_use]
+    pub fn with_peers(self, peers: &PeerTls) -> Self {
+        Self { peers: Some(Arc::clone(&peers.server)), ..self }
+    }
+}
+
+/// What is wrong with a certificate chain and a key that cannot be used together.
+pub(crate) fn key_or_certificate_error(error: rustls::Error) -> TlsError {
+    match error {
+        rustls::Error::InconsistentKeys(_) => TlsError::Key(
+            "it does not match the server's certificate, which must be the first one in the chain"
+                .to_owned(),
+        ),
+        rustls::Error::InvalidCertificate(why) => {
+            TlsError::Certificate(format!("failed to read a certificate: {why}"))
+        }
+        _ => TlsError::Key(error.to_string()),
     }
 }
 
@@ -155,14 +171,14 @@ pub fn parse_root_store(text: &[u8]) -> Result<RootCertStore, String> {
 impl Tls {
     /// TLS with these settings.
     #[must_use]
-    pub fn new(TlsSettings(config): TlsSettings) -> Self {
-        Self(Arc::new(RwLock::new(config)))
+    pub fn new(settings: TlsSettings) -> Self {
+        Self(Arc::new(RwLock::new(settings)))
     }
 
     /// Uses these settings for each handshake from now on. Connections that are open stay as they
     /// are.
-    pub fn replace(&self, TlsSettings(config): TlsSettings) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+    pub fn replace(&self, settings: TlsSettings) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
     /// Completes the handshake. `None` if the client does not speak TLS; it got an error then.
@@ -178,8 +194,15 @@ impl Tls {
             Some(HANDSHAKE) => {}
             Some(_) => return refuse_plain(connection).await.map(|()| None),
         }
-        let config = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
-        TlsAcceptor::from(config).accept(connection).await.map(Some)
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), connection).await?;
+        let is_peer = hello
+            .client_hello()
+            .alpn()
+            .is_some_and(|mut protocols| protocols.any(|protocol| protocol == PEER));
+        let TlsSettings { clients, peers } =
+            self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let config = peers.filter(|_| is_peer).unwrap_or(clients);
+        hello.into_stream(config).await.map(Some)
     }
 }
 
@@ -191,7 +214,13 @@ async fn refuse_plain(mut connection: Connection) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the client has chosen HTTP/2.
+/// Whether HTTP/2 was negotiated.
 pub(crate) fn speaks_http2(stream: &TlsStream<Connection>) -> bool {
-    stream.get_ref().1.alpn_protocol() == Some(H2)
+    stream.get_ref().1.alpn_protocol() == Some(H2) || is_peer(stream)
+}
+
+/// Whether the other side is a host of the cluster, which has proved that by its certificate. Only the
+/// settings for hosts, which require one, have this protocol.
+pub(crate) fn is_peer(stream: &TlsStream<Connection>) -> bool {
+    stream.get_ref().1.alpn_protocol() == Some(PEER)
 }

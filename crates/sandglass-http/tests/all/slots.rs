@@ -152,6 +152,25 @@ fn one_client_cannot_take_all_connections() {
 }
 
 #[test]
+fn operators_cannot_take_the_connections_of_hosts_nor_hosts_theirs() {
+    let settings = Settings { max_connections: 4, ..patient() };
+    let (world, may) = world(settings);
+    let wait = |key: &str| {
+        let mut waits = world.connect();
+        waits.write_all(keyed("/waits", key).as_bytes()).expect("it listens");
+        waits
+    };
+    let mut waiting: Vec<_> = (0..4).map(|_| wait("operator")).collect();
+    let more = b"GET / HTTP/1.1\r\nhost: localhost\r\nauthorization: operator\r\nconnection: close\r\n\r\n";
+    while !world.exchange(more).contains("all 4 are taken") {}
+    waiting.extend((0..8).map(|_| wait("host")));
+    assert!(is_served(&mut world.connect(), "host"));
+    may.add_permits(12);
+    waiting.iter_mut().for_each(|waits| drop(read_until(waits, "waited")));
+    assert!(is_served(&mut world.connect(), "operator"));
+}
+
+#[test]
 fn a_health_check_is_answered_while_all_others_are_busy() {
     let settings = Settings { max_unauthenticated: 2, max_reserve: 1, ..patient() };
     let (world, may) = world(settings);

@@ -5,10 +5,10 @@ use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::HeaderMap;
 use axum::routing::get;
+use axum::{Extension, Router};
 use futures_util::stream;
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use reqwest::Version;
@@ -16,7 +16,9 @@ use reqwest::blocking::{Client, Response};
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use sandglass_http::{Settings, Tls, TlsError, TlsSettings, parse_root_store};
+use sandglass_http::{
+    ConnectionSlot, PeerTls, Settings, Tls, TlsError, TlsSettings, parse_root_store,
+};
 use tokio::sync::Notify;
 
 use crate::world::{SHORT, World};
@@ -61,6 +63,19 @@ impl Ca {
         TlsSettings::from_pem(certificate.as_bytes(), key.as_bytes(), client_ca).expect("settings")
     }
 
+    /// The settings of a host of the cluster with this CA.
+    fn peer(&self) -> PeerTls {
+        self.try_peer(&self.sign("127.0.0.1"), "127.0.0.1").expect("settings")
+    }
+
+    fn try_peer(
+        &self,
+        Signed { certificate, key }: &Signed,
+        host: &str,
+    ) -> Result<PeerTls, TlsError> {
+        PeerTls::from_pem(self.pem().as_bytes(), certificate.as_bytes(), key.as_bytes(), host)
+    }
+
     /// A client that trusts this CA.
     fn client(&self, identity: Option<&Signed>, alpn: &[u8]) -> Client {
         let roots = parse_root_store(self.pem().as_bytes()).expect("a certificate");
@@ -78,10 +93,14 @@ impl Ca {
             }
         };
         config.alpn_protocols = vec![alpn.to_vec()];
-        let client = Client::builder().tls_backend_preconfigured(config).no_proxy();
-        // None: a test must not take its own time for what the server does.
-        client.timeout(None).http2_initial_stream_window_size(64 << 10).build().expect("a client")
+        client_of(config)
     }
+}
+
+fn client_of(config: ClientConfig) -> Client {
+    let client = Client::builder().tls_backend_preconfigured(config).no_proxy();
+    // None: a test must not take its own time for what the server does.
+    client.timeout(None).http2_initial_stream_window_size(64 << 10).build().expect("a client")
 }
 
 fn world(settings: Settings, tls: &Tls) -> World {
@@ -94,6 +113,10 @@ fn router() -> Router {
         .route("/large", get(async || "x".repeat(LARGE_BYTES)))
         .route("/endless", get(async || "x".repeat(64 << 20)))
         .route("/host", get(host))
+        .route(
+            "/peer",
+            get(async |Extension(slot): Extension<ConnectionSlot>| slot.is_peer().to_string()),
+        )
 }
 
 async fn host(headers: HeaderMap) -> Vec<u8> {
@@ -102,6 +125,17 @@ async fn host(headers: HeaderMap) -> Vec<u8> {
 
 fn get_from(world: &World, client: &Client, path: &str) -> reqwest::Result<Response> {
     client.get(format!("https://{}{path}", world.address())).send()
+}
+
+/// A host that connects as `peer` says. This client takes HTTP/2 for granted.
+fn host_of(peer: &PeerTls) -> Client {
+    let client = Client::builder().tls_backend_preconfigured((*peer.client()).clone());
+    client.http2_prior_knowledge().no_proxy().timeout(None).build().expect("a client")
+}
+
+/// Whether a connection of `client` is served as one of a host; `None` if it is not served.
+fn is_peer(world: &World, client: &Client) -> Option<bool> {
+    get_from(world, client, "/peer").ok()?.text().ok()?.parse().ok()
 }
 
 fn gets_through(world: &World, client: &Client) -> bool {
@@ -164,6 +198,16 @@ fn the_number_of_headers_is_bounded_over_http_2_too() {
         let request = client.get(format!("https://{}/", world.address()));
         let request = (0..9).fold(request, |request, n| request.header(format!("x-{n}"), "1"));
         assert_eq!(request.send().expect("an answer").status(), 431, "{alpn}");
+        // With `host` and `accept`, the most that a client may send; another host adds three.
+        let request = client.get(format!("https://{}/", world.address()));
+        let request = (0..6).fold(request, |request, n| request.header(format!("x-{n}"), "1"));
+        let many =
+            ["a", "b", "c"].iter().fold(request.try_clone().expect("no body"), |all, name| {
+                all.header(format!("sandglass-{name}"), "1")
+            });
+        assert_eq!(request.send().expect("an answer").status(), 200, "{alpn}");
+        let expected = if alpn == "h2" { 200 } else { 431 };
+        assert_eq!(many.send().expect("an answer").status(), expected, "{alpn}");
         assert!(gets_through(&world, &client));
     }
 }
@@ -351,4 +395,81 @@ fn errors_of_tls_settings_name_the_file_and_the_reason() {
     let cut = &certificate[..certificate.len() / 2];
     let error = read(cut, key, None).expect_err("cut").to_string();
     assert!(error.contains("not all of it"), "{error}");
+}
+
+#[test]
+fn hosts_are_known_by_a_certificate_of_their_ca_and_clients_need_none() {
+    let (ca, of_clients, other) = (Ca::new("a CA"), Ca::new("of clients"), Ca::new("another"));
+    let tls = Tls::new(of_clients.server(None).with_peers(&ca.peer()));
+    let world = world(Settings::default(), &tls);
+    assert_eq!(is_peer(&world, &host_of(&ca.peer())), Some(true));
+    // Clients see the other certificate, and what they present gives them nothing.
+    let known = ca.sign("127.0.0.1");
+    for identity in [None, Some(&known)] {
+        assert_eq!(is_peer(&world, &of_clients.client(identity, b"h2")), Some(false));
+        assert_eq!(is_peer(&world, &of_clients.client(identity, b"http/1.1")), Some(false));
+    }
+    // Who begins as a host does must have a certificate of the CA.
+    assert_eq!(is_peer(&world, &host_of(&other.peer())), None);
+    let foreign = other.sign("127.0.0.1");
+    for identity in [None, Some(&foreign)] {
+        assert_eq!(is_peer(&world, &ca.client(identity, b"sandglass-peer")), None);
+    }
+    // Nor does the protocol alone make a host where there are none.
+    tls.replace(of_clients.server(None));
+    assert_eq!(is_peer(&world, &of_clients.client(Some(&known), b"sandglass-peer")), None);
+    assert_eq!(is_peer(&world, &of_clients.client(Some(&known), b"h2")), Some(false));
+}
+
+#[test]
+fn hosts_are_served_where_clients_need_certificates_of_another_ca() {
+    let (ca, of_clients) = (Ca::new("a CA"), Ca::new("of clients"));
+    let tls = Tls::new(of_clients.server(Some(&of_clients)).with_peers(&ca.peer()));
+    let world = world(Settings::default(), &tls);
+    assert_eq!(is_peer(&world, &host_of(&ca.peer())), Some(true));
+    let client = of_clients.client(Some(&of_clients.sign("a client")), b"h2");
+    assert_eq!(is_peer(&world, &client), Some(false));
+    assert!(!gets_through(&world, &of_clients.client(Some(&ca.sign("127.0.0.1")), b"h2")));
+    // A new CA counts for new connections.
+    let new = Ca::new("a new CA");
+    tls.replace(of_clients.server(None).with_peers(&new.peer()));
+    assert_eq!(is_peer(&world, &host_of(&ca.peer())), None);
+    assert_eq!(is_peer(&world, &host_of(&new.peer())), Some(true));
+}
+
+#[test]
+fn certificates_that_other_hosts_would_refuse_are_named_with_the_reason() {
+    let (ca, other) = (Ca::new("a CA"), Ca::new("another"));
+    let wrong = |signed: &Signed, host: &str| match ca.try_peer(signed, host) {
+        Err(TlsError::Certificate(why)) => why,
+        found => panic!("{found:?}"),
+    };
+    let good = ca.sign("host-1.example");
+    assert!(ca.try_peer(&good, "host-1.example").is_ok());
+    assert!(wrong(&good, "host-2.example").contains("not for `host-2.example`"));
+    assert!(wrong(&good, "127.0.0.1").contains("not for `127.0.0.1`"));
+    assert!(wrong(&other.sign("host-1.example"), "host-1.example").contains("no certificate of"));
+    let sign = |change: &dyn Fn(&mut CertificateParams)| {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(vec!["a".to_owned()]).expect("a name");
+        change(&mut params);
+        let certificate = params.signed_by(&key, &ca.0).expect("a certificate").pem();
+        Signed { certificate, key: key.serialize_pem() }
+    };
+    let expired = sign(&|params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
+    assert!(wrong(&expired, "a").contains("has expired"));
+    let early = sign(&|params| params.not_before = rcgen::date_time_ymd(4000, 1, 1));
+    assert!(wrong(&early, "a").contains("not valid yet"));
+    let of_servers = sign(&|params| {
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    });
+    assert!(wrong(&of_servers, "a").contains("clientAuth"));
+    let of_clients = sign(&|params| {
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    });
+    assert!(wrong(&of_clients, "a").contains("serverAuth"));
+    let mixed = Signed { key: ca.sign("a").key, ..sign(&|_| {}) };
+    assert!(matches!(ca.try_peer(&mixed, "a"), Err(TlsError::Key(_))));
+    let no_ca = PeerTls::from_pem(b"", good.certificate.as_bytes(), good.key.as_bytes(), "a");
+    assert!(matches!(no_ca, Err(TlsError::ClientCa(_))));
 }

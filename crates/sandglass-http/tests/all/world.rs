@@ -113,6 +113,7 @@ async fn door(request: Request, next: Next) -> Response {
     let slot = request.extensions().get::<ConnectionSlot>().expect("each connection has one");
     let holder = key.map(|key| match key {
         "operator" => Holder::Operator,
+        "host" => Holder::Host,
         other => Holder::Client(other.into()),
     });
     match holder.map(|holder| slot.authenticate(&holder)) {
