@@ -42,5 +42,13 @@ codes! {
     /// An endpoint of the protocol that this host does not have.
     NotImplemented = "not_implemented",
     Unavailable = "service_unavailable",
+    /// No host of the cluster owns the run at present; another one takes it over.
+    OwnerMoving = "owner_moving",
+    /// The host that owns the run did not respond: the request may have been done.
+    OutcomeUnknown = "outcome_unknown",
+    /// Another host owns the run. Only hosts get this; they look for the owner again.
+    NotOwner = "not_owner",
+    /// Another host sent a cluster key, and it is not the one of this host.
+    WrongClusterKey = "wrong_cluster_key",
     Internal = "internal_error",
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandglass_journal::Journals;
-use sandglass_model::{DispatchId, EntityRef, WallTime};
+use sandglass_model::{DispatchId, EntityRef, Partition, WallTime};
 use sandglass_workflow::definition::Definition;
 use sandglass_workflow::error::RunError;
 use sandglass_workflow::event::{Entry, Kind, Origin, RunEvent};
@@ -84,7 +84,7 @@ impl Context {
         folded.read_on(journals, run, take).await?;
         let projection = folded.projection;
         let begin = projection.begin.ok_or(ReadError::NoBeginning)?;
-        let definition = library.pinned(journals, &begin).await?;
+        let definition = library.pinned(journals, run, &begin).await?;
         let (failed, origin) = (projection.failed, projection.origin);
         let mut context = Self { failed, origin, since, ..Self::new(begin, definition) };
         events.iter().for_each(|event| context.apply(event));
@@ -154,6 +154,12 @@ impl Contexts {
     pub(crate) fn forget(&self, run: &EntityRef) {
         lock(&self.contexts).remove(run);
         lock(&self.logged).remove(run);
+    }
+
+    /// Removes what is kept for the runs of a partition.
+    pub(crate) fn forget_partition(&self, partition: Partition) {
+        lock(&self.contexts).retain(|run, _| Partition::of(run) != partition);
+        lock(&self.logged).retain(|run, _| Partition::of(run) != partition);
     }
 
     /// Removes what is kept for all runs.

@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sandglass_host::Host;
 use sandglass_journal::Journals;
 use sandglass_model::Clock;
-use sandglass_runtime::{ActorError, Runtime};
 use sandglass_telemetry::Metrics;
-use tokio::sync::OnceCell;
 
 use crate::context::Contexts;
 use crate::library::Library;
@@ -24,7 +22,6 @@ pub(crate) struct Engine {
     pub(crate) contexts: Contexts,
     /// How many runs are executing.
     active: AtomicUsize,
-    definitions_recorded: OnceCell<()>,
 }
 
 impl Engine {
@@ -35,8 +32,8 @@ impl Engine {
         library: Library,
         settings: Settings,
     ) -> Self {
-        let (contexts, active, definitions_recorded) = Default::default();
-        Self { host, journals, clock, library, settings, contexts, active, definitions_recorded }
+        let (contexts, active) = Default::default();
+        Self { host, journals, clock, library, settings, contexts, active }
     }
 
     /// Where the metrics of the host go.
@@ -53,12 +50,6 @@ impl Engine {
     pub(crate) fn count_active(self: &Arc<Self>) -> Active {
         self.active.fetch_add(1, Ordering::Relaxed);
         Active(Arc::clone(self))
-    }
-
-    /// Records the definitions that the journal does not have yet, once: each run needs its own for
-    /// as long as it is in the journal.
-    pub(crate) async fn record_definitions(&self, runtime: &Runtime) -> Result<(), ActorError> {
-        self.definitions_recorded.get_or_try_init(|| self.library.record(runtime)).await.copied()
     }
 }
 

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use sandglass_journal::Journals;
-use sandglass_model::{EntityRef, Event as RecordedEvent};
+use sandglass_model::{EntityRef, Event as RecordedEvent, Partition};
 use sandglass_runtime::{Event, Runtime};
 use tokio::task::JoinHandle;
 
 use crate::breach::Breaches;
 use crate::engine::Engine;
-use crate::log::{ReadError, RunLog};
+use crate::log::{ReadError, RunLog, Stage};
 use crate::{REPLAY_TYPE, RUN_TYPE};
 
 /// After how many new logs the unused ones are removed.
@@ -19,6 +19,7 @@ const SWEEP_EVERY: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Feeds {
+    runtime: Runtime,
     journals: Journals,
     logs: Arc<Mutex<Logs>>,
     following: JoinHandle<()>,
@@ -45,7 +46,7 @@ impl Feeds {
         let journals = engine.journals.clone();
         let engine = Arc::clone(engine);
         let following = tokio::spawn({
-            let logs = Arc::clone(&logs);
+            let (logs, runtime) = (Arc::clone(&logs), runtime.clone());
             async move {
                 while let Some(event) = events.next().await {
                     match event {
@@ -59,17 +60,22 @@ impl Feeds {
                                 lock(&logs).notify(entity.id());
                             }
                         }
+                        Ok(Event::Unserved(partition)) => {
+                            engine.contexts.forget_partition(partition);
+                            lock(&logs).leave(|run| Partition::of(run) == partition);
+                        }
                         Ok(_) => {}
-                        // The missed records may belong to any run.
+                        // The missed events may be about any run.
                         Err(_) => {
                             engine.contexts.forget_all();
+                            lock(&logs).leave(|run| !runtime.serves(Partition::of(run)));
                             lock(&logs).notify_all();
                         }
                     }
                 }
             }
         });
-        Self { journals, logs, following, held: Arc::default() }
+        Self { runtime: runtime.clone(), journals, logs, following, held: Arc::default() }
     }
 
     /// Whether the log of `run` may be read: if all logs take fewer than `max_bytes`, or if it is being
@@ -84,6 +90,10 @@ impl Feeds {
         if is_new {
             // Before anything that may fail: a simultaneous request receives the same log.
             tokio::spawn(RunLog::follow(Arc::downgrade(&log), self.journals.clone()));
+        }
+        // Checked after the log was entered: if the partition is lost from now on, the log is found.
+        if !self.runtime.serves(Partition::of(run)) {
+            log.leave();
         }
         log.catch_up(&self.journals).await?;
         Ok(log)
@@ -115,11 +125,22 @@ impl Logs {
     }
 
     fn notify_all(&self) {
-        self.by_run.values().filter_map(Weak::upgrade).for_each(|log| log.notify());
+        self.all().for_each(|log| log.notify());
+    }
+
+    /// Sends the readers of the runs for which `is_elsewhere` is true to other hosts.
+    fn leave(&self, is_elsewhere: impl Fn(&EntityRef) -> bool) {
+        self.all().filter(|log| is_elsewhere(&log.run)).for_each(|log| log.leave());
+    }
+
+    fn all(&self) -> impl Iterator<Item = Arc<RunLog>> {
+        self.by_run.values().filter_map(Weak::upgrade)
     }
 
     fn enter(&mut self, run: &EntityRef, held: &Arc<AtomicUsize>) -> (Arc<RunLog>, bool) {
-        if let Some(log) = self.by_run.get(run.id()).and_then(Weak::upgrade) {
+        let known = self.by_run.get(run.id()).and_then(Weak::upgrade);
+        // The partition may have come back since a log was left.
+        if let Some(log) = known.filter(|log| log.stage() != Stage::Elsewhere) {
             return (log, false);
         }
         self.since_sweep += 1;

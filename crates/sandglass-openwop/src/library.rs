@@ -2,18 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::stream::{StreamExt as _, iter};
 use sandglass_host::{Abi, Host, Integration, Manifest, file};
 use sandglass_journal::{Journals, PAGE_MAX_ENTRIES};
 use sandglass_liveness::decide::PARAMS_MAX_BYTES;
-use sandglass_model::{EntityRef, Event, GuestLimits, ModuleHash, Position};
-use sandglass_runtime::{ActorError, Runtime};
+use sandglass_model::{EntityRef, Event, GuestLimits, ModuleHash, Partition, Position};
+use sandglass_runtime::{ActorError, NewEntity, Request, Runtime};
 
 use crate::WORKFLOW_TYPE;
 use crate::folder::{self, LeftOut};
+use crate::id::{ATTEMPTS_MAX, hex};
 use crate::log::ReadError;
 use crate::settings::{PackLimits, millis};
 use sandglass_workflow::definition::Definition;
@@ -23,6 +24,7 @@ use sandglass_workflow::pack;
 use sandglass_workflow::schema::Schema;
 use sandglass_workflow::step::Begin;
 use sandglass_workflow::{Problem, quoted};
+use sha2::{Digest as _, Sha256};
 
 /// Largest definition that can be recorded, in bytes: a text in the parameters of an action, with room
 /// for its name.
@@ -77,6 +79,8 @@ pub struct Library {
     schemas: BTreeMap<String, Schema>,
     /// Definitions by their digest, also those that only runs still have.
     pinned: RwLock<BTreeMap<String, Arc<Definition>>>,
+    /// The digests of definitions that are known to be recorded, with the index of each journal.
+    recorded: Mutex<BTreeSet<(usize, String)>>,
 }
 
 impl Library {
@@ -171,6 +175,18 @@ impl Library {
         self.packs.iter().map(|pack| pack.name.as_str())
     }
 
+    /// A digest of all definitions and packs: hosts with the same ones have the same digest.
+    pub(crate) fn digest(&self) -> String {
+        let mut digest = Sha256::new();
+        for definition in self.definitions.values() {
+            digest.update(definition.digest.to_string());
+        }
+        for pack in self.nodes.values().map(|node| &node.pack) {
+            digest.update(pack.hash.to_string());
+        }
+        hex(&digest.finalize()[..16])
+    }
+
     /// The sensitive values of runs of `definition`.
     pub(crate) fn masks(&self, definition: &Definition) -> Masks {
         let sensitive = |type_id: &str| self.node(type_id).map(PackNode::sensitive_outputs);
@@ -193,34 +209,50 @@ impl Library {
         pinned.insert(definition.digest.to_string(), Arc::clone(definition));
     }
 
-    /// Has `runtime` record all definitions, so that each run has its own for as long as it is
-    /// in the journal.
+    /// Has `runtime` record the definition that `run` begins with, so that the run has it for as long as
+    /// it is in the journal.
     ///
     /// # Errors
-    /// One cannot be recorded.
-    pub(crate) async fn record(&self, runtime: &Runtime) -> Result<(), ActorError> {
-        for definition in self.definitions.values() {
-            let entity = entity_of(&definition.id, &definition.digest.to_string());
-            match runtime.create(entity.clone()).await {
-                Ok(_) => {}
-                Err(ActorError::EntityExists(_)) => {
-                    // A host that ended in between has not recorded it.
-                    if runtime.entity(&entity).await?.state != "New" {
-                        continue;
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-            let text = ("definition".to_owned(), definition.canonical.as_str().into());
-            runtime.send(&entity, "Keep", [text].into()).await?;
+    /// It cannot be recorded.
+    pub(crate) async fn record(
+        &self,
+        runtime: &Runtime,
+        journals: &Journals,
+        run: &EntityRef,
+        definition: &Definition,
+    ) -> Result<(), ActorError> {
+        let digest = definition.digest.to_string();
+        let recorded = (journals.index_of(run), digest.clone());
+        let lock = || self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock().contains(&recorded) {
+            return Ok(());
         }
+        let entity = match journals.is_partitioned() {
+            true => entity_in_partition(run, &definition.id, &digest),
+            false => entity_in_one_journal(&definition.id, &digest),
+        };
+        let text = ("definition".to_owned(), definition.canonical.as_str().into());
+        let keep = Request::new("Keep").params([text].into());
+        let new = NewEntity { first: Some(keep.clone()), ..NewEntity::default() };
+        match runtime.create_as(entity.clone(), new).await {
+            Ok(_) => {}
+            Err(ActorError::EntityExists(_)) => {
+                // An earlier version created it without a definition, if its host ended in between.
+                if runtime.entity(&entity).await?.state == "New" {
+                    runtime.request(&entity, keep).await?;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        lock().insert(recorded);
         Ok(())
     }
 
-    /// The definition that a run began with.
+    /// The definition that `run` began with.
     pub(crate) async fn pinned(
         &self,
         journals: &Journals,
+        run: &EntityRef,
         begin: &Begin,
     ) -> Result<Arc<Definition>, ReadError> {
         let known = {
@@ -234,12 +266,20 @@ impl Library {
             workflow: begin.workflow.clone(),
             digest: begin.digest.clone(),
         };
-        let entity = entity_of(&begin.workflow, &begin.digest);
-        let page = journals.read_entity(entity, Position(1), PAGE_MAX_ENTRIES).await?;
-        let text = page.into_records()?.into_iter().find_map(|record| match record.event {
-            Event::Transition { mut params, .. } => params.remove("definition"),
-            _ => None,
-        });
+        let (workflow, digest) = (&begin.workflow, &begin.digest);
+        let mut text = None;
+        for entity in
+            [entity_in_partition(run, workflow, digest), entity_in_one_journal(workflow, digest)]
+        {
+            let page = journals.read_entity(entity, Position(1), PAGE_MAX_ENTRIES).await?;
+            text = page.into_records()?.into_iter().find_map(|record| match record.event {
+                Event::Transition { mut params, .. } => params.remove("definition"),
+                _ => None,
+            });
+            if text.is_some() {
+                break;
+            }
+        }
         let text = text.as_ref().and_then(|text| text.as_str()).ok_or_else(unknown)?;
         let definition = Definition::parse(text).map_err(|_| unknown())?;
         let definition = Arc::new(definition);
@@ -265,10 +305,21 @@ fn one_orchestrator(definition: &Definition) -> Result<(), Problem> {
     Err(Problem::new(format!("/nodes/{index}/typeId"), what))
 }
 
-/// The entity of a version of a definition.
-fn entity_of(id: &str, digest: &str) -> EntityRef {
+/// The entity of a version of a definition in a store of one journal. Earlier versions of this program used
+/// it in all stores.
+fn entity_in_one_journal(id: &str, digest: &str) -> EntityRef {
     EntityRef::new(WORKFLOW_TYPE, format!("{id}@{digest}"))
         .expect("an id of at most 128 bytes, and a digest of 64")
+}
+
+/// The entity of a version of a definition in the partition of `run`: each partition has those of its own
+/// runs, so that a run needs nothing of another host.
+fn entity_in_partition(run: &EntityRef, id: &str, digest: &str) -> EntityRef {
+    let home = Partition::of(run);
+    let named = |number: u32| EntityRef::new(WORKFLOW_TYPE, format!("{{{number}}}{id}@{digest}"));
+    let mut names = (0..ATTEMPTS_MAX).filter_map(|number| named(number).ok());
+    let found = names.find(|entity| Partition::of(entity) == home);
+    found.unwrap_or_else(|| entity_in_one_journal(id, digest))
 }
 
 /// Compiles a pack, and compares its module with its manifest.

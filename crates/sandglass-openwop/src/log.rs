@@ -114,14 +114,25 @@ impl Standing {
     }
 }
 
+/// Whether there will be more in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The run continues here.
+    Open,
+    /// The run is over, and the log has all of it.
+    Complete,
+    /// Another host owns the run now, and its log continues there.
+    Elsewhere,
+}
+
 /// The log of one run, shared by those who read it.
 #[derive(Debug)]
 pub(crate) struct RunLog {
     pub(crate) run: EntityRef,
     entries: RwLock<Vec<Arc<Line>>>,
     reading: Mutex<Folded>,
-    /// Changes when there is more, and says whether all is there.
-    more: watch::Sender<bool>,
+    /// Changes when there is more.
+    more: watch::Sender<Stage>,
     /// Notified after a record of the run.
     recorded: Arc<Notify>,
     held: Held,
@@ -174,7 +185,7 @@ impl RunLog {
             held: Held { own: AtomicUsize::new(0), all: held },
             entries: RwLock::default(),
             reading: Mutex::default(),
-            more: watch::Sender::new(false),
+            more: watch::Sender::new(Stage::Open),
             recorded: Arc::default(),
         }
     }
@@ -190,22 +201,39 @@ impl RunLog {
         self.entries.write().unwrap_or_else(PoisonError::into_inner).append(&mut new);
         let is_over = folded.projection.is_over;
         drop(folded);
-        self.more.send_if_modified(|known| {
-            let changed = has_more || is_over != *known;
-            *known = is_over;
-            changed
+        self.more.send_if_modified(|stage| {
+            let present = if is_over { Stage::Complete } else { *stage };
+            let before = std::mem::replace(stage, present);
+            has_more || present != before
         });
         read
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        *self.more.borrow()
+    }
+
+    /// Notes that another host owns the run: readers have to continue there.
+    pub(crate) fn leave(&self) {
+        self.more.send_if_modified(|stage| {
+            let is_open = *stage == Stage::Open;
+            if is_open {
+                *stage = Stage::Elsewhere;
+            }
+            is_open
+        });
+        // Ends the task that follows the log.
+        self.notify();
     }
 
     /// Up to `most` events from number `from` on, and whether those are all that will be.
     pub(crate) fn from(&self, from: u64, most: usize) -> (Vec<Arc<Line>>, bool) {
         // First, so that an end that is recorded in between does not count as read.
-        let is_over = *self.more.borrow();
+        let is_complete = self.stage() == Stage::Complete;
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(entries.len());
         let to = from.saturating_add(most).min(entries.len());
-        (entries[from..to].to_vec(), is_over && to == entries.len())
+        (entries[from..to].to_vec(), is_complete && to == entries.len())
     }
 
     /// All events.
@@ -224,7 +252,7 @@ impl RunLog {
     }
 
     /// Changes when there is more.
-    pub(crate) fn watch(&self) -> watch::Receiver<bool> {
+    pub(crate) fn watch(&self) -> watch::Receiver<Stage> {
         self.more.subscribe()
     }
 
@@ -238,7 +266,7 @@ impl RunLog {
                 if let Err(error) = &read {
                     tracing::warn!(run = %log.run, %error, "the log of a run can't be read on");
                 }
-                if *log.more.borrow() {
+                if log.stage() != Stage::Open {
                     return;
                 }
                 read

@@ -47,7 +47,7 @@ pub(crate) struct Bounds {
 #[derive(Clone, Debug)]
 pub(crate) struct Created {
     pub(crate) run: String,
-    /// Whether an earlier request has created it.
+    /// Whether an earlier request of a client has created it.
     pub(crate) is_replayed: bool,
 }
 
@@ -75,19 +75,23 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Creates a run. Requests with the same key create one run.
+    /// Creates a run. Requests with the same key create one run. `chosen` is its id, if the host that
+    /// received the request has chosen one. That host may send the request again.
     pub(crate) async fn create(
         &self,
         wanted: Wanted,
         key: Option<(&str, String)>,
+        chosen: Option<String>,
     ) -> Result<Created, Error> {
-        let run = match &key {
-            Some((key, _)) => id::of_key(key),
-            None => id::of_run()?,
+        let may_be_repeated = key.is_some() || chosen.is_some();
+        let run = match (&key, chosen) {
+            (Some((key, _)), _) => id::of_key(key),
+            (None, Some(chosen)) => chosen,
+            (None, None) => id::of_run()?,
         };
         let entity = id::entity_of(&run).ok_or_else(|| Error::no_run(&run))?;
         let request = key.map(|(_, digest)| digest);
-        if request.is_some() {
+        if may_be_repeated {
             // A repeated request succeeds, whatever has become of the workflow and of the room.
             if let Some(created) = self.earlier(&entity, request.as_deref()).await? {
                 return Ok(created);
@@ -175,13 +179,14 @@ impl Runs {
         definition: &Arc<Definition>,
         limits: LimitSettings,
     ) -> Result<Created, Error> {
-        self.engine.record_definitions(&self.runtime).await?;
+        let Engine { library, journals, .. } = &*self.engine;
+        library.record(&self.runtime, journals, entity, definition).await?;
         let request = begin.request.clone();
         let (action, params) = match &begin.fork {
             Some(_) => (Action::Replay, Params::next(Next::Replay { at: 1 })),
             None => {
                 let mut context = Context::beginning(begin.clone(), Arc::clone(definition));
-                first_action(&self.engine.library, &mut context)
+                first_action(library, &mut context)
             }
         };
         let params = Object::from(Params { begin: Some(begin), ..params });
@@ -229,11 +234,25 @@ impl Runs {
         if snapshot.state == State::Pending.as_str() {
             return Ok(None);
         }
-        let begin = self.begin_of(entity).await?;
-        if begin.is_none_or(|begin| begin.request.as_deref() != request) {
+        match self.recorded(entity, request).await? {
+            Some(created) => Ok(Some(created)),
+            None => Err(Error::KeyUsed),
+        }
+    }
+
+    /// As [`Runs::earlier`], but for a run that another host may own. `None` if it has not begun.
+    pub(crate) async fn recorded(
+        &self,
+        entity: &EntityRef,
+        request: Option<&str>,
+    ) -> Result<Option<Created>, Error> {
+        let Some(begin) = self.begin_of(entity).await? else { return Ok(None) };
+        if begin.request.as_deref() != request {
             return Err(Error::KeyUsed);
         }
-        Ok(Some(Created { run: entity.id().to_owned(), is_replayed: true }))
+        // A request without a key is repeated only by a host, whose client gets one response.
+        let is_replayed = request.is_some();
+        Ok(Some(Created { run: entity.id().to_owned(), is_replayed }))
     }
 
     /// What a run began with, from its first records.

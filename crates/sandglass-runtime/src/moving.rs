@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use crate::actor::LOST;
 use crate::builder::{BuildError, Recovery, read_specs, register_missing};
 use crate::loading::Round;
+use crate::publish::Event;
 use crate::runtime::Runtime;
 use crate::serving::{Hold, Phase};
 use crate::shared::Shared;
@@ -244,6 +245,7 @@ impl Runtime {
             () = timer::until(&*shared.clock, over) => {}
         }
         shared.forget(index);
+        shared.publish_unserved(index);
         true
     }
 }
@@ -295,7 +297,16 @@ impl Shared {
             handle.move_away(&entity);
             handle.stops.kill(None, Cause::OwnershipLost, LOST);
         }
+        self.publish_unserved(hold.index);
         true
+    }
+
+    /// Publishes that a partition is not served any more. A runtime over one journal has none.
+    fn publish_unserved(&self, index: usize) {
+        let partition = u8::try_from(index).ok().and_then(Partition::new);
+        if let Some(partition) = partition.filter(|_| self.journal.is_partitioned()) {
+            self.publish(Event::Unserved(partition));
+        }
     }
 
     /// Forgets what is in memory of the entities of a partition, besides the table.

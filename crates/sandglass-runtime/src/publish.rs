@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sandglass_liveness::session::{HandlerWatch, Shown, StatusView, Watched};
 use sandglass_liveness::{Entity, Fields, Session};
 use sandglass_model::{
-    DispatchId, EntityRef, Incarnation, LastSignal, Object, Record, RunReport, Sequence,
+    DispatchId, EntityRef, Incarnation, LastSignal, Object, Partition, Record, RunReport, Sequence,
     SpecDigest, WallTime,
 };
 use serde_json::Value;
@@ -38,6 +38,9 @@ pub enum Event {
         /// Its content.
         payload: Arc<Value>,
     },
+    /// A partition of a shared store is not served any more: it was lost, or given away. Records of its
+    /// entities are published by its next owner.
+    Unserved(Partition),
 }
 
 /// Receives events from the subscription on.

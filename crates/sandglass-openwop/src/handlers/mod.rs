@@ -185,7 +185,8 @@ impl Execution {
         let is_first = self.run.dispatched.attempt == 1;
         let kept = match &params.begin {
             Some(begin) if is_first => {
-                let definition = engine.library.pinned(&engine.journals, begin).await?;
+                let run = &self.run.entity;
+                let definition = engine.library.pinned(&engine.journals, run, begin).await?;
                 let mut context = Context::beginning(begin.clone(), definition);
                 params.events.iter().for_each(|event| context.apply(event));
                 Some(context)

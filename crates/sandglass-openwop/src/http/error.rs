@@ -21,7 +21,7 @@ const fn status(code: Code) -> StatusCode {
         Code::Validation | Code::UnsupportedStreamMode | Code::CapabilityRequired => {
             StatusCode::BAD_REQUEST
         }
-        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::Unauthenticated | Code::WrongClusterKey => StatusCode::UNAUTHORIZED,
         Code::NotFound | Code::WorkflowNotFound => StatusCode::NOT_FOUND,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
@@ -34,7 +34,9 @@ const fn status(code: Code) -> StatusCode {
         Code::ForkPastEnd => StatusCode::UNPROCESSABLE_ENTITY,
         Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         Code::NotImplemented => StatusCode::NOT_IMPLEMENTED,
-        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::NotOwner => StatusCode::MISDIRECTED_REQUEST,
+        Code::OutcomeUnknown => StatusCode::BAD_GATEWAY,
+        Code::Unavailable | Code::OwnerMoving => StatusCode::SERVICE_UNAVAILABLE,
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
@@ -66,7 +68,9 @@ impl Error {
         let message = message.into();
         let error = Self { code, message, details: None, retry_after: None, allow: None };
         match code {
-            Code::RateLimited | Code::Unavailable => error.retry_after(RETRY_AFTER),
+            Code::RateLimited | Code::Unavailable | Code::OwnerMoving => {
+                error.retry_after(RETRY_AFTER)
+            }
             _ => error,
         }
     }

@@ -21,7 +21,7 @@ use super::path::Segments;
 use super::view::RunSnapshot;
 use super::{OpenWop, ReaderPlace, answer};
 use crate::code::Code;
-use crate::log::{Line, RunLog, Standing};
+use crate::log::{Line, RunLog, Stage, Standing};
 use sandglass_workflow::event::{Entry, Kind, event_id};
 use sandglass_workflow::masks::Masks;
 use sandglass_workflow::state::RunState;
@@ -213,10 +213,12 @@ struct Reader {
     next: u64,
     /// What it is sent of the state of the run, in [`Mode::Values`].
     snapshots: Option<Snapshots>,
-    more: watch::Receiver<bool>,
+    more: watch::Receiver<Stage>,
     closing: watch::Receiver<bool>,
     /// When it was sent something last.
     handed_at: Option<Monotonic>,
+    /// Whether this host did not own the run at the end of the last silence.
+    was_elsewhere: bool,
     is_done: bool,
     _place: ReaderPlace,
 }
@@ -298,6 +300,7 @@ async fn stream(
         next,
         snapshots,
         handed_at: None,
+        was_elsewhere: false,
         is_done: false,
         _place: place,
     };
@@ -351,9 +354,20 @@ impl Reader {
                 return None;
             }
             if lines.is_empty() {
+                if self.log.stage() == Stage::Elsewhere {
+                    return Some(self.leave());
+                }
                 match self.wait().await {
                     Waited::More => {}
-                    Waited::Silence => return Some(Bytes::from_static(b": keep-alive\n\n")),
+                    Waited::Silence => {
+                        // A host that does not reach the database does not learn who owns the run.
+                        let is_elsewhere = !host.owns(&self.log.run);
+                        if std::mem::replace(&mut self.was_elsewhere, is_elsewhere) && is_elsewhere
+                        {
+                            return Some(self.leave());
+                        }
+                        return Some(Bytes::from_static(b": keep-alive\n\n"));
+                    }
                     Waited::Closing => {
                         self.is_done = true;
                         return Some(Bytes::from_static(
@@ -363,6 +377,12 @@ impl Reader {
                 }
             }
         }
+    }
+
+    /// The end of the stream of a run that another host has.
+    fn leave(&mut self) -> Bytes {
+        self.is_done = true;
+        Bytes::from_static(b": the run is on another host now; resume with Last-Event-ID\n\n")
     }
 
     /// The text of the first `lines` that it requests, and how many lines that covers.
@@ -494,8 +514,9 @@ pub(super) async fn poll(
         let come = async {
             loop {
                 more.mark_unchanged();
+                let stage = log.stage();
                 let found = log.from(next, usize::MAX);
-                if !found.0.is_empty() || found.1 {
+                if !found.0.is_empty() || stage != Stage::Open {
                     return found;
                 }
                 tokio::select! {

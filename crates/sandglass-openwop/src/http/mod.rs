@@ -1,13 +1,15 @@
 //! The HTTP API of the protocol.
 //!
 //! ```text
-//! guarded ──▶ door (key) ──▶ routes ──▶ request: body, checked ──▶ Service
-//!                               └─────▶ view: runs and events, masked ◀── logs of runs
+//! guarded ──▶ door (key) ──▶ owner ──▶ routes ──▶ request: body, checked ──▶ Service
+//!                                        └─────▶ view: runs and events, masked ◀── logs of runs
 //! ```
 
 pub(crate) mod discovery;
+mod door;
 pub(crate) mod error;
 mod events;
+mod owner;
 mod path;
 pub(crate) mod request;
 mod runs;
@@ -15,21 +17,22 @@ mod status;
 mod view;
 mod workflows;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
-use sandglass_http::key::{self, Digest};
+use sandglass_http::key::Digest;
 use sandglass_http::{
-    ConnectionSlot, Holder, NoConnection, NoRoute, body, path_fallback, with_fallbacks,
-    with_guards, with_method_fallback,
+    Holder, NoRoute, Owners, body, path_fallback, with_fallbacks, with_guards, with_method_fallback,
 };
+use sandglass_model::HostId;
 use sandglass_telemetry::metrics::OpenwopRefusal;
 use sandglass_telemetry::prometheus::Exporter;
 use serde::Serialize;
@@ -68,8 +71,6 @@ const HEALTH_PATH: &str = "/healthz";
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Large bodies that are read at the same time.
 const LARGE_BODIES_MAX: usize = 64;
-/// Longest path with its query, in bytes: ids and cursors are short.
-const TARGET_MAX_BYTES: usize = 2_048;
 
 /// The description of the interface: OpenAPI 3.1.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -87,7 +88,13 @@ struct Interface {
     readers: Arc<Semaphore>,
     snapshot_readers: Arc<Semaphore>,
     polls: Arc<Semaphore>,
+    forwarded_readers: Arc<Semaphore>,
     large_bodies: Arc<Semaphore>,
+    /// The hosts of the cluster, if it is in one.
+    owners: Option<Arc<dyn Owners>>,
+    /// The digest of its definitions and packs, and those of other hosts that were warned of.
+    library: HeaderValue,
+    warned_of: Mutex<BTreeMap<HostId, HeaderValue>>,
     closing: watch::Sender<bool>,
     exporter: Exporter,
 }
@@ -131,9 +138,16 @@ fn is_known(headers: &HeaderMap, etag: &HeaderValue) -> bool {
 }
 
 impl OpenWop {
-    /// The interface of `service`, for clients with `key`; its metrics are those of `exporter`.
+    /// The interface of `service`, for clients with `key`; its metrics are those of `exporter`. If
+    /// `owners` is given, this host owns a part of the runs, and requests about others are forwarded.
     #[must_use]
-    pub fn new(service: Arc<Service>, key: Digest, exporter: Exporter) -> Self {
+    pub fn new(
+        service: Arc<Service>,
+        key: Digest,
+        exporter: Exporter,
+        owners: Option<Arc<dyn Owners>>,
+    ) -> Self {
+        let library = HeaderValue::from_str(&service.engine().library.digest());
         let discovery = discovery::document(&service.engine().library, &service.engine().settings);
         let places = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         let interface = Interface {
@@ -143,7 +157,11 @@ impl OpenWop {
             readers: places(service.engine().settings.max_readers),
             snapshot_readers: places(events::SNAPSHOT_READERS_MAX),
             polls: places(service.engine().settings.max_polls),
+            forwarded_readers: places(owner::FORWARDED_READERS_MAX),
             large_bodies: places(LARGE_BODIES_MAX),
+            owners,
+            library: library.expect("hexadecimal digits"),
+            warned_of: Mutex::default(),
             closing: watch::Sender::new(false),
             exporter,
             service,
@@ -176,24 +194,27 @@ impl OpenWop {
     }
 
     fn routes(&self) -> Router<Self> {
-        let router = NOT_IMPLEMENTED
-            .into_iter()
-            .fold(Router::new(), |router, path| router.route(path, any(not_implemented)));
-        router
-            .route("/v1/workflows/{workflow}", get(workflows::read))
-            .route(DISCOVERY_PATH, get(discovered))
-            .route(OPENAPI_PATH, get(described))
+        // Each of these is about one run, whose owner serves it.
+        let owned = Router::new()
             .route("/v1/runs", post(runs::create))
             .route("/v1/runs/{run}", get(runs::read).post(runs::fork).fallback(runs::neither))
             .route("/v1/runs/{run}/cancel", post(runs::cancel))
             .route("/v1/runs/{run}/events", get(events::events))
             .route("/v1/runs/{run}/events/poll", get(events::poll))
             .route("/v1/runs/{run}/interrupts/{node}", post(runs::resolve))
+            .route_layer(from_fn_with_state(self.clone(), owner::forward));
+        let router = NOT_IMPLEMENTED
+            .into_iter()
+            .fold(owned, |router, path| router.route(path, any(not_implemented)));
+        router
+            .route("/v1/workflows/{workflow}", get(workflows::read))
+            .route(DISCOVERY_PATH, get(discovered))
+            .route(OPENAPI_PATH, get(described))
     }
 
     /// `holder` is under which name connections of clients with the key count.
     fn guarded(&self, router: Router<Self>, holder: Holder) -> Router {
-        let router = router.layer(from_fn_with_state((self.clone(), holder), door));
+        let router = router.layer(from_fn_with_state((self.clone(), holder), door::check));
         with_guards(router, || {
             Error::new(Code::Internal, "the host failed to process the request; its log says why")
                 .into_response()
@@ -239,22 +260,27 @@ impl OpenWop {
         self.place(&self.0.polls, most, OpenwopRefusal::Polls)
     }
 
-    /// The object in a body; an empty one if there is no body.
-    async fn object(&self, headers: &HeaderMap, sent: Body) -> Result<Map<String, Value>, Error> {
+    /// A slot for a body that is larger than [`body::LARGE_BYTES`].
+    fn large_body(&self) -> Result<OwnedSemaphorePermit, Error> {
+        Arc::clone(&self.0.large_bodies).try_acquire_owned().map_err(|_| {
+            let message = format!(
+                "{LARGE_BODIES_MAX} large bodies are already being read, which is the limit; try again \
+                 later"
+            );
+            Error::new(Code::RateLimited, message)
+        })
+    }
+
+    /// The bytes of a body.
+    async fn bytes(&self, headers: &HeaderMap, sent: Body) -> Result<Bytes, Error> {
         let max_bytes = self.engine().settings.max_request_body_bytes;
         let limits = body::Limits { max_bytes, timeout: BODY_TIMEOUT };
-        let slot = || Arc::clone(&self.0.large_bodies).try_acquire_owned().map_err(|_| None);
-        let bytes = body::bytes(headers, sent, limits, slot).await;
-        let bytes = bytes.map_err(|error: Option<body::Error>| match error {
-            Some(error) => body_error(&error),
-            None => Error::new(
-                Code::RateLimited,
-                format!(
-                    "{LARGE_BODIES_MAX} large bodies are already being read, which is the limit; try \
-                     again later"
-                ),
-            ),
-        })?;
+        body::bytes(headers, sent, limits, || self.large_body()).await
+    }
+
+    /// The object in a body; an empty one if there is no body.
+    async fn object(&self, headers: &HeaderMap, sent: Body) -> Result<Map<String, Value>, Error> {
+        let bytes = self.bytes(headers, sent).await?;
         // Duplicate keys are rejected, because parsers differ in which one they use.
         let fields = body::json(headers, &bytes, body::DuplicateKeys::Rejected);
         fields.map(Option::unwrap_or_default).map_err(|error| match error {
@@ -304,6 +330,12 @@ async fn not_implemented() -> Error {
     Error::new(Code::NotImplemented, message)
 }
 
+impl From<body::Error> for Error {
+    fn from(error: body::Error) -> Self {
+        body_error(&error)
+    }
+}
+
 /// The error for a body that cannot be read.
 fn body_error(error: &body::Error) -> Error {
     let code = match error.status() {
@@ -313,50 +345,6 @@ fn body_error(error: &body::Error) -> Error {
         _ => Code::Validation,
     };
     Error::new(code, error.to_string())
-}
-
-/// Checks the key of each request that needs it, and has its connection count as authenticated.
-/// A connection without a slot is one of another server, which bounds it itself.
-async fn door(
-    State((host, holder)): State<(OpenWop, Holder)>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match admit(&host, &holder, &request) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
-}
-
-fn admit(host: &OpenWop, holder: &Holder, request: &Request) -> Result<(), Error> {
-    let target = request.uri();
-    let length = target.path().len() + target.query().map_or(0, str::len);
-    if length > TARGET_MAX_BYTES {
-        let message = format!(
-            "the path and its query have {length} bytes, and {TARGET_MAX_BYTES} are allowed"
-        );
-        return Err(Error::new(Code::Validation, message));
-    }
-    let slot = request.extensions().get::<ConnectionSlot>();
-    let path = target.path();
-    let needs_key = (path.starts_with("/v1/") && path != OPENAPI_PATH) || path == METRICS_PATH;
-    if needs_key {
-        let sent = key::bearer(request.headers());
-        let fits = sent.and_then(|sent| key::find(sent, [(&host.0.key, ())]));
-        if fits.is_none() {
-            let message = "send the host's key as `Authorization: Bearer KEY`";
-            return Err(Error::new(Code::Unauthenticated, message));
-        }
-        slot.map_or(Ok(()), |slot| slot.authenticate(holder)).map_err(no_connection)
-    } else if path != HEALTH_PATH {
-        slot.map_or(Ok(()), ConnectionSlot::check_unauthenticated).map_err(no_connection)
-    } else {
-        Ok(())
-    }
-}
-
-fn no_connection(refused: NoConnection) -> Error {
-    Error::new(Code::RateLimited, refused.to_string())
 }
 
 async fn discovered(State(host): State<OpenWop>, headers: HeaderMap) -> Response {

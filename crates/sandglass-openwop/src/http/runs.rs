@@ -1,5 +1,6 @@
 //! The routes of runs: create, read, cancel, fork, and answer an interrupt.
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -12,6 +13,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::error::Error;
+use super::owner::NewRun;
 use super::path::Segments;
 use super::view::RunSnapshot;
 use super::{OpenWop, answer, not_implemented, request};
@@ -22,7 +24,7 @@ use crate::service;
 /// The header of a response whose run was created by an earlier request with the same key.
 const REPLAYED: &str = "openwop-idempotent-replay";
 /// The suffix of the path of a fork.
-const FORK: &str = ":fork";
+pub(super) const FORK: &str = ":fork";
 /// The suffixes of the protocol's other paths of this form, which this host does not implement.
 const NOT_IMPLEMENTED: [&str; 2] = [":pause", ":resume"];
 
@@ -64,6 +66,7 @@ struct ChangedRun<'a> {
 /// `POST /v1/runs`
 pub(super) async fn create(
     State(host): State<OpenWop>,
+    new: Option<Extension<NewRun>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
@@ -73,7 +76,7 @@ pub(super) async fn create(
     let digest = key.map(|_| hex(&Sha256::digest(Value::Object(body.clone()).to_string())));
     let unsupported = request::unsupported(&mut body)?;
     let wanted = request::wanted(body)?;
-    let created = host.service().runs.create(wanted, key.zip(digest)).await?;
+    let created = host.service().runs.create(wanted, key.zip(digest), chosen_id(new)).await?;
     let run_id = created.run.as_str();
     let body = CreatedRun {
         run_id,
@@ -92,6 +95,11 @@ fn created_response(created: &Created, body: impl Serialize) -> Response {
         response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     }
     response
+}
+
+/// The id of the run that is created, if it was chosen before.
+fn chosen_id(new: Option<Extension<NewRun>>) -> Option<String> {
+    new.map(|Extension(NewRun(id))| id)
 }
 
 fn events_url(run: &str) -> String {
@@ -136,6 +144,7 @@ pub(super) async fn read(
 pub(super) async fn fork(
     State(host): State<OpenWop>,
     Segments(target): Segments<String>,
+    new: Option<Extension<NewRun>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Error> {
@@ -151,8 +160,8 @@ pub(super) async fn fork(
         hex(&Sha256::new().chain_update(run).chain_update("\0").chain_update(body).finalize())
     });
     let (from, mode, overlay) = request::fork(body)?;
-    let fork = host.service().fork(run, (from, mode), &overlay, key.zip(digest));
-    let (created, from) = fork.await?;
+    let (key, new) = (key.zip(digest), chosen_id(new));
+    let (created, from) = host.service().fork(run, (from, mode), &overlay, key, new).await?;
     let body = ForkedRun {
         run_id: &created.run,
         source_run_id: run,

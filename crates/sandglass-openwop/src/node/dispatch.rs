@@ -20,7 +20,7 @@ use super::Executed;
 use crate::code::Code;
 use crate::context::Context;
 use crate::handlers::{Ended, Execution};
-use crate::id;
+use crate::id::{self, ChildIds};
 use crate::log::{Folded, ReadError};
 use crate::runs::{Runs, Wanted};
 
@@ -122,7 +122,7 @@ impl Child<'_> {
         let index = context.definition.node(&self.node.id);
         let execution = index.map_or(0, |index| context.state.nodes[index].executions);
         let parent = self.execution.run.entity.id();
-        let id = id::of_child(parent, &self.node.id, execution, self.nth);
+        let id = self.id(ChildIds::new(parent, &self.node.id, execution, self.nth), context);
         let known = context.state.children.get(&id).cloned();
         if known.is_none() {
             let started = self.start(&id, context).await?;
@@ -143,6 +143,19 @@ impl Child<'_> {
         }
         let ChildEnd { status, error } = result.end;
         Ok(Worker::Run { run_id: Some(id), status, outputs: result.masked, error })
+    }
+
+    /// The id with which it was started, or will be.
+    fn id(&self, ChildIds { in_one_journal, in_partition }: ChildIds, context: &Context) -> String {
+        let is_partitioned = self.execution.engine.journals.is_partitioned();
+        let (id, other) = if is_partitioned {
+            (in_partition, in_one_journal)
+        } else {
+            (in_one_journal, in_partition)
+        };
+        // An earlier version has started it, or its journal was another store.
+        let children = &context.state.children;
+        if children.contains_key(&other) && !children.contains_key(&id) { other } else { id }
     }
 
     /// Records the events that have happened so far, in their order; what cannot be recorded now is
@@ -180,7 +193,7 @@ impl Child<'_> {
             let started = self.runs.start_child(id, wanted.clone(), parent.clone()).await;
             let Err(error) = started else { return Ok(Ok(())) };
             self.runs.unless_closing().await;
-            if error.code() != Code::Unavailable {
+            if !matches!(error.code(), Code::Unavailable | Code::NotOwner) {
                 return Ok(Err(RunError::new(error.code().as_str(), error.to_string())));
             }
             // The host before this one may have started it.
@@ -204,12 +217,13 @@ impl Child<'_> {
             match self.execution.unless_stopped(self.runs.until_over(&child)).await {
                 Err(request) => return Err(self.stop(id, request).await),
                 Ok(Err(ActorError::UnknownEntity(_))) => return Ok(lost()),
-                Ok(Err(_)) => {}
-                Ok(Ok(())) => match self.harvest(&child).await {
+                // The records of a child on another host show its end.
+                Ok(Ok(()) | Err(ActorError::Elsewhere(_))) => match self.harvest(&child).await {
                     Ok(Some(result)) => return Ok(result),
                     Err(error) if !error.is_temporary() => return Ok(failed(error.to_string())),
                     Ok(None) | Err(_) => {}
                 },
+                Ok(Err(_)) => {}
             }
             // That its end cannot be read now does not mean that it has failed.
             self.wait_to_retry(id).await?;
@@ -232,7 +246,7 @@ impl Child<'_> {
             }
             Some(Ending::Completed(completed)) => {
                 let begin = folded.projection.begin.ok_or(ReadError::NoBeginning)?;
-                let definition = engine.library.pinned(&engine.journals, &begin).await?;
+                let definition = engine.library.pinned(&engine.journals, child, &begin).await?;
                 let outputs = completed.outputs.unwrap_or_default();
                 let mut masked = outputs.clone();
                 engine.library.masks(&definition).mask_all_outputs(&mut masked);

@@ -1,5 +1,6 @@
 //! Why the service refuses a request, or cannot do what it asks for.
 
+use sandglass_journal as journal;
 use sandglass_runtime::ActorError;
 use sandglass_workflow::Problem;
 use sandglass_workflow::interrupt::AnswerRefused;
@@ -62,6 +63,8 @@ pub(crate) enum Error {
     RecordsUnreadable,
     #[error("the run could not be begun")]
     NotBegun,
+    #[error("{0}")]
+    Elsewhere(String),
     #[error("the request had no effect: {0}")]
     Unavailable(String),
     #[error("the request had no effect: {0}")]
@@ -102,6 +105,7 @@ impl Error {
             Self::StopNotRecorded | Self::RecordsUnavailable | Self::Unavailable(_) => {
                 Code::Unavailable
             }
+            Self::Elsewhere(_) => Code::NotOwner,
             Self::RecordsUnreadable | Self::NotBegun | Self::Internal => Code::Internal,
         }
     }
@@ -110,8 +114,10 @@ impl Error {
 impl From<ActorError> for Error {
     fn from(error: ActorError) -> Self {
         match error {
+            ActorError::Elsewhere(_) => Self::Elsewhere(error.to_string()),
             ActorError::JournalUnavailable { .. }
-            | ActorError::Elsewhere(_)
+            | ActorError::Journal(journal::Error::Disowned { .. })
+            | ActorError::Fenced { .. }
             | ActorError::Closed => Self::Unavailable(error.to_string()),
             ActorError::MailboxFull(_) | ActorError::Busy { .. } => {
                 Self::Overloaded(error.to_string())

@@ -24,26 +24,40 @@ pub(crate) struct Overlay {
 impl Service {
     /// Forks a run; returns the first event that the fork does not copy. That is the requested one,
     /// unless a branch has to begin earlier: if the requested one is in the middle of a node, the
-    /// branch begins after the beginning of that node.
+    /// branch begins after the beginning of that node. The source may be a run of another host. `chosen` is
+    /// the id of the fork, if the host that has received the request has chosen one.
     pub(crate) async fn fork(
         &self,
         source_id: &str,
         (from, mode): (u64, ForkMode),
         overlay: &Overlay,
         key: Option<(&str, String)>,
+        chosen: Option<String>,
     ) -> Result<(Created, u64), Error> {
-        if let Some((key, digest)) = &key {
+        let may_be_repeated = key.is_some() || chosen.is_some();
+        let run = match (&key, chosen) {
+            (Some((key, _)), _) => id::of_fork_key(key, mode),
+            (None, Some(chosen)) => chosen,
+            (None, None) => id::of_fork(mode)?,
+        };
+        let entity = id::entity_of(&run).ok_or_else(|| Error::no_run(&run))?;
+        if may_be_repeated {
             // As for a run that is created: a repeated request succeeds, whatever has become of the source.
-            for id in id::of_fork_key(key) {
-                let entity = id::entity_of(&id).ok_or_else(|| Error::no_run(&id))?;
-                if let Some(created) = self.runs.earlier(&entity, Some(digest)).await? {
-                    let begin = self.runs.begin_of(&entity).await?;
-                    let fork = begin.and_then(|begin| begin.fork);
-                    return Ok((created, fork.map_or(from, |fork| fork.from)));
-                }
+            let digest = key.as_ref().map(|(_, digest)| &**digest);
+            if let Some(created) = self.runs.earlier(&entity, digest).await? {
+                let begin = self.runs.begin_of(&entity).await?;
+                let fork = begin.and_then(|begin| begin.fork);
+                return Ok((created, fork.map_or(from, |fork| fork.from)));
             }
         }
-        let log = self.log(source_id).await?;
+        if let Some((key, digest)) = &key {
+            // A key stands for one request. A fork of the other mode with this key belongs to another one, and
+            // another host may own it.
+            let other = id::of_fork_key(key, other_mode(mode));
+            let other = id::entity_of(&other).ok_or_else(|| Error::no_run(&other))?;
+            self.runs.recorded(&other, Some(digest)).await?;
+        }
+        let log = self.recorded_log(source_id).await?;
         let source = self.standing(&log).await?;
         if from >= source.folded.events {
             let last = source.folded.events.saturating_sub(1);
@@ -58,19 +72,13 @@ impl Service {
         self.runs.check_room()?;
         let mut configurable = std::mem::take(&mut of.configurable);
         configurable.extend(overlay.configurable.clone());
-        let keyed = key.as_ref().map(|(key, _)| id::of_fork_key(key));
-        let (run, cut, limits) = match mode {
+        let (cut, limits) = match mode {
             // It ends as its source did: no clock and no counter decides again.
-            ForkMode::Replay => {
-                let id = keyed.map_or_else(id::of_replay, |[_, replay]| Ok(replay))?;
-                (id, Cut::of_replay(from), unbounded())
-            }
+            ForkMode::Replay => (Cut::of_replay(from), unbounded()),
             ForkMode::Branch => {
                 let lines = log.all();
                 let events: Vec<&RunEvent> = lines.iter().map(|line| &line.entry.event).collect();
-                let (cut, limits) = self.cut_of_branch(&source, &events, from, &configurable)?;
-                let id = keyed.map_or_else(id::of_run, |[branch, _]| Ok(branch))?;
-                (id, cut, limits)
+                self.cut_of_branch(&source, &events, from, &configurable)?
             }
         };
         let start = of.start();
@@ -95,7 +103,6 @@ impl Service {
             parent: None,
             ..of
         };
-        let entity = id::entity_of(&run).ok_or_else(|| Error::no_run(&run))?;
         let created = self.runs.begin(&entity, begin, &source.definition, limits).await?;
         Ok((created, cut.from))
     }
@@ -143,5 +150,12 @@ impl Service {
         }
         let bounds = bounds(configurable, "/runOptionsOverlay/configurable")?;
         self.runs.limits(definition, &bounds, copied)
+    }
+}
+
+const fn other_mode(mode: ForkMode) -> ForkMode {
+    match mode {
+        ForkMode::Replay => ForkMode::Branch,
+        ForkMode::Branch => ForkMode::Replay,
     }
 }

@@ -42,16 +42,12 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// Takes requests for runs of `runtime`, which has `handlers`. Records the definitions that its
-    /// journal does not have yet. Needs a tokio runtime.
-    ///
-    /// # Errors
-    /// They cannot be recorded.
-    pub async fn start(runtime: Runtime, handlers: &RunHandlers) -> Result<Arc<Self>, ActorError> {
+    /// Takes requests for runs of `runtime`, which has `handlers`. Needs a tokio runtime.
+    #[must_use]
+    pub fn start(runtime: Runtime, handlers: &RunHandlers) -> Arc<Self> {
         let engine = Arc::clone(&handlers.engine);
-        engine.record_definitions(&runtime).await?;
         let feeds = Feeds::of(&runtime, &engine);
-        Ok(Arc::new(Self { runs: Runs { engine, runtime }, feeds }))
+        Arc::new(Self { runs: Runs { engine, runtime }, feeds })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -73,12 +69,22 @@ impl Service {
     /// The log of a run, unless the logs that are being read fill the memory for logs.
     pub(crate) async fn log(&self, id: &str) -> Result<Arc<RunLog>, Error> {
         let (entity, _) = self.find(id).await?;
+        self.bounded_log(&entity).await
+    }
+
+    /// As [`Service::log`], of a run that another host may own: all that is recorded by now.
+    pub(crate) async fn recorded_log(&self, id: &str) -> Result<Arc<RunLog>, Error> {
+        let entity = id::entity_of(id).ok_or_else(|| Error::no_run(id))?;
+        self.bounded_log(&entity).await
+    }
+
+    async fn bounded_log(&self, run: &EntityRef) -> Result<Arc<RunLog>, Error> {
         let max_bytes = self.engine().settings.max_log_bytes;
-        if !self.feeds.has_room(&entity, max_bytes) {
+        if !self.feeds.has_room(run, max_bytes) {
             self.engine().metrics().openwop_refused(OpenwopRefusal::Logs);
             return Err(Error::TooManyLogs(max_bytes));
         }
-        Ok(self.whole_log(&entity).await?)
+        Ok(self.whole_log(run).await?)
     }
 
     /// The log of a run, however much memory other logs take.
@@ -90,7 +96,8 @@ impl Service {
     pub(crate) async fn definition_of(&self, log: &RunLog) -> Result<Arc<Definition>, Error> {
         let begin = log.folded().await.projection.begin;
         let begin = begin.ok_or_else(|| Error::no_run(log.run.id()))?;
-        Ok(self.engine().library.pinned(&self.engine().journals, &begin).await?)
+        let journals = &self.engine().journals;
+        Ok(self.engine().library.pinned(journals, &log.run, &begin).await?)
     }
 
     /// The state of a run.

@@ -319,8 +319,8 @@ async fn started(make: Make, journals: Journals, folder: &Path) -> (OpenWop, Run
         .build()
         .await
         .expect("a journal that can be read");
-    let service = Service::start(runtime.clone(), &handlers).await;
-    let interface = OpenWop::new(service.expect("a service"), Digest::of(KEY), exporter);
+    let service = Service::start(runtime.clone(), &handlers);
+    let interface = OpenWop::new(service, Digest::of(KEY), exporter, None);
     (interface, runtime, host)
 }
 

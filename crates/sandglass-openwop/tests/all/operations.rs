@@ -9,10 +9,10 @@ use crate::client::{Answer, connect, exchange, request};
 use crate::host::{KEY, Make, World};
 
 /// Statuses that a test cannot cause at will: they need a client that is slow for seconds, a full
-/// mailbox, an internal error of the host, or an unreadable journal.
+/// mailbox, an internal error of the host, an unreadable journal, or another host that ends.
 fn is_rare(operation: &str, status: u16) -> bool {
     match status {
-        408 | 500 => true,
+        408 | 500 | 502 => true,
         429 => !["POST /v1/runs", "POST /v1/runs/{runId}:fork"].contains(&operation),
         // A stop takes effect at once, and is recorded later.
         503 => operation.starts_with("GET /v1/") || operation.ends_with("/cancel"),

@@ -6,7 +6,8 @@ use std::fs;
 use std::sync::LazyLock;
 
 use jsonschema::{Registry, Validator};
-use sandglass_openwop::EventKind;
+use sandglass_model::{EntityRef, Partition};
+use sandglass_openwop::{EventKind, RUN_TYPE};
 use sandglass_telemetry::Tracer;
 use sandglass_telemetry::trace::{CapturedSpan, names};
 use serde_json::{Value, json};
@@ -286,8 +287,19 @@ fn events_snapshots_and_decisions_are_valid_by_the_protocol() {
 }
 
 #[test]
-fn runs_and_their_children_may_be_in_different_partitions() {
-    are_valid(&World::of(Make { workflows: own(), is_partitioned: true, ..Make::default() }));
+fn a_family_of_runs_shares_a_partition() {
+    let world = World::of(Make { workflows: own(), is_partitioned: true, ..Make::default() });
+    are_valid(&world);
+    let partition_of = |run: &str| Partition::of(&EntityRef::new(RUN_TYPE, run).expect("a name"));
+    for _ in 0..8 {
+        let parent = world.run(&json!({ "workflowId": "waiting-parent" }));
+        let started = |event: &Value| event["payload"]["phase"] == "dispatch.succeeded";
+        let events = world.until(&parent, started);
+        let child = events.iter().find(|event| started(event)).expect("it was found");
+        let child = child["payload"]["childRunId"].as_str().expect("an id");
+        assert_eq!(partition_of(child), partition_of(&parent));
+        world.post(&format!("/v1/runs/{parent}/cancel"), "").is(200);
+    }
 }
 
 /// Checks events, snapshots and decisions of runs that reach everything in the protocol.

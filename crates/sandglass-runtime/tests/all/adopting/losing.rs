@@ -70,10 +70,14 @@ async fn handlers_of_a_lost_partition_end_and_nothing_is_recorded() {
     assert_eq!(soon(waiting).await.expect("soon").expect("no panic"), elsewhere(&job));
     pass(10).await;
     assert_eq!(journal.last().await, Ok(after), "nothing but that request");
-    let mut ends = 0;
+    let (mut ends, mut unserved) = (0, Vec::new());
     while let Some(Some(Ok(event))) = soon(published.next()).await {
         ends += usize::from(matches!(event, Event::RunEnded { .. }));
+        if let Event::Unserved(partition) = event {
+            unserved.push(partition);
+        }
     }
+    assert_eq!(unserved, [partition()]);
     assert_eq!(ends, 0, "their ends are dropped");
     second.adopt(partition()).await;
     assert_eq!(second.job(&job).await.state, "Idle");

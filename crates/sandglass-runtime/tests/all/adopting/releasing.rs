@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sandglass_model::{Cause, EntityRef, Object, Partition};
+use sandglass_runtime::Event;
 use serde_json::json;
 
 use super::hosts::{Host, Store, elsewhere, job_in, params};
@@ -46,6 +47,7 @@ async fn a_release_waits_for_handlers_and_refuses_requests_meanwhile() {
         tokio::spawn(until)
     });
     settle().await;
+    let mut published = first.runtime.subscribe();
     let mut releasing = releasing(&first, PATIENCE).await;
     assert!(!first.runtime.serves(partition()));
     for job in [&job, &other] {
@@ -58,6 +60,11 @@ async fn a_release_waits_for_handlers_and_refuses_requests_meanwhile() {
     assert!(soon(&mut releasing).await.is_none(), "the handler is in flight");
     pass(1).await;
     assert!(releasing.await.expect("no panic"));
+    let mut is_published = false;
+    while let Some(Some(Ok(event))) = soon(published.next()).await {
+        is_published |= matches!(event, Event::Unserved(of) if of == partition());
+    }
+    assert!(is_published);
     let [rung, other_rung, idle] = watching;
     assert_eq!(rung.await.expect("no panic").err(), elsewhere::<()>(&job).err());
     assert_eq!(other_rung.await.expect("no panic").err(), elsewhere::<()>(&other).err());
