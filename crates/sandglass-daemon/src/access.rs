@@ -5,6 +5,7 @@ use std::fmt;
 use axum::http::{HeaderMap, Uri};
 use sandglass_http::{Holder, key, require_same_site};
 
+use crate::cluster::ClusterKey;
 use crate::error::{Code, Error};
 
 pub use sandglass_http::key::{InvalidKey, KEY_MAX_BYTES, KEY_MIN_BYTES};
@@ -170,6 +171,14 @@ impl Keys {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The owner of a key that is also `cluster_key`, or one of its two keys.
+    #[must_use]
+    pub fn owner_of(&self, cluster_key: &ClusterKey) -> Option<&str> {
+        let is_same =
+            |key: &&Key| cluster_key.digests().iter().any(|digest| digest.is_same(&key.digest));
+        self.0.iter().find(is_same).map(Key::owner)
     }
 
     /// The sender of a request with these headers.

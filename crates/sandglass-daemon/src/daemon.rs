@@ -14,7 +14,7 @@ use sandglass_telemetry::prometheus::Exporter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::access::{Keys, Permission, Principal};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Deployments};
 use crate::error::{Code, Error};
 use crate::feed::Feed;
 use crate::live::{Live, LiveSnapshot, Watching};
@@ -116,6 +116,18 @@ impl Daemon {
         &self.0.parts.runtime
     }
 
+    /// The host that executes the handlers.
+    #[must_use]
+    pub fn host(&self) -> &sandglass_host::Host {
+        self.0.parts.handlers.host()
+    }
+
+    /// The clock that the runtime uses.
+    #[must_use]
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.0.parts.clock
+    }
+
     pub(crate) fn parts(&self) -> &Parts {
         &self.0.parts
     }
@@ -130,6 +142,11 @@ impl Daemon {
 
     pub(crate) fn cluster(&self) -> Option<&Cluster> {
         self.0.parts.cluster.as_ref()
+    }
+
+    /// What the hosts of the cluster run, if they follow their database.
+    pub(crate) fn deployments(&self) -> Option<&Arc<dyn Deployments>> {
+        self.cluster().and_then(|cluster| cluster.deployments.as_ref())
     }
 
     /// The id of this host, if it is a member of a cluster.
@@ -241,6 +258,8 @@ impl Daemon {
             (host.kills_overdue() > 0, ReasonCode::KillOverdue),
             (self.0.parts.journals.health() != Health::Working, ReasonCode::Journal),
             (self.cluster().is_some_and(|one| !one.peers.is_trusted()), ReasonCode::Ownership),
+            (self.cluster().is_some_and(|one| one.peers.is_refused()), ReasonCode::Refused),
+            (self.deployments().is_some_and(|all| !all.has_generation()), ReasonCode::Deployment),
             (self.is_closing(), ReasonCode::ShuttingDown),
         ];
         reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()

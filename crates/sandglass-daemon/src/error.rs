@@ -58,9 +58,15 @@ codes! {
     NoCluster = NOT_FOUND,
     /// The cluster has no such host that lives.
     UnknownHost = NOT_FOUND,
+    /// The cluster has no such generation.
+    UnknownGeneration = NOT_FOUND,
     MethodNotAllowed = METHOD_NOT_ALLOWED,
     SlowRequest = REQUEST_TIMEOUT,
     EntityExists = CONFLICT,
+    /// Another generation is active than expected.
+    GenerationReplaced = CONFLICT,
+    /// Hosts of the cluster cannot read the format of records.
+    FormatUnreadable = CONFLICT,
     /// The entity is not at the expected sequence.
     Conflict = CONFLICT,
     /// The entity's state does not take the action, or a guard refuses it.
@@ -84,6 +90,8 @@ codes! {
     /// Another request was taken with the same idempotency key.
     IdempotencyKeyReused = UNPROCESSABLE_ENTITY,
     ModuleRefused = UNPROCESSABLE_ENTITY,
+    /// The host cannot run the generation.
+    GenerationRefused = UNPROCESSABLE_ENTITY,
     Busy = TOO_MANY_REQUESTS,
     JournalUnavailable = SERVICE_UNAVAILABLE,
     /// The daemon ends. What it had begun may be done: read the entity at the next one to see it.

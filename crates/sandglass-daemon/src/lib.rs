@@ -36,11 +36,13 @@ mod view;
 
 pub use access::{InvalidKey, KEY_MAX_BYTES, KEY_MIN_BYTES, Key, Keys, Permission};
 pub use cluster::{
-    CLUSTER_KEY, Cluster, ClusterKey, FORWARDED_BY, ForwardError, PRINCIPAL, Peers, Route,
+    CLUSTER_KEY, Cluster, ClusterKey, Deployment, DeploymentError, Deployments, ExpectedActive,
+    FORWARDED_BY, ForwardError, Forwarder, InvalidClusterKey, PRINCIPAL, Peers, Route,
+    UploadedModule,
 };
 pub use daemon::{Daemon, Parts};
 pub use module_store::StoreError;
-pub use modules::{DeclaredModule, Modules};
-pub use reload::ReloadError;
+pub use modules::{DeclaredModule, Modules, UploadOrigin};
+pub use reload::{PreparedDeployment, ReloadError};
 pub use serving::{Serving, ShutdownProgress};
 pub use settings::Settings;

@@ -22,15 +22,37 @@ pub struct DeclaredModule {
     pub bytes: Arc<[u8]>,
     /// Its grants and limits.
     pub manifest: Manifest,
+    /// If the bytes are an uploaded version, who uploaded it.
+    pub uploaded: Option<UploadOrigin>,
+}
+
+/// Who uploaded a version of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadOrigin {
+    /// The owner of the key.
+    pub by: String,
+    /// When.
+    pub at: WallTime,
 }
 
 /// The declared modules by name. An upload replaces a module, and never adds a name.
 #[derive(Debug)]
 pub struct Modules {
     table: Mutex<BTreeMap<String, Entry>>,
-    store: Option<ModuleStore>,
+    uploads: Uploads,
     /// Held during a change, so that handlers, store and table always agree.
     changing: tokio::sync::Mutex<()>,
+}
+
+/// Where uploaded versions are.
+#[derive(Clone, Debug)]
+enum Uploads {
+    /// In memory: they replace declared modules until the process ends.
+    InMemory,
+    /// In a folder: they replace declared modules until their file is removed.
+    Stored(ModuleStore),
+    /// Among the declared modules, which are all that is used.
+    Declared,
 }
 
 #[derive(Clone, Debug)]
@@ -41,17 +63,13 @@ struct Entry {
 
 impl Entry {
     fn from_declared(declared: DeclaredModule) -> (String, Self) {
-        let DeclaredModule { name, bytes, manifest } = declared;
+        let DeclaredModule { name, bytes, manifest, uploaded } = declared;
         let size = bytes.len();
+        let source = if uploaded.is_some() { Source::Put } else { Source::Folder };
+        let (by, at) = uploaded.map(|UploadOrigin { by, at }| (by, at)).unzip();
         let module = Module::new(bytes, manifest);
-        let view = ModuleView {
-            name: name.clone(),
-            hash: module.hash(),
-            bytes: size,
-            source: Source::Folder,
-            by: None,
-            at: None,
-        };
+        let view =
+            ModuleView { name: name.clone(), hash: module.hash(), bytes: size, source, by, at };
         (name, Self { module, view })
     }
 
@@ -100,7 +118,16 @@ impl Modules {
                 ),
             }
         }
-        Ok(Self { table: Mutex::new(table), store, changing: tokio::sync::Mutex::default() })
+        let uploads = store.map_or(Uploads::InMemory, Uploads::Stored);
+        Ok(Self { table: Mutex::new(table), uploads, changing: tokio::sync::Mutex::default() })
+    }
+
+    /// The declared modules of a deployment, to which uploads belong.
+    #[must_use]
+    pub fn deployed(declared: impl IntoIterator<Item = DeclaredModule>) -> Self {
+        let table = declared.into_iter().map(Entry::from_declared).collect();
+        let changing = tokio::sync::Mutex::default();
+        Self { table: Mutex::new(table), uploads: Uploads::Declared, changing }
     }
 
     /// The modules for [`HostHandlers::new`].
@@ -123,6 +150,24 @@ impl Modules {
         self.entry(name).map(drop)
     }
 
+    /// Checks that the new version can be used in place of the present one.
+    pub(crate) async fn check_upload(
+        &self,
+        handlers: &HostHandlers,
+        upload: &Upload,
+    ) -> Result<(), Error> {
+        require_binary(&upload.bytes)?;
+        let manifest = self.entry(&upload.name)?.module.manifest().clone();
+        let bytes = Arc::clone(&upload.bytes);
+        check(handlers, &upload.by, move || Module::new(bytes, manifest)).await?;
+        Ok(())
+    }
+
+    /// What is known of a module.
+    pub(crate) fn view(&self, name: &str) -> Result<ModuleView, Error> {
+        Ok(self.entry(name)?.view)
+    }
+
     /// Checks the new version, stores it, and uses it for new dispatches, in this order. If one step
     /// fails, the previous version stays.
     pub(crate) async fn upload(
@@ -142,9 +187,12 @@ impl Modules {
         let module = module.granted(entry.module.manifest().clone());
         let (module, _compiled) = check(handlers, &by, move || module).await?;
         let stored = StoredModule { hash: module.hash(), by, at };
-        let source = if self.store.is_some() { Source::Put } else { Source::PutInMemory };
+        let (source, store) = match &self.uploads {
+            Uploads::Stored(store) => (Source::Put, Some(store.clone())),
+            Uploads::InMemory | Uploads::Declared => (Source::PutInMemory, None),
+        };
         let entry = entry.with_upload(module.clone(), stored.clone(), source);
-        if let Some(store) = self.store.clone() {
+        if let Some(store) = store {
             let name = name.clone();
             let storing =
                 tokio::task::spawn_blocking(move || store.store(&name, stored, module.bytes()));
@@ -178,7 +226,9 @@ impl Modules {
         let (mut table, mut compiled) = (BTreeMap::new(), Vec::new());
         for ((name, mut entry), mut checked) in declared.into_iter().zip(checked) {
             let present = self.lock().get(&name).cloned();
-            if let Some(present) = present.filter(|one| one.view.source != Source::Folder) {
+            let stays = !matches!(self.uploads, Uploads::Declared);
+            let is_upload = |one: &Entry| stays && one.view.source != Source::Folder;
+            if let Some(present) = present.filter(is_upload) {
                 let module = present.module.granted(entry.module.manifest().clone());
                 entry = Entry { module: module.clone(), view: present.view };
                 checked = check(handlers, RELOADING, move || module).await;

@@ -417,7 +417,7 @@ pub(crate) struct ModuleView {
 pub(crate) enum Source {
     /// The folder of specs.
     Folder,
-    /// An upload, which is stored beside the journal.
+    /// An upload, which is stored beside the journal, or in the database of a cluster.
     Put,
     /// An upload, which ends with this process, because there is no journal file.
     PutInMemory,
@@ -460,6 +460,8 @@ pub(crate) enum ReasonCode {
     KillOverdue,
     Journal,
     Ownership,
+    Refused,
+    Deployment,
     ShuttingDown,
 }
 
@@ -479,6 +481,14 @@ impl ReasonCode {
             Self::Ownership => {
                 "this host's lease has expired, so its handlers begin no effects until its database \
                  acknowledges a beat; check the database"
+            }
+            Self::Refused => {
+                "the other hosts of the cluster refuse this one; give all hosts the same cluster key, and \
+                 certificates of the same CA"
+            }
+            Self::Deployment => {
+                "this host cannot run the active generation, so it owns no entities; see \
+                 `sandglass cluster status`"
             }
             Self::ShuttingDown => "the daemon is shutting down",
         }

@@ -14,35 +14,38 @@ use crate::error::{Code, Error};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ForwardedBy(pub(crate) HostId);
 
-/// The extension of a request whose sender has the cluster key.
+/// The extension of a request whose sender has the cluster key, or a certificate of a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrustedPeer;
 
 /// What the headers between hosts state.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    /// For whom the request acts, if its sender has the cluster key.
+    /// For whom the request acts, if its sender has the cluster key, or a certificate of a host.
     pub(crate) principal: Option<Principal>,
     pub(crate) forwarded_by: Option<HostId>,
 }
 
 impl Cluster {
-    /// Takes the headers between hosts out of `headers`, and returns what counts of them. Without the
-    /// cluster key they count for nothing, because clients can send them, too.
-    pub(crate) fn admit(&self, headers: &mut HeaderMap) -> Result<Admitted, Error> {
+    /// Takes the headers between hosts out of `headers`, and returns what counts of them. Unless the sender
+    /// has the cluster key, or its connection `is_peer`, that of a host by its certificate, they count for
+    /// nothing, because clients can send them, too.
+    pub(crate) fn admit(&self, headers: &mut HeaderMap, is_peer: bool) -> Result<Admitted, Error> {
         let [key, principal, forwarded_by] =
             [CLUSTER_KEY, PRINCIPAL, FORWARDED_BY].map(|name| Sent::take(headers, &name));
+        let of_host = || {
+            let principal = match &principal {
+                Sent::Nothing => Principal::peer(),
+                Sent::Once(sent) => read_principal(sent)?,
+                Sent::Several => return Err(bad_header(&PRINCIPAL)),
+            };
+            let forwarded_by = read_host(&forwarded_by)?;
+            Ok(Admitted { principal: Some(principal), forwarded_by })
+        };
         match (&self.key, &key) {
-            (Some(_), Sent::Nothing) => Ok(Admitted::default()),
-            (Some(own), Sent::Once(sent)) if own.is(sent) => {
-                let principal = match &principal {
-                    Sent::Nothing => Principal::peer(),
-                    Sent::Once(sent) => read_principal(sent)?,
-                    Sent::Several => return Err(bad_header(&PRINCIPAL)),
-                };
-                let forwarded_by = read_host(&forwarded_by)?;
-                Ok(Admitted { principal: Some(principal), forwarded_by })
-            }
+            _ if is_peer => of_host(),
+            (Some(own), Sent::Once(sent)) if own.is(sent) => of_host(),
+            (_, Sent::Nothing) if self.authenticates_hosts() => Ok(Admitted::default()),
             (Some(_), _) => {
                 let message = "this is not the key of this cluster; give all hosts the same one";
                 Err(Error::new(Code::WrongClusterKey, message))

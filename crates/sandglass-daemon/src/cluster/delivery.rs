@@ -10,15 +10,16 @@ use axum::body::{Bytes, to_bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::future::{BoxFuture, FutureExt as _};
+use sandglass_http::NotForwarded;
 use sandglass_http::timer::within;
-use sandglass_model::Clock;
+use sandglass_model::{Clock, EntityRef};
 use sandglass_runtime::{Here, OtherHosts, RemoteRequest, RemoteResponse, Runtime, Undelivered};
 use serde::Deserialize;
 
 use super::Cluster;
-use super::forwarding::{Journey, MARGIN};
+use super::forwarding::{Journey, MARGIN, not_forwarded};
 use super::outgoing::own_headers;
-use crate::error::{Code, Error};
+use crate::error::Error;
 
 /// Where hosts receive what handlers of others request.
 const PATH: &str = "/v1/cluster/deliver";
@@ -82,7 +83,7 @@ impl Delivery {
         let present = || request.clone().after(self.clock.now().since(begun));
         let serve = || async { serve_here(here, present()).await };
         let response = journey.run(|| write(&headers, &present()), serve).await;
-        read(response.map_err(undelivered)?, patience).await
+        read(response.map_err(|why| undelivered(why, request.target()))?, patience).await
     }
 }
 
@@ -134,11 +135,11 @@ struct Message {
     message: String,
 }
 
-fn undelivered(error: Error) -> Undelivered {
-    match error.code() {
-        Code::OwnerMoving => Undelivered::Moving,
-        Code::OutcomeUnknown | Code::TimedOut => Undelivered::Unknown,
-        _ => refused(error),
+fn undelivered(why: NotForwarded, target: &EntityRef) -> Undelivered {
+    match why {
+        NotForwarded::Moving => Undelivered::Moving,
+        NotForwarded::Unknown | NotForwarded::TooLong => Undelivered::Unknown,
+        NotForwarded::WrongKey => refused(not_forwarded(why, target)),
     }
 }
 

@@ -21,8 +21,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{StreamExt as _, stream};
 use sandglass_http::body::{self, LARGE_BYTES, Limits};
-use sandglass_http::remove_hop_by_hop;
 use sandglass_http::timer::within;
+use sandglass_http::{NotForwarded, remove_hop_by_hop};
 use sandglass_model::{Clock, EntityRef, HostId, Monotonic, Partition};
 use sandglass_telemetry::Metrics;
 use sandglass_telemetry::metrics::{ForwardOutcome, RequestFailure};
@@ -36,7 +36,7 @@ use crate::extract::{Caller, Dispatch, Entity};
 /// How long to look for an owner that accepts the request. A planned move takes milliseconds, or a few
 /// seconds on a machine that is overloaded, and the takeover after a kill three seconds; a client can
 /// wait for anything longer itself.
-const FIND_MAX: Duration = Duration::from_secs(4);
+pub(super) const FIND_MAX: Duration = Duration::from_secs(4);
 /// How long to wait before the same owner is tried again, if no route changes meanwhile: a host that is
 /// about to serve a partition reports that to nobody.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
@@ -116,7 +116,8 @@ pub(crate) async fn forward(
             let request = Request::from_parts(parts.clone(), Body::from(body.clone()));
             next.clone().run(request).await
         };
-        journey.run(|| outgoing.request(), serve).await
+        let response = journey.run(|| outgoing.request(), serve).await;
+        response.map_err(|why| not_forwarded(why, &entity))
     };
     routed.await.unwrap_or_else(|error: Error| error.into_response())
 }
@@ -171,7 +172,7 @@ impl Journey<'_> {
         &self,
         make: impl Fn() -> Request<Bytes>,
         serve: impl Fn() -> F,
-    ) -> Result<Response, Error> {
+    ) -> Result<Response, NotForwarded> {
         let (peers, partition) = (&self.cluster.peers, Partition::of(self.entity));
         let mut search = Search::new(Arc::clone(self.clock), self.find_max);
         let (mut repeats, mut may_be_done) = (0, false);
@@ -190,7 +191,7 @@ impl Journey<'_> {
                     Ok(response) => return self.check_key(response),
                     Err(Failure::NotSent) => {}
                     Err(Failure::Late) if self.is_safe => {
-                        return Err(crate::route::too_long());
+                        return Err(NotForwarded::TooLong);
                     }
                     Err(Failure::Broken) if self.can_be_repeated && repeats < REPEATS_MAX => {
                         // An owner had accepted it, so the search for one begins anew.
@@ -253,16 +254,12 @@ impl Journey<'_> {
     }
 
     /// Replaces the refusal of this host's cluster key, which does not concern the client.
-    fn check_key(&self, response: Response) -> Result<Response, Error> {
-        if self.cluster.key.is_none() || response.status() != StatusCode::UNAUTHORIZED {
+    fn check_key(&self, response: Response) -> Result<Response, NotForwarded> {
+        if !self.cluster.authenticates_hosts() || response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
-        let entity = self.entity;
-        tracing::warn!(%entity, "the owner refuses the cluster key of this host");
-        let message = format!(
-            "the host that owns {entity} refuses the cluster key of this host; give all hosts the same one"
-        );
-        Err(Error::new(Code::Unavailable, message))
+        tracing::warn!(entity = %self.entity, "the owner refuses the cluster key of this host");
+        Err(NotForwarded::WrongKey)
     }
 
     fn count(&self, failure: RequestFailure) {
@@ -271,25 +268,44 @@ impl Journey<'_> {
         }
     }
 
-    fn moving(&self) -> Error {
+    fn moving(&self) -> NotForwarded {
         self.count(RequestFailure::OwnerMoving);
-        let message = format!(
-            "{} is moving to another host, or its host cannot be reached; nothing was done, so try again \
-             later",
-            self.entity
-        );
-        Error::new(Code::OwnerMoving, message)
+        NotForwarded::Moving
     }
 
-    fn unknown(&self) -> Error {
+    fn unknown(&self) -> NotForwarded {
         self.count(RequestFailure::OutcomeUnknown);
-        let message = format!(
-            "the host that owns {} did not respond; read the entity to see whether the request was done, or \
-             send an action with an `Idempotency-Key`, and again until it has a response",
-            self.entity
-        );
-        Error::new(Code::OutcomeUnknown, message)
+        NotForwarded::Unknown
     }
+}
+
+/// The error of a request about `entity`.
+pub(super) fn not_forwarded(why: NotForwarded, entity: &EntityRef) -> Error {
+    let (code, message) = match why {
+        NotForwarded::TooLong => return crate::route::too_long(),
+        NotForwarded::Moving => (
+            Code::OwnerMoving,
+            format!(
+                "{entity} is moving to another host, or its host cannot be reached; nothing was done, so \
+                 try again later"
+            ),
+        ),
+        NotForwarded::Unknown => (
+            Code::OutcomeUnknown,
+            format!(
+                "the host that owns {entity} did not respond; read the entity to see whether the request \
+                 was done, or send an action with an `Idempotency-Key`, and again until it has a response"
+            ),
+        ),
+        NotForwarded::WrongKey => (
+            Code::Unavailable,
+            format!(
+                "the host that owns {entity} refuses the cluster key of this host; give all hosts the \
+                 same one"
+            ),
+        ),
+    };
+    Error::new(code, message)
 }
 
 /// What became of a request that was sent, of which the time limit is the outer error.

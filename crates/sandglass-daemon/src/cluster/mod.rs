@@ -6,6 +6,8 @@
 
 mod admission;
 mod delivery;
+mod deployments;
+mod forwarder;
 mod forwarding;
 mod gather;
 mod key;
@@ -18,12 +20,14 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, Request, Response};
 use futures_util::future::BoxFuture;
-use sandglass_model::{HostId, Membership, Partition};
+use sandglass_model::{HostId, Membership, Partition, Refusal};
 
 pub(crate) use admission::{Admitted, ForwardedBy, TrustedPeer};
+pub use deployments::{Deployment, DeploymentError, Deployments, ExpectedActive, UploadedModule};
+pub use forwarder::Forwarder;
 pub(crate) use forwarding::{Forwarding, forward};
 pub(crate) use gather::{List, MissingView, Question, Reply, ask_all};
-pub use key::ClusterKey;
+pub use key::{ClusterKey, InvalidClusterKey};
 pub(crate) use outgoing::Outgoing;
 
 /// The header of a forwarded request with the id of the host that forwarded it. Such a request is never
@@ -39,9 +43,20 @@ pub const PRINCIPAL: HeaderName = HeaderName::from_static("sandglass-principal")
 pub struct Cluster {
     /// The other hosts.
     pub peers: Arc<dyn Peers>,
-    /// The key that all hosts share. Without one, each host authenticates the clients of forwarded
-    /// requests itself.
+    /// The key that all hosts share.
     pub key: Option<ClusterKey>,
+    /// Whether hosts prove what they are by certificates of the cluster's CA.
+    pub has_certificates: bool,
+    /// What the hosts run; `None` if this host serves specs and modules of its own.
+    pub deployments: Option<Arc<dyn Deployments>>,
+}
+
+impl Cluster {
+    /// Whether hosts can prove that they are hosts. Otherwise, each authenticates the clients of forwarded
+    /// requests itself.
+    pub(crate) const fn authenticates_hosts(&self) -> bool {
+        self.key.is_some() || self.has_certificates
+    }
 }
 
 /// Where the owner of a partition is, as far as this host knows.
@@ -101,6 +116,16 @@ pub trait Peers: fmt::Debug + Send + Sync + 'static {
     /// How long ago this host saw the last new beat of `host`; `None` for itself, and for a host of
     /// which it has seen none.
     fn silent_for(&self, host: HostId) -> Option<Duration>;
+
+    /// Why this host and `host` refuse each other, if they did when they were last in contact.
+    fn refusal(&self, _host: HostId) -> Option<Refusal> {
+        None
+    }
+
+    /// Whether this host is to be corrected, because the other hosts refuse it.
+    fn is_refused(&self) -> bool {
+        false
+    }
 
     /// Has `host` give its partitions away and get no others, or ends that. False if there is no such
     /// live host.

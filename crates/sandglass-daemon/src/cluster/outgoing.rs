@@ -69,8 +69,8 @@ impl Outgoing {
         Ok(Self { method: parts.method.clone(), target, headers, body })
     }
 
-    /// What this host asks another one for `principal`, whose `authorization` counts there if there is no
-    /// cluster key.
+    /// What this host asks another one for `principal`, whose `authorization` counts there if hosts cannot
+    /// prove what they are.
     pub(super) fn question(
         cluster: &Cluster,
         target: PathAndQuery,
@@ -112,11 +112,13 @@ impl Outgoing {
 
 /// States for whom the request is, and which host sends it.
 fn sign(headers: &mut HeaderMap, cluster: &Cluster, principal: &Principal) -> Result<(), Error> {
-    if let Some(key) = &cluster.key {
+    if cluster.authenticates_hosts() {
         // The owner does not need the client's key, because it trusts this host.
         headers.remove(header::AUTHORIZATION);
-        headers.insert(CLUSTER_KEY, key.header());
         headers.insert(PRINCIPAL, write_principal(principal)?);
+    }
+    if let Some(key) = &cluster.key {
+        headers.insert(CLUSTER_KEY, key.header());
     }
     headers.insert(FORWARDED_BY, host_header(cluster.peers.host())?);
     Ok(())

@@ -9,16 +9,19 @@ use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use sandglass_http::timer::within;
-use sandglass_model::{HostId, Member, Membership, Ownership, Partition};
+use sandglass_model::{
+    Agreement, DeploymentStatus, HostId, Member, Membership, Ownership, Partition, Refusal,
+};
 use sandglass_runtime::{RemoteRequest, RemoteResponse};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::Daemon;
 use crate::access::Permission;
-use crate::cluster::{Cluster, Peers, TrustedPeer};
+use crate::cluster::{Cluster, Deployment, Peers, TrustedPeer};
 use crate::error::{Code, Error};
 use crate::extract::{Body, Caller, NoQuery};
+use crate::route::deployment::GenerationView;
 
 /// How long after the last new beat of a host its state is `silent`: a host beats every second.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
@@ -27,7 +30,7 @@ const SILENT_AFTER: Duration = Duration::from_secs(2);
 const HOSTS_SHOWN: usize = 64;
 
 impl Daemon {
-    fn require_cluster(&self) -> Result<&Cluster, Error> {
+    pub(super) fn require_cluster(&self) -> Result<&Cluster, Error> {
         self.cluster().ok_or_else(|| {
             let message =
                 "this daemon is not a member of a cluster; start it with --advertise to make it one";
@@ -36,7 +39,7 @@ impl Daemon {
     }
 }
 
-/// A host of the cluster, or without a cluster key, a client that may operate.
+/// A host of the cluster. If hosts cannot prove that they are hosts, a client that may operate.
 pub(crate) struct FromPeer;
 
 impl FromRequestParts<Daemon> for FromPeer {
@@ -47,8 +50,9 @@ impl FromRequestParts<Daemon> for FromPeer {
         if parts.extensions.get::<TrustedPeer>().is_some() {
             return Ok(Self);
         }
-        if cluster.key.is_some() {
-            let message = "only hosts of the cluster may use this path, with the cluster key";
+        if cluster.authenticates_hosts() {
+            let message = "only hosts of the cluster may use this path, with the cluster key or a \
+                           certificate of its CA";
             return Err(Error::new(Code::Forbidden, message));
         }
         let Caller(principal) = Caller::from_request_parts(parts, daemon).await?;
@@ -64,13 +68,20 @@ pub(crate) struct ClusterView {
     /// The host that responds.
     #[schema(value_type = String)]
     host: HostId,
+    /// Whether it has a lease. Otherwise it does not reach the database, or has not yet, and what it shows
+    /// may be old.
+    has_lease: bool,
     /// In the order of their names.
     hosts: Vec<HostView>,
     /// In the order of their numbers.
     partitions: Vec<PartitionView>,
-    /// The deployment that is active; null, because hosts follow their own folders.
+    /// The generation that is active, which all hosts follow; null if none was activated.
     #[schema(required)]
     generation: Option<u64>,
+    /// Those that can be activated, by number.
+    generations: Vec<GenerationView>,
+    /// The format of records that is written.
+    writes_format: u32,
 }
 
 /// A host: one process of the cluster, or another one that has used the database.
@@ -94,6 +105,20 @@ struct HostView {
     /// it has seen none.
     #[schema(required)]
     last_seen_ms: Option<u64>,
+    /// How long it keeps its partitions without a new beat, in milliseconds; null if it is not a member.
+    #[schema(required)]
+    ttl_ms: Option<u64>,
+    /// Why the responding host and this one refuse each other; null if they do not, and for itself.
+    #[schema(value_type = Option<String>, required)]
+    refusal: Option<Refusal>,
+    /// The generation that it runs; null if it runs none.
+    #[schema(required)]
+    generation: Option<u64>,
+    /// Why it cannot run the active generation; null if it does, or is loading it.
+    #[schema(required)]
+    error: Option<String>,
+    /// The newest format of records that it reads.
+    reads_format: u32,
 }
 
 /// The state of a host.
@@ -122,8 +147,8 @@ struct PartitionView {
 }
 
 impl ClusterView {
-    fn new(peers: &dyn Peers) -> Self {
-        let Membership { hosts, partitions } = peers.membership();
+    fn new(peers: &dyn Peers, generations: &[Deployment]) -> Self {
+        let Membership { hosts, partitions, agreed } = peers.membership();
         let mut owned: BTreeMap<HostId, usize> = BTreeMap::new();
         for owner in partitions.iter().filter_map(|one| one.owner) {
             *owned.entry(owner).or_default() += 1;
@@ -131,7 +156,8 @@ impl ClusterView {
         let view = |member: Member| {
             let silent = peers.silent_for(member.host);
             let owned = owned.get(&member.host).copied().unwrap_or_default();
-            HostView::new(member, silent, owned)
+            let refusal = peers.refusal(member.host);
+            HostView::new(member, silent, owned, refusal)
         };
         let mut hosts: Vec<HostView> = hosts.into_iter().map(view).collect();
         hosts.sort_by(|a, b| (&a.name, a.host).cmp(&(&b.name, b.host)));
@@ -139,7 +165,11 @@ impl ClusterView {
             |Ownership { partition, epoch, owner }| PartitionView { partition, owner, epoch };
         let mut partitions: Vec<PartitionView> = partitions.into_iter().map(view).collect();
         partitions.sort_by_key(|one| one.partition);
-        Self { host: peers.host(), hosts, partitions, generation: None }
+        let Agreement { generation, writes_format, .. } = agreed;
+        let view = |one: &Deployment| GenerationView::new(one, generation);
+        let generations = generations.iter().map(view).collect();
+        let (host, has_lease) = (peers.host(), peers.is_trusted());
+        Self { host, has_lease, hosts, partitions, generation, generations, writes_format }
     }
 }
 
@@ -157,7 +187,7 @@ pub(crate) struct HostLine {
 
 /// The first [`HOSTS_SHOWN`] members that are not dead, in the order of their names.
 pub(crate) fn host_lines(peers: &dyn Peers) -> Vec<HostLine> {
-    let shown = ClusterView::new(peers).hosts.into_iter();
+    let shown = ClusterView::new(peers, &[]).hosts.into_iter();
     let shown = shown.filter(|host| host.state != HostState::Dead && host.url.is_some());
     let line =
         |HostView { host, name, state, partitions, .. }| HostLine { host, name, state, partitions };
@@ -165,17 +195,36 @@ pub(crate) fn host_lines(peers: &dyn Peers) -> Vec<HostLine> {
 }
 
 impl HostView {
-    fn new(member: Member, silent: Option<Duration>, partitions: usize) -> Self {
+    fn new(
+        member: Member,
+        silent: Option<Duration>,
+        partitions: usize,
+        refusal: Option<Refusal>,
+    ) -> Self {
         let state = match member {
             Member { is_dead: true, .. } => HostState::Dead,
             _ if silent.is_some_and(|silent| silent >= SILENT_AFTER) => HostState::Silent,
             Member { is_draining: true, .. } => HostState::Draining,
             _ => HostState::Live,
         };
-        let Member { host, name, url, version, beats, .. } = member;
+        let Member { host, name, url, version, beats, ttl, reads_format, deployed, .. } = member;
+        let DeploymentStatus { generation, trouble: error } = deployed;
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let last_seen_ms = silent.map(millis);
-        Self { host, name, url, version, state, partitions, beats, last_seen_ms }
+        Self {
+            host,
+            name,
+            url,
+            version,
+            state,
+            partitions,
+            beats,
+            last_seen_ms: silent.map(millis),
+            ttl_ms: ttl.map(millis),
+            refusal,
+            generation,
+            error,
+            reads_format,
+        }
     }
 }
 
@@ -192,7 +241,9 @@ pub(crate) async fn show(
 ) -> Result<Json<ClusterView>, Error> {
     principal.require(Permission::Read)?;
     principal.require_all_tenants()?;
-    Ok(Json(ClusterView::new(&*daemon.require_cluster()?.peers)))
+    let cluster = daemon.require_cluster()?;
+    let generations = cluster.deployments.as_ref().map(|all| all.list()).unwrap_or_default();
+    Ok(Json(ClusterView::new(&*cluster.peers, &generations)))
 }
 
 /// Which host is drained.
@@ -318,6 +369,10 @@ pub(crate) async fn nudge(
 pub(crate) struct IdentityView {
     #[schema(value_type = String)]
     host: HostId,
+    /// Proves to hosts that accept the cluster key of this process that it sends that one; null without a
+    /// key.
+    #[schema(required)]
+    key_proof: Option<String>,
 }
 
 /// Which host responds at this address; for hosts of the cluster
@@ -328,7 +383,10 @@ pub(crate) async fn whoami(
     _: FromPeer,
     _: NoQuery,
 ) -> Result<Json<IdentityView>, Error> {
-    Ok(Json(IdentityView { host: daemon.require_cluster()?.peers.host() }))
+    let Cluster { peers, key, .. } = daemon.require_cluster()?;
+    let host = peers.host();
+    let key_proof = key.as_ref().map(|key| key.proof(host));
+    Ok(Json(IdentityView { host, key_proof }))
 }
 
 /// Does what a handler of another host requests of an entity of this one; for hosts of the cluster

@@ -3,6 +3,7 @@
 #![allow(unused_qualifications, reason = "the macros that describe routes write them out")]
 
 mod cluster;
+mod deployment;
 mod dispatch;
 mod entity;
 mod event;
@@ -79,6 +80,8 @@ impl Daemon {
             .routes(routes!(cluster::deliver))
             .routes(routes!(live::watch))
             .routes(routes!(module::put))
+            .routes(routes!(deployment::activate))
+            .routes(routes!(deployment::upgrade_format))
             .layer(from_fn(refuse_key));
         let (router, document) = owned.merge(quick).merge(patient).split_for_parts();
         let document = openapi::finish(document);
@@ -114,7 +117,10 @@ fn admit(daemon: &Daemon, request: &mut Request) -> Result<Option<Principal>, Er
         return Ok(None);
     }
     let peer = match daemon.cluster() {
-        Some(cluster) => cluster.admit(request.headers_mut())?,
+        Some(cluster) => {
+            let is_peer = slot.as_ref().is_some_and(ConnectionSlot::is_peer);
+            cluster.admit(request.headers_mut(), is_peer)?
+        }
         None => Admitted::default(),
     };
     let is_trusted = peer.principal.is_some();
@@ -124,7 +130,7 @@ fn admit(daemon: &Daemon, request: &mut Request) -> Result<Option<Principal>, Er
     };
     if let Some(slot) = slot {
         // The connection of another host carries the requests of all its clients.
-        let holder = if is_trusted { Holder::Operator } else { principal.holder() };
+        let holder = if is_trusted { Holder::Host } else { principal.holder() };
         slot.authenticate(&holder).map_err(no_connection)?;
     }
     if is_trusted {

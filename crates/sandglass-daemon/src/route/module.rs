@@ -9,6 +9,7 @@ use sandglass_http::body::{self, Limits};
 
 use crate::Daemon;
 use crate::access::Permission;
+use crate::cluster::UploadedModule;
 use crate::error::{Code, Error};
 use crate::extract::{Caller, ModuleName, NoQuery};
 use crate::modules::Upload;
@@ -34,6 +35,7 @@ pub(crate) async fn list(
 /// It is compiled and checked first, with the grants of the module; if that fails, the previous
 /// version stays. New dispatches use it; those in flight finish with theirs. It is stored beside the
 /// journal and used after a restart; without a journal file it ends with the process (see `source`).
+/// The hosts of a cluster activate a generation with it, which this host uses when it responds.
 #[utoipa::path(put, path = "/v1/modules/{name}", tag = "modules",
     params(("name" = String, Path, min_length = 1, max_length = 128)),
     request_body(content((Vec<u8> = "application/wasm"), (Vec<u8> = "application/octet-stream")),
@@ -64,7 +66,14 @@ pub(crate) async fn put(
     let uploading = tokio::spawn(async move {
         let _slot = slot;
         let parts = daemon.parts();
-        parts.modules.upload(&parts.handlers, upload).await
+        let Some(deployments) = daemon.deployments() else {
+            return parts.modules.upload(&parts.handlers, upload).await;
+        };
+        parts.modules.check_upload(&parts.handlers, &upload).await?;
+        let Upload { name, bytes, by, at } = upload;
+        let uploaded = UploadedModule { name: name.clone(), bytes, by, at };
+        deployments.upload(uploaded).await?;
+        parts.modules.view(&name)
     });
     let failed = |_| Err(Error::new(Code::Internal, "uploading the module failed"));
     uploading.await.unwrap_or_else(failed).map(Json)

@@ -12,7 +12,7 @@ use axum::http::{Request, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::StreamExt as _;
-use sandglass_daemon::{Key, Keys, Permission, Route};
+use sandglass_daemon::{ClusterKey, Key, Keys, Permission, Route};
 use sandglass_model::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -602,7 +602,10 @@ fn only_hosts_report_what_they_own() {
     let pair = keyed_pair();
     let key = ("sandglass-cluster-key", CLUSTER_KEY);
     let who = pair.owner.ask("GET", "/v1/cluster/whoami", &[key], b"").is(200).json();
-    assert_eq!(who, json!({"host": OWNER}));
+    assert_eq!(who["host"], OWNER.to_string());
+    let proof = who["key_proof"].as_str().expect("a proof");
+    let accepts = |key: &str| ClusterKey::new(key).expect("a key").accepts_proof(OWNER, proof);
+    assert!(accepts(CLUSTER_KEY) && !accepts("this-is-another-key-than-theirs"));
     pair.owner.send(ANN, "GET", "/v1/cluster/whoami", &[]).refuses(403, "forbidden");
     let json = ("content-type", "application/json");
     let nudge = |body: &Value| {

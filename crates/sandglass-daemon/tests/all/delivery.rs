@@ -142,7 +142,8 @@ impl Member {
     async fn start(stores: &[Arc<MemoryJournal>], id: HostId, serves: u8) -> Self {
         let peers = Fake::http2(id, Route::Moving);
         let key = Some(ClusterKey::new(KEY).expect("a key"));
-        let cluster = Cluster { peers: Arc::clone(&peers) as Arc<dyn Peers>, key };
+        let peers_of = Arc::clone(&peers) as Arc<dyn Peers>;
+        let cluster = Cluster { peers: peers_of, key, has_certificates: false, deployments: None };
         let exporter = Exporter::new(Prefix::default());
         let telemetry = Telemetry { metrics: exporter.metrics(), tracer: Tracer::default() };
         let settings = sandglass_host::Settings { max_runs: 2, ..Default::default() };

@@ -7,6 +7,7 @@ mod client;
 mod cluster;
 mod connections;
 mod delivery;
+mod deployments;
 #[path = "../../../sandglass-http/tests/described/document.rs"]
 mod document;
 mod events;

@@ -33,6 +33,8 @@ fn every_operation_of_the_document_works_as_described() {
     world.get("/v1/cluster").refuses(404, "no_cluster");
     world.get("/v1/cluster/whoami").refuses(404, "no_cluster");
     world.post("/v1/cluster/drain", "").refuses(404, "no_cluster");
+    world.post("/v1/cluster/activate", r#"{"generation": 1}"#).refuses(404, "no_cluster");
+    world.post("/v1/cluster/upgrade-format", "").refuses(404, "no_cluster");
     world.post("/v1/cluster/nudge", "").refuses(404, "no_cluster");
     world.post("/v1/cluster/deliver", "").refuses(404, "no_cluster");
     world.get("/").is(200);

@@ -13,7 +13,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use sandglass_daemon::{Cluster, ClusterKey, ForwardError, Peers, Route};
 use sandglass_journal::{Journal, Journals};
-use sandglass_model::{HostId, Member, Membership, Ownership, Partition};
+use sandglass_model::{
+    Agreement, DeploymentStatus, HostId, Member, Membership, Ownership, Partition,
+};
 use tokio::sync::Notify;
 
 use crate::world::{Make, World};
@@ -81,7 +83,9 @@ pub(crate) fn member(host: HostId, name: &str) -> Member {
         reads_format: 1,
         is_draining: false,
         beats: 7,
+        ttl: None,
         is_dead: false,
+        deployed: DeploymentStatus::default(),
     }
 }
 
@@ -101,6 +105,7 @@ impl Fake {
         let membership = Membership {
             hosts: vec![member(ROUTER, "router"), member(OWNER, "owner"), member(OTHER, "other")],
             partitions: Partition::all().map(owned).collect(),
+            agreed: Agreement::default(),
         };
         let table = Table {
             route,
@@ -273,6 +278,8 @@ impl Pair {
         let cluster = |peers: &Arc<Fake>, key: Option<&str>| Cluster {
             peers: Arc::clone(peers) as Arc<dyn Peers>,
             key: key.map(|text| ClusterKey::new(text).expect("a key")),
+            has_certificates: false,
+            deployments: None,
         };
         let owners = Fake::new(OWNER, Route::Here);
         let owner = World::of(Make { cluster: Some(cluster(&owners, owners_key)), ..make() });

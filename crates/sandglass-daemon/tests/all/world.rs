@@ -255,6 +255,7 @@ async fn serve(make: Make, journal: Arc<MemoryJournal>) -> (Daemon, Serving) {
         name: name.to_owned(),
         bytes: text.as_bytes().into(),
         manifest: Manifest::named(name),
+        uploaded: None,
     });
     let modules = Modules::open(declared, make.modules).expect("a folder that can be read");
     let handlers = HostHandlers::new(host, clock.clone(), modules.for_handlers());
