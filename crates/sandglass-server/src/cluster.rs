@@ -1,5 +1,6 @@
 //! The daemon as a member of a cluster: what its interface and the cluster need of each other.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,50 +10,84 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt as _;
-use sandglass_cluster::{Cluster, PeerError, Peers, Settings};
+use sandglass_cluster::{Cluster, PeerError, PeerKey, Peers, Settings};
 use sandglass_daemon::{ForwardError, Route};
 use sandglass_host::Lease;
-use sandglass_model::{HostId, Membership, Partition};
+use sandglass_http::PeerTls;
+use sandglass_model::{HostId, Membership, Partition, Refusal};
 use sandglass_postgres::Database;
 use sandglass_runtime::Runtime;
 
 use crate::base::Base;
 use crate::config::ClusterConfig;
+use crate::deployments::Follower;
 use crate::error::{Error, Result};
+
+/// The client for other hosts, which connects with `certificates`, if given.
+pub(crate) fn peers(config: &ClusterConfig, certificates: Option<&PeerTls>) -> Result<Peers> {
+    let key = config.key.clone().map(|key| PeerKey {
+        header: (sandglass_daemon::CLUSTER_KEY, key.header()),
+        accepts: Arc::new(move |host, proof| key.accepts_proof(host, proof)),
+    });
+    let tls = certificates.map_or_else(|| tls(&config.advertise), |one| Ok(one.client()))?;
+    Ok(Peers::new(tls, key))
+}
 
 /// Makes the process a member, whose runtime begins without partitions.
 pub(crate) fn join(
     config: &ClusterConfig,
+    peers: Peers,
     database: Database,
     runtime: Runtime,
     lease: Lease,
     base: &Base,
-) -> Result<Cluster> {
-    let key = config.key.as_ref().map(|key| (sandglass_daemon::CLUSTER_KEY, key.header()));
-    let peers = Peers::new(tls(&config.advertise)?, key);
+) -> Cluster {
     let settings =
         Settings { ttl: config.ttl, is_fast: config.fast_takeover, ..Settings::default() };
     let metrics = base.telemetry.metrics.clone();
     let cluster = Cluster::start(database, runtime.clone(), lease, peers, settings, metrics);
     // Before the first partition is adopted, because what is in flight there may ask other hosts.
-    of_daemon(cluster.clone(), Some(config)).connect(&runtime, Arc::clone(&base.clock));
-    Ok(cluster)
+    of_daemon(cluster.clone(), Some(config), None).connect(&runtime, Arc::clone(&base.clock));
+    cluster
 }
 
 /// The cluster for the daemon's interface.
 pub(crate) fn of_daemon(
     cluster: Cluster,
     config: Option<&ClusterConfig>,
+    deployments: Option<Follower>,
 ) -> sandglass_daemon::Cluster {
     let key = config.and_then(|config| config.key.clone());
-    sandglass_daemon::Cluster { peers: Arc::new(Member(cluster)), key }
+    let has_certificates = config.is_some_and(|config| config.has_mutual_tls);
+    let deployments =
+        deployments.map(|one| Arc::new(one) as Arc<dyn sandglass_daemon::Deployments>);
+    let peers = Arc::new(Member(cluster));
+    sandglass_daemon::Cluster { peers, key, has_certificates, deployments }
+}
+
+/// Errors if other hosts in `database` respond and all of them refuse this one: it would take partitions and
+/// get no requests for them.
+pub(crate) async fn require_accepted(
+    config: &ClusterConfig,
+    peers: &Peers,
+    database: &Database,
+) -> Result<()> {
+    let membership = database.membership().await?;
+    let others = membership.hosts.iter().filter(|member| member.is_in_cluster());
+    let urls = others.filter_map(|member| member.url.as_deref());
+    // A former process with the address of this one is gone.
+    let urls: BTreeSet<&str> = urls.filter(|url| *url != config.advertise).collect();
+    match peers.refusal_by_all(urls).await {
+        None => Ok(()),
+        Some((url, why)) => Err(Error::Unusable(format!("the host at {url} {}", why.message()))),
+    }
 }
 
 /// TLS for connections to other hosts, whose certificates must be trusted by the system. Other hosts may
 /// be reached over HTTPS although this one is not, for example while a cluster changes to HTTPS. A host
 /// that is reached over plain HTTP may run on a system without certificates; it then trusts no host with
 /// HTTPS.
-fn tls(advertise: &str) -> Result<ClientConfig> {
+fn tls(advertise: &str) -> Result<Arc<ClientConfig>> {
     let unusable = |why: rustls::Error| {
         Error::Unusable(format!("TLS for connections to other hosts cannot be used: {why}"))
     };
@@ -68,7 +103,9 @@ fn tls(advertise: &str) -> Result<ClientConfig> {
             builder.with_root_certificates(RootCertStore::empty())
         }
     };
-    Ok(builder.with_no_client_auth())
+    let mut tls = builder.with_no_client_auth();
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Arc::new(tls))
 }
 
 /// The cluster, as the daemon's interface uses it.
@@ -119,6 +156,14 @@ impl sandglass_daemon::Peers for Member {
         Some(self.0.now().since(*seen))
     }
 
+    fn refusal(&self, host: HostId) -> Option<Refusal> {
+        self.0.state().contacts.get(&host).copied().flatten()
+    }
+
+    fn is_refused(&self) -> bool {
+        self.0.state().is_refused()
+    }
+
     fn drain(
         &self,
         host: HostId,
@@ -143,7 +188,7 @@ impl sandglass_daemon::Peers for Member {
             match self.0.forward(url, request).await {
                 Ok(response) => Ok(response.map(Body::new)),
                 Err(PeerError::Refused) => Err(ForwardError::Refused),
-                Err(PeerError::Unreachable) => Err(ForwardError::TimedOut),
+                Err(PeerError::Unreachable | PeerError::Untrusted) => Err(ForwardError::TimedOut),
                 Err(PeerError::Broken) => Err(ForwardError::Broken),
             }
         })

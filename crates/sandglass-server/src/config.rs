@@ -21,6 +21,7 @@ use sandglass_telemetry::Prefix;
 use sandglass_telemetry::metrics::SCRAPE_MAX_BYTES;
 
 pub(crate) use self::cluster::ClusterConfig;
+pub use self::cluster::ClusterFiles;
 use self::cluster::ClusterSection;
 use crate::error::{Error, Result};
 use crate::findings::in_one_line;
@@ -235,7 +236,7 @@ impl Config {
             match name {
                 "admission" => self.read_admission(&table, out),
                 "cache" => self.read_cache(&table, beside, out),
-                "cluster" => self.cluster_section = ClusterSection::read(&table, out),
+                "cluster" => self.cluster_section = ClusterSection::read(&table, beside, out),
                 "compile" => read_compile(&table, &mut self.compiling, out),
                 "http" => self.read_http(&table, out),
                 "tls" => self.tls = read_tls(&table, beside, out),

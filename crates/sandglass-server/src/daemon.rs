@@ -1,5 +1,7 @@
 //! The daemon: entities over HTTP, with an OpenWOP host beside them if there are workflows.
 
+mod loading;
+
 use std::fmt;
 use std::future::pending;
 use std::net::SocketAddr;
@@ -9,21 +11,29 @@ use std::time::Duration;
 
 use humantime::format_duration;
 use sandglass_cluster::Cluster;
-use sandglass_daemon::{Daemon, DeclaredModule, Modules, Parts, Serving, ShutdownProgress};
+use sandglass_daemon::{
+    Daemon, DeclaredModule, DeploymentError, Deployments as _, ExpectedActive, Parts, Serving,
+    ShutdownProgress,
+};
 use sandglass_host::{CompileHelper, Lease};
 use sandglass_http::Tls;
+use sandglass_model::SystemClock;
 use sandglass_openwop::OpenWop;
 use sandglass_postgres::Database;
-use sandglass_runtime::{Handlers, HostHandlers, Pruned, Runtime};
+use sandglass_runtime::{Handlers, Pruned, Runtime};
 use sandglass_telemetry::prometheus::Exporter;
+use tokio::task::JoinHandle;
 
+use self::loading::{load_active, load_alone, local};
 use crate::base::{Base, every, listen};
-use crate::config::{self, Config, MetricsConfig};
+use crate::config::{self, ClusterFiles, Config, MetricsConfig};
+use crate::deployments::{self, Follower, Worker};
 use crate::error::{Error, Result};
 use crate::folder::{self, Served};
 use crate::journal::{JournalPlace, Opened};
 use crate::mounted::{self, Mounted};
-use crate::tls::{TlsFiles, warn_of_plain_http};
+use crate::package::Package;
+use crate::tls::{Certificates, TlsFiles, warn_of_plain_http};
 use crate::{Report, Server, Stopped, cluster, journal, limits};
 
 /// How often ended entities are removed that need not be kept any longer. They are usually days
@@ -56,6 +66,8 @@ pub struct DaemonOptions {
     pub advertise: Option<String>,
     /// The environment variable with the key that all hosts of the cluster share.
     pub cluster_key_env: Option<String>,
+    /// The files by which the hosts of the cluster prove to each other that they are hosts.
+    pub cluster_files: ClusterFiles,
     /// The files for HTTPS.
     pub tls: Option<TlsFiles>,
     /// The program that compiles modules.
@@ -64,6 +76,8 @@ pub struct DaemonOptions {
     pub compile_timeout: Option<Duration>,
     /// Memory limit for compiling one module.
     pub compile_memory_bytes: Option<u64>,
+    /// Whether a member of a cluster activates what its folder contains.
+    pub activate: bool,
 }
 
 /// A daemon that runs.
@@ -73,10 +87,17 @@ pub struct DaemonServer {
     base: Base,
     database: Option<Database>,
     cluster: Option<Cluster>,
+    following: Option<Following>,
     daemon: Daemon,
     serving: Serving,
     openwop: Option<OpenWop>,
     report: Report,
+}
+
+/// How a member of a cluster follows what is active.
+struct Following {
+    follower: Follower,
+    task: JoinHandle<()>,
 }
 
 impl fmt::Debug for DaemonServer {
@@ -93,38 +114,41 @@ impl DaemonServer {
     /// resource of the operating system cannot be used.
     pub async fn start(options: DaemonOptions, report: Report) -> Result<Self> {
         let config = Config::read(&options, &report)?;
-        let Served { specs, modules } = read_folder(&options, &config, &report)?;
-        let tls = config.tls.as_ref().map(|files| files.read(&report)).transpose()?.map(Tls::new);
+        let served = read_folder(&options, &config, &report)?;
+        let certificates = Certificates::read(&config, &report)?;
+        let tls = certificates.server.map(Tls::new);
         if tls.is_none() && !config.keys.is_empty() {
             warn_of_plain_http(config.listen, &report);
         }
         let listener = listen(config.listen)?;
         let lease = config.cluster.as_ref().map(|_| Lease::expired()).unwrap_or_default();
-        let base = start_base(&options, &config, tls, &modules, lease.clone())?;
-        folder::check_timed_functions(&specs, &base.host)?;
-        let specs = specs.into_iter().map(|(_, spec)| spec);
-        let uploads = config.modules.clone();
-        let uploads = uploads.or_else(|| config.journal.as_ref().and_then(JournalPlace::modules));
-        if uploads.is_none() && config.journal.is_some() {
-            report(
-                "modules that clients upload are lost when this process ends: set `modules` in \
-                 [journal]",
-            );
-        }
-        let modules = Modules::open(modules, uploads)?;
-        for (name, by) in modules.uploaded() {
-            report(&format!(
-                "module `{name}` is the version that `{by}` uploaded, not the one in the folder"
-            ));
-        }
-        let handlers =
-            HostHandlers::new(base.host.clone(), Arc::clone(&base.clock), modules.for_handlers())
-                .recording(config.recording);
-        handlers.compile().await;
+        let (served, mut begun) = match &config.cluster {
+            None => (served, None),
+            Some(cluster) => {
+                let deployments = journal::deployments(config.journal.as_ref()).await?;
+                let (url, local) = (&*cluster.advertise, local(&options, &config));
+                let read = (&*options.specs, served);
+                let clock = SystemClock::new();
+                let begun = deployments::begin(deployments, url, &clock, read, &local, &report);
+                let (served, begun) = begun.await?;
+                (served, Some(begun))
+            }
+        };
+        let base = start_base(&options, &config, tls, &served.modules, lease.clone())?;
+        let (specs, modules, handlers) = match &mut begun {
+            None => load_alone(served, &config, &base, &report).await?,
+            Some(begun) => load_active(served, begun, &config, &base).await,
+        };
         // Last, because a process that has the journal in a database stops then.
-        let url = config.cluster.as_ref().map(|cluster| cluster.advertise.as_str());
+        let (place, cluster) = (config.journal.as_ref(), config.cluster.as_ref());
+        let peers =
+            cluster.map(|one| cluster::peers(one, certificates.peers.as_ref())).transpose()?;
+        let cluster = cluster.zip(peers.as_ref());
         let Opened { journals, database } =
-            journal::open(config.journal.as_ref(), url, config.checking, &base, &report).await?;
+            journal::open(place, cluster, config.checking, &base, &report).await?;
+        if let (Some(database), Some(begun)) = (&database, &begun) {
+            database.set_deployed(begun.status());
+        }
         let mounted = Mounted::read(&options, &base, &journals, &config, &report).await?;
         let all_handlers: Arc<dyn Handlers> = match &mounted {
             Some(mounted) => Arc::new(mounted.handlers.clone().beside(Arc::new(handlers.clone()))),
@@ -137,21 +161,24 @@ impl DaemonServer {
             .accounts_one_in(config.accounts_one_in)
             .busy_spawned_max(config.busy_spawned_max)
             .ceilings(mounted::ceilings(&options, config.ceilings.clone()))
-            .specs(specs.chain(mounted::specs(&options)));
-        let (runtime, cluster) = match (&config.cluster, &database) {
-            (Some(cluster), Some(database)) => {
+            .specs(specs.into_iter().chain(mounted::specs(&options)));
+        let (runtime, cluster) = match (&config.cluster, peers, &database) {
+            (Some(cluster), Some(peers), Some(database)) => {
                 let runtime = builder.without_partitions().build().await?;
                 let database = database.clone();
-                let cluster = cluster::join(cluster, database, runtime.clone(), lease, &base)?;
+                let cluster =
+                    cluster::join(cluster, peers, database, runtime.clone(), lease, &base);
                 report(&format!("a member of the cluster, as {}", cluster.state().me));
                 (runtime, Some(cluster))
             }
             _ => (builder.build().await?, None),
         };
-        let openwop = match mounted {
-            Some(mounted) => Some(mounted.start(&runtime, &base.exporter).await?),
-            None => None,
-        };
+        let (follower, commands) =
+            begun.as_ref().map(|begun| Follower::new(begun.running.is_some())).unzip();
+        let of_daemon =
+            |cluster| cluster::of_daemon(cluster, config.cluster.as_ref(), follower.clone());
+        let hosts = cluster.clone().map(of_daemon);
+        let openwop = mounted.map(|mounted| mounted.start(&runtime, &base, hosts.clone()));
         let parts = Parts {
             runtime,
             handlers,
@@ -160,12 +187,49 @@ impl DaemonServer {
             clock: Arc::clone(&base.clock),
             modules,
             operated_elsewhere: mounted::types(&options),
-            cluster: cluster.clone().map(|one| cluster::of_daemon(one, config.cluster.as_ref())),
+            cluster: hosts,
         };
         let daemon = Daemon::new(parts, config.http.clone(), config.keys.clone());
         let beside = openwop.as_ref().map(OpenWop::beside).unwrap_or_default();
         let serving = daemon.serve_with(listener, beside, base.tls.clone())?;
-        Ok(Self { options, config, base, database, cluster, daemon, serving, openwop, report })
+        let following = match (begun, follower.zip(commands), cluster.clone(), database.clone()) {
+            (Some(begun), Some((follower, commands)), Some(cluster), Some(database)) => {
+                let own = begun.own;
+                let worker = Worker {
+                    deployments: begun.deployments,
+                    cluster,
+                    database,
+                    daemon: daemon.clone(),
+                    follower: follower.clone(),
+                    url: config.cluster.as_ref().map(|it| it.advertise.clone()).unwrap_or_default(),
+                    local: local(&options, &config),
+                    running: begun.running,
+                    trouble: begun.trouble,
+                    report: Arc::clone(&report),
+                    seen: 0,
+                    listed: None,
+                    failed: None,
+                };
+                let task = tokio::spawn(worker.run(commands));
+                if options.activate {
+                    activate(&follower, own, &report).await;
+                }
+                Some(Following { follower, task })
+            }
+            _ => None,
+        };
+        Ok(Self {
+            options,
+            config,
+            base,
+            database,
+            cluster,
+            following,
+            daemon,
+            serving,
+            openwop,
+            report,
+        })
     }
 
     /// Waits until this host does not take part in its cluster any more; forever if it is in none.
@@ -220,21 +284,42 @@ impl Server for DaemonServer {
         let (options, running) = (self.options.clone(), self.config.clone());
         let (daemon, tls, host) =
             (self.daemon.clone(), self.base.tls.clone(), self.base.host.clone());
+        let cluster = self.cluster.clone();
         let report = Arc::clone(&self.report);
+        let follower = self.following.as_ref().map(|following| following.follower.clone());
         async move {
             let new = Config::read(&options, &report)?;
             config::require_same(&running, &new)?;
-            let certificate = new.tls.as_ref().map(|files| files.read(&report)).transpose()?;
-            let Served { specs, modules } = read_folder(&options, &new, &report)?;
-            folder::check_timed_functions(&specs, &host)?;
-            let specs = specs.into_iter().map(|(_, spec)| spec);
-            let specs = specs.chain(mounted::specs(&options)).collect();
-            let ceilings = mounted::ceilings(&options, new.ceilings);
-            daemon.reload(specs, modules, new.keys, ceilings).await?;
-            if let (Some(tls), Some(certificate)) = (&tls, certificate) {
-                tls.replace(certificate);
+            let certificates = Certificates::read(&new, &report)?;
+            let served = read_folder(&options, &new, &report)?;
+            folder::check_timed_functions(&served.specs, &host)?;
+            let ceilings = mounted::ceilings(&options, new.ceilings.clone());
+            let done = match (follower, &new.cluster) {
+                (Some(follower), Some(cluster)) => {
+                    let package = Package::collect(&options.specs, &served.files)?;
+                    let (own, active) = follower.propose(package, local(&options, &new)).await?;
+                    daemon.runtime().set_ceilings(ceilings);
+                    daemon.set_keys(new.keys);
+                    let url = &cluster.advertise;
+                    format!(
+                        "reloaded; {}",
+                        deployments::describe_folder(own, active.unwrap_or_default(), url)
+                    )
+                }
+                _ => {
+                    let specs = served.specs.into_iter().map(|(_, spec)| spec);
+                    let specs = specs.chain(mounted::specs(&options)).collect();
+                    daemon.reload(specs, served.modules, new.keys, ceilings).await?;
+                    "reloaded".to_owned()
+                }
+            };
+            if let (Some(tls), Some(settings)) = (&tls, certificates.server) {
+                tls.replace(settings);
             }
-            Ok("reloaded".to_owned())
+            if let (Some(cluster), Some(peers)) = (&cluster, certificates.peers) {
+                cluster.set_tls(peers.client());
+            }
+            Ok(done)
         }
     }
 
@@ -243,7 +328,8 @@ impl Server for DaemonServer {
     }
 
     async fn stop(self) -> Stopped {
-        let Self { config, base, database, cluster, serving, openwop, report, .. } = self;
+        let Self { config, base, database, cluster, following, serving, openwop, report, .. } =
+            self;
         let mut grace = journal::grace(database.as_ref(), config.grace);
         if let Some(cluster) = &cluster {
             let begun = base.clock.now();
@@ -259,6 +345,9 @@ impl Server for DaemonServer {
         }
         let unrecorded =
             serving.shutdown(grace, |draining| report_draining(&draining, grace, &report)).await;
+        if let Some(following) = following {
+            following.task.abort();
+        }
         if let (Some(cluster), Some(database)) = (&cluster, &database) {
             cluster.stop().await;
             // Leaves the cluster, so that the others need not find out that this host is gone.
@@ -293,6 +382,30 @@ fn read_folder(options: &DaemonOptions, config: &Config, report: &Report) -> Res
     Ok(served)
 }
 
+/// Activates the generation of this host's folder.
+async fn activate(follower: &Follower, own: u64, report: &Report) {
+    match follower.activate(own, ExpectedActive::Present).await {
+        Ok(_) => report(&format!("generation {own}, the folder of this host, is active")),
+        Err(error) => {
+            tracing::error!(
+                why = describe(&error),
+                "generation {own}, the folder of this host, is not activated"
+            );
+        }
+    }
+}
+
+fn describe(error: &DeploymentError) -> &str {
+    match error {
+        DeploymentError::Refused(why)
+        | DeploymentError::Unreadable(why)
+        | DeploymentError::Unavailable(why) => why,
+        DeploymentError::Unknown | DeploymentError::Conflict { .. } => {
+            "another generation was activated meanwhile"
+        }
+    }
+}
+
 /// Starts telemetry, and a host that can run the module with the most memory.
 fn start_base(
     options: &DaemonOptions,
@@ -319,7 +432,7 @@ fn report_draining(draining: &ShutdownProgress, grace: Duration, report: &Report
     match draining {
         ShutdownProgress::Waiting { in_flight } => report(&format!(
             "accepting no more; {in_flight} handlers in flight have at most {}",
-            format_duration(grace)
+            format_duration(Duration::from_secs(grace.as_secs()))
         )),
         ShutdownProgress::Stopping { handlers } => {
             for (entity, run) in handlers.iter().take(NAMED_MAX) {

@@ -1,13 +1,13 @@
 //! What the daemon serves: the specs of a folder, and the modules that they name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use sandglass_daemon::DeclaredModule;
 use sandglass_host::{Host, Secret, file};
 use sandglass_liveness::Spec;
 use sandglass_runtime::{
-    Folder, FolderError, FolderModule, one_of_each_type, unknown_timed_functions,
+    Folder, FolderError, FolderModule, ModuleSource, one_of_each_type, unknown_timed_functions,
 };
 use sandglass_scenario::Scenario;
 
@@ -15,11 +15,13 @@ use crate::Report;
 use crate::error::{Error, Result};
 use crate::findings::in_one_line;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Served {
     /// Each with its file.
     pub(crate) specs: Vec<(PathBuf, Spec)>,
     pub(crate) modules: Vec<DeclaredModule>,
+    /// All files that were read.
+    pub(crate) files: BTreeSet<PathBuf>,
 }
 
 /// Reads a folder. If there are scenarios in it, their `[[module]]` sections declare the modules;
@@ -50,18 +52,32 @@ fn of_folder(path: &Path, secrets: &BTreeMap<String, String>, report: &Report) -
             .ok_or_else(|| format!("the environment has no `{variable}`"))
     };
     let modules = folder.modules(&secret).map_err(wrong)?;
-    let declared =
-        |FolderModule { name, bytes, manifest }| DeclaredModule { name, bytes, manifest };
+    let declared = |FolderModule { name, bytes, manifest }| DeclaredModule {
+        name,
+        bytes,
+        manifest,
+        uploaded: None,
+    };
     folder.warnings.iter().for_each(|one| report(&in_one_line([one])));
-    Ok(Served { modules: modules.into_iter().map(declared).collect(), specs: folder.specs })
+    let mut files: BTreeSet<PathBuf> = folder.specs.iter().map(|(path, _)| path.clone()).collect();
+    for source in folder.sources.values() {
+        match source {
+            ModuleSource::File(path) => drop(files.insert(path.clone())),
+            ModuleSource::Manifest(found) => {
+                files.extend([found.path().to_owned(), found.module_path()]);
+            }
+        }
+    }
+    Ok(Served { modules: modules.into_iter().map(declared).collect(), specs: folder.specs, files })
 }
 
 fn of_scenarios(paths: &[PathBuf]) -> Result<Served> {
     let (mut specs, mut modules) = (BTreeMap::new(), BTreeMap::new());
+    let mut files: BTreeSet<PathBuf> = paths.iter().cloned().collect();
     for path in paths {
-        let Scenario { specs: files, modules: declared, .. } =
+        let Scenario { specs: of_scenario, modules: declared, .. } =
             sandglass_scenario::load(path)?.map_err(Error::Wrong)?;
-        for file in files {
+        for file in of_scenario {
             let spec = Spec::parse(&file.source).spec;
             // A scenario that was loaded has no spec with errors.
             let path = file.path.display();
@@ -81,15 +97,19 @@ fn of_scenarios(paths: &[PathBuf]) -> Result<Served> {
         }
     }
     let specs: Vec<_> = specs.into_iter().collect();
+    files.extend(specs.iter().map(|(path, _)| path.clone()));
+    for module in modules.values() {
+        files.extend(module.files()?);
+    }
     let twice = one_of_each_type(&specs);
     if !twice.is_empty() {
         return Err(Error::Wrong(twice));
     }
     let declared = modules.values().map(|module| {
         let (name, manifest, bytes) = module.read()?;
-        Ok(DeclaredModule { name, bytes: bytes.into(), manifest })
+        Ok(DeclaredModule { name, bytes: bytes.into(), manifest, uploaded: None })
     });
-    Ok(Served { modules: declared.collect::<Result<_>>()?, specs })
+    Ok(Served { modules: declared.collect::<Result<_>>()?, specs, files })
 }
 
 /// Errors if a spec limits calls of host functions that do not exist.

@@ -2,14 +2,16 @@
 //! host and HTTP interface.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use sandglass_daemon::Forwarder;
+use sandglass_http::Owners;
 use sandglass_http::key::Digest;
 use sandglass_journal::Journals;
 use sandglass_liveness::Spec;
 use sandglass_liveness::session::Ceilings;
 use sandglass_openwop::{OpenWop, RunHandlers, Service, Settings};
 use sandglass_runtime::Runtime;
-use sandglass_telemetry::prometheus::Exporter;
 
 use crate::base::Base;
 use crate::config::Config;
@@ -49,9 +51,19 @@ impl Mounted {
         Ok(Some(Self { handlers, key }))
     }
 
-    pub(crate) async fn start(self, runtime: &Runtime, exporter: &Exporter) -> Result<OpenWop> {
-        let service = Service::start(runtime.clone(), &self.handlers).await?;
-        Ok(OpenWop::new(service, self.key, exporter.clone()))
+    /// Serves runs of `runtime`, and of other hosts if it is in `cluster`.
+    pub(crate) fn start(
+        self,
+        runtime: &Runtime,
+        base: &Base,
+        cluster: Option<sandglass_daemon::Cluster>,
+    ) -> OpenWop {
+        let service = Service::start(runtime.clone(), &self.handlers);
+        let metrics = || base.telemetry.metrics.clone();
+        let owners = cluster.map(|cluster| -> Arc<dyn Owners> {
+            Arc::new(Forwarder::new(cluster, Arc::clone(&base.clock), metrics()))
+        });
+        OpenWop::new(service, self.key, base.exporter.clone(), owners)
     }
 }
 

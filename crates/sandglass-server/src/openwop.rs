@@ -108,8 +108,8 @@ impl OpenWopServer {
             max_connections: settings.max_readers.saturating_add(CONNECTIONS_BESIDE),
             ..sandglass_http::Settings::default()
         };
-        let service = Service::start(runtime.clone(), &handlers).await?;
-        let interface = OpenWop::new(service, key, base.exporter.clone());
+        let service = Service::start(runtime.clone(), &handlers);
+        let interface = OpenWop::new(service, key, base.exporter.clone(), None);
         let serving = serve(listener, interface.router(), http, base.tls.clone())?;
         Ok(Self { options, interface, runtime, serving, base, database, report })
     }

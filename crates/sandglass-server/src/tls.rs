@@ -5,9 +5,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use sandglass_host::file;
-use sandglass_http::{TlsError, TlsSettings, is_loopback_address};
+use sandglass_http::{PeerTls, TlsError, TlsSettings, is_loopback_address};
 
 use crate::Report;
+use crate::config::Config;
 use crate::error::{Error, Result};
 
 /// Largest file of certificates or keys, in bytes. The root certificates of a whole system fit.
@@ -34,10 +35,6 @@ impl TlsFiles {
     /// Errors if one cannot be used; which one, and why.
     pub(crate) fn read(&self, report: &Report) -> Result<TlsSettings> {
         let Self { certificate, key, client_ca } = self;
-        let read = |path: &Path, what: &str| {
-            file::read(path, PEM_MAX_BYTES)
-                .map_err(|error| Error::Unusable(format!("{what}: {error}")))
-        };
         let chain = read(certificate, "the TLS certificate")?;
         let private = read(key, "the TLS key")?;
         let client_ca = client_ca.as_deref();
@@ -53,15 +50,84 @@ impl TlsFiles {
             };
             Error::Unusable(format!("{what} in `{}` cannot be used: {error}", path.display()))
         })?;
-        let mode = std::fs::metadata(key).map_or(0, |metadata| metadata.mode());
-        if mode & ALL_USERS != 0 {
-            let path = key.display();
-            report(&format!(
-                "warning: every user of this machine can read the TLS key in `{path}`; `chmod 600` \
-                 it"
-            ));
-        }
+        warn_of_readable_key(key, report);
         Ok(settings)
+    }
+}
+
+/// The files by which the hosts of a cluster prove to each other that they are hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerFiles {
+    /// The CA of all hosts, in PEM.
+    pub ca: PathBuf,
+    /// The certificate chain of this host, in PEM.
+    pub certificate: PathBuf,
+    /// The private key of the certificate, in PEM.
+    pub key: PathBuf,
+}
+
+impl PeerFiles {
+    /// Reads and checks them, for the host that others reach by the name or address `host`.
+    ///
+    /// # Errors
+    /// Errors if one cannot be used, or if other hosts would refuse the certificate; which one, and why.
+    pub(crate) fn read(&self, host: &str, report: &Report) -> Result<PeerTls> {
+        let Self { ca, certificate, key } = self;
+        const CA: &str = "the CA of the cluster";
+        const CERTIFICATE: &str = "the certificate of this host";
+        const KEY: &str = "the key of this host's certificate";
+        let (roots, chain) = (read(ca, CA)?, read(certificate, CERTIFICATE)?);
+        let private = read(key, KEY)?;
+        let settings = PeerTls::from_pem(&roots, &chain, &private, host).map_err(|error| {
+            let (what, path) = match &error {
+                TlsError::Key(_) => (KEY, key),
+                TlsError::ClientCa(_) => (CA, ca),
+                _ => (CERTIFICATE, certificate),
+            };
+            Error::Unusable(format!("{what} in `{}` cannot be used: {error}", path.display()))
+        })?;
+        warn_of_readable_key(key, report);
+        Ok(settings)
+    }
+}
+
+/// The certificates of the configuration, as they are now.
+pub(crate) struct Certificates {
+    /// `None` for plain HTTP.
+    pub(crate) server: Option<TlsSettings>,
+    /// For connections between hosts; `None` without a CA of the cluster.
+    pub(crate) peers: Option<PeerTls>,
+}
+
+impl Certificates {
+    /// Reads the files that `config` names.
+    ///
+    /// # Errors
+    /// Errors if one cannot be used; which one, and why.
+    pub(crate) fn read(config: &Config, report: &Report) -> Result<Self> {
+        let of_hosts =
+            config.cluster.as_ref().and_then(|one| Some((one.certificates.as_ref()?, one.host())));
+        let peers = of_hosts.map(|(files, host)| files.read(host, report)).transpose()?;
+        let server = config.tls.as_ref().map(|files| files.read(report)).transpose()?;
+        let server = server.map(|settings| match &peers {
+            Some(peers) => settings.with_peers(peers),
+            None => settings,
+        });
+        Ok(Self { server, peers })
+    }
+}
+
+fn read(path: &Path, what: &str) -> Result<Vec<u8>> {
+    file::read(path, PEM_MAX_BYTES).map_err(|error| Error::Unusable(format!("{what}: {error}")))
+}
+
+fn warn_of_readable_key(key: &Path, report: &Report) {
+    let mode = std::fs::metadata(key).map_or(0, |metadata| metadata.mode());
+    if mode & ALL_USERS != 0 {
+        let path = key.display();
+        report(&format!(
+            "warning: every user of this machine can read the TLS key in `{path}`; `chmod 600` it"
+        ));
     }
 }
 

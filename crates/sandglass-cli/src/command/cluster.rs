@@ -1,12 +1,16 @@
-//! `sandglass cluster`: the hosts that share a journal, and draining one of them.
+//! `sandglass cluster`: the hosts that share a journal, draining one of them, and what they run.
+
+mod generations;
 
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
+use sandglass_model::Refusal;
 use sandglass_source::printable;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use self::generations::{ActivateArguments, Generation, UpgradeFormatArguments};
 use crate::duration::format_millis;
 use crate::exit::Exit;
 use crate::fetch::{self, Posted};
@@ -19,7 +23,7 @@ const DRAIN: &str = "/v1/cluster/drain";
 /// How many characters of the id of a host are shown: enough to tell hosts apart.
 const ID_CHARS: usize = 8;
 
-/// Shows and drains the hosts of a cluster
+/// Shows and drains the hosts of a cluster, and activates what they run
 ///
 /// The hosts of a cluster share a journal in a PostgreSQL database. Each owns some of its 64
 /// partitions, and forwards requests about other entities to their owners.
@@ -33,16 +37,20 @@ pub(crate) struct Arguments {
 enum Command {
     Status(StatusArguments),
     Drain(DrainArguments),
+    Activate(ActivateArguments),
+    UpgradeFormat(UpgradeFormatArguments),
 }
 
 /// Shows the hosts of a cluster, and how many partitions each owns
 ///
 /// As the host at URL sees them: a live one beats every second; a silent one has shown no new beat for 2 s,
 /// and is declared dead after its TTL; a draining one gives its partitions away; a dead one never
-/// returns. Dead hosts are shown only while they own partitions, and with --json.
+/// returns. Each runs the active generation of specs and modules, unless it is still loading that one, or
+/// cannot run it; the reason is below the host. Dead hosts are shown only while they own partitions, and with --json.
 ///
-/// Exit code: 0 all partitions have a live owner, 1 some have none, 2 the daemon cannot be reached, is not
-/// a member of a cluster, or the key may not read.
+/// Exit code: 0 all partitions have an owner that is not dead, 1 some have none, as for a moment while they
+/// move, or the host at URL does not reach the database, 2 the daemon cannot be reached, is not a member of
+/// a cluster, or the key may not read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sandglass cluster status http://127.0.0.1:7341\n  \
     sandglass cluster status https://host-1.example:7341 --api-key-env READER_KEY\n  \
@@ -91,6 +99,8 @@ pub(crate) fn execute(Arguments { command }: &Arguments) -> anyhow::Result<Exit>
     match command {
         Command::Status(arguments) => status(arguments),
         Command::Drain(arguments) => drain(arguments),
+        Command::Activate(arguments) => generations::activate(arguments),
+        Command::UpgradeFormat(arguments) => generations::upgrade_format(arguments),
     }
 }
 
@@ -99,8 +109,15 @@ pub(crate) fn execute(Arguments { command }: &Arguments) -> anyhow::Result<Exit>
 struct Cluster {
     /// The host that responded.
     host: String,
+    #[serde(default = "is_assumed")]
+    has_lease: bool,
     hosts: Vec<Host>,
     partitions: Vec<Partition>,
+    /// The active one.
+    #[serde(default)]
+    generation: Option<u64>,
+    #[serde(default)]
+    generations: Vec<Generation>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -112,6 +129,12 @@ struct Host {
     state: State,
     partitions: u64,
     last_seen_ms: Option<u64>,
+    ttl_ms: Option<u64>,
+    refusal: Option<Refusal>,
+    #[serde(default)]
+    generation: Option<u64>,
+    #[serde(default)]
+    error: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -170,13 +193,20 @@ fn status(arguments: &StatusArguments) -> anyhow::Result<Exit> {
     } else {
         print(&cluster, &output)?;
     }
-    Ok(if cluster.without_owner() == 0 { Exit::Ok } else { Exit::Failed })
+    let is_whole = cluster.has_lease && cluster.without_owner() == 0;
+    Ok(if is_whole { Exit::Ok } else { Exit::Failed })
 }
 
 fn print(cluster: &Cluster, output: &Output) -> anyhow::Result<()> {
     let shown = cluster.hosts.iter().filter(|one| one.state != State::Dead || one.partitions > 0);
     for host in shown {
         output.line(describe(host, &cluster.host, output))?;
+        if let Some(error) = &host.error {
+            output.line(format_args!("  {}", output.paint(Tone::Bad, printable(error))))?;
+        }
+    }
+    for problem in problems(cluster) {
+        output.line(output.paint(Tone::Bad, printable(&problem).to_string()))?;
     }
     let without = cluster.without_owner();
     let owned = cluster.partitions.len() - without;
@@ -185,7 +215,41 @@ fn print(cluster: &Cluster, output: &Output) -> anyhow::Result<()> {
         let _ = write!(line, ", {without} without a live owner");
     }
     output.line(line)?;
-    Ok(())
+    generations::print(cluster.generation, &cluster.generations, output)
+}
+
+/// Earlier versions of the daemon do not state it.
+const fn is_assumed() -> bool {
+    true
+}
+
+/// What is wrong with the host that responded, and between it and others.
+fn problems(cluster: &Cluster) -> Vec<String> {
+    let own = cluster.hosts.iter().find(|host| host.host == cluster.host);
+    let own_ttl = own.and_then(|host| host.ttl_ms);
+    let mut problems = Vec::new();
+    if !cluster.has_lease {
+        problems.push(
+            "this host has no lease: it does not reach the database, or has not yet, so this may be old"
+                .to_owned(),
+        );
+    }
+    for host in cluster.hosts.iter().filter(|host| host.state != State::Dead) {
+        if let Some(refusal) = host.refusal {
+            problems.push(format!("{} {}", host.name, refusal.message()));
+        }
+        if let (Some(own), Some(ttl)) = (own_ttl, host.ttl_ms)
+            && own != ttl
+        {
+            let (own, ttl) = (format_millis(own), format_millis(ttl));
+            problems.push(format!(
+                "{} has `ttl` {ttl} and this host {own}; the longer one counts between them, so give all \
+                 hosts the same one",
+                host.name
+            ));
+        }
+    }
+    problems
 }
 
 /// A line about a host; `own` is the one that responded.
@@ -199,6 +263,9 @@ fn describe(host: &Host, own: &str, output: &Output) -> String {
         count(host.partitions, "partition"),
         host.version
     );
+    if let Some(generation) = host.generation {
+        let _ = write!(rest, "  generation {generation}");
+    }
     if host.host == own {
         rest.push_str("  (this host)");
     } else if let Some(millis) = host.last_seen_ms {

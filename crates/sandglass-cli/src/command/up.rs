@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use sandglass_server::{DaemonOptions, DaemonServer};
+use sandglass_server::{ClusterFiles, DaemonOptions, DaemonServer};
 
 use crate::exit::Exit;
 use crate::{compiling, journal_place, serving, tls};
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "VAR")]
     api_key_env: Vec<String>,
     /// Also serve the workflow definitions (*.json) of this folder, as an OpenWOP host whose clients
-    /// use the key of the first --api-key-env
+    /// use the key of the first --api-key-env; all hosts of a cluster need the same folder and key
     #[arg(long, value_name = "DIR", requires = "api_key_env")]
     workflows: Option<PathBuf>,
     /// A folder of node packs for the workflows: folders with a pack.json and a module.wasm
@@ -64,10 +64,24 @@ pub(crate) struct Arguments {
     /// address (http://HOST:PORT or https://HOST:PORT)
     #[arg(long, value_name = "URL")]
     advertise: Option<String>,
-    /// The environment variable that holds the key that all hosts of the cluster share; required with
-    /// API keys, and beyond this machine
+    /// The environment variable that holds the key that all hosts of the cluster share, or two keys while it
+    /// is replaced; required with API keys, and beyond this machine, unless there is a --cluster-ca
     #[arg(long, value_name = "VAR")]
     cluster_key_env: Option<String>,
+    /// A file with the CA of all hosts (PEM): hosts prove by its certificates that they are hosts, and need
+    /// no key over HTTPS; SIGHUP reads it and the certificate again
+    #[arg(long, value_name = "FILE")]
+    cluster_ca: Option<PathBuf>,
+    /// The certificate chain of this host for the others (PEM); by default that of --tls-certificate
+    #[arg(long, value_name = "FILE", requires = "cluster_cert_key")]
+    cluster_cert: Option<PathBuf>,
+    /// The private key of the certificate of this host (PEM)
+    #[arg(long, value_name = "FILE", requires = "cluster_cert")]
+    cluster_cert_key: Option<PathBuf>,
+    /// Activate what the folder contains, so that all hosts of the cluster run it; otherwise a folder that
+    /// differs from what is active is only proposed (see `sandglass cluster activate`)
+    #[arg(long)]
+    activate: bool,
     #[command(flatten)]
     compiling: compiling::Arguments,
     #[command(flatten)]
@@ -86,10 +100,15 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<Exit> {
         packs: arguments.packs,
         advertise: arguments.advertise,
         cluster_key_env: arguments.cluster_key_env,
+        cluster_files: ClusterFiles {
+            ca: arguments.cluster_ca,
+            certificate: arguments.cluster_cert.zip(arguments.cluster_cert_key),
+        },
         tls: arguments.tls.files(),
         compile_helper: compiling::helper(),
         compile_timeout: arguments.compiling.compile_timeout,
         compile_memory_bytes: arguments.compiling.compile_memory,
+        activate: arguments.activate,
     };
     serving::execute(|report| DaemonServer::start(options, report))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use sandglass_host::manifest::Found;
@@ -13,6 +14,18 @@ use super::Module;
 use crate::error::{Error, Result};
 
 impl Module {
+    /// Its files: the module, and its manifest if it has one.
+    ///
+    /// # Errors
+    /// Errors if the manifest cannot be read.
+    pub fn files(&self) -> Result<Vec<PathBuf>> {
+        let mut files = vec![self.path.clone()];
+        if self.is_manifest {
+            files.push(Found::read(&self.path)?.module_path());
+        }
+        Ok(files)
+    }
+
     /// Reads the module: its name, its grants and its bytes.
     ///
     /// # Errors

@@ -1,10 +1,12 @@
 //! The section `[cluster]` of the configuration, and its options: whether and how this host shares the
 //! journal with others.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Uri;
-use sandglass_daemon::ClusterKey;
+use sandglass_cluster::TTL_MAX;
+use sandglass_daemon::{ClusterKey, Keys};
 use sandglass_http::{is_loopback_address, is_loopback_host};
 use sandglass_source::{Diagnostics, Table, printable};
 
@@ -12,13 +14,12 @@ use super::Config;
 use crate::DaemonOptions;
 use crate::error::{Error, Result};
 use crate::journal::JournalPlace;
+use crate::tls::{PeerFiles, TlsFiles};
 
 /// How long the lease of a host is valid by default after the last beat that the database acknowledged.
 const TTL: Duration = Duration::from_secs(5);
 /// The shortest lease: a host beats every second, and needs a margin.
 const TTL_MIN: Duration = Duration::from_secs(2);
-/// The longest lease: so long the entities of a host that was lost may be unavailable.
-const TTL_MAX: Duration = Duration::from_secs(300);
 /// Longest address, in bytes, as other limits of names.
 const ADVERTISE_MAX_BYTES: usize = 256;
 
@@ -29,6 +30,11 @@ pub(crate) struct ClusterConfig {
     pub(crate) advertise: String,
     /// The key that all hosts share.
     pub(crate) key: Option<ClusterKey>,
+    /// The certificates by which hosts prove that they are hosts.
+    pub(crate) certificates: Option<PeerFiles>,
+    /// Whether other hosts prove by these certificates that they are hosts, which requires that this host
+    /// serves HTTPS.
+    pub(crate) has_mutual_tls: bool,
     /// How long a host that shows no sign of life keeps its partitions.
     pub(crate) ttl: Duration,
     /// Whether a host whose address refuses connections is declared dead at once. Not possible behind a
@@ -41,19 +47,44 @@ pub(crate) struct ClusterConfig {
 pub(super) struct ClusterSection {
     advertise: Option<String>,
     key_env: Option<String>,
+    certificates: ClusterFiles,
     ttl: Duration,
     fast_takeover: bool,
 }
 
+/// The files of a cluster with certificates, as far as they are named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterFiles {
+    /// The CA of all hosts, in PEM.
+    pub ca: Option<PathBuf>,
+    /// The certificate chain of this host and its private key, in PEM; by default those for HTTPS.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+}
+
 impl Default for ClusterSection {
     fn default() -> Self {
-        Self { advertise: None, key_env: None, ttl: TTL, fast_takeover: true }
+        Self {
+            advertise: None,
+            key_env: None,
+            certificates: ClusterFiles::default(),
+            ttl: TTL,
+            fast_takeover: true,
+        }
     }
 }
 
 impl ClusterSection {
-    pub(super) fn read(table: &Table<'_, '_>, out: &mut Diagnostics<'_>) -> Self {
-        table.only(&["advertise", "key_env", "ttl", "fast_takeover"], out);
+    pub(super) fn read(table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Self {
+        const KNOWN: [&str; 7] = [
+            "advertise",
+            "key_env",
+            "ca",
+            "certificate",
+            "certificate_key",
+            "ttl",
+            "fast_takeover",
+        ];
+        table.only(&KNOWN, out);
         let mut section = Self::default();
         if let Some(text) = table.text("advertise", out) {
             match advertised(text.as_str()) {
@@ -62,9 +93,57 @@ impl ClusterSection {
             }
         }
         section.key_env = table.text("key_env", out).map(|variable| variable.to_string());
+        section.certificates = ClusterFiles::read(table, beside, out);
         section.ttl = table.duration_within("ttl", TTL_MIN..=TTL_MAX, out).unwrap_or(TTL);
         section.fast_takeover = table.flag("fast_takeover", out).unwrap_or(true);
         section
+    }
+}
+
+impl ClusterConfig {
+    /// The name or IP address by which other hosts reach this one.
+    pub(crate) fn host(&self) -> &str {
+        let rest = self.advertise.split_once("://").map_or("", |(_, rest)| rest);
+        match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((address, _)) => address,
+            None => rest.split(':').next().unwrap_or_default(),
+        }
+    }
+}
+
+impl ClusterFiles {
+    fn read(table: &Table<'_, '_>, beside: &Path, out: &mut Diagnostics<'_>) -> Self {
+        let mut path = |key: &str| table.text(key, out).map(|path| beside.join(path.as_str()));
+        let (ca, certificate, key) = (path("ca"), path("certificate"), path("certificate_key"));
+        for (name, other) in
+            [("certificate", "certificate_key"), ("certificate_key", "certificate")]
+        {
+            if table.has(name) && !table.has(other) {
+                out.error(&table.span_of(name), format!("`{name}` needs `{other}` beside it"));
+            }
+        }
+        if table.has("certificate") && !table.has("ca") {
+            out.error(
+                &table.span_of("certificate"),
+                "`certificate` has no effect without `ca`, the file with the CA of all hosts",
+            );
+        }
+        Self { ca, certificate: certificate.zip(key) }
+    }
+
+    /// The files that are used by a host that serves HTTPS with `tls`; `None` if there is no CA.
+    fn complete(self, tls: Option<&TlsFiles>) -> Result<Option<PeerFiles>> {
+        let Some(ca) = self.ca else { return Ok(None) };
+        let of_tls = tls.map(|files| (files.certificate.clone(), files.key.clone()));
+        match self.certificate.or(of_tls) {
+            Some((certificate, key)) => Ok(Some(PeerFiles { ca, certificate, key })),
+            None => Err(Error::Unusable(
+                "with a CA of the cluster, each host needs a certificate of it; name this host's with \
+                 --cluster-cert and --cluster-cert-key, or as `certificate` and `certificate_key` in \
+                 [cluster]"
+                    .to_owned(),
+            )),
+        }
     }
 }
 
@@ -73,6 +152,11 @@ impl Config {
     pub(super) fn cluster_of(&self, options: &DaemonOptions) -> Result<Option<ClusterConfig>> {
         let unusable = |message: String| Err(Error::Unusable(message));
         let section = self.cluster_section.clone();
+        if options.activate && options.advertise.is_none() && section.advertise.is_none() {
+            return unusable(
+                "--activate is for the hosts of a cluster: add --advertise, or omit it".to_owned(),
+            );
+        }
         let advertise = match &options.advertise {
             Some(text) => match advertised(text) {
                 Ok(address) => Some(address),
@@ -81,13 +165,16 @@ impl Config {
             None => section.advertise,
         };
         let Some(advertise) = advertise else {
-            return match &options.cluster_key_env {
+            let given = [
+                ("--cluster-key-env", options.cluster_key_env.is_some()),
+                ("--cluster-ca", options.cluster_files.ca.is_some()),
+            ];
+            return match given.into_iter().find(|(_, is_given)| *is_given) {
                 None => Ok(None),
-                Some(_) => unusable(
-                    "--cluster-key-env has no effect without the address of this host; state it with \
+                Some((option, _)) => unusable(format!(
+                    "{option} has no effect without the address of this host; state it with \
                      --advertise, or as `advertise` in [cluster]"
-                        .to_owned(),
-                ),
+                )),
             };
         };
         if !self.journal.as_ref().is_some_and(JournalPlace::is_database) {
@@ -96,46 +183,51 @@ impl Config {
                  variable that holds its URL with --journal-env, or `url_env` in [journal]"
             ));
         }
-        if options.workflows.is_some() {
-            return unusable(
-                "runs of workflows cannot be shared by hosts yet; start the host without --workflows, or \
-                 without --advertise"
-                    .to_owned(),
-            );
-        }
         if self.tls.is_some() && advertise.starts_with("http://") {
             return unusable(format!(
                 "this host serves HTTPS only, so other hosts cannot reach it at {advertise}; advertise \
                  https://"
             ));
         }
-        if self.tls.as_ref().is_some_and(|files| files.client_ca.is_some()) {
+        let ClusterFiles { ca, certificate } = options.cluster_files.clone();
+        let files = ClusterFiles {
+            ca: ca.or(section.certificates.ca),
+            certificate: certificate.or(section.certificates.certificate),
+        };
+        let certificates = files.complete(self.tls.as_ref())?;
+        let requires_certificates =
+            self.tls.as_ref().is_some_and(|files| files.client_ca.is_some());
+        if requires_certificates && certificates.is_none() {
             return unusable(
-                "hosts present no certificates to each other, so `client_ca` in [tls] cannot be used with \
-                 --advertise"
+                "`client_ca` in [tls] requires a certificate of each client, and hosts present none to \
+                 each other without a CA of their own; name it with --cluster-ca, or as `ca` in [cluster]"
                     .to_owned(),
             );
         }
         let variable = options.cluster_key_env.as_ref().or(section.key_env.as_ref());
-        let key = variable.map(|variable| read_key(variable)).transpose()?;
-        if key.is_none() {
+        let key = variable.map(|variable| read_key(variable, &self.keys)).transpose()?;
+        // Other hosts reach this one by its certificate only if it serves HTTPS itself.
+        let has_mutual_tls = certificates.is_some() && self.tls.is_some();
+        if key.is_none() && !has_mutual_tls {
             let is_local = is_loopback_address(self.listen.ip()) && is_on_this_machine(&advertise);
             if !self.keys.is_empty() || !is_local {
                 return unusable(
                     "hosts that require keys, or are reached from other machines, need a key that they \
                      share; put the same random text into an environment variable of each, and name it \
-                     with --cluster-key-env, or as `key_env` in [cluster]"
+                     with --cluster-key-env, or as `key_env` in [cluster]; or give them HTTPS and \
+                     certificates of a CA of their own (--cluster-ca)"
                         .to_owned(),
                 );
             }
         }
         let ClusterSection { ttl, fast_takeover, .. } = section;
-        Ok(Some(ClusterConfig { advertise, key, ttl, fast_takeover }))
+        Ok(Some(ClusterConfig { advertise, key, certificates, has_mutual_tls, ttl, fast_takeover }))
     }
 }
 
-/// The cluster key in an environment variable. No message contains it.
-fn read_key(variable: &str) -> Result<ClusterKey> {
+/// The cluster key in an environment variable, or two of them; none may be one of `keys`, those of clients.
+/// No message contains it.
+fn read_key(variable: &str, keys: &Keys) -> Result<ClusterKey> {
     if !JournalPlace::is_variable_name(variable) {
         return Err(Error::Unusable(
             "`--cluster-key-env` and `key_env` in [cluster] take the name of an environment variable \
@@ -148,8 +240,16 @@ fn read_key(variable: &str) -> Result<ClusterKey> {
             "the environment has no `{variable}`, which is to hold the key of the cluster"
         ))
     })?;
-    ClusterKey::new(&text)
-        .map_err(|error| Error::Unusable(format!("`{variable}` holds no key: {error}")))
+    let key = ClusterKey::new(&text).map_err(|error| {
+        Error::Unusable(format!("`{variable}` cannot be used as the cluster key: {error}"))
+    })?;
+    match keys.owner_of(&key) {
+        None => Ok(key),
+        Some(owner) => Err(Error::Unusable(format!(
+            "`{variable}` holds the API key of `{owner}`, who could act for every client with it; make \
+             another key for the hosts alone, for example with `openssl rand -hex 32`"
+        ))),
+    }
 }
 
 /// The address that other hosts use, without a slash at its end.
@@ -216,10 +316,12 @@ mod tests {
             packs: None,
             advertise: advertise.map(str::to_owned),
             cluster_key_env: key_env.map(str::to_owned),
+            cluster_files: ClusterFiles::default(),
             tls: None,
             compile_helper: CompileHelper::this_program(["none"]),
             compile_timeout: None,
             compile_memory_bytes: None,
+            activate: false,
         }
     }
 
@@ -245,6 +347,8 @@ mod tests {
         let expected = ClusterConfig {
             advertise: ADDRESS.to_owned(),
             key: None,
+            certificates: None,
+            has_mutual_tls: false,
             ttl: TTL,
             fast_takeover: true,
         };
@@ -293,6 +397,81 @@ mod tests {
         let section = format!("{DATABASE}[cluster]\nkey_env = \"CARGO_MANIFEST_DIR\"\n");
         let with_key = cluster(&section, &options(Some("http://host.example:7341"), None));
         assert!(with_key.is_ok_and(|one| one.is_some_and(|one| one.key.is_some())));
+    }
+
+    #[test]
+    fn certificates_of_a_ca_replace_the_key_where_there_is_https() {
+        const TLS: &str = "[tls]\ncertificate = \"chain.pem\"\nkey = \"key.pem\"\n";
+        let wide = options(Some("https://host.example:7341"), None);
+        let files = |certificate: &str, key: &str| PeerFiles {
+            ca: "/at/ca.pem".into(),
+            certificate: certificate.into(),
+            key: key.into(),
+        };
+        let own = "ca = \"ca.pem\"\ncertificate = \"own.pem\"\ncertificate_key = \"own-key.pem\"\n";
+        for (section, expected) in [
+            ("ca = \"ca.pem\"\n", files("/at/chain.pem", "/at/key.pem")),
+            (own, files("/at/own.pem", "/at/own-key.pem")),
+        ] {
+            let source = format!("{DATABASE}{TLS}[cluster]\n{section}");
+            let found = cluster(&source, &wide).expect("a cluster").expect("a member");
+            assert_eq!((found.certificates, found.has_mutual_tls), (Some(expected), true));
+            // A CA for clients is another one.
+            let both = source.replace("[cluster]", "client_ca = \"clients.pem\"\n[cluster]");
+            assert!(cluster(&both, &wide).is_ok());
+        }
+        let mut by_option = options(Some("https://host.example:7341"), None);
+        by_option.cluster_files.ca = Some("/option/ca.pem".into());
+        let source = format!("{DATABASE}{TLS}[cluster]\n{own}");
+        let found = cluster(&source, &by_option).expect("a cluster").expect("a member");
+        let files =
+            PeerFiles { ca: "/option/ca.pem".into(), ..files("/at/own.pem", "/at/own-key.pem") };
+        assert_eq!(found.certificates, Some(files));
+
+        for (source, options, expected) in [
+            (format!("{DATABASE}[cluster]\nca = \"ca.pem\"\n"), &wide, "--cluster-cert"),
+            // Without HTTPS of its own, others cannot prove themselves to it.
+            (format!("{DATABASE}[cluster]\n{own}"), &wide, "--cluster-key-env"),
+            (
+                format!(
+                    "{DATABASE}{TLS}client_ca = \"clients.pem\"\n[cluster]\nkey_env = \"PATH\"\n"
+                ),
+                &wide,
+                "--cluster-ca",
+            ),
+        ] {
+            let why = cluster(&source, options).expect_err(expected);
+            assert!(why.contains(expected), "{why}");
+        }
+        by_option.advertise = None;
+        let why = cluster(DATABASE, &by_option).expect_err("no address");
+        assert!(why.contains("--cluster-ca has no effect"), "{why}");
+        let (_, wrong) = config("[cluster]\ncertificate = \"own.pem\"\n");
+        assert!(wrong.iter().any(|one| one.contains("needs `certificate_key`")), "{wrong:?}");
+        assert!(wrong.iter().any(|one| one.contains("no effect without `ca`")), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_cluster_key_is_no_key_of_a_client() {
+        // A variable that every process of cargo has, and that can be a key.
+        let text = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+        let (mut config, _) = config(DATABASE);
+        config.keys = [Key::new("ann", &text).expect("a key")].into_iter().collect();
+        let refused = config.cluster_of(&options(Some(ADDRESS), Some("CARGO_MANIFEST_DIR")));
+        let why = refused.expect_err("ann has it").to_string();
+        assert!(why.contains("API key of `ann`") && !why.contains(&text), "{why}");
+    }
+
+    #[test]
+    fn the_host_of_an_address_is_what_certificates_have_to_name() {
+        for (advertise, host) in [
+            ("https://host.example:7341", "host.example"),
+            ("https://10.0.0.1", "10.0.0.1"),
+            ("https://[::1]:7341", "::1"),
+        ] {
+            let found = cluster(DATABASE, &options(Some(advertise), Some("CARGO_MANIFEST_DIR")));
+            assert_eq!(found.expect("a cluster").expect("a member").host(), host);
+        }
     }
 
     #[test]

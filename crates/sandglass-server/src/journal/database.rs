@@ -4,6 +4,7 @@
 use std::future::pending;
 use std::time::Duration;
 
+use sandglass_cluster::Peers;
 use sandglass_journal::Error as JournalError;
 use sandglass_postgres::{Address, Counts, Database, Settings};
 use sandglass_telemetry::Metrics;
@@ -12,6 +13,8 @@ use sandglass_telemetry::metrics::Health as MetricsHealth;
 use super::Opened;
 use crate::Report;
 use crate::base::{Base, every};
+use crate::cluster::require_accepted;
+use crate::config::ClusterConfig;
 use crate::error::{Error, Result};
 
 /// How often it is checked that the database responds, and that no other process has taken the journal.
@@ -19,18 +22,26 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// Every how many beats a search for recordings begins that no record names; it goes on with each beat.
 const SWEEP_EVERY: u64 = 300;
 
-/// Opens the database: as a member of a cluster that is reached at the URL `member`, or, without one,
-/// alone, which takes the journal from a process that has it. The latter fails while members beat.
+/// Opens the database: as a member of `cluster`, or, without one, alone, which takes the journal from a
+/// process that has it. The latter fails while members beat.
 pub(super) async fn open(
     address: &Address,
-    member: Option<&str>,
+    cluster: Option<(&ClusterConfig, &Peers)>,
     base: &Base,
     report: &Report,
 ) -> Result<Opened> {
     let begun = base.clock.now();
-    let database = match member {
+    let database = match cluster {
         None => Database::open(address, Settings::default()).await?,
-        Some(url) => Database::join(address, Settings::default(), url).await?,
+        Some((config, peers)) => {
+            let settings = Settings::default().ttl(config.ttl);
+            // Before others see this process, because they would leave partitions to it.
+            let reading = Database::open_read_only(address, settings).await?;
+            let accepted = require_accepted(config, peers, &reading).await;
+            reading.close().await;
+            accepted?;
+            Database::join(address, settings, &config.advertise).await?
+        }
     };
     let took = base.clock.now().since(begun);
     tracing::info!(database = address.place(), ?took, "opened the journal's database");

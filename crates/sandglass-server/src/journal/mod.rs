@@ -9,13 +9,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sandglass_cluster::Peers;
 use sandglass_journal::{
     Checking, Journal, Journals, MemoryJournal, Opened as OpenedFile, Settings, SqliteJournal,
 };
-use sandglass_postgres::{Address, Database};
+use sandglass_postgres::{Address, Database, Deployments, Settings as DatabaseSettings};
 
 use crate::Report;
 use crate::base::Base;
+use crate::config::ClusterConfig;
 use crate::error::{Error, Result};
 
 /// Longest file with the URL of a database, in bytes.
@@ -104,11 +106,20 @@ impl JournalPlace {
     }
 }
 
-/// Opens the journal at `place`; without a place, it is in memory. `member` is the URL of this process
-/// in the cluster that shares the database, if there is one.
+/// The deployments of the database at `place`.
+pub(crate) async fn deployments(place: Option<&JournalPlace>) -> Result<Deployments> {
+    let address = place.map(JournalPlace::address).transpose()?.flatten();
+    let address = address.ok_or_else(|| {
+        Error::Unusable("the hosts of a cluster share a journal in a database".to_owned())
+    })?;
+    Ok(Deployments::connect(&address, DatabaseSettings::default()).await?)
+}
+
+/// Opens the journal at `place`; without a place, it is in memory. A database is opened as a member of
+/// `cluster`, if there is one, with the client for its other hosts.
 pub(crate) async fn open(
     place: Option<&JournalPlace>,
-    member: Option<&str>,
+    cluster: Option<(&ClusterConfig, &Peers)>,
     checking: Checking,
     base: &Base,
     report: &Report,
@@ -119,7 +130,7 @@ pub(crate) async fn open(
         return Ok(Opened { journals: journal.into(), database: None });
     };
     match (place, place.address()?) {
-        (_, Some(address)) => database::open(&address, member, base, report).await,
+        (_, Some(address)) => database::open(&address, cluster, base, report).await,
         (JournalPlace::File(path), None) => {
             let journal = open_file(path, checking, base, report).await?;
             Ok(Opened { journals: journal.into(), database: None })
