@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::automaton::ResetOn;
 use crate::coverage::Coverage;
+use crate::hosts::HostCounts;
 use crate::invariant::{Invariant, Violation};
 use crate::ledger::Counts;
 use crate::old_rule::RuleCounts;
@@ -41,6 +42,8 @@ pub struct Summary {
     pub twice: usize,
     /// How often things happened, in all seeds.
     pub counts: Counts,
+    /// How often things happened that only worlds of several hosts have.
+    pub hosts: HostCounts,
     /// What the logs cover.
     pub coverage: Coverage,
     /// What state timers did, and what they would have done by the old rule.
@@ -187,6 +190,7 @@ impl Tally {
         summary.seeds += 1;
         summary.twice += usize::from(is_twice);
         summary.counts += run.counts;
+        summary.hosts += run.hosts;
         summary.coverage += &run.coverage;
         summary.rules += run.rules;
         if let Some(sum) = &mut summary.reset_on {
@@ -299,6 +303,9 @@ fn command(seed: u64, steps: usize, options: &Options) -> String {
     }
     if let Some(fault) = options.fault {
         add(format!("--fault {fault}"));
+    }
+    if options.has_hosts {
+        add("--hosts".to_owned());
     }
     if let Some(at) = options.crash_at {
         add(format!("--crash-at {at}"));

@@ -38,11 +38,27 @@ pub enum Fault {
     FalseRead,
     /// Spawned entities that have something to do are not bounded.
     LostQuota,
+    /// The database does not compare the epoch that an append proves.
+    StaleEpoch,
+    /// The lease is measured on a clock that is set back while the process is paused.
+    LeaseByWallClock,
+    /// Other hosts are declared dead after half a TTL.
+    EarlyTakeover,
+    /// Host calls do not wait for the lease.
+    UnparkedZombie,
+    /// A batch of unknown outcome is appended again.
+    ResentAppend,
+    /// A reader of the feed continues behind what is written while it gets a page.
+    SkippingReader,
+    /// A host continues from its memory when the database has lost what it had acknowledged.
+    WriteOverLoss,
+    /// After an outage, other hosts are not observed anew.
+    ClaimAfterOutage,
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 24] = [
         Self::LostDisarm,
         Self::LateSuccess,
         Self::EarlyAnswer,
@@ -59,7 +75,31 @@ impl Fault {
         Self::LostSpawn,
         Self::FalseRead,
         Self::LostQuota,
+        Self::StaleEpoch,
+        Self::LeaseByWallClock,
+        Self::EarlyTakeover,
+        Self::UnparkedZombie,
+        Self::ResentAppend,
+        Self::SkippingReader,
+        Self::WriteOverLoss,
+        Self::ClaimAfterOutage,
     ];
+
+    /// Whether it is a fault of worlds of several hosts.
+    #[must_use]
+    pub const fn needs_hosts(self) -> bool {
+        matches!(
+            self,
+            Self::StaleEpoch
+                | Self::LeaseByWallClock
+                | Self::EarlyTakeover
+                | Self::UnparkedZombie
+                | Self::ResentAppend
+                | Self::SkippingReader
+                | Self::WriteOverLoss
+                | Self::ClaimAfterOutage
+        )
+    }
 
     /// The name, as options spell it.
     #[must_use]
@@ -81,6 +121,14 @@ impl Fault {
             Self::LostSpawn => "lost-spawn",
             Self::FalseRead => "false-read",
             Self::LostQuota => "lost-quota",
+            Self::StaleEpoch => "stale-epoch",
+            Self::LeaseByWallClock => "lease-by-wall-clock",
+            Self::EarlyTakeover => "early-takeover",
+            Self::UnparkedZombie => "unparked-zombie",
+            Self::ResentAppend => "resent-append",
+            Self::SkippingReader => "skipping-reader",
+            Self::WriteOverLoss => "write-over-loss",
+            Self::ClaimAfterOutage => "claim-after-outage",
         }
     }
 }

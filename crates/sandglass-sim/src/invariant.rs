@@ -61,6 +61,26 @@ pub enum Invariant {
     /// A state of another entity that a guard has read was that entity's state shortly before, and one that
     /// did not exist for it did not exist then in its tenant.
     TrueReads,
+    /// The epochs that the appends to a partition prove never fall along its positions.
+    OneOwnerAppends,
+    /// No effect begins on a host that does not own the entity's partition, or was declared dead.
+    NoEffectPastLease,
+    /// While nothing goes wrong, each partition is served within a TTL and a few beats.
+    TakenOverInTime,
+    /// A reader of the feed of all partitions that connects to one host after the other gets each record
+    /// once.
+    FedOnce,
+    /// An ask of a handler is in the log once, if it was answered, and at most once if not.
+    AskOnce,
+    /// A request of a client is in the log once, if it was acknowledged, and at most once if not, however
+    /// often it was sent with its key.
+    RequestOnce,
+    /// A planned move interrupts no handler, and no host ends handlers of partitions that it owns.
+    QuietMoves,
+    /// Acknowledged records that a failover has lost are reported.
+    LostIsReported,
+    /// A host that could beat all the time is not declared dead.
+    NoNeedlessDeath,
     /// Simulating a seed again leads to the same clock, next random number and log.
     Reproducible,
     /// No state timer fires that the old rule would not have fired, given that handlers re-armed
@@ -93,6 +113,15 @@ impl Invariant {
             Self::CountedOnce => "counted-once",
             Self::SpawnedOnce => "spawned-once",
             Self::TrueReads => "true-reads",
+            Self::OneOwnerAppends => "one-owner-appends",
+            Self::NoEffectPastLease => "no-effect-past-lease",
+            Self::TakenOverInTime => "taken-over-in-time",
+            Self::FedOnce => "fed-once",
+            Self::AskOnce => "ask-once",
+            Self::RequestOnce => "request-once",
+            Self::QuietMoves => "quiet-moves",
+            Self::LostIsReported => "lost-is-reported",
+            Self::NoNeedlessDeath => "no-needless-death",
             Self::Reproducible => "reproducible",
             Self::OldRuleFires => "old-rule-fires",
         }

@@ -10,6 +10,9 @@
 //!             │            └─▶ Ledger: each record when it is durable, each answer, each start
 //!             └─▶ World: guests that return, hang, ask or are late, in a host that stops them
 //! ```
+//!
+//! Worlds of several hosts are in `hosts`: each host is a runtime on a tokio runtime of its own, and one
+//! scheduler decides which of them goes on.
 
 mod automaton;
 mod campaign;
@@ -19,6 +22,7 @@ mod dice;
 mod disk;
 mod fault;
 mod guest;
+mod hosts;
 mod hunt;
 mod invariant;
 mod journal_file;
@@ -38,6 +42,7 @@ pub use automaton::ResetOn;
 pub use campaign::{Comparison, Failure, Mode, Seeds, Summary, campaign, shortest};
 pub use coverage::{Coverage, Pairs, Trigger};
 pub use fault::Fault;
+pub use hosts::HostCounts;
 pub use hunt::{HUNTS, HuntResult, MEDIAN_MAX, SEEDS_MAX, hunt};
 pub use invariant::{Invariant, Violation};
 pub use journal_file::write_journal;

@@ -61,13 +61,18 @@ struct Arguments {
     /// The number of entities in each seed, instead of the number that the seed determines.
     #[arg(long, value_name = "N", value_parser = entities)]
     entities: Option<usize>,
+    /// Simulate worlds of several hosts that share a database.
+    #[arg(long, conflicts_with_all = [
+        "crash_at", "reset_on", "obsolete_resets", "coverage", "journal",
+    ])]
+    hosts: bool,
     /// Inject this fault.
     #[arg(long, value_name = "FAULT")]
     fault: Option<Fault>,
     /// Inject each fault in turn, and report how many seeds it takes to find it.
     #[arg(long, conflicts_with_all = [
         "seed", "seeds", "seeds_in", "seconds", "steps", "entities", "fault", "crash_at", "reset_on",
-        "obsolete_resets", "coverage", "twice_in", "journal",
+        "obsolete_resets", "coverage", "twice_in", "journal", "hosts",
     ])]
     hunt: bool,
     /// Crash the first process at its N-th command, and no other one.
@@ -93,6 +98,7 @@ Examples:
   sandglass-sim --from 9000 --seconds 120     worlds from seed 9000 on, for two minutes
   sandglass-sim --seeds 1000 --coverage       what those worlds produced, and what they never did
   sandglass-sim --seed 17 --steps 12          the first steps of one of them, line by line
+  sandglass-sim --hosts --seeds 1000          a thousand worlds of several hosts
   sandglass-sim --seeds 50 --fault late-success
   sandglass-sim --hunt --from 9000            how soon each injected fault is found
   sandglass-sim --seeds 1000 --reset-on       what the obsolete entries of reset_on change
@@ -136,6 +142,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         reset_on,
         fault: arguments.fault,
         crash_at: arguments.crash_at,
+        has_hosts: arguments.hosts,
         has_timeline: false,
         keeps_log: arguments.journal.is_some(),
     };

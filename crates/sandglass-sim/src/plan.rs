@@ -19,6 +19,8 @@ pub struct Options {
     /// The command where the first process crashes, and no later one does; `None` for the crashes
     /// that the seed determines.
     pub crash_at: Option<u64>,
+    /// Whether the worlds have several hosts. Those of faults that need several always have.
+    pub has_hosts: bool,
     /// Whether [`crate::Run::timeline`] records what happens.
     pub has_timeline: bool,
     /// Whether [`crate::Run::log`] keeps the records.

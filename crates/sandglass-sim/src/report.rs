@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 
 use crate::campaign::{Comparison, Failure, Summary};
+use crate::hosts::HostCounts;
 
 impl Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,6 +33,9 @@ impl Display for Summary {
             counts.crashes,
             counts.restarts
         )?;
+        if self.hosts.started > 0 {
+            self.hosts.fmt(f)?;
+        }
         if let Some(compared) = &self.reset_on {
             compared.fmt(f)?;
         }
@@ -46,6 +50,31 @@ impl Display for Summary {
             }
             failed => write!(f, "{failed} seeds failed"),
         }
+    }
+}
+
+impl Display for HostCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} processes: {} killed, {} pauses, {} declared dead, {} entered again; {} cuts, {} \
+             outages and {} failovers of the database, which lost {} records",
+            self.started,
+            self.killed,
+            self.pauses,
+            self.declared,
+            self.rejoined,
+            self.cuts,
+            self.outages,
+            self.failovers,
+            self.lost
+        )?;
+        writeln!(
+            f,
+            "{} partitions taken from dead hosts, {} given away; {} requests forwarded, {} appends of \
+             unknown outcome, {} effects, {} records read from the feed",
+            self.taken, self.moves, self.forwards, self.unknown, self.effects, self.fed
+        )
     }
 }
 

@@ -10,6 +10,8 @@ use serde::Serialize;
 
 use crate::automaton::{Automaton, ResetOn, VERSIONS};
 use crate::coverage::Coverage;
+use crate::fault::Fault;
+use crate::hosts::{self, HostCounts};
 use crate::invariant::{Invariant, Violation};
 use crate::ledger::{Counts, Ledger, Spawns};
 use crate::life::{End, live};
@@ -27,7 +29,7 @@ const STARTS_MAX: usize = 10_000;
 const JUMP_MAX_MS: u64 = 3_600_000;
 
 /// The result of simulating one seed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Run {
     /// The seed.
     pub seed: u64,
@@ -44,6 +46,8 @@ pub struct Run {
     pub story_hash: String,
     /// How often things happened.
     pub counts: Counts,
+    /// How often things happened that only worlds of several hosts have.
+    pub hosts: HostCounts,
     /// What its log covers.
     pub coverage: Coverage,
     /// What the old rule for state timers would have done.
@@ -65,6 +69,9 @@ pub struct Run {
 /// # Errors
 /// The operating system cannot create a runtime.
 pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
+    if options.has_hosts || options.fault.is_some_and(Fault::needs_hosts) {
+        return hosts::simulate(seed, options);
+    }
     let (plan, automata) = Plan::of(seed, options);
     let mut ledger = Ledger::new(options.has_timeline);
     ledger.old_rule = OldRule::beside(&automata);
@@ -114,6 +121,7 @@ pub fn simulate(seed: u64, options: &Options) -> std::io::Result<Run> {
         log_hash,
         story_hash,
         counts: ledger.counts,
+        hosts: HostCounts::default(),
         coverage: std::mem::take(&mut ledger.watched).finish(),
         rules: ledger.old_rule.counts,
         first_commands,

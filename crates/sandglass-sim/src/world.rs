@@ -381,7 +381,7 @@ fn slow_calls(times: u64) -> (Vec<Overrun>, HostCalls) {
 
 /// When a handler run that begins now must end, and whose deadline that is. If both deadlines fall
 /// on one instant, its own counts.
-fn deadline(run: &HandlerRun, begun: Monotonic) -> (Monotonic, DeadlineOwner) {
+pub(crate) fn deadline(run: &HandlerRun, begun: Monotonic) -> (Monotonic, DeadlineOwner) {
     let own = begun.after(run.budget);
     match run.not_after {
         Some(parent) if parent < own => (parent.max(begun), DeadlineOwner::Parent),
@@ -389,14 +389,14 @@ fn deadline(run: &HandlerRun, begun: Monotonic) -> (Monotonic, DeadlineOwner) {
     }
 }
 
-const fn at_deadline(owner: DeadlineOwner) -> Cause {
+pub(crate) const fn at_deadline(owner: DeadlineOwner) -> Cause {
     match owner {
         DeadlineOwner::Handler => Cause::Deadline,
         DeadlineOwner::Parent => Cause::ParentDeadline,
     }
 }
 
-fn timed_out(report: &mut RunReport, run: &HandlerRun) {
+pub(crate) fn timed_out(report: &mut RunReport, run: &HandlerRun) {
     let DeadlineReport { budget_ms, elapsed_ms, owner, .. } = report.deadline;
     report.deadline.overrun_us = elapsed_ms.saturating_sub(budget_ms) * 1_000;
     let dispatched = &run.dispatched;
@@ -419,7 +419,7 @@ fn timed_out(report: &mut RunReport, run: &HandlerRun) {
     }));
 }
 
-fn cancelled(cause: Cause, reason: String) -> Outcome {
+pub(crate) fn cancelled(cause: Cause, reason: String) -> Outcome {
     Outcome::Cancelled(Cancellation { by: CancelledBy::of(cause), reason, dying_span: None })
 }
 

@@ -52,7 +52,7 @@ pub struct Counts {
 
 impl Counts {
     /// Counts one more record.
-    pub(super) fn count(&mut self, event: &Event) {
+    pub(crate) fn count(&mut self, event: &Event) {
         self.records += 1;
         self.read += u64::from(!event.observed().is_empty());
         match event {

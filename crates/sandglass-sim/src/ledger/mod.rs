@@ -384,7 +384,7 @@ fn describe_entity(entity: &Entity) -> String {
 }
 
 /// The number of the request that led to a record.
-fn request_of(event: &Event) -> Option<u64> {
+pub(crate) fn request_of(event: &Event) -> Option<u64> {
     match event {
         Event::Transition {
             params,
@@ -408,7 +408,7 @@ fn by_request(by: &str) -> Option<u64> {
     by.strip_prefix("request ")?.parse().ok()
 }
 
-fn describe(record: &Record) -> String {
+pub(crate) fn describe(record: &Record) -> String {
     let name = record.entity.as_ref().map_or_else(String::new, ToString::to_string);
     let what = match &record.event {
         Event::Transition { action, from, to, .. } => format!("{action}: {from} -> {to}"),
@@ -439,6 +439,6 @@ pub(crate) fn short(dispatch: DispatchId) -> String {
     dispatch.to_string().chars().take(8).collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

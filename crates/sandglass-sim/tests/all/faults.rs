@@ -46,6 +46,19 @@ const fn broken_by(fault: Fault) -> &'static [Invariant] {
         Fault::DoubledCall => &[Invariant::CountedOnce],
         Fault::LostSpawn | Fault::LostQuota => &[Invariant::SpawnedOnce],
         Fault::FalseRead => &[Invariant::TrueReads],
+        Fault::StaleEpoch => &[Invariant::OneOwnerAppends, Invariant::AppendsFit],
+        Fault::LeaseByWallClock | Fault::EarlyTakeover | Fault::UnparkedZombie => {
+            &[Invariant::NoEffectPastLease]
+        }
+        Fault::ResentAppend => &[Invariant::RequestOnce, Invariant::AskOnce, Invariant::AppendsFit],
+        Fault::SkippingReader => &[Invariant::FedOnce],
+        Fault::WriteOverLoss => &[
+            Invariant::LostIsReported,
+            Invariant::AppendsFit,
+            Invariant::StateIsFold,
+            Invariant::NobodyStuck,
+        ],
+        Fault::ClaimAfterOutage => &[Invariant::NoNeedlessDeath],
     }
 }
 

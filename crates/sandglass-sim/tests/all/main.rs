@@ -3,5 +3,6 @@
 
 mod crashes;
 mod faults;
+mod hosts;
 mod reset_on;
 mod seeds;
