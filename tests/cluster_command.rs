@@ -129,6 +129,26 @@ fn partitions_without_a_live_owner_are_a_negative_result() {
 }
 
 #[test]
+fn hosts_that_refuse_each_other_or_have_another_ttl_are_named() {
+    let mut body = cluster(0);
+    let hosts = body["hosts"].as_array_mut().expect("hosts");
+    for (host, ttl) in hosts.iter_mut().zip([5_000, 5_000, 5_000, 30_000]) {
+        host["ttl_ms"] = ttl.into();
+        host["refusal"] = Value::Null;
+    }
+    let (url, _requests) = host("200 OK", &body);
+    let out = sandglass(&[&"cluster", &"status", &url]).exits(0).out;
+    assert!(!out.contains("ttl") && !out.contains("refuses"), "a dead host counts: {out}");
+    let hosts = body["hosts"].as_array_mut().expect("hosts");
+    hosts[2]["ttl_ms"] = 30_000.into();
+    hosts[2]["refusal"] = "key_refused".into();
+    let (url, _requests) = host("200 OK", &body);
+    let said = sandglass(&[&"cluster", &"status", &url]).exits(0);
+    assert!(said.out.contains("gamma refuses the cluster key of this host"), "{said:?}");
+    assert!(said.out.contains("gamma has `ttl` 30"), "{said:?}");
+}
+
+#[test]
 fn a_host_is_drained_by_its_address_or_through_another() {
     let (url, requests) = host("200 OK", &json!({"host": id('b'), "draining": true}));
     let drain = |more: &[&str]| {
@@ -155,6 +175,70 @@ fn a_host_is_drained_by_its_address_or_through_another() {
 }
 
 #[test]
+fn generations_are_shown_and_what_hosts_cannot_run() {
+    let mut shown = cluster(0);
+    shown["generation"] = 3.into();
+    let generation = |number: u64, state: &str| {
+        json!({"generation": number, "state": state, "proposed_by": "http://beta:7341",
+            "version": "0.1.0", "at": 1, "activated_at": null})
+    };
+    shown["generations"] = json!([
+        generation(1, "replaced"),
+        generation(2, "replaced"),
+        generation(3, "active"),
+        generation(4, "proposed"),
+    ]);
+    shown["hosts"][0]["generation"] = 3.into();
+    shown["hosts"][2]["generation"] = 2.into();
+    shown["hosts"][2]["error"] = "this host cannot run generation 3: no secret".into();
+    let (url, _requests) = host("200 OK", &shown);
+    let said = sandglass(&[&"cluster", &"status", &url]).exits(0);
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert!(lines[0].ends_with("generation 3  (this host)"), "{}", said.out);
+    assert!(lines[2].contains("generation 2  seen"), "{}", said.out);
+    let rest = [
+        "  this host cannot run generation 3: no secret",
+        "64 partitions owned",
+        "generation 3 is active",
+        "generation 4 is proposed by http://beta:7341 (0.1.0)",
+        "replaced generations: 1, 2",
+    ];
+    assert_eq!(lines[3..], rest);
+}
+
+#[test]
+fn a_generation_is_activated_and_a_format_upgraded() {
+    let (url, requests) = host("200 OK", &json!({"generation": 4, "replaced": 3}));
+    let activate = |more: &[&str]| {
+        let mut arguments: Vec<&dyn AsRef<std::ffi::OsStr>> =
+            vec![&"cluster", &"activate", &"4", &url];
+        arguments.extend(more.iter().map(|one| one as &dyn AsRef<_>));
+        let said = sandglass(&arguments).exits(0);
+        let (head, body) = requests.recv().expect("a request");
+        assert!(head.starts_with("POST /v1/cluster/activate HTTP/1.1\r\n"), "{head}");
+        (said.out, serde_json::from_str::<Value>(&body).expect("JSON"))
+    };
+    let (out, body) = activate(&[]);
+    assert_eq!(out, "generation 4 is active, and has replaced 3\n");
+    assert_eq!(body, json!({"generation": 4}));
+    let (out, body) = activate(&["--replacing", "3", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&out).expect("JSON")["replaced"], 3);
+    assert_eq!(body, json!({"generation": 4, "replacing": 3}));
+    let (url, _requests) = host("200 OK", &json!({"generation": 4, "replaced": 4}));
+    let said = sandglass(&[&"cluster", &"activate", &"4", &url]).exits(0);
+    said.says("generation 4 was active already");
+    sandglass(&[&"cluster", &"activate", &"0", &url]).exits(2);
+    let refusal = json!({"error": {"code": "unknown_generation", "message": "there is none"}});
+    let (url, _requests) = host("404 Not Found", &refusal);
+    sandglass(&[&"cluster", &"activate", &"4", &url]).exits(1).says("there is none");
+    let (url, requests) = host("200 OK", &json!({"writes_format": 1}));
+    let said = sandglass(&[&"cluster", &"upgrade-format", &url]).exits(0);
+    said.says("records are written in format 1");
+    let (head, _) = requests.recv().expect("a request");
+    assert!(head.starts_with("POST /v1/cluster/upgrade-format HTTP/1.1\r\n"), "{head}");
+}
+
+#[test]
 fn a_daemon_that_is_alone_is_not_a_cluster() {
     let specs = fixture("incident");
     let arguments: [&dyn AsRef<std::ffi::OsStr>; 5] =
@@ -163,6 +247,8 @@ fn a_daemon_that_is_alone_is_not_a_cluster() {
     let url = format!("http://{}", running.address());
     sandglass(&[&"cluster", &"status", &url]).exits(2).says("not a member of a cluster");
     sandglass(&[&"cluster", &"drain", &url]).exits(1).says("not a member of a cluster");
+    let activate = sandglass(&[&"cluster", &"activate", &"1", &url]);
+    activate.exits(1).says("not a member of a cluster");
 }
 
 #[test]
@@ -178,6 +264,7 @@ fn a_host_that_cannot_be_a_member_says_what_it_lacks() {
     let address = "http://127.0.0.1:7341";
     up(&["--advertise", address]).exits(2).says("--journal-env");
     up(&["--cluster-key-env", "JOURNAL"]).exits(2).says("--advertise");
+    up(&["--activate"]).exits(2).says("--advertise");
     up(&["--advertise", "http://ann:hidden@host", "--journal-env", "JOURNAL"])
         .exits(2)
         .says("login");

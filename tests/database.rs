@@ -8,9 +8,14 @@
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 mod binary;
+#[path = "database/deployments.rs"]
+mod deployments;
 #[allow(dead_code, reason = "this test uses a part of it")]
 #[path = "../crates/sandglass-postgres/tests/server/server.rs"]
 mod server;
+
+#[path = "database/hosts.rs"]
+mod hosts;
 
 use std::fs::{self, File};
 use std::process::Stdio;

@@ -68,7 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
-    ("sim", &["journal", "liveness", "model", "runtime"]),
+    ("sim", &["cluster", "journal", "liveness", "model", "runtime", "supervisor"]),
     ("source", &["model"]),
     ("supervisor", &["model", "source", "telemetry"]),
     ("telemetry", &["model"]),
