@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::empty;
 use crate::binary::{Folder, Running, Said, answer_of, fixture, sandglass};
-use crate::server::{free_port, until};
+use crate::server::{free_port, shared, until};
 
 const JSON: &str = "content-type: application/json\r\n";
 
@@ -290,13 +290,33 @@ fn hosts_follow_an_activation_and_its_rollback_without_a_failed_request() {
     hosts[1].start(&journal, &[]);
     until_all_run(&hosts, 1);
     let said = hosts[1].said();
-    assert!(said.contains("the folder is generation 2, and generation 1 is active"), "{said}");
+    assert!(said.contains("the folder is generation 2; generation 1 is active"), "{said}");
     // One that is to activate its folder does.
     hosts[1].running = None;
     hosts[1].start(&journal, &["--activate"]);
     until_all_run(&hosts, 2);
     until_whole(&hosts);
     assert_eq!(bump(&hosts[0]), 200);
+}
+
+#[test]
+fn hosts_return_to_what_is_active_if_the_database_has_lost_an_activation() {
+    let journal = empty("loses");
+    let hosts = started(&journal);
+    hosts[0].folder.write("specs/counter.ioa.toml", format!("{COUNTER}{BUMP}"));
+    hosts[0].reload(2);
+    hosts[0].activate(2, &[]).exits(0);
+    until_all_run(&hosts, 2);
+    // As after a failover to a standby without the last transaction.
+    let lost = "UPDATE sandglass.agreed SET generation = 1, changes = changes - 1";
+    shared().psql("loses", lost);
+    until_all_run(&hosts, 1);
+    assert!(hosts[0].said().contains("has lost the last activation"), "{}", hosts[0].said());
+    // A row that names no generation cannot be run, whoever says that it is active.
+    shared().psql("loses", "UPDATE sandglass.agreed SET generation = 777, changes = changes + 1");
+    hosts[1].activate(777, &[]).exits(1).says("there is no such generation");
+    hosts[1].activate(1, &[]).exits(0);
+    until_all_run(&hosts, 1);
 }
 
 #[test]

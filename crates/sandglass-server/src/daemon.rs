@@ -194,6 +194,7 @@ impl DaemonServer {
         let serving = daemon.serve_with(listener, beside, base.tls.clone())?;
         let following = match (begun, follower.zip(commands), cluster.clone(), database.clone()) {
             (Some(begun), Some((follower, commands)), Some(cluster), Some(database)) => {
+                let seen_at = cluster.now();
                 let own = begun.own;
                 let worker = Worker {
                     deployments: begun.deployments,
@@ -207,6 +208,7 @@ impl DaemonServer {
                     trouble: begun.trouble,
                     report: Arc::clone(&report),
                     seen: 0,
+                    seen_at,
                     listed: None,
                     failed: None,
                 };

@@ -72,6 +72,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// The text with that of its causes.
+    pub(crate) fn in_full(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(why) = cause {
+            text.push_str(&format!(": {why}"));
+            cause = why.source();
+        }
+        text
+    }
+
     /// Adds what failed to an error of the operating system.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         |why| Self::System { what: what.into(), why }

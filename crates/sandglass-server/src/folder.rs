@@ -22,6 +22,8 @@ pub(crate) struct Served {
     pub(crate) modules: Vec<DeclaredModule>,
     /// All files that were read.
     pub(crate) files: BTreeSet<PathBuf>,
+    /// The environment variables of secrets that scenarios name.
+    pub(crate) variables: BTreeSet<String>,
 }
 
 /// Reads a folder. If there are scenarios in it, their `[[module]]` sections declare the modules;
@@ -68,7 +70,8 @@ fn of_folder(path: &Path, secrets: &BTreeMap<String, String>, report: &Report) -
             }
         }
     }
-    Ok(Served { modules: modules.into_iter().map(declared).collect(), specs: folder.specs, files })
+    let modules = modules.into_iter().map(declared).collect();
+    Ok(Served { modules, specs: folder.specs, files, variables: BTreeSet::new() })
 }
 
 fn of_scenarios(paths: &[PathBuf]) -> Result<Served> {
@@ -98,8 +101,10 @@ fn of_scenarios(paths: &[PathBuf]) -> Result<Served> {
     }
     let specs: Vec<_> = specs.into_iter().collect();
     files.extend(specs.iter().map(|(path, _)| path.clone()));
+    let mut variables = BTreeSet::new();
     for module in modules.values() {
         files.extend(module.files()?);
+        variables.extend(module.variables().map(str::to_owned));
     }
     let twice = one_of_each_type(&specs);
     if !twice.is_empty() {
@@ -109,7 +114,7 @@ fn of_scenarios(paths: &[PathBuf]) -> Result<Served> {
         let (name, manifest, bytes) = module.read()?;
         Ok(DeclaredModule { name, bytes: bytes.into(), manifest, uploaded: None })
     });
-    Ok(Served { modules: declared.collect::<Result<_>>()?, specs, files })
+    Ok(Served { modules: declared.collect::<Result<_>>()?, specs, files, variables })
 }
 
 /// Errors if a spec limits calls of host functions that do not exist.

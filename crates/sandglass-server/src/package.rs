@@ -18,6 +18,8 @@ use crate::folder::{self, Served};
 
 /// How many folders up a file may be from the folder of specs.
 const PARENTS_MAX: usize = 8;
+/// How the names of environment variables begin that modules may get as secrets by themselves.
+const SECRET_PREFIX: &str = "SANDGLASS_SECRET_";
 /// Most files of a deployment.
 const FILES_MAX: usize = 4_096;
 
@@ -145,6 +147,7 @@ impl Package {
         self.write(&specs)?;
         let mut served = folder::read(&specs, secrets, &(Arc::new(|_: &str| {}) as _))
             .map_err(|error| without_folder(&error, &specs))?;
+        self.check(&specs, &served, secrets)?;
         for module in &mut served.modules {
             if let Some(Upload { hash, by, at }) = self.manifest.uploads.get(&module.name) {
                 module.bytes = self.content(&module.name, hash)?;
@@ -152,6 +155,33 @@ impl Package {
             }
         }
         Ok(served)
+    }
+
+    /// Errors if a scenario names files that are not part of the deployment, or environment variables that
+    /// this host does not grant: a deployment comes from the database, and uses nothing else of the host.
+    fn check(
+        &self,
+        specs: &Path,
+        served: &Served,
+        secrets: &BTreeMap<String, String>,
+    ) -> Result<()> {
+        for path in &served.files {
+            let name = name_of(specs, path)?;
+            if !self.manifest.files.contains_key(&name) {
+                let what = format!("the file `{name}` is not part of the deployment");
+                return Err(Error::Unusable(what));
+            }
+        }
+        let is_granted = |variable: &&String| {
+            variable.starts_with(SECRET_PREFIX) || secrets.values().any(|one| one == *variable)
+        };
+        match served.variables.iter().find(|variable| !is_granted(variable)) {
+            Some(variable) => Err(Error::Unusable(format!(
+                "a scenario has a secret in the environment variable `{variable}`, which no entry of \
+                 [secrets] of this host names; add one, or rename it to `{SECRET_PREFIX}NAME`"
+            ))),
+            None => Ok(()),
+        }
     }
 
     fn write(&self, specs: &Path) -> Result<()> {
@@ -176,7 +206,10 @@ impl Package {
 
 /// An error without the path of the temporary folder.
 fn without_folder(error: &Error, specs: &Path) -> Error {
-    Error::Unusable(error.to_string().replace(&format!("{}/", specs.display()), ""))
+    let folder = specs.display().to_string();
+    Error::Unusable(
+        error.in_full().replace(&format!("{folder}/"), "").replace(&folder, "the folder"),
+    )
 }
 
 /// The name of a file: its path from `folder`.
@@ -295,6 +328,32 @@ mod tests {
         package.contents.insert(*hash.as_bytes(), broken);
         let error = package.read(&BTreeMap::new()).expect_err("it is no spec").to_string();
         assert!(error.contains("tool.ioa.toml:1:") && !error.contains("/specs/"), "{error}");
+    }
+
+    #[test]
+    fn a_scenario_uses_nothing_of_the_host_that_is_not_granted() {
+        let elsewhere = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(elsewhere.path(), "(module)").expect("written");
+        let read = |module: &str, secrets: &[(&str, &str)]| {
+            let mut package = collected(&folder());
+            let scenario = format!(
+                "[[module]]\nname = \"tool\"\nallow_hosts = [\"a.example\"]\n{module}\n\n\
+                 [[step]]\nwait = \"1s\"\n"
+            );
+            let scenario: Arc<[u8]> = Arc::from(scenario.as_bytes());
+            let hash = ModuleHash::of(&scenario);
+            package.manifest.files.insert("scenario.toml".to_owned(), hash);
+            package.contents.insert(*hash.as_bytes(), scenario);
+            let secrets = secrets.iter().map(|(name, of)| ((*name).to_owned(), (*of).to_owned()));
+            package.read(&secrets.collect()).map_err(|error| error.to_string())
+        };
+        let file = format!("path = \"{}\"", elsewhere.path().display());
+        let refused = read(&file, &[]).expect_err("it is not part of the deployment");
+        assert!(refused.contains("cannot share the file"), "{refused}");
+        let secret = "path = \"../guests/tool.wat\"\nsecrets = { home = \"HOME\" }";
+        let refused = read(secret, &[]).expect_err("it is not granted");
+        assert!(refused.contains("`HOME`, which no entry of [secrets]"), "{refused}");
+        assert!(read(secret, &[("home", "HOME")]).is_ok());
     }
 
     #[test]

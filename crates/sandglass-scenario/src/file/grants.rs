@@ -88,6 +88,11 @@ impl Module {
             .secrets(Arc::new(secrets.into_iter().collect::<FixedSecrets>()))
     }
 
+    /// The environment variables of the secrets that the scenario names.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.secrets.values().map(String::as_str)
+    }
+
     /// The secrets that the scenario names and that have a value.
     fn secret_values(&self) -> BTreeMap<String, Secret> {
         let value = |(name, variable): (&String, &String)| {

@@ -25,6 +25,9 @@ const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// The number of failed attempts after which this host counts as one that cannot run a generation, if the
 /// reason may pass, such as a database that does not respond.
 const ATTEMPTS_MAX: u32 = 5;
+/// How long after a change of this host its beats may still have read what was before it. If they have read
+/// it for longer, the database has lost the change.
+const UNSEEN_MAX: Duration = Duration::from_secs(10);
 /// How often an upload is made again if another generation was activated meanwhile.
 const UPLOADS_MAX: u32 = 5;
 
@@ -43,6 +46,8 @@ pub(crate) struct Worker {
     pub(crate) report: Report,
     /// The number of the last change that this host knows. What was read before it is out of date.
     pub(crate) seen: u64,
+    /// When this host made it.
+    pub(crate) seen_at: Monotonic,
     /// The number of the change after which the list was read.
     pub(crate) listed: Option<u64>,
     pub(crate) failed: Option<FailedLoad>,
@@ -133,6 +138,7 @@ impl Worker {
     /// Runs what is active, as the last beat has read it.
     async fn follow(&mut self) {
         let agreed = self.cluster.state().membership.agreed;
+        self.check_seen(agreed.changes);
         let is_current = |generation| {
             self.running.as_ref().is_some_and(|running| running.generation == generation)
         };
@@ -153,6 +159,19 @@ impl Worker {
         match self.switch_to(generation).await {
             Ok(()) => (self.report)(&format!("runs generation {generation}")),
             Err(error) => self.note_failed(generation, error),
+        }
+    }
+
+    /// Forgets the last change of this host if the database has lost it, as in a failover to a standby that
+    /// did not have it.
+    fn check_seen(&mut self, changes: u64) {
+        let is_lost = changes < self.seen && self.now().since(self.seen_at) > UNSEEN_MAX;
+        // With a lease, the last beat is not old.
+        if is_lost && self.cluster.is_trusted() {
+            tracing::error!(
+                "the database has lost the last activation or proposal of this host; activate it again"
+            );
+            self.seen = changes;
         }
     }
 
@@ -209,7 +228,7 @@ impl Worker {
         });
         let read: Result<_> =
             reading.await.unwrap_or_else(|error| Err(std::io::Error::from(error).into()));
-        let (served, running) = read.map_err(|why| LoadError::Refused(why.to_string()))?;
+        let (served, running) = read.map_err(|why| LoadError::Refused(why.in_full()))?;
         let host = self.daemon.host();
         folder::check_timed_functions(&served.specs, host)
             .map_err(|why| LoadError::Refused(why.to_string()))?;
@@ -241,6 +260,10 @@ impl Worker {
     ) -> Result<Option<u64>, DeploymentError> {
         let active = self.deployments.agreed().await.map_err(unavailable)?.generation;
         if active == Some(generation) {
+            let runs = |running: &RunningGeneration| running.generation == generation;
+            if !self.running.as_ref().is_some_and(runs) {
+                self.switch_to(generation).await.map_err(|error| refused(generation, error))?;
+            }
             return Ok(active);
         }
         if let ExpectedActive::Only(expected) = replaced
@@ -254,7 +277,7 @@ impl Worker {
         let prepared = prepare(&daemon, served).await.map_err(refused)?;
         let activated = self.deployments.activate(generation, active, self.wall()).await;
         match activated.map_err(unavailable)? {
-            Activation::Done { changes } => self.seen = changes,
+            Activation::Done { changes } => (self.seen, self.seen_at) = (changes, self.now()),
             Activation::Unknown => return Err(DeploymentError::Unknown),
             Activation::Conflict { active } => return Err(DeploymentError::Conflict { active }),
         }
